@@ -1,0 +1,45 @@
+"""packer: trees of images in one pack, read at the speed of the decoder.
+
+The names below are imported when they are first used, so that ``import packer`` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from packer.datasets import HDF5ImageDataset, LMDBImageDataset, PthImageDataset, open_dataset
+    from packer.errors import PackerError
+    from packer.formats import open_pack
+
+__all__ = [
+    "HDF5ImageDataset",
+    "LMDBImageDataset",
+    "PackerError",
+    "PthImageDataset",
+    "__version__",
+    "open_dataset",
+    "open_pack",
+]
+
+_MODULES = {
+    "HDF5ImageDataset": "packer.datasets",
+    "LMDBImageDataset": "packer.datasets",
+    "PackerError": "packer.errors",
+    "PthImageDataset": "packer.datasets",
+    "open_dataset": "packer.datasets",
+    "open_pack": "packer.formats",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_MODULES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,5 @@
+"""`python -m packer`."""
+
+from packer.cli import main
+
+main()

@@ -1,0 +1,77 @@
+"""The command line: parses, calls the library, prints. Here, and only here, errors become a line and an exit status."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from types import FrameType
+
+import click
+
+from packer import __version__
+from packer.cli.convert import convert_command
+from packer.cli.export import export_command
+from packer.cli.info import info_command
+from packer.cli.verify import verify_command
+from packer.errors import CorruptPackError, PackerError, PackLockedError
+
+__all__ = ["EXIT_STATUS", "main"]
+
+EXIT_STATUS = {"ok": 0, "error": 1, "usage": 2, "skipped": 3, "corrupt": 4, "locked": 5, "sigint": 130, "sigterm": 143}
+
+
+class _Terminated(BaseException):
+    """SIGTERM arrived."""
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="packer")
+def cli() -> None:
+    """Turn trees of images into one pack (LMDB, HDF5 or .pth) that training code reads at the decoder's speed.
+
+    \b
+      packer convert imagenet/train train.lmdb --resize 256
+      packer info train.lmdb
+    """
+
+
+cli.add_command(convert_command)
+cli.add_command(info_command)
+cli.add_command(verify_command)
+cli.add_command(export_command)
+
+
+def main() -> None:
+    """Run the command line and exit with its status."""
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        status = cli.main(standalone_mode=False)
+        sys.exit(status if isinstance(status, int) else EXIT_STATUS["ok"])
+    except click.exceptions.Exit as exit:
+        sys.exit(exit.exit_code)
+    except (KeyboardInterrupt, click.Abort):
+        _end("interrupted; the same command continues where this one stopped", "sigint")
+    except _Terminated:
+        _end("terminated; the same command continues where this one stopped", "sigterm")
+    except click.ClickException as error:
+        error.show()
+        sys.exit(EXIT_STATUS["usage"])
+    except PackLockedError as error:
+        _end(str(error), "locked")
+    except CorruptPackError as error:
+        _end(str(error), "corrupt")
+    except PackerError as error:
+        _end(str(error), "error")
+    except BrokenPipeError:  # `packer info … | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(EXIT_STATUS["error"])
+
+
+def _end(message: str, status: str) -> None:
+    click.echo(f"packer: {message}", err=True)
+    sys.exit(EXIT_STATUS[status])
+
+
+def _terminate(signum: int, frame: FrameType | None) -> None:
+    raise _Terminated

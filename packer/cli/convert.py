@@ -1,0 +1,298 @@
+"""`packer convert`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from packer.cli import show
+from packer.errors import printable
+
+if TYPE_CHECKING:
+    from packer.convert import Summary
+    from packer.prepare import Recipe
+    from packer.sources import Source
+
+__all__ = ["convert_command"]
+
+_SKIPPED = 3
+
+
+_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
+
+
+class _Size(click.ParamType[int]):
+    """A number of bytes such as 512MB or 1GiB."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        text = str(value).strip().upper()
+        number = text.rstrip("KMGIB")
+        unit = text[len(number) :]
+        try:
+            return int(float(number) * _UNITS[unit])
+        except (ValueError, KeyError, OverflowError):
+            self.fail(f"{value!r} is not a size such as 512MB or 1GiB", param, ctx)
+
+
+@click.command("convert")
+@click.argument("src", type=click.Path(path_type=Path))
+@click.argument("dst", type=click.Path(path_type=Path))
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(["lmdb", "hdf5", "pth"]),
+    help="Format of the pack.  [default: by DST's suffix]",
+)
+@click.option(
+    "--split",
+    "splits",
+    multiple=True,
+    metavar="NAME",
+    help="SRC holds splits: convert this one, or `all` of them, each to a pack of its own with one class map. May be given several times.",
+)
+@click.option(
+    "--labels",
+    type=click.Path(path_type=Path),
+    metavar="FILE.csv",
+    help="Take paths (relative to SRC) and labels from a CSV file instead of from directory names.",
+)
+@click.option("--path-column", default="path", show_default=True, help="The column of --labels that holds the paths.")
+@click.option(
+    "--label-column", default="label", show_default=True, help="The column of --labels that holds the labels."
+)
+@click.option(
+    "--classes-from",
+    type=click.Path(path_type=Path),
+    metavar="PACK",
+    help="Use the class ids of another pack (for val: train's). A class that is not in it is an error.",
+)
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Convert the first N images only.")
+@click.option(
+    "--resize", type=click.IntRange(min=1), metavar="N", help="Resize to N pixels, anti-aliased; see --resize-mode."
+)
+@click.option(
+    "--resize-mode",
+    type=click.Choice(["short", "long", "exact", "crop", "pad"]),
+    default="short",
+    show_default=True,
+    help="What becomes N: short, the shorter side; long, the longer side; exact, both; crop, the shorter side, then the centre square; pad, the longer side, then black borders to a square.",
+)
+@click.option(
+    "--upscale", is_flag=True, help="Enlarge images that are smaller than --resize; without it they are never enlarged."
+)
+@click.option(
+    "--interpolation",
+    type=click.Choice(["bilinear", "bicubic"]),
+    default="bilinear",
+    show_default=True,
+    help="Anti-aliased, as in Pillow and torchvision.",
+)
+@click.option(
+    "--codec",
+    type=click.Choice(["keep", "jpeg", "png", "webp", "raw"]),
+    help="What is stored: keep, the files' own bytes; raw, uint8 RGB pixels; or a re-encoding. Files that have the right type and need no resizing keep their bytes.  [default: keep; jpeg with --resize]",
+)
+@click.option("--quality", type=click.IntRange(1, 100), default=90, show_default=True, help="Quality of jpeg and webp.")
+@click.option(
+    "--exif",
+    type=click.Choice(["ignore", "apply"]),
+    default="ignore",
+    show_default=True,
+    help="Whether the EXIF orientation turns the image; ImageFolder ignores it.",
+)
+@click.option(
+    "--check",
+    type=click.Choice(["structure", "decode"]),
+    default="structure",
+    show_default=True,
+    help="How each image is checked: structure, its real type, header, size and end; decode, all its pixels.",
+)
+@click.option(
+    "--max-pixels",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Report images with more pixels than this.  [default: 178956970, Pillow's limit]",
+)
+@click.option(
+    "--on-error",
+    type=click.Choice(["fail", "skip"]),
+    default="fail",
+    show_default=True,
+    help="What to do with a file that is no readable image: stop, or leave it out, list it, and exit with status 3.",
+)
+@click.option(
+    "--report",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE.jsonl",
+    help="Write a line for every file with a finding and every file left out.",
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Threads.  [default: the CPUs that affinity, cgroup and SLURM grant]",
+)
+@click.option(
+    "--shard-size",
+    type=_Size(),
+    metavar="SIZE",
+    help="Most bytes of images in a file of a .pth pack, such as 1GiB.  [default: 512MiB]",
+)
+@click.option("--overwrite", is_flag=True, help="Replace DST, once the new pack is complete.")
+@click.option("--fresh", is_flag=True, help="Start over instead of continuing an interrupted conversion.")
+@click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+def convert_command(src: Path, dst: Path, **options: Any) -> int:
+    """Convert the images below SRC into the pack DST.
+
+    SRC is a directory with one subdirectory a class, as for torchvision's ImageFolder. DST is FILE.lmdb, FILE.h5 or
+    DIRECTORY.pth. It appears when it is complete; the same command continues an interrupted conversion.
+
+    \b
+      packer convert imagenet/train train.lmdb                       the files' own bytes
+      packer convert imagenet/train train-256.h5 --resize 256        the shorter side at 256, JPEG
+      packer convert imagenet/val val.lmdb --classes-from train.lmdb
+    """
+    from packer.formats import FORMATS, format_for
+    from packer.partial import check_destination
+
+    recipe = _recipe(options)
+    row = FORMATS[options["format_"]] if options["format_"] else format_for(dst)
+    if options["shard_size"] and row.name != "pth":
+        raise click.UsageError("--shard-size is for .pth packs")
+    skipped = 0
+    targets = _targets(src, dst, options["splits"])
+    for _, destination in targets:
+        check_destination(destination, overwrite=options["overwrite"])
+    classes = _classes_from(options["classes_from"])
+    for root, destination in targets:
+        source = _source(root, destination, classes, options)
+        if options["splits"]:
+            classes = source.classes  # the first split's, for all
+        summary = _convert(source, destination, recipe, row.name, options)
+        skipped += len(summary.manifest.skipped)
+        if not options["quiet"]:
+            click.echo(_describe(summary))
+    return _SKIPPED if skipped else 0
+
+
+def _recipe(options: dict[str, Any]) -> Recipe:
+    from packer.images.inspect import MAX_PIXELS
+    from packer.images.sizing import ResizeSpec
+    from packer.prepare import Recipe
+
+    resize = None
+    if options["resize"]:
+        resize = ResizeSpec(options["resize"], options["resize_mode"], options["upscale"], options["interpolation"])
+    try:
+        return Recipe(
+            codec=options["codec"] or ("jpeg" if resize else "keep"),
+            resize=resize,
+            quality=options["quality"],
+            exif=options["exif"],
+            check=options["check"],
+            max_pixels=options["max_pixels"] or MAX_PIXELS,
+        )
+    except ValueError as error:
+        raise click.UsageError(f"--{error}") from error
+
+
+def _targets(src: Path, dst: Path, splits: tuple[str, ...]) -> list[tuple[Path, Path]]:
+    """Return the directories to convert, each with its pack."""
+    from packer.sources import split_directories
+
+    if not splits:
+        return [(src, dst)]
+    found = split_directories(src)
+    wanted = found if "all" in splits else list(splits)
+    missing = [name for name in wanted if name not in found]
+    if missing or not wanted:
+        raise click.UsageError(
+            f"{printable(src)} has no split {printable(', '.join(missing))}; it has {printable(', '.join(found)) or 'none'}"
+        )
+    return [(src / name, dst.with_name(f"{dst.stem}-{name}{dst.suffix}")) for name in wanted]
+
+
+def _classes_from(pack: Path | None) -> list[str] | None:
+    if pack is None:
+        return None
+    from packer.formats import open_pack
+
+    with open_pack(pack) as reader:
+        return reader.manifest.classes
+
+
+def _source(root: Path, destination: Path, classes: list[str] | None, options: dict[str, Any]) -> Source:
+    from packer.sources import csv_source, imagefolder_source, refuse_splits
+
+    if options["labels"] is not None:
+        source = csv_source(
+            root,
+            options["labels"],
+            path_column=options["path_column"],
+            label_column=options["label_column"],
+            classes=classes,
+        )
+    else:
+        if not options["splits"]:
+            refuse_splits(root, destination)
+        source = imagefolder_source(root, classes)
+    return source.limited(options["limit"]) if options["limit"] else source
+
+
+def _convert(source: Source, destination: Path, recipe: Recipe, format_: str, options: dict[str, Any]) -> Summary:
+    from packer.convert import convert
+    from packer.images.decode import decoder_advice
+
+    if recipe.codec != "keep" and not options["quiet"]:
+        advice = decoder_advice()
+        if advice is not None:
+            click.echo(f"packer: {advice}", err=True)
+    with show.ProgressDisplay(destination.name, quiet=options["quiet"]) as display:
+        return convert(
+            source,
+            destination,
+            recipe=recipe,
+            format=format_,
+            options={"shard_size": options["shard_size"]} if options["shard_size"] else {},
+            on_error=options["on_error"],
+            workers=options["workers"],
+            overwrite=options["overwrite"],
+            fresh=options["fresh"],
+            report=options["report"],
+            progress=lambda p: display.update(p.done, p.total, read=p.bytes_read, skipped=p.skipped),
+        )
+
+
+def _describe(summary: Summary) -> str:
+    manifest = summary.manifest
+    dataset = {"lmdb": "LMDBImageDataset", "hdf5": "HDF5ImageDataset", "pth": "PthImageDataset"}[manifest.format]
+    done = manifest.count + len(manifest.skipped) - summary.continued
+    rate = done / max(summary.seconds, 1e-9)
+    lines = [
+        f"{printable(summary.destination)}: {show.count(manifest.count)} samples, {show.count(len(manifest.classes))} classes, "
+        f"{show.size(summary.bytes_in)} in, {show.size(summary.bytes_out)} out, "
+        f"{show.duration(summary.seconds)} ({rate:,.0f} img/s)",
+    ]
+    if summary.continued:
+        lines.append(f"  continued after {show.count(summary.continued)} images of an earlier run")
+    lines += [f"  {note}" for note in summary.notes]
+    lines += [f"  {show.count(number)} x {finding}" for finding, number in manifest.findings.items()]
+    if manifest.skipped:
+        lines.append(f"  {show.count(len(manifest.skipped))} x left out:")
+        lines += [f"    {printable(entry['name'])}: {entry['reason']}" for entry in manifest.skipped[:10]]
+        if len(manifest.skipped) > 10:
+            lines.append(
+                f"    … and {len(manifest.skipped) - 10} more; --report FILE lists all, as does the pack's manifest"
+            )
+    lines += [
+        "",
+        f"  from packer import {dataset}",
+        f"  dataset = {dataset}({str(summary.destination)!r}, transform=...)  # image, label = dataset[0]",
+    ]
+    return "\n".join(lines)

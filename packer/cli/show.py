@@ -1,0 +1,82 @@
+"""How numbers and progress are shown to a person."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+from typing import Any
+
+import click
+
+__all__ = ["ProgressDisplay", "count", "duration", "size"]
+
+_SECONDS_BETWEEN_LINES = 5.0
+
+
+def size(number: float) -> str:
+    """Return a number of bytes in the unit that suits it."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if number < 1000:
+            return f"{number:.0f} B" if unit == "B" else f"{number:.1f} {unit}"
+        number /= 1000
+    return f"{number:.1f} TB"
+
+
+def count(number: int) -> str:
+    """Return a number with its thousands apart."""
+    return f"{number:,}"
+
+
+def duration(seconds: float) -> str:
+    """Return a time as a person would say it."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{seconds:02d} h" if hours else f"{minutes}:{seconds:02d} min"
+
+
+class ProgressDisplay:
+    """A bar on a terminal; a line every few seconds elsewhere; nothing when quiet."""
+
+    def __init__(self, what: str, *, quiet: bool = False) -> None:
+        self._what = what
+        self._quiet = quiet
+        self._started = self._shown = time.monotonic()
+        self._first: int | None = None
+        self._bar: Any = None
+
+    def update(self, done: int, total: int, *, read: int = 0, skipped: int = 0) -> None:
+        """Show that `done` of `total` images are done, of which `skipped` were left out, after reading `read` bytes."""
+        if self._quiet:
+            return
+        if self._first is None:
+            self._first = done  # what an earlier run did, or the first batch, says nothing about the rate
+        extra = {"MB/s": f"{read / 1e6 / max(time.monotonic() - self._started, 1e-9):.0f}"} if read else {}
+        if skipped:
+            extra["skipped"] = str(skipped)
+        if sys.stderr.isatty():
+            if self._bar is None:
+                from tqdm import tqdm
+
+                self._bar = tqdm(
+                    total=total, initial=done, desc=self._what, unit="img", dynamic_ncols=True, smoothing=0.1
+                )
+            self._bar.set_postfix(extra, refresh=False)
+            self._bar.update(done - self._bar.n)
+        elif time.monotonic() - self._shown >= _SECONDS_BETWEEN_LINES:
+            self._shown = time.monotonic()
+            rate = (done - self._first) / (self._shown - self._started)
+            left = f", {duration((total - done) / rate)} left" if rate else ""
+            notes = "".join(f", {value} {name}" for name, value in extra.items())
+            click.echo(f"{self._what}: {count(done)} of {count(total)}, {rate:.0f} img/s{notes}{left}", err=True)
+
+    def __enter__(self) -> ProgressDisplay:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.close()

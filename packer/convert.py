@@ -1,0 +1,372 @@
+"""The conversion: list, prepare on many threads, write in order, commit.
+
+Batches of images are prepared by an executor, a bounded number of them ahead of the writer; the writer takes
+them in the order of the source. From time to time what was written is synced on a thread of its own and then
+recorded in the journal, from which an interrupted conversion continues.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import json
+import os
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Generator, Mapping
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+from packer import __version__
+from packer.errors import CorruptPackError, ImageError
+from packer.executors import available_cpus, open_executor
+from packer.formats import FORMATS, Writer, format_for
+from packer.formats.files import writing_to
+from packer.partial import Entry, Partial, check_destination
+from packer.prepare import Prepared, Recipe, prepare
+from packer.sample import Manifest, Sample, TableBuilder, checksum, column_checksums, encode_name
+from packer.sources import Source
+from packer.sources.base import ReadBuffer, Stamp
+
+__all__ = ["Progress", "Summary", "convert"]
+
+_BATCH_BYTES = 2 << 20  # a batch is sized so that its files come to about this much
+_MAX_BATCH = 64
+_CHECKPOINT_SAMPLES = 1000
+_CHECKPOINT_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a conversion is.
+
+    Attributes
+    ----------
+    done, total : int
+        Images of the source.
+    skipped : int
+        How many of those done were left out.
+    bytes_read : int
+        Of this run.
+    """
+
+    done: int
+    total: int
+    skipped: int
+    bytes_read: int
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a conversion did.
+
+    Attributes
+    ----------
+    destination : Path
+    manifest : Manifest
+    bytes_in, bytes_out : int
+        Size of the images' files, and of the pack.
+    seconds : float
+        Duration of this run.
+    continued : int
+        How many images an earlier run had done.
+    notes : list of str
+        What a person should know about the source.
+    """
+
+    destination: Path
+    manifest: Manifest
+    bytes_in: int
+    bytes_out: int
+    seconds: float
+    continued: int
+    notes: list[str] = field(default_factory=list)
+
+
+def convert(
+    source: Source,
+    destination: str | os.PathLike[str],
+    *,
+    recipe: Recipe | None = None,
+    format: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    on_error: str = "fail",
+    workers: int | None = None,
+    executor: str = "threads",
+    overwrite: bool = False,
+    fresh: bool = False,
+    report: str | os.PathLike[str] | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> Summary:
+    """Write a pack.
+
+    Parameters
+    ----------
+    source : Source
+        What to convert: `packer.sources.imagefolder_source` or `csv_source`.
+    destination : path
+        Where the pack will be. It appears there when it is complete; until then the work lies in
+        ``destination + ".partial"``, from which the same call continues after an interruption.
+    recipe : Recipe, optional
+        What the images become; by default they keep their bytes.
+    format : str, optional
+        A key of `packer.formats.FORMATS`; by default the destination's suffix decides.
+    options : mapping, optional
+        The format's own settings, such as ``shard_size`` for pth.
+    on_error : {"fail", "skip"}
+        What to do with a file that is not a readable image: stop, or leave it out and list it in the manifest.
+    workers : int, optional
+        By default what `available_cpus` counts.
+    executor : str
+        A key of `packer.executors.EXECUTORS`.
+    overwrite : bool
+        Whether to replace what is at the destination; that happens at the end, when the new pack is complete.
+    fresh : bool
+        Whether to start over instead of continuing an interrupted conversion.
+    report : path, optional
+        Where to write a JSON line for every file with a finding and every file that was left out.
+    progress : callable, optional
+        Called on this thread after every batch.
+
+    Raises
+    ------
+    ImageError
+        With ``on_error="fail"``, for the first file that is not a readable image.
+    DestinationError, PackLockedError, ResumeError
+        If the pack cannot be written.
+    """
+    if on_error not in ("fail", "skip"):
+        raise ValueError(f"on_error is 'fail' or 'skip', not {on_error!r}")
+    started = time.monotonic()
+    recipe = recipe or Recipe()
+    destination = Path(os.path.abspath(destination))
+    check_destination(destination, overwrite=overwrite)
+    row = FORMATS[format] if format else format_for(destination)
+    writer_class = row.open_writer()
+    settings = {"format": row.name, "options": dict(options or {}), "recipe": recipe.settings()}
+    partial = Partial(destination, settings, source, fresh=fresh)
+    try:
+        continued = len(partial.entries)
+        writer = writer_class(partial.pack, options or {}, partial.table())
+        try:
+            rows = TableBuilder()
+            ledger = _Ledger()
+            for entry in partial.entries:
+                ledger.add(entry, rows)
+            workers = workers or available_cpus()
+            pipeline = _Pipeline(source, recipe, on_error, continued)
+            checkpoints = _Checkpoints(writer, partial)
+            with (
+                open_executor(executor, workers) as pool,
+                checkpoints,
+                contextlib.closing(pipeline.run(pool, ahead=2 * workers + 2)) as batches,
+            ):
+                for batch in batches:
+                    for entry, sample in batch:
+                        if sample is not None:
+                            entry = dataclasses.replace(entry, offset=writer.append(sample))
+                        ledger.add(entry, rows)
+                        checkpoints.add(entry)
+                    if progress is not None:
+                        progress(Progress(ledger.count, len(source), len(ledger.skipped), pipeline.bytes_read))
+            table = rows.build()
+            if not len(table):
+                raise ImageError("not one image of the source can be read")
+            manifest = Manifest(
+                format=row.name,
+                count=len(table),
+                classes=source.classes,
+                codec=recipe.codec,
+                settings=recipe.settings(),
+                source=source.describe(),
+                skipped=ledger.skipped,
+                findings=dict(sorted(ledger.findings.items())),
+                versions={"packer": __version__, **recipe.versions()},
+                columns=column_checksums(table),
+                layout=writer.layout(),
+            )
+            writer.commit(manifest, table)
+        finally:
+            writer.close()
+        _check_readable(partial.pack, row.name, manifest)
+        if report is not None:
+            ledger.write_report(Path(report))
+        partial.commit(overwrite=overwrite)
+    except BaseException:
+        partial.close()
+        raise
+    return Summary(
+        destination=destination,
+        manifest=manifest,
+        bytes_in=ledger.bytes_in,
+        bytes_out=disk_size(destination),
+        seconds=time.monotonic() - started,
+        continued=continued,
+        notes=list(source.notes),
+    )
+
+
+def disk_size(path: str | os.PathLike[str]) -> int:
+    """Return the size in bytes of a pack, a file or a directory of files."""
+    if not os.path.isdir(path):
+        return os.path.getsize(path)
+    return sum(entry.stat().st_size for entry in os.scandir(path))
+
+
+Batch = list[tuple[Entry, Sample | None]]
+
+
+class _Pipeline:
+    """Prepares the images of a source on an executor and gives them back in order."""
+
+    def __init__(self, source: Source, recipe: Recipe, on_error: str, start: int) -> None:
+        self._source = source
+        self._recipe = recipe
+        self._on_error = on_error
+        self._next = start
+        self._batch = 1  # images; grows with what is learnt about their size
+        self._buffers: SimpleQueue[ReadBuffer] = SimpleQueue()
+        self.bytes_read = 0
+
+    def run(self, executor: Executor, ahead: int) -> Generator[Batch, None, None]:
+        """Yield batches, keeping `ahead` of them in work. A batch's data are valid until the next one is asked for."""
+        for _ in range(ahead + 1):
+            self._buffers.put(ReadBuffer())
+        pending: deque[Future[tuple[Batch, ReadBuffer]]] = deque()
+        try:
+            while True:
+                while len(pending) < ahead and self._next < len(self._source):
+                    indices = range(self._next, min(self._next + self._batch, len(self._source)))
+                    pending.append(executor.submit(self._prepare, indices))
+                    self._next = indices.stop
+                if not pending:
+                    return
+                batch, buffer = pending.popleft().result()
+                yield batch
+                self._adapt(batch)
+                self._buffers.put(buffer)
+        finally:
+            for future in pending:
+                future.cancel()
+
+    def _adapt(self, batch: Batch) -> None:
+        read = sum(entry.stamp[0] for entry, _ in batch)
+        self.bytes_read += read
+        fitting = _BATCH_BYTES * len(batch) // max(read, 1)
+        self._batch = max(1, min(fitting, 2 * self._batch, _MAX_BATCH))
+
+    def _prepare(self, indices: range) -> tuple[Batch, ReadBuffer]:
+        buffer = self._buffers.get()
+        buffer.reset()
+        batch: Batch = []
+        for index in indices:
+            name = self._source.names[index]
+            try:
+                data, stamp = self._source.read(index, buffer)
+                prepared = prepare(data, name, self._recipe)
+            except ImageError as error:
+                error.name = error.name or name
+                if self._on_error == "fail":
+                    raise
+                batch.append((Entry(name, reason=error.reason), None))
+            else:
+                batch.append(_sample(name, int(self._source.labels[index]), prepared, stamp))
+        return batch, buffer
+
+
+def _sample(name: str, label: int, prepared: Prepared, stamp: Stamp) -> tuple[Entry, Sample]:
+    data, height, width = prepared.data, prepared.height, prepared.width
+    crc = checksum(data, label, height, width, encode_name(name))
+    entry = Entry(name, label, height, width, 0, len(data), crc, stamp, prepared.findings)
+    return entry, Sample(name, label, data, height, width)
+
+
+class _Checkpoints:
+    """Makes what was written durable, and then records it, while the writer goes on."""
+
+    def __init__(self, writer: Writer, partial: Partial) -> None:
+        self._writer = writer
+        self._partial = partial
+        self._pending: list[Entry] = []
+        self._last = time.monotonic()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="packer-sync")
+        self._running: Future[None] | None = None
+
+    def add(self, entry: Entry) -> None:
+        """Note an image that was written or left out, and begin a checkpoint when it is time."""
+        self._pending.append(entry)
+        if len(self._pending) % 100 == 0 or time.monotonic() - self._last > _CHECKPOINT_SECONDS:
+            due = len(self._pending) >= _CHECKPOINT_SAMPLES or time.monotonic() - self._last > _CHECKPOINT_SECONDS
+            late = (
+                len(self._pending) >= 2 * _CHECKPOINT_SAMPLES
+                and time.monotonic() - self._last > 3 * _CHECKPOINT_SECONDS
+            )
+            if due and (late or self._running is None or self._running.done()):
+                self._begin()
+
+    def _begin(self) -> None:
+        if self._running is not None:
+            self._running.result()
+        self._writer.flush()
+        entries, self._pending = self._pending, []
+        self._last = time.monotonic()
+        self._running = self._thread.submit(self._checkpoint, entries)
+
+    def _checkpoint(self, entries: list[Entry]) -> None:
+        self._writer.sync()
+        self._partial.record(entries)
+
+    def __enter__(self) -> _Checkpoints:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        """End the work; what came to nothing else keeps what it has by a last checkpoint."""
+        with self._thread:
+            if kind is None:
+                if self._running is not None:
+                    self._running.result()
+            elif self._pending and (self._running is None or self._running.exception() is None):
+                self._begin()
+
+
+class _Ledger:
+    """Counts what became of the images."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.bytes_in = 0
+        self.skipped: list[dict[str, str]] = []
+        self.findings: Counter[str] = Counter()
+        self._noted: list[tuple[str, tuple[str, ...]]] = []
+
+    def add(self, entry: Entry, rows: TableBuilder) -> None:
+        self.count += 1
+        self.bytes_in += entry.stamp[0]
+        if entry.reason:
+            self.skipped.append({"name": entry.name, "reason": entry.reason})
+            return
+        entry.add_to(rows)
+        if entry.findings:
+            self.findings.update(entry.findings)
+            self._noted.append((entry.name, entry.findings))
+
+    def write_report(self, path: Path) -> None:
+        """Write a JSON line for every image with a finding and every one that was left out."""
+        skipped = ({"name": entry["name"], "skipped": entry["reason"]} for entry in self.skipped)
+        noted = ({"name": name, "findings": list(findings)} for name, findings in self._noted)
+        with writing_to(path), open(path, "w", encoding="ascii") as file:
+            for line in itertools.chain(skipped, noted):
+                file.write(json.dumps(line) + "\n")
+
+
+def _check_readable(path: Path, format: str, manifest: Manifest) -> None:
+    """Open what was written as a reader does, and read its ends, before it gets its name."""
+    with FORMATS[format].open_reader()(path) as reader:
+        if reader.manifest != manifest:
+            raise CorruptPackError("what was written reads back differently; the disk or the memory is faulty", path)
+        for index in {0, len(reader) // 2, len(reader) - 1}:
+            reader.read(index)

@@ -1,0 +1,127 @@
+"""Every error that packer raises on purpose.
+
+::
+
+    PackerError
+    ├── SourceError              the images, or the list of them, cannot be used as given
+    ├── DestinationError         a pack cannot be written where it was asked for
+    │   ├── PackLockedError      another process is writing it
+    │   └── ResumeError          an unfinished conversion there was started differently
+    ├── ImageError               one image cannot be used; knows its name and the reason
+    │   └── ImageTooLargeError   its header announces more pixels than are allowed
+    ├── PackError                a pack cannot be read
+    │   ├── NotAPackError        the file is something else
+    │   ├── CorruptPackError     it was a pack, and is damaged; knows the file and the index
+    │   └── UnsupportedVersionError   a newer packer wrote it
+    └── MissingDependencyError   an optional package or library is needed
+
+Messages say what is wrong, where (the file, the sample's index and name), and what to do.
+"""
+
+from __future__ import annotations
+
+import os
+
+__all__ = [
+    "CorruptPackError",
+    "DestinationError",
+    "ImageError",
+    "ImageTooLargeError",
+    "MissingDependencyError",
+    "NotAPackError",
+    "PackError",
+    "PackLockedError",
+    "PackerError",
+    "ResumeError",
+    "SourceError",
+    "UnsupportedVersionError",
+    "printable",
+]
+
+
+def printable(text: object) -> str:
+    """Return `text` safe for one line of a terminal: control characters and lone surrogates escaped."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in str(text))
+
+
+class PackerError(Exception):
+    """Base class of every error that packer raises on purpose."""
+
+
+class SourceError(PackerError):
+    """The images, or the list of them, cannot be used as given."""
+
+
+class DestinationError(PackerError):
+    """A pack cannot be written where it was asked for."""
+
+
+class PackLockedError(DestinationError):
+    """Another process is writing this pack."""
+
+
+class ResumeError(DestinationError):
+    """An unfinished conversion is there, and was started with other settings or another source."""
+
+
+class ImageError(PackerError):
+    """One image cannot be used.
+
+    Attributes
+    ----------
+    name : str
+        The sample's name, a path relative to the source; empty until somebody who knows it adds it.
+    reason : str
+        What is wrong with it, without the name.
+    """
+
+    def __init__(self, reason: str, name: str = "") -> None:
+        super().__init__(reason, name)
+        self.reason = reason
+        self.name = name
+
+    def __str__(self) -> str:
+        return f"{printable(self.name)}: {self.reason}" if self.name else self.reason
+
+
+class ImageTooLargeError(ImageError):
+    """The header of an image announces more pixels than are allowed."""
+
+
+class PackError(PackerError):
+    """A pack cannot be read."""
+
+
+class NotAPackError(PackError):
+    """The file or directory is not a pack."""
+
+
+class CorruptPackError(PackError):
+    """A pack is damaged.
+
+    Attributes
+    ----------
+    path : str
+        The file or directory that is damaged.
+    index : int or None
+        The sample that is damaged, or None where the damage is not in one sample.
+    """
+
+    # A DataLoader re-raises a worker's error as `type(error)(message)`, so one argument must be enough.
+    def __init__(self, reason: str, path: str | os.PathLike[str] = "", index: int | None = None) -> None:
+        super().__init__(reason, path, index)
+        self.reason = reason
+        self.path = os.fspath(path)
+        self.index = index
+
+    def __str__(self) -> str:
+        where = printable(self.path) if self.index is None else f"{printable(self.path)}, sample {self.index}"
+        return f"{where}: {self.reason}" if self.path else self.reason
+
+
+class UnsupportedVersionError(PackError):
+    """A pack was written by a newer packer than this one."""
+
+
+class MissingDependencyError(PackerError):
+    """An optional package or library is needed; the message says how to install it."""

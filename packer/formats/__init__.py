@@ -1,0 +1,117 @@
+"""The formats: one module each, and one row each in `FORMATS`."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from packer.errors import DestinationError, MissingDependencyError, NotAPackError, printable
+from packer.formats.base import Reader, Writer
+
+__all__ = ["FORMATS", "Format", "Reader", "Writer", "format_for", "open_pack", "recognise"]
+
+
+@dataclass(frozen=True)
+class Format:
+    """One row of `FORMATS`; the module is imported when it is first needed.
+
+    Attributes
+    ----------
+    name : str
+    suffixes : tuple of str
+        What a pack's name ends in; the first is the usual one.
+    recognise : callable
+        Takes a path and the file's first 64 bytes (none of a directory); whether a pack of this format may be there.
+    writer, reader : str
+        ``"module:class"``.
+    needs : str
+        What to install where the module's imports fail.
+    """
+
+    name: str
+    suffixes: tuple[str, ...]
+    recognise: Callable[[str, bytes], bool]
+    writer: str
+    reader: str
+    needs: str = ""
+
+    def open_writer(self) -> type[Writer]:
+        """Import and return the writer's class."""
+        return self._load(self.writer)  # type: ignore[no-any-return]
+
+    def open_reader(self) -> type[Reader]:
+        """Import and return the reader's class."""
+        return self._load(self.reader)  # type: ignore[no-any-return]
+
+    def _load(self, target: str):  # type: ignore[no-untyped-def]
+        module, _, name = target.partition(":")
+        try:
+            return getattr(importlib.import_module(module), name)
+        except ImportError as error:
+            raise MissingDependencyError(f"the format {self.name} needs {self.needs}: {error}") from error
+
+
+FORMATS: dict[str, Format] = {
+    row.name: row
+    for row in [
+        Format(
+            "lmdb",
+            (".lmdb",),
+            lambda path, head: head[16:20] == b"\xde\xc0\xef\xbe",
+            "packer.formats.lmdb:LMDBWriter",
+            "packer.formats.lmdb:LMDBReader",
+        ),
+        Format(
+            "hdf5",
+            (".h5", ".hdf5"),
+            lambda path, head: head.startswith(b"\x89HDF\r\n\x1a\n"),
+            "packer.formats.hdf5:HDF5Writer",
+            "packer.formats.hdf5:HDF5Reader",
+            needs="h5py (pip install h5py)",
+        ),
+        Format(
+            "pth",
+            (".pth",),
+            lambda path, head: os.path.isfile(os.path.join(path, "table.pth")),
+            "packer.formats.pth:PthWriter",
+            "packer.formats.pth:PthReader",
+        ),
+    ]
+}
+
+
+def format_for(path: str | os.PathLike[str]) -> Format:
+    """Return the format that a pack's name asks for; DestinationError where its suffix is none of ours."""
+    suffix = Path(path).suffix.lower()
+    for row in FORMATS.values():
+        if suffix in row.suffixes:
+            return row
+    known = ", ".join(suffix for row in FORMATS.values() for suffix in row.suffixes)
+    raise DestinationError(
+        f"{printable(os.fspath(path))}: the suffix decides the format, and {suffix or 'none'} is not one of {known}. "
+        "Change the name, or say --format."
+    )
+
+
+def recognise(path: str | os.PathLike[str]) -> Format:
+    """Return the format of the pack at `path`, by its content; NotAPackError where there is none."""
+    path = os.fspath(path)
+    head = b""
+    try:
+        if not os.path.isdir(path):
+            with open(path, "rb") as file:
+                head = file.read(64)
+    except OSError as error:
+        raise NotAPackError(f"{printable(path)}: {error.strerror}") from error
+    for row in FORMATS.values():
+        if row.recognise(path, head):
+            return row
+    raise NotAPackError(f"{printable(path)}: not a pack of any format that this packer reads ({', '.join(FORMATS)})")
+
+
+def open_pack(path: str | os.PathLike[str], *, check: str = "always") -> Reader:
+    """Open a pack of any format for reading. See `Reader`."""
+    return recognise(path).open_reader()(path, check=check)

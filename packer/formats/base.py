@@ -1,0 +1,192 @@
+"""The contract of a format: how samples are placed in a partial pack, and how they are found again.
+
+Everything above this package sees `Writer` and `Reader` and no format. The order of a conversion is::
+
+    writer = Writer(path, options, written)   # `written`: the rows that an earlier, interrupted run left behind
+    offset = writer.append(sample)            # in the order of the indices, once a sample
+    writer.flush(); writer.sync()             # from time to time: what was appended is now durable
+    writer.commit(manifest, table)            # the pack at `path` is complete and durable
+    writer.close()
+
+`path` is never the pack's final name; moving a complete pack there is the business of `packer.partial`.
+"""
+
+from __future__ import annotations
+
+import abc
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import numpy as np
+
+from packer.errors import CorruptPackError, printable
+from packer.sample import COLUMNS, Buffer, Manifest, Sample, Table
+
+__all__ = ["Reader", "Writer"]
+
+
+class Writer(abc.ABC):
+    """Places the samples of one pack.
+
+    Parameters
+    ----------
+    path : Path
+        The file, or the directory, to write.
+    options : mapping
+        The format's own settings, as in the manifest's `layout`; see the format.
+    written : Table
+        Rows whose data are in `path` already. Whatever lies there beyond them is dropped, and the next
+        `append` is index ``len(written)``. Placement depends on the sizes alone, so that an interrupted
+        and continued conversion gives the same bytes as one that ran through.
+    """
+
+    @abc.abstractmethod
+    def __init__(self, path: Path, options: Mapping[str, Any], written: Table) -> None: ...
+
+    @abc.abstractmethod
+    def append(self, sample: Sample) -> int:
+        """Place the next sample; return the offset of its data, which goes into the table."""
+
+    def flush(self) -> None:  # noqa: B027 - most formats hold nothing back
+        """Hand everything appended so far to the operating system. Called on the thread that appends."""
+
+    @abc.abstractmethod
+    def sync(self) -> None:
+        """Return once what was flushed is on the disk. May be called on another thread while `append` goes on."""
+
+    @abc.abstractmethod
+    def commit(self, manifest: Manifest, table: Table) -> None:
+        """Write the table and then the manifest, and return once the whole pack is on the disk."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Let go of the files, committed or not."""
+
+    def layout(self) -> dict[str, Any]:
+        """Return what a reader must know to find the data, for the manifest; asked for just before `commit`."""
+        return {}
+
+
+class Reader(abc.ABC):
+    """Gives random access to the samples of one pack.
+
+    Safe in many threads at once and after a fork; a pickled reader is its path, and opens the pack again where
+    it is unpickled. Two readers of one pack do not disturb each other.
+
+    Parameters
+    ----------
+    path : path
+        The pack.
+    check : {"always", "never"}
+        Whether `read` compares every sample with its checksum (about 10 µs for a photo of 100 kB).
+
+    Attributes
+    ----------
+    path : str
+    manifest : Manifest
+    table : Table
+        Its columns are read-only views of the pack.
+
+    Raises
+    ------
+    NotAPackError, CorruptPackError, UnsupportedVersionError
+        If the file is no pack of this format, is damaged, or was written by a newer packer.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, check: str = "always") -> None:
+        if check not in ("always", "never"):
+            raise ValueError(f"check is 'always' or 'never', not {check!r}")
+        self.path = os.path.abspath(path)
+        self.check = check
+        self.manifest, self.table = self._open()
+        if len(self.table) != self.manifest.count:
+            raise CorruptPackError(
+                f"the table has {len(self.table)} rows and the manifest counts {self.manifest.count}", self.path
+            )
+
+    @abc.abstractmethod
+    def _open(self) -> tuple[Manifest, Table]:
+        """Open the pack at `self.path`, in constant time, reading nothing but its structure."""
+
+    @abc.abstractmethod
+    def _fetch(self, index: int, offset: int, size: int) -> Buffer:
+        """Return the `size` bytes at a row's `offset`; CorruptPackError where there are none."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Close the files; arrays of the table stay valid."""
+
+    def check_structure(self) -> Iterable[str]:
+        """Yield what is wrong with the parts of the pack that neither the table nor the samples' checksums cover."""
+        return ()
+
+    def __len__(self) -> int:
+        return self.manifest.count
+
+    def read(self, index: int) -> Buffer:
+        """Return the data of one sample.
+
+        Raises
+        ------
+        IndexError
+            If there is no such index; negative ones count from the end.
+        CorruptPackError
+            If the data, or the row that leads to them, are not what was written.
+        """
+        try:
+            index = range(len(self))[index]
+        except IndexError:
+            raise IndexError(f"index {index} is out of range: {printable(self.path)} has {len(self)} samples") from None
+        try:
+            data = self._fetch(index, int(self.table.offset[index]), int(self.table.size[index]))
+            intact = self.check == "never" or self.table.matches(index, data)
+        except (CorruptPackError, IndexError) as error:
+            raise self._damaged(index, str(getattr(error, "reason", error))) from error
+        if not intact:
+            raise self._damaged(index, "the checksum does not fit")
+        return data
+
+    def read_many(self, indices: Sequence[int]) -> list[Buffer]:
+        """Return the data of several samples, in the order asked for; reads go through the file in one direction."""
+        wanted = np.asarray(indices, np.int64)
+        found: list[Buffer] = [b""] * len(wanted)
+        valid = np.clip(wanted, -len(self), max(len(self) - 1, 0))  # `read` refuses what is out of range
+        for place in np.argsort(self.table.offset[valid], kind="stable") if len(self) else range(len(wanted)):
+            found[place] = self.read(int(wanted[place]))
+        return found
+
+    def require_column(self, name: str) -> None:
+        """Compare a whole column of the table with its checksum; CorruptPackError where it does not fit."""
+        column = getattr(self.table, name)
+        if google_crc32c.value(column.tobytes()) != self.manifest.columns.get(name):
+            raise CorruptPackError(f"the table's column {name!r} does not fit its checksum", self.path)
+
+    def _damaged(self, index: int, reason: str) -> CorruptPackError:
+        try:
+            name = f" ({printable(self.table.sample_names()[index])})"
+        except IndexError:
+            name = ""
+        return CorruptPackError(f"damaged{name}: {reason}. `packer verify` lists all damage.", self.path, index)
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"path": self.path, "check": self.check}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["path"], check=state["check"])  # type: ignore[misc]
+
+
+def table_from(columns: Mapping[str, Any], path: str) -> Table:
+    """Build a table from what a format found; CorruptPackError where the columns do not fit together."""
+    try:
+        return Table.of({name: columns[name] for name in COLUMNS if name in columns})
+    except ValueError as error:
+        raise CorruptPackError(str(error), path) from error

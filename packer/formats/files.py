@@ -1,0 +1,188 @@
+"""The files of a pack: positional reads that cannot crash the process, appends that say why they failed."""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from packer.errors import CorruptPackError, DestinationError, PackError, printable
+from packer.sample import Buffer
+
+__all__ = ["AppendFile", "PackFile", "sync_directory", "writing_to"]
+
+_MAPPED_FROM = 1 << 16  # bytes; smaller arrays are read, which costs less than a page of address space each
+_BINARY = getattr(os, "O_BINARY", 0)
+_seek_lock = threading.Lock()
+
+
+class PackFile:
+    """A file of a pack, open for reading.
+
+    Reads name their position, so one open file serves many threads and, after a fork, many processes. Samples
+    are read with `pread` and not through a mapping: where a disk fails or the file was cut short, a read raises,
+    whereas touching a mapping kills the process with SIGBUS. Only the table is mapped, after its extent was
+    compared with the file's size.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.fspath(path)
+        try:
+            self._fd = os.open(self.path, os.O_RDONLY | _BINARY)
+        except OSError as error:
+            raise PackError(f"{printable(self.path)}: cannot be opened: {error.strerror}") from error
+        self._close = weakref.finalize(self, os.close, self._fd)
+        self.size = os.fstat(self._fd).st_size
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return `size` bytes from `offset`; CorruptPackError where they do not lie inside the file."""
+        self._require(offset, size)
+        try:
+            data = _pread(self._fd, size, offset)
+            while len(data) < size:
+                more = _pread(self._fd, size - len(data), offset + len(data))
+                if not more:
+                    raise CorruptPackError("the file became shorter after it was opened", self.path)
+                data += more
+        except OSError as error:
+            raise PackError(f"{printable(self.path)}: reading at byte {offset} failed: {error.strerror}") from error
+        return data
+
+    def array(self, offset: int, count: int, dtype: str) -> npt.NDArray[Any]:
+        """Return a read-only vector of `count` elements that begins at byte `offset`; a mapping where it is large."""
+        size = count * np.dtype(dtype).itemsize
+        self._require(offset, size)
+        if size < _MAPPED_FROM:
+            return np.frombuffer(self.read(offset, size), dtype)
+        start = offset - offset % mmap.ALLOCATIONGRANULARITY
+        mapping = mmap.mmap(self._fd, offset + size - start, access=mmap.ACCESS_READ, offset=start)
+        return np.frombuffer(mapping, dtype, count, offset - start)
+
+    def close(self) -> None:
+        """Close the file; arrays that were handed out stay valid."""
+        self._close()
+
+    def _require(self, offset: int, size: int) -> None:
+        if offset < 0 or size < 0 or offset + size > self.size:
+            raise CorruptPackError(
+                f"bytes {offset} to {offset + size} of {self.size} are wanted: the file was cut short or changed",
+                self.path,
+            )
+
+
+def _pread(fd: int, size: int, offset: int) -> bytes:
+    if hasattr(os, "pread"):
+        return os.pread(fd, size, offset)
+    with _seek_lock:  # Windows
+        os.lseek(fd, offset, os.SEEK_SET)
+        return os.read(fd, size)
+
+
+class AppendFile:
+    """A file that grows at its end, with corrections at places already written.
+
+    Parameters
+    ----------
+    path : path
+        Created where it is missing.
+    keep : int
+        How many bytes of an existing file are kept.
+    """
+
+    def __init__(self, path: Path, keep: int = 0) -> None:
+        self.path = path
+        with writing_to(path):
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | _BINARY, 0o666)
+            self._close = weakref.finalize(self, os.close, self._fd)
+            if os.fstat(self._fd).st_size < keep:
+                raise DestinationError(f"{printable(path)}: shorter than its journal says. Start again with --fresh.")
+            os.ftruncate(self._fd, keep)
+            os.lseek(self._fd, keep, os.SEEK_SET)
+        self.size = keep
+
+    def append(self, *parts: Buffer) -> None:
+        """Write `parts`, one after the other, at the end."""
+        total = sum(map(len, parts))
+        with writing_to(self.path):
+            written = os.writev(self._fd, parts) if hasattr(os, "writev") else os.write(self._fd, b"".join(parts))
+            if written < total:  # a full disk shows here first; the next write says so
+                rest = memoryview(b"".join(parts))[written:]
+                while rest:
+                    rest = rest[os.write(self._fd, rest) :]
+        self.size += total
+
+    def write_at(self, offset: int, data: Buffer) -> None:
+        """Replace bytes that were appended before."""
+        with writing_to(self.path):
+            os.lseek(self._fd, offset, os.SEEK_SET)
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(self._fd, rest) :]
+            os.lseek(self._fd, self.size, os.SEEK_SET)
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        """Return bytes that were written before."""
+        os.lseek(self._fd, offset, os.SEEK_SET)
+        data = os.read(self._fd, size)
+        os.lseek(self._fd, self.size, os.SEEK_SET)
+        return data
+
+    def sync(self) -> None:
+        """Return once everything appended so far is on the disk."""
+        with writing_to(self.path):
+            _sync(self._fd)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._close()
+
+
+@contextmanager
+def writing_to(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn an OSError into a DestinationError that names `path` and says what is needed."""
+    try:
+        yield
+    except OSError as error:
+        advice = {
+            errno.ENOSPC: " Free some space, or convert to another disk; the same command then continues.",
+            errno.EDQUOT: " Your quota is used up; free some, and the same command continues.",
+            errno.EFBIG: " The limit on the size of files (ulimit -f) is too low for this pack.",
+        }.get(error.errno or 0, "")
+        raise DestinationError(f"{printable(os.fspath(path))}: cannot be written: {error.strerror}.{advice}") from error
+
+
+def sync_directory(path: Path) -> None:
+    """Return once the names in directory `path` are on the disk, where the system can say so."""
+    if os.name == "nt":  # directories cannot be opened there; NTFS journals names by itself
+        return
+    with writing_to(path):
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            _sync(fd)
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems
+                raise
+        finally:
+            os.close(fd)
+
+
+def _sync(fd: int) -> None:
+    try:
+        import fcntl
+
+        full_sync = getattr(fcntl, "F_FULLFSYNC", None)  # macOS: fsync alone stops at the drive's cache
+        if full_sync is not None:
+            fcntl.fcntl(fd, full_sync)
+            return
+    except (ImportError, OSError):
+        pass
+    os.fsync(fd)

@@ -1,0 +1,325 @@
+"""LMDB: one file, a B-tree of 8-byte big-endian keys, the value of key i being the data of sample i.
+
+The pages are laid out here rather than by liblmdb. Samples arrive in key order and are never changed, which
+needs a small part of what LMDB can do: values are appended as overflow pages, leaf pages fill up beside them,
+and the branch pages and the meta page are written once, at the end. That makes writing as fast as appending to
+a file, the same input give the same bytes, an interrupted conversion continue by cutting the file, and network
+disks safe to write to. Reading goes by the table's offsets, so a damaged page is an error, where liblmdb, which
+trusts its file, would crash; and a pack can be opened twice, across forks, and by any number of threads.
+
+Any LMDB 0.9 (data version 1) opens the file. Names below are those of liblmdb's mdb.c, which defines the layout.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from packer.errors import CorruptPackError, DestinationError, NotAPackError, printable
+from packer.formats.base import Reader, Writer, table_from
+from packer.formats.files import AppendFile, PackFile
+from packer.sample import COLUMNS, Buffer, Manifest, Sample, Table
+
+__all__ = ["LMDBReader", "LMDBWriter"]
+
+_PAGE = 4096
+_PAGE_HEADER = struct.Struct("<QHHHH")  # pgno, pad, flags, lower, upper; lower and upper are one u32 on overflow pages
+_OVERFLOW_HEADER = struct.Struct("<QHHI")  # pgno, pad, flags, pages
+_NODE_HEADER = struct.Struct("<HHHH")  # lo, hi, flags, ksize
+_META = struct.Struct("<IIQQ")  # magic, version, address, mapsize; two MDB_db and two u64 follow
+_DB = struct.Struct("<IHHQQQQQ")  # pad, flags, depth, branch, leaf and overflow pages, entries, root
+_META_END = struct.Struct("<QQ")  # last_pg, txnid
+_META_SIZE = _META.size + 2 * _DB.size + _META_END.size
+
+_MAGIC, _VERSION = 0xBEEFC0DE, 1
+_P_BRANCH, _P_LEAF, _P_OVERFLOW, _P_META = 0x01, 0x02, 0x04, 0x08
+_F_BIGDATA = 0x01
+_INTEGERKEY = 0x08
+_NO_PAGE = 2**64 - 1
+_NODE_MAX = (((_PAGE - _PAGE_HEADER.size) // 2) & ~1) - 2  # me_nodemax: what fits at least twice in a page
+_MAX_DEPTH = 32  # CURSOR_STACK
+
+_MANIFEST_KEY = b"packer/manifest"
+
+
+def sample_key(index: int) -> bytes:
+    """Return the key of sample `index`: 8 bytes, big-endian."""
+    return struct.pack(">Q", index)
+
+
+def _column_key(column: str) -> bytes:
+    return b"packer/" + column.encode()
+
+
+class _Page:
+    """A leaf or branch page: nodes are added in key order, their pointers from the front, the nodes from the end."""
+
+    def __init__(self, number: int, flags: int) -> None:
+        self.number = number
+        self.flags = flags
+        self.pointers: list[int] = []
+        self.upper = _PAGE
+        self._bytes = bytearray(_PAGE)
+
+    def has_room_for(self, node_size: int) -> bool:
+        return _PAGE_HEADER.size + 2 * len(self.pointers) + 2 + _even(node_size) <= self.upper
+
+    def add(self, *parts: Buffer) -> int:
+        """Add a node; return where in the page it begins."""
+        at = self.upper = self.upper - _even(sum(map(len, parts)))
+        self.pointers.append(at)
+        for part in parts:
+            self._bytes[at : at + len(part)] = part
+            at += len(part)
+        return self.upper
+
+    def restore(self, page: bytes) -> None:
+        """Take the nodes' bytes from an earlier copy of this page."""
+        self._bytes[self.upper :] = page[self.upper :]
+
+    def to_bytes(self) -> bytes:
+        count = len(self.pointers)
+        _PAGE_HEADER.pack_into(self._bytes, 0, self.number, 0, self.flags, _PAGE_HEADER.size + 2 * count, self.upper)
+        struct.pack_into(f"<{count}H", self._bytes, _PAGE_HEADER.size, *self.pointers)
+        return bytes(self._bytes)
+
+
+def _even(size: int) -> int:
+    return size + (size & 1)
+
+
+class LMDBWriter(Writer):
+    """Writes the B-tree from left to right."""
+
+    def __init__(self, path: Path, options: Mapping[str, Any], written: Table) -> None:
+        self._file: AppendFile | None = None
+        self._pages = 2  # the two meta pages come first
+        self._overflow_pages = 0
+        self._entries = 0
+        self._leaf: _Page | None = None
+        self._leaves: list[tuple[bytes, int]] = []  # first key and page number of each
+        for size, offset in zip(written.size.tolist(), written.offset.tolist(), strict=True):
+            if self._put(sample_key(self._entries), size, None) != offset:
+                raise DestinationError(f"{printable(path)}: does not fit its journal. Start again with --fresh.")
+        self._file = AppendFile(path, keep=self._pages * _PAGE if len(written) else 0)
+        if self._leaf is None:
+            self._file.append(bytes(2 * _PAGE))
+        else:
+            self._leaf.restore(self._file.read_at(self._leaf.number * _PAGE, _PAGE))
+
+    def append(self, sample: Sample) -> int:
+        return self._put(sample_key(self._entries), len(sample.data), sample.data)
+
+    def flush(self) -> None:
+        if self._leaf is not None and self._file is not None:
+            self._file.write_at(self._leaf.number * _PAGE, self._leaf.to_bytes())
+
+    def sync(self) -> None:
+        if self._file is not None:
+            self._file.sync()
+
+    def commit(self, manifest: Manifest, table: Table) -> None:
+        assert self._file is not None
+        values: dict[bytes, bytes] = {_column_key(name): column.tobytes() for name, column in table.columns().items()}
+        values[_MANIFEST_KEY] = manifest.to_json()
+        for key in sorted(values):  # behind the samples, whose keys begin with a zero byte
+            self._put(key, len(values[key]), values[key])
+        self.flush()
+        root, depth, branch_pages = self._write_branches(self._file)
+        tree = _DB.pack(0, 0, depth, branch_pages, len(self._leaves), self._overflow_pages, self._entries, root)
+        empty = _DB.pack(0, 0, 0, 0, 0, 0, 0, _NO_PAGE)
+        self._file.sync()  # the tree is on the disk before the page that makes it valid
+        # As liblmdb leaves a file after its first transaction: an empty tree in page 0, the real one in page 1.
+        for number, (database, last_page) in enumerate([(empty, 1), (tree, self._pages - 1)]):
+            self._file.write_at(
+                number * _PAGE,
+                _PAGE_HEADER.pack(number, 0, _P_META, 0, 0)
+                + _META.pack(_MAGIC, _VERSION, 0, self._pages * _PAGE)
+                + _DB.pack(_PAGE, _INTEGERKEY, 0, 0, 0, 0, 0, _NO_PAGE)  # the free pages: none
+                + database
+                + _META_END.pack(last_page, number),
+            )
+        self._file.sync()
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def _put(self, key: bytes, size: int, data: Buffer | None) -> int:
+        """Place a value, and write it unless `data` is None; return where in the file it begins."""
+        inline = _NODE_HEADER.size + len(key) + size <= _NODE_MAX
+        if self._leaf is None or not self._leaf.has_room_for(_NODE_HEADER.size + len(key) + (size if inline else 8)):
+            if data is not None:
+                self.flush()
+            self._leaf = _Page(self._pages, _P_LEAF)
+            self._leaves.append((key, self._pages))
+            self._pages += 1
+            if data is not None and self._file is not None:
+                self._file.append(bytes(_PAGE))  # the leaf's place, until it is full
+        self._entries += 1
+        header = _NODE_HEADER.pack(size & 0xFFFF, size >> 16, 0 if inline else _F_BIGDATA, len(key))
+        if inline:
+            at = self._leaf.add(header, key, bytes(size) if data is None else data)
+            return self._leaf.number * _PAGE + at + len(header) + len(key)
+        page, count = self._pages, -(-(_OVERFLOW_HEADER.size + size) // _PAGE)
+        self._leaf.add(header, key, struct.pack("<Q", page))
+        self._pages += count
+        self._overflow_pages += count
+        if data is not None and self._file is not None:
+            padding = bytes(count * _PAGE - _OVERFLOW_HEADER.size - size)
+            self._file.append(_OVERFLOW_HEADER.pack(page, 0, _P_OVERFLOW, count), data, padding)
+        return page * _PAGE + _OVERFLOW_HEADER.size
+
+    def _write_branches(self, file: AppendFile) -> tuple[int, int, int]:
+        """Write the levels above the leaves; return the root's page, the depth and the number of branch pages."""
+        level, depth, written = self._leaves, 1, 0
+        while len(level) > 1:
+            # A branch page must hold two nodes or more, so the children are spread evenly. The longest node
+            # has a key of 8 bytes but for the last few, whose keys are the table's.
+            node_size = _NODE_HEADER.size + max(len(key) for key, _ in level) + 2
+            parents = -(-len(level) // ((_PAGE - _PAGE_HEADER.size) // _even(node_size)))
+            bounds = [i * len(level) // parents for i in range(parents + 1)]
+            above = []
+            for start, end in itertools.pairwise(bounds):
+                page = _Page(self._pages, _P_BRANCH)
+                for position, (key, child) in enumerate(level[start:end]):
+                    node_key = key if position else b""  # the first is less than every key
+                    lo, hi, top = child & 0xFFFF, child >> 16 & 0xFFFF, child >> 32
+                    page.add(_NODE_HEADER.pack(lo, hi, top, len(node_key)), node_key)
+                file.append(page.to_bytes())
+                above.append((level[start][0], page.number))
+                self._pages += 1
+            level, depth, written = above, depth + 1, written + parents
+        return level[0][1], depth, written
+
+
+class LMDBReader(Reader):
+    """Reads the table through the B-tree and the samples through the table."""
+
+    def _open(self) -> tuple[Manifest, Table]:
+        if not os.path.isfile(self.path):
+            raise NotAPackError(f"{printable(self.path)}: not an LMDB file (packs are single files, not directories)")
+        self._file = PackFile(self.path)
+        self._page_size, self._root = self._read_meta()
+        manifest_at = self._find(_MANIFEST_KEY)
+        if manifest_at is None:
+            raise NotAPackError(f"{printable(self.path)}: an LMDB file that packer did not write, or did not finish")
+        manifest = Manifest.from_json(self._file.read(*manifest_at), self.path)
+        columns = {}
+        for name, dtype in COLUMNS.items():
+            found = self._find(_column_key(name))
+            if found is None:
+                raise CorruptPackError(f"the table has no column {name!r}", self.path)
+            offset, size = found
+            columns[name] = self._file.array(offset, size // np.dtype(dtype).itemsize, dtype)
+        return manifest, table_from(columns, self.path)
+
+    def _fetch(self, index: int, offset: int, size: int) -> Buffer:
+        return self._file.read(offset, size)
+
+    def close(self) -> None:
+        self._file.close()
+
+    def check_structure(self) -> Iterable[str]:
+        """Compare the B-tree, which other programs read, with the table, which this one reads."""
+        expected = zip(self.table.offset.tolist(), self.table.size.tolist(), strict=True)
+        found = 0
+        try:
+            for key, offset, size in self._walk(self._root, 0):
+                if key.startswith(b"packer/"):
+                    continue
+                if key != sample_key(found) or (offset, size) != next(expected, None):
+                    yield f"the LMDB tree and the table disagree at key {key.hex()}: another program changed the file"
+                    return
+                found += 1
+        except CorruptPackError as error:
+            yield f"the LMDB tree is damaged: {error.reason}"
+            return
+        if found != len(self):
+            yield f"the LMDB tree holds {found} samples and the table {len(self)}"
+
+    def _read_meta(self) -> tuple[int, int]:
+        """Return page size and root page of the newer valid meta page."""
+        if self._file.size < _PAGE_HEADER.size + _META_SIZE:
+            raise NotAPackError(f"{printable(self.path)}: not an LMDB file ({self._file.size} bytes)")
+        best = None
+        for start in (0, self._meta_page_size(0)):
+            if start + _PAGE_HEADER.size + _META_SIZE > self._file.size:
+                continue
+            meta = self._file.read(start + _PAGE_HEADER.size, _META_SIZE)
+            magic, version, _, _ = _META.unpack_from(meta, 0)
+            page_size = _DB.unpack_from(meta, _META.size)[0]
+            root = _DB.unpack_from(meta, _META.size + _DB.size)[7]
+            last_page, transaction = _META_END.unpack_from(meta, _META_SIZE - _META_END.size)
+            if magic == _MAGIC and version != _VERSION:
+                raise NotAPackError(f"{printable(self.path)}: LMDB data version {version}; packs have {_VERSION}")
+            if magic == _MAGIC and (best is None or transaction > best[0]):
+                best = (transaction, page_size, root, last_page)
+        if best is None:
+            raise NotAPackError(f"{printable(self.path)}: not an LMDB file")
+        _, page_size, root, last_page = best
+        if (last_page + 1) * page_size > self._file.size:
+            raise CorruptPackError(
+                f"the file has {self._file.size} bytes of {(last_page + 1) * page_size}: it was cut short", self.path
+            )
+        if root == _NO_PAGE:
+            raise NotAPackError(f"{printable(self.path)}: an empty LMDB file")
+        return page_size, root
+
+    def _meta_page_size(self, start: int) -> int:
+        page_size = int(_DB.unpack_from(self._file.read(start + _PAGE_HEADER.size + _META.size, _DB.size))[0])
+        return page_size if page_size in (1 << power for power in range(9, 17)) else _PAGE
+
+    def _nodes(self, number: int) -> tuple[int, list[tuple[bytes, int, int, int]]]:
+        """Return the flags of a page and its nodes: key, low 32 bits, flags, and where in the file the key ends."""
+        page = self._file.read(number * self._page_size, self._page_size)
+        page_number, _, flags, lower, _ = _PAGE_HEADER.unpack_from(page)
+        count = (lower - _PAGE_HEADER.size) // 2
+        if page_number != number or flags not in (_P_BRANCH, _P_LEAF) or not 0 < count <= self._page_size // 4:
+            raise CorruptPackError(f"page {number} is damaged", self.path)
+        nodes = []
+        try:
+            for pointer in struct.unpack_from(f"<{count}H", page, _PAGE_HEADER.size):
+                low, high, node_flags, key_size = _NODE_HEADER.unpack_from(page, pointer)
+                key_at = pointer + _NODE_HEADER.size
+                if key_at + key_size > len(page):
+                    raise struct.error
+                key = page[key_at : key_at + key_size]
+                nodes.append((key, low | high << 16, node_flags, number * self._page_size + key_at + key_size))
+        except struct.error:
+            raise CorruptPackError(f"page {number} is damaged", self.path) from None
+        return flags, nodes
+
+    def _value(self, node: tuple[bytes, int, int, int]) -> tuple[int, int]:
+        """Return where the value of a leaf's node begins in the file, and its size."""
+        _, size, flags, at = node
+        if not flags & _F_BIGDATA:
+            return at, size
+        return struct.unpack("<Q", self._file.read(at, 8))[0] * self._page_size + _OVERFLOW_HEADER.size, size
+
+    def _find(self, key: bytes) -> tuple[int, int] | None:
+        number = self._root
+        for _ in range(_MAX_DEPTH):
+            flags, nodes = self._nodes(number)
+            if flags == _P_LEAF:
+                return next((self._value(node) for node in nodes if node[0] == key), None)
+            _, low, top, _ = [nodes[0], *(node for node in nodes[1:] if node[0] <= key)][-1]
+            number = low | top << 32
+        raise CorruptPackError("the tree has no leaves", self.path)
+
+    def _walk(self, number: int, depth: int) -> Iterator[tuple[bytes, int, int]]:
+        """Yield key, offset and size of every value, in the order of the keys."""
+        if depth == _MAX_DEPTH:
+            raise CorruptPackError("the tree has no leaves", self.path)
+        flags, nodes = self._nodes(number)
+        for node in nodes:
+            if flags == _P_LEAF:
+                yield node[0], *self._value(node)
+            else:
+                yield from self._walk(node[1] | node[2] << 32, depth + 1)

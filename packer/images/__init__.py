@@ -1,0 +1,1 @@
+"""Bytes to pixels and back. Knows no format and no pack."""

@@ -1,0 +1,109 @@
+"""Encoded images to pixels, and the choice of the decoder.
+
+Ordinary JPEGs go to a fast decoder; whatever it complains about, and every other image, goes to Pillow, whose
+pixels, or whose error, are the answer. So the choice of the decoder changes the speed and nothing else.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from packer.errors import ImageError, ImageTooLargeError, MissingDependencyError
+from packer.images import jpeg, pillow
+from packer.images.inspect import MAX_PIXELS
+from packer.sample import Buffer
+
+__all__ = ["DECODERS", "apply_orientation", "decode", "decoder_advice", "fast_decoder"]
+
+DECODERS = ("turbojpeg", "opencv", "pillow")
+"""The JPEG decoders, the fastest first."""
+
+Decoder = Callable[[Buffer], npt.NDArray[np.uint8]]
+
+
+@functools.cache
+def fast_decoder(name: str = "auto") -> tuple[str, Decoder]:
+    """Return a JPEG decoder and its name: the one asked for, or with ``"auto"`` the first that works here.
+
+    Raises
+    ------
+    MissingDependencyError
+        If the one asked for is not installed.
+    """
+    for candidate in DECODERS if name == "auto" else (name,):
+        if candidate == "pillow":
+            return candidate, pillow.decode
+        try:
+            return candidate, importlib.import_module(f"packer.images.{candidate}").decode_jpeg
+        except ImportError as error:
+            if name != "auto":
+                raise MissingDependencyError(f"the decoder {name}: {error}") from error
+    raise ValueError(f"decoder is 'auto' or one of {DECODERS}, not {name!r}")
+
+
+def decoder_advice() -> str | None:
+    """Return one line that says how to decode faster on this machine, or None."""
+    name, _ = fast_decoder()
+    if name == "turbojpeg":
+        return None
+    return (
+        f"libturbojpeg was not found; {name} decodes instead, some per cent slower "
+        "(Debian, Ubuntu: apt install libturbojpeg0; macOS: brew install jpeg-turbo)"
+    )
+
+
+def decode(
+    data: Buffer, *, exif: str = "ignore", decoder: str = "auto", max_pixels: int = MAX_PIXELS
+) -> npt.NDArray[np.uint8]:
+    """Decode an image of any type.
+
+    Parameters
+    ----------
+    data : bytes-like
+        The encoded image.
+    exif : {"ignore", "apply"}
+        Whether to turn the image as its EXIF orientation asks; ImageFolder ignores it.
+    decoder : str
+        ``"auto"`` or one of `DECODERS`; decides the speed, not the pixels.
+    max_pixels : int
+        Larger images are refused, from their header.
+
+    Returns
+    -------
+    (height, width, 3) uint8 array
+        RGB: what ``PIL.Image.open(f).convert("RGB")`` gives. Writable.
+
+    Raises
+    ------
+    ImageError
+        If Pillow cannot read the image.
+    """
+    if bytes(data[:3]) == b"\xff\xd8\xff":
+        header = jpeg.read_header(data)
+        if header is not None and header.height * header.width > max_pixels:
+            raise ImageTooLargeError(f"{header.width} x {header.height} pixels are more than the {max_pixels} allowed")
+        if header is not None and header.ordinary:
+            try:
+                pixels = fast_decoder(decoder)[1](data)
+            except ImageError:
+                pass  # Pillow decides
+            else:
+                if pixels.shape == (header.height, header.width, 3):
+                    return apply_orientation(pixels, header.orientation) if exif == "apply" else pixels
+    return pillow.decode(data, exif=exif)
+
+
+def apply_orientation(pixels: npt.NDArray[np.uint8], orientation: int) -> npt.NDArray[np.uint8]:
+    """Return (H, W, C) pixels turned upright, contiguous. `orientation` is 1 to 8 (EXIF 2.32, tag 0x0112)."""
+    if orientation >= 5:
+        pixels = pixels.transpose(1, 0, 2)
+    if orientation in (2, 3, 6, 7):
+        pixels = pixels[:, ::-1]
+    if orientation in (3, 4, 7, 8):
+        pixels = pixels[::-1]
+    return np.ascontiguousarray(pixels)

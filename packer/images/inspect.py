@@ -1,0 +1,180 @@
+"""What a file holds, by its content: type, size, and whether it is whole.
+
+JPEG, PNG and WebP are recognised by walking their structure, which costs some microseconds. Whatever else comes,
+and whatever looks unusual, is opened and decoded by Pillow, the reference: what it cannot read is reported,
+and what it can read is accepted.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+import zlib
+from dataclasses import dataclass
+
+from PIL import Image
+
+from packer.errors import ImageError, ImageTooLargeError
+from packer.images import jpeg, pillow
+from packer.sample import Buffer
+
+__all__ = ["MAX_PIXELS", "ImageInfo", "inspect"]
+
+MAX_PIXELS = 2 * 89_478_485
+"""Where `PIL.Image.open` refuses an image as a decompression bomb."""
+
+_PNG = b"\x89PNG\r\n\x1a\n"
+_TURNED = (5, 6, 7, 8)
+
+
+@dataclass(frozen=True, slots=True)
+class ImageInfo:
+    """What a file holds.
+
+    Attributes
+    ----------
+    kind : str
+        The type in lower case: ``"jpeg"``, ``"png"``, ``"webp"``, or Pillow's name of it.
+    height, width : int
+        Pixels as stored, before any rotation.
+    orientation : int
+        EXIF orientation, 1 to 8.
+    findings : tuple of str
+        What is unusual about it, in words that the summary counts.
+    plain : bool
+        Whether every decoder, and not Pillow alone, is asked to read it.
+    """
+
+    kind: str
+    height: int
+    width: int
+    orientation: int = 1
+    findings: tuple[str, ...] = ()
+    plain: bool = True
+
+    def size_shown(self, exif: str) -> tuple[int, int]:
+        """Return height and width as decoded: exchanged where ``exif == "apply"`` turns the image by 90 degrees."""
+        turned = exif == "apply" and self.orientation in _TURNED
+        return (self.width, self.height) if turned else (self.height, self.width)
+
+
+def inspect(data: Buffer, max_pixels: int = MAX_PIXELS) -> ImageInfo:
+    """Tell what a file holds.
+
+    Parameters
+    ----------
+    data : bytes-like
+        The whole file.
+    max_pixels : int
+        Larger images are refused, from their header.
+
+    Raises
+    ------
+    ImageTooLargeError
+        If the header announces more than `max_pixels`.
+    ImageError
+        If Pillow cannot read it either.
+    """
+    head = bytes(data[:16])
+    info = None
+    if head.startswith(b"\xff\xd8\xff"):
+        info = _inspect_jpeg(data)
+    elif head.startswith(_PNG):
+        info = _inspect_png(data)
+    elif head[:4] == b"RIFF" and head[8:12] == b"WEBP":
+        info = _inspect_webp(data)
+    if info is None or (info.height * info.width <= max_pixels and not info.plain):
+        return _ask_pillow(data, max_pixels, info)
+    _require_pixels(info.height, info.width, max_pixels)
+    return info
+
+
+def _require_pixels(height: int, width: int, max_pixels: int) -> None:
+    if height * width > max_pixels:
+        raise ImageTooLargeError(f"{width} x {height} pixels are more than the {max_pixels} allowed")
+
+
+def _inspect_jpeg(data: Buffer) -> ImageInfo | None:
+    header = jpeg.read_header(data)
+    if header is None:
+        return None
+    end = jpeg.end_of_image(data, header.scan)
+    findings = []
+    if header.components == 4:
+        findings.append("CMYK")
+    if header.orientation != 1:
+        findings.append("EXIF-rotated")
+    if end is not None and end < len(data):
+        findings.append("bytes after its end")
+    plain = end is not None and (header.ordinary or header.components == 4)
+    return ImageInfo("jpeg", header.height, header.width, header.orientation, tuple(findings), plain)
+
+
+def _inspect_png(data: Buffer) -> ImageInfo | None:
+    """Walk the chunks (PNG specification, section 5.3) and check every CRC."""
+    position, chunks = len(_PNG), []
+    height = width = depth = 0
+    view = memoryview(data)
+    while position + 12 <= len(data):
+        length, name = struct.unpack_from(">I4s", data, position)
+        end = position + 12 + length
+        if end > len(data):
+            return None
+        (crc,) = struct.unpack_from(">I", data, end - 4)
+        if zlib.crc32(view[position + 4 : end - 4]) != crc:
+            return None
+        if name == b"IHDR" and length == 13:
+            width, height, depth = struct.unpack_from(">IIB", data, position + 8)
+        chunks.append(name)
+        position = end
+        if name == b"IEND":
+            break
+    if chunks[:1] != [b"IHDR"] or chunks[-1] != b"IEND" or b"IDAT" not in chunks or not height or not width:
+        return None
+    findings = ["16-bit"] if depth == 16 else []
+    if b"acTL" in chunks:
+        findings.append("animated or many pages: the first is used")
+    plain = b"eXIf" not in chunks and b"acTL" not in chunks and depth != 16
+    return ImageInfo("png", height, width, 1, tuple(findings), plain)
+
+
+def _inspect_webp(data: Buffer) -> ImageInfo | None:
+    """Accept a whole, still image of one of the two plain layouts; Pillow looks at all others."""
+    if len(data) < 30 or struct.unpack_from("<I", data, 4)[0] + 8 != len(data):
+        return None
+    kind = bytes(data[12:16])
+    if kind == b"VP8 " and bytes(data[23:26]) == b"\x9d\x01\x2a":
+        width, height = (side & 0x3FFF for side in struct.unpack_from("<HH", data, 26))
+    elif kind == b"VP8L" and data[20] == 0x2F:
+        bits = struct.unpack_from("<I", data, 21)[0]
+        width, height = (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+    else:
+        return None
+    return ImageInfo("webp", height, width)
+
+
+def _ask_pillow(data: Buffer, max_pixels: int, seen: ImageInfo | None) -> ImageInfo:
+    """Open and decode with Pillow."""
+    try:
+        with Image.open(io.BytesIO(data)) as image:
+            width, height = image.size
+            _require_pixels(height, width, max_pixels)
+            findings = list(seen.findings) if seen else []
+            if image.mode in ("CMYK", "YCCK") and "CMYK" not in findings:
+                findings.append("CMYK")
+            if image.mode.startswith(("I", "F")) and "16-bit" not in findings:
+                findings.append("16-bit")
+            if getattr(image, "n_frames", 1) > 1 and not any(note.startswith("animated") for note in findings):
+                findings.append("animated or many pages: the first is used")
+            orientation = image.getexif().get(0x0112, 1)
+            orientation = orientation if orientation in range(1, 9) else 1
+            if orientation != 1 and "EXIF-rotated" not in findings:
+                findings.append("EXIF-rotated")
+            image.convert("RGB")
+            return ImageInfo((image.format or "unknown").lower(), height, width, orientation, tuple(findings), False)
+    except ImageTooLargeError:
+        raise
+    except Image.DecompressionBombError as error:
+        raise ImageTooLargeError(str(error)) from error
+    except Exception as error:  # Pillow's plugins raise OSError, SyntaxError, ValueError, struct.error, …
+        raise ImageError(pillow.describe(error, data)) from error

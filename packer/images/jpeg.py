@@ -1,0 +1,106 @@
+"""What the header of a JPEG says, without decoding it (ITU-T T.81, annex B; EXIF 2.32, section 4.5)."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from packer.sample import Buffer
+
+__all__ = ["JPEGHeader", "end_of_image", "read_header"]
+
+_SOF = frozenset({0xC0, 0xC1, 0xC2, 0xC3, 0xC5, 0xC6, 0xC7, 0xC9, 0xCA, 0xCB, 0xCD, 0xCE, 0xCF})
+_HUFFMAN_DCT = frozenset({0xC0, 0xC1, 0xC2})
+_SOI, _EOI, _SOS, _APP1 = 0xD8, 0xD9, 0xDA, 0xE1
+_ORIENTATION = 0x0112
+
+
+@dataclass(frozen=True, slots=True)
+class JPEGHeader:
+    """The header of a JPEG.
+
+    Attributes
+    ----------
+    height, width : int
+        Pixels, before any rotation.
+    components : int
+        1 (grey), 3 (colour) or 4 (CMYK, YCCK), seldom 2.
+    precision : int
+        Bits a component.
+    process : int
+        Second byte of the start-of-frame marker: 0xC0 baseline, 0xC2 progressive, …
+    orientation : int
+        EXIF orientation 1 to 8; 1 where there is none.
+    scan : int
+        Where the first scan's entropy-coded data begin.
+    """
+
+    height: int
+    width: int
+    components: int
+    precision: int
+    process: int
+    orientation: int
+    scan: int
+
+    @property
+    def ordinary(self) -> bool:
+        """Whether this is an 8-bit Huffman-coded grey or three-component DCT image, which every decoder knows."""
+        return self.process in _HUFFMAN_DCT and self.precision == 8 and self.components in (1, 3)
+
+
+def read_header(data: Buffer) -> JPEGHeader | None:
+    """Read the markers up to the first scan; None where they are not those of a well-formed image."""
+    frame: tuple[int, int, int, int, int] | None = None
+    orientation = 0
+    position, length = 2, len(data)
+    while position + 4 <= length:
+        if data[position] != 0xFF:
+            return None
+        marker = data[position + 1]
+        if marker == 0xFF:  # a fill byte
+            position += 1
+            continue
+        size = data[position + 2] << 8 | data[position + 3]
+        end = position + 2 + size
+        if size < 2 or end > length or marker in (0x00, 0x01, _SOI, _EOI) or 0xD0 <= marker <= 0xD7:
+            return None
+        if marker == _SOS:
+            if frame is None or frame[0] == 0 or frame[1] == 0:
+                return None
+            return JPEGHeader(*frame, orientation or 1, end)
+        if marker in _SOF:
+            if frame is not None or size < 8:
+                return None
+            precision, height, width, components = struct.unpack_from(">BHHB", data, position + 4)
+            frame = height, width, components, precision, marker
+        elif marker == _APP1 and not orientation and bytes(data[position + 4 : position + 10]) == b"Exif\0\0":
+            orientation = _read_orientation(bytes(data[position + 10 : end]))
+        position = end
+    return None
+
+
+def end_of_image(data: Buffer, scan: int) -> int | None:
+    """Return where the image ends, behind its end-of-image marker; None where it has none."""
+    if data[-2:] == b"\xff\xd9":
+        return len(data)
+    # Inside entropy-coded data 0xFF is followed by 0x00 or a restart marker, so the first match is the marker.
+    found = bytes(data[scan:]).find(b"\xff\xd9")
+    return None if found < 0 else scan + found + 2
+
+
+def _read_orientation(tiff: bytes) -> int:
+    """Return the orientation in the first directory of a TIFF; 1 where there is none, or the TIFF is broken."""
+    order = {b"II*\0": "<", b"MM\0*": ">"}.get(tiff[:4])
+    if order is None:
+        return 1
+    try:
+        (directory,) = struct.unpack_from(order + "I", tiff, 4)
+        (count,) = struct.unpack_from(order + "H", tiff, directory)
+        for entry in range(directory + 2, directory + 2 + 12 * count, 12):
+            tag, kind, _, value = struct.unpack_from(order + "HHIH", tiff, entry)
+            if tag == _ORIENTATION:
+                return value if kind == 3 and 1 <= value <= 8 else 1
+    except struct.error:
+        pass
+    return 1

@@ -1,0 +1,27 @@
+"""Which names of samples may become files: a name from a stranger's pack must not lead out of a directory."""
+
+from __future__ import annotations
+
+__all__ = ["name_problem"]
+
+_RESERVED = {"con", "prn", "aux", "nul", *(f"com{n}" for n in range(1, 10)), *(f"lpt{n}" for n in range(1, 10))}
+
+
+def name_problem(name: str) -> str | None:
+    """Say why `name` must not become a path below a directory; None where it may."""
+    parts = name.split("/")
+    if not name or "\0" in name:
+        return "its name is empty or has a NUL in it"
+    if name.startswith("/") or any(part in ("", ".", "..") for part in parts):
+        return "its name is not a plain relative path"
+    return None
+
+
+def windows_problem(name: str) -> str | None:
+    """Say why Windows would take `name` for something else than a plain relative path; None where it would not."""
+    for part in name.split("/"):
+        if any(c in '<>:"|?*\\' or ord(c) < 32 for c in part) or part.endswith((" ", ".")):
+            return "its name has characters that Windows does not allow"
+        if part.split(".")[0].lower() in _RESERVED:
+            return "its name is one that Windows reserves"
+    return None

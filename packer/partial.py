@@ -1,0 +1,302 @@
+"""An unfinished pack: where it lies, who holds it, how much of it is durable, and how it becomes the pack.
+
+Beside the destination ``out.lmdb`` stands the directory ``out.lmdb.partial`` with
+
+``pack``            what the format's writer writes, a file or a directory
+``journal.jsonl``   what is known of the samples in it: a line a checkpoint, written after their bytes were synced
+``lock``            held by the process that writes
+
+The destination itself appears by renaming ``pack``, complete and synced.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import google_crc32c
+
+from packer.errors import DestinationError, PackLockedError, ResumeError, printable
+from packer.formats.files import sync_directory, writing_to
+from packer.sample import Table, TableBuilder, encode_name
+from packer.sources import Source
+from packer.sources.base import Stamp
+
+__all__ = ["Entry", "Partial", "check_destination"]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What became of one image of the source: a row of the table, or, with a `reason`, nothing."""
+
+    name: str
+    label: int = 0
+    height: int = 0
+    width: int = 0
+    offset: int = 0
+    size: int = 0
+    crc32c: int = 0
+    stamp: Stamp = (0, 0)
+    findings: tuple[str, ...] = ()
+    reason: str = ""
+
+    def to_json(self) -> list[Any]:
+        """Return the entry as a line of the journal holds it."""
+        if self.reason:
+            return [self.name, self.reason]
+        numbers = [self.label, self.height, self.width, self.offset, self.size, self.crc32c]
+        return [self.name, *numbers, list(self.stamp), list(self.findings)]
+
+    @classmethod
+    def from_json(cls, values: list[Any]) -> Entry:
+        """Return the entry that `to_json` made `values` of."""
+        if len(values) == 2:
+            return cls(values[0], reason=values[1])
+        name, label, height, width, offset, size, crc32c, stamp, findings = values
+        return cls(name, label, height, width, offset, size, crc32c, (stamp[0], stamp[1]), tuple(findings))
+
+    def add_to(self, rows: TableBuilder) -> None:
+        """Add the row to a table."""
+        rows.append(
+            label=self.label,
+            height=self.height,
+            width=self.width,
+            offset=self.offset,
+            size=self.size,
+            crc32c=self.crc32c,
+            name=encode_name(self.name),
+        )
+
+
+def check_destination(destination: Path, *, overwrite: bool) -> None:
+    """Raise DestinationError where a pack cannot be written: before any image is read."""
+    shown = printable(destination)
+    parent = destination.parent
+    if not parent.is_dir():
+        raise DestinationError(f"{shown}: the directory {printable(parent)} does not exist. Make it first.")
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise DestinationError(f"{shown}: the directory {printable(parent)} is not writable")
+    if os.path.lexists(destination):
+        if not overwrite:
+            raise DestinationError(f"{shown}: exists already. Choose another name, or say --overwrite.")
+        if destination.is_dir() and os.listdir(destination) and not (destination / "table.pth").is_file():
+            raise DestinationError(f"{shown}: a directory that is not a pack, and will not be replaced by one")
+
+
+class Partial:
+    """The unfinished pack of a destination, locked for this process.
+
+    Parameters
+    ----------
+    destination : Path
+        Where the pack will be.
+    settings : mapping
+        Everything that decides the bytes of the pack, as JSON values.
+    source : Source
+        The images.
+    fresh : bool
+        Whether to drop what an earlier run left behind.
+
+    Attributes
+    ----------
+    pack : Path
+        What to write to.
+    entries : list of Entry
+        What an earlier run made durable, in the order of the source.
+
+    Raises
+    ------
+    PackLockedError
+        If another process is writing this pack.
+    ResumeError
+        If an earlier run had other settings or another source.
+    """
+
+    def __init__(self, destination: Path, settings: Mapping[str, Any], source: Source, *, fresh: bool = False) -> None:
+        self.destination = destination
+        self.directory = destination.with_name(destination.name + ".partial")
+        self.pack = self.directory / "pack"
+        self._journal_path = self.directory / "journal.jsonl"
+        self._lock = self._take_lock()
+        try:
+            if fresh:
+                _remove(self.pack)
+                _remove(self._journal_path)
+            header = {"settings": dict(settings), "source": source.describe()}
+            lines = _read_journal(self._journal_path)
+            self.entries: list[Entry] = [Entry.from_json(values) for line in lines[1:] for values in line["entries"]]
+            if lines:
+                self._require_same(lines[0], header, source)
+            self._journal = self._open_journal(header, len(lines))
+        except BaseException:
+            self._lock.close()
+            raise
+
+    def table(self) -> Table:
+        """Return the rows of `entries`."""
+        rows = TableBuilder()
+        for entry in self.entries:
+            if not entry.reason:
+                entry.add_to(rows)
+        return rows.build()
+
+    def record(self, entries: Sequence[Entry]) -> None:
+        """Write down what became of the next images of the source; their bytes are durable already."""
+        self._write_line({"entries": [entry.to_json() for entry in entries]})
+
+    def commit(self, *, overwrite: bool) -> None:
+        """Give the complete and synced pack its name, replacing what stands there if `overwrite` says so."""
+        with writing_to(self.destination):
+            if os.path.lexists(self.destination):
+                check_destination(self.destination, overwrite=overwrite)
+                if self.pack.is_dir() or self.destination.is_dir():  # these cannot be replaced in one step
+                    os.rename(self.destination, self.directory / "replaced")
+            os.replace(self.pack, self.destination)
+        sync_directory(self.destination.parent)
+        self.close()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def close(self) -> None:
+        """Let go of the lock; what was recorded stays for the next run."""
+        self._journal.close()
+        self._lock.close()
+
+    def _take_lock(self) -> IO[str]:
+        path = self.directory / "lock"
+        while True:
+            with writing_to(self.directory):
+                self.directory.mkdir(exist_ok=True)
+                lock = open(path, "a+", encoding="utf-8")  # noqa: SIM115 - held until `close`
+            if not _try_lock(lock):
+                lock.seek(0)
+                holder = lock.read().strip() or "another process"
+                lock.close()
+                raise PackLockedError(f"{printable(self.destination)}: {holder} is writing it")
+            if _same_file(lock, path):
+                break
+            lock.close()  # its holder finished, and removed it, between our opening and our locking
+        lock.truncate(0)
+        lock.write(f"process {os.getpid()} on {socket.gethostname()}")
+        lock.flush()
+        return lock
+
+    def _require_same(self, before: Mapping[str, Any], now: Mapping[str, Any], source: Source) -> None:
+        differences = [
+            f"{name} was {json.dumps(then)} and is {json.dumps(present)}"
+            for name, then, present in _differences(before["settings"], json.loads(json.dumps(now["settings"])))
+        ]
+        if before["source"] != now["source"]:
+            differences.append(self._source_difference(source))
+        elif not differences:
+            differences = self._changed_files(source)
+        if differences:
+            raise ResumeError(
+                f"{printable(self.directory)} holds an unfinished conversion that was started differently:\n  "
+                + "\n  ".join(differences)
+                + "\nRun the command as it was, or say --fresh to start over."
+            )
+
+    def _source_difference(self, source: Source) -> str:
+        for index, entry in enumerate(self.entries):
+            if index >= len(source) or source.names[index] != entry.name:
+                present = printable(source.names[index]) if index < len(source) else "nothing"
+                return f"image {index} of the source was {printable(entry.name)} and is {present}"
+        return "the source's list of images or classes changed"
+
+    def _changed_files(self, source: Source) -> list[str]:
+        changed = [
+            f"{printable(entry.name)} was changed or removed"
+            for index, entry in enumerate(self.entries)
+            if not entry.reason and source.stamp(index) != entry.stamp
+        ]
+        return [*changed[:5], f"… and {len(changed) - 5} more"] if len(changed) > 5 else changed
+
+    def _open_journal(self, header: Mapping[str, Any], valid_lines: int) -> IO[bytes]:
+        with writing_to(self._journal_path):
+            journal = open(self._journal_path, "ab")  # noqa: SIM115 - held until `close`
+            if valid_lines:
+                journal.truncate(_length_of(self._journal_path, valid_lines))
+                journal.seek(0, os.SEEK_END)
+                return journal
+            journal.truncate(0)
+        _remove(self.pack)
+        self._journal = journal
+        self._write_line(header)
+        sync_directory(self.directory)
+        return journal
+
+    def _write_line(self, value: Mapping[str, Any]) -> None:
+        text = json.dumps(value, separators=(",", ":")).encode("ascii")
+        with writing_to(self._journal_path):
+            self._journal.write(b"%08x %s\n" % (google_crc32c.value(text), text))
+            self._journal.flush()
+            os.fsync(self._journal.fileno())
+
+
+def _read_journal(path: Path) -> list[dict[str, Any]]:
+    """Return the lines of a journal up to the first that was not written whole."""
+    lines: list[dict[str, Any]] = []
+    try:
+        with open(path, "rb") as file:
+            for line in file:
+                text = line[9:-1]
+                if not line.endswith(b"\n") or line[:9] != b"%08x " % google_crc32c.value(text):
+                    break
+                lines.append(json.loads(text))
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise DestinationError(f"{printable(path)}: cannot be read: {error.strerror}") from error
+    return lines
+
+
+def _length_of(path: Path, lines: int) -> int:
+    with open(path, "rb") as file:
+        return sum(len(file.readline()) for _ in range(lines))
+
+
+def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterable[tuple[str, Any, Any]]:
+    for name in sorted({*before, *now}):
+        then, present = before.get(name), now.get(name)
+        if isinstance(then, dict) and isinstance(present, dict):
+            yield from ((f"{name} {inner}", *values) for inner, *values in _differences(then, present))
+        elif then != present:
+            yield name, then, present
+
+
+def _remove(path: Path) -> None:
+    with writing_to(path):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _try_lock(file: IO[str]) -> bool:
+    """Lock an open file until it is closed or its process dies; False where another process holds it."""
+    try:
+        if os.name == "nt":
+            import msvcrt
+
+            file.seek(0)
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
+        else:
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _same_file(file: IO[str], path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,151 @@
+"""One file's bytes to one sample's bytes: look at it, and where asked decode, resize and encode it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from packer.errors import ImageError
+from packer.images.decode import decode, fast_decoder
+from packer.images.encode import encode, jpeg_encoder
+from packer.images.inspect import MAX_PIXELS, ImageInfo, inspect
+from packer.images.sizing import ResizeSpec
+from packer.sample import CODECS, Buffer
+
+__all__ = ["CHECKS", "EXIF_POLICIES", "Prepared", "Recipe", "prepare"]
+
+EXIF_POLICIES = ("ignore", "apply")
+CHECKS = ("structure", "decode")
+
+_TINY = 32
+_SUFFIXES = {
+    ".jpg": "jpeg",
+    ".jpeg": "jpeg",
+    ".png": "png",
+    ".ppm": "ppm",
+    ".pgm": "ppm",
+    ".bmp": "bmp",
+    ".tif": "tiff",
+    ".tiff": "tiff",
+    ".webp": "webp",
+}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything that decides what a file's bytes become.
+
+    Attributes
+    ----------
+    codec : str
+        One of `packer.sample.CODECS`.
+    resize : ResizeSpec or None
+    quality : int
+        1 to 100, of ``jpeg`` and ``webp``.
+    exif : {"ignore", "apply"}
+    check : {"structure", "decode"}
+        ``structure``: the real type, the header, the end of the image. ``decode``: all pixels.
+    max_pixels : int
+        Larger images are refused.
+    """
+
+    codec: str = "keep"
+    resize: ResizeSpec | None = None
+    quality: int = 90
+    exif: str = "ignore"
+    check: str = "structure"
+    max_pixels: int = MAX_PIXELS
+
+    def __post_init__(self) -> None:
+        for value, allowed, what in [
+            (self.codec, CODECS, "codec"),
+            (self.exif, EXIF_POLICIES, "exif"),
+            (self.check, CHECKS, "check"),
+        ]:
+            if value not in allowed:
+                raise ValueError(f"{what} is one of {', '.join(allowed)}, not {value!r}")
+        if not 1 <= self.quality <= 100:
+            raise ValueError(f"quality is 1 to 100, not {self.quality}")
+        if self.codec == "keep" and self.resize is not None:
+            raise ValueError(
+                "the codec keep stores the files' own bytes, which cannot be resized; use jpeg, png, webp or raw"
+            )
+
+    def settings(self) -> dict[str, Any]:
+        """Return the fields as the manifest records them."""
+        return asdict(self)
+
+    def versions(self) -> dict[str, str]:
+        """Return the versions of the libraries that have a say in the bytes."""
+        if self.codec == "keep":
+            return {}
+        used = ["pillow"]
+        if self.resize is not None:
+            used.append("torch")
+        versions = {name: importlib.metadata.version(name) for name in used}
+        versions["jpeg decoder"] = fast_decoder()[0]
+        if self.codec == "jpeg":
+            versions["jpeg encoder"] = jpeg_encoder()[0]
+        return versions
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """The bytes of a sample, its size in pixels, and what the audit found."""
+
+    data: Buffer
+    height: int
+    width: int
+    findings: tuple[str, ...]
+
+
+def prepare(data: Buffer, name: str, recipe: Recipe) -> Prepared:
+    """Turn a file's bytes into a sample's.
+
+    Raises
+    ------
+    ImageError
+        If the file is not an image that Pillow reads, or the codec cannot hold it.
+    """
+    info = inspect(data, recipe.max_pixels)
+    findings = _audit(info, name)
+    height, width = info.size_shown(recipe.exif)
+    if recipe.resize is not None and not recipe.resize.upscale and min(height, width) < recipe.resize.size:
+        findings += ("smaller than --resize, and not enlarged",)
+    if _kept(info, height, width, recipe):
+        if recipe.check == "decode" and info.plain:  # Pillow decoded all others
+            decode(data, max_pixels=recipe.max_pixels)
+        return Prepared(data, height, width, findings)
+    pixels = decode(data, exif=recipe.exif, max_pixels=recipe.max_pixels)
+    if recipe.resize is not None:
+        from packer.images.resize import resize  # imports torch
+
+        scaled_height, scaled_width = recipe.resize.scaled(*pixels.shape[:2])
+        pixels = recipe.resize.frame(resize(pixels, scaled_height, scaled_width, recipe.resize.interpolation))
+    try:
+        encoded = encode(pixels, recipe.codec, recipe.quality)
+    except (OSError, ValueError) as error:
+        raise ImageError(f"cannot be encoded as {recipe.codec}: {error}") from error
+    return Prepared(encoded, pixels.shape[0], pixels.shape[1], findings)
+
+
+def _kept(info: ImageInfo, height: int, width: int, recipe: Recipe) -> bool:
+    """Tell whether the file's own bytes are stored: asked for, or already what would be made of them."""
+    if recipe.codec == "keep":
+        return True
+    unchanged = recipe.resize is None or not recipe.resize.changes(height, width)
+    upright = recipe.exif == "ignore" or info.orientation == 1
+    return unchanged and upright and info.plain and info.kind == recipe.codec
+
+
+def _audit(info: ImageInfo, name: str) -> tuple[str, ...]:
+    findings = info.findings
+    expected = _SUFFIXES.get(os.path.splitext(name)[1].lower())
+    kind = {"mpo": "jpeg", "pgm": "ppm"}.get(info.kind, info.kind)
+    if expected is not None and kind != expected:
+        findings += (f"{info.kind.upper()} named {os.path.splitext(name)[1].lower()}",)
+    if min(info.height, info.width) < _TINY:
+        findings += (f"tiny (a side below {_TINY} pixels)",)
+    return findings

@@ -1,0 +1,339 @@
+"""What a pack holds: samples, a table with one row a sample, a manifest. No I/O.
+
+The table is kept as one array a column, so that a pack of millions of samples is opened by mapping a few
+arrays and never by building millions of Python objects. `formats.md` specifies the columns and the manifest.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, overload
+
+import google_crc32c
+import numpy as np
+import numpy.typing as npt
+
+from packer.errors import CorruptPackError, UnsupportedVersionError
+
+__all__ = [
+    "CODECS",
+    "COLUMNS",
+    "SCHEMA",
+    "Buffer",
+    "Manifest",
+    "Names",
+    "Sample",
+    "Table",
+    "TableBuilder",
+    "checksum",
+]
+
+SCHEMA = 1
+"""The version of the manifest and of the table that this packer writes; it reads this and every older one."""
+
+CODECS = ("keep", "jpeg", "png", "webp", "raw")
+
+Buffer = bytes | bytearray | memoryview
+
+COLUMNS: Mapping[str, str] = {
+    "label": "<i8",
+    "height": "<i4",
+    "width": "<i4",
+    "offset": "<i8",
+    "size": "<i8",
+    "crc32c": "<u4",
+    "name_end": "<i8",
+    "names": "|u1",
+}
+"""The table's columns and their dtypes. `names` is all names in one; `name_end[i]` is where name i ends in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One image.
+
+    Attributes
+    ----------
+    name : str
+        Path relative to the source, with forward slashes. Bytes that are not UTF-8 are surrogates (`os.fsdecode`).
+    label : int
+        Class id, an index into the manifest's `classes`.
+    data : bytes-like
+        The encoded image; with the codec ``raw``, the pixels: uint8 RGB, rows from the top, height * width * 3 bytes.
+    height, width : int
+        Size in pixels of what decoding gives.
+    """
+
+    name: str
+    label: int
+    data: Buffer
+    height: int
+    width: int
+
+
+_CHECKED_FIELDS = struct.Struct("<qii")
+
+
+def checksum(data: Buffer, label: int, height: int, width: int, name: bytes) -> int:
+    """Return the CRC-32C of a sample: of its data, then label (int64), height, width (int32), name, little-endian.
+
+    One number covers all that a reader hands out, so a damaged label is found as surely as a damaged byte.
+    """
+    if not isinstance(data, bytes):  # the extension takes bytes, or a read-only array
+        view = np.frombuffer(data, np.uint8)
+        view.flags.writeable = False
+        crc = google_crc32c.value(view)
+    else:
+        crc = google_crc32c.value(data)
+    return int(google_crc32c.extend(crc, _CHECKED_FIELDS.pack(label, height, width) + name))
+
+
+class Names(Sequence[str]):
+    """An immutable sequence of strings in two arrays.
+
+    Parameters
+    ----------
+    blob : (B,) uint8 array
+        All names, one after the other, as UTF-8; bytes that are not UTF-8 come back as surrogates.
+    ends : (N,) int64 array
+        Where each name ends in `blob`.
+    """
+
+    __slots__ = ("blob", "ends")
+
+    def __init__(self, blob: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64]) -> None:
+        self.blob = blob
+        self.ends = ends
+
+    @classmethod
+    def of(cls, names: Sequence[str]) -> Names:
+        """Store `names`."""
+        encoded = [encode_name(name) for name in names]
+        ends = np.cumsum(np.fromiter(map(len, encoded), np.int64, len(encoded)), dtype=np.int64)
+        return cls(np.frombuffer(b"".join(encoded), np.uint8), ends)
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        return decode_name(self.encoded(index))
+
+    def encoded(self, index: int) -> bytes:
+        """Return name `index` as its bytes; IndexError where the ends do not lie inside the blob."""
+        index = range(len(self))[index]
+        start = int(self.ends[index - 1]) if index else 0
+        end = int(self.ends[index])
+        if not 0 <= start <= end <= len(self.blob):
+            raise IndexError(f"name {index} lies outside the names")
+        return self.blob[start:end].tobytes()
+
+
+def encode_name(name: str) -> bytes:
+    """Return the bytes of a name: UTF-8, and surrogates as the bytes they stand for."""
+    return name.encode("utf-8", "surrogateescape")
+
+
+def decode_name(name: bytes) -> str:
+    """Return the name that `encode_name` turned into bytes."""
+    return name.decode("utf-8", "surrogateescape")
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """One row a sample, one array a column; the arrays may be views of a mapped file.
+
+    Attributes
+    ----------
+    label, offset, size : (N,) int64
+        Class id; where the data lie (each format says from where it counts); the number of bytes.
+    height, width : (N,) int32
+        Pixels.
+    crc32c : (N,) uint32
+        `checksum` of the sample.
+    name_end : (N,) int64
+    names : (B,) uint8
+        See `Names`.
+    """
+
+    label: npt.NDArray[np.int64]
+    height: npt.NDArray[np.int32]
+    width: npt.NDArray[np.int32]
+    offset: npt.NDArray[np.int64]
+    size: npt.NDArray[np.int64]
+    crc32c: npt.NDArray[np.uint32]
+    name_end: npt.NDArray[np.int64]
+    names: npt.NDArray[np.uint8]
+
+    @classmethod
+    def of(cls, columns: Mapping[str, npt.NDArray[Any]]) -> Table:
+        """Build the table from its columns; ValueError where one is missing or they do not fit together."""
+        for name, dtype in COLUMNS.items():
+            if name not in columns:
+                raise ValueError(f"the table has no column {name!r}")
+            if columns[name].dtype != np.dtype(dtype) or columns[name].ndim != 1:
+                raise ValueError(f"the table's column {name!r} is not a vector of {dtype}")
+        if len({len(columns[name]) for name in COLUMNS if name != "names"}) != 1:
+            raise ValueError("the table's columns differ in length")
+        return cls(**{name: columns[name] for name in COLUMNS})
+
+    def __len__(self) -> int:
+        return len(self.label)
+
+    def columns(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the columns by name, in the order of `COLUMNS`."""
+        return {name: getattr(self, name) for name in COLUMNS}
+
+    def sample_names(self) -> Names:
+        """Return the names as a sequence of strings."""
+        return Names(self.names, self.name_end)
+
+    def matches(self, index: int, data: Buffer) -> bool:
+        """Tell whether row `index` and `data` are what the row's checksum was taken of."""
+        name = self.sample_names().encoded(index)
+        label, height, width = int(self.label[index]), int(self.height[index]), int(self.width[index])
+        return checksum(data, label, height, width, name) == int(self.crc32c[index])
+
+
+class TableBuilder:
+    """Collects the rows of a table, in compact arrays."""
+
+    def __init__(self) -> None:
+        # array's 'i' and 'I' are 4 bytes and 'q' is 8 wherever CPython runs.
+        self._columns = {
+            name: array({"<i8": "q", "<i4": "i", "<u4": "I"}[dtype])
+            for name, dtype in COLUMNS.items()
+            if name != "names"
+        }
+        self._names = bytearray()
+
+    def __len__(self) -> int:
+        return len(self._columns["label"])
+
+    def append(self, *, label: int, height: int, width: int, offset: int, size: int, crc32c: int, name: bytes) -> None:
+        """Add one row."""
+        self._names += name
+        columns = self._columns
+        columns["label"].append(label)
+        columns["height"].append(height)
+        columns["width"].append(width)
+        columns["offset"].append(offset)
+        columns["size"].append(size)
+        columns["crc32c"].append(crc32c)
+        columns["name_end"].append(len(self._names))
+
+    def build(self) -> Table:
+        """Return the table; the builder must not be used afterwards."""
+        columns: dict[str, npt.NDArray[Any]] = {
+            name: np.frombuffer(values, values.typecode).astype(COLUMNS[name], copy=False)
+            for name, values in self._columns.items()
+        }
+        columns["names"] = np.frombuffer(self._names, np.uint8)
+        return Table.of(columns)
+
+
+_SEAL = b',"crc32c":"'
+_SEAL_LENGTH = len(_SEAL) + 8 + len(b'"}')
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What is known of a whole pack, stored in it as JSON.
+
+    Attributes
+    ----------
+    format : str
+        Name of the format, a key of `packer.formats.FORMATS`.
+    count : int
+        Number of samples.
+    classes : list of str
+        Class names; a label is an index into this list.
+    codec : str
+        One of `CODECS`: what the data of the samples are.
+    settings : dict
+        Every setting of the conversion that has a say in the samples' bytes.
+    source : dict
+        What the samples came from: its kind and a digest of its names and labels.
+    skipped : list of dict
+        ``{"name", "reason"}`` of every file that was left out.
+    findings : dict
+        What the audit counted during the conversion.
+    versions : dict
+        Versions of the libraries that made the bytes.
+    columns : dict
+        CRC-32C of each column of the table.
+    layout : dict
+        What the format needs to find its data.
+    schema : int
+    """
+
+    format: str
+    count: int
+    classes: list[str]
+    codec: str = "keep"
+    settings: dict[str, Any] = field(default_factory=dict)
+    source: dict[str, Any] = field(default_factory=dict)
+    skipped: list[dict[str, str]] = field(default_factory=list)
+    findings: dict[str, int] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    columns: dict[str, int] = field(default_factory=dict)
+    layout: dict[str, Any] = field(default_factory=dict)
+    schema: int = SCHEMA
+
+    def to_json(self) -> bytes:
+        """Return the manifest as a JSON object in ASCII, whose last member is the CRC-32C of all before it."""
+        document = {"schema": self.schema, **asdict(self)}
+        body = json.dumps(document, ensure_ascii=True, separators=(",", ":")).encode("ascii")[:-1]
+        return body + _SEAL + b"%08x" % google_crc32c.value(body) + b'"}'
+
+    @classmethod
+    def from_json(cls, text: bytes, path: str) -> Manifest:
+        """Read a manifest.
+
+        Raises
+        ------
+        CorruptPackError
+            If the text is not a manifest, or was changed after it was written.
+        UnsupportedVersionError
+            If a newer packer wrote it.
+        """
+        body, seal = text[:-_SEAL_LENGTH], text[-_SEAL_LENGTH:]
+        if seal != _SEAL + b"%08x" % google_crc32c.value(body) + b'"}':
+            raise CorruptPackError("the manifest is damaged: its checksum does not fit", path)
+        try:
+            document = json.loads(body + b"}")
+            schema = document.pop("schema")
+            if schema > SCHEMA:
+                raise UnsupportedVersionError(
+                    f"{path}: written with schema {schema}; this packer reads up to {SCHEMA}. Update packer."
+                )
+            manifest = cls(schema=schema, **document)
+            well_formed = all(
+                isinstance(getattr(manifest, name), kind)
+                for name, kind in [
+                    ("count", int),
+                    ("classes", list),
+                    ("columns", dict),
+                    ("layout", dict),
+                    ("settings", dict),
+                ]
+            )
+            if not (well_formed and manifest.count >= 0 and manifest.codec in CODECS):
+                raise ValueError("a member is missing or has the wrong type")
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            raise CorruptPackError(f"the manifest cannot be read: {error}", path) from error
+        return manifest
+
+
+def column_checksums(table: Table) -> dict[str, int]:
+    """Return the CRC-32C of every column of a table."""
+    return {name: google_crc32c.value(column.tobytes()) for name, column in table.columns().items()}

@@ -1,0 +1,7 @@
+"""Where images come from: an ordered list of what to read."""
+
+from packer.sources.base import Source
+from packer.sources.csv import csv_source
+from packer.sources.imagefolder import imagefolder_source, refuse_splits, split_directories
+
+__all__ = ["Source", "csv_source", "imagefolder_source", "refuse_splits", "split_directories"]

@@ -1,0 +1,141 @@
+"""An ordered list of image files with their labels, and reading them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from packer.errors import ImageError
+from packer.sample import Names
+
+__all__ = ["IMAGE_SUFFIXES", "ReadBuffer", "Source", "Stamp"]
+
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+"""torchvision's IMG_EXTENSIONS (torchvision/datasets/folder.py): what ImageFolder takes for an image."""
+
+Stamp = tuple[int, int]
+"""Size in bytes and time of the last change in nanoseconds: what tells that a file was changed."""
+
+_OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)  # a FIFO must not block
+
+
+class ReadBuffer:
+    """Memory that a batch of files is read into, again and again: fresh memory costs more than the reading."""
+
+    def __init__(self, size: int = 1 << 20) -> None:
+        self._memory = np.empty(size, np.uint8).data
+        self._used = 0
+
+    def reset(self) -> None:
+        """Forget what was read; whatever `read` returned before is overwritten from now on."""
+        self._used = 0
+
+    def read(self, path: str) -> tuple[memoryview, Stamp]:
+        """Read a whole regular file; OSError where that fails. The view is read-only and valid until `reset`."""
+        fd = os.open(path, _OPEN_FLAGS)
+        try:
+            status = os.fstat(fd)
+            if not stat.S_ISREG(status.st_mode):
+                raise OSError(0, "not a regular file")
+            room = self._room(status.st_size + 1)  # one byte more tells whether the file grew
+            count = 0
+            while count < len(room):
+                got = _read_into(fd, room[count:])
+                if not got:
+                    break
+                count += got
+        finally:
+            os.close(fd)
+        if count != status.st_size:
+            raise OSError(0, "the file changed while it was read")
+        self._used += count
+        return room[:count].toreadonly(), (count, status.st_mtime_ns)
+
+    def _room(self, size: int) -> memoryview:
+        if self._used + size > len(self._memory):
+            # Views of the old memory keep it alive.
+            self._memory = np.empty(max(size, 2 * len(self._memory)), np.uint8).data
+            self._used = 0
+        return self._memory[self._used : self._used + size]
+
+
+def _read_into(fd: int, room: memoryview) -> int:
+    if hasattr(os, "readv"):
+        return os.readv(fd, [room])
+    data = os.read(fd, len(room))
+    room[: len(data)] = data
+    return len(data)
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """An ordered list of image files with their labels.
+
+    Attributes
+    ----------
+    kind : str
+        ``"imagefolder"`` or ``"csv"``.
+    root : Path
+    names : Names
+        Paths relative to `root`, with forward slashes, in the order of the pack.
+    labels : (N,) int64 array
+        Indices into `classes`.
+    classes : list of str
+    notes : list of str
+        What a person should know about the source.
+    """
+
+    kind: str
+    root: Path
+    names: Names
+    labels: npt.NDArray[np.int64]
+    classes: list[str]
+    notes: list[str] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def limited(self, count: int) -> Source:
+        """Return a source of the first `count` images; the classes stay."""
+        return Source(
+            self.kind,
+            self.root,
+            Names(self.names.blob, self.names.ends[:count]),
+            self.labels[:count],
+            self.classes,
+            self.notes,
+        )
+
+    def path(self, index: int) -> str:
+        """Return where image `index` lies."""
+        return os.path.join(self.root, self.names[index])
+
+    def read(self, index: int, buffer: ReadBuffer) -> tuple[memoryview, Stamp]:
+        """Read image `index`; ImageError, with its name, where it cannot be read."""
+        try:
+            return buffer.read(self.path(index))
+        except OSError as error:
+            raise ImageError(f"cannot be read: {error.strerror}", self.names[index]) from error
+
+    def stamp(self, index: int) -> Stamp | None:
+        """Return the present stamp of image `index`; None where it is gone."""
+        try:
+            status = os.stat(self.path(index))
+        except OSError:
+            return None
+        return status.st_size, status.st_mtime_ns
+
+    def describe(self) -> dict[str, str]:
+        """Return kind and digest of names, labels and classes, for the manifest."""
+        digest = hashlib.sha256()
+        digest.update("\0".join(self.classes).encode("utf-8", "surrogateescape"))
+        digest.update(self.labels.astype("<i8").tobytes())
+        digest.update(self.names.ends.astype("<i8").tobytes())
+        digest.update(self.names.blob[: int(self.names.ends[-1]) if len(self) else 0].tobytes())
+        return {"kind": self.kind, "sha256": digest.hexdigest()}

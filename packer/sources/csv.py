@@ -1,0 +1,98 @@
+"""A CSV file that names images and their labels, instead of directories."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+
+from packer.errors import SourceError, printable
+from packer.sample import Names
+from packer.sources.base import Source
+
+__all__ = ["csv_source"]
+
+
+def csv_source(
+    root: Path,
+    table: Path,
+    *,
+    path_column: str = "path",
+    label_column: str = "label",
+    classes: Sequence[str] | None = None,
+) -> Source:
+    """List the images that a CSV file names, in its order.
+
+    Parameters
+    ----------
+    root : Path
+        What the paths are relative to.
+    table : Path
+        UTF-8, with a header line.
+    classes : sequence of str, optional
+        Class names in the order of their ids. By default, where every label is a whole number of 0 or more, the
+        numbers are the ids; otherwise the ids follow the sorted names.
+
+    Raises
+    ------
+    SourceError
+        If the file or a column is missing, a row has no label, names a path twice or one outside of `root`,
+        or has a label that is not in `classes`.
+    """
+    if not root.is_dir():
+        raise SourceError(f"{printable(root)}: no such directory")
+    names: list[str] = []
+    values: list[str] = []
+    try:
+        with open(table, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+            rows = csv.DictReader(file)
+            for column in (path_column, label_column):
+                if column not in (rows.fieldnames or ()):
+                    raise SourceError(
+                        f"{printable(table)}: no column {column!r}. It has "
+                        f"{', '.join(repr(name) for name in rows.fieldnames or ())}; "
+                        "say which with --path-column and --label-column."
+                    )
+            for row in rows:
+                name, value = row[path_column], row[label_column]
+                if not name or value is None or value == "":
+                    raise SourceError(f"{printable(table)}, line {rows.line_num}: the path or the label is missing")
+                names.append(_relative(name, table, rows.line_num))
+                values.append(value)
+    except (OSError, csv.Error) as error:
+        raise SourceError(f"{printable(table)}: cannot be read: {error}") from error
+    if not names:
+        raise SourceError(f"{printable(table)}: no rows in it")
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise SourceError(f"{printable(table)}: {printable(name)} is named twice")
+        seen.add(name)
+    if classes is None:
+        classes = _classes_of(values)
+    ids = {name: label for label, name in enumerate(classes)}
+    unknown = sorted({value for value in values if value not in ids})
+    if unknown:
+        raise SourceError(
+            f"{printable(table)}: {len(unknown)} of its labels are unknown to the given class list: "
+            + ", ".join(map(printable, unknown[:5]))
+        )
+    return Source("csv", root, Names.of(names), np.array([ids[value] for value in values], np.int64), list(classes))
+
+
+def _relative(name: str, table: Path, line: int) -> str:
+    path = PurePosixPath(name.replace(os.sep, "/"))
+    if path.is_absolute() or ".." in path.parts or "\0" in name:
+        raise SourceError(f"{printable(table)}, line {line}: {printable(name)} is not a path inside SRC")
+    return str(path)
+
+
+def _classes_of(values: Sequence[str]) -> list[str]:
+    if all(value.isascii() and value.isdigit() and str(int(value)) == value for value in values):
+        highest = max(map(int, values))
+        if highest < 10 * len(values) + 1000:  # else they are names that happen to be numbers
+            return [str(label) for label in range(highest + 1)]
+    return sorted(set(values))

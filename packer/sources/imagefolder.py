@@ -1,0 +1,144 @@
+"""A directory with one subdirectory a class, listed as torchvision's ImageFolder lists it.
+
+The rules are those of `torchvision.datasets.folder` (`find_classes`, `make_dataset`): classes are the sorted names
+of the root's subdirectories; within a class, directories are visited in the order of their paths, symbolic links
+to directories are followed, and files count if their suffix is one of `IMAGE_SUFFIXES`, in any case.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from packer.errors import SourceError, printable
+from packer.sample import Names
+from packer.sources.base import IMAGE_SUFFIXES, Source
+
+__all__ = ["imagefolder_source", "refuse_splits", "split_directories"]
+
+_SPLITS = ("train", "training", "val", "valid", "validation", "dev", "eval", "test", "testing")
+
+
+def imagefolder_source(root: Path, classes: Sequence[str] | None = None) -> Source:
+    """List the images below `root`.
+
+    Parameters
+    ----------
+    root : Path
+    classes : sequence of str, optional
+        Class names in the order of their ids; the default is the sorted names of the subdirectories.
+
+    Raises
+    ------
+    SourceError
+        If `root` is no directory, a directory in it cannot be listed, it has no images, or has a class
+        that is not in `classes`.
+    """
+    folders = class_directories(root)
+    if not folders:
+        raise SourceError(
+            f"{printable(root)}: no subdirectories in it. Images are expected as {printable(root)}/CLASS/IMAGE; "
+            "for labels in a file, say --labels FILE.csv."
+        )
+    if classes is not None:
+        unknown = [folder for folder in folders if folder not in set(classes)]
+        if unknown:
+            raise SourceError(
+                f"{printable(root)}: {len(unknown)} of its classes are unknown to the given class list: "
+                + ", ".join(map(printable, unknown[:5]))
+                + (", …" if len(unknown) > 5 else "")
+            )
+    names: list[str] = []
+    labels: list[int] = []
+    notes: list[str] = []
+    empty: list[str] = []
+    ids = {name: label for label, name in enumerate(folders if classes is None else classes)}
+    for folder in folders:
+        found = _images_below(str(root), folder, notes)
+        names += found
+        labels += [ids[folder]] * len(found)
+        if not found:
+            empty.append(folder)
+    if not names:
+        raise SourceError(
+            f"{printable(root)}: no images ({', '.join(IMAGE_SUFFIXES)}) in its {len(folders)} directories"
+        )
+    if empty:
+        notes.append(f"classes without images, which keep their ids: {_some(empty)}")
+    outside = [entry.name for entry in os.scandir(root) if _is_image(entry.name) and entry.is_file()]
+    if outside:
+        notes.append(f"images outside of any class, which are left out as ImageFolder does: {_some(sorted(outside))}")
+    return Source("imagefolder", root, Names.of(names), np.array(labels, np.int64), list(ids), notes)
+
+
+def class_directories(root: Path) -> list[str]:
+    """Return the sorted names of the subdirectories of `root`; SourceError where it is not a directory."""
+    try:
+        return sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
+    except FileNotFoundError as error:
+        raise SourceError(f"{printable(root)}: no such directory") from error
+    except NotADirectoryError as error:
+        raise SourceError(f"{printable(root)}: a file, not a directory with one subdirectory a class") from error
+    except OSError as error:
+        raise SourceError(f"{printable(root)}: cannot be listed: {error.strerror}") from error
+
+
+def split_directories(root: Path) -> list[str]:
+    """Return the names of the splits (train, val, …) that `root` holds instead of classes, if it does."""
+    folders = class_directories(root)
+    if not folders or any(folder.lower() not in _SPLITS for folder in folders):
+        return []
+    nested = [folder for folder in folders if any(entry.is_dir() for entry in os.scandir(root / folder))]
+    return sorted(nested, key=lambda folder: _SPLITS.index(folder.lower()))
+
+
+def refuse_splits(root: Path, destination: Path) -> None:
+    """Raise SourceError, with the command to use instead, where `root` holds splits."""
+    splits = split_directories(root)
+    if splits:
+        each = destination.with_stem(f"{destination.stem}-{splits[0]}")
+        raise SourceError(
+            f"{printable(root)} holds splits ({', '.join(splits)}), not classes.\n"
+            f"Convert all of them, with one class map:\n"
+            f"  packer convert {printable(root)} {printable(destination)} --split all\n"
+            f"or one:\n"
+            f"  packer convert {printable(root / splits[0])} {printable(each)}"
+        )
+
+
+def _images_below(root: str, folder: str, notes: list[str]) -> list[str]:
+    """Return the images below a class directory, relative to `root`, in ImageFolder's order."""
+    listed: list[tuple[str, list[str]]] = []
+    pending = [(os.path.join(root, folder), folder, frozenset[tuple[int, int]]())]
+    while pending:
+        path, relative, above = pending.pop()
+        try:
+            status = os.stat(path)
+            identity = (status.st_dev, status.st_ino)
+            if identity in above and status.st_ino:
+                notes.append(f"a symbolic link to a directory above it is not followed: {printable(relative)}")
+                continue
+            files = []
+            with os.scandir(path) as entries:
+                for entry in entries:
+                    if entry.is_dir():
+                        pending.append((entry.path, f"{relative}/{entry.name}", above | {identity}))
+                    elif _is_image(entry.name):
+                        files.append(entry.name)
+        except OSError as error:
+            # ImageFolder passes over it in silence; images would be lost.
+            raise SourceError(f"{printable(path)}: cannot be listed: {error.strerror}") from error
+        listed.append((relative, sorted(files)))
+    listed.sort()  # by path: "a", "a-b", "a/c", as sorted(os.walk()) does
+    return [f"{relative}/{file}" for relative, files in listed for file in files]
+
+
+def _is_image(name: str) -> bool:
+    return name.lower().endswith(IMAGE_SUFFIXES)
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(map(printable, names[:5])) + (f", … ({len(names)})" if len(names) > 5 else "")
