@@ -1,0 +1,1 @@
+"""What tests, the demonstration and benchmarks share: drawn photos, the reference ImageFolder, the formats' test suite."""
