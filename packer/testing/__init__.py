@@ -1,1 +1,1 @@
-"""What tests, the demonstration and benchmarks share: drawn photos, the reference ImageFolder, the formats' test suite."""
+"""What tests, demonstration and benchmarks share: drawn photos, the reference, the test suite of a format."""

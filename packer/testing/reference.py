@@ -20,9 +20,9 @@ def torchvision() -> Any:
     try:
         return importlib.import_module("torchvision")
     except RuntimeError:
-        library = torch.library.Library("torchvision", "DEF")
+        library = torch.library.Library("torchvision", "DEF")  # type: ignore[no-untyped-call]
         for operator in ("nms", "qnms"):
-            library.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+            library.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")  # type: ignore[no-untyped-call]
         _declared.append(library)  # a library that is collected takes its declarations with it
         return importlib.import_module("torchvision")
 
