@@ -204,11 +204,14 @@ def _recipe(options: dict[str, Any]) -> Recipe:
 
 def _targets(src: Path, dst: Path, splits: tuple[str, ...]) -> list[tuple[Path, Path]]:
     """Return the directories to convert, each with its pack."""
-    from packer.sources import split_directories
+    from packer.sources import class_directories, split_directories
 
     if not splits:
         return [(src, dst)]
     found = split_directories(src)
+    flat = sorted(set(class_directories(src)) - set(found))
+    if flat and "all" in splits:
+        click.echo(f"packer: left out, without class directories in it: {printable(', '.join(flat))}", err=True)
     wanted = found if "all" in splits else list(splits)
     missing = [name for name in wanted if name not in found]
     if missing or not wanted:

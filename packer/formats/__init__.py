@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from packer.errors import DestinationError, MissingDependencyError, NotAPackError, printable
 from packer.formats.base import Reader, Writer
@@ -40,13 +41,15 @@ class Format:
 
     def open_writer(self) -> type[Writer]:
         """Import and return the writer's class."""
-        return self._load(self.writer)  # type: ignore[no-any-return]
+        writer: type[Writer] = self._load(self.writer)
+        return writer
 
     def open_reader(self) -> type[Reader]:
         """Import and return the reader's class."""
-        return self._load(self.reader)  # type: ignore[no-any-return]
+        reader: type[Reader] = self._load(self.reader)
+        return reader
 
-    def _load(self, target: str):  # type: ignore[no-untyped-def]
+    def _load(self, target: str) -> Any:
         module, _, name = target.partition(":")
         try:
             return getattr(importlib.import_module(module), name)
@@ -78,6 +81,7 @@ FORMATS: dict[str, Format] = {
             lambda path, head: os.path.isfile(os.path.join(path, "table.pth")),
             "packer.formats.pth:PthWriter",
             "packer.formats.pth:PthReader",
+            needs="torch (pip install torch)",
         ),
     ]
 }

@@ -17,7 +17,7 @@ from packer.errors import SourceError, printable
 from packer.sample import Names
 from packer.sources.base import IMAGE_SUFFIXES, Source
 
-__all__ = ["imagefolder_source", "refuse_splits", "split_directories"]
+__all__ = ["class_directories", "imagefolder_source", "refuse_splits", "split_directories"]
 
 _SPLITS = ("train", "training", "val", "valid", "validation", "dev", "eval", "test", "testing")
 

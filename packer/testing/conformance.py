@@ -1,0 +1,783 @@
+"""The contract of a format, as a test class that every format's own test class inherits.
+
+A format is tested by one class that says which format it is::
+
+    class TestLMDB(FileFormatConformance):
+        format = "lmdb"
+
+`FormatConformance` is what every format must do; `FileFormatConformance` adds what one that lies on a disk must do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import multiprocessing
+import operator
+import os
+import pickle
+import random
+import shutil
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from packer.errors import CorruptPackError, DestinationError, NotAPackError, PackError, UnsupportedVersionError
+from packer.formats import FORMATS, Format, Reader, open_pack
+from packer.sample import (
+    COLUMNS,
+    SCHEMA,
+    Buffer,
+    Manifest,
+    Sample,
+    Table,
+    TableBuilder,
+    checksum,
+    column_checksums,
+    encode_name,
+)
+from packer.verify import verify
+
+__all__ = [
+    "FileFormatConformance",
+    "FormatConformance",
+    "assert_holds",
+    "contents",
+    "draw_samples",
+    "files_of",
+    "flip",
+    "names",
+    "sizes",
+    "write_pack",
+]
+
+CLASSES = 5
+
+_property = settings(
+    max_examples=25,
+    deadline=None,
+    # Inherited tests run as methods of several classes, with fixtures that hold nothing an example changes.
+    suppress_health_check=[HealthCheck.differing_executors, HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+
+
+def sizes() -> st.SearchStrategy[int]:
+    """Sizes of samples: tiny, of an icon, and around the borders of LMDB's pages and of what fits inside them."""
+    borders = [1, 2022, 4080, 4096, 4080 + 4096, 4080 + 2 * 4096]
+    near = st.builds(lambda border, step: max(1, border + step), st.sampled_from(borders), st.integers(-3, 3))
+    return near | st.integers(1, 100) | st.integers(1, 12_000)
+
+
+def names() -> st.SearchStrategy[str]:
+    """Names of samples: any text, and bytes that are no text, as `os.fsdecode` gives them."""
+    text = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40)
+    return text | st.binary(min_size=1, max_size=40).map(lambda name: name.decode("utf-8", "surrogateescape"))
+
+
+def draw_samples(lengths: Sequence[int], sample_names: Sequence[str] | None = None, *, seed: int = 0) -> list[Sample]:
+    """Make samples of random bytes."""
+    rng = random.Random(seed)
+    return [
+        Sample(
+            name=sample_names[index] if sample_names is not None else f"class_{index % CLASSES}/{index:06d}.jpg",
+            label=index % CLASSES,
+            data=rng.randbytes(length),
+            height=rng.randrange(1, 5000),
+            width=rng.randrange(1, 5000),
+        )
+        for index, length in enumerate(lengths)
+    ]
+
+
+Change = Callable[[Manifest, Table], tuple[Manifest, Table]]
+
+
+def write_pack(
+    format: Format,
+    path: Path,
+    samples: Sequence[Sample],
+    options: Mapping[str, Any] | None = None,
+    *,
+    written: Table | None = None,
+    change: Change | None = None,
+) -> tuple[Manifest, Table]:
+    """Write a pack as a conversion does, and return what was committed.
+
+    Parameters
+    ----------
+    format : Format
+    path : Path
+    samples : sequence of Sample
+        All samples of the pack, also those that are there already.
+    options : mapping, optional
+        The format's.
+    written : Table, optional
+        Rows of an earlier run, to continue from.
+    change : callable, optional
+        Takes the manifest and the table, and returns what to commit in their place.
+    """
+    rows = TableBuilder()
+    kept = TableBuilder().build() if written is None else written
+    writer = format.open_writer()(path, options or {}, kept)
+    try:
+        for index, sample in enumerate(samples):
+            offset = int(kept.offset[index]) if index < len(kept) else writer.append(sample)
+            _add_row(rows, sample, offset)
+        table = rows.build()
+        manifest = Manifest(
+            format=format.name,
+            count=len(table),
+            classes=[f"class_{label}" for label in range(CLASSES)],
+            columns=column_checksums(table),
+            layout=writer.layout(),
+        )
+        if change is not None:
+            manifest, table = change(manifest, table)
+        writer.commit(manifest, table)
+    finally:
+        writer.close()
+    return manifest, table
+
+
+def _add_row(rows: TableBuilder, sample: Sample, offset: int) -> None:
+    name = encode_name(sample.name)
+    rows.append(
+        label=sample.label,
+        height=sample.height,
+        width=sample.width,
+        offset=offset,
+        size=len(sample.data),
+        crc32c=checksum(sample.data, sample.label, sample.height, sample.width, name),
+        name=name,
+    )
+
+
+def assert_holds(reader: Reader, samples: Sequence[Sample]) -> None:
+    """Assert that a pack holds exactly these samples, in this order."""
+    table = reader.table
+    assert len(reader) == len(table) == len(samples)
+    assert list(table.sample_names()) == [sample.name for sample in samples]
+    assert table.label.tolist() == [sample.label for sample in samples]
+    assert table.height.tolist() == [sample.height for sample in samples]
+    assert table.width.tolist() == [sample.width for sample in samples]
+    assert table.size.tolist() == [len(sample.data) for sample in samples]
+    for index, sample in enumerate(samples):
+        assert bytes(reader.read(index)) == sample.data
+    for column in COLUMNS:
+        reader.require_column(column)
+
+
+def files_of(path: Path) -> list[Path]:
+    """Return the files of a pack, in the order of their names."""
+    return sorted(path.iterdir()) if path.is_dir() else [path]
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    """Return the bytes of every file of a pack."""
+    return {file.name if path.is_dir() else "": file.read_bytes() for file in files_of(path)}
+
+
+def flip(path: Path, wanted: bytes, at: int = 0) -> None:
+    """Change one byte of `wanted` wherever it is found in the files of a pack; it must be there."""
+    found = False
+    for file in files_of(path):
+        data = bytearray(file.read_bytes())
+        start = data.find(wanted)
+        while start >= 0:
+            data[start + at] ^= 0x40
+            found = True
+            start = data.find(wanted, start + len(wanted))
+        file.write_bytes(data)
+    assert found, "the bytes are not in the pack as they are"
+
+
+class _Interrupted(Exception):
+    """Stands for whatever ends a process in the middle of a commit."""
+
+
+class _EndsTheCommit(Manifest):
+    def to_json(self) -> bytes:
+        raise _Interrupted
+
+
+def _ends_the_commit(manifest: Manifest, table: Table) -> tuple[Manifest, Table]:
+    return _EndsTheCommit(**vars(manifest)), table
+
+
+class FormatConformance:
+    """What every format must do.
+
+    Attributes
+    ----------
+    format : str
+        A key of `packer.formats.FORMATS`.
+    options : mapping
+        The format's options to test it with.
+    """
+
+    format: str
+    options: Mapping[str, Any] = {}
+
+    @pytest.fixture
+    def path(self, tmp_path: Path) -> Path:
+        """Where a test writes its pack."""
+        return tmp_path / f"pack{self.row.suffixes[0]}"
+
+    @pytest.fixture
+    def samples(self) -> list[Sample]:
+        """Samples of all kinds of sizes, which the pack of `reader` holds."""
+        return draw_samples([1, 100, 2021, 2022, 2023, 4079, 4080, 4081, 8176, 8177, 30_000, 7, 500, 1, 2000] * 2)
+
+    @pytest.fixture
+    def reader(self, path: Path, samples: list[Sample]) -> Iterator[Reader]:
+        """An open pack of `samples`."""
+        self.write(path, samples)
+        with self.open(path) as reader:
+            yield reader
+
+    @property
+    def row(self) -> Format:
+        return FORMATS[self.format]
+
+    def write(
+        self, path: Path, samples: Sequence[Sample], *, written: Table | None = None, change: Change | None = None
+    ) -> Table:
+        """Write a pack with the options to test, and return its table."""
+        return write_pack(self.row, path, samples, self.options, written=written, change=change)[1]
+
+    def open(self, path: Path, *, check: str = "always") -> Reader:
+        """Open a pack as one of this format."""
+        return self.row.open_reader()(path, check=check)
+
+    def require_same(self, path: Path, other: Path) -> None:
+        """Assert that two packs are the same in all that a reader shows."""
+        with self.open(path) as one, self.open(other) as two:
+            assert one.manifest == two.manifest
+            for name, column in one.table.columns().items():
+                assert np.array_equal(column, two.table.columns()[name]), name
+            assert list(map(bytes, one.read_many(range(len(one))))) == list(map(bytes, two.read_many(range(len(two)))))
+
+    def leave_rubbish(self, path: Path) -> None:
+        """Do to an unfinished pack what a crash may do to it, beyond the samples that were synced."""
+
+    # Reading gives what was written.
+
+    @_property
+    @given(lengths=st.lists(sizes(), min_size=1, max_size=40), seed=st.integers(0, 1000))
+    def test_gives_back_what_was_written(
+        self, lengths: list[int], seed: int, tmp_path_factory: pytest.TempPathFactory
+    ) -> None:
+        path = tmp_path_factory.mktemp("written") / f"pack{self.row.suffixes[0]}"
+        samples = draw_samples(lengths, seed=seed)
+        self.write(path, samples)
+        with self.open(path) as reader:
+            assert_holds(reader, samples)
+            assert list(reader.check_structure()) == []
+
+    @_property
+    @given(sample_names=st.lists(names(), min_size=1, max_size=20))
+    def test_gives_back_any_name(self, sample_names: list[str], tmp_path_factory: pytest.TempPathFactory) -> None:
+        path = tmp_path_factory.mktemp("names") / f"pack{self.row.suffixes[0]}"
+        samples = draw_samples([10] * len(sample_names), sample_names)
+        self.write(path, samples)
+        with self.open(path) as reader:
+            assert_holds(reader, samples)
+
+    def test_takes_any_buffer(self, path: Path) -> None:
+        kinds: list[Callable[[bytes], Buffer]] = [bytes, bytearray, memoryview, lambda b: memoryview(b"xx" + b)[2:]]
+        samples = draw_samples([3000] * 4)
+        given_samples = [
+            dataclasses.replace(sample, data=kind(bytes(sample.data)))
+            for kind, sample in zip(kinds, samples, strict=True)
+        ]
+        self.write(path, given_samples)
+        with self.open(path) as reader:
+            assert_holds(reader, samples)
+
+    def test_an_empty_pack(self, path: Path) -> None:
+        self.write(path, [])
+        with self.open(path) as reader:
+            assert_holds(reader, [])
+            assert reader.read_many([]) == []
+            with pytest.raises(IndexError):
+                reader.read(0)
+            with pytest.raises(IndexError):
+                reader.read_many([0])
+
+    def test_columns_larger_than_a_page(self, path: Path) -> None:
+        samples = draw_samples([index % 3 + 1 for index in range(20_000)])
+        self.write(path, samples)
+        with self.open(path) as reader:
+            assert_holds(reader, samples)
+            assert list(reader.check_structure()) == []
+
+    def test_negative_indices_count_from_the_end(self, reader: Reader, samples: list[Sample]) -> None:
+        for index in range(-len(samples), 0):
+            assert bytes(reader.read(index)) == samples[index].data
+
+    def test_an_index_out_of_range_is_refused(self, reader: Reader, samples: list[Sample]) -> None:
+        count = len(samples)
+        for index in (count, count + 1, -count - 1, 2**40, -(2**40)):
+            with pytest.raises(IndexError, match=str(index)):
+                reader.read(index)
+            with pytest.raises(IndexError, match=str(index)):
+                reader.read_many([0, index])
+
+    def test_numpy_integers_are_indices(self, reader: Reader, samples: list[Sample]) -> None:
+        assert bytes(reader.read(np.int64(3))) == samples[3].data  # type: ignore[arg-type]
+        indices = np.array([5, -1, 5], np.int32)
+        assert list(map(bytes, reader.read_many(indices))) == [samples[i].data for i in (5, -1, 5)]  # type: ignore[arg-type]
+
+    def test_read_many_keeps_the_order_asked_for(self, reader: Reader, samples: list[Sample]) -> None:
+        rng = random.Random(1)
+        for count in (0, 1, 2, 50):
+            indices = [rng.randrange(-len(samples), len(samples)) for _ in range(count)]
+            assert list(map(bytes, reader.read_many(indices))) == [samples[i].data for i in indices]
+
+    def test_manifest_and_table_come_back(self, path: Path, samples: list[Sample]) -> None:
+        def fill(manifest: Manifest, table: Table) -> tuple[Manifest, Table]:
+            filled = dataclasses.replace(
+                manifest,
+                classes=["katze", "犬", 'quo"te\\', "\udcff\n"],
+                codec="jpeg",
+                settings={"resize": {"size": 256, "mode": "short"}, "exif": "ignore", "none": None, "quality": 0.5},
+                source={"kind": "imagefolder", "digest": "00ff"},
+                skipped=[{"name": "a/\udc80.jpg", "reason": "truncated"}],
+                findings={"cmyk": 3},
+                versions={"packer": "0.1.0"},
+            )
+            committed.append((filled, table))
+            return filled, table
+
+        committed: list[tuple[Manifest, Table]] = []
+        self.write(path, samples, change=fill)
+        manifest, table = committed[0]
+        with self.open(path) as reader:
+            assert reader.manifest == manifest
+            for name, column in reader.table.columns().items():
+                assert column.dtype == np.dtype(COLUMNS[name])
+                assert np.array_equal(column, table.columns()[name]), name
+
+    def test_columns_are_read_only(self, reader: Reader) -> None:
+        for name, column in reader.table.columns().items():
+            with pytest.raises(ValueError, match="read-only"):
+                column[:] = 0
+            reader.require_column(name)
+
+    def test_is_recognised_by_its_content(self, path: Path, samples: list[Sample]) -> None:
+        self.write(path, samples)
+        renamed = path.rename(path.with_name("no suffix"))
+        with open_pack(renamed) as reader:
+            assert type(reader) is self.row.open_reader()
+            assert_holds(reader, samples)
+        assert verify(renamed) == []
+
+    # Writing is deterministic, and can be interrupted anywhere.
+
+    def test_the_same_input_gives_the_same_pack(self, tmp_path: Path, samples: list[Sample]) -> None:
+        paths = [tmp_path / folder / f"pack{self.row.suffixes[0]}" for folder in ("one", "two")]
+        for path in paths:
+            path.parent.mkdir()
+            self.write(path, samples)
+        self.require_same(*paths)
+
+    @_property
+    @given(data=st.data(), lengths=st.lists(sizes(), min_size=1, max_size=30))
+    def test_continues_from_any_sample(
+        self, data: st.DataObject, lengths: list[int], tmp_path_factory: pytest.TempPathFactory
+    ) -> None:
+        folder = tmp_path_factory.mktemp("continued")
+        whole, continued = (folder / f"{name}{self.row.suffixes[0]}" for name in ("whole", "continued"))
+        samples = draw_samples(lengths)
+        self.write(whole, samples)
+        durable = data.draw(st.integers(0, len(samples)), "samples that were synced")
+        lost = data.draw(st.integers(0, len(samples) - durable), "samples that were appended after that")
+        flushed = data.draw(st.booleans(), "whether those were flushed")
+        rubbish = data.draw(st.booleans(), "whether the crash left rubbish")
+        kept = self.interrupt(continued, samples, durable, lost, flushed)
+        if rubbish:
+            self.leave_rubbish(continued)
+        self.write(continued, samples, written=kept)
+        with self.open(continued) as reader:
+            assert_holds(reader, samples)
+        self.require_same(whole, continued)
+
+    def interrupt(self, path: Path, samples: Sequence[Sample], durable: int, lost: int, flushed: bool) -> Table:
+        """Write some samples and no more; return the rows of those that were synced."""
+        rows = TableBuilder()
+        writer = self.row.open_writer()(path, self.options, TableBuilder().build())
+        try:
+            for sample in samples[:durable]:
+                _add_row(rows, sample, writer.append(sample))
+            writer.flush()
+            writer.sync()
+            for sample in samples[durable : durable + lost]:
+                writer.append(sample)
+            if flushed:
+                writer.flush()
+        finally:
+            writer.close()
+        return rows.build()
+
+    @pytest.mark.parametrize("durable", [0, 1, 17, 30])
+    def test_continues_after_an_interrupted_commit(self, tmp_path: Path, samples: list[Sample], durable: int) -> None:
+        whole, continued = (tmp_path / f"{name}{self.row.suffixes[0]}" for name in ("whole", "continued"))
+        table = self.write(whole, samples)
+        with pytest.raises(_Interrupted):
+            self.write(continued, samples, change=_ends_the_commit)
+        rows = TableBuilder()
+        for index, sample in enumerate(samples[:durable]):
+            _add_row(rows, sample, int(table.offset[index]))
+        self.write(continued, samples, written=rows.build())
+        self.require_same(whole, continued)
+
+    def test_what_was_not_committed_is_refused(self, path: Path, samples: list[Sample]) -> None:
+        for lost in (0, 1, len(samples)):
+            self.interrupt(path, samples, 0, lost, flushed=True)
+            with pytest.raises(PackError):
+                self.open(path)
+            with pytest.raises(PackError):
+                open_pack(path)
+
+    def test_what_was_committed_in_part_is_refused(self, path: Path, samples: list[Sample]) -> None:
+        with pytest.raises(_Interrupted):
+            self.write(path, samples, change=_ends_the_commit)
+        with pytest.raises(PackError):
+            self.open(path)
+
+    def test_syncs_while_samples_are_appended(self, tmp_path: Path) -> None:
+        plain, synced = (tmp_path / f"{name}{self.row.suffixes[0]}" for name in ("plain", "synced"))
+        samples = draw_samples([1500] * 400)
+        table = self.write(plain, samples)
+        writer = self.row.open_writer()(synced, self.options, TableBuilder().build())
+        finished = threading.Event()
+
+        def sync() -> int:
+            rounds = 0
+            while not finished.is_set():
+                writer.sync()
+                rounds += 1
+            return rounds
+
+        with ThreadPoolExecutor(1) as pool:
+            syncing = pool.submit(sync)
+            try:
+                offsets = [writer.append(sample) for sample in samples]
+            finally:
+                finished.set()
+            assert syncing.result() > 0
+        assert offsets == table.offset.tolist()
+        with self.open(plain) as reader:
+            writer.commit(reader.manifest, table)
+        writer.close()
+        self.require_same(plain, synced)
+
+    # Readers are independent of each other, of threads and of processes.
+
+    def test_a_pickled_reader_is_its_path(self, reader: Reader, samples: list[Sample]) -> None:
+        pickled = pickle.dumps(reader)
+        assert len(pickled) < 1000
+        with pickle.loads(pickled) as copy:
+            assert (copy.path, copy.check) == (reader.path, reader.check)
+            assert_holds(copy, samples)
+
+    def test_two_readers_do_not_disturb_each_other(self, path: Path, reader: Reader, samples: list[Sample]) -> None:
+        with self.open(path) as other:
+            for index, sample in enumerate(samples):
+                assert bytes(reader.read(index)) == bytes(other.read(index)) == sample.data
+        assert_holds(reader, samples)
+
+    def test_many_threads_read_at_once(self, reader: Reader, samples: list[Sample]) -> None:
+        start = threading.Barrier(8)
+
+        def read(seed: int) -> bool:
+            indices = list(range(len(samples))) * 5
+            random.Random(seed).shuffle(indices)
+            start.wait()
+            return all(bytes(reader.read(index)) == samples[index].data for index in indices)
+
+        with ThreadPoolExecutor(8) as pool:
+            assert all(pool.map(read, range(8)))
+
+    @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system that forks")
+    def test_reads_on_both_sides_of_a_fork(self, reader: Reader, samples: list[Sample]) -> None:
+        assert bytes(reader.read(0)) == samples[0].data
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of forking beside threads, which test runners have
+            child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                for _ in range(20):
+                    assert_holds(reader, samples)
+                status = 0
+            finally:
+                os._exit(status)
+        try:
+            for _ in range(20):
+                assert_holds(reader, samples)
+        finally:
+            _, status = os.waitpid(child, 0)
+        assert status == 0
+
+    def test_a_closed_reader_reads_no_more(self, path: Path, samples: list[Sample], tmp_path: Path) -> None:
+        self.write(path, samples)
+        reader = self.open(path, check="never")
+        reader.read(0)
+        label = reader.table.label
+        reader.close()
+        reader.close()
+        assert label.tolist() == [sample.label for sample in samples]
+        (tmp_path / "other").write_bytes(bytes(1 << 20))
+        with open(tmp_path / "other", "rb"):  # takes over the number of the closed file
+            for index in range(len(samples)):
+                with pytest.raises((PackError, ValueError)):
+                    reader.read(index)
+
+    # What is damaged, or too new, is refused.
+
+    def test_a_sample_that_is_not_what_was_written(self, path: Path, samples: list[Sample]) -> None:
+        def change(manifest: Manifest, table: Table) -> tuple[Manifest, Table]:
+            crc = table.crc32c.copy()
+            crc[4] ^= 1
+            return manifest, dataclasses.replace(table, crc32c=crc)
+
+        self.write(path, samples, change=change)
+        with self.open(path) as reader:
+            self.require_damage(reader, 4, samples)
+            with pytest.raises(CorruptPackError, match=r"sample 4\b"):
+                reader.read_many([1, 4])
+            with pytest.raises(CorruptPackError, match=r"sample 4\b"):
+                reader.read(4 - len(samples))
+        with self.open(path, check="never") as reader:
+            assert bytes(reader.read(4)) == samples[4].data
+
+    def test_a_label_that_is_not_what_was_written(self, path: Path, samples: list[Sample]) -> None:
+        def change(manifest: Manifest, table: Table) -> tuple[Manifest, Table]:
+            label = table.label.copy()
+            label[7] += 1
+            return manifest, dataclasses.replace(table, label=label)
+
+        self.write(path, samples, change=change)
+        with self.open(path) as reader:
+            self.require_damage(reader, 7, samples)
+            with pytest.raises(CorruptPackError, match="label"):
+                reader.require_column("label")
+            reader.require_column("size")
+
+    @pytest.mark.parametrize("column", ["offset", "size", "name_end"])
+    @pytest.mark.parametrize("value", [-1, -(2**63), 2**63 - 1, 2**40])
+    def test_a_row_that_leads_nowhere(self, path: Path, samples: list[Sample], column: str, value: int) -> None:
+        def change(manifest: Manifest, table: Table) -> tuple[Manifest, Table]:
+            values = getattr(table, column).copy()
+            values[5] = value
+            return manifest, dataclasses.replace(table, **{column: values})
+
+        self.write(path, samples, change=change)
+        with self.open(path) as reader:
+            with pytest.raises(CorruptPackError) as caught:
+                reader.read(5)
+            assert caught.value.index == 5
+            assert bytes(reader.read(3)) == samples[3].data
+        assert verify(path) != []
+
+    def test_a_table_of_another_length_than_the_manifest_says(self, path: Path, samples: list[Sample]) -> None:
+        self.write(path, samples, change=lambda manifest, table: (dataclasses.replace(manifest, count=29), table))
+        with pytest.raises(CorruptPackError, match=r"30.*29"):
+            self.open(path)
+
+    def test_a_newer_schema_is_refused_by_name(self, path: Path, samples: list[Sample]) -> None:
+        def change(manifest: Manifest, table: Table) -> tuple[Manifest, Table]:
+            return dataclasses.replace(manifest, schema=SCHEMA + 1), table
+
+        self.write(path, samples, change=change)
+        with pytest.raises(UnsupportedVersionError, match=rf"schema {SCHEMA + 1}\b"):
+            self.open(path)
+
+    def require_damage(self, reader: Reader, index: int, samples: Sequence[Sample]) -> None:
+        """Assert that one sample of a pack is refused by index and name, by `verify` too, and the others are not."""
+        with pytest.raises(CorruptPackError) as caught:
+            reader.read(index)
+        assert caught.value.index == index
+        assert samples[index].name in str(caught.value)
+        found = [damage for damage in verify(reader.path) if damage.index is not None]
+        assert [(damage.index, damage.name) for damage in found] == [(index, samples[index].name)]
+        for intact in set(range(len(samples))) - {index}:
+            assert bytes(reader.read(intact)) == samples[intact].data
+
+
+class FileFormatConformance(FormatConformance):
+    """What a format that lies on a disk must do as well: bytes are the same, and any of them may be damaged."""
+
+    def require_same(self, path: Path, other: Path) -> None:
+        super().require_same(path, other)
+        assert contents(path) == contents(other)
+
+    def leave_rubbish(self, path: Path) -> None:
+        for file in files_of(path):
+            with open(file, "ab") as stale:
+                stale.write(random.Random(0).randbytes(9999))
+        if path.is_dir():
+            (path / "stale").write_bytes(b"stale")
+
+    @pytest.fixture
+    def foreign(self, tmp_path: Path) -> Callable[[bytes], Path]:
+        """Makes a file of any content under a name that says it is a pack."""
+
+        def write(data: bytes) -> Path:
+            path = tmp_path / f"foreign{self.row.suffixes[0]}"
+            path.write_bytes(data)
+            return path
+
+        return write
+
+    def test_reading_leaves_the_pack_as_it_is(self, path: Path, samples: list[Sample]) -> None:
+        self.write(path, samples)
+        before = contents(path), sorted(path.parent.iterdir())
+        for file in files_of(path):
+            file.chmod(0o444)
+        with self.open(path) as reader:
+            assert_holds(reader, samples)
+            assert verify(path) == []
+        assert (contents(path), sorted(path.parent.iterdir())) == before
+
+    def test_a_pack_may_be_moved_and_copied(self, path: Path, samples: list[Sample]) -> None:
+        self.write(path, samples)
+        copy = path.with_name("copy" + self.row.suffixes[0])
+        (shutil.copytree if path.is_dir() else shutil.copyfile)(path, copy)
+        with self.open(path.rename(path.with_name("moved"))) as moved, self.open(copy) as copied:
+            assert_holds(moved, samples)
+            assert_holds(copied, samples)
+
+    def test_a_pickled_reader_opens_in_a_new_process(self, reader: Reader, samples: list[Sample]) -> None:
+        with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+            found = pool.submit(operator.methodcaller("read_many", range(len(samples))), reader).result()
+        assert list(map(bytes, found)) == [sample.data for sample in samples]
+
+    def test_an_unfinished_pack_shorter_than_its_rows_is_refused(self, path: Path, samples: list[Sample]) -> None:
+        kept = self.interrupt(path, samples, len(samples), 0, flushed=True)
+        last = files_of(path)[-1]
+        os.truncate(last, last.stat().st_size - 1)
+        with pytest.raises(DestinationError, match="fresh"):
+            self.write(path, samples, written=kept)
+
+    # Damage.
+
+    @pytest.mark.parametrize("at", [0, 999, -1])
+    def test_a_changed_byte_of_a_sample(self, path: Path, samples: list[Sample], at: int) -> None:
+        self.write(path, samples)
+        data = bytes(samples[4].data)
+        flip(path, data, at % len(data))
+        with self.open(path) as reader:
+            self.require_damage(reader, 4, samples)
+
+    def test_a_changed_byte_of_the_labels(self, path: Path, samples: list[Sample]) -> None:
+        table = self.write(path, samples)
+        flip(path, table.label.tobytes(), 7 * 8)
+        with self.open(path) as reader:
+            with pytest.raises(CorruptPackError, match="label"):
+                reader.require_column("label")
+            with pytest.raises(CorruptPackError) as caught:
+                reader.read(7)
+            assert caught.value.index == 7
+            assert samples[7].name in str(caught.value)
+            assert bytes(reader.read(6)) == samples[6].data
+
+    @settings(_property, max_examples=200)
+    @given(data=st.data())
+    def test_any_changed_byte_is_found_or_harmless(
+        self, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+    ) -> None:
+        path = tmp_path_factory.getbasetemp() / f"changed-{self.format}{self.row.suffixes[0]}"
+        samples = draw_samples([10, 3000, 50, 1])
+        if not path.exists():
+            self.write(path, samples)
+        file = data.draw(st.sampled_from(files_of(path)))
+        original = file.read_bytes()
+        # Structure is what the samples are not; it is at the ends, and not where bytes are zero.
+        positions = [at for at, byte in enumerate(original) if byte or original[at - 1 : at] != b"\0"]
+        at = data.draw(st.sampled_from(positions) | st.integers(0, len(original) - 1))
+        changed = bytearray(original)
+        changed[at] ^= data.draw(st.sampled_from([0x01, 0x10, 0x80, 0xFF]) | st.integers(1, 255))
+        file.write_bytes(changed)
+        try:
+            with contextlib.suppress(PackError), self.open(path) as reader:
+                list(reader.check_structure())
+                for index, sample in enumerate(samples):
+                    with contextlib.suppress(PackError):
+                        assert bytes(reader.read(index)) == sample.data
+                for column in COLUMNS:
+                    reader.require_column(column)
+                assert_holds(reader, samples)
+        finally:
+            file.write_bytes(original)
+
+    def test_a_file_cut_short(self, path: Path, samples: list[Sample]) -> None:
+        self.write(path, samples)
+        for file in files_of(path):
+            whole = file.read_bytes()
+            lengths = {*range(0, 200, 13), 4095, 4096, 4097, 8191, 8192, len(whole) // 2}
+            lengths |= {len(whole) - cut for cut in (1, 2, 21, 22, 100, 4095, 4096, 5000)}
+            for length in sorted(length for length in lengths if 0 <= length < len(whole)):
+                file.write_bytes(whole[:length])
+                with pytest.raises(PackError), self.open(path) as reader:
+                    assert_holds(reader, samples)
+            file.unlink()
+            with pytest.raises(PackError), self.open(path) as reader:
+                assert_holds(reader, samples)
+            file.write_bytes(whole)
+
+    def test_a_file_cut_short_while_it_is_open(self, path: Path, samples: list[Sample]) -> None:
+        self.write(path, samples)
+        with self.open(path) as reader:
+            for file in files_of(path):
+                os.truncate(file, 100)
+            for index in range(len(samples)):
+                with pytest.raises(PackError):
+                    reader.read(index)
+
+    # Files of others.
+
+    def test_files_that_are_no_packs(self, foreign: Callable[[bytes], Path]) -> None:
+        image = io.BytesIO()
+        Image.new("RGB", (64, 64)).save(image, "JPEG")
+        rng = random.Random(0)
+        files = [b"", b"\0", bytes(20_000), image.getvalue(), b"packer", b"{}"]
+        files += [rng.randbytes(length) for length in (1, 15, 100, 5000, 100_000)]
+        for data in files:
+            self.require_refused(foreign(data))
+
+    @_property
+    @given(body=st.binary(max_size=300))
+    def test_files_that_begin_like_packs(self, body: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
+        folder = tmp_path_factory.getbasetemp()
+        pack, foreign = (folder / f"{name}-{self.format}{self.row.suffixes[0]}" for name in ("begins", "like"))
+        if not pack.exists():
+            self.write(pack, draw_samples([10, 3000]))
+        beginning = files_of(pack)[-1].read_bytes()[:64]
+        for data in (beginning + body, beginning + body * 100):
+            foreign.write_bytes(data)
+            self.require_refused(foreign)
+
+    def test_directories_and_missing_files_are_no_packs(self, tmp_path: Path) -> None:
+        empty = tmp_path / f"empty{self.row.suffixes[0]}"
+        empty.mkdir()
+        self.require_refused(empty)
+        self.require_refused(tmp_path / f"missing{self.row.suffixes[0]}")
+
+    def require_refused(self, path: Path) -> None:
+        """Assert that a path is refused, whoever is asked."""
+        with pytest.raises((NotAPackError, CorruptPackError)):
+            self.open(path)
+        with pytest.raises((NotAPackError, CorruptPackError)):
+            open_pack(path)

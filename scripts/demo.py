@@ -1,0 +1,184 @@
+"""Convert an ImageFolder tree with the command line, read the packs, and print sizes and speeds beside ImageFolder's.
+
+Run by scripts/demo.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import shlex
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from packer.executors import available_cpus
+from packer.testing.photos import draw_imagefolder
+
+SUFFIXES = (".lmdb", ".h5", ".pth")
+SIZE = 256
+ROUNDS = 3
+COMPARED = 16  # samples of each pack
+MOST_READ = 400  # samples a round; larger trees are sampled evenly
+MOST_CONVERTED = 4000  # images of a round in which conversions are timed
+
+Row = tuple[str, int, float | None, float]  # what, bytes, conversion and reading in img/s
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="scripts/demo", description="Convert a tree of images and read the packs.")
+    parser.add_argument(
+        "tree", nargs="?", type=Path, metavar="TREE", help="an ImageFolder; by default photos are drawn"
+    )
+    parser.add_argument("--keep", action="store_true", help="leave what was written, and say where it is")
+    arguments = parser.parse_args()
+    started = time.monotonic()
+    work = Path(tempfile.mkdtemp(prefix="packer-demo-"))
+    try:
+        tree = arguments.tree.resolve() if arguments.tree else draw(work / "photos")
+        rows = demonstrate(tree, work)
+        print_table(rows)
+        print(f"\nAll of this took {time.monotonic() - started:.0f} s.")
+    except subprocess.CalledProcessError as error:
+        sys.exit(error.returncode)  # the command said why
+    finally:
+        if arguments.keep:
+            print(f"Everything is in {work}")
+        else:
+            shutil.rmtree(work, ignore_errors=True)
+
+
+def draw(root: Path, classes: int = 10, per_class: int = 40) -> Path:
+    """Draw photos on all cores: every class into a tree of its own, which are then put together."""
+    print(f"Drawing {classes * per_class} photos of 500 x 375 ...", flush=True)
+    root.mkdir()
+    with multiprocessing.get_context("spawn").Pool(available_cpus()) as pool:
+        pool.starmap(draw_class, [(root, label, per_class) for label in range(classes)], chunksize=1)
+    return root
+
+
+def draw_class(root: Path, label: int, count: int) -> None:
+    """Draw one class."""
+    part = root.with_name(f"{root.name}-part-{label}")
+    draw_imagefolder(part, classes=1, per_class=count, seed=label)
+    (part / "class_00").rename(root / f"class_{label:02d}")
+    part.rmdir()
+
+
+def demonstrate(tree: Path, work: Path) -> list[Row]:
+    """Convert, compare, measure."""
+    packs = {suffix: work / f"photos{suffix}" for suffix in SUFFIXES}
+    resized = {suffix: work / f"photos-{SIZE}{suffix}" for suffix in SUFFIXES}
+    exported = work / f"photos-{SIZE}-files"
+    for suffix in SUFFIXES:
+        packer("convert", tree, packs[suffix])
+        packer("convert", tree, resized[suffix], "--resize", SIZE)
+    packer("export", resized[".lmdb"], exported)
+    print("\nMeasuring ...", flush=True)
+    rates = converting_rates(tree, work)
+    return [
+        *read(tree, packs, "", rates),
+        *read(exported, resized, f" --resize {SIZE}", rates),
+    ]
+
+
+def packer(*arguments: Any) -> None:
+    """Run the command line, and show it."""
+    words = [str(argument) for argument in arguments]
+    print(f"\n$ packer {shlex.join(words)}", flush=True)
+    subprocess.run([sys.executable, "-m", "packer", *words], check=True)
+
+
+def converting_rates(tree: Path, work: Path) -> dict[str, float]:
+    """Convert in this process, where all modules are loaded, in turn; return img/s by suffix and option."""
+    from packer.convert import convert
+    from packer.images.sizing import ResizeSpec
+    from packer.prepare import Recipe
+    from packer.sources import imagefolder_source
+
+    recipes = {"": Recipe(), f" --resize {SIZE}": Recipe("jpeg", ResizeSpec(SIZE))}
+    source = imagefolder_source(tree).limited(MOST_CONVERTED)
+    rates: dict[str, list[float]] = {suffix + option: [] for option in recipes for suffix in SUFFIXES}
+    for number in range(1 + ROUNDS):
+        for option, recipe in recipes.items():
+            for suffix in SUFFIXES:
+                part = source if number else source.limited(16)  # the first round loads the modules
+                rate = len(part) / convert(part, work / f"timed{suffix}", recipe=recipe, overwrite=True).seconds
+                rates[suffix + option] += [rate] if number else []
+    return {what: statistics.median(values) for what, values in rates.items()}
+
+
+def read(tree: Path, packs: dict[str, Path], option: str, converting: dict[str, float]) -> list[Row]:
+    """Compare packs with ImageFolder over `tree`, and read all of them."""
+    from packer import open_dataset
+    from packer.convert import disk_size
+    from packer.testing.reference import torchvision
+
+    tv = torchvision()
+    to_tensor = tv.transforms.functional.pil_to_tensor
+    folder = tv.datasets.ImageFolder(str(tree), transform=to_tensor, allow_empty=True)
+    datasets = {suffix: open_dataset(pack) for suffix, pack in packs.items()}
+    for dataset in datasets.values():
+        compare(folder, dataset)
+    rates = reading_rates([folder, *datasets.values()])
+    size = sum(Path(path).stat().st_size for path, _ in folder.samples)
+    rows: list[Row] = [(f"ImageFolder, the files{' of' if option else ''}{option}", size, None, rates[0])]
+    for (suffix, pack), rate in zip(packs.items(), rates[1:], strict=True):
+        rows.append((f"{suffix}{option}", disk_size(pack), converting[suffix + option], rate))
+    return rows
+
+
+def compare(folder: Any, dataset: Any) -> None:
+    """Require the same labels and the same pixels of some samples."""
+    if dataset.classes != folder.classes or dataset.targets.tolist() != folder.targets:
+        sys.exit(f"{dataset}: not the labels of ImageFolder")
+    worst = 0
+    for index in evenly(len(folder), COMPARED):
+        expected, image = folder[index][0], dataset[index][0]
+        worst = max(worst, int((expected.int() - image.int()).abs().max()))
+    if worst > 2:  # CMYK differs by rounding
+        sys.exit(f"{dataset}: pixels differ from ImageFolder's by up to {worst}")
+    same = "the same pixels" if worst == 0 else f"the same pixels to within {worst} levels"
+    name = Path(dataset.reader.path).name
+    print(f"{name}: all labels are ImageFolder's, and {same} in {len(evenly(len(folder), COMPARED))} samples")
+
+
+def reading_rates(datasets: Sequence[Any]) -> list[float]:
+    """Read each dataset in a plain loop on this thread, in turn; return img/s of each, a median."""
+    indices = evenly(len(datasets[0]), MOST_READ)
+    rates: list[list[float]] = [[] for _ in datasets]
+    for _ in range(ROUNDS):
+        for dataset, results in zip(datasets, rates, strict=True):
+            started = time.perf_counter()
+            for index in indices:
+                dataset[index]
+            results.append(len(indices) / (time.perf_counter() - started))
+    return [statistics.median(results) for results in rates]
+
+
+def evenly(count: int, most: int) -> range:
+    """Return up to about `most` indices below `count`."""
+    return range(0, count, -(-count // most))
+
+
+def print_table(rows: Sequence[Row]) -> None:
+    width = max(len(what) for what, *_ in rows)
+    print(f"\n{'':{width}}  {'size, MB':>9}  {'conversion, img/s':>17}  {'reading, img/s':>14}")
+    for what, size, converting, reading in rows:
+        shown = "" if converting is None else f"{converting:,.0f}"
+        print(f"{what:{width}}  {size / 1e6:9.1f}  {shown:>17}  {reading:14,.0f}")
+    print(
+        f"\nConversion: on {available_cpus()} threads, listing, syncing and all, in a process that has its modules loaded."
+        "\nReading: decoded to a uint8 tensor, a plain loop on one thread, files in the system's cache."
+        f"\nMedians of {ROUNDS} rounds."
+    )
+
+
+if __name__ == "__main__":
+    main()
