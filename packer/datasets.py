@@ -20,7 +20,15 @@ from packer.images import pillow
 from packer.images.decode import decode, decoder_advice, fast_decoder
 from packer.sample import Buffer, Names
 
-__all__ = ["OUTPUTS", "HDF5ImageDataset", "LMDBImageDataset", "PthImageDataset", "Samples", "open_dataset"]
+__all__ = [
+    "OUTPUTS",
+    "HDF5ImageDataset",
+    "ImageDataset",
+    "LMDBImageDataset",
+    "PthImageDataset",
+    "Samples",
+    "open_dataset",
+]
 
 OUTPUTS = ("tensor", "numpy", "pil", "bytes")
 
@@ -48,7 +56,7 @@ class Samples(Sequence[tuple[str, int]]):
         return f"<{len(self)} samples>"
 
 
-class _ImageDataset(Dataset[tuple[Any, Any]]):
+class ImageDataset(Dataset[tuple[Any, Any]]):
     """A pack as a map-style dataset of ``(image, label)``.
 
     Parameters
@@ -91,7 +99,7 @@ class _ImageDataset(Dataset[tuple[Any, Any]]):
     datasets on one pack. A pickled dataset holds its path and its settings; it opens the pack where it is unpickled.
     """
 
-    _format: str
+    _format: str | None = None  # by default whatever the content is
 
     def __init__(
         self,
@@ -110,7 +118,8 @@ class _ImageDataset(Dataset[tuple[Any, Any]]):
         self.output = output
         self.decoder = decoder
         fast_decoder(decoder)  # refuses an unknown or missing one here rather than in a worker
-        self.reader: Reader = FORMATS[self._format].open_reader()(path, check=check)
+        row = FORMATS[self._format] if self._format is not None else recognise(path)
+        self.reader: Reader = row.open_reader()(path, check=check)
         advice = decoder_advice() if decoder == "auto" and output != "bytes" else None
         if advice is not None:
             warnings.warn(advice, stacklevel=2)
@@ -194,27 +203,27 @@ class _ImageDataset(Dataset[tuple[Any, Any]]):
         )
 
 
-class LMDBImageDataset(_ImageDataset):
-    __doc__ = _ImageDataset.__doc__
+class LMDBImageDataset(ImageDataset):
+    __doc__ = ImageDataset.__doc__
     _format = "lmdb"
 
 
-class HDF5ImageDataset(_ImageDataset):
-    __doc__ = _ImageDataset.__doc__
+class HDF5ImageDataset(ImageDataset):
+    __doc__ = ImageDataset.__doc__
     _format = "hdf5"
 
 
-class PthImageDataset(_ImageDataset):
-    __doc__ = _ImageDataset.__doc__
+class PthImageDataset(ImageDataset):
+    __doc__ = ImageDataset.__doc__
     _format = "pth"
 
 
 _DATASETS = {dataset._format: dataset for dataset in (LMDBImageDataset, HDF5ImageDataset, PthImageDataset)}
 
 
-def open_dataset(path: str | os.PathLike[str], *args: Any, **kwargs: Any) -> _ImageDataset:
+def open_dataset(path: str | os.PathLike[str], *args: Any, **kwargs: Any) -> ImageDataset:
     """Open a pack of any format as a dataset; the content, not the name, tells which it is.
 
     The arguments are those of `LMDBImageDataset`.
     """
-    return _DATASETS[recognise(path).name](path, *args, **kwargs)
+    return _DATASETS.get(recognise(path).name, ImageDataset)(path, *args, **kwargs)

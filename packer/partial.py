@@ -22,7 +22,8 @@ from typing import IO, Any
 
 import google_crc32c
 
-from packer.errors import DestinationError, PackLockedError, ResumeError, printable
+from packer.errors import DestinationError, NotAPackError, PackLockedError, ResumeError, printable
+from packer.formats import recognise
 from packer.formats.files import sync_directory, writing_to
 from packer.sample import Table, TableBuilder, encode_name
 from packer.sources import Source
@@ -85,8 +86,11 @@ def check_destination(destination: Path, *, overwrite: bool) -> None:
     if os.path.lexists(destination):
         if not overwrite:
             raise DestinationError(f"{shown}: exists already. Choose another name, or say --overwrite.")
-        if destination.is_dir() and os.listdir(destination) and not (destination / "table.pth").is_file():
-            raise DestinationError(f"{shown}: a directory that is not a pack, and will not be replaced by one")
+        if destination.is_dir() and os.listdir(destination):
+            try:
+                recognise(destination)
+            except NotAPackError:
+                raise DestinationError(f"{shown}: a directory that is not a pack will not be replaced by one") from None
 
 
 class Partial:

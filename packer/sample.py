@@ -10,14 +10,14 @@ import json
 import struct
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, overload
 
 import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
-from packer.errors import CorruptPackError, UnsupportedVersionError
+from packer.errors import CorruptPackError, UnsupportedVersionError, printable
 
 __all__ = [
     "CODECS",
@@ -312,26 +312,33 @@ class Manifest:
         try:
             document = json.loads(body + b"}")
             schema = document.pop("schema")
+            if not isinstance(schema, int) or schema < 1:
+                raise ValueError(f"schema {schema!r}")
             if schema > SCHEMA:
                 raise UnsupportedVersionError(
-                    f"{path}: written with schema {schema}; this packer reads up to {SCHEMA}. Update packer."
+                    f"{printable(path)}: written with schema {schema}; this packer reads up to {SCHEMA}. Update packer."
                 )
             manifest = cls(schema=schema, **document)
-            well_formed = all(
-                isinstance(getattr(manifest, name), kind)
-                for name, kind in [
-                    ("count", int),
-                    ("classes", list),
-                    ("columns", dict),
-                    ("layout", dict),
-                    ("settings", dict),
-                ]
-            )
-            if not (well_formed and manifest.count >= 0 and manifest.codec in CODECS):
-                raise ValueError("a member is missing or has the wrong type")
+            manifest._require_types()
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise CorruptPackError(f"the manifest cannot be read: {error}", path) from error
         return manifest
+
+    def _require_types(self) -> None:
+        def every(values: Any, kind: type) -> bool:
+            return all(isinstance(value, kind) and not isinstance(value, bool) for value in values)
+
+        kinds = {field.name: type(field.default_factory()) for field in fields(self) if callable(field.default_factory)}
+        kinds |= {"format": str, "count": int, "classes": list, "codec": str}
+        wrong = [name for name, kind in kinds.items() if type(getattr(self, name)) is not kind]
+        if wrong:
+            raise ValueError(f"{', '.join(wrong)}: of the wrong type")
+        if self.count < 0 or self.codec not in CODECS:
+            raise ValueError(f"{self.count} samples of the codec {self.codec!r}")
+        entries = [value for entry in self.skipped for value in (entry["name"], entry["reason"])]
+        texts = [*self.classes, *self.versions.values(), *entries]
+        if not every(texts, str) or not every([*self.columns.values(), *self.findings.values()], int):
+            raise ValueError("a member has elements of the wrong type")
 
 
 def column_checksums(table: Table) -> dict[str, int]:

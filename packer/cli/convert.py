@@ -46,8 +46,8 @@ class _Size(click.ParamType[int]):
 @click.option(
     "--format",
     "format_",
-    type=click.Choice(["lmdb", "hdf5", "pth"]),
-    help="Format of the pack.  [default: by DST's suffix]",
+    metavar="FORMAT",
+    help="Format of the pack: lmdb, hdf5 or pth.  [default: by DST's suffix]",
 )
 @click.option(
     "--split",
@@ -162,6 +162,8 @@ def convert_command(src: Path, dst: Path, **options: Any) -> int:
     from packer.partial import check_destination
 
     recipe = _recipe(options)
+    if options["format_"] is not None and options["format_"] not in FORMATS:
+        raise click.UsageError(f"--format {options['format_']}: not one of {', '.join(FORMATS)}")
     row = FORMATS[options["format_"]] if options["format_"] else format_for(dst)
     if options["shard_size"] and row.name != "pth":
         raise click.UsageError("--shard-size is for .pth packs")
@@ -273,8 +275,10 @@ def _convert(source: Source, destination: Path, recipe: Recipe, format_: str, op
 
 
 def _describe(summary: Summary) -> str:
+    from packer.formats import FORMATS
+
     manifest = summary.manifest
-    dataset = {"lmdb": "LMDBImageDataset", "hdf5": "HDF5ImageDataset", "pth": "PthImageDataset"}[manifest.format]
+    dataset = FORMATS[manifest.format].dataset
     done = manifest.count + len(manifest.skipped) - summary.continued
     rate = done / max(summary.seconds, 1e-9)
     lines = [

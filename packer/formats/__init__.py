@@ -30,6 +30,8 @@ class Format:
         ``"module:class"``.
     needs : str
         What to install where the module's imports fail.
+    dataset : str
+        The name in `packer` of the dataset that a person is told to read it with.
     """
 
     name: str
@@ -38,6 +40,7 @@ class Format:
     writer: str
     reader: str
     needs: str = ""
+    dataset: str = "open_dataset"
 
     def open_writer(self) -> type[Writer]:
         """Import and return the writer's class."""
@@ -66,6 +69,7 @@ FORMATS: dict[str, Format] = {
             lambda path, head: head[16:20] == b"\xde\xc0\xef\xbe",
             "packer.formats.lmdb:LMDBWriter",
             "packer.formats.lmdb:LMDBReader",
+            dataset="LMDBImageDataset",
         ),
         Format(
             "hdf5",
@@ -74,6 +78,7 @@ FORMATS: dict[str, Format] = {
             "packer.formats.hdf5:HDF5Writer",
             "packer.formats.hdf5:HDF5Reader",
             needs="h5py (pip install h5py)",
+            dataset="HDF5ImageDataset",
         ),
         Format(
             "pth",
@@ -82,6 +87,7 @@ FORMATS: dict[str, Format] = {
             "packer.formats.pth:PthWriter",
             "packer.formats.pth:PthReader",
             needs="torch (pip install torch)",
+            dataset="PthImageDataset",
         ),
     ]
 }

@@ -55,7 +55,10 @@ class Writer(abc.ABC):
 
     @abc.abstractmethod
     def sync(self) -> None:
-        """Return once what was flushed is on the disk. May be called on another thread while `append` goes on."""
+        """Return once what was flushed is on the disk.
+
+        May be called on another thread while `append` goes on; the next `flush` waits for it.
+        """
 
     @abc.abstractmethod
     def commit(self, manifest: Manifest, table: Table) -> None:

@@ -46,6 +46,8 @@ class PackFile:
     def read(self, offset: int, size: int) -> bytes:
         """Return `size` bytes from `offset`; CorruptPackError where they do not lie inside the file."""
         self._require(offset, size)
+        if not self._close.alive:  # the number of the closed file may be another file's by now
+            raise PackError(f"{printable(self.path)}: is closed")
         try:
             data = _pread(self._fd, size, offset)
             while len(data) < size:

@@ -135,15 +135,16 @@ class HDF5Reader(Reader):
         if self._file.size < len(_SIGNATURE) or self._file.read(0, len(_SIGNATURE)) != _SIGNATURE:
             raise NotAPackError(f"{printable(self.path)}: not an HDF5 file")
         try:
-            with h5py.File(self.path, "r", locking=False) as file:
+            # Through a Python file, because libhdf5 refuses a path that this process has open with other settings.
+            with open(self.path, "rb") as raw, h5py.File(raw, "r") as file:
                 if file.attrs.get("format") != b"packer":
                     raise NotAPackError(f"{printable(self.path)}: an HDF5 file that packer did not write")
                 manifest_at, manifest_size = self._locate(file, "manifest", "|u1")
+                manifest = Manifest.from_json(self._file.read(manifest_at, manifest_size), self.path)
                 places = {name: self._locate(file, name, dtype) for name, dtype in COLUMNS.items()}
                 self._data_at, self._data_size = self._locate(file, "data", "|u1")
         except (OSError, KeyError, RuntimeError, ValueError, TypeError) as error:
             raise CorruptPackError(f"libhdf5 cannot read its structure: {error}", self.path) from error
-        manifest = Manifest.from_json(self._file.read(manifest_at, manifest_size), self.path)
         columns = {name: self._file.array(at, count, COLUMNS[name]) for name, (at, count) in places.items()}
         return manifest, table_from(columns, self.path)
 

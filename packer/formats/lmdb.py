@@ -43,6 +43,7 @@ _F_BIGDATA = 0x01
 _INTEGERKEY = 0x08
 _NO_PAGE = 2**64 - 1
 _NODE_MAX = (((_PAGE - _PAGE_HEADER.size) // 2) & ~1) - 2  # me_nodemax: what fits at least twice in a page
+_PAGE_SIZES = [1 << power for power in range(9, 17)]
 _MAX_DEPTH = 32  # CURSOR_STACK
 
 _MANIFEST_KEY = b"packer/manifest"
@@ -264,6 +265,8 @@ class LMDBReader(Reader):
         if best is None:
             raise NotAPackError(f"{printable(self.path)}: not an LMDB file")
         _, page_size, root, last_page = best
+        if page_size not in _PAGE_SIZES:
+            raise CorruptPackError(f"pages of {page_size} bytes", self.path)
         if (last_page + 1) * page_size > self._file.size:
             raise CorruptPackError(
                 f"the file has {self._file.size} bytes of {(last_page + 1) * page_size}: it was cut short", self.path
@@ -274,7 +277,7 @@ class LMDBReader(Reader):
 
     def _meta_page_size(self, start: int) -> int:
         page_size = int(_DB.unpack_from(self._file.read(start + _PAGE_HEADER.size + _META.size, _DB.size))[0])
-        return page_size if page_size in (1 << power for power in range(9, 17)) else _PAGE
+        return page_size if page_size in _PAGE_SIZES else _PAGE
 
     def _nodes(self, number: int) -> tuple[int, list[tuple[bytes, int, int, int]]]:
         """Return the flags of a page and its nodes: key, low 32 bits, flags, and where in the file the key ends."""

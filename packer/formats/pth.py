@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from packer.errors import CorruptPackError, DestinationError, NotAPackError, printable
+from packer.errors import CorruptPackError, DestinationError, NotAPackError, PackError, printable
 from packer.formats.base import Reader, Writer, table_from
 from packer.formats.files import AppendFile, PackFile, sync_directory
 from packer.sample import COLUMNS, Buffer, Manifest, Sample, Table, encode_name
@@ -39,6 +39,8 @@ _END = struct.Struct("<4s4H2IH")
 _EPOCH = 0x21  # 1 January 1980, the earliest date that a zip can name: the same input gives the same bytes
 _STORAGES = {"|u1": "ByteStorage", "<i4": "IntStorage", "<u4": "IntStorage", "<i8": "LongStorage"}
 _OPEN_SHARDS = 64
+# What zipfile raises of damaged files; RuntimeError is of members that claim to be encrypted or of a later version.
+_ZIP_ERRORS = (OSError, zipfile.BadZipFile, zlib.error, EOFError, ValueError, RuntimeError)
 
 
 class TorchFile:
@@ -142,7 +144,9 @@ class PthWriter(Writer):
         self._shard_size = int(options.get("shard_size") or DEFAULT_SHARD_SIZE)
         if not 1 <= self._shard_size <= MAX_SHARD_SIZE:
             raise DestinationError(f"a shard has 1 to {MAX_SHARD_SIZE} bytes, not {self._shard_size}")
-        self._finished: list[AppendFile] = []  # complete, and not yet known to be on the disk
+        self._finished: list[AppendFile] = []  # complete since the last `flush`
+        self._flushed: list[AppendFile] = []  # complete, for `sync` to sync and close
+        self._growing: AppendFile | None = None  # the open shard at the last `flush`
         self._shards: list[list[int]] = []  # of each: its number of samples, its number of bytes
         self._shard: TorchFile | None = None
         self._labels: list[int] = []  # of the open shard, as are the next two
@@ -176,14 +180,17 @@ class PthWriter(Writer):
         self._remember(sample.label, size, encode_name(sample.name))
         return offset
 
+    def flush(self) -> None:
+        self._flushed += self._finished
+        self._finished = []
+        self._growing = self._shard.file if self._shard is not None else None
+
     def sync(self) -> None:
-        open_shard = self._shard
-        while self._finished:
-            file = self._finished.pop(0)
-            file.sync()
-            file.close()
-        if open_shard is not None:
-            open_shard.file.sync()
+        while self._flushed:
+            self._flushed[0].sync()
+            self._flushed.pop(0).close()
+        if self._growing is not None:
+            self._growing.sync()
         sync_directory(self._path)
 
     def commit(self, manifest: Manifest, table: Table) -> None:
@@ -193,14 +200,16 @@ class PthWriter(Writer):
         index.append(columns["names"].tobytes())
         index.finish("names", {name: column for name, column in columns.items() if name != "names"})
         self._finished.append(index.file)
+        self.flush()
         self.sync()
         file = AppendFile(self._path / "manifest.json")  # last: without it, the directory is no pack
         file.append(manifest.to_json())
         self._finished.append(file)
+        self.flush()
         self.sync()
 
     def close(self) -> None:
-        for file in [*self._finished, *([self._shard.file] if self._shard else [])]:
+        for file in [*self._flushed, *self._finished, *([self._shard.file] if self._shard else [])]:
             file.close()
 
     def layout(self) -> dict[str, Any]:
@@ -255,6 +264,7 @@ class PthReader(Reader):
         except (KeyError, ValueError, TypeError, OverflowError) as error:
             raise CorruptPackError(f"the manifest does not list the shards: {error}", self.path) from error
         self._starts = np.concatenate([[0], np.cumsum(shards[:, 1])])
+        self._closed = False
         self._open_shards: OrderedDict[int, tuple[PackFile, int]] = OrderedDict()
         self._lock = threading.Lock()
         path = os.path.join(self.path, "table.pth")
@@ -277,6 +287,7 @@ class PthReader(Reader):
     def close(self) -> None:
         self._table_file.close()
         with self._lock:
+            self._closed = True
             for file, _ in self._open_shards.values():
                 file.close()
             self._open_shards.clear()
@@ -288,7 +299,7 @@ class PthReader(Reader):
             try:
                 with zipfile.ZipFile(os.path.join(self.path, name)) as archive:
                     damaged = archive.testzip()
-            except (OSError, zipfile.BadZipFile, EOFError, ValueError) as error:
+            except _ZIP_ERRORS as error:
                 yield f"{name}: {error}"
             else:
                 if damaged is not None:
@@ -297,6 +308,8 @@ class PthReader(Reader):
     def _shard(self, number: int) -> tuple[PackFile, int]:
         """Return a shard's file and where its data begin; the most recently used ones stay open."""
         with self._lock:
+            if self._closed:
+                raise PackError(f"{printable(self.path)}: is closed")
             if number in self._open_shards:
                 self._open_shards.move_to_end(number)
                 return self._open_shards[number]
@@ -317,7 +330,7 @@ def _members(file: PackFile) -> dict[str, tuple[int, int]]:
     try:
         with zipfile.ZipFile(file.path) as archive:
             infos = archive.infolist()
-    except (OSError, zipfile.BadZipFile, ValueError, EOFError) as error:
+    except _ZIP_ERRORS as error:
         raise CorruptPackError(f"not a complete .pth file: {error}", file.path) from error
     members = {}
     for info in infos:

@@ -1,0 +1,96 @@
+"""A format that keeps its packs in memory: all that it takes to add one, in one file.
+
+What lies at a pack's path is a file that holds the number of the pack and nothing else.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from packer.errors import CorruptPackError, DestinationError, NotAPackError
+from packer.formats import Format, Reader, Writer
+from packer.formats.base import table_from
+from packer.sample import COLUMNS, Buffer, Manifest, Sample, Table
+
+_MAGIC = b"packer in memory "
+_blobs: dict[int, bytearray] = {}
+_tables: dict[int, tuple[bytes, dict[str, bytes]]] = {}
+_numbers = itertools.count()
+
+
+class MemoryWriter(Writer):
+    """Appends samples to a bytearray."""
+
+    def __init__(self, path: Path, options: Mapping[str, Any], written: Table) -> None:
+        end = int(written.size.sum())
+        if len(written):
+            self._number = _number_of(path)
+            if len(_blobs[self._number]) < end:
+                raise DestinationError(f"{path}: shorter than its journal says. Start again with --fresh.")
+        else:
+            self._number = next(_numbers)
+            _blobs[self._number] = bytearray()
+            path.write_bytes(_MAGIC + b"%d" % self._number)
+        self._blob = _blobs[self._number]
+        del self._blob[end:]
+
+    def append(self, sample: Sample) -> int:
+        self._blob += sample.data
+        return len(self._blob) - len(sample.data)
+
+    def sync(self) -> None:
+        pass
+
+    def commit(self, manifest: Manifest, table: Table) -> None:
+        columns = {name: column.tobytes() for name, column in table.columns().items()}
+        _tables[self._number] = manifest.to_json(), columns
+
+    def close(self) -> None:
+        pass
+
+
+class MemoryReader(Reader):
+    """Reads slices of the bytearray."""
+
+    def _open(self) -> tuple[Manifest, Table]:
+        number = _number_of(Path(self.path))
+        if number not in _tables:
+            raise NotAPackError(f"{self.path}: not a finished pack")
+        manifest, columns = _tables[number]
+        self._blob: bytearray | None = _blobs[number]
+        arrays = {name: np.frombuffer(columns[name], dtype) for name, dtype in COLUMNS.items()}
+        return Manifest.from_json(manifest, self.path), table_from(arrays, self.path)
+
+    def _fetch(self, index: int, offset: int, size: int) -> Buffer:
+        if self._blob is None:
+            raise ValueError("the pack is closed")
+        if offset < 0 or size < 0 or offset + size > len(self._blob):
+            raise CorruptPackError("its row points outside the data", self.path)
+        return bytes(self._blob[offset : offset + size])
+
+    def close(self) -> None:
+        self._blob = None
+
+
+def _number_of(path: Path) -> int:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise NotAPackError(f"{path}: {error.strerror}") from error
+    if not content.startswith(_MAGIC):
+        raise NotAPackError(f"{path}: no pack in memory")
+    return int(content[len(_MAGIC) :])
+
+
+ROW = Format(
+    "memory",
+    (".memory",),
+    lambda path, head: head.startswith(_MAGIC),
+    f"{__name__}:MemoryWriter",
+    f"{__name__}:MemoryReader",
+)

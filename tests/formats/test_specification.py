@@ -1,0 +1,329 @@
+"""Readers written from `formats.md`, which know nothing of packer; and the snippets of that page, run."""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from PIL import Image
+
+from packer.convert import convert
+from packer.formats import FORMATS
+from packer.prepare import Recipe
+from packer.sample import Manifest, Sample, Table
+from packer.sources import imagefolder_source
+from packer.testing.conformance import draw_samples, write_pack
+from packer.testing.photos import draw_imagefolder
+
+PAGE = Path(__file__).parents[2] / "formats.md"
+COLUMNS = ["label", "height", "width", "offset", "size", "crc32c", "name_end", "names"]
+TYPES = dict(zip(COLUMNS, ["<i8", "<i4", "<i4", "<i8", "<i8", "<u4", "<i8", "u1"], strict=True))
+
+
+def _crc_table() -> list[int]:
+    table = []
+    for value in range(256):
+        for _ in range(8):
+            value = value >> 1 ^ (0x82F63B78 if value & 1 else 0)
+        table.append(value)
+    return table
+
+
+_CRC = _crc_table()
+
+
+def crc32c(data: bytes) -> int:
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = crc >> 8 ^ _CRC[(crc ^ byte) & 0xFF]
+    return crc ^ 0xFFFFFFFF
+
+
+@dataclass
+class Pack:
+    """A pack as one of the readers below found it."""
+
+    manifest: dict[str, Any]
+    table: dict[str, np.ndarray]
+    data: list[bytes]
+
+    def names(self) -> list[bytes]:
+        blob, ends = self.table["names"].tobytes(), self.table["name_end"].tolist()
+        return [blob[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+
+
+def read_manifest(text: bytes) -> dict[str, Any]:
+    body, seal = text[:-21], text[-21:]
+    assert seal == b',"crc32c":"%08x"}' % crc32c(body)
+    assert text.isascii()
+    manifest = json.loads(body + b"}")
+    assert next(iter(manifest)) == "schema"
+    assert manifest["schema"] == 1
+    return dict(manifest)
+
+
+# LMDB.
+
+
+def lmdb_entries(file: bytes) -> Iterator[tuple[bytes, int, int]]:
+    """Yield key, place and size of every value."""
+    metas = []
+    for page in (0, 1):
+        at = 4096 * page
+        number, zero, kind, _, _ = struct.unpack_from("<QHHHH", file, at)
+        assert (number, zero, kind) == (page, 0, 8)
+        magic, version, address, map_size = struct.unpack_from("<IIQQ", file, at + 16)
+        assert (magic, version, address, map_size) == (0xBEEFC0DE, 1, 0, len(file))
+        free = struct.unpack_from("<IHHQQQQQ", file, at + 40)
+        assert free == (4096, 8, 0, 0, 0, 0, 0, 2**64 - 1)
+        main = struct.unpack_from("<IHHQQQQQ", file, at + 88)
+        last, transaction = struct.unpack_from("<QQ", file, at + 136)
+        metas.append((transaction, main, last))
+    assert [transaction for transaction, _, _ in metas] == [0, 1]
+    assert metas[0][1] == (0, 0, 0, 0, 0, 0, 0, 2**64 - 1)
+    _, (_, _, depth, branches, leaves, overflows, entries, root), last = metas[1]
+    assert (last + 1) * 4096 == len(file)
+    seen = {1: 0, 2: 0, 4: 0}
+
+    def walk(page: int, level: int) -> Iterator[tuple[bytes, int, int]]:
+        start = 4096 * page
+        number, zero, kind, lower, upper = struct.unpack_from("<QHHHH", file, start)
+        assert (number, zero, kind) == (page, 0, 2 if level == depth else 1)
+        seen[kind] += 1
+        pointers = struct.unpack_from(f"<{(lower - 16) // 2}H", file, start + 16)
+        assert min(pointers) == upper
+        assert file[start + lower : start + upper] == bytes(upper - lower)
+        for position, pointer in enumerate(pointers):
+            assert pointer % 2 == 0
+            low, high, flags, length = struct.unpack_from("<HHHH", file, start + pointer)
+            at = start + pointer + 8
+            key = file[at : at + length]
+            at += length
+            if kind == 1:
+                assert (key == b"") == (position == 0)
+                yield from walk(low | high << 16 | flags << 32, level + 1)
+                continue
+            size = low | high << 16
+            assert flags == int(8 + length + size > 2038)
+            if flags:
+                first = struct.unpack_from("<Q", file, at)[0]
+                number, zero, kind_of_page, count = struct.unpack_from("<QHHI", file, 4096 * first)
+                assert (number, zero, kind_of_page) == (first, 0, 4)
+                seen[4] += count
+                at = 4096 * first + 16
+                assert not any(file[at + size : 4096 * (first + count)])
+                assert 0 <= 4096 * (first + count) - (at + size) < 4096
+            yield key, at, size
+
+    found = list(walk(root, 1))
+    assert seen == {1: branches, 2: leaves, 4: overflows}
+    assert len(found) == entries
+    assert [key for key, _, _ in found] == sorted(key for key, _, _ in found)
+    return iter(found)
+
+
+def read_lmdb(path: Path) -> Pack:
+    file = path.read_bytes()
+    entries = {key: (at, size) for key, at, size in lmdb_entries(file)}
+
+    def value(key: bytes) -> bytes:
+        at, size = entries[key]
+        return file[at : at + size]
+
+    manifest = read_manifest(value(b"packer/manifest"))
+    table = {name: np.frombuffer(value(b"packer/" + name.encode()), TYPES[name]) for name in COLUMNS}
+    count = manifest["count"]
+    assert len(entries) == count + 9
+    assert list(entries)[:count] == [struct.pack(">Q", index) for index in range(count)]
+    places = [entries[struct.pack(">Q", index)] for index in range(count)]
+    assert places == list(zip(table["offset"].tolist(), table["size"].tolist(), strict=True))
+    assert manifest["layout"] == {}
+    return Pack(manifest, table, [file[at : at + size] for at, size in places])
+
+
+# HDF5.
+
+
+def read_hdf5(path: Path) -> Pack:
+    raw = path.read_bytes()
+    assert raw[:9] == bytes.fromhex("894844460D0A1A0A 02")
+    found = {}
+    with h5py.File(path, "r", locking=False) as file:
+        assert file.attrs["format"] == b"packer"
+        assert file.attrs["schema"] == 1
+        assert file.attrs.get_id("schema").dtype == "<i8"
+        assert file.attrs.get_id("format").dtype == "S6"
+        for name, kind in [*TYPES.items(), ("data", "u1"), ("manifest", "u1")]:
+            dataset = file[name]
+            assert (dataset.dtype, dataset.ndim, dataset.chunks) == (np.dtype(kind), 1, None)
+            at = dataset.id.get_offset()
+            assert (at is None) == (dataset.size == 0)
+            if dataset.nbytes >= 65_536:
+                assert at % 4096 == 0
+            found[name] = np.frombuffer(raw, kind, dataset.size, at or 0)
+            if name == "data":
+                assert at == 4096
+        assert len(file) == 10
+    manifest = read_manifest(found.pop("manifest").tobytes())
+    data = found.pop("data").tobytes()
+    sizes = found["size"].tolist()
+    assert len(data) == max(sum(sizes), 65_536)
+    assert not any(data[sum(sizes) :])
+    assert found["offset"].tolist() == [sum(sizes[:index]) for index in range(len(sizes))]
+    assert manifest["layout"] == {}
+    ranges = zip(found["offset"].tolist(), sizes, strict=True)
+    return Pack(manifest, found, [data[at : at + size] for at, size in ranges])
+
+
+# .pth.
+
+
+def pth_vectors(path: Path, types: dict[str, str]) -> dict[str, np.ndarray]:
+    raw = path.read_bytes()
+    vectors = {}
+    stem = path.name.removesuffix(".pth")
+    with zipfile.ZipFile(path) as archive:
+        infos = archive.infolist()
+        order = [*(f"data/{number}" for number in range(len(types))), "data.pkl", "byteorder", "version"]
+        assert [info.filename for info in infos] == [f"{stem}/{name}" for name in order]
+        assert archive.read(f"{stem}/byteorder") == b"little"
+        assert archive.read(f"{stem}/version") == b"3\n"
+    end = 0
+    for number, info in enumerate(infos):
+        h = info.header_offset
+        assert h == end
+        name_length, extra_length = struct.unpack_from("<HH", raw, h + 26)
+        at = h + 30 + name_length + extra_length
+        end = at + info.file_size
+        assert at % 64 == 0
+        assert raw[at - extra_length : at] == b"FB" + struct.pack("<H", extra_length - 4) + b"Z" * (extra_length - 4)
+        assert (info.compress_type, info.flag_bits, info.date_time) == (0, 0x800, (1980, 1, 1, 0, 0, 0))
+        if number < len(types):
+            name, kind = list(types.items())[number]
+            vectors[name] = np.frombuffer(raw, kind, info.file_size // np.dtype(kind).itemsize, at)
+    return vectors
+
+
+def read_pth(path: Path) -> Pack:
+    manifest = read_manifest((path / "manifest.json").read_bytes())
+    table = pth_vectors(path / "table.pth", {"names": "u1", **{n: kind for n, kind in TYPES.items() if n != "names"}})
+    layout = manifest["layout"]
+    shard_types = {"data": "u1", "offset": "<i8", "label": "<i8", "name_end": "<i8", "names": "u1"}
+    shards = [pth_vectors(path / f"shard-{k:05d}.pth", shard_types) for k in range(len(layout["shards"]))]
+    assert len(list(path.iterdir())) == len(shards) + 2
+    starts, labels = [0], []
+    for (count, length), shard in zip(layout["shards"], shards, strict=True):
+        assert (len(shard["label"]), len(shard["offset"]), len(shard["data"])) == (count, count + 1, length)
+        assert count == 1 or length <= layout["shard_size"]
+        labels += shard["label"].tolist()
+        starts.append(starts[-1] + length)
+    assert labels == table["label"].tolist()
+    data = []
+    for offset, size in zip(table["offset"].tolist(), table["size"].tolist(), strict=True):
+        number = max(k for k in range(len(shards)) if starts[k] <= offset)
+        begin = offset - starts[number]
+        assert begin in shards[number]["offset"]
+        data.append(shards[number]["data"][begin : begin + size].tobytes())
+    return Pack(manifest, table, data)
+
+
+READERS: dict[str, Callable[[Path], Pack]] = {"lmdb": read_lmdb, "hdf5": read_hdf5, "pth": read_pth}
+NAMES = [b"a/plain.jpg", "b/ünïcode 日本.jpg".encode(), b"c/not \xff\xfe utf-8.jpg", b"c/\xed\xb3\xbf.jpg"]
+
+
+def require_checksums(pack: Pack) -> None:
+    """Assert that everything in a pack fits its checksums."""
+    assert set(pack.table) == set(COLUMNS)
+    for name, column in pack.table.items():
+        assert pack.manifest["columns"][name] == crc32c(column.tobytes()), name
+    rows = zip(*(pack.table[name].tolist() for name in ("label", "height", "width", "crc32c")), strict=True)
+    for data, name, (label, height, width, crc) in zip(pack.data, pack.names(), rows, strict=True):
+        assert crc == crc32c(data + struct.pack("<qii", label, height, width) + name)
+
+
+@pytest.mark.parametrize("format", list(READERS))
+@pytest.mark.parametrize(
+    "lengths", [[1], [100, 2022, 2023, 4080], [2000] * 450, [9] * 300, [70_000, 1, 30_000]], ids=lambda x: f"{len(x)}"
+)
+def test_a_reader_written_from_the_page_reads_what_was_written(tmp_path: Path, format: str, lengths: list[int]) -> None:
+    names = [name.decode("utf-8", "surrogateescape") for name in NAMES]
+    names += [f"d/{index:05d}.jpg" for index in range(len(lengths))]
+    samples: list[Sample] = draw_samples(lengths, names[: len(lengths)])
+    path = tmp_path / f"pack{FORMATS[format].suffixes[0]}"
+    options = {"shard_size": 50_000} if format == "pth" else {}
+    manifest, table = write_pack(FORMATS[format], path, samples, options)
+    pack = READERS[format](path)
+    assert pack.data == [sample.data for sample in samples]
+    assert pack.names() == [sample.name.encode("utf-8", "surrogateescape") for sample in samples]
+    assert pack.table["label"].tolist() == [sample.label for sample in samples]
+    for name, column in table.columns().items():
+        assert np.array_equal(pack.table[name], column), name
+    assert pack.manifest == vars(manifest)
+    require_checksums(pack)
+
+
+@pytest.mark.parametrize("format", list(READERS))
+def test_it_reads_what_a_conversion_wrote(tmp_path: Path, format: str) -> None:
+    root = tmp_path / "images"
+    draw_imagefolder(root, classes=3, per_class=3, size=(60, 80))
+    path = tmp_path / f"pack{FORMATS[format].suffixes[0]}"
+    convert(imagefolder_source(root), path)
+    pack = READERS[format](path)
+    files = sorted(root.rglob("*.jpg"))
+    assert pack.data == [file.read_bytes() for file in files]
+    assert pack.names() == [str(file.relative_to(root)).encode() for file in files]
+    assert pack.table["label"].tolist() == [int(file.parent.name.removeprefix("class_")) for file in files]
+    assert pack.manifest["classes"] == ["class_00", "class_01", "class_02"]
+    assert (pack.manifest["format"], pack.manifest["codec"], pack.manifest["count"]) == (format, "keep", 9)
+    assert pack.manifest["settings"]["exif"] == "ignore"
+    assert "kind" in pack.manifest["source"]
+    require_checksums(pack)
+
+
+def test_the_page_names_the_members_and_columns_that_there_are() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    manifest_rows = re.findall(r"^\| `(\w+)` \| (?:integer|string|object|array)", text, re.MULTILINE)
+    assert manifest_rows == [*json.loads(Manifest("lmdb", 0, []).to_json())]
+    table_rows = re.findall(r"^\| `(\w+)` \| ([iu]\d) \| (?:N|`name_end)", text, re.MULTILINE)
+    assert {name: np.dtype(f"<{kind}") for name, kind in table_rows} == {n: np.dtype(k) for n, k in TYPES.items()}
+    assert [name for name, _ in table_rows] == list(Table.__dataclass_fields__)
+
+
+@pytest.mark.parametrize("format", list(READERS))
+def test_the_snippets_of_the_page_run(tmp_path: Path, format: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    snippets = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    (snippet,) = [code for code in snippets if f'"pack{FORMATS[format].suffixes[0]}' in code]
+    samples = draw_samples([10, 3000, 2500, 2000, 70], [f"c/é{index}.jpg" for index in range(5)])
+    options = {"shard_size": 5000} if format == "pth" else {}
+    write_pack(FORMATS[format], tmp_path / f"pack{FORMATS[format].suffixes[0]}", samples, options)
+    monkeypatch.chdir(tmp_path)
+    for index in range(5):
+        code, changes = re.subn(r"\bindex = 3$", f"index = {index}", snippet, flags=re.MULTILINE)
+        assert changes == 1
+        found: dict[str, Any] = {}
+        exec(compile(code, str(PAGE), "exec"), found)
+        expected = samples[index]
+        assert (found["data"], int(found["label"]), found["name"]) == (expected.data, expected.label, expected.name)
+
+
+def test_raw_pixels_lie_as_the_page_says(tmp_path: Path) -> None:
+    root = tmp_path / "images"
+    draw_imagefolder(root, classes=1, per_class=1, size=(6, 9))
+    path = tmp_path / "pack.h5"
+    convert(imagefolder_source(root), path, recipe=Recipe(codec="raw"))
+    pack = read_hdf5(path)
+    height, width = pack.table["height"][0], pack.table["width"][0]
+    with Image.open(next(root.rglob("*.jpg"))) as image:
+        expected = np.asarray(image.convert("RGB"))
+    assert pack.manifest["codec"] == "raw"
+    assert np.array_equal(np.frombuffer(pack.data[0], "u1").reshape(height, width, 3), expected)
