@@ -22,11 +22,11 @@ from queue import SimpleQueue
 from typing import Any
 
 from packer import __version__
-from packer.errors import CorruptPackError, ImageError
+from packer.errors import CorruptPackError, DestinationError, ImageError, ResumeError, printable
 from packer.executors import available_cpus, open_executor
 from packer.formats import FORMATS, Writer, format_for
 from packer.formats.files import writing_to
-from packer.partial import Entry, Partial, check_destination
+from packer.partial import NO_STAMP, Entry, Partial, check_destination
 from packer.prepare import Prepared, Recipe, prepare
 from packer.sample import Manifest, Sample, TableBuilder, checksum, column_checksums, encode_name
 from packer.sources import Source
@@ -147,10 +147,18 @@ def convert(
     check_destination(destination, overwrite=overwrite)
     row = FORMATS[format] if format else format_for(destination)
     writer_class = row.open_writer()
+    writer_class.check_options(options or {})
+    if report is not None and not Path(report).absolute().parent.is_dir():
+        raise DestinationError(f"{printable(report)}: its directory does not exist. Make it first.")
     settings = {"format": row.name, "options": dict(options or {}), "recipe": recipe.settings()}
     partial = Partial(destination, settings, source, fresh=fresh)
     try:
         continued = len(partial.entries)
+        if on_error == "fail" and any(entry.reason for entry in partial.entries):
+            raise ResumeError(
+                f"{printable(partial.directory)} holds an unfinished conversion that left files out. "
+                "Say --on-error skip as before, or --fresh to start over."
+            )
         writer = writer_class(partial.pack, options or {}, partial.table())
         try:
             rows = TableBuilder()
@@ -246,8 +254,8 @@ class _Pipeline:
                 if not pending:
                     return
                 batch, buffer = pending.popleft().result()
-                yield batch
                 self._adapt(batch)
+                yield batch
                 self._buffers.put(buffer)
         finally:
             for future in pending:
@@ -272,7 +280,8 @@ class _Pipeline:
                 error.name = error.name or name
                 if self._on_error == "fail":
                     raise
-                batch.append((Entry(name, reason=error.reason), None))
+                stamp = self._source.stamp(index) or NO_STAMP
+                batch.append((Entry(name, stamp=stamp, reason=error.reason), None))
             else:
                 batch.append(_sample(name, int(self._source.labels[index]), prepared, stamp))
         return batch, buffer
@@ -345,11 +354,11 @@ class _Ledger:
 
     def add(self, entry: Entry, rows: TableBuilder) -> None:
         self.count += 1
-        self.bytes_in += entry.stamp[0]
         if entry.reason:
             self.skipped.append({"name": entry.name, "reason": entry.reason})
             return
         entry.add_to(rows)
+        self.bytes_in += entry.stamp[0]
         if entry.findings:
             self.findings.update(entry.findings)
             self._noted.append((entry.name, entry.findings))

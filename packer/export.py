@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -56,38 +57,49 @@ def export(
     """
     root = Path(os.path.abspath(directory))
     with open_pack(path) as reader:
-        names = [_file_name(reader, index) for index in range(len(reader))]
+        reader.require_column("label")
+        labels_follow = _labels_follow(reader)
+        names = _file_names(reader)
         _refuse_bad_names(reader, names)
         with writing_to(root):
             root.mkdir(parents=True, exist_ok=True)
-            if any(os.scandir(root)):
+            if os.listdir(root):
                 raise DestinationError(f"{printable(root)}: not empty. Export goes into an empty or a new directory.")
         made: set[str] = set()
-        if _labels_follow(reader):
+        if labels_follow:
             for name in reader.manifest.classes:
                 _make_directory(root, name, made)
         else:
-            _write_labels(reader, names, root / "labels.csv")
+            _write_labels(reader, names, root / _free_name("labels", ".csv", set(names)))
         for index, name in enumerate(names):
-            folder = name.rpartition("/")[0]
-            _make_directory(root, folder, made)
+            _make_directory(root, name.rpartition("/")[0], made)
             _write_file(root / name, _content(reader, index))
             if progress is not None and (index % 100 == 99 or index + 1 == len(names)):
                 progress(index + 1, len(names))
     return len(names)
 
 
-def _file_name(reader: Reader, index: int) -> str:
-    name, codec = reader.table.sample_names()[index], reader.manifest.codec
+def _file_names(reader: Reader) -> list[str]:
+    """Return the name of every sample's file: its own, with the suffix of its type added where it has another."""
+    names, codec = list(reader.table.sample_names()), reader.manifest.codec
     if codec == "keep":
-        return name
-    if codec == "raw":
-        return name if name.lower().endswith(".png") else f"{name}.png"
-    return name if name.lower().endswith(_SUFFIXES[codec]) else f"{name}{_SUFFIXES[codec][0]}"
+        return names
+    suffixes = _SUFFIXES[codec]
+    taken = set(names)
+    for index, name in enumerate(names):
+        if not name.lower().endswith(suffixes):
+            names[index] = _free_name(name, suffixes[0], taken)
+            taken.add(names[index])
+    return names
+
+
+def _free_name(stem: str, suffix: str, taken: set[str]) -> str:
+    candidates = itertools.chain([stem + suffix], (f"{stem}-{number}{suffix}" for number in itertools.count(1)))
+    return next(name for name in candidates if name not in taken)
 
 
 def _refuse_bad_names(reader: Reader, names: list[str]) -> None:
-    """Raise before the first file is written; classes become directories, so they are names too."""
+    """Raise before the first file is written."""
     seen: set[str] = set()
     for index, name in enumerate(names):
         problem = name_problem(name) or (windows_problem(name) if os.name == "nt" else None)
@@ -96,18 +108,17 @@ def _refuse_bad_names(reader: Reader, names: list[str]) -> None:
         if problem is not None:
             raise CorruptPackError(f"cannot be exported ({printable(name)}): {problem}", reader.path, index)
         seen.add(name)
-    for name in reader.manifest.classes:
-        if _labels_follow(reader) and (name_problem(name) or "/" in name):
-            raise CorruptPackError(f"the class {printable(name)} cannot be a directory", reader.path)
 
 
 def _labels_follow(reader: Reader) -> bool:
-    """Tell whether every sample's first directory is the name of its class."""
-    names, labels, classes = reader.table.sample_names(), reader.table.label, reader.manifest.classes
-    return len(set(classes)) == len(classes) and all(
-        0 <= label < len(classes) and names[index].partition("/")[0] == classes[label] and "/" in names[index]
-        for index, label in enumerate(labels.tolist())
-    )
+    """Tell whether every sample's first directory is the name of its class; CorruptPackError where it has no class."""
+    names, classes = reader.table.sample_names(), reader.manifest.classes
+    follow = len(set(classes)) == len(classes) and not any(name_problem(name) or "/" in name for name in classes)
+    for index, label in enumerate(reader.table.label.tolist()):
+        if not 0 <= label < len(classes):
+            raise CorruptPackError(f"label {label} is not one of the {len(classes)} classes", reader.path, index)
+        follow = follow and names[index].startswith(classes[label] + "/")
+    return follow
 
 
 def _write_labels(reader: Reader, names: list[str], path: Path) -> None:

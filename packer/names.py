@@ -12,6 +12,10 @@ def name_problem(name: str) -> str | None:
     parts = name.split("/")
     if not name or "\0" in name:
         return "its name is empty or has a NUL in it"
+    try:
+        name.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return "its name is not text"
     if name.startswith("/") or any(part in ("", ".", "..") for part in parts):
         return "its name is not a plain relative path"
     return None

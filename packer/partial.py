@@ -29,7 +29,10 @@ from packer.sample import Table, TableBuilder, encode_name
 from packer.sources import Source
 from packer.sources.base import Stamp
 
-__all__ = ["Entry", "Partial", "check_destination"]
+__all__ = ["NO_STAMP", "Entry", "Partial", "check_destination"]
+
+NO_STAMP: Stamp = (-1, -1)
+"""Of a file that is not there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +53,15 @@ class Entry:
     def to_json(self) -> list[Any]:
         """Return the entry as a line of the journal holds it."""
         if self.reason:
-            return [self.name, self.reason]
+            return [self.name, self.reason, list(self.stamp)]
         numbers = [self.label, self.height, self.width, self.offset, self.size, self.crc32c]
         return [self.name, *numbers, list(self.stamp), list(self.findings)]
 
     @classmethod
     def from_json(cls, values: list[Any]) -> Entry:
         """Return the entry that `to_json` made `values` of."""
-        if len(values) == 2:
-            return cls(values[0], reason=values[1])
+        if len(values) == 3:
+            return cls(values[0], reason=values[1], stamp=(values[2][0], values[2][1]))
         name, label, height, width, offset, size, crc32c, stamp, findings = values
         return cls(name, label, height, width, offset, size, crc32c, (stamp[0], stamp[1]), tuple(findings))
 
@@ -127,16 +130,17 @@ class Partial:
         self.directory = destination.with_name(destination.name + ".partial")
         self.pack = self.directory / "pack"
         self._journal_path = self.directory / "journal.jsonl"
+        self._replaced = self.directory / "replaced"
         self._lock = self._take_lock()
         try:
-            if fresh:
-                _remove(self.pack)
-                _remove(self._journal_path)
+            self._put_back()
             header = {"settings": dict(settings), "source": source.describe()}
-            lines = _read_journal(self._journal_path)
+            lines = [] if fresh or not self.pack.exists() else _read_journal(self._journal_path)
             self.entries: list[Entry] = [Entry.from_json(values) for line in lines[1:] for values in line["entries"]]
-            if lines:
+            if self.entries:
                 self._require_same(lines[0], header, source)
+            else:
+                lines = []  # nothing is lost by starting over
             self._journal = self._open_journal(header, len(lines))
         except BaseException:
             self._lock.close()
@@ -160,7 +164,7 @@ class Partial:
             if os.path.lexists(self.destination):
                 check_destination(self.destination, overwrite=overwrite)
                 if self.pack.is_dir() or self.destination.is_dir():  # these cannot be replaced in one step
-                    os.rename(self.destination, self.directory / "replaced")
+                    os.rename(self.destination, self._replaced)
             os.replace(self.pack, self.destination)
         sync_directory(self.destination.parent)
         self.close()
@@ -170,6 +174,15 @@ class Partial:
         """Let go of the lock; what was recorded stays for the next run."""
         self._journal.close()
         self._lock.close()
+
+    def _put_back(self) -> None:
+        """Undo what a process left that died between taking the old pack away and putting the new one there."""
+        if os.path.lexists(self._replaced):
+            if os.path.lexists(self.destination):
+                _remove(self._replaced)
+            else:
+                with writing_to(self.destination):
+                    os.rename(self._replaced, self.destination)
 
     def _take_lock(self) -> IO[str]:
         path = self.directory / "lock"
@@ -217,7 +230,7 @@ class Partial:
         changed = [
             f"{printable(entry.name)} was changed or removed"
             for index, entry in enumerate(self.entries)
-            if not entry.reason and source.stamp(index) != entry.stamp
+            if (source.stamp(index) or NO_STAMP) != entry.stamp
         ]
         return [*changed[:5], f"… and {len(changed) - 5} more"] if len(changed) > 5 else changed
 

@@ -339,6 +339,8 @@ class Manifest:
         texts = [*self.classes, *self.versions.values(), *entries]
         if not every(texts, str) or not every([*self.columns.values(), *self.findings.values()], int):
             raise ValueError("a member has elements of the wrong type")
+        for text in texts:
+            encode_name(text)  # UnicodeEncodeError is a ValueError
 
 
 def column_checksums(table: Table) -> dict[str, int]:

@@ -78,8 +78,9 @@ def _check_table(reader: Reader) -> Iterator[Damage]:
     for index in np.flatnonzero((labels < 0) | (labels >= len(manifest.classes)))[:10].tolist():
         yield Damage(f"label {labels[index]} is not one of the {len(manifest.classes)} classes", index)
     order = np.argsort(table.offset, kind="stable")
+    order = order[table.size[order] > 0]
     offset, size = table.offset[order], table.size[order]
-    overlapping = np.flatnonzero((offset[1:] < offset[:-1] + size[:-1]) & (size[1:] > 0))
+    overlapping = np.flatnonzero(offset[1:] < np.maximum.accumulate(offset + size)[:-1])
     for index in order[1:][overlapping][:10].tolist():
         yield Damage("its bytes overlap another sample's", index)
     names = table.sample_names()

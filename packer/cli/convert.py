@@ -35,7 +35,8 @@ class _Size(click.ParamType[int]):
         number = text.rstrip("KMGIB")
         unit = text[len(number) :]
         try:
-            return int(float(number) * _UNITS[unit])
+            size = int(float(number) * _UNITS[unit])
+            return size if size > 0 else self.fail(f"{value!r}: a shard has 1 byte or more", param, ctx)
         except (ValueError, KeyError, OverflowError):
             self.fail(f"{value!r} is not a size such as 512MB or 1GiB", param, ctx)
 
@@ -163,7 +164,7 @@ def convert_command(src: Path, dst: Path, **options: Any) -> int:
 
     recipe = _recipe(options)
     if options["format_"] is not None and options["format_"] not in FORMATS:
-        raise click.UsageError(f"--format {options['format_']}: not one of {', '.join(FORMATS)}")
+        raise click.BadParameter(f"{options['format_']!r} is not one of {', '.join(FORMATS)}", param_hint="'--format'")
     row = FORMATS[options["format_"]] if options["format_"] else format_for(dst)
     if options["shard_size"] and row.name != "pth":
         raise click.UsageError("--shard-size is for .pth packs")
@@ -214,8 +215,8 @@ def _targets(src: Path, dst: Path, splits: tuple[str, ...]) -> list[tuple[Path, 
     flat = sorted(set(class_directories(src)) - set(found))
     if flat and "all" in splits:
         click.echo(f"packer: left out, without class directories in it: {printable(', '.join(flat))}", err=True)
-    wanted = found if "all" in splits else list(splits)
-    missing = [name for name in wanted if name not in found]
+    wanted = found if "all" in splits else list(dict.fromkeys(splits))
+    missing = [name for name in splits if name not in (*found, "all")]
     if missing or not wanted:
         raise click.UsageError(
             f"{printable(src)} has no split {printable(', '.join(missing))}; it has {printable(', '.join(found)) or 'none'}"
@@ -292,7 +293,7 @@ def _describe(summary: Summary) -> str:
     lines += [f"  {show.count(number)} x {finding}" for finding, number in manifest.findings.items()]
     if manifest.skipped:
         lines.append(f"  {show.count(len(manifest.skipped))} x left out:")
-        lines += [f"    {printable(entry['name'])}: {entry['reason']}" for entry in manifest.skipped[:10]]
+        lines += [f"    {printable(entry['name'])}: {printable(entry['reason'])}" for entry in manifest.skipped[:10]]
         if len(manifest.skipped) > 10:
             lines.append(
                 f"    … and {len(manifest.skipped) - 10} more; --report FILE lists all, as does the pack's manifest"

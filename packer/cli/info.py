@@ -70,7 +70,7 @@ def _describe(facts: dict[str, Any], all_classes: bool) -> str:
     mean = facts["bytes_of_samples"] / max(samples, 1)
     settings = ", ".join(f"{name} {_setting(value)}" for name, value in facts["settings"].items() if value is not None)
     lines = [
-        f"{printable(facts['path'])}: {facts['format']} pack, schema {facts['schema']}",
+        f"{facts['path']}: {facts['format']} pack, schema {facts['schema']}",
         f"  {show.count(samples)} samples, {show.count(len(facts['classes']))} classes, {show.size(facts['bytes'])} "
         f"({show.size(mean)} a sample)",
         f"  {settings}",
@@ -85,10 +85,10 @@ def _describe(facts: dict[str, Any], all_classes: bool) -> str:
         lines.append(f"  {label:>14}  {bar:<{_BAR}}  {show.count(row['samples'])}")
     lines += ["", "  classes", *_class_lines(facts["classes"], all_classes)]
     lines += [f"  {show.count(number)} x {finding}" for finding, number in facts["findings"].items()]
-    lines += [f"  left out: {printable(entry['name'])}: {entry['reason']}" for entry in facts["skipped"][:10]]
+    lines += [f"  left out: {entry['name']}: {entry['reason']}" for entry in facts["skipped"][:10]]
     if len(facts["skipped"]) > 10:
         lines.append(f"  … and {len(facts['skipped']) - 10} more left out (--json lists all)")
-    return "\n".join(lines)
+    return "\n".join(map(printable, lines))  # the pack may be a stranger's
 
 
 def _setting(value: Any) -> str:
@@ -97,7 +97,7 @@ def _setting(value: Any) -> str:
 
 def _class_lines(classes: list[dict[str, Any]], all_classes: bool) -> list[str]:
     def line(label: int) -> str:
-        return f"  {label:>14}  {printable(classes[label]['name'])}  {show.count(classes[label]['samples'])}"
+        return f"  {label:>14}  {classes[label]['name']}  {show.count(classes[label]['samples'])}"
 
     if all_classes or len(classes) <= 12:
         return [line(label) for label in range(len(classes))]

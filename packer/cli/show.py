@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+from packer.errors import printable
+
 __all__ = ["ProgressDisplay", "count", "duration", "size"]
 
 _SECONDS_BETWEEN_LINES = 5.0
@@ -41,7 +43,7 @@ class ProgressDisplay:
     """A bar on a terminal; a line every few seconds elsewhere; nothing when quiet."""
 
     def __init__(self, what: str, *, quiet: bool = False) -> None:
-        self._what = what
+        self._what = printable(what)
         self._quiet = quiet
         self._started = self._shown = time.monotonic()
         self._first: int | None = None

@@ -46,11 +46,15 @@ class Writer(abc.ABC):
     @abc.abstractmethod
     def __init__(self, path: Path, options: Mapping[str, Any], written: Table) -> None: ...
 
+    @classmethod
+    def check_options(cls, options: Mapping[str, Any]) -> None:
+        """Raise DestinationError where `options` make no sense, before anything is written."""
+
     @abc.abstractmethod
     def append(self, sample: Sample) -> int:
         """Place the next sample; return the offset of its data, which goes into the table."""
 
-    def flush(self) -> None:  # noqa: B027 - most formats hold nothing back
+    def flush(self) -> None:
         """Hand everything appended so far to the operating system. Called on the thread that appends."""
 
     @abc.abstractmethod

@@ -122,6 +122,8 @@ class Source:
             return buffer.read(self.path(index))
         except OSError as error:
             raise ImageError(f"cannot be read: {error.strerror}", self.names[index]) from error
+        except MemoryError as error:
+            raise ImageError("cannot be read: the file is larger than the memory", self.names[index]) from error
 
     def stamp(self, index: int) -> Stamp | None:
         """Return the present stamp of image `index`; None where it is gone."""

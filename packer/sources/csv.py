@@ -91,7 +91,7 @@ def _relative(name: str, table: Path, line: int) -> str:
 
 
 def _classes_of(values: Sequence[str]) -> list[str]:
-    if all(value.isascii() and value.isdigit() and str(int(value)) == value for value in values):
+    if all(len(value) < 19 and value.isascii() and value.isdigit() and str(int(value)) == value for value in values):
         highest = max(map(int, values))
         if highest < 10 * len(values) + 1000:  # else they are names that happen to be numbers
             return [str(label) for label in range(highest + 1)]

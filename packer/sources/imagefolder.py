@@ -8,6 +8,7 @@ to directories are followed, and files count if their suffix is one of `IMAGE_SU
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -68,7 +69,7 @@ def imagefolder_source(root: Path, classes: Sequence[str] | None = None) -> Sour
         )
     if empty:
         notes.append(f"classes without images, which keep their ids: {_some(empty)}")
-    outside = [entry.name for entry in os.scandir(root) if _is_image(entry.name) and entry.is_file()]
+    outside = [name for name in os.listdir(root) if _is_image(name) and not (root / name).is_dir()]
     if outside:
         notes.append(f"images outside of any class, which are left out as ImageFolder does: {_some(sorted(outside))}")
     return Source("imagefolder", root, Names.of(names), np.array(labels, np.int64), list(ids), notes)
@@ -77,7 +78,8 @@ def imagefolder_source(root: Path, classes: Sequence[str] | None = None) -> Sour
 def class_directories(root: Path) -> list[str]:
     """Return the sorted names of the subdirectories of `root`; SourceError where it is not a directory."""
     try:
-        return sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
+        with os.scandir(root) as entries:
+            return sorted(entry.name for entry in entries if entry.is_dir())
     except FileNotFoundError as error:
         raise SourceError(f"{printable(root)}: no such directory") from error
     except NotADirectoryError as error:
@@ -91,7 +93,7 @@ def split_directories(root: Path) -> list[str]:
     folders = class_directories(root)
     if not folders or any(folder.lower() not in _SPLITS for folder in folders):
         return []
-    nested = [folder for folder in folders if any(entry.is_dir() for entry in os.scandir(root / folder))]
+    nested = [folder for folder in folders if class_directories(root / folder)]
     return sorted(nested, key=lambda folder: _SPLITS.index(folder.lower()))
 
 
@@ -100,12 +102,13 @@ def refuse_splits(root: Path, destination: Path) -> None:
     splits = split_directories(root)
     if splits:
         each = destination.with_stem(f"{destination.stem}-{splits[0]}")
+        src, split, dst, split_dst = (shlex.quote(printable(p)) for p in (root, root / splits[0], destination, each))
         raise SourceError(
             f"{printable(root)} holds splits ({', '.join(splits)}), not classes.\n"
             f"Convert all of them, with one class map:\n"
-            f"  packer convert {printable(root)} {printable(destination)} --split all\n"
+            f"  packer convert {src} {dst} --split all\n"
             f"or one:\n"
-            f"  packer convert {printable(root / splits[0])} {printable(each)}"
+            f"  packer convert {split} {split_dst}"
         )
 
 

@@ -1,0 +1,377 @@
+"""`packer convert`, as a person runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from packer import open_pack
+from packer.convert import convert
+from packer.errors import printable
+from packer.prepare import Recipe
+from packer.sources import imagefolder_source
+from packer.testing.photos import draw_imagefolder
+from tests.packs import command, content, packer, packer_many, solid
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("tree")
+    draw_imagefolder(root, classes=3, per_class=6, size=(48, 64))
+    return root
+
+
+def run(*arguments: object, **options: Any) -> str:
+    """Run a command that must succeed; return what it printed."""
+    result = packer("convert", *arguments, **options)
+    assert (result.returncode, result.stderr) == (0, "")
+    return result.stdout
+
+
+@pytest.mark.parametrize("name", ["convert", "info", "verify", "export"])
+def test_help(name: str) -> None:
+    result = packer(name, "--help", env={**os.environ, "COLUMNS": "200"})
+    assert (result.returncode, result.stderr) == (0, "")
+    assert name in packer("-h").stdout
+    if name != "convert":
+        return
+    options = "format split labels path-column label-column classes-from limit resize resize-mode upscale interpolation"
+    options += " codec quality exif check max-pixels on-error report workers shard-size overwrite fresh quiet"
+    described = dict(part.strip().split(maxsplit=1) for part in result.stdout.split("\n  --")[1:])
+    assert set(options.split()) <= set(described)
+    text = {name: " ".join(words.split()) for name, words in described.items()}
+    defaults = {"resize-mode": "short", "interpolation": "bilinear", "quality": "90", "exif": "ignore"}
+    defaults |= {"check": "structure", "on-error": "fail", "codec": "keep; jpeg with --resize", "path-column": "path"}
+    defaults |= {"label-column": "label", "shard-size": "512MiB", "max-pixels": "178956970, Pillow's limit"}
+    for option, default in defaults.items():
+        assert f"[default: {default}" in text[option], option
+
+
+def test_the_two_lines_of_python_read_the_pack(tree: Path, tmp_path: Path) -> None:
+    for name, dataset in [
+        ("x.lmdb", "LMDBImageDataset"),
+        ("x.h5", "HDF5ImageDataset"),
+        ("it's.pth", "PthImageDataset"),
+    ]:
+        output = run(tree, tmp_path / name)
+        first, *rest = output.splitlines()
+        assert first.startswith(f"{tmp_path}/{name}: 18 samples, 3 classes, ")
+        code = "\n".join(line.strip() for line in rest if "import" in line or "dataset =" in line)
+        assert f"from packer import {dataset}" in code
+        scope: dict[str, Any] = {}
+        exec(code.replace("...", "None"), scope)
+        assert len(scope["dataset"]) == 18
+        convert(imagefolder_source(tree), tmp_path / f"reference{Path(name).suffix}")
+        assert content(tmp_path / name) == content(tmp_path / f"reference{Path(name).suffix}")
+
+
+def test_settings(tree: Path, tmp_path: Path) -> None:
+    options = (
+        "--resize 24 --resize-mode crop --interpolation bicubic --upscale --quality 80 --exif apply --check decode"
+    )
+    run(tree, tmp_path / "x.bin", "--format", "hdf5", "--quiet", "--max-pixels", 10**6, *options.split())
+    with open_pack(tmp_path / "x.bin") as reader:
+        assert reader.manifest.format == "hdf5"
+        assert reader.manifest.codec == "jpeg"  # the default with --resize
+        assert reader.manifest.settings == {
+            "codec": "jpeg",
+            "resize": {"size": 24, "mode": "crop", "upscale": True, "interpolation": "bicubic"},
+            "quality": 80,
+            "exif": "apply",
+            "check": "decode",
+            "max_pixels": 10**6,
+        }
+        assert set(reader.table.height.tolist()) == {24}
+    run(tree, tmp_path / "y.hdf5", "--quiet", "--workers", 3)
+    with open_pack(tmp_path / "y.hdf5") as reader:
+        assert reader.manifest.settings == Recipe().settings()
+
+
+def test_limit_quiet_and_shards(tree: Path, tmp_path: Path) -> None:
+    assert run(tree, tmp_path / "x.pth", "--quiet", "--limit", 10, "--shard-size", "9kB") == ""
+    with open_pack(tmp_path / "x.pth") as reader:
+        assert reader.manifest.count == 10
+        assert reader.manifest.classes == ["class_00", "class_01", "class_02"]
+        assert reader.manifest.layout["shard_size"] == 9000
+        sizes = [size for _, size in reader.manifest.layout["shards"]]
+        assert len(sizes) > 1
+        assert max(sizes) <= 9000
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("1GiB", 1 << 30),
+        ("512MB", 512 * 10**6),
+        ("1.5kb", 1500),
+        ("64KiB", 1 << 16),
+        ("123456", 123456),
+        (" 7 mb", 7 * 10**6),
+    ],
+)
+def test_sizes(text: str, size: int) -> None:
+    from packer.cli.convert import _Size
+
+    assert _Size().convert(text, None, None) == size
+
+
+def test_labels_from_a_file(tree: Path, tmp_path: Path) -> None:
+    (tmp_path / "l.csv").write_text("file,path,kind\nclass_02/0001.jpg,x,dog\nclass_00/0000.jpg,x,cat\n")
+    run(tree, tmp_path / "x.lmdb", "--labels", tmp_path / "l.csv", "--path-column", "file", "--label-column", "kind")
+    with open_pack(tmp_path / "x.lmdb") as reader:
+        assert list(reader.table.sample_names()) == ["class_02/0001.jpg", "class_00/0000.jpg"]
+        assert (reader.table.label.tolist(), reader.manifest.classes) == ([1, 0], ["cat", "dog"])
+    solid(tmp_path / "val" / "class_02" / "v.png", size=(40, 40))
+    run(tmp_path / "val", tmp_path / "val.lmdb", "--classes-from", write_classes(tmp_path, "class_01", "class_02"))
+    with open_pack(tmp_path / "val.lmdb") as reader:
+        assert (reader.table.label.tolist(), reader.manifest.classes) == ([1], ["class_01", "class_02"])
+    result = packer("convert", tree, tmp_path / "y.lmdb", "--classes-from", tmp_path / "val.lmdb")
+    assert result.returncode == 1
+    assert result.stderr == f"packer: {tree}: 1 of its classes are unknown to the given class list: class_00\n"
+
+
+def write_classes(directory: Path, *classes: str) -> Path:
+    for name in classes:
+        solid(directory / "classes" / name / "x.png")
+    convert(imagefolder_source(directory / "classes"), directory / "classes.h5")
+    return directory / "classes.h5"
+
+
+@pytest.fixture
+def splits(tmp_path: Path) -> Path:
+    root = tmp_path / "my data"
+    for name in ("train/cat", "train/dog", "train/eel", "val/dog"):
+        solid(root / name / "x.png", size=(40, 40))
+    return root
+
+
+def test_splits_are_refused_with_commands_that_work(splits: Path, tmp_path: Path) -> None:
+    result = packer("convert", splits, tmp_path / "out.lmdb")
+    assert result.returncode == 1
+    assert not (tmp_path / "out.lmdb.partial").exists()
+    commands = [shlex.split(line) for line in result.stderr.splitlines() if line.startswith("  packer convert")]
+    assert len(commands) == 2
+    run(*commands[0][2:], "--quiet")
+    assert {"out-train.lmdb", "out-val.lmdb"} <= set(os.listdir(tmp_path))
+    for name, labels in [("out-train.lmdb", [0, 1, 2]), ("out-val.lmdb", [1])]:
+        with open_pack(tmp_path / name) as reader:
+            assert (reader.manifest.classes, reader.table.label.tolist()) == (["cat", "dog", "eel"], labels)
+    before = content(tmp_path / "out-train.lmdb")
+    (tmp_path / "out-train.lmdb").unlink()
+    run(*commands[1][2:], "--quiet")
+    assert content(tmp_path / "out-train.lmdb") == before
+
+
+def test_some_splits(splits: Path, tmp_path: Path) -> None:
+    run(splits, tmp_path / "out.h5", "--split", "train", "--quiet")
+    assert sorted(os.listdir(tmp_path)) == ["my data", "out-train.h5"]
+    for name in ("nothing", "tra\x1bin"):
+        result = packer("convert", splits, tmp_path / "out.h5", "--split", name)
+        assert result.returncode == 2
+        assert f"has no split {printable(name)}; it has train, val" in result.stderr
+    result = packer("convert", splits / "train", tmp_path / "other.h5", "--split", "all")
+    assert (result.returncode, "has no split" in result.stderr) == (2, True)
+    result = packer("convert", splits, tmp_path / "out.h5", "--split", "all")
+    assert result.returncode == 1  # one of them exists, so none is begun
+    assert "out-train.h5: exists already" in result.stderr
+    assert sorted(os.listdir(tmp_path)) == ["my data", "out-train.h5"]
+
+
+def test_findings_and_skipped_files(tree: Path, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    for number in range(14):
+        (root / "a").mkdir(parents=True, exist_ok=True)
+        (root / "a" / f"bad{number:02d}.jpg").write_text("bad")
+    solid(root / "a" / "tiny\x1b[31m.png")
+    with Image.fromarray(np.zeros((40, 40, 4), np.uint8), "CMYK") as image:
+        image.save(root / "a" / "cmyk.jpg")
+    (root / "a" / "\x1b]0;title\x07.jpg").touch()
+    result = packer("convert", root, tmp_path / "x.lmdb")
+    assert result.returncode == 1
+    assert result.stderr == r"packer: a/\x1b]0;title\x07.jpg: empty file" + "\n"
+    report = tmp_path / "report.jsonl"
+    result = packer("convert", root, tmp_path / "x.lmdb", "--on-error", "skip", "--report", report)
+    assert (result.returncode, result.stderr) == (3, "")
+    assert "2 samples, 1 classes" in result.stdout
+    assert "15 x left out" in result.stdout
+    assert "and 5 more; --report" in result.stdout
+    assert r"a/\x1b]0;title\x07.jpg: empty file" in result.stdout
+    assert "1 x CMYK" in result.stdout
+    assert "1 x tiny" in result.stdout
+    assert "\x1b" not in result.stdout
+    lines = [json.loads(line) for line in report.read_text().splitlines()]
+    assert sum("skipped" in line for line in lines) == 15
+    assert {"a/cmyk.jpg", "a/tiny\x1b[31m.png"} == {line["name"] for line in lines if "findings" in line}
+    info = packer("info", tmp_path / "x.lmdb")
+    assert r"left out: a/\x1b]0;title\x07.jpg: empty file" in info.stdout
+    assert "\x1b" not in info.stdout
+
+
+def test_notes_about_the_source(tmp_path: Path) -> None:
+    solid(tmp_path / "root" / "a" / "x.png", size=(40, 40))
+    solid(tmp_path / "root" / "out\x1bside.png")
+    (tmp_path / "root" / "em\npty").mkdir()
+    output = run(tmp_path / "root", tmp_path / "x.lmdb")
+    assert r"classes without images, which keep their ids: em\npty" in output
+    assert r"left out as ImageFolder does: out\x1bside.png" in output
+
+
+def usage_errors(tree: Path, tmp_path: Path) -> list[tuple[list[object], int, str]]:
+    """Return arguments, the exit status (0: either of the two for errors), and a part of the message."""
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "folders" / "a").mkdir(parents=True)
+    (tmp_path / "file").touch()
+    (tmp_path / "there.lmdb").touch()
+    dst = tmp_path / "x.lmdb"
+    return [
+        ([], 2, "Missing argument 'SRC'"),
+        ([tree], 2, "Missing argument 'DST'"),
+        ([tmp_path / "missing", dst], 1, f"{tmp_path}/missing: no such directory"),
+        ([tmp_path / "empty", dst], 1, "no subdirectories"),
+        ([tmp_path / "file", dst], 1, "a file, not a directory"),
+        ([tmp_path / "folders", dst], 1, "no images"),
+        ([tree, tmp_path / "missing" / "x.lmdb"], 1, "does not exist. Make it first."),
+        (
+            [tree, tmp_path / "x.zip"],
+            1,
+            "the suffix decides the format, and .zip is not one of .lmdb, .h5, .hdf5, .pth",
+        ),
+        ([tree, tmp_path / "noslash"], 1, "--format"),
+        ([tree, tmp_path / "there.lmdb"], 1, "exists already. Choose another name, or say --overwrite."),
+        ([tree, dst, "--codec", "keep", "--resize", 9], 2, "keep"),
+        ([tree, dst, "--shard-size", "1GB"], 2, "--shard-size is for .pth packs"),
+        ([tree, tmp_path / "x.pth", "--shard-size", "much"], 2, "is not a size such as"),
+        ([tree, tmp_path / "x0.pth", "--shard-size", "0"], 2, "size"),
+        ([tree, tmp_path / "x1.pth", "--shard-size", "-5MB"], 2, "size"),
+        ([tree, tmp_path / "x2.pth", "--shard-size", "nan"], 2, "is not a size such as"),
+        ([tree, tmp_path / "x3.pth", "--shard-size", "infGB"], 2, "is not a size such as"),
+        ([tree, tmp_path / "x4.pth", "--shard-size", "9GiB"], 0, "shard"),
+        ([tree, dst, "--split", "train"], 2, "has no split train; it has none"),
+        ([tree, dst, "--resize", "0"], 2, "0 is not in the range"),
+        ([tree, dst, "--quality", "101"], 2, "101 is not in the range"),
+        ([tree, dst, "--workers", "0"], 2, "0 is not in the range"),
+        ([tree, dst, "--limit", "0"], 2, "0 is not in the range"),
+        ([tree, dst, "--format", "zip"], 2, "'zip' is not one of"),
+        ([tree, dst, "--codec", "gif"], 2, "'gif' is not one of"),
+        ([tree, dst, "--nothing"], 2, "No such option"),
+        ([tree, dst, "--labels", tmp_path / "no.csv"], 1, "no.csv: cannot be read"),
+        ([tree, dst, "--classes-from", tmp_path / "no.lmdb"], 1, "no.lmdb: No such file"),
+        ([tree, dst, "--classes-from", tmp_path / "file"], 1, "not a pack"),
+        ([tree, dst, "--report", tmp_path / "missing" / "r.jsonl"], 0, "missing"),
+        ([tree, "/", "--format", "lmdb", "--split", "train"], 2, "has no split"),
+    ]
+
+
+def test_bad_usage_is_one_clear_line(tree: Path, tmp_path: Path) -> None:
+    """Before an image is read; so the partial, if there is one by then, does not stand in the way of the next try."""
+    cases = usage_errors(tree, tmp_path)
+    wrong = []
+    for (arguments, status, message), result in zip(
+        cases, packer_many(["convert", *arguments] for arguments, _, _ in cases), strict=True
+    ):
+        lines = [line for line in result.stderr.splitlines() if not line.startswith(("Usage:", "Try ")) and line]
+        if (
+            result.returncode not in ([status] if status else [1, 2])
+            or len(lines) != 1
+            or message not in lines[0]
+            or result.stdout
+        ):
+            wrong.append((arguments[1:], result.returncode, lines[-3:]))
+    assert wrong == []
+    assert sorted(os.listdir(tmp_path)) == ["empty", "file", "folders", "there.lmdb"]  # not one partial
+    assert (tmp_path / "there.lmdb").read_bytes() == b""
+
+
+def test_output_that_is_not_utf_8(tree: Path, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    solid(root / "日本" / "x.png", size=(40, 40))
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    (root / "日本" / "bad.png").write_text("bad")
+    for arguments, status in [
+        (["convert", root, tmp_path / "x.lmdb"], 1),
+        (["convert", root, tmp_path / "x.lmdb", "--on-error", "skip"], 3),
+        (["info", tmp_path / "x.lmdb"], 0),
+        (["export", tmp_path / "x.lmdb", tmp_path / "é"], 0),
+    ]:
+        result = packer(*arguments, env=environment)
+        assert (result.returncode, "Traceback" in result.stderr) == (status, False), result.stderr
+
+
+@pytest.fixture(scope="module")
+def long(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Images whose conversion takes a second."""
+    root = tmp_path_factory.mktemp("long")
+    draw_imagefolder(root / "few", classes=1, per_class=4, size=(300, 400))
+    (root / "tree" / "a").mkdir(parents=True)
+    for number in range(60):
+        os.link(root / "few" / "class_00" / f"{number % 4:04d}.jpg", root / "tree" / "a" / f"{number:04d}.jpg")
+    return root / "tree"
+
+
+def test_progress_where_there_is_no_terminal(tree: Path, tmp_path: Path) -> None:
+    """Lines, every few seconds; here after every batch."""
+    code = "from packer.cli import main, show; show._SECONDS_BETWEEN_LINES = 0.0; main()"
+    line = [sys.executable, "-c", code, "convert", str(tree), str(tmp_path / "x\x1b[31m.lmdb")]
+    result = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert result.returncode == 0
+    lines = result.stderr.splitlines()
+    assert len(lines) > 1
+    assert lines[-1].startswith("x")
+    assert ".lmdb: 18 of 18, " in lines[-1]
+    assert "img/s" in lines[-1]
+    assert "MB/s" in lines[-1]
+    assert "\x1b" not in result.stderr
+    assert "\r" not in result.stderr
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
+def test_progress_on_a_terminal(long: Path, tmp_path: Path) -> None:
+    import fcntl
+    import pty
+    import termios
+
+    for quiet in (False, True):
+        leader, follower = pty.openpty()
+        fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("4H", 24, 120, 0, 0))
+        arguments = ["convert", long, tmp_path / f"x{quiet}\x1b[31m.lmdb", "--codec", "png", *["--quiet"] * quiet]
+        with subprocess.Popen(command(*arguments), stdin=follower, stdout=follower, stderr=follower) as process:
+            os.close(follower)
+            output = b""
+            while True:
+                try:
+                    read = os.read(leader, 65536)
+                except OSError:  # the other end is closed
+                    break
+                if not read:
+                    break
+                output += read
+        os.close(leader)
+        text = output.decode()
+        assert process.returncode == 0, text
+        if quiet:
+            assert text == ""
+            continue
+        assert "60/60" in text
+        assert "img/s" in text
+        assert "MB/s" in text
+        assert "\x1b[31m" not in text
+        assert "60 samples" in text
+
+
+def test_a_destination_relative_to_where_one_stands(tree: Path, tmp_path: Path) -> None:
+    started = time.time()
+    run(tree, "x.lmdb", cwd=tmp_path)
+    assert os.stat(tmp_path / "x.lmdb").st_mtime >= started - 5
+    run(os.path.relpath(tree, tmp_path), "y.pth", "--quiet", cwd=tmp_path)
+    assert sorted(os.listdir(tmp_path)) == ["x.lmdb", "y.pth"]

@@ -1,0 +1,55 @@
+"""Exit statuses: each has one meaning, and no traceback reaches a person."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import packer as package
+from packer.cli import EXIT_STATUS
+from packer.sample import Sample
+from tests.packs import packer, solid, write_pack
+
+
+def test_statuses(tmp_path: Path) -> None:
+    solid(tmp_path / "root" / "a" / "x.png")
+    (tmp_path / "root" / "a" / "bad.png").write_text("bad")
+    damaged = write_pack(tmp_path / "bad.lmdb", "lmdb", [Sample("/x", 0, b"x", 1, 1)])
+    lock = tmp_path / "locked.lmdb.partial" / "lock"
+    lock.parent.mkdir()
+    hold = (
+        "import fcntl, sys; file = open(sys.argv[1], 'w'); fcntl.flock(file, fcntl.LOCK_EX)\n"
+        "print('held', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", hold, str(lock)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        for status, arguments in [
+            ("ok", ["--help"]),
+            ("ok", ["--version"]),
+            ("usage", ["nothing"]),
+            ("usage", ["convert"]),
+            ("error", ["info", tmp_path / "missing.lmdb"]),
+            ("error", ["convert", tmp_path / "root", tmp_path / "x.lmdb"]),
+            ("skipped", ["convert", tmp_path / "root", tmp_path / "x.lmdb", "--on-error", "skip", "--quiet"]),
+            ("ok", ["verify", tmp_path / "x.lmdb"]),
+            ("corrupt", ["verify", damaged]),
+            ("corrupt", ["export", damaged, tmp_path / "out"]),
+            ("locked", ["convert", tmp_path / "root", tmp_path / "locked.lmdb"]),
+        ]:
+            result = packer(*arguments)
+            assert result.returncode == EXIT_STATUS[status], (arguments, result.stderr)
+            assert "Traceback" not in result.stderr
+        holder.kill()
+    assert sorted(EXIT_STATUS.values()) == [0, 1, 2, 3, 4, 5, 130, 143]
+    assert packer("--version").stdout == f"packer, version {package.__version__}\n"
+
+
+def test_without_arguments() -> None:
+    result = packer()
+    assert "Usage:" in result.stdout + result.stderr
+    assert "Traceback" not in result.stderr
+    assert result.returncode in (0, 2)

@@ -1,0 +1,95 @@
+"""Reading files: whatever stands at a path, reading ends, and memory that is used again damages nothing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from packer.errors import ImageError
+from packer.sample import Names
+from packer.sources import Source
+from packer.sources.base import ReadBuffer
+from tests.packs import without_root_powers
+
+
+def source_of(root: Path, *names: str) -> Source:
+    return Source("csv", root, Names.of(names), np.zeros(len(names), np.int64), ["a"])
+
+
+def test_what_is_no_regular_file(tmp_path: Path) -> None:
+    (tmp_path / "dir.jpg").mkdir()
+    (tmp_path / "dangling.jpg").symlink_to("nowhere")
+    (tmp_path / "loop.jpg").symlink_to("loop.jpg")
+    names = ["dir.jpg", "dangling.jpg", "loop.jpg", "gone.jpg", "x" * 300 + ".jpg", "dir.jpg/below.jpg"]
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(tmp_path / "fifo.jpg")
+        names += ["fifo.jpg"]
+    if os.path.exists("/dev/zero"):
+        (tmp_path / "zero.jpg").symlink_to("/dev/zero")
+        names += ["zero.jpg"]
+    source = source_of(tmp_path, *names)
+    buffer = ReadBuffer()
+    for index, name in enumerate(names):
+        with pytest.raises(ImageError, match="cannot be read: ") as caught:
+            source.read(index, buffer)
+        assert caught.value.name == name
+    assert source.stamp(names.index("gone.jpg")) is None
+
+
+@without_root_powers
+def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
+    (tmp_path / "x.jpg").write_bytes(b"data")
+    (tmp_path / "x.jpg").chmod(0)
+    code = "import sys; from packer.sources.base import ReadBuffer; ReadBuffer().read(sys.argv[1])"
+    line = [sys.executable, "-c", code, str(tmp_path / "x.jpg")]
+    if os.geteuid() == 0:
+        line = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", *line]
+    assert "PermissionError" in subprocess.run(line, capture_output=True, text=True, check=False).stderr
+
+
+def test_the_stamp_is_the_file_systems(tmp_path: Path) -> None:
+    (tmp_path / "x.jpg").write_bytes(b"12345")
+    source = source_of(tmp_path, "x.jpg")
+    status = os.stat(tmp_path / "x.jpg")
+    data, stamp = source.read(0, ReadBuffer())
+    assert bytes(data) == b"12345"
+    assert stamp == source.stamp(0) == (5, status.st_mtime_ns)
+    assert data.readonly
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.integers(0, 300) | st.sampled_from([0, 99, 100, 101, 5000]), max_size=12), st.integers(1, 200))
+def test_files_read_into_one_buffer_do_not_disturb_each_other(
+    tmp_path_factory: pytest.TempPathFactory, sizes: list[int], room: int
+) -> None:
+    root = tmp_path_factory.mktemp("files")
+    rng = np.random.default_rng(len(sizes))
+    files = {f"{number}": rng.bytes(size) for number, size in enumerate(sizes)}
+    for name, data in files.items():
+        (root / name).write_bytes(data)
+    buffer = ReadBuffer(room)
+    for _ in range(3):
+        buffer.reset()
+        views = {name: buffer.read(str(root / name))[0] for name in files}
+        assert {name: bytes(view) for name, view in views.items()} == files
+
+
+def test_large_and_sparse_files(tmp_path: Path) -> None:
+    (tmp_path / "large").write_bytes(b"begin" + bytes(40 << 20) + b"end")
+    data, (size, _) = ReadBuffer(10).read(str(tmp_path / "large"))
+    assert size == len(data) == (40 << 20) + 8
+    assert bytes(data[:5]) + bytes(data[-3:]) == b"beginend"
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="needs a file in /proc, whose size is unknown")
+def test_a_file_whose_size_is_not_what_the_system_says(tmp_path: Path) -> None:
+    (tmp_path / "x.jpg").symlink_to("/proc/self/status")
+    with pytest.raises(ImageError, match="changed while it was read"):
+        source_of(tmp_path, "x.jpg").read(0, ReadBuffer())

@@ -1,0 +1,120 @@
+"""Lists in CSV files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from packer.errors import SourceError
+from packer.sources import Source, csv_source
+from packer.sources.csv import _classes_of
+
+
+def listed(directory: Path, text: str | bytes, **options: object) -> Source:
+    table = directory / "labels.csv"
+    table.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return csv_source(directory, table, **options)  # type: ignore[arg-type]
+
+
+def test_names_as_labels(tmp_path: Path) -> None:
+    source = listed(tmp_path, "path,label\nz/1.jpg,dog\na.jpg,cat\n./b.jpg,dog\n")
+    assert source.classes == ["cat", "dog"]
+    assert list(source.names) == ["z/1.jpg", "a.jpg", "b.jpg"]  # the file's order
+    assert source.labels.tolist() == [1, 0, 1]
+    assert source.kind == "csv"
+    assert source.path(0) == str(tmp_path / "z/1.jpg")
+
+
+@pytest.mark.parametrize(
+    ("values", "classes", "labels"),
+    [
+        (["2", "0"], ["0", "1", "2"], [2, 0]),
+        (["10", "9"], [str(n) for n in range(11)], [10, 9]),
+        (["01", "2"], ["01", "2"], [0, 1]),  # a name that is not the usual spelling of a number
+        (["-1", "0"], ["-1", "0"], [0, 1]),
+        (["1.0", "0"], ["0", "1.0"], [1, 0]),
+        (["٣", "0"], ["0", "٣"], [1, 0]),
+        (["1e2", "x"], ["1e2", "x"], [0, 1]),
+        (["7654321", "5"], ["5", "7654321"], [1, 0]),  # numbers that are names
+        (["9" * 5000, "0"], ["0", "9" * 5000], [1, 0]),  # more digits than int() takes
+    ],
+)
+def test_numbers_as_labels(tmp_path: Path, values: list[str], classes: list[str], labels: list[int]) -> None:
+    source = listed(tmp_path, "path,label\n" + "".join(f"{n}.jpg,{value}\n" for n, value in enumerate(values)))
+    assert source.classes == classes
+    assert source.labels.tolist() == labels
+
+
+@given(st.lists(st.integers(0, 1000) | st.text(max_size=3), min_size=1, max_size=8))
+def test_every_label_has_an_id(values: list[object]) -> None:
+    texts = [str(value) for value in values]
+    classes = _classes_of(texts)
+    assert len(set(classes)) == len(classes)
+    assert set(texts) <= set(classes)
+    if all(isinstance(value, int) for value in values):
+        assert [classes.index(text) for text in texts] == values
+
+
+def test_columns(tmp_path: Path) -> None:
+    text = "id,file,label,species\n1,a.jpg,9,cat\n2,b.jpg,9,dog\n"
+    source = listed(tmp_path, text, path_column="file", label_column="species")
+    assert (list(source.names), source.classes) == (["a.jpg", "b.jpg"], ["cat", "dog"])
+    with pytest.raises(SourceError, match=r"no column 'path'.*'id', 'file', 'label', 'species'.*--path-column"):
+        listed(tmp_path, text)
+    with pytest.raises(SourceError, match="no column 'kind'"):
+        listed(tmp_path, text, path_column="file", label_column="kind")
+
+
+def test_spellings_of_csv(tmp_path: Path) -> None:
+    assert list(listed(tmp_path, b"\xef\xbb\xbfpath,label\r\na.jpg,x\r\n\r\nb.jpg,x\r\n").names) == ["a.jpg", "b.jpg"]
+    quoted = listed(tmp_path, 'label,path\n"x, y","a ""b"".jpg"\nz,"new\nline.jpg"')
+    assert list(quoted.names) == ['a "b".jpg', "new\nline.jpg"]
+    assert quoted.classes == ["x, y", "z"]
+    latin = listed(tmp_path, b"path,label\ncaf\xe9.jpg,\xe9\n")
+    assert latin.names.encoded(0) == b"caf\xe9.jpg"
+    assert latin.classes == ["\udce9"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "no column 'path'"),
+        ("path,label\n", "no rows"),
+        ("path,label\na.jpg,\n", "line 2: the path or the label is missing"),
+        ("path,label\na.jpg,x\nb.jpg\n", "line 3: the path or the label is missing"),
+        ("path,label\n,x\n", "line 2: the path or the label is missing"),
+        ("path,label\na.jpg,x\nb.jpg,y\na.jpg,x\n", "a.jpg is named twice"),
+        ("path,label\na.jpg,x\n./a.jpg,x\n", "a.jpg is named twice"),
+        ("path,label\n/etc/passwd,x\n", "line 2: /etc/passwd is not a path inside SRC"),
+        ("path,label\na.jpg,x\n../b.jpg,x\n", "line 3: ../b.jpg is not a path inside SRC"),
+        ("path,label\na/../../b.jpg,x\n", "is not a path inside SRC"),
+        ("path,label\n//b.jpg,x\n", "is not a path inside SRC"),
+        ("path,label\na\0.jpg,x\n", r"is not a path inside SRC|line contains NUL"),
+        ("path,label\n" + "x" * 200_000 + ",x\n", "cannot be read: field larger"),
+    ],
+)
+def test_what_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(SourceError, match=message) as caught:
+        listed(tmp_path, text)
+    assert "labels.csv" in str(caught.value)
+    assert len(str(caught.value)) < 1000
+
+
+def test_missing_files(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=r"labels\.csv: cannot be read"):
+        csv_source(tmp_path, tmp_path / "labels.csv")
+    with pytest.raises(SourceError, match="cannot be read"):
+        csv_source(tmp_path, tmp_path)
+    with pytest.raises(SourceError, match="no such directory"):
+        csv_source(tmp_path / "missing", tmp_path / "labels.csv")
+
+
+def test_given_classes(tmp_path: Path) -> None:
+    source = listed(tmp_path, "path,label\na.jpg,dog\nb.jpg,1\n", classes=["dog", "0", "1"])
+    assert source.labels.tolist() == [0, 2]
+    assert source.classes == ["dog", "0", "1"]
+    with pytest.raises(SourceError, match=r"1 of its labels are unknown.*: fox"):
+        listed(tmp_path, "path,label\na.jpg,fox\n", classes=["dog"])

@@ -1,0 +1,443 @@
+"""Interrupted conversions: the same command continues, and the pack is the one of a conversion that ran through."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from packer.convert import Progress, Summary, convert
+from packer.errors import DestinationError, ImageError, PackLockedError, ResumeError
+from packer.formats import FORMATS
+from packer.images.sizing import ResizeSpec
+from packer.prepare import Recipe
+from packer.sources import imagefolder_source
+from packer.testing.photos import draw_imagefolder
+from packer.verify import verify
+from tests.packs import SUFFIXES, command, content, packer, solid
+
+formats = pytest.mark.parametrize("format", FORMATS)
+posix = pytest.mark.skipif(os.name == "nt", reason="needs signals")
+
+OPTIONS = {"lmdb": {}, "hdf5": {}, "pth": {"shard_size": 9000}}  # several shards
+
+
+class InterruptionError(Exception):
+    pass
+
+
+class Stop:
+    """A progress callback that raises at its `count`-th call."""
+
+    def __init__(self, count: int, error: type[BaseException] = InterruptionError) -> None:
+        self.count = count
+        self.error = error
+        self.done = 0
+
+    def __call__(self, progress: Progress) -> None:
+        self.count -= 1
+        self.done = progress.done
+        if self.count == 0:
+            raise self.error
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Samples below and above the size where LMDB gives them pages of their own."""
+    root = tmp_path_factory.mktemp("tree")
+    draw_imagefolder(root, classes=3, per_class=8, size=(32, 40))
+    for number in range(60):
+        solid(root / "class_01" / f"small{number:02d}.png", (number, 0, 0), size=(33 + number % 5, 40))
+    solid(root / "class_02" / "bad.png").write_text("no image")
+    return root
+
+
+def start(tree: Path, path: Path, **options: Any) -> Summary:
+    return convert(
+        imagefolder_source(tree),
+        path,
+        **{"on_error": "skip", "workers": 2, "options": OPTIONS[_format(path)], **options},
+    )
+
+
+def _format(path: Path) -> str:
+    return next(name for name, suffix in SUFFIXES.items() if suffix == path.suffix)
+
+
+@pytest.fixture
+def interrupted(tree: Path, tmp_path: Path) -> tuple[Path, Path]:
+    """A copy of the tree, and the destination of a conversion of it that was interrupted."""
+    root, path = tmp_path / "tree", tmp_path / "pack.lmdb"
+    shutil.copytree(tree, root)
+    with pytest.raises(InterruptionError):
+        start(root, path, progress=Stop(12))
+    return root, path
+
+
+@formats
+def test_interrupted_anywhere(tree: Path, tmp_path: Path, format: str) -> None:
+    reference, path = tmp_path / f"reference{SUFFIXES[format]}", tmp_path / f"pack{SUFFIXES[format]}"
+    calls = Stop(0)
+    start(tree, reference, progress=calls)
+    for count in range(1, -calls.count + 1):
+        stop = Stop(count, [InterruptionError, KeyboardInterrupt][count % 2])
+        with pytest.raises(stop.error):
+            start(tree, path, progress=stop)
+        assert not path.exists()
+        summary = start(tree, path)
+        assert summary.continued == stop.done > 0
+        assert content(path) == content(reference)
+        assert os.listdir(tmp_path).count(f"{path.name}.partial") == 0
+        start(tree, path, overwrite=True, fresh=True)
+        assert content(path) == content(reference)
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    assert verify(reference) == []
+
+
+@formats
+@pytest.mark.parametrize("codec", ["keep", "png", "raw"])
+def test_interrupted_again_and_again(tree: Path, tmp_path: Path, format: str, codec: str) -> None:
+    reference, path = tmp_path / f"reference{SUFFIXES[format]}", tmp_path / f"pack{SUFFIXES[format]}"
+    expected = start(tree, reference, recipe=Recipe(codec=codec))
+    runs = 0
+    while not path.exists():
+        runs += 1
+        with contextlib.suppress(InterruptionError):
+            summary = start(tree, path, recipe=Recipe(codec=codec), progress=Stop(2), workers=1 + runs % 3)
+    assert runs > 5
+    assert content(path) == content(reference)
+    assert summary.continued > 0
+    assert summary.bytes_in == expected.bytes_in
+    assert summary.manifest == expected.manifest  # findings and skipped files of the earlier runs among it
+
+
+@formats
+def test_a_bad_file_is_mended_and_the_conversion_goes_on(tree: Path, tmp_path: Path, format: str) -> None:
+    root, path, reference = tmp_path / "tree", tmp_path / f"pack{SUFFIXES[format]}", tmp_path / f"ref{SUFFIXES[format]}"
+    shutil.copytree(tree, root)
+    with pytest.raises(ImageError, match=r"class_02/bad\.png"):
+        start(root, path, on_error="fail", workers=1)
+    solid(root / "class_02" / "bad.png", size=(50, 40))
+    summary = start(root, path, on_error="fail")
+    assert summary.continued > 0
+    start(root, reference, on_error="fail")
+    assert content(path) == content(reference)
+
+
+@formats
+def test_an_error_between_the_last_sample_and_the_end(tree: Path, tmp_path: Path, format: str) -> None:
+    """The report cannot be written: the pack in the partial is complete by then, and is completed again."""
+    path, reference = tmp_path / f"pack{SUFFIXES[format]}", tmp_path / f"ref{SUFFIXES[format]}"
+    with pytest.raises(DestinationError, match="report"):
+        start(tree, path, report=tmp_path / "missing" / "report.jsonl")
+    assert not path.exists()
+    (tmp_path / "missing").mkdir()
+    start(tree, path, report=tmp_path / "missing" / "report.jsonl")
+    start(tree, reference)
+    assert content(path) == content(reference)
+
+
+@pytest.mark.parametrize(
+    ("options", "difference"),
+    [
+        ({"recipe": Recipe("png")}, 'recipe codec was "keep" and is "png"'),
+        ({"recipe": Recipe(quality=91)}, "recipe quality was 90 and is 91"),
+        ({"recipe": Recipe(exif="apply")}, 'recipe exif was "ignore" and is "apply"'),
+        ({"recipe": Recipe(check="decode")}, 'recipe check was "structure" and is "decode"'),
+        ({"recipe": Recipe("jpeg", ResizeSpec(20))}, "recipe resize was null and is"),
+        ({"format": "hdf5", "options": {}}, 'format was "lmdb" and is "hdf5"'),
+        ({"options": {"shard_size": 5}}, "options shard_size was null and is 5"),
+    ],
+)
+def test_other_settings_are_refused(
+    interrupted: tuple[Path, Path], tmp_path: Path, options: dict[str, Any], difference: str
+) -> None:
+    root, path = interrupted
+    before = content(tmp_path / "pack.lmdb.partial")
+    with pytest.raises(ResumeError, match=r"--fresh") as caught:
+        start(root, path, **options)
+    assert difference in str(caught.value)
+    after = content(tmp_path / "pack.lmdb.partial")
+    assert {**after, "lock": b""} == {**before, "lock": b""}
+    assert start(root, path, workers=5).continued > 0  # as it was, with what does not matter changed
+    assert os.listdir(tmp_path).count("pack.lmdb.partial") == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda root: solid(root / "class_00" / "0000a.png"), "image 1 of the source was class_00/0001.jpg and is"),
+        (lambda root: solid(root / "class_02" / "zzz.png"), "list of images or classes changed"),
+        (lambda root: (root / "class_00" / "0000.jpg").unlink(), "image 0 of the source was class_00/0000.jpg"),
+        (lambda root: (root / "zzz").mkdir(), "list of images or classes changed"),
+        (
+            lambda root: (root / "class_02").rename(root / "class_03"),
+            "of the source was class_02/0000.jpg and is class_03/0000.jpg",
+        ),
+        (lambda root: os.utime(root / "class_00" / "0001.jpg", ns=(5, 5)), "class_00/0001.jpg was changed or removed"),
+        (lambda root: solid(root / "class_00" / "0001.jpg"), "class_00/0001.jpg was changed or removed"),
+    ],
+)
+def test_another_source_is_refused(interrupted: tuple[Path, Path], tmp_path: Path, change: Any, message: str) -> None:
+    root, path = interrupted
+    change(root)
+    for _ in range(2):
+        with pytest.raises(ResumeError) as caught:
+            start(root, path)
+        assert message in str(caught.value)
+    summary = start(root, path, fresh=True)
+    assert summary.continued == 0
+    start(root, tmp_path / "reference.lmdb")
+    assert content(path) == content(tmp_path / "reference.lmdb")
+
+
+def test_many_changed_files_are_counted(interrupted: tuple[Path, Path]) -> None:
+    root, path = interrupted
+    for file in root.rglob("*.jpg"):
+        os.utime(file, ns=(1, 1))
+    with pytest.raises(ResumeError, match=r"\n  … and \d+ more\n"):
+        start(root, path)
+
+
+def test_a_file_that_was_left_out_and_then_mended_is_not_lost(tree: Path, tmp_path: Path) -> None:
+    root, path = tmp_path / "tree", tmp_path / "pack.lmdb"
+    shutil.copytree(tree, root)
+    (root / "class_00" / "0000.jpg").write_text("bad")
+    with pytest.raises(InterruptionError):
+        start(root, path, progress=Stop(5))
+    shutil.copy(tree / "class_00" / "0000.jpg", root / "class_00" / "0000.jpg")
+    try:
+        summary = start(root, path)
+    except ResumeError:
+        summary = start(root, path, fresh=True)
+    assert [entry["name"] for entry in summary.manifest.skipped] == ["class_02/bad.png"]
+
+
+def journal_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}.partial") / "journal.jsonl"
+
+
+def test_torn_journals(tree: Path, tmp_path: Path) -> None:
+    path, reference = tmp_path / "pack.h5", tmp_path / "reference.h5"
+    start(tree, reference)
+    for _ in range(3):
+        with pytest.raises(InterruptionError):
+            start(tree, path, progress=Stop(3))
+    saved = tmp_path / "saved"
+    shutil.copytree(f"{path}.partial", saved)
+    lines = (saved / "journal.jsonl").read_bytes().splitlines(keepends=True)
+    assert len(lines) == 4
+    done = [0, *(len(json.loads(line[9:])["entries"]) for line in lines[1:])]
+    flipped = bytearray(lines[2])
+    flipped[len(flipped) // 2] ^= 1
+    cases = [
+        (b"".join(lines[:3]) + lines[3][:-1], sum(done[:3])),
+        (b"".join(lines[:3]) + lines[3][:20], sum(done[:3])),
+        (b"".join(lines[:3]) + lines[3][:3], sum(done[:3])),
+        (b"".join(lines) + b"\n", sum(done)),
+        (b"".join(lines) + b"\0" * 4096, sum(done)),
+        (b"".join(lines) + b"garbage\xff\n", sum(done)),
+        (lines[0] + lines[1] + bytes(flipped) + lines[3], done[1]),
+        (lines[0], 0),
+        (lines[0][:30], 0),
+        (b"", 0),
+    ]
+    for text, continued in cases:
+        shutil.copytree(saved, f"{path}.partial", dirs_exist_ok=True)
+        journal_of(path).write_bytes(text)
+        # A second interruption shows that the journal goes on behind the last good line.
+        with pytest.raises(InterruptionError):
+            start(tree, path, progress=Stop(1))
+        summary = start(tree, path)
+        assert summary.continued > continued
+        assert content(path) == content(reference)
+        path.unlink()
+
+
+@formats
+def test_bytes_behind_the_last_checkpoint_are_dropped(tree: Path, tmp_path: Path, format: str) -> None:
+    path, reference = tmp_path / f"pack{SUFFIXES[format]}", tmp_path / f"ref{SUFFIXES[format]}"
+    start(tree, reference)
+    with pytest.raises(InterruptionError):
+        start(tree, path, progress=Stop(6))
+    pack = path.with_name(f"{path.name}.partial") / "pack"
+    if pack.is_dir():
+        (pack / "manifest.json").write_text("left behind")
+        (pack / "shard-09999.pth").write_text("left behind")
+        pack = max(pack.glob("shard-000*"))
+    with open(pack, "ab") as file:
+        file.write(b"x" * 100_000)
+    assert start(tree, path).continued > 0
+    assert content(path) == content(reference)
+
+
+@formats
+def test_a_partial_that_lost_bytes_is_refused(tree: Path, tmp_path: Path, format: str) -> None:
+    path = tmp_path / f"pack{SUFFIXES[format]}"
+    with pytest.raises(InterruptionError):
+        start(tree, path, progress=Stop(6))
+    pack = path.with_name(f"{path.name}.partial") / "pack"
+    os.truncate(min(pack.glob("shard-*")) if pack.is_dir() else pack, 5000)
+    with pytest.raises(DestinationError, match="--fresh"):
+        start(tree, path)
+    start(tree, path, fresh=True)
+    assert verify(path) == []
+
+
+HOLDER = """
+import sys, pathlib
+from packer.convert import convert
+from packer.sources import imagefolder_source
+def hold(progress):
+    print("holding", flush=True)
+    sys.stdin.readline()
+convert(imagefolder_source(pathlib.Path(sys.argv[1])), sys.argv[2], on_error="skip", workers=2, progress=hold)
+"""
+
+
+@posix
+def test_the_lock(tree: Path, tmp_path: Path) -> None:
+    path = tmp_path / "pack.lmdb"
+    line = [sys.executable, "-c", HOLDER, str(tree), str(path)]
+    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "holding\n"
+        for options in ({}, {"fresh": True}):
+            with pytest.raises(PackLockedError, match=rf"pack\.lmdb: process {holder.pid} on .* is writing it"):
+                start(tree, path, **options)
+        result = packer("convert", tree, path)
+        assert result.returncode == 5
+        assert result.stderr.startswith(f"packer: {path}: process {holder.pid} on ")
+        assert result.stderr.count("\n") == 1
+        holder.kill()
+    assert (tmp_path / "pack.lmdb.partial" / "lock").exists()
+    start(tree, path)
+    assert verify(path) == []
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tree of links to a few images, large enough for some checkpoints."""
+    root = tmp_path_factory.mktemp("many")
+    draw_imagefolder(root / "few", classes=1, per_class=8, size=(60, 64))
+    few = sorted((root / "few" / "class_00").iterdir())
+    for label in range(4):
+        (root / "tree" / f"{label}").mkdir(parents=True)
+        for number in range(550):
+            os.link(few[(label + number) % 8], root / "tree" / f"{label}" / f"{number:04d}.jpg")
+    return root / "tree"
+
+
+def line_options(path: Path) -> list[str]:
+    return ["--shard-size", "3MB"] if path.suffix == ".pth" else []
+
+
+def begin(many: Path, path: Path) -> subprocess.Popen[str]:
+    line = command("convert", many, path, "--codec", "png", *line_options(path))
+    return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def wait_for_lines(process: subprocess.Popen[str], path: Path, lines: int) -> None:
+    """Return when the journal has so many lines, or the process ended."""
+    while process.poll() is None:
+        if journal_of(path).exists() and journal_of(path).read_bytes().count(b"\n") >= lines:
+            return
+        time.sleep(0.002)
+
+
+@posix
+@formats
+def test_killed_and_run_again(many: Path, tmp_path: Path, format: str) -> None:
+    path, reference = tmp_path / f"pack{SUFFIXES[format]}", tmp_path / f"reference{SUFFIXES[format]}"
+    options = {"shard_size": 3_000_000} if format == "pth" else {}
+    convert(imagefolder_source(many), reference, recipe=Recipe("png"), options=options)
+    chance = random.Random(format)
+    for lines, delay in [(1, chance.uniform(0, 0.3)), (2, 0.0), (3, chance.uniform(0, 0.5))]:
+        with begin(many, path) as process:
+            wait_for_lines(process, path, lines)
+            time.sleep(delay)
+            process.kill()
+        if path.exists():
+            break
+    if not path.exists():
+        with begin(many, path) as process:
+            output, errors = process.communicate()
+        assert (process.returncode, errors) == (0, "")
+        assert "continued after" in output
+    assert content(path) == content(reference)
+    if os.path.exists(f"{path}.partial"):  # killed behind the renaming
+        assert packer("convert", many, path, "--codec", "png", "--overwrite", *line_options(path)).returncode == 0
+        assert content(path) == content(reference)
+    assert sorted(os.listdir(tmp_path)) == sorted([path.name, reference.name])
+
+
+@formats
+def test_killed_between_the_renaming_and_the_end(tree: Path, tmp_path: Path, format: str) -> None:
+    path, saved = tmp_path / f"pack{SUFFIXES[format]}", tmp_path / "saved"
+    with pytest.raises(InterruptionError):
+        start(tree, path, progress=Stop(6))
+    shutil.copytree(f"{path}.partial", saved, ignore=shutil.ignore_patterns("pack"))
+    start(tree, path)
+    reference = content(path)
+    for options in ({}, {"recipe": Recipe("raw")}):
+        shutil.copytree(saved, f"{path}.partial")
+        start(tree, path, overwrite=True, **options)
+        assert (content(path) == reference) == (not options)
+        assert not os.path.exists(f"{path}.partial")
+
+
+@posix
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_interrupted_by_a_signal(many: Path, tmp_path: Path, number: signal.Signals, status: int) -> None:
+    path = tmp_path / "pack.lmdb"
+    with begin(many, path) as process:
+        wait_for_lines(process, path, 1)
+        time.sleep(0.1)
+        process.send_signal(number)
+        _, errors = process.communicate()
+    assert process.returncode == status
+    assert errors.strip().splitlines() == [errors.strip()]
+    assert "the same command continues" in errors
+    assert not path.exists()
+    assert journal_of(path).read_bytes().count(b"\n") > 1
+    with begin(many, path) as process:
+        output, _ = process.communicate()
+    assert process.returncode == 0
+    assert "continued after" in output
+    assert verify(path) == []
+
+
+LIMITED = """
+import resource, runpy, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
+runpy.run_module("packer", run_name="__main__", alter_sys=True)
+"""
+
+
+@posix
+@formats
+def test_a_full_disk(tree: Path, tmp_path: Path, format: str) -> None:
+    """A limit on the size of files fails at the same calls as a full disk."""
+    path, reference = tmp_path / f"pack{SUFFIXES[format]}", tmp_path / f"reference{SUFFIXES[format]}"
+    convert(imagefolder_source(tree).limited(3), path)
+    old = content(path)
+    arguments = ["convert", str(tree), str(path), "--codec", "raw", "--on-error", "skip", "--overwrite"]
+    result = subprocess.run([sys.executable, "-c", LIMITED, *arguments], capture_output=True, text=True, check=False)
+    assert result.returncode == 1
+    (line,) = result.stderr.splitlines()
+    assert line.startswith(f"packer: {path}.partial/pack")
+    assert "cannot be written: File too large" in line
+    assert content(path) == old
+    assert "continued after" in packer(*arguments).stdout
+    convert(imagefolder_source(tree), reference, recipe=Recipe("raw"), on_error="skip")
+    assert content(path) == content(reference)
