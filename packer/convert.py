@@ -8,7 +8,6 @@ recorded in the journal, from which an interrupted conversion continues.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import itertools
 import json
 import os
@@ -141,7 +140,6 @@ def convert(
     """
     if on_error not in ("fail", "skip"):
         raise ValueError(f"on_error is 'fail' or 'skip', not {on_error!r}")
-    started = time.monotonic()
     recipe = recipe or Recipe()
     destination = Path(os.path.abspath(destination))
     check_destination(destination, overwrite=overwrite)
@@ -161,6 +159,8 @@ def convert(
             )
         writer = writer_class(partial.pack, options or {}, partial.table())
         try:
+            recipe.load()
+            started = time.monotonic()
             rows = TableBuilder()
             ledger = _Ledger()
             for entry in partial.entries:
@@ -176,9 +176,10 @@ def convert(
                 for batch in batches:
                     for entry, sample in batch:
                         if sample is not None:
-                            entry = dataclasses.replace(entry, offset=writer.append(sample))
+                            entry.offset = writer.append(sample)
                         ledger.add(entry, rows)
-                        checkpoints.add(entry)
+                    writer.flush()
+                    checkpoints.add([entry for entry, _ in batch])
                     if progress is not None:
                         progress(Progress(ledger.count, len(source), len(ledger.skipped), pipeline.bytes_read))
             table = rows.build()
@@ -305,22 +306,18 @@ class _Checkpoints:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="packer-sync")
         self._running: Future[None] | None = None
 
-    def add(self, entry: Entry) -> None:
-        """Note an image that was written or left out, and begin a checkpoint when it is time."""
-        self._pending.append(entry)
-        if len(self._pending) % 100 == 0 or time.monotonic() - self._last > _CHECKPOINT_SECONDS:
-            due = len(self._pending) >= _CHECKPOINT_SAMPLES or time.monotonic() - self._last > _CHECKPOINT_SECONDS
-            late = (
-                len(self._pending) >= 2 * _CHECKPOINT_SAMPLES
-                and time.monotonic() - self._last > 3 * _CHECKPOINT_SECONDS
-            )
-            if due and (late or self._running is None or self._running.done()):
-                self._begin()
+    def add(self, entries: list[Entry]) -> None:
+        """Note images that were flushed or left out, and begin a checkpoint when it is time."""
+        self._pending += entries
+        waited = time.monotonic() - self._last
+        due = len(self._pending) >= _CHECKPOINT_SAMPLES or waited > _CHECKPOINT_SECONDS
+        late = len(self._pending) >= 2 * _CHECKPOINT_SAMPLES and waited > 3 * _CHECKPOINT_SECONDS
+        if due and (late or self._running is None or self._running.done()):
+            self._begin()
 
     def _begin(self) -> None:
         if self._running is not None:
             self._running.result()
-        self._writer.flush()
         entries, self._pending = self._pending, []
         self._last = time.monotonic()
         self._running = self._thread.submit(self._checkpoint, entries)

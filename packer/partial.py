@@ -35,7 +35,7 @@ NO_STAMP: Stamp = (-1, -1)
 """Of a file that is not there."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Entry:
     """What became of one image of the source: a row of the table, or, with a `reason`, nothing."""
 

@@ -77,6 +77,13 @@ class Recipe:
         """Return the fields as the manifest records them."""
         return asdict(self)
 
+    def load(self) -> None:
+        """Import what the work needs, so that its first image costs what the others cost."""
+        if self.codec != "keep" or self.check == "decode":
+            fast_decoder()
+        if self.resize is not None:
+            from packer.images import resize  # noqa: F401
+
     def versions(self) -> dict[str, str]:
         """Return the versions of the libraries that have a say in the bytes."""
         if self.codec == "keep":

@@ -4,7 +4,8 @@ Everything above this package sees `Writer` and `Reader` and no format. The orde
 
     writer = Writer(path, options, written)   # `written`: the rows that an earlier, interrupted run left behind
     offset = writer.append(sample)            # in the order of the indices, once a sample
-    writer.flush(); writer.sync()             # from time to time: what was appended is now durable
+    writer.flush()                            # from now on the samples' memory may be used again
+    writer.sync()                             # from time to time: what was flushed is now durable
     writer.commit(manifest, table)            # the pack at `path` is complete and durable
     writer.close()
 
@@ -52,8 +53,12 @@ class Writer(abc.ABC):
 
     @abc.abstractmethod
     def append(self, sample: Sample) -> int:
-        """Place the next sample; return the offset of its data, which goes into the table."""
+        """Place the next sample; return the offset of its data, which goes into the table.
 
+        The data may be used until the next `flush`, and must not change before.
+        """
+
+    @abc.abstractmethod
     def flush(self) -> None:
         """Hand everything appended so far to the operating system. Called on the thread that appends."""
 
@@ -61,7 +66,7 @@ class Writer(abc.ABC):
     def sync(self) -> None:
         """Return once what was flushed is on the disk.
 
-        May be called on another thread while `append` goes on; the next `flush` waits for it.
+        May be called on another thread while `append` and `flush` go on.
         """
 
     @abc.abstractmethod

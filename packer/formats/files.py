@@ -21,6 +21,8 @@ from packer.sample import Buffer
 __all__ = ["AppendFile", "PackFile", "sync_directory", "writing_to"]
 
 _MAPPED_FROM = 1 << 16  # bytes; smaller arrays are read, which costs less than a page of address space each
+_COLLECT = 8 << 20  # bytes
+_COLLECT_PARTS = 500  # a system takes 1024 in one write
 _BINARY = getattr(os, "O_BINARY", 0)
 _seek_lock = threading.Lock()
 
@@ -92,6 +94,8 @@ def _pread(fd: int, size: int, offset: int) -> bytes:
 class AppendFile:
     """A file that grows at its end, with corrections at places already written.
 
+    Appended data are collected, and written many at a time: by `flush` at the latest, until which they must not change.
+
     Parameters
     ----------
     path : path
@@ -110,20 +114,36 @@ class AppendFile:
             os.ftruncate(self._fd, keep)
             os.lseek(self._fd, keep, os.SEEK_SET)
         self.size = keep
+        self._parts: list[Buffer] = []
+        self._collected = 0
 
     def append(self, *parts: Buffer) -> None:
-        """Write `parts`, one after the other, at the end."""
+        """Add `parts`, one after the other, at the end."""
+        self._parts += parts
         total = sum(map(len, parts))
+        self.size += total
+        self._collected += total
+        if self._collected > _COLLECT or len(self._parts) > _COLLECT_PARTS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what was collected."""
+        if not self._parts:
+            return
         with writing_to(self.path):
-            written = os.writev(self._fd, parts) if hasattr(os, "writev") else os.write(self._fd, b"".join(parts))
-            if written < total:  # a full disk shows here first; the next write says so
-                rest = memoryview(b"".join(parts))[written:]
+            if hasattr(os, "writev"):
+                written = os.writev(self._fd, self._parts)
+            else:
+                written = os.write(self._fd, b"".join(self._parts))
+            if written < self._collected:  # a full disk shows here first; the next write says so
+                rest = memoryview(b"".join(self._parts))[written:]
                 while rest:
                     rest = rest[os.write(self._fd, rest) :]
-        self.size += total
+        self._parts, self._collected = [], 0
 
     def write_at(self, offset: int, data: Buffer) -> None:
         """Replace bytes that were appended before."""
+        self.flush()
         with writing_to(self.path):
             os.lseek(self._fd, offset, os.SEEK_SET)
             rest = memoryview(data)
@@ -132,14 +152,15 @@ class AppendFile:
             os.lseek(self._fd, self.size, os.SEEK_SET)
 
     def read_at(self, offset: int, size: int) -> bytes:
-        """Return bytes that were written before."""
+        """Return bytes that were appended before."""
+        self.flush()
         os.lseek(self._fd, offset, os.SEEK_SET)
         data = os.read(self._fd, size)
         os.lseek(self._fd, self.size, os.SEEK_SET)
         return data
 
     def sync(self) -> None:
-        """Return once everything appended so far is on the disk."""
+        """Return once everything that was flushed is on the disk. May be called on another thread."""
         with writing_to(self.path):
             _sync(self._fd)
 

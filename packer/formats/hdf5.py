@@ -44,6 +44,9 @@ class HDF5Writer(Writer):
         self._end += len(sample.data)
         return offset
 
+    def flush(self) -> None:
+        self._file.flush()
+
     def sync(self) -> None:
         self._file.sync()
 
@@ -51,6 +54,7 @@ class HDF5Writer(Writer):
         # libhdf5 puts a dataset of 64 KiB or more at a multiple of 4096, and the first of them right behind its head.
         length = max(self._end, _ALIGNED_FROM)
         self._file.append(bytes(length - self._end))
+        self._file.flush()
         with writing_to(self._path), open(self._path, "r+b", buffering=0) as raw:
             frame = _Frame(raw)
             with h5py.File(

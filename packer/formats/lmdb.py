@@ -118,8 +118,10 @@ class LMDBWriter(Writer):
         return self._put(sample_key(self._entries), len(sample.data), sample.data)
 
     def flush(self) -> None:
-        if self._leaf is not None and self._file is not None:
-            self._file.write_at(self._leaf.number * _PAGE, self._leaf.to_bytes())
+        if self._file is not None:
+            self._file.flush()
+            if self._leaf is not None:
+                self._file.write_at(self._leaf.number * _PAGE, self._leaf.to_bytes())
 
     def sync(self) -> None:
         if self._file is not None:
@@ -135,6 +137,7 @@ class LMDBWriter(Writer):
         root, depth, branch_pages = self._write_branches(self._file)
         tree = _DB.pack(0, 0, depth, branch_pages, len(self._leaves), self._overflow_pages, self._entries, root)
         empty = _DB.pack(0, 0, 0, 0, 0, 0, 0, _NO_PAGE)
+        self._file.flush()
         self._file.sync()  # the tree is on the disk before the page that makes it valid
         # As liblmdb leaves a file after its first transaction: an empty tree in page 0, the real one in page 1.
         for number, (database, last_page) in enumerate([(empty, 1), (tree, self._pages - 1)]):

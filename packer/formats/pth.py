@@ -152,6 +152,8 @@ class PthWriter(Writer):
         self._ends: list[int] = []
         self._names: list[bytes] = []
         self._end = 0
+        import torch  # noqa: F401 - needed at the end; imported here, its absence shows at the beginning
+
         path.mkdir(exist_ok=True)
         for size in written.size.tolist():
             self._place(size)
@@ -187,16 +189,21 @@ class PthWriter(Writer):
         return offset
 
     def flush(self) -> None:
+        for file in [*self._finished, *([self._shard.file] if self._shard is not None else [])]:
+            file.flush()
         self._flushed += self._finished
         self._finished = []
         self._growing = self._shard.file if self._shard is not None else None
 
     def sync(self) -> None:
+        growing, done = self._growing, []  # `flush` may go on meanwhile: what grows now may be complete below
         while self._flushed:
-            self._flushed[0].sync()
-            self._flushed.pop(0).close()
-        if self._growing is not None:
-            self._growing.sync()
+            done.append(self._flushed.pop(0))
+            done[-1].sync()
+        if growing is not None and growing not in done:
+            growing.sync()
+        for file in done:
+            file.close()
         sync_directory(self._path)
 
     def commit(self, manifest: Manifest, table: Table) -> None:

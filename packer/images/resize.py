@@ -22,6 +22,8 @@ def resize(pixels: npt.NDArray[np.uint8], height: int, width: int, interpolation
     """Resize (H, W, 3) uint8 pixels to (height, width, 3)."""
     if pixels.shape[:2] == (height, width):
         return pixels
-    source = torch.from_numpy(pixels).permute(2, 0, 1)[None]  # channels last, in place
+    # In this order: with the batch dimension put in last, torch does not see that the memory is channels last, and the
+    # slower kernel for planes does the work.
+    source = torch.from_numpy(pixels)[None].permute(0, 3, 1, 2)
     resized = _KERNELS[interpolation](source, (height, width), False, None, None)
     return np.ascontiguousarray(resized[0].permute(1, 2, 0).numpy())

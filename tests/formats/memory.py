@@ -43,6 +43,9 @@ class MemoryWriter(Writer):
         self._blob += sample.data
         return len(self._blob) - len(sample.data)
 
+    def flush(self) -> None:
+        """Nothing is held back."""
+
     def sync(self) -> None:
         pass
 
