@@ -13,7 +13,7 @@ import json
 import os
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,11 +27,13 @@ from packer.formats import FORMATS, Writer, format_for
 from packer.formats.files import writing_to
 from packer.partial import NO_STAMP, Entry, Partial, check_destination
 from packer.prepare import Prepared, Recipe, prepare
-from packer.sample import Manifest, Sample, TableBuilder, checksum, column_checksums, encode_name
+from packer.sample import Manifest, Sample, Table, TableBuilder, checksum, column_checksums, encode_name
 from packer.sources import Source
 from packer.sources.base import ReadBuffer, Stamp
 
 __all__ = ["Progress", "Summary", "convert"]
+
+Batch = list[tuple[Entry, Sample | None]]
 
 _BATCH_BYTES = 2 << 20  # a batch is sized so that its files come to about this much
 _MAX_BATCH = 64
@@ -140,74 +142,44 @@ def convert(
     """
     if on_error not in ("fail", "skip"):
         raise ValueError(f"on_error is 'fail' or 'skip', not {on_error!r}")
-    recipe = recipe or Recipe()
+    recipe, options = recipe or Recipe(), dict(options or {})
     destination = Path(os.path.abspath(destination))
     check_destination(destination, overwrite=overwrite)
-    row = FORMATS[format] if format else format_for(destination)
-    writer_class = row.open_writer()
-    writer_class.check_options(options or {})
     if report is not None and not Path(report).absolute().parent.is_dir():
         raise DestinationError(f"{printable(report)}: its directory does not exist. Make it first.")
-    settings = {"format": row.name, "options": dict(options or {}), "recipe": recipe.settings()}
-    partial = Partial(destination, settings, source, fresh=fresh)
-    try:
+    row = FORMATS[format] if format else format_for(destination)
+    writer_class = row.open_writer()
+    writer_class.check_options(options)
+    recipe.load()
+    settings = {"format": row.name, "options": options, "recipe": recipe.settings()}
+    with Partial(destination, settings, source, fresh=fresh) as partial:
+        started = time.monotonic()
         continued = len(partial.entries)
-        if on_error == "fail" and any(entry.reason for entry in partial.entries):
+        ledger = _Ledger(partial.entries)
+        if on_error == "fail" and ledger.skipped:
             raise ResumeError(
                 f"{printable(partial.directory)} holds an unfinished conversion that left files out. "
                 "Say --on-error skip as before, or --fresh to start over."
             )
-        writer = writer_class(partial.pack, options or {}, partial.table())
-        try:
-            recipe.load()
-            started = time.monotonic()
-            rows = TableBuilder()
-            ledger = _Ledger()
-            for entry in partial.entries:
-                ledger.add(entry, rows)
+        with contextlib.closing(writer_class(partial.pack, options, partial.table())) as writer:
             workers = workers or available_cpus()
-            pipeline = _Pipeline(source, recipe, on_error, continued)
-            checkpoints = _Checkpoints(writer, partial)
+            pipeline = _Pipeline(source, recipe, on_error, start=continued, ahead=2 * workers + 2)
             with (
                 open_executor(executor, workers) as pool,
-                checkpoints,
-                contextlib.closing(pipeline.run(pool, ahead=2 * workers + 2)) as batches,
+                _Checkpoints(writer, partial) as checkpoints,
+                contextlib.closing(pipeline.run(pool)) as batches,
             ):
                 for batch in batches:
-                    for entry, sample in batch:
-                        if sample is not None:
-                            entry.offset = writer.append(sample)
-                        ledger.add(entry, rows)
-                    writer.flush()
+                    _write(batch, writer, ledger)
                     checkpoints.add([entry for entry, _ in batch])
                     if progress is not None:
                         progress(Progress(ledger.count, len(source), len(ledger.skipped), pipeline.bytes_read))
-            table = rows.build()
-            if not len(table):
-                raise ImageError("not one image of the source can be read")
-            manifest = Manifest(
-                format=row.name,
-                count=len(table),
-                classes=source.classes,
-                codec=recipe.codec,
-                settings=recipe.settings(),
-                source=source.describe(),
-                skipped=ledger.skipped,
-                findings=dict(sorted(ledger.findings.items())),
-                versions={"packer": __version__, **recipe.versions()},
-                columns=column_checksums(table),
-                layout=writer.layout(),
-            )
+            manifest, table = _describe(source, recipe, row.name, ledger, writer)
             writer.commit(manifest, table)
-        finally:
-            writer.close()
         _check_readable(partial.pack, row.name, manifest)
         if report is not None:
             ledger.write_report(Path(report))
         partial.commit(overwrite=overwrite)
-    except BaseException:
-        partial.close()
-        raise
     return Summary(
         destination=destination,
         manifest=manifest,
@@ -219,6 +191,35 @@ def convert(
     )
 
 
+def _write(batch: Batch, writer: Writer, ledger: _Ledger) -> None:
+    for entry, sample in batch:
+        if sample is not None:
+            entry.offset = writer.append(sample)
+        ledger.add(entry)
+    writer.flush()
+
+
+def _describe(source: Source, recipe: Recipe, format: str, ledger: _Ledger, writer: Writer) -> tuple[Manifest, Table]:
+    """Return manifest and table of what was written."""
+    table = ledger.rows.build()
+    if not len(table):
+        raise ImageError("not one image of the source can be read")
+    manifest = Manifest(
+        format=format,
+        count=len(table),
+        classes=source.classes,
+        codec=recipe.codec,
+        settings=recipe.settings(),
+        source=source.describe(),
+        skipped=ledger.skipped,
+        findings=dict(sorted(ledger.findings.items())),
+        versions={"packer": __version__, **recipe.versions()},
+        columns=column_checksums(table),
+        layout=writer.layout(),
+    )
+    return manifest, table
+
+
 def disk_size(path: str | os.PathLike[str]) -> int:
     """Return the size in bytes of a pack, a file or a directory of files."""
     if not os.path.isdir(path):
@@ -226,29 +227,27 @@ def disk_size(path: str | os.PathLike[str]) -> int:
     return sum(entry.stat().st_size for entry in os.scandir(path))
 
 
-Batch = list[tuple[Entry, Sample | None]]
-
-
 class _Pipeline:
     """Prepares the images of a source on an executor and gives them back in order."""
 
-    def __init__(self, source: Source, recipe: Recipe, on_error: str, start: int) -> None:
+    def __init__(self, source: Source, recipe: Recipe, on_error: str, *, start: int, ahead: int) -> None:
         self._source = source
         self._recipe = recipe
         self._on_error = on_error
         self._next = start
+        self._ahead = ahead
         self._batch = 1  # images; grows with what is learnt about their size
         self._buffers: SimpleQueue[ReadBuffer] = SimpleQueue()
         self.bytes_read = 0
 
-    def run(self, executor: Executor, ahead: int) -> Generator[Batch, None, None]:
-        """Yield batches, keeping `ahead` of them in work. A batch's data are valid until the next one is asked for."""
-        for _ in range(ahead + 1):
+    def run(self, executor: Executor) -> Generator[Batch, None, None]:
+        """Yield batches, with some of them in work ahead. A batch's data are valid until the next one is asked for."""
+        for _ in range(self._ahead + 1):
             self._buffers.put(ReadBuffer())
         pending: deque[Future[tuple[Batch, ReadBuffer]]] = deque()
         try:
             while True:
-                while len(pending) < ahead and self._next < len(self._source):
+                while len(pending) < self._ahead and self._next < len(self._source):
                     indices = range(self._next, min(self._next + self._batch, len(self._source)))
                     pending.append(executor.submit(self._prepare, indices))
                     self._next = indices.stop
@@ -340,21 +339,25 @@ class _Checkpoints:
 
 
 class _Ledger:
-    """Counts what became of the images."""
+    """Keeps account of what became of the images, beginning with those of an earlier run."""
 
-    def __init__(self) -> None:
+    def __init__(self, entries: Iterable[Entry]) -> None:
+        self.rows = TableBuilder()
         self.count = 0
         self.bytes_in = 0
         self.skipped: list[dict[str, str]] = []
         self.findings: Counter[str] = Counter()
         self._noted: list[tuple[str, tuple[str, ...]]] = []
+        for entry in entries:
+            self.add(entry)
 
-    def add(self, entry: Entry, rows: TableBuilder) -> None:
+    def add(self, entry: Entry) -> None:
+        """Account for the next image of the source."""
         self.count += 1
         if entry.reason:
             self.skipped.append({"name": entry.name, "reason": entry.reason})
             return
-        entry.add_to(rows)
+        entry.add_to(self.rows)
         self.bytes_in += entry.stamp[0]
         if entry.findings:
             self.findings.update(entry.findings)

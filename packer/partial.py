@@ -170,6 +170,12 @@ class Partial:
         self.close()
         shutil.rmtree(self.directory, ignore_errors=True)
 
+    def __enter__(self) -> Partial:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
     def close(self) -> None:
         """Let go of the lock; what was recorded stays for the next run."""
         self._journal.close()

@@ -128,7 +128,7 @@ def read(tree: Path, packs: dict[str, Path], option: str, converting: dict[str, 
         compare(folder, dataset)
     rates = reading_rates([folder, *datasets.values()])
     size = sum(Path(path).stat().st_size for path, _ in folder.samples)
-    rows: list[Row] = [(f"ImageFolder, the files{' of' if option else ''}{option}", size, None, rates[0])]
+    rows: list[Row] = [(f"ImageFolder{option and ', exported' + option}", size, None, rates[0])]
     for (suffix, pack), rate in zip(packs.items(), rates[1:], strict=True):
         rows.append((f"{suffix}{option}", disk_size(pack), converting[suffix + option], rate))
     return rows
@@ -174,7 +174,8 @@ def print_table(rows: Sequence[Row]) -> None:
         shown = "" if converting is None else f"{converting:,.0f}"
         print(f"{what:{width}}  {size / 1e6:9.1f}  {shown:>17}  {reading:14,.0f}")
     print(
-        f"\nConversion: on {available_cpus()} threads, listing, syncing and all, in a process that has its modules loaded."
+        f"\nConversion: on {available_cpus()} threads, to the synced pack, in a process that has its modules loaded;"
+        "\nthe commands above loaded them first, torch among them for --resize and .pth."
         "\nReading: decoded to a uint8 tensor, a plain loop on one thread, files in the system's cache."
         f"\nMedians of {ROUNDS} rounds."
     )

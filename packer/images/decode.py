@@ -35,15 +35,21 @@ def fast_decoder(name: str = "auto") -> tuple[str, Decoder]:
     MissingDependencyError
         If the one asked for is not installed.
     """
-    for candidate in DECODERS if name == "auto" else (name,):
-        if candidate == "pillow":
-            return candidate, pillow.decode
-        try:
-            return candidate, importlib.import_module(f"packer.images.{candidate}").decode_jpeg
-        except ImportError as error:
-            if name != "auto":
-                raise MissingDependencyError(f"the decoder {name}: {error}") from error
-    raise ValueError(f"decoder is 'auto' or one of {DECODERS}, not {name!r}")
+    if name not in ("auto", *DECODERS):
+        raise ValueError(f"decoder is 'auto' or one of {DECODERS}, not {name!r}")
+    if name == "auto":
+        for candidate in DECODERS[:-1]:
+            try:
+                return fast_decoder(candidate)
+            except MissingDependencyError:
+                continue
+        name = DECODERS[-1]
+    if name == "pillow":
+        return name, pillow.decode
+    try:
+        return name, importlib.import_module(f"packer.images.{name}").decode_jpeg
+    except ImportError as error:
+        raise MissingDependencyError(f"the decoder {name}: {error}") from error
 
 
 def decoder_advice() -> str | None:
@@ -95,7 +101,7 @@ def decode(
             else:
                 if pixels.shape == (header.height, header.width, 3):
                     return apply_orientation(pixels, header.orientation) if exif == "apply" else pixels
-    return pillow.decode(data, exif=exif)
+    return pillow.decode(data, exif=exif, max_pixels=max_pixels)
 
 
 def apply_orientation(pixels: npt.NDArray[np.uint8], orientation: int) -> npt.NDArray[np.uint8]:

@@ -24,6 +24,10 @@ MAX_PIXELS = 2 * 89_478_485
 """Where `PIL.Image.open` refuses an image as a decompression bomb."""
 
 _PNG = b"\x89PNG\r\n\x1a\n"
+_PNG_DEPTHS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
+_PNG_UNUSUAL = (b"eXIf", b"acTL", b"zTXt", b"iTXt", b"iCCP")  # an orientation, pages, limits on text
+_PNG_PROFILE = b"Raw profile type"  # of a tEXt chunk that holds EXIF or XMP
+_PNG_TEXT = 1 << 16
 _TURNED = (5, 6, 7, 8)
 
 
@@ -114,6 +118,7 @@ def _inspect_png(data: Buffer) -> ImageInfo | None:
     """Walk the chunks (PNG specification, section 5.3) and check every CRC."""
     position, chunks = len(_PNG), []
     height = width = depth = 0
+    plain = False
     view = memoryview(data)
     while position + 12 <= len(data):
         length, name = struct.unpack_from(">I4s", data, position)
@@ -124,7 +129,11 @@ def _inspect_png(data: Buffer) -> ImageInfo | None:
         if zlib.crc32(view[position + 4 : end - 4]) != crc:
             return None
         if name == b"IHDR" and length == 13:
-            width, height, depth = struct.unpack_from(">IIB", data, position + 8)
+            width, height, depth, colour, compression, filtering, _ = struct.unpack_from(">IIBBBBB", data, position + 8)
+            plain = depth in _PNG_DEPTHS.get(colour, ()) and depth != 16 and not compression and not filtering
+        plain = plain and name not in _PNG_UNUSUAL
+        if name == b"tEXt":
+            plain = plain and length < _PNG_TEXT and bytes(view[position + 8 : position + 24]) != _PNG_PROFILE
         chunks.append(name)
         position = end
         if name == b"IEND":
@@ -134,7 +143,6 @@ def _inspect_png(data: Buffer) -> ImageInfo | None:
     findings = ["16-bit"] if depth == 16 else []
     if b"acTL" in chunks:
         findings.append("animated or many pages: the first is used")
-    plain = b"eXIf" not in chunks and b"acTL" not in chunks and depth != 16
     return ImageInfo("png", height, width, 1, tuple(findings), plain)
 
 
@@ -159,18 +167,18 @@ def _ask_pillow(data: Buffer, max_pixels: int, seen: ImageInfo | None) -> ImageI
         with Image.open(io.BytesIO(data)) as image:
             width, height = image.size
             _require_pixels(height, width, max_pixels)
+            pages = _pages(image)
+            image.convert("RGB")  # before the orientation: a TIFF is turned when it is loaded
             findings = list(seen.findings) if seen else []
             if image.mode in ("CMYK", "YCCK") and "CMYK" not in findings:
                 findings.append("CMYK")
             if image.mode.startswith(("I", "F")) and "16-bit" not in findings:
                 findings.append("16-bit")
-            if getattr(image, "n_frames", 1) > 1 and not any(note.startswith("animated") for note in findings):
+            if pages > 1 and not any(note.startswith("animated") for note in findings):
                 findings.append("animated or many pages: the first is used")
-            orientation = image.getexif().get(0x0112, 1)
-            orientation = orientation if orientation in range(1, 9) else 1
+            orientation = _orientation(image)
             if orientation != 1 and "EXIF-rotated" not in findings:
                 findings.append("EXIF-rotated")
-            image.convert("RGB")
             return ImageInfo((image.format or "unknown").lower(), height, width, orientation, tuple(findings), False)
     except ImageTooLargeError:
         raise
@@ -178,3 +186,20 @@ def _ask_pillow(data: Buffer, max_pixels: int, seen: ImageInfo | None) -> ImageI
         raise ImageTooLargeError(str(error)) from error
     except Exception as error:  # Pillow's plugins raise OSError, SyntaxError, ValueError, struct.error, …
         raise ImageError(pillow.describe(error, data)) from error
+
+
+def _pages(image: Image.Image) -> int:
+    try:
+        return int(getattr(image, "n_frames", 1))
+    except Exception:  # a broken chain of pages; the first one may be whole
+        return 1
+    finally:
+        image.seek(0)
+
+
+def _orientation(image: Image.Image) -> int:
+    try:
+        orientation = image.getexif().get(0x0112, 1)
+    except Exception:  # broken metadata
+        return 1
+    return orientation if orientation in range(1, 9) else 1

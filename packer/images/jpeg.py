@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from dataclasses import dataclass
 
@@ -13,6 +14,8 @@ _SOF = frozenset({0xC0, 0xC1, 0xC2, 0xC3, 0xC5, 0xC6, 0xC7, 0xC9, 0xCA, 0xCB, 0x
 _HUFFMAN_DCT = frozenset({0xC0, 0xC1, 0xC2})
 _SOI, _EOI, _SOS, _APP1 = 0xD8, 0xD9, 0xDA, 0xE1
 _ORIENTATION = 0x0112
+_XMP = b"http://ns.adobe.com/xap/1.0/\0"
+_XMP_ORIENTATION = re.compile(rb"tiff:Orientation(?:=\"|>)([0-9])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,7 @@ class JPEGHeader:
 def read_header(data: Buffer) -> JPEGHeader | None:
     """Read the markers up to the first scan; None where they are not those of a well-formed image."""
     frame: tuple[int, int, int, int, int] | None = None
-    orientation = 0
+    orientation = from_xmp = 0
     position, length = 2, len(data)
     while position + 4 <= length:
         if data[position] != 0xFF:
@@ -68,7 +71,7 @@ def read_header(data: Buffer) -> JPEGHeader | None:
         if marker == _SOS:
             if frame is None or frame[0] == 0 or frame[1] == 0:
                 return None
-            return JPEGHeader(*frame, orientation or 1, end)
+            return JPEGHeader(*frame, orientation or (from_xmp if 1 <= from_xmp <= 8 else 1), end)
         if marker in _SOF:
             if frame is not None or size < 8:
                 return None
@@ -76,6 +79,9 @@ def read_header(data: Buffer) -> JPEGHeader | None:
             frame = height, width, components, precision, marker
         elif marker == _APP1 and not orientation and bytes(data[position + 4 : position + 10]) == b"Exif\0\0":
             orientation = _read_orientation(bytes(data[position + 10 : end]))
+        elif marker == _APP1 and bytes(data[position + 4 : position + 4 + len(_XMP)]) == _XMP:
+            found = _XMP_ORIENTATION.search(bytes(data[position + 4 : end]))
+            from_xmp = int(found[1]) if found else 0
         position = end
     return None
 
@@ -93,14 +99,17 @@ def _read_orientation(tiff: bytes) -> int:
     """Return the orientation in the first directory of a TIFF; 1 where there is none, or the TIFF is broken."""
     order = {b"II*\0": "<", b"MM\0*": ">"}.get(tiff[:4])
     if order is None:
-        return 1
+        return 0
     try:
         (directory,) = struct.unpack_from(order + "I", tiff, 4)
         (count,) = struct.unpack_from(order + "H", tiff, directory)
         for entry in range(directory + 2, directory + 2 + 12 * count, 12):
-            tag, kind, _, value = struct.unpack_from(order + "HHIH", tiff, entry)
+            tag, kind = struct.unpack_from(order + "HH", tiff, entry)
             if tag == _ORIENTATION:
-                return value if kind == 3 and 1 <= value <= 8 else 1
+                if kind not in (3, 4):  # SHORT as specified; Pillow takes LONG as well
+                    return 1
+                (value,) = struct.unpack_from(order + " HI"[kind - 2], tiff, entry + 8)
+                return value if 1 <= value <= 8 else 1
     except struct.error:
         pass
-    return 1
+    return 0

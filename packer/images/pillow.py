@@ -14,7 +14,7 @@ from packer.sample import Buffer
 __all__ = ["decode", "open_image"]
 
 
-def open_image(data: Buffer, *, exif: str = "ignore") -> Image.Image:
+def open_image(data: Buffer, *, exif: str = "ignore", max_pixels: int | None = None) -> Image.Image:
     """Decode any image to mode RGB; with ``exif="apply"`` turned upright.
 
     Raises
@@ -24,17 +24,23 @@ def open_image(data: Buffer, *, exif: str = "ignore") -> Image.Image:
     """
     try:
         with Image.open(io.BytesIO(data)) as image:
+            if max_pixels is not None and image.width * image.height > max_pixels:
+                raise ImageTooLargeError(
+                    f"{image.width} x {image.height} pixels are more than the {max_pixels} allowed"
+                )
             upright: Image.Image = ImageOps.exif_transpose(image) if exif == "apply" else image
             return upright.convert("RGB")
+    except ImageTooLargeError:
+        raise
     except Image.DecompressionBombError as error:
         raise ImageTooLargeError(str(error)) from error
     except Exception as error:  # Pillow's plugins raise OSError, SyntaxError, ValueError, struct.error, …
         raise ImageError(describe(error, data)) from error
 
 
-def decode(data: Buffer, *, exif: str = "ignore") -> npt.NDArray[np.uint8]:
+def decode(data: Buffer, *, exif: str = "ignore", max_pixels: int | None = None) -> npt.NDArray[np.uint8]:
     """Decode any image to (height, width, 3) uint8 RGB."""
-    return np.array(open_image(data, exif=exif))
+    return np.array(open_image(data, exif=exif, max_pixels=max_pixels))
 
 
 def describe(error: Exception, data: Buffer) -> str:

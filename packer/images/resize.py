@@ -1,7 +1,7 @@
 """Resizing: which size an image gets, and how it gets there.
 
 Anti-aliased, as Pillow and torchvision resize: torch's kernel for uint8 gives Pillow's result to within one
-level at a fraction of the time.
+level, seldom two, at a fraction of the time.
 """
 
 from __future__ import annotations

@@ -1,0 +1,54 @@
+"""What the benchmarks share: a table, the facts of the machine, JSON."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from packer.executors import available_cpus
+
+__all__ = ["machine", "table", "write_json"]
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Align cells under their header: the first column to the left, the others to the right."""
+    lines = [header, *rows]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
+
+    def show(line: Sequence[str]) -> str:
+        first, *others = (f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True))
+        return "  ".join([first, *(cell.strip().rjust(len(cell)) for cell in others)]).rstrip()
+
+    return "\n".join([show(header), "  ".join("-" * width for width in widths), *map(show, rows)])
+
+
+def machine() -> dict[str, Any]:
+    """Return what the figures depend on beside the code."""
+    packages = ("h5py", "numpy", "opencv-python-headless", "pillow", "PyTurboJPEG", "torch")
+    return {
+        "system": platform.platform(),
+        "cpu": _cpu(),
+        "cpus": available_cpus(),
+        "python": platform.python_version(),
+        **{name: importlib.metadata.version(name) for name in packages},
+    }
+
+
+def write_json(path: Path | None, results: dict[str, Any]) -> None:
+    """Write the results, if there is a file to write them to."""
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+        print(f"\nwritten to {path}")
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())

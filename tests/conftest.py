@@ -1,0 +1,95 @@
+"""Images and trees that many tests share."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from PIL import Image
+
+from packer.testing.photos import draw_imagefolder, draw_photo
+
+# The first example pays for imports, and the machine may be busy: how long one takes says nothing.
+settings.register_profile("packer", deadline=None)
+settings.load_profile("packer")
+
+_SHARED_DATA = Path(__file__).parents[2] / "shared" / "data"
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """Return the directory of real images that lies beside the repository on some machines."""
+    if not _SHARED_DATA.is_dir():
+        pytest.skip("needs the real images in ../shared/data, which are not part of the repository")
+    return _SHARED_DATA
+
+
+@pytest.fixture(scope="session")
+def photo_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return an ImageFolder tree of 15 drawn JPEGs in 3 classes. Tests must not change it."""
+    root = tmp_path_factory.mktemp("photos") / "tree"
+    draw_imagefolder(root, classes=3, per_class=5, size=(48, 64))
+    return root
+
+
+@pytest.fixture(scope="session")
+def odd_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return an ImageFolder tree of images of unusual types, all of which Pillow reads. Tests must not change it."""
+    root = tmp_path_factory.mktemp("odd") / "tree"
+    for name, data in odd_images().items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    return root
+
+
+def odd_images() -> dict[str, bytes]:
+    """Return readable images of unusual types, by their names in a tree."""
+    photo = Image.fromarray(draw_photo(np.random.default_rng(7), 37, 53))
+    deep = Image.fromarray(np.arange(37 * 53, dtype=np.uint16).reshape(37, 53) * 33)
+    palette = photo.convert("P", palette=Image.Palette.ADAPTIVE, colors=50)
+    alpha = photo.convert("RGBA")
+    alpha.putalpha(photo.convert("L"))
+    images = {
+        "types/adobe_rgb.jpg": _encoded(photo, "JPEG", keep_rgb=True),
+        "types/cmyk.jpg": _encoded(photo.convert("CMYK"), "JPEG", quality=90),
+        "types/gif_named.png": _encoded(palette, "GIF"),
+        "types/grey.jpg": _encoded(photo.convert("L"), "JPEG"),
+        "types/grey_alpha.png": _encoded(alpha.convert("LA"), "PNG"),
+        "types/jpeg_named.webp": _encoded(photo, "JPEG"),
+        "types/one_bit.png": _encoded(photo.convert("1"), "PNG"),
+        "types/one_bit.tif": _encoded(photo.convert("1"), "TIFF", compression="group4"),
+        "types/palette.bmp": _encoded(palette, "BMP"),
+        "types/palette_transparent.png": _encoded(palette, "PNG", transparency=3),
+        "types/plain.pgm": _encoded(photo.convert("L"), "PPM"),
+        "types/plain.ppm": _encoded(photo, "PPM"),
+        "types/png_named.jpg": _encoded(photo, "PNG"),
+        "types/progressive.JPEG": _encoded(photo, "JPEG", progressive=True),
+        "types/rgba.png": _encoded(alpha, "PNG"),
+        "types/sixteen_bit.png": _encoded(deep, "PNG"),
+        "types/sixteen_bit.tiff": _encoded(deep, "TIFF"),
+        "types/webp.webp": _encoded(photo, "WEBP"),
+        "types/webp_alpha.webp": _encoded(alpha, "WEBP"),
+        "types/webp_animated.webp": _encoded(photo, "WEBP", save_all=True, append_images=[photo.rotate(180)]),
+        "types/webp_lossless.webp": _encoded(photo, "WEBP", lossless=True),
+        "tiny/1x1.jpg": _encoded(photo.crop((0, 0, 1, 1)), "JPEG"),
+        "tiny/1x1.png": _encoded(photo.crop((0, 0, 1, 1)), "PNG"),
+        "tiny/1x300.png": _encoded(photo.resize((300, 1)), "PNG"),
+        "tiny/300x1.jpg": _encoded(photo.resize((1, 300)), "JPEG"),
+    }
+    for orientation in range(1, 9):
+        exif = Image.Exif()
+        exif[0x0112] = orientation
+        images[f"exif/{orientation}.jpg"] = _encoded(photo, "JPEG", exif=exif)
+        images[f"exif/{orientation}.png"] = _encoded(photo, "PNG", exif=exif)
+    return images
+
+
+def _encoded(image: Image.Image, kind: str, **options: Any) -> bytes:
+    stream = io.BytesIO()
+    image.save(stream, kind, **options)
+    return stream.getvalue()

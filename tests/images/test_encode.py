@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import importlib
+import io
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from PIL import Image, JpegImagePlugin
+
+from packer.errors import ImageError
+from packer.images.encode import encode, jpeg_encoder
+from packer.sample import CODECS
+from tests.images.drawn import SIZES, encoded, photo, pillow_pixels
+
+PHOTO = photo(48, 64)
+JPEGEncoder = Callable[[npt.NDArray[np.uint8], int], bytes]
+
+
+@pytest.fixture(params=["turbojpeg", "opencv"])
+def encode_jpeg(request: pytest.FixtureRequest) -> JPEGEncoder:
+    """Return each of the JPEG encoders; `encode` takes the first that is installed."""
+    try:
+        module = importlib.import_module(f"packer.images.{request.param}")
+    except ImportError as error:
+        pytest.skip(f"needs the library of the encoder {request.param}: {error}")
+    encoder: JPEGEncoder = module.encode_jpeg
+    return encoder
+
+
+def error_of(data: bytes) -> float:
+    """Return the root of the mean squared difference to `PHOTO`, in levels."""
+    pixels = pillow_pixels(data)
+    assert pixels is not None
+    return float(np.sqrt(np.square(pixels.astype(float) - PHOTO).mean()))
+
+
+@pytest.mark.parametrize("quality", [1, 50, 75, 90, 95, 100])
+def test_jpeg_has_pillows_quality_and_subsampling(quality: int, encode_jpeg: JPEGEncoder) -> None:
+    expected = encoded(PHOTO, "JPEG", quality=quality)
+    with Image.open(io.BytesIO(encode_jpeg(PHOTO, quality))) as image, Image.open(io.BytesIO(expected)) as pillows:
+        assert isinstance(image, JpegImagePlugin.JpegImageFile)
+        assert (image.format, image.mode, image.size) == ("JPEG", "RGB", (64, 48))
+        assert "progressive" not in image.info
+        assert JpegImagePlugin.get_sampling(image) == JpegImagePlugin.get_sampling(pillows) == 2  # 4:2:0
+        assert image.quantization == pillows.quantization
+
+
+@pytest.mark.parametrize("quality", [50, 75, 90, 95, 100])
+def test_jpeg_is_as_good_as_pillows(quality: int, encode_jpeg: JPEGEncoder) -> None:
+    """Also tells that red and blue are not exchanged."""
+    assert error_of(encode_jpeg(PHOTO, quality)) <= error_of(encoded(PHOTO, "JPEG", quality=quality)) + 0.1
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("codec", ["jpeg", "png", "webp"])
+def test_sizes(codec: str, size: tuple[int, int]) -> None:
+    with Image.open(io.BytesIO(encode(photo(*size), codec, 90))) as image:
+        assert image.format == codec.upper()
+        assert image.size == size[::-1]
+        assert image.mode == "RGB"
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_png_is_lossless(size: tuple[int, int]) -> None:
+    assert np.array_equal(pillow_pixels(encode(photo(*size), "png", 1)), photo(*size))
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_raw_is_rows_from_the_top_of_rgb(size: tuple[int, int]) -> None:
+    data = encode(photo(*size), "raw", 1)
+    assert data == b"".join(bytes(pixel) for row in photo(*size).tolist() for pixel in row)
+
+
+@pytest.mark.parametrize("codec", ["jpeg", "webp"])
+def test_quality_costs_bytes_and_gives_likeness(codec: str) -> None:
+    files = [encode(PHOTO, codec, quality) for quality in (5, 40, 75, 95)]
+    assert [len(data) for data in files] == sorted(len(data) for data in files)
+    errors = [error_of(data) for data in files]
+    assert errors == sorted(errors, reverse=True)
+    assert len(set(errors)) == len(errors)
+
+
+def test_webp_is_pillows() -> None:
+    assert encode(PHOTO, "webp", 80) == encoded(PHOTO, "WEBP", quality=80)
+
+
+@pytest.mark.parametrize("codec", [codec for codec in CODECS if codec != "keep"])
+def test_deterministic_and_of_the_pixels_alone(codec: str) -> None:
+    first = encode(PHOTO, codec, 85)
+    assert encode(PHOTO.copy(), codec, 85) == first
+    assert encode(np.ascontiguousarray(PHOTO[::-1])[::-1], codec, 85) == first  # strides do not matter
+    assert encode(np.ascontiguousarray(PHOTO[..., ::-1])[..., ::-1], codec, 85) == first
+
+
+def test_jpeg_encoders_agree_on_the_first_installed() -> None:
+    name, encoder = jpeg_encoder()
+    assert name in ("turbojpeg", "opencv")
+    assert encode(PHOTO, "jpeg", 85) == encoder(PHOTO, 85)
+
+
+@pytest.mark.parametrize("size", [(1, 70_000), (70_000, 1)])
+def test_jpeg_that_is_too_large(size: tuple[int, int], encode_jpeg: JPEGEncoder) -> None:
+    with pytest.raises(ImageError, match="65500"):
+        encode_jpeg(np.zeros((*size, 3), np.uint8), 90)
+
+
+def test_largest_jpeg(encode_jpeg: JPEGEncoder) -> None:
+    with Image.open(io.BytesIO(encode_jpeg(np.zeros((1, 65_500, 3), np.uint8), 90))) as image:
+        assert image.size == (65_500, 1)
