@@ -1,8 +1,7 @@
-"""The conversion: list, prepare on many threads, write in order, commit.
+"""The conversion: prepare on many threads, write in order, commit.
 
-Batches of images are prepared by an executor, a bounded number of them ahead of the writer; the writer takes
-them in the order of the source. From time to time what was written is synced on a thread of its own and then
-recorded in the journal, from which an interrupted conversion continues.
+What the pipeline prepares, the writer takes in the order of the source. From time to time what was written is synced,
+on a thread of its own, and then recorded in the journal, from which an interrupted conversion continues.
 """
 
 from __future__ import annotations
@@ -12,12 +11,11 @@ import itertools
 import json
 import os
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterable, Mapping
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
 from packer import __version__
@@ -25,18 +23,14 @@ from packer.errors import CorruptPackError, DestinationError, ImageError, Resume
 from packer.executors import available_cpus, open_executor
 from packer.formats import FORMATS, Writer, format_for
 from packer.formats.files import writing_to
-from packer.partial import NO_STAMP, Entry, Partial, check_destination
-from packer.prepare import Prepared, Recipe, prepare
-from packer.sample import Manifest, Sample, Table, TableBuilder, checksum, column_checksums, encode_name
+from packer.partial import Entry, Partial, check_destination
+from packer.pipeline import Batch, Pipeline
+from packer.prepare import Recipe
+from packer.sample import Manifest, Table, TableBuilder, column_checksums
 from packer.sources import Source
-from packer.sources.base import ReadBuffer, Stamp
 
 __all__ = ["Progress", "Summary", "convert"]
 
-Batch = list[tuple[Entry, Sample | None]]
-
-_BATCH_BYTES = 2 << 20  # a batch is sized so that its files come to about this much
-_MAX_BATCH = 64
 _CHECKPOINT_SAMPLES = 1000
 _CHECKPOINT_SECONDS = 10.0
 
@@ -163,7 +157,7 @@ def convert(
             )
         with contextlib.closing(writer_class(partial.pack, options, partial.table())) as writer:
             workers = workers or available_cpus()
-            pipeline = _Pipeline(source, recipe, on_error, start=continued, ahead=2 * workers + 2)
+            pipeline = Pipeline(source, recipe, on_error, start=continued, ahead=2 * workers + 2)
             with (
                 open_executor(executor, workers) as pool,
                 _Checkpoints(writer, partial) as checkpoints,
@@ -225,73 +219,6 @@ def disk_size(path: str | os.PathLike[str]) -> int:
     if not os.path.isdir(path):
         return os.path.getsize(path)
     return sum(entry.stat().st_size for entry in os.scandir(path))
-
-
-class _Pipeline:
-    """Prepares the images of a source on an executor and gives them back in order."""
-
-    def __init__(self, source: Source, recipe: Recipe, on_error: str, *, start: int, ahead: int) -> None:
-        self._source = source
-        self._recipe = recipe
-        self._on_error = on_error
-        self._next = start
-        self._ahead = ahead
-        self._batch = 1  # images; grows with what is learnt about their size
-        self._buffers: SimpleQueue[ReadBuffer] = SimpleQueue()
-        self.bytes_read = 0
-
-    def run(self, executor: Executor) -> Generator[Batch, None, None]:
-        """Yield batches, with some of them in work ahead. A batch's data are valid until the next one is asked for."""
-        for _ in range(self._ahead + 1):
-            self._buffers.put(ReadBuffer())
-        pending: deque[Future[tuple[Batch, ReadBuffer]]] = deque()
-        try:
-            while True:
-                while len(pending) < self._ahead and self._next < len(self._source):
-                    indices = range(self._next, min(self._next + self._batch, len(self._source)))
-                    pending.append(executor.submit(self._prepare, indices))
-                    self._next = indices.stop
-                if not pending:
-                    return
-                batch, buffer = pending.popleft().result()
-                self._adapt(batch)
-                yield batch
-                self._buffers.put(buffer)
-        finally:
-            for future in pending:
-                future.cancel()
-
-    def _adapt(self, batch: Batch) -> None:
-        read = sum(entry.stamp[0] for entry, _ in batch)
-        self.bytes_read += read
-        fitting = _BATCH_BYTES * len(batch) // max(read, 1)
-        self._batch = max(1, min(fitting, 2 * self._batch, _MAX_BATCH))
-
-    def _prepare(self, indices: range) -> tuple[Batch, ReadBuffer]:
-        buffer = self._buffers.get()
-        buffer.reset()
-        batch: Batch = []
-        for index in indices:
-            name = self._source.names[index]
-            try:
-                data, stamp = self._source.read(index, buffer)
-                prepared = prepare(data, name, self._recipe)
-            except ImageError as error:
-                error.name = error.name or name
-                if self._on_error == "fail":
-                    raise
-                stamp = self._source.stamp(index) or NO_STAMP
-                batch.append((Entry(name, stamp=stamp, reason=error.reason), None))
-            else:
-                batch.append(_sample(name, int(self._source.labels[index]), prepared, stamp))
-        return batch, buffer
-
-
-def _sample(name: str, label: int, prepared: Prepared, stamp: Stamp) -> tuple[Entry, Sample]:
-    data, height, width = prepared.data, prepared.height, prepared.width
-    crc = checksum(data, label, height, width, encode_name(name))
-    entry = Entry(name, label, height, width, 0, len(data), crc, stamp, prepared.findings)
-    return entry, Sample(name, label, data, height, width)
 
 
 class _Checkpoints:

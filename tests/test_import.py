@@ -119,8 +119,8 @@ def test_dependencies_point_downwards() -> None:
     layers = [
         {"packer.errors", "packer.sample", "packer.names"},
         below("packer.formats", "packer.images", "packer.sources"),
-        {"packer.prepare", "packer.executors", "packer.partial", "packer.convert", "packer.verify", "packer.export"}
-        | {"packer.datasets"},
+        {"packer.prepare", "packer.executors", "packer.partial", "packer.pipeline", "packer.convert"}
+        | {"packer.verify", "packer.export", "packer.datasets"},
         below("packer.cli"),
     ]
     for number, layer in enumerate(layers):
@@ -130,12 +130,15 @@ def test_dependencies_point_downwards() -> None:
     assert not importers("packer.testing") - below("packer.testing")
 
 
+TENSORS = {"packer.formats.pth", "packer.formats.torchfile", "packer.images.resize", "packer.datasets"}
+
+
 @pytest.mark.parametrize(
     ("library", "allowed"),
     [
         ("click", below("packer.cli")),
         ("tqdm", below("packer.cli")),
-        ("torch", {"packer.formats.pth", "packer.images.resize", "packer.datasets"} | below("packer.testing")),
+        ("torch", TENSORS | below("packer.testing")),
         ("torchvision", below("packer.testing")),
         ("cv2", {"packer.images.opencv"} | below("packer.testing")),
         ("turbojpeg", {"packer.images.turbojpeg"} | below("packer.testing")),

@@ -1,30 +1,24 @@
 """Sharded .pth: a directory of files that `torch.load(mmap=True, weights_only=True)` opens.
 
-Every file is what `torch.save` would write of a dict of vectors: an uncompressed zip whose members are the
-vectors' bytes. So a sample is a plain range of a file here too. Shards are written as samples arrive; reading
-goes through the zip's directory and never through the pickle in it, so opening a stranger's pack runs no code.
+A shard is a dict of vectors whose first, `data`, holds the samples, one after the other; it is written as they arrive.
 """
 
 from __future__ import annotations
 
-import io
 import os
-import pickle
-import struct
 import threading
 import zipfile
-import zlib
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from packer.errors import CorruptPackError, DestinationError, NotAPackError, PackError, printable
 from packer.formats.base import Reader, Writer, table_from
 from packer.formats.files import AppendFile, PackFile, sync_directory
+from packer.formats.torchfile import ZIP_ERRORS, TorchFile, member_of, members_of
 from packer.sample import COLUMNS, Buffer, Manifest, Sample, Table, encode_name
 
 __all__ = ["DEFAULT_SHARD_SIZE", "PthReader", "PthWriter"]
@@ -32,105 +26,7 @@ __all__ = ["DEFAULT_SHARD_SIZE", "PthReader", "PthWriter"]
 DEFAULT_SHARD_SIZE = 512 << 20
 MAX_SHARD_SIZE = 3 << 30  # stays below the 4 GiB where zip needs another kind of header
 
-_ALIGNMENT = 64
-_LOCAL = struct.Struct("<4s5H3I2H")
-_CENTRAL = struct.Struct("<4s6H3I5H2I")
-_END = struct.Struct("<4s4H2IH")
-_EPOCH = 0x21  # 1 January 1980, the earliest date that a zip can name: the same input gives the same bytes
-_STORAGES = {"|u1": "ByteStorage", "<i4": "IntStorage", "<u4": "IntStorage", "<i8": "LongStorage"}
 _OPEN_SHARDS = 64
-# What zipfile raises of damaged files; RuntimeError is of members that claim to be encrypted or of a later version.
-_ZIP_ERRORS = (OSError, zipfile.BadZipFile, zlib.error, EOFError, ValueError, RuntimeError)
-
-
-class TorchFile:
-    """Writes one .pth: a dict of vectors, the first of which may grow as it is written.
-
-    The members are numbered in the order of the dict's keys, which is what lets a reader find them by number.
-    """
-
-    def __init__(self, path: Path, written: int = 0, crc: int = 0) -> None:
-        self._stem = path.stem
-        self._members: list[tuple[bytes, int, int, int]] = []  # name, where its header is, size, CRC-32
-        self._keys: dict[str, tuple[str, int]] = {}  # key of the dict: storage and length
-        self._first = len(self._header("data/0", 0, 0, at=0))
-        self.file = AppendFile(path, keep=self._first + written if written else 0)
-        if not written:
-            self.file.append(bytes(self._first))
-        self.length = written
-        self._crc = crc
-
-    def append(self, data: Buffer) -> None:
-        """Add bytes to the first vector."""
-        self.file.append(data)
-        self._crc = zlib.crc32(data, self._crc)
-        self.length += len(data)
-
-    def resume_checksum(self) -> None:
-        """Take the checksum of the bytes that an earlier run wrote."""
-        for start in range(0, self.length, 1 << 20):
-            self._crc = zlib.crc32(self.file.read_at(self._first + start, min(1 << 20, self.length - start)), self._crc)
-
-    def finish(self, first: str, vectors: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Name the first vector, add the others, and write the zip's directory."""
-        self.file.write_at(0, self._header("data/0", self.length, self._crc, at=0))
-        self._members.append((self._member("data/0"), 0, self.length, self._crc))
-        self._keys[first] = ("ByteStorage", self.length)
-        for number, (key, vector) in enumerate(vectors.items(), 1):
-            self._add(f"data/{number}", vector.tobytes())
-            self._keys[key] = (_STORAGES[vector.dtype.str], len(vector))
-        self._add("data.pkl", _pickled(self._keys))
-        self._add("byteorder", b"little")
-        self._add("version", b"3\n")
-        start = self.file.size
-        for name, at, size, crc in self._members:
-            self.file.append(
-                _CENTRAL.pack(b"PK\1\2", 0, 0, 0x800, 0, 0, _EPOCH, crc, size, size, len(name), 0, 0, 0, 0, 0, at), name
-            )
-        count = len(self._members)
-        self.file.append(_END.pack(b"PK\5\6", 0, 0, count, count, self.file.size - start, start, 0))
-
-    def _add(self, name: str, data: bytes) -> None:
-        at, crc = self.file.size, zlib.crc32(data)
-        self.file.append(self._header(name, len(data), crc, at), data)
-        self._members.append((self._member(name), at, len(data), crc))
-
-    def _member(self, name: str) -> bytes:
-        return f"{self._stem}/{name}".encode()
-
-    def _header(self, name: str, size: int, crc: int, at: int) -> bytes:
-        """Return a member's header, padded as torch pads it so that the data begin at a multiple of 64."""
-        member = self._member(name)
-        padding = -(at + _LOCAL.size + len(member) + 4) % _ALIGNMENT
-        extra = b"FB" + struct.pack("<H", padding) + b"Z" * padding
-        header = _LOCAL.pack(b"PK\3\4", 0, 0x800, 0, 0, _EPOCH, crc, size, size, len(member), len(extra))
-        return header + member + extra
-
-
-def _pickled(keys: Mapping[str, tuple[str, int]]) -> bytes:
-    """Return the pickle of a dict of vectors as `torch.save` writes it: the storages stand for themselves by number."""
-    import torch
-
-    class Vector:
-        def __init__(self, number: int, storage: str, length: int) -> None:
-            self.storage = Storage(number, storage, length)
-            self.length = length
-
-        def __reduce__(self) -> tuple[Any, ...]:
-            return torch._utils._rebuild_tensor_v2, (self.storage, 0, (self.length,), (1,), False, OrderedDict())
-
-    class Storage:
-        def __init__(self, number: int, kind: str, length: int) -> None:
-            self.id = ("storage", getattr(torch, kind), str(number), "cpu", length)
-
-    class Pickler(pickle.Pickler):
-        def persistent_id(self, value: Any) -> Any:
-            return value.id if isinstance(value, Storage) else None
-
-    stream = io.BytesIO()
-    vectors = {key: Vector(number, *kind) for number, (key, kind) in enumerate(keys.items())}
-    Pickler(stream, protocol=2).dump(vectors)
-    return stream.getvalue()
 
 
 class PthWriter(Writer):
@@ -244,7 +140,7 @@ class PthWriter(Writer):
             name = f"shard-{number:05d}"
             try:
                 file = PackFile(self._path / f"{name}.pth")
-                _, size = _member(_members(file), f"{name}/data/0", file.path)
+                _, size = member_of(members_of(file), f"{name}/data/0", file.path)
             except PackError as error:
                 raise DestinationError(f"{error}. Start again with --fresh.") from error
             file.close()
@@ -296,10 +192,10 @@ class PthReader(Reader):
         path = os.path.join(self.path, "table.pth")
         self._table_file = PackFile(path)
         order = ["names", *(name for name in COLUMNS if name != "names")]  # as the writer numbers them
-        members = _members(self._table_file)
+        members = members_of(self._table_file)
         columns = {}
         for number, name in enumerate(order):
-            at, size = _member(members, f"table/data/{number}", path)
+            at, size = member_of(members, f"table/data/{number}", path)
             columns[name] = self._table_file.array(at, size // np.dtype(COLUMNS[name]).itemsize, COLUMNS[name])
         return manifest, table_from(columns, path)
 
@@ -327,7 +223,7 @@ class PthReader(Reader):
                     for member in archive.namelist():
                         if not (name.startswith("shard") and member.endswith("/data/0")):
                             archive.read(member)
-            except (*_ZIP_ERRORS, MemoryError) as error:
+            except (*ZIP_ERRORS, MemoryError) as error:
                 yield f"{name}: {printable(error)}"
 
     def _shard(self, number: int) -> tuple[PackFile, int]:
@@ -340,7 +236,7 @@ class PthReader(Reader):
                 return self._open_shards[number]
         name = f"shard-{number:05d}"
         file = PackFile(os.path.join(self.path, f"{name}.pth"))
-        at, size = _member(_members(file), f"{name}/data/0", file.path)
+        at, size = member_of(members_of(file), f"{name}/data/0", file.path)
         if size != self._starts[number + 1] - self._starts[number]:
             raise CorruptPackError("its data are not as long as the manifest says", file.path)
         with self._lock:
@@ -348,25 +244,3 @@ class PthReader(Reader):
             if len(self._open_shards) > _OPEN_SHARDS:
                 self._open_shards.popitem(last=False)  # closed when the last read of it is done
         return file, at
-
-
-def _members(file: PackFile) -> dict[str, tuple[int, int]]:
-    """Return where the members of a zip lie in its file, and their sizes."""
-    try:
-        with zipfile.ZipFile(file.path) as archive:
-            infos = archive.infolist()
-    except _ZIP_ERRORS as error:
-        raise CorruptPackError(f"not a complete .pth file: {error}", file.path) from error
-    members = {}
-    for info in infos:
-        if info.compress_type != zipfile.ZIP_STORED or info.file_size != info.compress_size:
-            raise CorruptPackError("its members are compressed", file.path)
-        header = _LOCAL.unpack(file.read(info.header_offset, _LOCAL.size))
-        members[info.filename] = info.header_offset + _LOCAL.size + header[9] + header[10], info.file_size
-    return members
-
-
-def _member(members: Mapping[str, tuple[int, int]], name: str, path: str) -> tuple[int, int]:
-    if name not in members:
-        raise CorruptPackError(f"it has no member {name}", path)
-    return members[name]

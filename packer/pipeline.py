@@ -1,0 +1,89 @@
+"""Images prepared on many threads, given back in the order of the source, a bounded number of them ahead."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator
+from concurrent.futures import Executor, Future
+from queue import SimpleQueue
+
+from packer.errors import ImageError
+from packer.partial import NO_STAMP, Entry
+from packer.prepare import Prepared, Recipe, prepare
+from packer.sample import Sample, checksum, encode_name
+from packer.sources import Source
+from packer.sources.base import ReadBuffer, Stamp
+
+__all__ = ["Batch", "Pipeline"]
+
+Batch = list[tuple[Entry, Sample | None]]
+
+_BATCH_BYTES = 2 << 20  # a batch is sized so that its files come to about this much
+_MAX_BATCH = 64
+
+
+class Pipeline:
+    """Prepares the images of a source on an executor and gives them back in order."""
+
+    def __init__(self, source: Source, recipe: Recipe, on_error: str, *, start: int, ahead: int) -> None:
+        self._source = source
+        self._recipe = recipe
+        self._on_error = on_error
+        self._next = start
+        self._ahead = ahead
+        self._batch = 1  # images; grows with what is learnt about their size
+        self._buffers: SimpleQueue[ReadBuffer] = SimpleQueue()
+        self.bytes_read = 0
+
+    def run(self, executor: Executor) -> Generator[Batch, None, None]:
+        """Yield batches, with some of them in work ahead. A batch's data are valid until the next one is asked for."""
+        for _ in range(self._ahead + 1):
+            self._buffers.put(ReadBuffer())
+        pending: deque[Future[tuple[Batch, ReadBuffer]]] = deque()
+        try:
+            while True:
+                while len(pending) < self._ahead and self._next < len(self._source):
+                    indices = range(self._next, min(self._next + self._batch, len(self._source)))
+                    pending.append(executor.submit(self._prepare, indices))
+                    self._next = indices.stop
+                if not pending:
+                    return
+                batch, buffer = pending.popleft().result()
+                self._adapt(batch)
+                yield batch
+                self._buffers.put(buffer)
+        finally:
+            for future in pending:
+                future.cancel()
+
+    def _adapt(self, batch: Batch) -> None:
+        read = sum(entry.stamp[0] for entry, _ in batch)
+        self.bytes_read += read
+        fitting = _BATCH_BYTES * len(batch) // max(read, 1)
+        self._batch = max(1, min(fitting, 2 * self._batch, _MAX_BATCH))
+
+    def _prepare(self, indices: range) -> tuple[Batch, ReadBuffer]:
+        buffer = self._buffers.get()
+        buffer.reset()
+        batch: Batch = []
+        for index in indices:
+            name = self._source.names[index]
+            try:
+                data, stamp = self._source.read(index, buffer)
+                prepared = prepare(data, name, self._recipe)
+            except ImageError as error:
+                error.name = error.name or name
+                if self._on_error == "fail":
+                    raise
+                stamp = self._source.stamp(index) or NO_STAMP
+                batch.append((Entry(name, stamp=stamp, reason=error.reason), None))
+            else:
+                batch.append(_sample(name, int(self._source.labels[index]), prepared, stamp))
+        return batch, buffer
+
+
+def _sample(name: str, label: int, prepared: Prepared, stamp: Stamp) -> tuple[Entry, Sample]:
+    data, height, width = prepared.data, prepared.height, prepared.width
+    crc = checksum(data, label, height, width, encode_name(name))
+    entry = Entry(name, label, height, width, 0, len(data), crc, stamp, prepared.findings)
+    return entry, Sample(name, label, data, height, width)
