@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from packer.datasets import HDF5ImageDataset, LMDBImageDataset, PthImageDataset, open_dataset
+    from packer.datasets import HDF5ImageDataset, ImageDataset, LMDBImageDataset, PthImageDataset, open_dataset
     from packer.errors import PackerError
     from packer.formats import open_pack
 
 __all__ = [
     "HDF5ImageDataset",
+    "ImageDataset",
     "LMDBImageDataset",
     "PackerError",
     "PthImageDataset",
@@ -27,6 +28,7 @@ __all__ = [
 
 _MODULES = {
     "HDF5ImageDataset": "packer.datasets",
+    "ImageDataset": "packer.datasets",
     "LMDBImageDataset": "packer.datasets",
     "PackerError": "packer.errors",
     "PthImageDataset": "packer.datasets",

@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from packer import __version__
-from packer.errors import CorruptPackError, DestinationError, ImageError, ResumeError, printable
+from packer.errors import CorruptPackError, DestinationError, ResumeError, SourceError, printable
 from packer.executors import available_cpus, open_executor
 from packer.formats import FORMATS, Writer, format_for
-from packer.formats.files import writing_to
-from packer.partial import Entry, Partial, check_destination
+from packer.formats.files import disk_size, writing_to
+from packer.journal import Entry
+from packer.partial import Partial, check_destination
 from packer.pipeline import Batch, Pipeline
 from packer.prepare import Recipe
 from packer.sample import Manifest, Table, TableBuilder, column_checksums
@@ -138,16 +139,16 @@ def convert(
         raise ValueError(f"on_error is 'fail' or 'skip', not {on_error!r}")
     recipe, options = recipe or Recipe(), dict(options or {})
     destination = Path(os.path.abspath(destination))
-    check_destination(destination, overwrite=overwrite)
+    check_destination(destination, overwrite=overwrite, source=source.root)
     if report is not None and not Path(report).absolute().parent.is_dir():
         raise DestinationError(f"{printable(report)}: its directory does not exist. Make it first.")
     row = FORMATS[format] if format else format_for(destination)
     writer_class = row.open_writer()
     writer_class.check_options(options)
     recipe.load()
-    settings = {"format": row.name, "options": options, "recipe": recipe.settings()}
+    versions = {"packer": __version__, **recipe.versions()}
+    settings = {"format": row.name, "options": options, "recipe": recipe.settings(), "versions": versions}
     with Partial(destination, settings, source, fresh=fresh) as partial:
-        started = time.monotonic()
         continued = len(partial.entries)
         ledger = _Ledger(partial.entries)
         if on_error == "fail" and ledger.skipped:
@@ -156,6 +157,7 @@ def convert(
                 "Say --on-error skip as before, or --fresh to start over."
             )
         with contextlib.closing(writer_class(partial.pack, options, partial.table())) as writer:
+            started = time.monotonic()
             workers = workers or available_cpus()
             pipeline = Pipeline(source, recipe, on_error, start=continued, ahead=2 * workers + 2)
             with (
@@ -197,7 +199,7 @@ def _describe(source: Source, recipe: Recipe, format: str, ledger: _Ledger, writ
     """Return manifest and table of what was written."""
     table = ledger.rows.build()
     if not len(table):
-        raise ImageError("not one image of the source can be read")
+        raise SourceError(f"{printable(source.root)}: not one of its {len(source)} images can be read")
     manifest = Manifest(
         format=format,
         count=len(table),
@@ -212,13 +214,6 @@ def _describe(source: Source, recipe: Recipe, format: str, ledger: _Ledger, writ
         layout=writer.layout(),
     )
     return manifest, table
-
-
-def disk_size(path: str | os.PathLike[str]) -> int:
-    """Return the size in bytes of a pack, a file or a directory of files."""
-    if not os.path.isdir(path):
-        return os.path.getsize(path)
-    return sum(entry.stat().st_size for entry in os.scandir(path))
 
 
 class _Checkpoints:

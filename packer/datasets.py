@@ -14,9 +14,8 @@ import torch
 from PIL import Image
 from torch.utils.data import Dataset
 
-from packer.errors import CorruptPackError, ImageError, printable
-from packer.formats import FORMATS, Reader, recognise
-from packer.images import pillow
+from packer.errors import CorruptPackError, ImageError, NotAPackError, printable
+from packer.formats import Reader, recognise
 from packer.images.decode import decode, decoder_advice, fast_decoder
 from packer.sample import Buffer, Names
 
@@ -118,7 +117,11 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
         self.output = output
         self.decoder = decoder
         fast_decoder(decoder)  # refuses an unknown or missing one here rather than in a worker
-        row = FORMATS[self._format] if self._format is not None else recognise(path)
+        row = recognise(path)
+        if self._format not in (None, row.name):
+            raise NotAPackError(
+                f"{printable(os.fspath(path))}: a pack of the format {row.name}; read it with {row.dataset}"
+            )
         self.reader: Reader = row.open_reader()(path, check=check)
         advice = decoder_advice() if decoder == "auto" and output != "bytes" else None
         if advice is not None:
@@ -179,8 +182,6 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
         exif = manifest.settings.get("exif", "ignore") if manifest.codec == "keep" else "ignore"
         if manifest.codec == "raw":
             pixels = self._raw_pixels(index, data)
-        elif self.output == "pil":
-            return pillow.open_image(data, exif=exif)
         else:
             pixels = decode(data, exif=exif, decoder=self.decoder)
         if self.output == "tensor":

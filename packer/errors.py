@@ -105,18 +105,27 @@ class CorruptPackError(PackError):
         The file or directory that is damaged.
     index : int or None
         The sample that is damaged, or None where the damage is not in one sample.
+    name : str
+        The sample's name, where it is known.
     """
 
     # A DataLoader re-raises a worker's error as `type(error)(message)`, so one argument must be enough.
-    def __init__(self, reason: str, path: str | os.PathLike[str] = "", index: int | None = None) -> None:
-        super().__init__(reason, path, index)
+    def __init__(
+        self, reason: str, path: str | os.PathLike[str] = "", index: int | None = None, name: str = ""
+    ) -> None:
+        super().__init__(reason, path, index, name)
         self.reason = reason
         self.path = os.fspath(path)
         self.index = index
+        self.name = name
 
     def __str__(self) -> str:
-        where = printable(self.path) if self.index is None else f"{printable(self.path)}, sample {self.index}"
-        return f"{where}: {self.reason}" if self.path else self.reason
+        if not self.path:
+            return self.reason
+        if self.index is None:
+            return f"{printable(self.path)}: {self.reason}"
+        name = f" ({printable(self.name)})" if self.name else ""
+        return f"{printable(self.path)}, sample {self.index}{name}: {self.reason}. `packer verify` lists all damage."
 
 
 class UnsupportedVersionError(PackError):

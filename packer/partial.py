@@ -11,77 +11,33 @@ The destination itself appears by renaming ``pack``, complete and synced.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
 import socket
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
-
-import google_crc32c
 
 from packer.errors import DestinationError, NotAPackError, PackLockedError, ResumeError, printable
 from packer.formats import recognise
 from packer.formats.files import sync_directory, writing_to
-from packer.sample import Table, TableBuilder, encode_name
+from packer.journal import NO_STAMP, Entry, Journal
+from packer.sample import Table, TableBuilder
 from packer.sources import Source
-from packer.sources.base import Stamp
 
-__all__ = ["NO_STAMP", "Entry", "Partial", "check_destination"]
-
-NO_STAMP: Stamp = (-1, -1)
-"""Of a file that is not there."""
+__all__ = ["Partial", "check_destination"]
 
 
-@dataclass(slots=True)
-class Entry:
-    """What became of one image of the source: a row of the table, or, with a `reason`, nothing."""
-
-    name: str
-    label: int = 0
-    height: int = 0
-    width: int = 0
-    offset: int = 0
-    size: int = 0
-    crc32c: int = 0
-    stamp: Stamp = (0, 0)
-    findings: tuple[str, ...] = ()
-    reason: str = ""
-
-    def to_json(self) -> list[Any]:
-        """Return the entry as a line of the journal holds it."""
-        if self.reason:
-            return [self.name, self.reason, list(self.stamp)]
-        numbers = [self.label, self.height, self.width, self.offset, self.size, self.crc32c]
-        return [self.name, *numbers, list(self.stamp), list(self.findings)]
-
-    @classmethod
-    def from_json(cls, values: list[Any]) -> Entry:
-        """Return the entry that `to_json` made `values` of."""
-        if len(values) == 3:
-            return cls(values[0], reason=values[1], stamp=(values[2][0], values[2][1]))
-        name, label, height, width, offset, size, crc32c, stamp, findings = values
-        return cls(name, label, height, width, offset, size, crc32c, (stamp[0], stamp[1]), tuple(findings))
-
-    def add_to(self, rows: TableBuilder) -> None:
-        """Add the row to a table."""
-        rows.append(
-            label=self.label,
-            height=self.height,
-            width=self.width,
-            offset=self.offset,
-            size=self.size,
-            crc32c=self.crc32c,
-            name=encode_name(self.name),
-        )
-
-
-def check_destination(destination: Path, *, overwrite: bool) -> None:
-    """Raise DestinationError where a pack cannot be written: before any image is read."""
+def check_destination(destination: Path, *, overwrite: bool, source: Path | None = None) -> None:
+    """Raise DestinationError where a pack cannot be written, or would lie in the `source` directory."""
     shown = printable(destination)
     parent = destination.parent
+    if source is not None and Path(os.path.realpath(parent)).is_relative_to(os.path.realpath(source)):
+        raise DestinationError(
+            f"{shown}: lies inside of {printable(source)}, and would become a part of it. Choose another place."
+        )
     if not parent.is_dir():
         raise DestinationError(f"{shown}: the directory {printable(parent)} does not exist. Make it first.")
     if not os.access(parent, os.W_OK | os.X_OK):
@@ -129,19 +85,22 @@ class Partial:
         self.destination = destination
         self.directory = destination.with_name(destination.name + ".partial")
         self.pack = self.directory / "pack"
-        self._journal_path = self.directory / "journal.jsonl"
         self._replaced = self.directory / "replaced"
         self._lock = self._take_lock()
         try:
             self._put_back()
             header = {"settings": dict(settings), "source": source.describe()}
-            lines = [] if fresh or not self.pack.exists() else _read_journal(self._journal_path)
-            self.entries: list[Entry] = [Entry.from_json(values) for line in lines[1:] for values in line["entries"]]
+            self._journal = Journal(self.directory / "journal.jsonl")
+            if fresh or not self.pack.exists():
+                self._journal.entries = []
+            self.entries = self._journal.entries
             if self.entries:
-                self._require_same(lines[0], header, source)
-            else:
-                lines = []  # nothing is lost by starting over
-            self._journal = self._open_journal(header, len(lines))
+                self._require_same(self._journal.header, header, source)
+                self._journal.resume()
+            else:  # nothing is lost by starting over
+                _remove(self.pack)
+                self._journal.begin(header)
+                sync_directory(self.directory)
         except BaseException:
             self._lock.close()
             raise
@@ -156,7 +115,7 @@ class Partial:
 
     def record(self, entries: Sequence[Entry]) -> None:
         """Write down what became of the next images of the source; their bytes are durable already."""
-        self._write_line({"entries": [entry.to_json() for entry in entries]})
+        self._journal.record(entries)
 
     def commit(self, *, overwrite: bool) -> None:
         """Give the complete and synced pack its name, replacing what stands there if `overwrite` says so."""
@@ -167,8 +126,11 @@ class Partial:
                     os.rename(self.destination, self._replaced)
             os.replace(self.pack, self.destination)
         sync_directory(self.destination.parent)
+        self._journal.close()
+        shutil.rmtree(self.directory, ignore_errors=True)  # still locked: nobody may begin in it meanwhile
         self.close()
-        shutil.rmtree(self.directory, ignore_errors=True)
+        if os.name == "nt":  # what is open cannot be removed there
+            shutil.rmtree(self.directory, ignore_errors=True)
 
     def __enter__(self) -> Partial:
         return self
@@ -240,49 +202,6 @@ class Partial:
         ]
         return [*changed[:5], f"… and {len(changed) - 5} more"] if len(changed) > 5 else changed
 
-    def _open_journal(self, header: Mapping[str, Any], valid_lines: int) -> IO[bytes]:
-        with writing_to(self._journal_path):
-            journal = open(self._journal_path, "ab")  # noqa: SIM115 - held until `close`
-            if valid_lines:
-                journal.truncate(_length_of(self._journal_path, valid_lines))
-                journal.seek(0, os.SEEK_END)
-                return journal
-            journal.truncate(0)
-        _remove(self.pack)
-        self._journal = journal
-        self._write_line(header)
-        sync_directory(self.directory)
-        return journal
-
-    def _write_line(self, value: Mapping[str, Any]) -> None:
-        text = json.dumps(value, separators=(",", ":")).encode("ascii")
-        with writing_to(self._journal_path):
-            self._journal.write(b"%08x %s\n" % (google_crc32c.value(text), text))
-            self._journal.flush()
-            os.fsync(self._journal.fileno())
-
-
-def _read_journal(path: Path) -> list[dict[str, Any]]:
-    """Return the lines of a journal up to the first that was not written whole."""
-    lines: list[dict[str, Any]] = []
-    try:
-        with open(path, "rb") as file:
-            for line in file:
-                text = line[9:-1]
-                if not line.endswith(b"\n") or line[:9] != b"%08x " % google_crc32c.value(text):
-                    break
-                lines.append(json.loads(text))
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        raise DestinationError(f"{printable(path)}: cannot be read: {error.strerror}") from error
-    return lines
-
-
-def _length_of(path: Path, lines: int) -> int:
-    with open(path, "rb") as file:
-        return sum(len(file.readline()) for _ in range(lines))
-
 
 def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterable[tuple[str, Any, Any]]:
     for name in sorted({*before, *now}):
@@ -307,14 +226,19 @@ def _try_lock(file: IO[str]) -> bool:
         if os.name == "nt":
             import msvcrt
 
-            file.seek(0)
+            file.seek(1 << 30)  # far behind the text, which others may then still read
             msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
         else:
             import fcntl
 
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
+    except OSError as error:
+        if error.errno in (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES, errno.EDEADLK):
+            return False
+        raise DestinationError(
+            f"{printable(file.name)}: cannot be locked: {error.strerror}. This file system has no locks "
+            "(Lustre: mount it with -o flock); convert to another disk and copy the pack."
+        ) from error
     return True
 
 

@@ -8,7 +8,7 @@ from concurrent.futures import Executor, Future
 from queue import SimpleQueue
 
 from packer.errors import ImageError
-from packer.partial import NO_STAMP, Entry
+from packer.journal import NO_STAMP, Entry
 from packer.prepare import Prepared, Recipe, prepare
 from packer.sample import Sample, checksum, encode_name
 from packer.sources import Source

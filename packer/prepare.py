@@ -19,6 +19,7 @@ __all__ = ["CHECKS", "EXIF_POLICIES", "Prepared", "Recipe", "prepare"]
 EXIF_POLICIES = ("ignore", "apply")
 CHECKS = ("structure", "decode")
 
+_PACKAGES = {"turbojpeg": "PyTurboJPEG", "opencv": "opencv-python-headless", "pillow": "pillow"}
 _TINY = 32
 _SUFFIXES = {
     ".jpg": "jpeg",
@@ -70,7 +71,7 @@ class Recipe:
             raise ValueError(f"quality is 1 to 100, not {self.quality}")
         if self.codec == "keep" and self.resize is not None:
             raise ValueError(
-                "the codec keep stores the files' own bytes, which cannot be resized; use jpeg, png, webp or raw"
+                "codec keep stores the files' own bytes, which cannot be resized; use jpeg, png, webp or raw"
             )
 
     def settings(self) -> dict[str, Any]:
@@ -88,14 +89,12 @@ class Recipe:
         """Return the versions of the libraries that have a say in the bytes."""
         if self.codec == "keep":
             return {}
-        used = ["pillow"]
+        used = {"pillow", _PACKAGES[fast_decoder()[0]]}
         if self.resize is not None:
-            used.append("torch")
-        versions = {name: importlib.metadata.version(name) for name in used}
-        versions["jpeg decoder"] = fast_decoder()[0]
+            used.add("torch")
         if self.codec == "jpeg":
-            versions["jpeg encoder"] = jpeg_encoder()[0]
-        return versions
+            used.add(_PACKAGES[jpeg_encoder()[0]])
+        return {name: importlib.metadata.version(name) for name in sorted(used)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +118,7 @@ def prepare(data: Buffer, name: str, recipe: Recipe) -> Prepared:
     info = inspect(data, recipe.max_pixels)
     findings = _audit(info, name)
     height, width = info.size_shown(recipe.exif)
-    if recipe.resize is not None and not recipe.resize.upscale and min(height, width) < recipe.resize.size:
+    if recipe.resize is not None and not recipe.resize.upscale and recipe.resize.enlarges(height, width):
         findings += ("smaller than --resize, and not enlarged",)
     if _kept(info, height, width, recipe):
         if recipe.check == "decode" and info.plain:  # Pillow decoded all others

@@ -318,6 +318,9 @@ class Manifest:
                 raise UnsupportedVersionError(
                     f"{printable(path)}: written with schema {schema}; this packer reads up to {SCHEMA}. Update packer."
                 )
+            missing = {field.name for field in fields(cls)} - {"schema", *document}
+            if missing:
+                raise ValueError(f"{', '.join(sorted(missing))}: missing")
             manifest = cls(schema=schema, **document)
             manifest._require_types()
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:

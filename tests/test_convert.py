@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from packer.convert import Progress, convert, disk_size
-from packer.errors import DestinationError, ImageError
+from packer.errors import DestinationError, ImageError, SourceError
 from packer.formats import FORMATS, open_pack
 from packer.images.sizing import ResizeSpec
 from packer.prepare import Recipe
@@ -226,7 +226,7 @@ def test_a_source_of_bad_files_only(tmp_path: Path) -> None:
     (tmp_path / "root" / "a").mkdir(parents=True)
     for name in ("x.jpg", "y.jpg"):
         (tmp_path / "root" / "a" / name).write_text("text")
-    with pytest.raises(ImageError, match="not one image"):
+    with pytest.raises(SourceError, match="not one of its 2 images"):
         convert_tree(tmp_path / "root", tmp_path / "x.lmdb", on_error="skip")
     with pytest.raises(ImageError, match=r"a/x\.jpg"):
         convert_tree(tmp_path / "root", tmp_path / "x.lmdb")

@@ -74,7 +74,10 @@ def test_messages_say_where() -> None:
     assert str(ImageError("empty file", "a/\x1b.jpg")) == r"a/\x1b.jpg: empty file"
     assert str(ImageError("empty file")) == "empty file"
     assert str(CorruptPackError("too short", "/x\n.h5")) == r"/x\n.h5: too short"
-    assert str(CorruptPackError("too short", "/x.h5", 0)) == "/x.h5, sample 0: too short"
+    assert str(CorruptPackError("too short", "/x.h5", 0)).startswith("/x.h5, sample 0: too short. `packer verify`")
+    assert str(CorruptPackError("too short", "/x.h5", 0, "a\n.jpg")).startswith(
+        r"/x.h5, sample 0 (a\n.jpg): too short."
+    )
 
 
 def test_an_error_that_learns_its_name_keeps_it() -> None:

@@ -12,7 +12,7 @@ from PIL import Image, ImageOps
 
 from packer.convert import Summary, convert
 from packer.datasets import open_dataset
-from packer.errors import ImageError
+from packer.errors import ImageError, SourceError
 from packer.images.sizing import ResizeSpec
 from packer.prepare import Recipe
 from packer.sources import imagefolder_source
@@ -225,7 +225,7 @@ def test_no_readable_image_is_an_error(tmp_path: Path) -> None:
     for name, data in broken_images().items():
         (tmp_path / "tree" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "tree" / name).write_bytes(data)
-    with pytest.raises(ImageError, match="not one image"):
+    with pytest.raises(SourceError, match="not one of its"):
         convert(imagefolder_source(tmp_path / "tree"), tmp_path / "pack.lmdb", on_error="skip")
     assert not (tmp_path / "pack.lmdb").exists()
 

@@ -13,16 +13,11 @@ from packer import __version__
 from packer.cli.convert import convert_command
 from packer.cli.export import export_command
 from packer.cli.info import info_command
+from packer.cli.status import EXIT_STATUS, Interrupted, Terminated
 from packer.cli.verify import verify_command
 from packer.errors import CorruptPackError, PackerError, PackLockedError
 
 __all__ = ["EXIT_STATUS", "main"]
-
-EXIT_STATUS = {"ok": 0, "error": 1, "usage": 2, "skipped": 3, "corrupt": 4, "locked": 5, "sigint": 130, "sigterm": 143}
-
-
-class _Terminated(BaseException):
-    """SIGTERM arrived."""
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -50,10 +45,10 @@ def main() -> None:
         sys.exit(status if isinstance(status, int) else EXIT_STATUS["ok"])
     except click.exceptions.Exit as exit:
         sys.exit(exit.exit_code)
-    except (KeyboardInterrupt, click.Abort):
-        _end("interrupted; the same command continues where this one stopped", "sigint")
-    except _Terminated:
-        _end("terminated; the same command continues where this one stopped", "sigterm")
+    except (KeyboardInterrupt, click.Abort, Interrupted) as error:
+        _end(f"interrupted{error}", "sigint")
+    except Terminated as error:
+        _end(f"terminated{error}", "sigterm")
     except click.ClickException as error:
         error.show()
         sys.exit(EXIT_STATUS["usage"])
@@ -74,4 +69,4 @@ def _end(message: str, status: str) -> None:
 
 
 def _terminate(signum: int, frame: FrameType | None) -> None:
-    raise _Terminated
+    raise Terminated

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from packer.cli import show
-from packer.errors import printable
+from packer.cli.status import EXIT_STATUS, Interrupted, Terminated
+from packer.errors import ImageError, printable
 
 if TYPE_CHECKING:
     from packer.convert import Summary
@@ -17,13 +20,11 @@ if TYPE_CHECKING:
 
 __all__ = ["convert_command"]
 
-_SKIPPED = 3
-
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
 
 
-class _Size(click.ParamType[int]):
+class _Size(click.ParamType):  # type: ignore[type-arg]  # no generic before click 8.4
     """A number of bytes such as 512MB or 1GiB."""
 
     name = "size"
@@ -116,9 +117,9 @@ class _Size(click.ParamType[int]):
 )
 @click.option(
     "--max-pixels",
-    type=click.IntRange(min=1),
+    type=click.IntRange(min=1, max=178_956_970),
     metavar="N",
-    help="Report images with more pixels than this.  [default: 178956970, Pillow's limit]",
+    help="Report images with more pixels than this.  [default, and most: 178956970, Pillow's limit]",
 )
 @click.option(
     "--on-error",
@@ -162,6 +163,10 @@ def convert_command(src: Path, dst: Path, **options: Any) -> int:
     from packer.formats import FORMATS, format_for
     from packer.partial import check_destination
 
+    # Pillow's remarks on single files go to stderr without the file's name; the summary and the report have both.
+    warnings.filterwarnings("ignore", module="PIL")
+    if options["labels"] is not None and options["splits"]:
+        raise click.UsageError("--labels is for one split: convert SRC/SPLIT with it")
     recipe = _recipe(options)
     if options["format_"] is not None and options["format_"] not in FORMATS:
         raise click.BadParameter(f"{options['format_']!r} is not one of {', '.join(FORMATS)}", param_hint="'--format'")
@@ -170,18 +175,43 @@ def convert_command(src: Path, dst: Path, **options: Any) -> int:
         raise click.UsageError("--shard-size is for .pth packs")
     skipped = 0
     targets = _targets(src, dst, options["splits"])
-    for _, destination in targets:
-        check_destination(destination, overwrite=options["overwrite"])
+    for root, destination in targets:
+        if not options["splits"] or not destination.exists():
+            check_destination(destination, overwrite=options["overwrite"], source=root)
     classes = _classes_from(options["classes_from"])
     for root, destination in targets:
         source = _source(root, destination, classes, options)
         if options["splits"]:
             classes = source.classes  # the first split's, for all
-        summary = _convert(source, destination, recipe, row.name, options)
+            if not options["overwrite"] and _is_done(source, destination, recipe):
+                _say(f"{printable(destination)}: done already", options)
+                continue
+        try:
+            summary = _convert(source, destination, recipe, row.name, options)
+        except ImageError as error:
+            raise ImageError(f"{error}. Mend it, or say --on-error skip; the same command then continues.") from error
+        except (KeyboardInterrupt, Terminated) as error:
+            kind = Terminated if isinstance(error, Terminated) else Interrupted
+            raise kind("; the same command continues where this one stopped") from None
         skipped += len(summary.manifest.skipped)
-        if not options["quiet"]:
-            click.echo(_describe(summary))
-    return _SKIPPED if skipped else 0
+        _say(_describe(summary), options)
+    return EXIT_STATUS["skipped"] if skipped else EXIT_STATUS["ok"]
+
+
+def _say(text: str, options: dict[str, Any]) -> None:
+    if not options["quiet"]:
+        click.echo(text)
+
+
+def _is_done(source: Source, destination: Path, recipe: Recipe) -> bool:
+    """Tell whether the pack of a split was finished before: by an earlier run of the same command."""
+    from packer.formats import open_pack
+
+    if not destination.exists():
+        return False
+    with open_pack(destination) as reader:
+        manifest = reader.manifest
+    return manifest.source == source.describe() and manifest.settings == json.loads(json.dumps(recipe.settings()))
 
 
 def _recipe(options: dict[str, Any]) -> Recipe:
@@ -202,7 +232,7 @@ def _recipe(options: dict[str, Any]) -> Recipe:
             max_pixels=options["max_pixels"] or MAX_PIXELS,
         )
     except ValueError as error:
-        raise click.UsageError(f"--{error}") from error
+        raise click.UsageError(str(error)) from error
 
 
 def _targets(src: Path, dst: Path, splits: tuple[str, ...]) -> list[tuple[Path, Path]]:
@@ -216,10 +246,13 @@ def _targets(src: Path, dst: Path, splits: tuple[str, ...]) -> list[tuple[Path, 
     if flat and "all" in splits:
         click.echo(f"packer: left out, without class directories in it: {printable(', '.join(flat))}", err=True)
     wanted = found if "all" in splits else list(dict.fromkeys(splits))
-    missing = [name for name in splits if name not in (*found, "all")]
+    present = class_directories(src)
+    missing = [name for name in splits if name != "all" and not (name in present and class_directories(src / name))]
     if missing or not wanted:
         raise click.UsageError(
-            f"{printable(src)} has no split {printable(', '.join(missing))}; it has {printable(', '.join(found)) or 'none'}"
+            f"{printable(src)} has no split {printable(', '.join(missing))} with classes in it"
+            if missing
+            else f"{printable(src)} has no splits such as train and val with classes in them"
         )
     return [(src / name, dst.with_name(f"{dst.stem}-{name}{dst.suffix}")) for name in wanted]
 
@@ -270,9 +303,16 @@ def _convert(source: Source, destination: Path, recipe: Recipe, format_: str, op
             workers=options["workers"],
             overwrite=options["overwrite"],
             fresh=options["fresh"],
-            report=options["report"],
+            report=_report(options["report"], destination, options),
             progress=lambda p: display.update(p.done, p.total, read=p.bytes_read, skipped=p.skipped),
         )
+
+
+def _report(report: Path | None, destination: Path, options: dict[str, Any]) -> Path | None:
+    """Return where the report goes: with splits, one beside the other, as their packs."""
+    if report is None or not options["splits"]:
+        return report
+    return report.with_name(f"{report.stem}-{destination.stem.rpartition('-')[2]}{report.suffix}")
 
 
 def _describe(summary: Summary) -> str:

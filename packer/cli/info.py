@@ -35,7 +35,7 @@ def info_command(pack: Path, as_json: bool, all_classes: bool) -> None:
 def _facts(reader: Reader) -> dict[str, Any]:
     import numpy as np
 
-    from packer.convert import disk_size
+    from packer.formats.files import disk_size
 
     manifest, table = reader.manifest, reader.table
     inside = table.label[(table.label >= 0) & (table.label < len(manifest.classes))]
@@ -84,6 +84,8 @@ def _describe(facts: dict[str, Any], all_classes: bool) -> str:
         bar = "█" * max(1, round(_BAR * row["samples"] / most))
         lines.append(f"  {label:>14}  {bar:<{_BAR}}  {show.count(row['samples'])}")
     lines += ["", "  classes", *_class_lines(facts["classes"], all_classes)]
+    if facts["findings"] or facts["skipped"]:
+        lines += ["", "  findings"]
     lines += [f"  {show.count(number)} x {finding}" for finding, number in facts["findings"].items()]
     lines += [f"  left out: {entry['name']}: {entry['reason']}" for entry in facts["skipped"][:10]]
     if len(facts["skipped"]) > 10:

@@ -7,11 +7,11 @@ from pathlib import Path
 import click
 
 from packer.cli import show
+from packer.cli.status import EXIT_STATUS
 from packer.errors import printable
 
 __all__ = ["verify_command"]
 
-_CORRUPT = 4
 _LISTED = 20
 
 
@@ -36,4 +36,4 @@ def verify_command(pack: Path, quick: bool, workers: int | None, quiet: bool) ->
             click.echo(f"  {item}", err=True)
         if len(damage) > _LISTED:
             click.echo(f"  … and {show.count(len(damage) - _LISTED)} more", err=True)
-    return _CORRUPT
+    return EXIT_STATUS["corrupt"]

@@ -115,7 +115,10 @@ def recognise(path: str | os.PathLike[str]) -> Format:
             with open(path, "rb") as file:
                 head = file.read(64)
     except OSError as error:
-        raise NotAPackError(f"{printable(path)}: {error.strerror}") from error
+        unfinished = (
+            " Its conversion is not finished: run the same command again." if os.path.isdir(path + ".partial") else ""
+        )
+        raise NotAPackError(f"{printable(path)}: {error.strerror}.{unfinished}") from error
     for row in FORMATS.values():
         if row.recognise(path, head):
             return row

@@ -124,7 +124,7 @@ class Reader(abc.ABC):
         """Open the pack at `self.path`, in constant time, reading nothing but its structure."""
 
     @abc.abstractmethod
-    def _fetch(self, index: int, offset: int, size: int) -> Buffer:
+    def _fetch(self, offset: int, size: int) -> Buffer:
         """Return the `size` bytes at a row's `offset`; CorruptPackError where there are none."""
 
     @abc.abstractmethod
@@ -153,7 +153,7 @@ class Reader(abc.ABC):
         except IndexError:
             raise IndexError(f"index {index} is out of range: {printable(self.path)} has {len(self)} samples") from None
         try:
-            data = self._fetch(index, int(self.table.offset[index]), int(self.table.size[index]))
+            data = self._fetch(int(self.table.offset[index]), int(self.table.size[index]))
             intact = self.check == "never" or self.table.matches(index, data)
         except (CorruptPackError, IndexError) as error:
             raise self._damaged(index, str(getattr(error, "reason", error))) from error
@@ -178,10 +178,10 @@ class Reader(abc.ABC):
 
     def _damaged(self, index: int, reason: str) -> CorruptPackError:
         try:
-            name = f" ({printable(self.table.sample_names()[index])})"
+            name = self.table.sample_names()[index]
         except IndexError:
             name = ""
-        return CorruptPackError(f"damaged{name}: {reason}. `packer verify` lists all damage.", self.path, index)
+        return CorruptPackError(f"damaged: {reason}", self.path, index, name)
 
     def __enter__(self) -> Reader:
         return self

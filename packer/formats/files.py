@@ -18,7 +18,7 @@ import numpy.typing as npt
 from packer.errors import CorruptPackError, DestinationError, PackError, printable
 from packer.sample import Buffer
 
-__all__ = ["AppendFile", "PackFile", "sync_directory", "writing_to"]
+__all__ = ["AppendFile", "PackFile", "disk_size", "sync_directory", "writing_to"]
 
 _MAPPED_FROM = 1 << 16  # bytes; smaller arrays are read, which costs less than a page of address space each
 _COLLECT = 8 << 20  # bytes
@@ -154,9 +154,14 @@ class AppendFile:
     def read_at(self, offset: int, size: int) -> bytes:
         """Return bytes that were appended before."""
         self.flush()
-        os.lseek(self._fd, offset, os.SEEK_SET)
-        data = os.read(self._fd, size)
-        os.lseek(self._fd, self.size, os.SEEK_SET)
+        data = b""
+        with writing_to(self.path):
+            os.lseek(self._fd, offset, os.SEEK_SET)
+            while len(data) < size and (more := os.read(self._fd, size - len(data))):
+                data += more
+            os.lseek(self._fd, self.size, os.SEEK_SET)
+        if len(data) < size:
+            raise DestinationError(f"{printable(self.path)}: became shorter while it was written")
         return data
 
     def sync(self) -> None:
@@ -181,6 +186,13 @@ def writing_to(path: str | os.PathLike[str]) -> Iterator[None]:
             errno.EFBIG: " The limit on the size of files (ulimit -f) is too low for this pack.",
         }.get(error.errno or 0, "")
         raise DestinationError(f"{printable(os.fspath(path))}: cannot be written: {error.strerror}.{advice}") from error
+
+
+def disk_size(path: str | os.PathLike[str]) -> int:
+    """Return the size in bytes of a pack, a file or a directory of files."""
+    if not os.path.isdir(path):
+        return os.path.getsize(path)
+    return sum(entry.stat().st_size for entry in os.scandir(path))
 
 
 def sync_directory(path: Path) -> None:

@@ -152,7 +152,7 @@ class HDF5Reader(Reader):
         columns = {name: self._file.array(at, count, COLUMNS[name]) for name, (at, count) in places.items()}
         return manifest, table_from(columns, self.path)
 
-    def _fetch(self, index: int, offset: int, size: int) -> Buffer:
+    def _fetch(self, offset: int, size: int) -> Buffer:
         if offset < 0 or size < 0 or offset + size > self._data_size:
             raise CorruptPackError("its row points outside the data", self.path)
         return self._file.read(self._data_at + offset, size)

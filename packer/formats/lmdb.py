@@ -224,7 +224,7 @@ class LMDBReader(Reader):
             columns[name] = self._file.array(offset, size // np.dtype(dtype).itemsize, dtype)
         return manifest, table_from(columns, self.path)
 
-    def _fetch(self, index: int, offset: int, size: int) -> Buffer:
+    def _fetch(self, offset: int, size: int) -> Buffer:
         return self._file.read(offset, size)
 
     def close(self) -> None:
@@ -235,7 +235,7 @@ class LMDBReader(Reader):
         expected = zip(self.table.offset.tolist(), self.table.size.tolist(), strict=True)
         found = 0
         try:
-            for key, offset, size in self._walk(self._root, 0):
+            for key, offset, size in self._walk():
                 if key.startswith(b"packer/"):
                     continue
                 if key != sample_key(found) or (offset, size) != next(expected, None):
@@ -319,13 +319,15 @@ class LMDBReader(Reader):
             number = low | top << 32
         raise CorruptPackError("the tree has no leaves", self.path)
 
-    def _walk(self, number: int, depth: int) -> Iterator[tuple[bytes, int, int]]:
+    def _walk(self) -> Iterator[tuple[bytes, int, int]]:
         """Yield key, offset and size of every value, in the order of the keys."""
-        if depth == _MAX_DEPTH:
-            raise CorruptPackError("the tree has no leaves", self.path)
-        flags, nodes = self._nodes(number)
-        for node in nodes:
+        pending, visited = [self._root], 0
+        while pending:
+            visited += 1
+            if visited > self._file.size // self._page_size:
+                raise CorruptPackError("the tree has more pages than the file", self.path)
+            flags, nodes = self._nodes(pending.pop())
             if flags == _P_LEAF:
-                yield node[0], *self._value(node)
+                yield from ((node[0], *self._value(node)) for node in nodes)
             else:
-                yield from self._walk(node[1] | node[2] << 32, depth + 1)
+                pending += [low | top << 32 for _, low, top, _ in reversed(nodes)]

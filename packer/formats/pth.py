@@ -6,9 +6,7 @@ A shard is a dict of vectors whose first, `data`, holds the samples, one after t
 from __future__ import annotations
 
 import os
-import threading
 import zipfile
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -26,7 +24,7 @@ __all__ = ["DEFAULT_SHARD_SIZE", "PthReader", "PthWriter"]
 DEFAULT_SHARD_SIZE = 512 << 20
 MAX_SHARD_SIZE = 3 << 30  # stays below the 4 GiB where zip needs another kind of header
 
-_OPEN_SHARDS = 64
+_OPEN_SHARDS = 256
 
 
 class PthWriter(Writer):
@@ -187,8 +185,8 @@ class PthReader(Reader):
             raise CorruptPackError(f"the manifest does not list the shards: {error}", self.path) from error
         self._starts = np.concatenate([[0], np.cumsum(shards[:, 1])])
         self._closed = False
-        self._open_shards: OrderedDict[int, tuple[PackFile, int]] = OrderedDict()
-        self._lock = threading.Lock()
+        self._open_shards: dict[int, PackFile] = {}
+        self._data_at: dict[int, int] = {}
         path = os.path.join(self.path, "table.pth")
         self._table_file = PackFile(path)
         order = ["names", *(name for name in COLUMNS if name != "names")]  # as the writer numbers them
@@ -199,7 +197,7 @@ class PthReader(Reader):
             columns[name] = self._table_file.array(at, size // np.dtype(COLUMNS[name]).itemsize, COLUMNS[name])
         return manifest, table_from(columns, path)
 
-    def _fetch(self, index: int, offset: int, size: int) -> Buffer:
+    def _fetch(self, offset: int, size: int) -> Buffer:
         number = int(np.searchsorted(self._starts, offset, side="right")) - 1
         if not (0 <= number < len(self._starts) - 1 and 0 <= size <= self._starts[number + 1] - offset):
             raise CorruptPackError("its row points outside the data", self.path)
@@ -208,11 +206,9 @@ class PthReader(Reader):
 
     def close(self) -> None:
         self._table_file.close()
-        with self._lock:
-            self._closed = True
-            for file, _ in self._open_shards.values():
-                file.close()
-            self._open_shards.clear()
+        self._closed = True
+        for file in list(self._open_shards.values()):
+            file.close()
 
     def check_structure(self) -> Iterable[str]:
         """Check the members that neither the table nor the samples' checksums cover against the zips' CRC-32."""
@@ -227,20 +223,23 @@ class PthReader(Reader):
                 yield f"{name}: {printable(error)}"
 
     def _shard(self, number: int) -> tuple[PackFile, int]:
-        """Return a shard's file and where its data begin; the most recently used ones stay open."""
-        with self._lock:
-            if self._closed:
-                raise PackError(f"{printable(self.path)}: is closed")
-            if number in self._open_shards:
-                self._open_shards.move_to_end(number)
-                return self._open_shards[number]
-        name = f"shard-{number:05d}"
-        file = PackFile(os.path.join(self.path, f"{name}.pth"))
-        at, size = member_of(members_of(file), f"{name}/data/0", file.path)
-        if size != self._starts[number + 1] - self._starts[number]:
-            raise CorruptPackError("its data are not as long as the manifest says", file.path)
-        with self._lock:
-            self._open_shards[number] = file, at
-            if len(self._open_shards) > _OPEN_SHARDS:
-                self._open_shards.popitem(last=False)  # closed when the last read of it is done
-        return file, at
+        """Return a shard's file and where its data begin.
+
+        Without a lock, which a fork on another thread could leave locked for ever: at worst a shard is opened twice.
+        A file that is dropped from the dict is closed when the last read of it is done.
+        """
+        if self._closed:
+            raise PackError(f"{printable(self.path)}: is closed")
+        file = self._open_shards.get(number)
+        if file is None:
+            name = f"shard-{number:05d}"
+            file = PackFile(os.path.join(self.path, f"{name}.pth"))
+            if number not in self._data_at:
+                at, size = member_of(members_of(file), f"{name}/data/0", file.path)
+                if size != self._starts[number + 1] - self._starts[number]:
+                    raise CorruptPackError("its data are not as long as the manifest says", file.path)
+                self._data_at[number] = at
+            if len(self._open_shards) >= _OPEN_SHARDS:
+                self._open_shards = {}
+            self._open_shards[number] = file
+        return file, self._data_at[number]

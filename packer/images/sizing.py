@@ -72,6 +72,11 @@ class ResizeSpec:
             return side, side
         return (self.size, self.size) if self.mode == "pad" else (scaled_height, scaled_width)
 
+    def enlarges(self, height: int, width: int) -> bool:
+        """Tell whether `size` is more than an image of this size has."""
+        side = max(height, width) if self.mode in ("long", "pad") else min(height, width)
+        return side < self.size
+
     def changes(self, height: int, width: int) -> bool:
         """Tell whether an image of this size comes out with other pixels."""
         return (height, width) != self.scaled(height, width) or (height, width) != self.final(height, width)

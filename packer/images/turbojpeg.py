@@ -21,6 +21,10 @@ except ImportError as error:  # also where another package called turbojpeg shad
 __all__ = ["decode_jpeg", "encode_jpeg"]
 
 
+if not hasattr(TurboJPEG, "_TurboJPEG__report_error"):
+    raise ImportError("this release of PyTurboJPEG reports errors in another way; 1.8 is known to work")
+
+
 class _StrictTurboJPEG(TurboJPEG):  # type: ignore[misc]
     def _TurboJPEG__report_error(self, handle: int) -> None:  # noqa: N802 - PyTurboJPEG calls it by this name
         raise ImageError(self._TurboJPEG__get_error_string(handle))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import stat
@@ -11,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from packer.errors import ImageError
+from packer.errors import ImageError, SourceError, printable
 from packer.sample import Names
 
 __all__ = ["IMAGE_SUFFIXES", "ReadBuffer", "Source", "Stamp"]
@@ -22,6 +23,10 @@ IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tif
 Stamp = tuple[int, int]
 """Size in bytes and time of the last change in nanoseconds: what tells that a file was changed."""
 
+_ABOUT_THE_FILE = {
+    *(0, errno.ENOENT, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG),
+    *(errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENXIO),
+}
 _OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)  # a FIFO must not block
 
 
@@ -117,10 +122,20 @@ class Source:
         return os.path.join(self.root, self.names[index])
 
     def read(self, index: int, buffer: ReadBuffer) -> tuple[memoryview, Stamp]:
-        """Read image `index`; ImageError, with its name, where it cannot be read."""
+        """Read image `index`.
+
+        Raises
+        ------
+        ImageError
+            If this file cannot be read; it knows the file's name.
+        SourceError
+            If the disk fails, which says nothing about the file.
+        """
         try:
             return buffer.read(self.path(index))
         except OSError as error:
+            if error.errno not in _ABOUT_THE_FILE:
+                raise SourceError(f"{printable(self.path(index))}: reading failed: {error.strerror}") from error
             raise ImageError(f"cannot be read: {error.strerror}", self.names[index]) from error
         except MemoryError as error:
             raise ImageError("cannot be read: the file is larger than the memory", self.names[index]) from error

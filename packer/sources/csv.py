@@ -5,11 +5,12 @@ from __future__ import annotations
 import csv
 import os
 from collections.abc import Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path, PurePosixPath, PureWindowsPath
 
 import numpy as np
 
 from packer.errors import SourceError, printable
+from packer.names import name_problem
 from packer.sample import Names
 from packer.sources.base import Source
 
@@ -63,7 +64,8 @@ def csv_source(
                 names.append(_relative(name, table, rows.line_num))
                 values.append(value)
     except (OSError, csv.Error) as error:
-        raise SourceError(f"{printable(table)}: cannot be read: {error}") from error
+        reason = getattr(error, "strerror", None) or error
+        raise SourceError(f"{printable(table)}: cannot be read: {reason}") from error
     if not names:
         raise SourceError(f"{printable(table)}: no rows in it")
     seen: set[str] = set()
@@ -85,7 +87,7 @@ def csv_source(
 
 def _relative(name: str, table: Path, line: int) -> str:
     path = PurePosixPath(name.replace(os.sep, "/"))
-    if path.is_absolute() or ".." in path.parts or "\0" in name:
+    if name_problem(str(path)) or PureWindowsPath(name).drive:
         raise SourceError(f"{printable(table)}, line {line}: {printable(name)} is not a path inside SRC")
     return str(path)
 

@@ -89,18 +89,20 @@ def class_directories(root: Path) -> list[str]:
 
 
 def split_directories(root: Path) -> list[str]:
-    """Return the names of the splits (train, val, …) that `root` holds instead of classes, if it does."""
-    folders = class_directories(root)
-    if not folders or any(folder.lower() not in _SPLITS for folder in folders):
-        return []
-    nested = [folder for folder in folders if class_directories(root / folder)]
-    return sorted(nested, key=lambda folder: _SPLITS.index(folder.lower()))
+    """Return the names of the splits (train, val, …) below `root`: directories with class directories in them."""
+    folders = [folder for folder in class_directories(root) if folder.lower() in _SPLITS]
+    splits = [folder for folder in folders if class_directories(root / folder)]
+    return sorted(splits, key=lambda folder: (_SPLITS.index(folder.lower()), folder))
 
 
 def refuse_splits(root: Path, destination: Path) -> None:
-    """Raise SourceError, with the command to use instead, where `root` holds splits."""
+    """Raise SourceError, with the command to use instead, where `root` holds splits and not classes.
+
+    That is so where two directories are splits, or all are; a single class may well be called ``train``.
+    """
     splits = split_directories(root)
-    if splits:
+    all_named_so = all(folder.lower() in _SPLITS for folder in class_directories(root))
+    if len(splits) > 1 or (splits and all_named_so):
         each = destination.with_stem(f"{destination.stem}-{splits[0]}")
         src, split, dst, split_dst = (shlex.quote(printable(p)) for p in (root, root / splits[0], destination, each))
         raise SourceError(

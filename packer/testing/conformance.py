@@ -19,6 +19,8 @@ import os
 import pickle
 import random
 import shutil
+import signal
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -537,6 +539,35 @@ class FormatConformance:
         finally:
             _, status = os.waitpid(child, 0)
         assert status == 0
+
+    @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system that forks")
+    def test_forks_while_threads_read(self, reader: Reader, samples: list[Sample]) -> None:
+        """A lock that another thread holds at the fork stays locked in the child for ever."""
+        stop = threading.Event()
+
+        def read_on() -> None:
+            while not stop.is_set():
+                reader.read(0)
+
+        threads = [threading.Thread(target=read_on) for _ in range(3)]
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(1e-6)
+        try:
+            for thread in threads:
+                thread.start()
+            for _ in range(40):
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", DeprecationWarning)
+                    child = os.fork()
+                if child == 0:
+                    signal.alarm(20)  # kills a child that hangs
+                    os._exit(0 if bytes(reader.read(1)) == samples[1].data else 1)
+                assert os.waitpid(child, 0)[1] == 0
+        finally:
+            sys.setswitchinterval(interval)
+            stop.set()
+            for thread in threads:
+                thread.join()
 
     def test_a_closed_reader_reads_no_more(self, path: Path, samples: list[Sample], tmp_path: Path) -> None:
         self.write(path, samples)

@@ -69,7 +69,7 @@ class MemoryReader(Reader):
         arrays = {name: np.frombuffer(columns[name], dtype) for name, dtype in COLUMNS.items()}
         return Manifest.from_json(manifest, self.path), table_from(arrays, self.path)
 
-    def _fetch(self, index: int, offset: int, size: int) -> Buffer:
+    def _fetch(self, offset: int, size: int) -> Buffer:
         if self._blob is None:
             raise ValueError("the pack is closed")
         if offset < 0 or size < 0 or offset + size > len(self._blob):

@@ -226,6 +226,13 @@ def test_a_limited_source_keeps_its_classes(tmp_path: Path) -> None:
     assert limited.describe() != source.describe()
 
 
+def test_a_class_may_be_called_train(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    touch(root, "train/a/x.jpg", "bus/x.jpg")
+    refuse_splits(root, tmp_path / "out.lmdb")
+    assert imagefolder_source(root).classes == ["bus", "train"]
+
+
 @pytest.mark.parametrize(
     ("names", "splits"),
     [
@@ -235,8 +242,7 @@ def test_a_limited_source_keeps_its_classes(tmp_path: Path) -> None:
         (["train/a/x.jpg", "test/x.jpg"], ["train"]),
         (["train/a/x.jpg"], ["train"]),
         (["train/x.jpg", "test/x.jpg"], []),  # classes that happen to be called so
-        (["train/a/x.jpg", "bus/x.jpg"], []),  # one class among others
-        (["train/a/x.jpg", "bus/a/x.jpg", "val/a/x.jpg"], []),
+        (["train/a/x.jpg", "bus/a/x.jpg", "val/a/x.jpg"], ["train", "val"]),
         (["a/train/x.jpg", "b/val/x.jpg"], []),
     ],
 )

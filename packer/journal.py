@@ -1,0 +1,138 @@
+"""The journal of a conversion: what became of the images so far, in the order of the source.
+
+A line of JSON a checkpoint, behind its CRC-32C; the first line says what is being converted and how. A line is written
+when the bytes it speaks of are on the disk. A last line that was not written whole is passed over.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import google_crc32c
+
+from packer.errors import DestinationError, printable
+from packer.formats.files import writing_to
+from packer.sample import TableBuilder, encode_name
+from packer.sources.base import Stamp
+
+__all__ = ["NO_STAMP", "Entry", "Journal"]
+
+NO_STAMP: Stamp = (-1, -1)
+"""Of a file that is not there."""
+
+
+@dataclass(slots=True)
+class Entry:
+    """What became of one image of the source: a row of the table, or, with a `reason`, nothing."""
+
+    name: str
+    label: int = 0
+    height: int = 0
+    width: int = 0
+    offset: int = 0
+    size: int = 0
+    crc32c: int = 0
+    stamp: Stamp = (0, 0)
+    findings: tuple[str, ...] = ()
+    reason: str = ""
+
+    def to_json(self) -> list[Any]:
+        """Return the entry as a line of the journal holds it."""
+        if self.reason:
+            return [self.name, self.reason, list(self.stamp)]
+        numbers = [self.label, self.height, self.width, self.offset, self.size, self.crc32c]
+        return [self.name, *numbers, list(self.stamp), list(self.findings)]
+
+    @classmethod
+    def from_json(cls, values: list[Any]) -> Entry:
+        """Return the entry that `to_json` made `values` of."""
+        if len(values) == 3:
+            return cls(values[0], reason=values[1], stamp=(values[2][0], values[2][1]))
+        name, label, height, width, offset, size, crc32c, stamp, findings = values
+        return cls(name, label, height, width, offset, size, crc32c, (stamp[0], stamp[1]), tuple(findings))
+
+    def add_to(self, rows: TableBuilder) -> None:
+        """Add the row to a table."""
+        rows.append(
+            label=self.label,
+            height=self.height,
+            width=self.width,
+            offset=self.offset,
+            size=self.size,
+            crc32c=self.crc32c,
+            name=encode_name(self.name),
+        )
+
+
+class Journal:
+    """The journal at `path`; `resume` or `begin` before recording.
+
+    Attributes
+    ----------
+    header : dict
+        What an earlier run began with; empty where there was none.
+    entries : list of Entry
+        What an earlier run recorded.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: IO[bytes] | None = None
+        lines, self._valid = self._read()
+        self.header: dict[str, Any] = lines[0] if lines else {}
+        self.entries = [Entry.from_json(values) for line in lines[1:] for values in line["entries"]]
+
+    def begin(self, header: Mapping[str, Any]) -> None:
+        """Start over."""
+        self._open(0)
+        self._write(header)
+
+    def resume(self) -> None:
+        """Go on behind the last whole line."""
+        self._open(self._valid)
+
+    def record(self, entries: Sequence[Entry]) -> None:
+        """Write down what became of the next images, and return once that is on the disk."""
+        self._write({"entries": [entry.to_json() for entry in entries]})
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+
+    def _read(self) -> tuple[list[dict[str, Any]], int]:
+        """Return the whole lines, and their length in bytes."""
+        lines: list[dict[str, Any]] = []
+        length = 0
+        try:
+            with open(self._path, "rb") as file:
+                for line in file:
+                    text = line[9:-1]
+                    if not line.endswith(b"\n") or line[:9] != b"%08x " % google_crc32c.value(text):
+                        break
+                    lines.append(json.loads(text))
+                    length += len(line)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise DestinationError(f"{printable(self._path)}: cannot be read: {error.strerror}") from error
+        return lines, length
+
+    def _open(self, keep: int) -> None:
+        with writing_to(self._path):
+            self._file = open(self._path, "ab")  # noqa: SIM115 - held until `close`
+            self._file.truncate(keep)
+            self._file.seek(0, os.SEEK_END)
+
+    def _write(self, value: Mapping[str, Any]) -> None:
+        assert self._file is not None
+        text = json.dumps(value, separators=(",", ":")).encode("ascii")
+        with writing_to(self._path):
+            self._file.write(b"%08x %s\n" % (google_crc32c.value(text), text))
+            self._file.flush()
+            os.fsync(self._file.fileno())

@@ -1,0 +1,28 @@
+"""The command line's choices, written down there so that help is fast, are those of the library."""
+
+from __future__ import annotations
+
+import click
+
+from packer.cli.convert import convert_command
+from packer.images.inspect import MAX_PIXELS
+from packer.images.sizing import INTERPOLATIONS, MODES
+from packer.prepare import CHECKS, EXIF_POLICIES, Recipe
+from packer.sample import CODECS
+
+
+def test_choices_and_defaults_are_the_librarys() -> None:
+    options = {option.name: option for option in convert_command.params}
+    for name, values in {
+        "resize_mode": MODES,
+        "interpolation": INTERPOLATIONS,
+        "codec": CODECS,
+        "exif": EXIF_POLICIES,
+        "check": CHECKS,
+    }.items():
+        choice = options[name].type
+        assert isinstance(choice, click.Choice)
+        assert tuple(choice.choices) == values
+    for name in ("quality", "exif", "check"):
+        assert options[name].default == getattr(Recipe(), name)
+    assert options["max_pixels"].type.max == MAX_PIXELS  # type: ignore[attr-defined]

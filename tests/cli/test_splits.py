@@ -1,0 +1,65 @@
+"""Splits: recognised, converted with one class map, and continued."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from packer.formats import open_pack
+from packer.testing.photos import draw_imagefolder
+from tests.packs import packer
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    for number, split in enumerate(("train", "val")):
+        draw_imagefolder(tmp_path / "root" / split, classes=3, per_class=2, size=(40, 48), seed=number)
+    return tmp_path / "root"
+
+
+@pytest.mark.parametrize("beside", ["devkit", ".cache", "out.pth"])
+def test_splits_are_refused_whatever_stands_beside_them(root: Path, tmp_path: Path, beside: str) -> None:
+    (root / beside).mkdir()
+    result = packer("convert", root, tmp_path / "x.lmdb")
+    assert result.returncode == 1
+    assert "--split all" in result.stderr
+    assert not list(tmp_path.glob("x.lmdb*"))
+    assert packer("convert", root, tmp_path / "x.lmdb", "--split", "val").returncode == 0
+
+
+def test_any_directory_with_classes_may_be_named(root: Path, tmp_path: Path) -> None:
+    (root / "train").rename(root / "fold-1")
+    assert packer("convert", root, tmp_path / "x.lmdb", "--split", "fold-1").returncode == 0
+    assert len(open_pack(tmp_path / "x-fold-1.lmdb")) == 6
+    for name in ("fold-2", "class_00"):
+        result = packer("convert", root, tmp_path / "x.lmdb", "--split", name)
+        assert result.returncode == 2
+        assert f"has no split {name} with classes in it" in result.stderr
+
+
+def test_a_command_that_ended_between_two_splits_goes_on(root: Path, tmp_path: Path) -> None:
+    (root / "val" / "class_01" / "0000.jpg").write_bytes(b"broken")
+    command = ["convert", root, tmp_path / "x.lmdb", "--split", "all"]
+    first = packer(*command)
+    assert first.returncode == 1
+    assert "--on-error skip" in first.stderr
+    before = (tmp_path / "x-train.lmdb").stat().st_mtime_ns
+    second = packer(*command, "--on-error", "skip", "--report", tmp_path / "report.jsonl")
+    assert second.returncode == 3
+    assert "done already" in second.stdout
+    assert (tmp_path / "x-train.lmdb").stat().st_mtime_ns == before
+    assert len(open_pack(tmp_path / "x-val.lmdb")) == 5
+    (line,) = (tmp_path / "report-val.jsonl").read_text().splitlines()
+    assert json.loads(line)["name"] == "class_01/0000.jpg"
+    changed = packer(*command, "--resize", "20")
+    assert changed.returncode == 1
+    assert "exists already" in changed.stderr
+
+
+def test_a_destination_inside_the_source_is_refused(root: Path) -> None:
+    result = packer("convert", root / "train", root / "train" / "x.lmdb")
+    assert result.returncode == 1
+    assert "lies inside of" in result.stderr
+    assert sorted(path.name for path in (root / "train").iterdir()) == ["class_00", "class_01", "class_02"]
