@@ -344,7 +344,13 @@ def line_options(path: Path) -> list[str]:
 
 def begin(many: Path, path: Path) -> subprocess.Popen[str]:
     line = command("convert", many, path, "--codec", "png", *line_options(path))
-    return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    # A shell's background jobs ignore SIGINT, and so would this one, when the tests run in such a job.
+    return subprocess.Popen(line, preexec_fn=listen_to_sigint, **pipes)  # noqa: PLW1509
+
+
+def listen_to_sigint() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def wait_for_lines(process: subprocess.Popen[str], path: Path, lines: int) -> None:
