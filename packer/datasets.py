@@ -6,6 +6,7 @@ import functools
 import os
 import warnings
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, overload
 
 import numpy as np
@@ -14,9 +15,13 @@ import torch
 from PIL import Image
 from torch.utils.data import Dataset
 
+from packer import staging
+from packer.crops import Boxes, Crop, Full, uniforms
 from packer.errors import CorruptPackError, ImageError, NotAPackError, printable
 from packer.formats import Reader, recognise
+from packer.images.box import Box, allowed_halvings, rows_touched
 from packer.images.decode import decode, decoder_advice, fast_decoder
+from packer.images.region import decode_rectangle, resize_into
 from packer.sample import Buffer, Names
 
 __all__ = [
@@ -75,6 +80,19 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
         Whether every read is compared with the sample's checksum.
     decoder : {"auto", "turbojpeg", "opencv", "pillow"}
         Which library decodes ordinary JPEGs. It decides the speed; the pixels are Pillow's with each.
+    crop : packer.crops.Crop, optional
+        Which part of each image is wanted, at which size: chosen before decoding, so that the rest is not decoded.
+    scaled_decode : bool
+        Whether the decoder may halve an image whose crop is at least twice as large as wanted. Faster; the pixels
+        differ a little from those of a whole decoding.
+    seed : int
+        Of the crops. A random crop is a function of seed, epoch (`set_epoch`) and index.
+    threads : int
+        How many threads decode a batch that a DataLoader asks for.
+    cache : {"ram"}, optional
+        Read the whole pack into the page cache when it is opened; all workers and ranks of a node share it.
+    stage : path, optional
+        Copy the pack to this directory first, once a node, and read it there; see `packer.staging.stage`.
 
     Attributes
     ----------
@@ -109,14 +127,34 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
         output: str = "tensor",
         check: str = "always",
         decoder: str = "auto",
+        crop: Crop | None = None,
+        scaled_decode: bool = False,
+        seed: int = 0,
+        threads: int = 1,
+        cache: str | None = None,
+        stage: str | os.PathLike[str] | None = None,
     ) -> None:
         if output not in OUTPUTS:
             raise ValueError(f"output is one of {', '.join(OUTPUTS)}, not {output!r}")
+        if crop is not None and output == "bytes":
+            raise ValueError("a crop is made of pixels, which output='bytes' does not give")
         self.transform = transform
         self.target_transform = target_transform
         self.output = output
         self.decoder = decoder
+        self.crop = crop
+        self.scaled_decode = scaled_decode
+        self.seed = seed
+        self.threads = threads
+        # In shared memory, so that the workers of a DataLoader see what `set_epoch` says.
+        self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call]
         fast_decoder(decoder)  # refuses an unknown or missing one here rather than in a worker
+        if cache not in (None, "ram"):
+            raise ValueError(f"cache is None or 'ram', not {cache!r}")
+        if stage is not None:
+            path = staging.stage(path, stage)
+        if cache == "ram":
+            staging.warm(path)
         row = recognise(path)
         if self._format not in (None, row.name):
             raise NotAPackError(
@@ -132,13 +170,69 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
 
     def __getitem__(self, index: int) -> tuple[Any, Any]:
         """Return image and label; IndexError out of range, CorruptPackError or ImageError on damage."""
-        index = int(index)
-        return self._item(index, self.reader.read(index))
+        return self._items([self.reader.position(int(index))], int(self._epoch), self.seed, self.transform)[0]
 
     def __getitems__(self, indices: Sequence[int]) -> list[tuple[Any, Any]]:
         """Return a batch of items, in the order asked for; DataLoader calls this."""
-        stored = self.reader.read_many(indices)
-        return [self._item(int(index), data) for index, data in zip(indices, stored, strict=True)]
+        return self.items(indices, int(self._epoch), self.seed)
+
+    def items(
+        self,
+        indices: Sequence[int] | npt.NDArray[np.int64],
+        epoch: int,
+        seed: int,
+        transform: Callable[[Any], Any] | None = None,
+    ) -> list[tuple[Any, Any]]:
+        """Return the items of `indices`, whose random crops are those of `epoch` and `seed`.
+
+        `transform` takes the place of the dataset's.
+        """
+        transform = transform or self.transform
+        if self.threads == 1 or len(indices) < 2:
+            return self._items(indices, epoch, seed, transform)
+        step = -(-len(indices) // self.threads)
+        parts = [indices[start : start + step] for start in range(0, len(indices), step)]
+        with ThreadPoolExecutor(self.threads, thread_name_prefix="packer") as pool:
+            made = pool.map(lambda part: self._items(part, epoch, seed, transform), parts)
+            return [item for items in made for item in items]
+
+    def set_epoch(self, epoch: int) -> None:
+        """Say which epoch the random crops are those of; DataLoader workers that run already learn it too."""
+        self._epoch.fill_(epoch)
+
+    def boxes(self, indices: Sequence[int] | npt.NDArray[np.int64], epoch: int, seed: int) -> Boxes:
+        """Choose the crops of a batch."""
+        crop = self.crop if self.crop is not None else Full()
+        places = np.asarray(indices, np.int64)
+        table = self.reader.table
+        heights, widths = table.height[places].astype(np.int64), table.width[places].astype(np.int64)
+        return crop.boxes(heights, widths, uniforms(seed, epoch, places, crop.draws))
+
+    def labels(self, indices: npt.NDArray[np.int64]) -> torch.Tensor:
+        """Return the labels of a batch, (N,) int64, after `target_transform`."""
+        labels = self.reader.table.label[indices]
+        if self.target_transform is not None:
+            return torch.as_tensor([self.target_transform(label) for label in labels.tolist()])
+        return torch.from_numpy(labels)
+
+    def decode_into(self, index: int, data: Buffer, boxes: Boxes, place: int, out: torch.Tensor) -> None:
+        """Decode, crop and resize one image into its place.
+
+        Parameters
+        ----------
+        data : bytes-like
+            What `reader.read(index)` gives.
+        place : int
+            Which of `boxes` is meant.
+        out : (3, height, width) uint8 tensor
+            Its memory is channels last.
+        """
+        box = boxes.at(place)
+        try:
+            pixels = self._pixels_of(index, data, box, out)
+        except ImageError as error:
+            raise self._located(index, error) from error
+        resize_into(pixels, box, out)
 
     @property
     def classes(self) -> list[str]:
@@ -161,38 +255,79 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
     def imgs(self) -> Samples:
         return self.samples
 
-    def _item(self, index: int, data: Buffer) -> tuple[Any, Any]:
-        try:
-            image = self._image(index, data)
-        except ImageError as error:
-            name = self.reader.table.sample_names()[index]
-            where = f"{printable(self.reader.path)}, sample {index % len(self)} ({printable(name)})"
-            raise ImageError(f"{where}: {error.reason}") from error
-        target: Any = int(self.reader.table.label[index])
-        if self.transform is not None:
-            image = self.transform(image)
-        if self.target_transform is not None:
-            target = self.target_transform(target)
-        return image, target
+    def _pixels_of(self, index: int, data: Buffer, box: Box, out: torch.Tensor) -> npt.NDArray[np.uint8]:
+        """Return as much of a box's rectangle as its result depends on."""
+        top, left, height, width = box.rectangle
+        if self.reader.manifest.codec == "raw":
+            return np.array(self._raw_pixels(index, data)[top : top + height, left : left + width])
+        size = int(self.reader.table.height[index]), int(self.reader.table.width[index])
+        halvings = allowed_halvings(box) if self.scaled_decode else 0
+        if not halvings:
+            height = rows_touched(box, out.shape[1])
+        return decode_rectangle(
+            data, (top, left, height, width), size, exif=self._exif(), decoder=self.decoder, halvings=halvings
+        )
+
+    def _items(
+        self,
+        indices: Sequence[int] | npt.NDArray[np.int64],
+        epoch: int,
+        seed: int,
+        transform: Callable[[Any], Any] | None,
+    ) -> list[tuple[Any, Any]]:
+        stored = self.reader.read_many(indices)
+        boxes = self.boxes(indices, epoch, seed) if self.crop is not None else None
+        items = []
+        for place, (index, data) in enumerate(zip(indices, stored, strict=True)):
+            try:
+                image = self._image(index, data) if boxes is None else self._cropped(index, data, boxes, place)
+            except ImageError as error:
+                raise self._located(index, error) from error
+            target: Any = int(self.reader.table.label[index])
+            if transform is not None:
+                image = transform(image)
+            if self.target_transform is not None:
+                target = self.target_transform(target)
+            items.append((image, target))
+        return items
+
+    def _cropped(self, index: int, data: Buffer, boxes: Boxes, place: int) -> Any:
+        height, width = int(boxes.out_height[place]), int(boxes.out_width[place])
+        image = torch.empty((height, width, 3), dtype=torch.uint8).permute(2, 0, 1)
+        self.decode_into(int(index), data, boxes, place, image)
+        if self.output == "tensor":
+            return image
+        pixels = image.permute(1, 2, 0).numpy()
+        return pixels if self.output == "numpy" else Image.fromarray(pixels)
 
     def _image(self, index: int, data: Buffer) -> Any:
         if self.output == "bytes":
             return bytes(data)
-        manifest = self.reader.manifest
-        exif = manifest.settings.get("exif", "ignore") if manifest.codec == "keep" else "ignore"
-        if manifest.codec == "raw":
-            pixels = self._raw_pixels(index, data)
+        if self.reader.manifest.codec == "raw":
+            pixels = np.array(self._raw_pixels(index, data))
         else:
-            pixels = decode(data, exif=exif, decoder=self.decoder)
+            pixels = decode(data, exif=self._exif(), decoder=self.decoder)
         if self.output == "tensor":
             return torch.from_numpy(pixels).permute(2, 0, 1)
         return pixels if self.output == "numpy" else Image.fromarray(pixels)
+
+    def _exif(self) -> str:
+        """Return what to do with EXIF orientations: re-encoded samples have none."""
+        manifest = self.reader.manifest
+        return str(manifest.settings.get("exif", "ignore")) if manifest.codec == "keep" else "ignore"
+
+    def _located(self, index: int, error: ImageError) -> ImageError:
+        """Say where a damaged image is."""
+        if error.name:
+            return error
+        name = printable(self.reader.table.sample_names()[index])
+        return ImageError(error.reason, f"{printable(self.reader.path)}, sample {index % len(self)} ({name})")
 
     def _raw_pixels(self, index: int, data: Buffer) -> npt.NDArray[np.uint8]:
         height, width = int(self.reader.table.height[index]), int(self.reader.table.width[index])
         if height < 0 or width < 0 or height * width * 3 != len(data):
             raise CorruptPackError(f"{len(data)} bytes are not {width} x {height} pixels", self.reader.path, index)
-        return np.array(np.frombuffer(data, np.uint8).reshape(height, width, 3))
+        return np.frombuffer(data, np.uint8).reshape(height, width, 3)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name not in ("targets", "class_to_idx")}

@@ -22,6 +22,7 @@ from typing import Any
 
 import google_crc32c
 import numpy as np
+import numpy.typing as npt
 
 from packer.errors import CorruptPackError, printable
 from packer.sample import COLUMNS, Buffer, Manifest, Sample, Table
@@ -138,6 +139,13 @@ class Reader(abc.ABC):
     def __len__(self) -> int:
         return self.manifest.count
 
+    def position(self, index: int) -> int:
+        """Return an index counted from the beginning; IndexError where there is no such sample."""
+        try:
+            return range(len(self))[index]
+        except IndexError:
+            raise IndexError(f"index {index} is out of range: {printable(self.path)} has {len(self)} samples") from None
+
     def read(self, index: int) -> Buffer:
         """Return the data of one sample.
 
@@ -148,10 +156,7 @@ class Reader(abc.ABC):
         CorruptPackError
             If the data, or the row that leads to them, are not what was written.
         """
-        try:
-            index = range(len(self))[index]
-        except IndexError:
-            raise IndexError(f"index {index} is out of range: {printable(self.path)} has {len(self)} samples") from None
+        index = self.position(index)
         try:
             data = self._fetch(int(self.table.offset[index]), int(self.table.size[index]))
             intact = self.check == "never" or self.table.matches(index, data)
@@ -161,7 +166,7 @@ class Reader(abc.ABC):
             raise self._damaged(index, "the checksum does not fit")
         return data
 
-    def read_many(self, indices: Sequence[int]) -> list[Buffer]:
+    def read_many(self, indices: Sequence[int] | npt.NDArray[np.int64]) -> list[Buffer]:
         """Return the data of several samples, in the order asked for; reads go through the file in one direction."""
         wanted = np.asarray(indices, np.int64)
         found: list[Buffer] = [b""] * len(wanted)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from packer.sample import Buffer
 
-__all__ = ["JPEGHeader", "end_of_image", "read_header"]
+__all__ = ["JPEGHeader", "end_of_image", "read_header", "with_height"]
 
 _SOF = frozenset({0xC0, 0xC1, 0xC2, 0xC3, 0xC5, 0xC6, 0xC7, 0xC9, 0xCA, 0xCB, 0xCD, 0xCE, 0xCF})
 _HUFFMAN_DCT = frozenset({0xC0, 0xC1, 0xC2})
@@ -34,6 +34,10 @@ class JPEGHeader:
         Second byte of the start-of-frame marker: 0xC0 baseline, 0xC2 progressive, …
     orientation : int
         EXIF orientation 1 to 8; 1 where there is none.
+    frame : int
+        Where the start-of-frame segment's parameters begin (precision, height, width, components).
+    sampling : bytes
+        Sampling factors of the components: horizontal in the upper four bits, vertical in the lower.
     scan : int
         Where the first scan's entropy-coded data begin.
     """
@@ -44,7 +48,19 @@ class JPEGHeader:
     precision: int
     process: int
     orientation: int
+    frame: int
+    sampling: bytes
     scan: int
+
+    @property
+    def mcu_height(self) -> int:
+        """Rows of a minimum coded unit; of one component it is a block, whatever its factors say."""
+        return 8 if self.components == 1 else 8 * max(factors & 15 for factors in self.sampling)
+
+    @property
+    def sequential(self) -> bool:
+        """Whether the image is coded in one pass from top to bottom, so that decoding may stop on the way."""
+        return self.process in (0xC0, 0xC1)
 
     @property
     def ordinary(self) -> bool:
@@ -55,7 +71,7 @@ class JPEGHeader:
 def read_header(data: Buffer) -> JPEGHeader | None:
     """Read the markers up to the first scan; None where they are not those of a well-formed image."""
     frame: tuple[int, int, int, int, int] | None = None
-    orientation = from_xmp = 0
+    frame_at = orientation = from_xmp = 0
     position, length = 2, len(data)
     while position + 4 <= length:
         if data[position] != 0xFF:
@@ -69,14 +85,15 @@ def read_header(data: Buffer) -> JPEGHeader | None:
         if size < 2 or end > length or marker in (0x00, 0x01, _SOI, _EOI) or 0xD0 <= marker <= 0xD7:
             return None
         if marker == _SOS:
-            if frame is None or frame[0] == 0 or frame[1] == 0:
+            if frame is None or 0 in frame[:3]:
                 return None
-            return JPEGHeader(*frame, orientation or (from_xmp if 1 <= from_xmp <= 8 else 1), end)
+            sampling = bytes(data[frame_at + 7 : frame_at + 6 + 3 * frame[2] : 3])
+            return JPEGHeader(*frame, orientation or (from_xmp if 1 <= from_xmp <= 8 else 1), frame_at, sampling, end)
         if marker in _SOF:
             if frame is not None or size < 8:
                 return None
             precision, height, width, components = struct.unpack_from(">BHHB", data, position + 4)
-            frame = height, width, components, precision, marker
+            frame, frame_at = (height, width, components, precision, marker), position + 4
         elif marker == _APP1 and not orientation and bytes(data[position + 4 : position + 10]) == b"Exif\0\0":
             orientation = _read_orientation(bytes(data[position + 10 : end]))
         elif marker == _APP1 and bytes(data[position + 4 : position + 4 + len(_XMP)]) == _XMP:
@@ -84,6 +101,13 @@ def read_header(data: Buffer) -> JPEGHeader | None:
             from_xmp = int(found[1]) if found else 0
         position = end
     return None
+
+
+def with_height(data: Buffer, header: JPEGHeader, height: int) -> bytearray:
+    """Return a copy of the JPEG whose header announces `height` rows: its decoder stops there."""
+    patched = bytearray(data)
+    struct.pack_into(">H", patched, header.frame + 1, height)
+    return patched
 
 
 def end_of_image(data: Buffer, scan: int) -> int | None:
