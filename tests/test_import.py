@@ -130,7 +130,8 @@ def test_dependencies_point_downwards() -> None:
     assert not importers("packer.testing") - below("packer.testing")
 
 
-TENSORS = {"packer.formats.pth", "packer.formats.torchfile", "packer.images.resize", "packer.datasets"}
+TENSORS = {"packer.formats.pth", "packer.formats.torchfile", "packer.images.resize", "packer.images.region"}
+TENSORS |= {"packer.datasets", "packer.loader", "packer.prefetch", "packer.samplers"}
 
 
 @pytest.mark.parametrize(
