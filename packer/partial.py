@@ -11,7 +11,6 @@ The destination itself appears by renaming ``pack``, complete and synced.
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import shutil
@@ -24,6 +23,7 @@ from packer.errors import DestinationError, NotAPackError, PackLockedError, Resu
 from packer.formats import recognise
 from packer.formats.files import sync_directory, writing_to
 from packer.journal import NO_STAMP, Entry, Journal
+from packer.locking import try_lock
 from packer.sample import Table, TableBuilder
 from packer.sources import Source
 
@@ -158,7 +158,7 @@ class Partial:
             with writing_to(self.directory):
                 self.directory.mkdir(exist_ok=True)
                 lock = open(path, "a+", encoding="utf-8")  # noqa: SIM115 - held until `close`
-            if not _try_lock(lock):
+            if not try_lock(lock):
                 lock.seek(0)
                 holder = lock.read().strip() or "another process"
                 lock.close()
@@ -218,28 +218,6 @@ def _remove(path: Path) -> None:
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
-
-
-def _try_lock(file: IO[str]) -> bool:
-    """Lock an open file until it is closed or its process dies; False where another process holds it."""
-    try:
-        if os.name == "nt":
-            import msvcrt
-
-            file.seek(1 << 30)  # far behind the text, which others may then still read
-            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
-        else:
-            import fcntl
-
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno in (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES, errno.EDEADLK):
-            return False
-        raise DestinationError(
-            f"{printable(file.name)}: cannot be locked: {error.strerror}. This file system has no locks "
-            "(Lustre: mount it with -o flock); convert to another disk and copy the pack."
-        ) from error
-    return True
 
 
 def _same_file(file: IO[str], path: Path) -> bool:

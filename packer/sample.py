@@ -6,6 +6,7 @@ arrays and never by building millions of Python objects. `formats.md` specifies 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import struct
 from array import array
@@ -326,6 +327,10 @@ class Manifest:
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise CorruptPackError(f"the manifest cannot be read: {error}", path) from error
         return manifest
+
+    def identity(self) -> str:
+        """Return a short name of this very pack: a digest of the manifest, which holds checksums of the table."""
+        return hashlib.sha256(self.to_json()).hexdigest()[:12]
 
     def _require_types(self) -> None:
         def every(values: Any, kind: type) -> bool:

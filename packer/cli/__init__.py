@@ -15,6 +15,7 @@ from packer.cli.export import export_command
 from packer.cli.info import info_command
 from packer.cli.status import EXIT_STATUS, Interrupted, Terminated
 from packer.cli.verify import verify_command
+from packer.cli.warm import warm_command
 from packer.errors import CorruptPackError, PackerError, PackLockedError
 
 __all__ = ["EXIT_STATUS", "main"]
@@ -35,6 +36,7 @@ cli.add_command(convert_command)
 cli.add_command(info_command)
 cli.add_command(verify_command)
 cli.add_command(export_command)
+cli.add_command(warm_command)
 
 
 def main() -> None:

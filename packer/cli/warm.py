@@ -1,0 +1,24 @@
+"""`packer warm`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from packer.cli import show
+from packer.errors import printable
+
+__all__ = ["warm_command"]
+
+
+@click.command("warm")
+@click.argument("pack", type=click.Path(path_type=Path))
+@click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+def warm_command(pack: Path, quiet: bool) -> None:
+    """Read PACK once from beginning to end, so that training finds it in memory (if it fits)."""
+    from packer.staging import warm
+
+    read = warm(pack)
+    if not quiet:
+        click.echo(f"{printable(pack)}: {show.size(read)} read")
