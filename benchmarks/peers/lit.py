@@ -1,0 +1,47 @@
+"""LitData (https://github.com/Lightning-AI/litData)."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+from peers import BATCH, samples, transform
+
+REQUIRES = ("litdata", "torchvision")
+NOTE = (
+    "StreamingDataset of the files' bytes on the local disk, decoded by Pillow, torchvision's transforms; "
+    "StreamingDataLoader with persistent workers"
+)
+
+
+def prepare(tree: Path, directory: Path) -> Path:
+    import litdata
+
+    litdata.optimize(
+        fn=_sample,
+        inputs=[(str(path), label) for path, label in samples(tree)],
+        output_dir=str(directory / "chunks"),
+        chunk_bytes="64MB",
+        num_workers=1,
+    )
+    return directory / "chunks"
+
+
+def _sample(item: tuple[str, int]) -> dict[str, Any]:
+    return {"image": Path(item[0]).read_bytes(), "label": item[1]}
+
+
+def open_loader(pack: Path, crop: str, threads: int) -> Any:
+    import litdata
+    from PIL import Image
+
+    class Images(litdata.StreamingDataset):  # type: ignore[misc]
+        transformed = transform(crop)
+
+        def __getitem__(self, index: Any) -> tuple[Any, int]:
+            sample = super().__getitem__(index)
+            return self.transformed(Image.open(io.BytesIO(sample["image"])).convert("RGB")), sample["label"]
+
+    dataset = Images(str(pack), shuffle=crop == "train", drop_last=False)
+    return litdata.StreamingDataLoader(dataset, batch_size=BATCH, num_workers=threads, persistent_workers=True)

@@ -1,0 +1,49 @@
+"""packer: through DataLoader with torchvision's transforms or with `crop=`, and through its own Loader."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from peers import BATCH, OUTPUT, RESIZE, data_loader, transform
+
+REQUIRES = ("torch",)
+NOTE = "LMDB pack, checksums verified"
+
+
+def prepare(tree: Path, directory: Path, codec: str = "keep") -> Path:
+    pack = directory / "pack.lmdb"
+    subprocess.run(
+        [sys.executable, "-m", "packer", "convert", "--codec", codec, tree, pack], check=True, stdout=subprocess.DEVNULL
+    )
+    return pack
+
+
+def open_loader(pack: Path, crop: str, threads: int, by: str = "Loader", scaled: bool = False) -> Any:
+    from packer import open_dataset
+
+    if by == "pil":
+        return data_loader(open_dataset(pack, transform(crop), output="pil"), crop, threads)
+    from packer.crops import CenterCrop, RandomResizedCrop
+
+    chosen = RandomResizedCrop(OUTPUT) if crop == "train" else CenterCrop(OUTPUT, RESIZE)
+    dataset = open_dataset(pack, crop=chosen, scaled_decode=scaled)
+    if by == "crop":
+        return _Epochs(data_loader(dataset, crop, threads), dataset)
+    from packer.loader import Loader
+
+    return Loader(dataset, BATCH, shuffle=crop == "train", threads=threads)
+
+
+class _Epochs:
+    """Tells the dataset which epoch it is, as a training loop does."""
+
+    def __init__(self, loader: Any, dataset: Any) -> None:
+        self.loader = loader
+        self.set_epoch = dataset.set_epoch
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.loader)

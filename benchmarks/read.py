@@ -1,0 +1,518 @@
+"""Measures how fast batches come from packer and from the loaders that one would use instead, side by side.
+
+python benchmarks/read.py --source IMAGEFOLDER [--json FILE]
+
+Every side runs in a process of its own, on the same CPUs (as many as --threads), with as many threads or worker
+processes, over the same images, from a warm page cache. Sides take turns: after a warm-up, one epoch of each, then
+again, each time beginning with another side. Rates are medians; a ratio is the median over the rounds of
+packer.Loader's rate by the other's. Because machines are shared, the table also says how much CPU time a side itself
+spent on an image (all its processes; the median), and what share of the CPUs other processes took meanwhile (median
+and worst). A side that is not installed is left out, with the reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib
+import importlib.metadata
+import io
+import json
+import multiprocessing
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from peers import BATCH, OUTPUT, RESIZE, samples
+
+
+@dataclass(frozen=True)
+class Side:
+    """A loader with its settings: a module of `peers`, and what its two functions are given beside their parameters."""
+
+    name: str
+    module: str
+    prepare: dict[str, Any] = field(default_factory=dict)
+    open: dict[str, Any] = field(default_factory=dict)
+    crops: tuple[str, ...] = ("train", "eval")
+
+
+LOADER, LIMIT, FOLDER, PIL = "packer.Loader", "limit", "torchvision", "packer, DataLoader, same transforms"
+
+_OURS = [
+    Side(PIL, "own", open={"by": "pil"}),
+    Side("packer, DataLoader, crop=", "own", open={"by": "crop"}),
+    Side(LOADER, "own"),
+]
+_PEERS = [
+    Side(FOLDER, "imagefolder"),
+    Side("FFCV", "ffcv_beton"),
+    Side("DALI, CPU", "dali"),
+    Side("LitData", "lit"),
+    Side("MosaicML Streaming", "mosaic"),
+    Side("WebDataset", "wds"),
+]
+_RAW = {"codec": "raw"}
+
+SECTIONS: dict[str, tuple[str, list[Side]]] = {
+    "photos": (
+        "the photos as they are",
+        [
+            *_OURS,
+            Side("packer.Loader, scaled_decode", "own", open={"scaled": True}, crops=("train",)),
+            *_PEERS,
+            Side("FFCV, its own JPEGs (q90)", "ffcv_beton", {"store": "jpg"}),
+            Side(LIMIT, "limit"),
+            Side("limit, whole images", "limit", open={"whole": True}),
+        ],
+    ),
+    "resized": (
+        f"resized to {RESIZE} (shorter side, JPEG quality 90)",
+        [*_OURS, *_PEERS, Side(LIMIT, "limit"), Side("limit, whole images", "limit", open={"whole": True})],
+    ),
+    "raw": (
+        f"raw pixels, resized to {RESIZE} (shorter side)",
+        [
+            Side("packer, DataLoader, crop=", "own", _RAW, {"by": "crop"}),
+            Side(LOADER, "own", _RAW),
+            Side("FFCV", "ffcv_beton", {"store": "raw"}),
+            Side(LIMIT, "limit", _RAW),
+        ],
+    ),
+}
+
+GOALS: dict[tuple[str, str], list[tuple[str, float]]] = {
+    ("photos", LOADER): [("FFCV", 1.45), ("DALI, CPU", 1.2), (FOLDER, 1.6), (LIMIT, 0.88)],
+    ("resized", LOADER): [("FFCV", 1.8), (FOLDER, 2.2), (LIMIT, 0.88)],
+    ("photos", PIL): [(FOLDER, 1.0)],
+    ("resized", PIL): [(FOLDER, 1.0)],
+}
+"""What (section, side) shall reach, as a multiple of another side's rate."""
+
+_NOISY = 0.1
+
+_PACKAGES = (
+    "packer",
+    "torch",
+    "torchvision",
+    "numpy",
+    "pillow",
+    "PyTurboJPEG",
+    "ffcv",
+    "numba",
+    "nvidia-dali-cuda120",
+    "litdata",
+    "mosaicml-streaming",
+    "webdataset",
+)
+
+
+def main() -> None:
+    options = _arguments()
+    with contextlib.ExitStack() as stack:
+        cpus = sorted(os.sched_getaffinity(0))[: options.threads] if hasattr(os, "sched_setaffinity") else []
+        if cpus:
+            os.sched_setaffinity(0, cpus)
+        # On the disk where temporary files lie. The data are read from the page cache.
+        work = options.work or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="packer-read-")))
+        work.mkdir(parents=True, exist_ok=True)
+        trees = _trees(options.source, options.images, work)
+        report: dict[str, Any] = {
+            "machine": _machine(cpus, options),
+            "images": {name: _describe(tree) for name, tree in trees.items()},
+            "results": [],
+        }
+        print(_heading(report), flush=True)
+        for section in options.sections:
+            title, sides = SECTIONS[section]
+            sides = [side for side in sides if _wanted(side, options.sides)]
+            tree = trees["photos" if section == "photos" else "resized"]
+            packs = _prepare(sides, tree, work / section)
+            for crop in options.crops:
+                runs = _measure([side for side in sides if crop in side.crops], packs, crop, options)
+                result = _result(section, crop, runs)
+                report["results"].append(result)
+                print(_table(f"{title}; {crop} crop", result), flush=True)
+                if options.json:
+                    options.json.write_text(json.dumps(report, indent=1) + "\n")
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--source", type=Path, help="ImageFolder tree of photos; without it, photos are drawn")
+    parser.add_argument("--images", type=int, default=1000, help="how many; the source's come again and again (1000)")
+    parser.add_argument("--epochs", type=int, default=5, help="measured epochs of each side (5)")
+    parser.add_argument(
+        "--retries",
+        type=int,
+        default=0,
+        help="repeat an epoch this often while others take over a tenth of the CPUs; the quietest counts (0)",
+    )
+    parser.add_argument("--threads", type=int, default=2, help="threads or workers, and CPUs, of each side (2)")
+    parser.add_argument("--sections", nargs="+", choices=SECTIONS, default=list(SECTIONS))
+    parser.add_argument("--crops", nargs="+", choices=("train", "eval"), default=["train", "eval"])
+    parser.add_argument("--sides", nargs="+", metavar="TEXT", help="only sides whose name or module contains one")
+    parser.add_argument("--work", type=Path, help="directory for the packs, kept and used again; else temporary")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything that was measured to FILE")
+    return parser.parse_args()
+
+
+def _wanted(side: Side, texts: list[str] | None) -> bool:
+    return texts is None or any(text.lower() in f"{side.name} {side.module}".lower() for text in texts)
+
+
+# Images.
+
+
+def _trees(source: Path | None, count: int, work: Path) -> dict[str, Path]:
+    """Return the tree of `count` photos, and the same resized."""
+    photos, resized = work / "tree", work / "tree-resized"
+    if not photos.exists():
+        if source is None:
+            from packer.testing.photos import draw_imagefolder
+
+            source = work / "drawn"
+            draw_imagefolder(source, per_class=min(20, -(-count // 10)))
+        files = samples(source)
+        with _complete(photos) as partial:
+            for number in range(count):
+                path, _ = files[number % len(files)]
+                copy = partial / path.parent.name / f"{number // len(files):04d}-{path.name}"
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path, copy)
+    if not resized.exists():
+        pack = work / "resized.lmdb"
+        _packer("convert", "--resize", str(RESIZE), photos, pack)
+        with _complete(resized) as partial:
+            partial.rmdir()
+            _packer("export", pack, partial)
+        pack.unlink()
+    return {"photos": photos, "resized": resized}
+
+
+def _packer(*arguments: str | Path) -> None:
+    subprocess.run([sys.executable, "-m", "packer", *arguments], check=True, stdout=subprocess.DEVNULL)
+
+
+@contextlib.contextmanager
+def _complete(directory: Path) -> Iterator[Path]:
+    """Give a directory that gets its name when it is complete."""
+    partial = directory.with_name(directory.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    yield partial
+    partial.rename(directory)
+
+
+def _describe(tree: Path) -> dict[str, int]:
+    sizes = [path.stat().st_size for path, _ in samples(tree)]
+    return {"count": len(sizes), "mean_bytes": round(statistics.fmean(sizes))}
+
+
+# Processes.
+
+
+class Epoch(NamedTuple):
+    rate: float
+    """Images a second."""
+    cpu_ms: float
+    """CPU time of the side's processes an image."""
+    others: float
+    """Share of the CPUs that other processes took."""
+
+
+class Runner:
+    """A side, in a process and process group of its own."""
+
+    def __init__(self, side: Side) -> None:
+        self.side = side
+        self.reason: str | None = None
+        self.note = ""
+        self.cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        self.epochs: list[Epoch] = []
+        context = multiprocessing.get_context("spawn")
+        self._connection, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(side, theirs))
+        self._process.start()
+        theirs.close()
+        self.note = self._receive() or ""
+
+    def call(self, *message: Any) -> Any:
+        if self.reason is not None:
+            return None
+        self._connection.send(message)
+        return self._receive()
+
+    def epoch(self, number: int, options: argparse.Namespace) -> None:
+        """Run an epoch; number 0 is the warm-up, which is not recorded."""
+        attempts = [self._attempt(number, options.images)]
+        while number and self.reason is None and attempts[-1].others > _NOISY and len(attempts) <= options.retries:
+            attempts.append(self._attempt(number, options.images))
+        if number and self.reason is None:
+            self.epochs.append(min(attempts, key=lambda attempt: attempt.others))
+
+    def _attempt(self, number: int, count: int) -> Epoch:
+        self.call("begin", number)
+        before, busy = self._cpu_seconds(), _busy_seconds()
+        images, seconds = self.call("epoch") or (0, 1.0)
+        own = self._cpu_seconds() - before
+        others = max(0.0, _busy_seconds() - busy - own) / seconds / self.cpus
+        if images < count:
+            self.reason = self.reason or f"gave {images} images of {count}"
+            return Epoch(0.0, 0.0, 0.0)
+        return Epoch(images / seconds, 1000 * own / images, others)
+
+    def close(self) -> None:
+        self._connection.close()
+        self._process.join(20)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
+
+    def _receive(self) -> Any:
+        try:
+            kind, value = self._connection.recv()
+        except (EOFError, ConnectionError):
+            kind, value = "failed", "its process died"
+        if kind == "failed":
+            self.reason = value
+            return None
+        return value
+
+    def _cpu_seconds(self) -> float:
+        """Return the CPU time of all processes of the group."""
+        total = 0
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            with contextlib.suppress(OSError):
+                fields = stat.read_text().rpartition(")")[2].split()
+                if int(fields[2]) == self._process.pid:
+                    total += int(fields[11]) + int(fields[12])
+        return total / os.sysconf("SC_CLK_TCK")
+
+
+def _busy_seconds() -> float:
+    """Return how long the CPUs of this process were busy, or taken by the hypervisor, since the machine started."""
+    total = 0
+    with contextlib.suppress(OSError):
+        wanted = {f"cpu{cpu}" for cpu in os.sched_getaffinity(0)}  # there is an affinity where there is a /proc
+        for line in Path("/proc/stat").read_text().splitlines():
+            name, *values = line.split()
+            if name in wanted:
+                user, nice, system, _, _, irq, softirq, steal, *_ = map(int, values)
+                total += user + nice + system + irq + softirq + steal
+    return total / os.sysconf("SC_CLK_TCK")
+
+
+def _serve(side: Side, connection: Connection) -> None:
+    """Answer requests, in the side's process, until the connection is closed."""
+    os.setpgid(0, 0)
+    if sys.platform == "linux":  # how DataLoader's workers start by default, until Python 3.14
+        multiprocessing.set_start_method("fork", force=True)
+    try:
+        from packer.testing.reference import torchvision
+
+        with contextlib.suppress(ImportError):
+            torchvision()  # first, because some sides import it in the ordinary way
+        import torch
+
+        torch.set_num_threads(1)
+        module = importlib.import_module(f"peers.{side.module}")
+        for name in module.REQUIRES:
+            importlib.import_module(name)
+    except Exception as error:
+        connection.send(("failed", f"not installed: {error}"))
+        return
+    connection.send(("done", module.NOTE))
+    loader: Any = None
+    with contextlib.suppress(EOFError):
+        while True:
+            request, *arguments = connection.recv()
+            try:
+                if request == "prepare":
+                    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+                        answer: Any = module.prepare(*arguments, **side.prepare)
+                elif request == "open":
+                    answer, loader = None, module.open_loader(*arguments, **side.open)
+                elif request == "begin":
+                    answer = loader.set_epoch(*arguments) if hasattr(loader, "set_epoch") else None
+                else:
+                    answer = _epoch(loader)
+                connection.send(("done", answer))
+            except Exception as error:
+                traceback.print_exc()
+                connection.send(("failed", f"{type(error).__name__}: {error}"))
+
+
+def _epoch(loader: Any) -> tuple[int, float]:
+    count = 0
+    start = time.perf_counter()
+    for images, labels in loader:
+        if count == 0:
+            _require_batch(images)
+        count += len(labels)
+    return count, time.perf_counter() - start
+
+
+def _require_batch(images: Any) -> None:
+    shapes = ((BATCH, 3, OUTPUT, OUTPUT), (BATCH, OUTPUT, OUTPUT, 3))
+    if str(images.dtype) != "torch.uint8" or tuple(images.shape) not in shapes:
+        raise ValueError(f"a batch is {images.dtype} {tuple(images.shape)}")
+
+
+# Measurement.
+
+
+def _prepare(sides: list[Side], tree: Path, directory: Path) -> dict[str, Any]:
+    """Write each side's pack and return where they are; sides with equal settings share one."""
+    packs: dict[str, Any] = {}
+    for side in sides:
+        # The limit is that of packer's own pack.
+        module = "own" if side.module == "limit" else side.module
+        key = "-".join([module, *map(str, side.prepare.values())])
+        place = directory / key
+        if key not in packs:
+            note = directory / f"{key}.pack"
+            if not note.exists():
+                runner = Runner(side)
+                with _complete(place) as partial:
+                    pack = runner.call("prepare", tree, partial)
+                runner.close()
+                if pack is None:
+                    shutil.rmtree(place)
+                else:
+                    moved = place / pack.relative_to(partial) if pack.is_relative_to(partial) else pack
+                    note.write_text(str(moved.resolve()))
+                packs[key] = runner.reason
+            packs[key] = Path(note.read_text()) if note.exists() else packs[key]
+        packs[side.name] = packs[key]
+    return packs
+
+
+def _measure(sides: list[Side], packs: dict[str, Any], crop: str, options: argparse.Namespace) -> list[Runner]:
+    runners: list[Runner] = []
+    try:
+        for side in sides:
+            runner = Runner(side)
+            runners.append(runner)
+            pack = packs[side.name]
+            if not isinstance(pack, Path):
+                runner.reason = runner.reason or pack
+            runner.call("open", pack, crop, options.threads)
+            runner.epoch(0, options)
+        for number in range(1, options.epochs + 1):
+            for place in range(len(runners)):
+                runners[(place + number) % len(runners)].epoch(number, options)
+    finally:
+        for runner in runners:
+            runner.close()
+    return runners
+
+
+def _result(section: str, crop: str, runs: list[Runner]) -> dict[str, Any]:
+    rates = {run.side.name: [epoch.rate for epoch in run.epochs] for run in runs if run.reason is None}
+
+    def ratio(side: str, other: str) -> float | None:
+        if side not in rates or other not in rates:
+            return None
+        return statistics.median(a / b for a, b in zip(rates[side], rates[other], strict=True))
+
+    rows = []
+    for run in runs:
+        row: dict[str, Any] = {"side": run.side.name, "settings": asdict(run.side), "note": run.note}
+        if run.reason is None:
+            row |= {
+                "images_per_second": statistics.median(rates[run.side.name]),
+                "epochs": rates[run.side.name],
+                "cpu_ms_per_image": statistics.median(epoch.cpu_ms for epoch in run.epochs),
+                "others_share_of_cpus": [epoch.others for epoch in run.epochs],
+                "loader_ratio": ratio(LOADER, run.side.name),
+            }
+        else:
+            row["skipped"] = run.reason
+        rows.append(row)
+    goals = [
+        {"side": side, "of": other, "goal": goal, "ratio": ratio(side, other)}
+        for (where, side), wanted in GOALS.items()
+        if where == section
+        for other, goal in wanted
+    ]
+    return {"section": section, "crop": crop, "sides": rows, "goals": goals}
+
+
+# Output.
+
+
+def _machine(cpus: list[int], options: argparse.Namespace) -> dict[str, Any]:
+    model = ""
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    versions = {}
+    for package in _PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[package] = importlib.metadata.version(package)
+    return {
+        "cpu": model or platform.processor(),
+        "cpus_used": len(cpus) or os.cpu_count(),
+        "cpus": os.cpu_count(),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "versions": versions,
+        "threads": options.threads,
+        "epochs": options.epochs,
+        "retries": options.retries,
+        "batch": BATCH,
+    }
+
+
+def _heading(report: dict[str, Any]) -> str:
+    machine = report["machine"]
+    lines = [
+        f"{machine['cpu']}, {machine['cpus_used']} of {machine['cpus']} CPUs, {machine['threads']} threads or workers; "
+        f"batches of {BATCH}; medians of {machine['epochs']} epochs after a warm-up",
+        ", ".join(f"{name} {version}" for name, version in machine["versions"].items()),
+    ]
+    lines += [
+        f"{name}: {images['count']} images of {images['mean_bytes'] / 1000:.0f} kB"
+        for name, images in report["images"].items()
+    ]
+    return "\n".join(lines)
+
+
+def _table(title: str, result: dict[str, Any]) -> str:
+    lines = ["", title, f"{'':38}{'img/s':>7}{'lowest':>8}{'highest':>8}{'CPU ms':>8}{'others':>12}{'Loader is':>11}"]
+    measured = [row for row in result["sides"] if "skipped" not in row]
+    for row in sorted(measured, key=lambda row: -row["images_per_second"]):
+        others = row["others_share_of_cpus"]
+        ratio = row["loader_ratio"]
+        lines.append(
+            f"{row['side']:38}{row['images_per_second']:7.0f}{min(row['epochs']):8.0f}{max(row['epochs']):8.0f}"
+            f"{row['cpu_ms_per_image']:8.2f}{statistics.median(others):7.0%}{max(others):5.0%}"
+            + (f"{ratio:9.2f} x" if ratio is not None else "")
+        )
+    lines += [f"{row['side']:38}skipped: {row['skipped']}" for row in result["sides"] if "skipped" in row]
+    for goal in result["goals"]:
+        if goal["ratio"] is not None:
+            verdict = "reached" if goal["ratio"] >= goal["goal"] else "MISSED"
+            found = f"{goal['ratio']:.2f} x, goal {goal['goal']:.2f} x  {verdict}"
+            lines.append(f"  {goal['side']} / {goal['of']}: {found}")
+    cost = {row["side"]: row["cpu_ms_per_image"] for row in measured}
+    if LOADER in cost and LIMIT in cost:
+        beside = 1000 * (cost[LOADER] - cost[LIMIT])
+        lines.append(f"  {LOADER}'s CPU time beside the libraries' calls: {beside:.0f} us an image")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""The training example: runs on the CPU, with two ranks, and continues at the very next sample."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from packer.convert import convert
+from packer.sources import imagefolder_source
+from packer.testing.photos import draw_imagefolder
+
+SCRIPT = Path(__file__).parents[1] / "examples" / "train.py"
+
+pytestmark = pytest.mark.skipif(not SCRIPT.exists(), reason="needs the repository's examples")
+
+
+@pytest.fixture(scope="module")
+def packs(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    root = tmp_path_factory.mktemp("example")
+    draw_imagefolder(root / "tree", classes=3, per_class=16, size=(48, 64))
+    convert(imagefolder_source(root / "tree"), root / "pack.lmdb")
+    return [str(root / "pack.lmdb")] * 2
+
+
+def run(packs: list[str], checkpoint: Path, *options: str, launcher: tuple[str, ...] = ()) -> str:
+    command = [sys.executable, *launcher, str(SCRIPT), *packs, "--arch", "tiny", "--size", "32", "--batch-size", "4"]
+    command += ["--threads", "1", "--lr", "0.05", "--checkpoint", str(checkpoint), *options]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def test_continuing_equals_running_through(packs: list[str], tmp_path: Path) -> None:
+    whole = run(packs, tmp_path / "whole.pt", "--epochs", "2")
+    assert "epoch 1, step 24" in whole
+    for stop in ("5", "17"):
+        run(packs, tmp_path / "parts.pt", "--epochs", "2", "--save-every", stop, "--stop-after", stop)
+    run(packs, tmp_path / "parts.pt", "--epochs", "2")
+    whole_state, state = (torch.load(tmp_path / f"{name}.pt", weights_only=True) for name in ("whole", "parts"))
+    assert state["step"] == whole_state["step"] == 24
+    for name, values in whole_state["model"].items():
+        assert torch.equal(values, state["model"][name]), name
+
+
+def test_two_ranks(packs: list[str], tmp_path: Path) -> None:
+    launcher = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0", "--standalone")
+    output = run(packs, tmp_path / "two.pt", "--epochs", "2", "--stop-after", "4", launcher=launcher)
+    assert output.count("epoch 0, step 4") == 1
+    output = run(packs, tmp_path / "two.pt", "--epochs", "2", launcher=launcher)
+    assert "epoch 0, step 6" in output
+    assert "epoch 1, step 12" in output
