@@ -24,7 +24,8 @@ __all__ = ["Loader"]
 
 Ints = npt.NDArray[np.int64]
 
-_TASK = 8  # images; small enough to spread a batch over the threads, large enough to make tasks cheap
+_MOST_IN_A_TASK = 32  # images; more make tasks no cheaper
+_TASKS_A_THREAD = 4  # in work at a time, so that no thread waits for the slowest image
 
 
 class Loader:
@@ -182,8 +183,10 @@ class Loader:
             boxes = self.dataset.boxes(indices, self._epoch, self.seed)
             with torch.inference_mode(False):  # the threads, which write into it, are not in that mode
                 batch.images = self._allocate(len(indices), *size)
-        for start in range(0, len(indices), _TASK):
-            chunk = range(start, min(start + _TASK, len(indices)))
+        in_work = self.batch_size * (self.prefetch + 1)
+        step = min(max(in_work // (self.threads * _TASKS_A_THREAD), 1), _MOST_IN_A_TASK)
+        for start in range(0, len(indices), step):
+            chunk = range(start, min(start + step, len(indices)))
             if batch.images is not None:
                 batch.tasks.append(pool.submit(self._decode, indices, boxes, batch.images, chunk))
             else:
