@@ -103,7 +103,7 @@ def test_resizing_equals_torchvision(flip: bool) -> None:
         assert np.abs(out.permute(1, 2, 0).numpy() - against_pillow).max() <= 1
 
 
-@pytest.mark.parametrize("size", [(121, 163), (163, 121), (300, 97), (64, 64), (65, 640)])
+@pytest.mark.parametrize("size", [(121, 163), (163, 121), (300, 97), (64, 64), (65, 640), (100, 131), (256, 300)])
 @pytest.mark.parametrize(("output", "resize"), [(56, 64), (64, 64), (48, 100), (224, 256)])
 def test_center_crop_equals_torchvisions(size: tuple[int, int], output: int, resize: int) -> None:
     torchvision()

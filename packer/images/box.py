@@ -37,5 +37,7 @@ def allowed_halvings(box: Box) -> int:
 def rows_touched(box: Box, height: int) -> int:
     """Return how many rows of a box's rectangle the window of the result depends on, counted from above."""
     full = box.rectangle[2]
+    if box.scaled[0] == full:
+        return box.cut[0] + height
     scale = full / box.scaled[0]
     return min(full, math.ceil((box.cut[0] + height) * scale + max(scale, 1)) + 1)

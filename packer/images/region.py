@@ -141,15 +141,14 @@ def resize_into(pixels: npt.NDArray[np.uint8], box: Box, out: torch.Tensor) -> N
     # In this order: see `packer.images.resize`.
     source = torch.from_numpy(pixels)[None].permute(0, 3, 1, 2)
     height, width = out.shape[1:]
-    if box.scaled == (height, width):
-        if source.shape[2:] == (height, width):
-            resized = source[0]
-        else:
-            _resize.out(source, (height, width), False, None, None, out=out[None])
-            resized = out
+    (cut_top, cut_left), (_, _, full_height, full_width) = box.cut, box.rectangle
+    halved = pixels.shape[1] / full_width
+    if box.scaled == (full_height, full_width) and halved == 1:  # nothing to resize
+        resized = source[0, :, cut_top : cut_top + height, cut_left : cut_left + width]
+    elif box.scaled == (height, width):
+        _resize.out(source, (height, width), False, None, None, out=out[None])
+        resized = out
     else:
-        (cut_top, cut_left), (_, _, full_height, full_width) = box.cut, box.rectangle
-        halved = pixels.shape[1] / full_width
         scale = box.scaled[0] / (full_height * halved), box.scaled[1] / pixels.shape[1]
         resized = _resize(source, (cut_top + height, cut_left + width), False, *scale)[0, :, cut_top:, cut_left:]
     if box.flip:
