@@ -28,6 +28,6 @@ def try_lock(file: IO[Any]) -> bool:
             return False
         raise DestinationError(
             f"{printable(file.name)}: cannot be locked: {error.strerror}. This file system has no locks "
-            "(Lustre: mount it with -o flock); convert to another disk and copy the pack."
+            "(Lustre: mount it with -o flock); write to another disk, and copy what is complete."
         ) from error
     return True
