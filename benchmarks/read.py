@@ -108,7 +108,7 @@ _PACKAGES = (
     "torchvision",
     "numpy",
     "pillow",
-    "PyTurboJPEG",
+    "simplejpeg",
     "ffcv",
     "numba",
     "nvidia-dali-cuda120",

@@ -28,7 +28,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def machine() -> dict[str, Any]:
     """Return what the figures depend on beside the code."""
-    packages = ("h5py", "numpy", "opencv-python-headless", "pillow", "PyTurboJPEG", "torch")
+    packages = ("h5py", "numpy", "opencv-python-headless", "pillow", "simplejpeg", "torch")
     return {
         "system": platform.platform(),
         "cpu": _cpu(),

@@ -9,7 +9,7 @@ from typing import Any
 
 from packer.errors import ImageError
 from packer.images.decode import decode, fast_decoder
-from packer.images.encode import encode, jpeg_encoder
+from packer.images.encode import encode
 from packer.images.inspect import MAX_PIXELS, ImageInfo, inspect
 from packer.images.sizing import ResizeSpec
 from packer.sample import CODECS, Buffer
@@ -19,7 +19,7 @@ __all__ = ["CHECKS", "EXIF_POLICIES", "Prepared", "Recipe", "prepare"]
 EXIF_POLICIES = ("ignore", "apply")
 CHECKS = ("structure", "decode")
 
-_PACKAGES = {"turbojpeg": "PyTurboJPEG", "opencv": "opencv-python-headless", "pillow": "pillow"}
+_PACKAGES = {"turbojpeg": "simplejpeg", "opencv": "opencv-python-headless", "pillow": "pillow"}
 _TINY = 32
 _SUFFIXES = {
     ".jpg": "jpeg",
@@ -93,7 +93,7 @@ class Recipe:
         if self.resize is not None:
             used.add("torch")
         if self.codec == "jpeg":
-            used.add(_PACKAGES[jpeg_encoder()[0]])
+            used.add(_PACKAGES["opencv"])
         return {name: importlib.metadata.version(name) for name in sorted(used)}
 
 

@@ -34,9 +34,9 @@ START_METHODS = [
 
 Packs = Callable[..., Path]
 
-# Where libturbojpeg is missing, opening a dataset says so; the tests run there too.
+# Where simplejpeg is missing, opening a dataset says so; the tests run there too.
 pytestmark = [
-    pytest.mark.filterwarnings("ignore:libturbojpeg was not found:UserWarning"),
+    pytest.mark.filterwarnings("ignore:simplejpeg is not installed:UserWarning"),
     pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning"),  # fork, Python >= 3.12
 ]
 

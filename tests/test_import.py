@@ -67,10 +67,10 @@ def test_looking_at_packs_needs_no_torch(tmp_path: Path) -> None:
         convert(imagefolder_source(tmp_path / "tree"), path)
         for arguments in (["info", str(path)], ["verify", str(path)]):
             needed = imported_after(command(*arguments))
-            assert not needed & {"torch", "cv2", "turbojpeg"}, (format, arguments)
+            assert not needed & {"torch", "cv2", "simplejpeg"}, (format, arguments)
             assert ("h5py" in needed) == (format == "hdf5")
     convert_keep = command("convert", "--quiet", str(tmp_path / "tree"), str(tmp_path / "keep.lmdb"))
-    assert not imported_after(convert_keep) & {"torch", "cv2", "turbojpeg", "tqdm"}
+    assert not imported_after(convert_keep) & {"torch", "cv2", "simplejpeg", "tqdm"}
 
 
 def imports(path: Path, module: str) -> Iterator[tuple[str, bool]]:
@@ -142,7 +142,7 @@ TENSORS |= {"packer.datasets", "packer.loader", "packer.prefetch", "packer.sampl
         ("torch", TENSORS | below("packer.testing")),
         ("torchvision", below("packer.testing")),
         ("cv2", {"packer.images.opencv"} | below("packer.testing")),
-        ("turbojpeg", {"packer.images.turbojpeg"} | below("packer.testing")),
+        ("simplejpeg", {"packer.images.turbojpeg"} | below("packer.testing")),
         ("h5py", {"packer.formats.hdf5"} | below("packer.testing")),
         ("lmdb", below("packer.testing")),
         ("logging", set()),

@@ -54,7 +54,7 @@ def test_a_rectangle_is_exactly_the_crop_of_the_whole(name: str, data: st.DataOb
 @pytest.mark.parametrize("name", ["4:4:4", "4:2:0", "grey", "restarts"])
 def test_rows_below_are_not_decoded(name: str) -> None:
     if fast_decoder()[0] != "turbojpeg":
-        pytest.skip("needs libturbojpeg")
+        pytest.skip("needs simplejpeg")
     whole = IMAGES[name]
     # Damage the last quarter of the compressed data: a rectangle at the top does not notice, the bottom does.
     damaged = whole[: 3 * len(whole) // 4] + whole[-2:]

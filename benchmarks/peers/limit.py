@@ -16,8 +16,8 @@ import numpy as np
 
 from peers import BATCH, OUTPUT, RESIZE, own
 
-REQUIRES = ("torch", "turbojpeg")
-NOTE = "PyTurboJPEG's decode into a reused buffer, torch's _upsample_bilinear2d_aa.out into the batch; nothing else"
+REQUIRES = ("torch", "simplejpeg")
+NOTE = "simplejpeg's decode into a reused buffer, torch's _upsample_bilinear2d_aa.out into the batch; nothing else"
 
 prepare = own.prepare
 

@@ -58,8 +58,7 @@ def decoder_advice() -> str | None:
     if name == "turbojpeg":
         return None
     return (
-        f"libturbojpeg was not found; {name} decodes instead, some per cent slower "
-        "(Debian, Ubuntu: apt install libturbojpeg0; macOS: brew install jpeg-turbo)"
+        f"simplejpeg is not installed; {name} decodes instead, and crops are decoded in full (pip install simplejpeg)"
     )
 
 

@@ -1,4 +1,4 @@
-"""OpenCV's JPEG codec, for machines without libturbojpeg. `ImportError` where it is not installed."""
+"""OpenCV's JPEG codec: the encoder, and a decoder for machines without simplejpeg. `ImportError` without OpenCV."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def decode_jpeg(data: Buffer) -> npt.NDArray[np.uint8]:
 
 
 def encode_jpeg(pixels: npt.NDArray[np.uint8], quality: int) -> bytes:
-    """Encode (height, width, 3) uint8 RGB with 4:2:0 subsampling."""
+    """Encode (height, width, 3) uint8 RGB with 4:2:0 subsampling: the bytes that Pillow gives, sooner."""
     if max(pixels.shape) > 65_500:
         raise ImageError("JPEG has room for 65500 pixels a side")
     written, data = cv2.imencode(".jpg", cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR), [cv2.IMWRITE_JPEG_QUALITY, quality])

@@ -99,13 +99,13 @@ def _decode_rows(  # noqa: PLR0917
     _require_size((header.height, header.width), size)
     from packer.images import turbojpeg
 
-    rows = _rows_needed(header, rectangle[0] + rectangle[2]) if turbojpeg.CUTS else header.height
+    rows = _rows_needed(header, rectangle[0] + rectangle[2])
     cut = rows < header.height
     height, width = -(-rows // (1 << halvings)), -(-header.width // (1 << halvings))
     try:
         shortened = jpeg.with_height(data, header, rows) if cut else data
         out = _scratch.pixels(height, width)
-        return turbojpeg.decode_jpeg(shortened, out, halvings=halvings, cut=cut), halvings
+        return turbojpeg.decode_jpeg(shortened, out, scaled=halvings > 0, cut=cut), halvings
     except ImageError:
         return decode.decode(data, exif=exif, decoder="pillow", max_pixels=max_pixels), 0
 
