@@ -8,7 +8,8 @@
     │   ├── PackLockedError      another process is writing it
     │   └── ResumeError          an unfinished conversion there was started differently
     ├── ImageError               one image cannot be used; knows its name and the reason
-    │   └── ImageTooLargeError   its header announces more pixels than are allowed
+    │   ├── ImageTooLargeError   its header announces more pixels than are allowed
+    │   └── NotTileableError     it cannot be made a tiled JPEG
     ├── PackError                a pack cannot be read
     │   ├── NotAPackError        the file is something else
     │   ├── CorruptPackError     it was a pack, and is damaged; knows the file and the index
@@ -29,6 +30,7 @@ __all__ = [
     "ImageTooLargeError",
     "MissingDependencyError",
     "NotAPackError",
+    "NotTileableError",
     "PackError",
     "PackLockedError",
     "PackerError",
@@ -86,6 +88,10 @@ class ImageError(PackerError):
 
 class ImageTooLargeError(ImageError):
     """The header of an image announces more pixels than are allowed."""
+
+
+class NotTileableError(ImageError):
+    """An image cannot be made a tiled JPEG; it is kept as it is."""
 
 
 class PackError(PackerError):

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from packer.errors import ImageError
 from packer.sample import Buffer
 
-__all__ = ["JPEGHeader", "end_of_image", "read_header", "with_height"]
+__all__ = ["JPEGHeader", "end_of_image", "read_header", "segments", "with_height"]
 
 _SOF = frozenset({0xC0, 0xC1, 0xC2, 0xC3, 0xC5, 0xC6, 0xC7, 0xC9, 0xCA, 0xCB, 0xCD, 0xCE, 0xCF})
 _HUFFMAN_DCT = frozenset({0xC0, 0xC1, 0xC2})
-_SOI, _EOI, _SOS, _APP1 = 0xD8, 0xD9, 0xDA, 0xE1
+_RST0, _SOI, _EOI, _SOS, _APP1 = 0xD0, 0xD8, 0xD9, 0xDA, 0xE1
 _ORIENTATION = 0x0112
 _XMP = b"http://ns.adobe.com/xap/1.0/\0"
 _XMP_ORIENTATION = re.compile(rb"tiff:Orientation(?:=\"|>)([0-9])")
@@ -101,6 +103,29 @@ def read_header(data: Buffer) -> JPEGHeader | None:
             from_xmp = int(found[1]) if found else 0
         position = end
     return None
+
+
+def segments(data: Buffer, at: int = 2) -> Iterator[tuple[int, int, int]]:
+    """Yield the segments up to the first scan's header, each as its marker's second byte and where it begins and ends.
+
+    Raises
+    ------
+    ImageError
+        If something else than segments stands there.
+    """
+    while at + 4 <= len(data) and data[at] == 0xFF:
+        marker = data[at + 1]
+        if marker == 0xFF:  # a fill byte
+            at += 1
+            continue
+        end = at + 2 + (data[at + 2] << 8 | data[at + 3])
+        if marker < 0xC0 or _RST0 <= marker <= _EOI or end < at + 4 or end > len(data):
+            break
+        yield marker, at, end
+        if marker == _SOS:
+            return
+        at = end
+    raise ImageError("its header is not one of a JPEG")
 
 
 def with_height(data: Buffer, header: JPEGHeader, height: int) -> bytearray:

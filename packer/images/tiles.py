@@ -1,0 +1,322 @@
+"""Tiled JPEGs: ordinary JPEGs whose scan is cut into tiles by restart markers, and a table of where the tiles are.
+
+Between two restart markers a scan can be decoded without what comes before. So the tiles that a rectangle touches,
+joined behind a header that announces a smaller image, are a JPEG of that part of the image, with the same pixels.
+The table travels in an application segment; see "Tiled JPEG" in formats.md. A segment that does not fit the JPEG
+around it is ignored, and the JPEG is then decoded as a whole.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from packer.errors import NotTileableError
+from packer.images import jpeg
+from packer.images.box import Rectangle
+from packer.sample import Buffer
+
+__all__ = ["Grid", "Part", "Tiles", "annotate", "assemble", "columns", "read_tiles"]
+
+Ints = npt.NDArray[np.int64]
+
+_SOF0, _SOF1, _EOI, _DRI, _APP9, _COM = 0xC0, 0xC1, 0xD9, 0xDD, 0xE9, 0xFE
+_IDENTIFIER = b"TILES\0"
+_VERSION = 1
+_SEGMENT = struct.Struct(">HH6sBBHHHI")  # marker, length, identifier, version, 0, columns, frame, header, checksum
+_INTERVAL = struct.Struct(">HHH")  # marker, length, MCUs
+_LONGEST_TILE = 0xFFFF  # bytes, with the marker behind it
+_MOST_TILES = (0xFFFF + 2 - _SEGMENT.size) // 2
+_RESTARTS = np.resize(np.arange(0xD0, 0xD8, dtype=np.uint8), _MOST_TILES)  # the markers' second bytes, in their order
+
+_NARROWEST = 2  # MCUs of a tile: the decoder is slower at each tile's end
+
+
+class Grid(NamedTuple):
+    """How the tiles of an image lie.
+
+    Attributes
+    ----------
+    height, width : int
+        Pixels of the image.
+    tile_height, tile_width : int
+        Pixels of a tile. The image's edge may cut off the last row and the last column.
+    rows, columns : int
+    interval : int
+        MCUs of a tile: the restart interval.
+    margin_height, margin_width : int
+        How many pixels upsampling of the chroma planes may look at beyond those that are wanted.
+    """
+
+    height: int
+    width: int
+    tile_height: int
+    tile_width: int
+    rows: int
+    columns: int
+    interval: int
+    margin_height: int
+    margin_width: int
+
+    @classmethod
+    def of(cls, frame: Buffer, columns: int) -> Grid | None:
+        """Return the grid of a frame whose MCU rows are cut into `columns` tiles; None where that is impossible.
+
+        Parameters
+        ----------
+        frame : bytes-like
+            The parameters of a start-of-frame segment (ITU-T T.81, B.2.2), and what follows.
+        """
+        precision, height, width, components = struct.unpack_from(">BHHB", frame)
+        across = down = 1
+        if components == 3:
+            across = max(frame[7] >> 4, frame[10] >> 4, frame[13] >> 4)
+            down = max(frame[7] & 15, frame[10] & 15, frame[13] & 15)
+        elif components != 1:  # of a scan of one component, an MCU is a block, whatever the component's factors say
+            return None
+        if precision != 8 or not (height and width and across and down and columns):
+            return None
+        interval, left_over = divmod(-(-width // (8 * across)), columns)
+        if left_over:
+            return None
+        margins = 0 if down == 1 else down, 0 if across == 1 else across  # one sample of chroma
+        rows = -(-height // (8 * down))
+        return cls(height, width, 8 * down, 8 * across * interval, rows, columns, interval, *margins)
+
+
+class Part(NamedTuple):
+    """A JPEG of a part of an image, and which part, in pixels of the whole."""
+
+    data: Buffer
+    top: int
+    left: int
+    height: int
+    width: int
+
+
+class Tiles(NamedTuple):
+    """Where the tiles of a JPEG are.
+
+    Attributes
+    ----------
+    grid : Grid
+    segment, header, frame, scan : int
+        Where in the file the tile segment, the headers behind it, the frame's parameters, and the scan begin.
+    sizes : (rows, columns) int64 array
+        Bytes of each tile, with the marker behind it.
+    starts : (rows, columns) int64 array
+        Where in the file each tile begins.
+    """
+
+    grid: Grid
+    segment: int
+    header: int
+    frame: int
+    scan: int
+    sizes: Ints
+    starts: Ints
+
+    def part(self, data: Buffer, rectangle: Rectangle, halvings: int = 0) -> Part:
+        """Return a JPEG of the tiles that a rectangle depends on.
+
+        Parameters
+        ----------
+        data : bytes-like
+            The JPEG whose tiles these are.
+        rectangle : (top, left, height, width)
+            In pixels of the whole image; lies inside of it.
+        halvings : int
+            How often the decoder is going to halve the image.
+        """
+        grid = self.grid
+        top, left, height, width = rectangle
+        above, beside = grid.margin_height << halvings, grid.margin_width << halvings
+        first_row = max(top - above, 0) // grid.tile_height
+        row_end = min(-(-(top + height + above) // grid.tile_height), grid.rows)
+        first = max(left - beside, 0) // grid.tile_width
+        end = min(-(-(left + width + beside) // grid.tile_width), grid.columns)
+        if row_end - first_row == grid.rows and end - first == grid.columns:
+            return Part(data, 0, 0, grid.height, grid.width)
+        joined = self._join(data, slice(first_row, row_end), slice(first, end))
+        if joined is None:
+            return Part(data, 0, 0, grid.height, grid.width)
+        top, left = first_row * grid.tile_height, first * grid.tile_width
+        height = min(row_end * grid.tile_height, grid.height) - top
+        width = min(end * grid.tile_width, grid.width) - left
+        struct.pack_into(">HH", joined, self.segment + self.frame - self.header + 1, height, width)
+        return Part(joined, top, left, height, width)
+
+    def _join(self, data: Buffer, rows: slice, columns: slice) -> bytearray | None:
+        """Return the headers and some tiles; None where the scan is damaged, as its decoder will find."""
+        sizes = self.sizes[rows, columns]
+        starts = self.starts[rows, columns.start]
+        stops = starts + sizes.sum(1)  # the tiles of a row lie in one piece
+        pieces = [data[start:stop] for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)]
+        joined = bytearray().join((data[: self.segment], data[self.header : self.scan], *pieces))
+        # Each tile has brought the marker behind it, whose number is another one in this scan.
+        markers = sizes.ravel().cumsum()[:-1]
+        markers += self.segment + self.scan - self.header - 1
+        numbers = np.frombuffer(joined, np.uint8)
+        expected = _RESTARTS[: self.sizes.size].reshape(self.sizes.shape)[rows, columns].ravel()[:-1]
+        if (numbers[markers] != expected).any():
+            return None
+        numbers[markers] = _RESTARTS[: len(markers)]
+        joined[-2:] = b"\xff\xd9"
+        return joined
+
+
+def read_tiles(data: Buffer) -> Tiles | None:
+    """Return where the tiles of a JPEG are; None where it has no tile segment, or one that does not fit the JPEG."""
+    try:
+        segment = _find(data)
+        return None if segment is None else _read(data, segment)
+    except (struct.error, IndexError):
+        return None
+
+
+def _find(data: Buffer) -> int | None:
+    """Return where the tile segment begins: it stands among the application segments and comments."""
+    at = 2
+    while data[at] == 0xFF and ((marker := data[at + 1]) & 0xF0 == 0xE0 or marker == _COM):
+        if marker == _APP9 and data[at + 4 : at + 10] == _IDENTIFIER:
+            return at
+        at += 2 + (data[at + 2] << 8 | data[at + 3])
+    return None
+
+
+def _read(data: Buffer, segment: int) -> Tiles | None:
+    _, size, _, version, _, columns, frame, length, checksum = _SEGMENT.unpack_from(data, segment)
+    table, header = segment + _SEGMENT.size, segment + 2 + size
+    frame, scan = header + frame, header + length
+    if version != _VERSION or not table <= header < frame < scan <= len(data):
+        return None
+    if zlib.crc32(data[table:scan], zlib.crc32(data[segment + 4 : table - 4])) != checksum:
+        return None
+    grid = (
+        Grid.of(data[frame + 4 : scan], columns) if data[frame] == 0xFF and data[frame + 1] in (_SOF0, _SOF1) else None
+    )
+    if grid is None or header - table != 2 * grid.rows * columns:
+        return None
+    if data[header : header + _INTERVAL.size] != _INTERVAL.pack(0xFF00 | _DRI, 4, grid.interval):
+        return None
+    sizes = np.frombuffer(data, ">u2", grid.rows * columns, table).astype(np.int64)
+    starts = sizes.cumsum()
+    end = scan + int(starts[-1])
+    if data[end - 2 : end] != b"\xff\xd9":
+        return None
+    starts += scan
+    starts -= sizes
+    shape = grid.rows, columns
+    return Tiles(grid, segment, header, frame + 4, scan, sizes.reshape(shape), starts.reshape(shape))
+
+
+def columns(mcus: int, row_bytes: float, least: float) -> int:
+    """Return into how many tiles to cut the MCU rows of an image.
+
+    A tile costs some six bytes, and some time; what it saves grows with what it holds.
+
+    Parameters
+    ----------
+    mcus : int
+        MCUs of a row.
+    row_bytes : float
+        Coded bytes of a row, on average.
+    least : float
+        How many bytes a tile shall hold on average; does not matter where a row is one tile.
+    """
+    return max(
+        count
+        for count in range(1, mcus + 1)
+        if mcus % count == 0 and (count == 1 or (mcus // count >= _NARROWEST and row_bytes >= least * count))
+    )
+
+
+def assemble(  # noqa: PLR0917
+    metadata: Buffer,
+    header: Buffer,
+    columns: int,
+    lengths: npt.NDArray[np.integer[Any]],
+    scan: Buffer,
+    rest: Buffer = b"",
+) -> bytes:
+    """Return a tiled JPEG made of its pieces.
+
+    Parameters
+    ----------
+    metadata : bytes-like
+        Application segments and comments.
+    header : bytes-like
+        The other segments, from the first marker up to the scan.
+    columns : int
+        Tiles of an MCU row.
+    lengths : (tiles,) array of int
+        Bytes of each tile, without the marker behind it.
+    scan : bytes-like
+        The coded data with the restart markers between the tiles, without an end-of-image marker.
+    rest : bytes-like
+        What follows the end of the image.
+
+    Raises
+    ------
+    NotTileableError
+        If there are more tiles, or longer ones, than the tile segment has room for.
+    """
+    sizes = np.asarray(lengths, np.int64) + 2
+    if len(sizes) > _MOST_TILES or sizes.max() > _LONGEST_TILE:
+        raise NotTileableError("it has more tiles, or longer ones, than their table has room for")
+    interval, others, frame = b"", bytearray(), 0
+    for marker, start, end in jpeg.segments(header, 0):
+        if marker == _DRI:
+            interval = bytes(header[start:end])
+            continue
+        if marker in (_SOF0, _SOF1):
+            frame = _INTERVAL.size + len(others)
+        others += header[start:end]
+    core = interval + others  # the interval first, where a reader compares it with the number of columns
+    length = _SEGMENT.size - 2 + 2 * len(sizes)
+    fixed = _SEGMENT.pack(0xFF00 | _APP9, length, _IDENTIFIER, _VERSION, 0, columns, frame, len(core), 0)[:-4]
+    table = sizes.astype(">u2").tobytes()
+    checksum = zlib.crc32(core, zlib.crc32(table, zlib.crc32(fixed[4:])))
+    return b"".join((b"\xff\xd8", metadata, fixed, checksum.to_bytes(4, "big"), table, core, scan, b"\xff\xd9", rest))
+
+
+def annotate(data: Buffer) -> bytes:
+    """Return a JPEG whose restart markers make tiles with the table of where they are.
+
+    Raises
+    ------
+    NotTileableError
+        If its restart markers make no tiles.
+    ImageError
+        If it is no JPEG.
+    """
+    metadata, header = bytearray(), bytearray()
+    interval, frame, scan_at = 0, b"", 0
+    for marker, start, end in jpeg.segments(data):
+        if marker & 0xF0 == 0xE0 or marker == _COM:
+            if data[start + 4 : start + 10] != _IDENTIFIER:
+                metadata += data[start:end]
+            continue
+        header += data[start:end]
+        if marker == _DRI:
+            (interval,) = struct.unpack_from(">H", data, start + 4)
+        elif marker in (_SOF0, _SOF1):
+            frame = bytes(data[start + 4 : end])
+        scan_at = end
+    rows = Grid.of(frame, 1) if frame else None
+    if rows is None or not interval or rows.interval % interval:
+        raise NotTileableError("its restart markers do not divide its rows")
+    columns = rows.interval // interval
+    scan = np.frombuffer(data, np.uint8, offset=scan_at)
+    markers = np.flatnonzero(scan[:-1] == 0xFF)
+    markers = markers[scan[markers + 1] != 0][: rows.rows * columns]
+    found = scan[markers + 1]
+    if len(found) < rows.rows * columns or found[-1] != _EOI or (found[:-1] != _RESTARTS[: len(found) - 1]).any():
+        raise NotTileableError("its scan has other markers than those between its tiles")
+    lengths = np.diff(markers, prepend=-2) - 2
+    end = scan_at + int(markers[-1])
+    return assemble(metadata, header, columns, lengths, data[scan_at:end], data[end + 2 :])
