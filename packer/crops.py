@@ -61,14 +61,12 @@ class Boxes:
         none = np.zeros(len(flip), np.int64)
         return cls(*rectangle, *out, none, none, *out, flip)
 
-    def at(self, place: int) -> Box:
-        """Return what is wanted of one of the images, as plain numbers."""
-        return Box(
-            (int(self.top[place]), int(self.left[place]), int(self.height[place]), int(self.width[place])),
-            (int(self.scaled_height[place]), int(self.scaled_width[place])),
-            (int(self.cut_top[place]), int(self.cut_left[place])),
-            bool(self.flip[place]),
-        )
+    def each(self) -> list[Box]:
+        """Return what is wanted of each image, as plain numbers."""
+        rectangles = np.stack((self.top, self.left, self.height, self.width), 1).tolist()
+        scaled = np.stack((self.scaled_height, self.scaled_width), 1).tolist()
+        cuts = np.stack((self.cut_top, self.cut_left), 1).tolist()
+        return list(map(Box, map(tuple, rectangles), map(tuple, scaled), map(tuple, cuts), self.flip.tolist()))
 
 
 class Crop(abc.ABC):

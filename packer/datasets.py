@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, overload
 
@@ -21,7 +21,7 @@ from packer.errors import CorruptPackError, ImageError, NotAPackError, printable
 from packer.formats import Reader, recognise
 from packer.images.box import Box, allowed_halvings, rows_touched
 from packer.images.decode import decode, decoder_advice, fast_decoder
-from packer.images.region import decode_rectangle, resize_into
+from packer.images.region import decode_rectangles, resize_into
 from packer.sample import Buffer, Names
 
 __all__ = [
@@ -215,24 +215,31 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
             return torch.as_tensor([self.target_transform(label) for label in labels.tolist()])
         return torch.from_numpy(labels)
 
-    def decode_into(self, index: int, data: Buffer, boxes: Boxes, place: int, out: torch.Tensor) -> None:
-        """Decode, crop and resize one image into its place.
+    def decode_into(
+        self,
+        indices: Sequence[int] | npt.NDArray[np.int64],
+        stored: Sequence[Buffer],
+        boxes: Sequence[Box],
+        outs: Sequence[torch.Tensor],
+    ) -> None:
+        """Decode, crop and resize some images into their places.
 
         Parameters
         ----------
-        data : bytes-like
-            What `reader.read(index)` gives.
-        place : int
-            Which of `boxes` is meant.
-        out : (3, height, width) uint8 tensor
-            Its memory is channels last.
+        stored : sequence of bytes-like
+            What `reader.read_many(indices)` gives.
+        boxes : sequence of Box
+            What is wanted of each.
+        outs : sequence of (1, 3, height, width) uint8 tensors
+            Their memory is channels last.
         """
-        box = boxes.at(place)
+        done = 0
         try:
-            pixels = self._pixels_of(index, data, box, out)
+            for box, pixels, out in zip(boxes, self._rectangles(indices, stored, boxes, outs), outs, strict=True):
+                resize_into(pixels, box, out)
+                done += 1
         except ImageError as error:
-            raise self._located(index, error) from error
-        resize_into(pixels, box, out)
+            raise self._located(int(indices[done]), error) from error
 
     @property
     def classes(self) -> list[str]:
@@ -255,17 +262,28 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
     def imgs(self) -> Samples:
         return self.samples
 
-    def _pixels_of(self, index: int, data: Buffer, box: Box, out: torch.Tensor) -> npt.NDArray[np.uint8]:
-        """Return as much of a box's rectangle as its result depends on."""
-        top, left, height, width = box.rectangle
+    def _rectangles(
+        self,
+        indices: Sequence[int] | npt.NDArray[np.int64],
+        stored: Sequence[Buffer],
+        boxes: Sequence[Box],
+        outs: Sequence[torch.Tensor],
+    ) -> Iterator[npt.NDArray[np.uint8]]:
+        """Yield as much of each box's rectangle as its result depends on."""
         if self.reader.manifest.codec == "raw":
-            return np.array(self._raw_pixels(index, data)[top : top + height, left : left + width])
-        size = int(self.reader.table.height[index]), int(self.reader.table.width[index])
-        halvings = allowed_halvings(box) if self.scaled_decode else 0
-        if not halvings:
-            height = rows_touched(box, out.shape[1])
-        return decode_rectangle(
-            data, (top, left, height, width), size, exif=self._exif(), decoder=self.decoder, halvings=halvings
+            for index, data, box in zip(indices, stored, boxes, strict=True):
+                top, left, height, width = box.rectangle
+                yield np.array(self._raw_pixels(int(index), data)[top : top + height, left : left + width])
+            return
+        table, places = self.reader.table, np.asarray(indices)
+        sizes = list(zip(table.height[places].tolist(), table.width[places].tolist(), strict=True))
+        halvings = [allowed_halvings(box) if self.scaled_decode else 0 for box in boxes]
+        rectangles = []
+        for box, halved, out in zip(boxes, halvings, outs, strict=True):
+            top, left, height, width = box.rectangle
+            rectangles.append((top, left, height if halved else rows_touched(box, out.shape[2]), width))
+        yield from decode_rectangles(
+            stored, rectangles, sizes, halvings=halvings, exif=self._exif(), decoder=self.decoder
         )
 
     def _items(
@@ -276,13 +294,13 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
         transform: Callable[[Any], Any] | None,
     ) -> list[tuple[Any, Any]]:
         stored = self.reader.read_many(indices)
-        boxes = self.boxes(indices, epoch, seed) if self.crop is not None else None
+        images: Iterable[Any]
+        if self.crop is None:
+            images = (self._image(index, data) for index, data in zip(indices, stored, strict=True))
+        else:
+            images = self._cropped(indices, stored, self.boxes(indices, epoch, seed))
         items = []
-        for place, (index, data) in enumerate(zip(indices, stored, strict=True)):
-            try:
-                image = self._image(index, data) if boxes is None else self._cropped(index, data, boxes, place)
-            except ImageError as error:
-                raise self._located(index, error) from error
+        for index, image in zip(indices, images, strict=True):
             target: Any = int(self.reader.table.label[index])
             if transform is not None:
                 image = transform(image)
@@ -291,22 +309,26 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
             items.append((image, target))
         return items
 
-    def _cropped(self, index: int, data: Buffer, boxes: Boxes, place: int) -> Any:
-        height, width = int(boxes.out_height[place]), int(boxes.out_width[place])
-        image = torch.empty((height, width, 3), dtype=torch.uint8).permute(2, 0, 1)
-        self.decode_into(int(index), data, boxes, place, image)
-        if self.output == "tensor":
-            return image
-        pixels = image.permute(1, 2, 0).numpy()
-        return pixels if self.output == "numpy" else Image.fromarray(pixels)
+    def _cropped(
+        self, indices: Sequence[int] | npt.NDArray[np.int64], stored: Sequence[Buffer], boxes: Boxes
+    ) -> Iterator[Any]:
+        sizes = zip(boxes.out_height.tolist(), boxes.out_width.tolist(), strict=True)
+        images = [torch.empty((1, *size, 3), dtype=torch.uint8).permute(0, 3, 1, 2) for size in sizes]
+        self.decode_into(indices, stored, boxes.each(), images)
+        return (self._shown(image[0].permute(1, 2, 0).numpy()) for image in images)
 
     def _image(self, index: int, data: Buffer) -> Any:
         if self.output == "bytes":
             return bytes(data)
         if self.reader.manifest.codec == "raw":
-            pixels = np.array(self._raw_pixels(index, data))
-        else:
-            pixels = decode(data, exif=self._exif(), decoder=self.decoder)
+            return self._shown(np.array(self._raw_pixels(index, data)))
+        try:
+            return self._shown(decode(data, exif=self._exif(), decoder=self.decoder))
+        except ImageError as error:
+            raise self._located(index, error) from error
+
+    def _shown(self, pixels: npt.NDArray[np.uint8]) -> Any:
+        """Return (height, width, 3) pixels as what `output` asks for."""
         if self.output == "tensor":
             return torch.from_numpy(pixels).permute(2, 0, 1)
         return pixels if self.output == "numpy" else Image.fromarray(pixels)

@@ -14,9 +14,9 @@ import numpy.typing as npt
 import torch
 from torch.utils.data import default_collate
 
-from packer.crops import Boxes
 from packer.datasets import ImageDataset
 from packer.executors import available_cpus
+from packer.images.box import Box
 from packer.prefetch import CUDAPrefetcher, Normalizer
 from packer.samplers import OrderSampler, SequentialSampler, ShuffleSampler
 
@@ -180,26 +180,26 @@ class Loader:
         size = self.dataset.crop.size if self.dataset.crop is not None and transform is None else None
         batch = _Batch(indices)
         if size is not None and self.dataset.output == "tensor":
-            boxes = self.dataset.boxes(indices, self._epoch, self.seed)
+            boxes = self.dataset.boxes(indices, self._epoch, self.seed).each()
             with torch.inference_mode(False):  # the threads, which write into it, are not in that mode
                 batch.images = self._allocate(len(indices), *size)
         in_work = self.batch_size * (self.prefetch + 1)
         step = min(max(in_work // (self.threads * _TASKS_A_THREAD), 1), _MOST_IN_A_TASK)
         for start in range(0, len(indices), step):
-            chunk = range(start, min(start + step, len(indices)))
+            places = slice(start, start + step)
             if batch.images is not None:
-                batch.tasks.append(pool.submit(self._decode, indices, boxes, batch.images, chunk))
+                batch.tasks.append(pool.submit(self._decode, indices, boxes, batch.images, places))
             else:
-                batch.tasks.append(pool.submit(self._items, indices, chunk))
+                batch.tasks.append(pool.submit(self._items, indices, places))
         return batch
 
-    def _decode(self, indices: Ints, boxes: Boxes, images: torch.Tensor, chunk: range) -> None:
-        stored = self.dataset.reader.read_many(indices[chunk.start : chunk.stop])
-        for place, data in zip(chunk, stored, strict=True):
-            self.dataset.decode_into(int(indices[place]), data, boxes, place, images[place])
+    def _decode(self, indices: Ints, boxes: list[Box], images: torch.Tensor, places: slice) -> None:
+        some = indices[places]
+        stored = self.dataset.reader.read_many(some)
+        self.dataset.decode_into(some, stored, boxes[places], images[places].split(1))  # type: ignore[no-untyped-call]
 
-    def _items(self, indices: Ints, chunk: range) -> list[Any]:
-        return self.dataset.items(indices[chunk.start : chunk.stop], self._epoch, self.seed, self.transform)
+    def _items(self, indices: Ints, places: slice) -> list[Any]:
+        return self.dataset.items(indices[places], self._epoch, self.seed, self.transform)
 
     def _finish(self, batch: _Batch) -> tuple[Any, Any]:
         results = [task.result() for task in batch.tasks]

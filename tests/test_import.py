@@ -141,7 +141,7 @@ TENSORS |= {"packer.datasets", "packer.loader", "packer.prefetch", "packer.sampl
         ("tqdm", below("packer.cli")),
         ("torch", TENSORS | below("packer.testing")),
         ("torchvision", below("packer.testing")),
-        ("cv2", {"packer.images.opencv"} | below("packer.testing")),
+        ("cv2", {"packer.images.opencv", "packer.images.region"} | below("packer.testing")),
         ("simplejpeg", {"packer.images.turbojpeg"} | below("packer.testing")),
         ("h5py", {"packer.formats.hdf5"} | below("packer.testing")),
         ("lmdb", below("packer.testing")),

@@ -92,15 +92,15 @@ def test_resizing_equals_torchvision(flip: bool) -> None:
         (50, 60, 10, 12, 40),
         (7, 7, 64, 64, 64),
     ]:
-        out = torch.empty((size, size, 3), dtype=torch.uint8).permute(2, 0, 1)
+        out = torch.empty((1, size, size, 3), dtype=torch.uint8).permute(0, 3, 1, 2)
         pixels = decode_rectangle(IMAGES["4:4:4"], (top, left, height, width), (121, 163))
         resize_into(pixels, Box((top, left, height, width), (size, size), flip=flip), out)
         expected = functional.resized_crop(whole, top, left, height, width, [size, size], antialias=True)
-        assert torch.equal(out, expected.flip(2) if flip else expected)
+        assert torch.equal(out[0], expected.flip(2) if flip else expected)
         pil = Image.fromarray(whole.permute(1, 2, 0).numpy())
         pil = functional.resized_crop(pil, top, left, height, width, [size, size])
         against_pillow = np.asarray(functional.hflip(pil) if flip else pil).astype(int)
-        assert np.abs(out.permute(1, 2, 0).numpy() - against_pillow).max() <= 1
+        assert np.abs(out[0].permute(1, 2, 0).numpy() - against_pillow).max() <= 1
 
 
 @pytest.mark.parametrize("size", [(121, 163), (163, 121), (300, 97), (64, 64), (65, 640), (100, 131), (256, 300)])
@@ -114,20 +114,32 @@ def test_center_crop_equals_torchvisions(size: tuple[int, int], output: int, res
     whole = torch.from_numpy(decode(data)).permute(2, 0, 1)
     expected = transforms.CenterCrop(output)(transforms.Resize(resize, antialias=True)(whole))
     crop = CenterCrop(output, resize)
-    box = crop.boxes(np.array([size[0]]), np.array([size[1]]), np.zeros((1, 0))).at(0)
+    box = crop.boxes(np.array([size[0]]), np.array([size[1]]), np.zeros((1, 0))).each()[0]
     rows = rows_touched(box, output)
     pixels = decode_rectangle(data, (*box.rectangle[:2], rows, box.rectangle[3]), size)
     assert pixels.shape[0] == rows
-    out = torch.empty((output, output, 3), dtype=torch.uint8).permute(2, 0, 1)
+    out = torch.empty((1, output, output, 3), dtype=torch.uint8).permute(0, 3, 1, 2)
     resize_into(pixels, box, out)
-    difference = (out.int() - expected.int()).abs()
+    difference = (out[0].int() - expected.int()).abs()
     assert difference.max() <= 1
     assert difference.double().mean() < 0.001
 
 
 def test_center_crop_leaves_rows_out() -> None:
-    box = CenterCrop(224).boxes(np.array([512]), np.array([512]), np.zeros((1, 0))).at(0)
+    box = CenterCrop(224).boxes(np.array([512]), np.array([512]), np.zeros((1, 0))).each()[0]
     assert rows_touched(box, 224) < 490
+
+
+@settings(max_examples=100, deadline=None)
+@given(size=st.tuples(st.integers(1, 400), st.integers(1, 400)), output=st.sampled_from([1, 7, 64, 224, 299]))
+def test_mirroring_before_resizing_changes_nothing(size: tuple[int, int], output: int) -> None:
+    pixels = np.random.default_rng(size).integers(0, 256, (*size, 3), np.uint8)
+    outs = []
+    for flip in (False, True):
+        out = torch.empty((1, output, output, 3), dtype=torch.uint8).permute(0, 3, 1, 2)
+        resize_into(pixels, Box((0, 0, *size), (output, output), flip=flip), out)
+        outs.append(out)
+    assert torch.equal(outs[0].flip(3), outs[1])
 
 
 def test_halving_stays_close_and_is_used_only_where_it_may() -> None:
@@ -139,7 +151,7 @@ def test_halving_stays_close_and_is_used_only_where_it_may() -> None:
     for box in (Box((16, 32, 512, 512), (100, 100)), Box((0, 0, 640, 600), (128, 120), (14, 10))):
         outs = []
         for halvings in (0, 1, 2):
-            out = torch.empty((100, 100, 3), dtype=torch.uint8).permute(2, 0, 1)
+            out = torch.empty((1, 100, 100, 3), dtype=torch.uint8).permute(0, 3, 1, 2)
             resize_into(decode_rectangle(data, box.rectangle, (640, 600), halvings=halvings), box, out)
             outs.append(out.double())
         for other in outs[1:]:

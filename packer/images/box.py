@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 __all__ = ["Box", "Rectangle", "allowed_halvings", "rows_touched"]
 
@@ -13,8 +13,7 @@ Rectangle = tuple[int, int, int, int]
 _MAX_HALVINGS = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Box:
+class Box(NamedTuple):
     """What is wanted of one image; see `packer.crops.Boxes`."""
 
     rectangle: Rectangle

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from packer.errors import ImageError
 from packer.sample import Buffer
@@ -20,8 +20,7 @@ _XMP = b"http://ns.adobe.com/xap/1.0/\0"
 _XMP_ORIENTATION = re.compile(rb"tiff:Orientation(?:=\"|>)([0-9])")
 
 
-@dataclass(frozen=True, slots=True)
-class JPEGHeader:
+class JPEGHeader(NamedTuple):
     """The header of a JPEG.
 
     Attributes

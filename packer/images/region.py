@@ -1,14 +1,19 @@
 """A rectangle of an image, decoded with as little work as gives the same pixels, and resized into its place.
 
-Of a sequential JPEG the rows below the rectangle are left out, by giving the decoder a header with a smaller height.
+Of a tiled JPEG only the tiles that the rectangle touches are decoded. Of another sequential JPEG the rows below the
+rectangle are left out, by giving the decoder a header with a smaller height.
 Where the rectangle is at least twice as large as what it is resized to, and the caller allows it, the decoder halves
 the image while decoding (libjpeg's scaled DCT), which changes the pixels a little.
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
+import cv2
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -17,54 +22,78 @@ from packer.errors import ImageError, ImageTooLargeError
 from packer.images import decode, jpeg
 from packer.images.box import Box, Rectangle
 from packer.images.inspect import MAX_PIXELS
+from packer.images.tiles import Part, cut_out, read_tiles
 from packer.sample import Buffer
 
-__all__ = ["decode_rectangle", "resize_into"]
+__all__ = ["decode_rectangle", "decode_rectangles", "resize_into"]
 
-_resize = torch.ops.aten._upsample_bilinear2d_aa
+Pixels = npt.NDArray[np.uint8]
+
+_resize: Any = torch._C._nn._upsample_bilinear2d_aa  # what torch.nn.functional.interpolate calls, with `out`
 
 
 class _Scratch(threading.local):
-    """Memory for one decoded image a thread, used again and again: fresh memory costs more than a copy."""
+    """Memory of a thread for what it decodes and resizes, used again and again: fresh memory costs more than a copy."""
 
     def __init__(self) -> None:
-        self._pixels = np.empty(0, np.uint8)
+        self._decoded = np.empty(0, np.uint8)
+        self._mirrored = np.empty(0, np.uint8)
 
-    def pixels(self, height: int, width: int) -> npt.NDArray[np.uint8]:
-        size = height * width * 3
-        if self._pixels.size < size or self._pixels.size > max(4 * size, 1 << 24):
-            self._pixels = np.empty(max(size, 1 << 21), np.uint8)
-        return self._pixels[:size].reshape(height, width, 3)
+    def decoded(self, height: int, width: int, halvings: int) -> Pixels:
+        """Return memory for an image of that size, halved so many times."""
+        height, width = -(-height >> halvings), -(-width >> halvings)
+        self._decoded = _enough(self._decoded, height * width * 3)
+        return self._decoded[: height * width * 3].reshape(height, width, 3)
+
+    def mirrored(self, pixels: Pixels) -> Pixels:
+        """Return pixels mirrored, left to right."""
+        self._mirrored = _enough(self._mirrored, pixels.size)
+        mirrored = self._mirrored[: pixels.size].reshape(pixels.shape)
+        return cv2.flip(pixels, 1, dst=mirrored)  # type: ignore[return-value]
+
+
+def _enough(memory: npt.NDArray[np.uint8], size: int) -> npt.NDArray[np.uint8]:
+    """Return memory of that size or more, but not of very much more."""
+    if size <= memory.size <= max(4 * size, 1 << 24):
+        return memory
+    return np.empty(max(size, 1 << 21), np.uint8)
 
 
 _scratch = _Scratch()
 
 
 def decode_rectangle(
-    data: Buffer,
-    rectangle: Rectangle,
-    size: tuple[int, int],
+    data: Buffer, rectangle: Rectangle, size: tuple[int, int], *, halvings: int = 0, **options: Any
+) -> Pixels:
+    """Decode a rectangle of one image; see `decode_rectangles`."""
+    return next(decode_rectangles([data], [rectangle], [size], halvings=[halvings], **options))
+
+
+def decode_rectangles(
+    stored: Sequence[Buffer],
+    rectangles: Sequence[Rectangle],
+    sizes: Sequence[tuple[int, int]],
     *,
+    halvings: Sequence[int] | None = None,
     exif: str = "ignore",
     decoder: str = "auto",
-    halvings: int = 0,
     max_pixels: int = MAX_PIXELS,
-) -> npt.NDArray[np.uint8]:
-    """Decode a rectangle of an image.
+) -> Iterator[Pixels]:
+    """Decode a rectangle of each of some images, one after the other.
 
     Parameters
     ----------
-    data : bytes-like
-        The encoded image.
-    rectangle : (top, left, height, width)
-        In pixels of the whole image; lies inside of it.
-    size : (height, width)
-        What the whole image is known to be.
-    halvings : int
-        How often the decoder may halve the image.
+    stored : sequence of bytes-like
+        The encoded images.
+    rectangles : sequence of (top, left, height, width)
+        In pixels of the whole images; they lie inside of them.
+    sizes : sequence of (height, width)
+        What the whole images are known to be.
+    halvings : sequence of int, optional
+        How often the decoder may halve each image.
 
-    Returns
-    -------
+    Yields
+    ------
     (ceil(height / 2**h), ceil(width / 2**h), 3) uint8 array
         RGB, with h the halvings done. Valid until this thread decodes the next rectangle. Without halvings, exactly
         the rectangle of what `decode` gives.
@@ -72,28 +101,85 @@ def decode_rectangle(
     Raises
     ------
     ImageError
-        If Pillow cannot read the image, or its size is another.
+        If Pillow cannot read an image, or its size is another.
     """
-    pixels, halved = _decode_rows(data, rectangle, size, exif, decoder, halvings, max_pixels)
-    top, left, height, width = rectangle
-    bottom, right = top + height, left + width
-    if halved:
-        step = 1 << halved
-        top, left = top // step, left // step
-        bottom, right = -(-bottom // step), -(-right // step)
-    return pixels[top:bottom, left:right]
+    halvings = halvings or [0] * len(stored)
+    fast = decode.fast_decoder(decoder)[0] == "turbojpeg"
+    parts = _tiled_parts(stored, rectangles, sizes, halvings, exif, max_pixels) if fast else {}
+    for place, (data, rectangle, size, halved) in enumerate(zip(stored, rectangles, sizes, halvings, strict=True)):
+        around = None
+        if place in parts:
+            with contextlib.suppress(ImageError):
+                around = _decode_part(parts[place], halved)
+        if around is None:
+            around = _decode_around(data, rectangle, size, halved, fast, exif, decoder, max_pixels)
+        yield around.cut(rectangle)
 
 
-def _decode_rows(  # noqa: PLR0917
-    data: Buffer, rectangle: Rectangle, size: tuple[int, int], exif: str, decoder: str, halvings: int, max_pixels: int
-) -> tuple[npt.NDArray[np.uint8], int]:
-    """Return the rows of the image down to the rectangle's last, or more, and how often they are halved."""
-    header = jpeg.read_header(data) if bytes(data[:3]) == b"\xff\xd8\xff" else None
-    fast = header is not None and header.ordinary and decode.fast_decoder(decoder)[0] == "turbojpeg"
-    if header is None or not fast or (exif == "apply" and header.orientation != 1):
+class _Around(NamedTuple):
+    """Pixels of a part of the image that holds the rectangle, where the part begins, and how often it is halved."""
+
+    pixels: Pixels
+    top: int = 0
+    left: int = 0
+    halvings: int = 0
+
+    def cut(self, rectangle: Rectangle) -> Pixels:
+        top, left, height, width = rectangle
+        top, left = top - self.top, left - self.left
+        bottom, right = top + height, left + width
+        if self.halvings:
+            step = 1 << self.halvings
+            top, left = top // step, left // step
+            bottom, right = -(-bottom // step), -(-right // step)
+        return self.pixels[top:bottom, left:right]
+
+
+def _tiled_parts(  # noqa: PLR0917
+    stored: Sequence[Buffer],
+    rectangles: Sequence[Rectangle],
+    sizes: Sequence[tuple[int, int]],
+    halvings: Sequence[int],
+    exif: str,
+    max_pixels: int,
+) -> dict[int, Part]:
+    """Return JPEGs of what the rectangles touch, by the places of those images that are tiled."""
+    tiled = {}
+    for place, (data, (height, width)) in enumerate(zip(stored, sizes, strict=True)):
+        tiles = read_tiles(data)
+        if tiles is None or (tiles.grid.height, tiles.grid.width) != (height, width) or height * width > max_pixels:
+            continue
+        if exif == "apply" and ((header := jpeg.read_header(data)) is None or header.orientation != 1):
+            continue
+        tiled[place] = data, tiles
+    made = cut_out(list(tiled.values()), [rectangles[place] for place in tiled], [halvings[place] for place in tiled])
+    return dict(zip(tiled, made, strict=True))
+
+
+def _decode_part(part: Part, halvings: int) -> _Around:
+    from packer.images import turbojpeg
+
+    top, left, height, width = part.rectangle
+    out = _scratch.decoded(height, width, halvings)
+    return _Around(turbojpeg.decode_jpeg(part.data, out, scaled=halvings > 0), top, left, halvings)
+
+
+def _decode_around(  # noqa: PLR0917
+    data: Buffer,
+    rectangle: Rectangle,
+    size: tuple[int, int],
+    halvings: int,
+    fast: bool,
+    exif: str,
+    decoder: str,
+    max_pixels: int,
+) -> _Around:
+    """Decode the rows of an image down to the rectangle's last, or more."""
+    header = jpeg.read_header(data) if fast and bytes(data[:3]) == b"\xff\xd8\xff" else None
+    if header is None or not header.ordinary or (exif == "apply" and header.orientation != 1):
         pixels = decode.decode(data, exif=exif, decoder=decoder, max_pixels=max_pixels)
         _require_size(pixels.shape[:2], size)
-        return pixels, 0
+        return _Around(pixels)
     if header.height * header.width > max_pixels:
         raise ImageTooLargeError(f"{header.width} x {header.height} pixels are more than the {max_pixels} allowed")
     _require_size((header.height, header.width), size)
@@ -101,13 +187,12 @@ def _decode_rows(  # noqa: PLR0917
 
     rows = _rows_needed(header, rectangle[0] + rectangle[2])
     cut = rows < header.height
-    height, width = -(-rows // (1 << halvings)), -(-header.width // (1 << halvings))
+    shortened = jpeg.with_height(data, header, rows) if cut else data
+    out = _scratch.decoded(rows, header.width, halvings)
     try:
-        shortened = jpeg.with_height(data, header, rows) if cut else data
-        out = _scratch.pixels(height, width)
-        return turbojpeg.decode_jpeg(shortened, out, scaled=halvings > 0, cut=cut), halvings
+        return _Around(turbojpeg.decode_jpeg(shortened, out, scaled=halvings > 0, cut=cut), halvings=halvings)
     except ImageError:
-        return decode.decode(data, exif=exif, decoder="pillow", max_pixels=max_pixels), 0
+        return _Around(decode.decode(data, exif=exif, decoder="pillow", max_pixels=max_pixels))
 
 
 def _rows_needed(header: jpeg.JPEGHeader, bottom: int) -> int:
@@ -128,30 +213,32 @@ def _require_size(found: tuple[int, ...], expected: tuple[int, int]) -> None:
         )
 
 
-def resize_into(pixels: npt.NDArray[np.uint8], box: Box, out: torch.Tensor) -> None:
+def resize_into(pixels: Pixels, box: Box, out: torch.Tensor) -> None:
     """Resize the pixels of a box's rectangle, anti-aliased, and write the box's window of the result.
 
     Parameters
     ----------
     pixels : (H, W, 3) uint8 array
         The rectangle, or as much of it from above as `rows_touched` says.
-    out : (3, height, width) uint8 tensor
+    out : (1, 3, height, width) uint8 tensor
         Its memory is channels last.
     """
-    # In this order: see `packer.images.resize`.
-    source = torch.from_numpy(pixels)[None].permute(0, 3, 1, 2)
-    height, width = out.shape[1:]
+    height, width = out.shape[2:]
     (cut_top, cut_left), (_, _, full_height, full_width) = box.cut, box.rectangle
     halved = pixels.shape[1] / full_width
+    if box.scaled == (height, width) != (full_height, full_width):
+        # Mirroring before instead of after resizing changes no pixel, and the kernel copies such a rectangle anyway.
+        _resize(_as_batch(_scratch.mirrored(pixels) if box.flip else pixels), (height, width), False, None, out=out)
+        return
     if box.scaled == (full_height, full_width) and halved == 1:  # nothing to resize
-        resized = source[0, :, cut_top : cut_top + height, cut_left : cut_left + width]
-    elif box.scaled == (height, width):
-        _resize.out(source, (height, width), False, None, None, out=out[None])
-        resized = out
+        resized = _as_batch(pixels)[:, :, cut_top : cut_top + height, cut_left : cut_left + width]
     else:
         scale = box.scaled[0] / (full_height * halved), box.scaled[1] / pixels.shape[1]
-        resized = _resize(source, (cut_top + height, cut_left + width), False, *scale)[0, :, cut_top:, cut_left:]
-    if box.flip:
-        out.copy_(resized.flip(2))
-    elif resized is not out:
-        out.copy_(resized)
+        resized = _resize(_as_batch(pixels), (cut_top + height, cut_left + width), False, *scale)
+        resized = resized[:, :, cut_top:, cut_left:]
+    out.copy_(resized.flip(3) if box.flip else resized)
+
+
+def _as_batch(pixels: Pixels) -> torch.Tensor:
+    """Return (H, W, 3) pixels as a (1, 3, H, W) tensor on the same memory."""
+    return torch.from_numpy(pixels[None].transpose(0, 3, 1, 2))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +21,7 @@ from packer.images import jpeg
 from packer.images.box import Rectangle
 from packer.sample import Buffer
 
-__all__ = ["Grid", "Part", "Tiles", "annotate", "assemble", "columns", "read_tiles"]
+__all__ = ["Grid", "Part", "Tiles", "annotate", "assemble", "columns", "cut_out", "read_tiles"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -34,6 +35,15 @@ _MOST_TILES = (0xFFFF + 2 - _SEGMENT.size) // 2
 _RESTARTS = np.resize(np.arange(0xD0, 0xD8, dtype=np.uint8), _MOST_TILES)  # the markers' second bytes, in their order
 
 _NARROWEST = 2  # MCUs of a tile: the decoder is slower at each tile's end
+
+
+class Window(NamedTuple):
+    """Some tiles: rows from `first_row` to before `row_end`, in each the columns from `first` to before `end`."""
+
+    first_row: int
+    row_end: int
+    first: int
+    end: int
 
 
 class Grid(NamedTuple):
@@ -62,6 +72,24 @@ class Grid(NamedTuple):
     margin_height: int
     margin_width: int
 
+    def window(self, rectangle: Rectangle, halvings: int) -> Window | None:
+        """Return which tiles a rectangle depends on, where the decoder halves; None where those are all of them."""
+        top, left, height, width = rectangle
+        above, beside = self.margin_height << halvings, self.margin_width << halvings
+        first_row = max(top - above, 0) // self.tile_height
+        row_end = min(-(-(top + height + above) // self.tile_height), self.rows)
+        first = max(left - beside, 0) // self.tile_width
+        end = min(-(-(left + width + beside) // self.tile_width), self.columns)
+        whole = row_end - first_row == self.rows and end - first == self.columns
+        return None if whole else Window(first_row, row_end, first, end)
+
+    def extent(self, window: Window) -> Rectangle:
+        """Return the rectangle that some tiles make up, in pixels."""
+        first_row, row_end, first, end = window
+        top, left = first_row * self.tile_height, first * self.tile_width
+        bottom, right = min(row_end * self.tile_height, self.height), min(end * self.tile_width, self.width)
+        return top, left, bottom - top, right - left
+
     @classmethod
     def of(cls, frame: Buffer, columns: int) -> Grid | None:
         """Return the grid of a frame whose MCU rows are cut into `columns` tiles; None where that is impossible.
@@ -88,85 +116,15 @@ class Grid(NamedTuple):
         return cls(height, width, 8 * down, 8 * across * interval, rows, columns, interval, *margins)
 
 
-class Part(NamedTuple):
-    """A JPEG of a part of an image, and which part, in pixels of the whole."""
-
-    data: Buffer
-    top: int
-    left: int
-    height: int
-    width: int
-
-
 class Tiles(NamedTuple):
-    """Where the tiles of a JPEG are.
-
-    Attributes
-    ----------
-    grid : Grid
-    segment, header, frame, scan : int
-        Where in the file the tile segment, the headers behind it, the frame's parameters, and the scan begin.
-    sizes : (rows, columns) int64 array
-        Bytes of each tile, with the marker behind it.
-    starts : (rows, columns) int64 array
-        Where in the file each tile begins.
-    """
+    """Where in a JPEG the tile segment, its table, the headers behind it, the frame's parameters and the scan begin."""
 
     grid: Grid
     segment: int
+    table: int
     header: int
     frame: int
     scan: int
-    sizes: Ints
-    starts: Ints
-
-    def part(self, data: Buffer, rectangle: Rectangle, halvings: int = 0) -> Part:
-        """Return a JPEG of the tiles that a rectangle depends on.
-
-        Parameters
-        ----------
-        data : bytes-like
-            The JPEG whose tiles these are.
-        rectangle : (top, left, height, width)
-            In pixels of the whole image; lies inside of it.
-        halvings : int
-            How often the decoder is going to halve the image.
-        """
-        grid = self.grid
-        top, left, height, width = rectangle
-        above, beside = grid.margin_height << halvings, grid.margin_width << halvings
-        first_row = max(top - above, 0) // grid.tile_height
-        row_end = min(-(-(top + height + above) // grid.tile_height), grid.rows)
-        first = max(left - beside, 0) // grid.tile_width
-        end = min(-(-(left + width + beside) // grid.tile_width), grid.columns)
-        if row_end - first_row == grid.rows and end - first == grid.columns:
-            return Part(data, 0, 0, grid.height, grid.width)
-        joined = self._join(data, slice(first_row, row_end), slice(first, end))
-        if joined is None:
-            return Part(data, 0, 0, grid.height, grid.width)
-        top, left = first_row * grid.tile_height, first * grid.tile_width
-        height = min(row_end * grid.tile_height, grid.height) - top
-        width = min(end * grid.tile_width, grid.width) - left
-        struct.pack_into(">HH", joined, self.segment + self.frame - self.header + 1, height, width)
-        return Part(joined, top, left, height, width)
-
-    def _join(self, data: Buffer, rows: slice, columns: slice) -> bytearray | None:
-        """Return the headers and some tiles; None where the scan is damaged, as its decoder will find."""
-        sizes = self.sizes[rows, columns]
-        starts = self.starts[rows, columns.start]
-        stops = starts + sizes.sum(1)  # the tiles of a row lie in one piece
-        pieces = [data[start:stop] for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)]
-        joined = bytearray().join((data[: self.segment], data[self.header : self.scan], *pieces))
-        # Each tile has brought the marker behind it, whose number is another one in this scan.
-        markers = sizes.ravel().cumsum()[:-1]
-        markers += self.segment + self.scan - self.header - 1
-        numbers = np.frombuffer(joined, np.uint8)
-        expected = _RESTARTS[: self.sizes.size].reshape(self.sizes.shape)[rows, columns].ravel()[:-1]
-        if (numbers[markers] != expected).any():
-            return None
-        numbers[markers] = _RESTARTS[: len(markers)]
-        joined[-2:] = b"\xff\xd9"
-        return joined
 
 
 def read_tiles(data: Buffer) -> Tiles | None:
@@ -196,22 +154,122 @@ def _read(data: Buffer, segment: int) -> Tiles | None:
         return None
     if zlib.crc32(data[table:scan], zlib.crc32(data[segment + 4 : table - 4])) != checksum:
         return None
-    grid = (
-        Grid.of(data[frame + 4 : scan], columns) if data[frame] == 0xFF and data[frame + 1] in (_SOF0, _SOF1) else None
-    )
+    if data[frame] != 0xFF or data[frame + 1] not in (_SOF0, _SOF1):
+        return None
+    grid = Grid.of(data[frame + 4 : scan], columns)
     if grid is None or header - table != 2 * grid.rows * columns:
         return None
     if data[header : header + _INTERVAL.size] != _INTERVAL.pack(0xFF00 | _DRI, 4, grid.interval):
         return None
-    sizes = np.frombuffer(data, ">u2", grid.rows * columns, table).astype(np.int64)
-    starts = sizes.cumsum()
-    end = scan + int(starts[-1])
-    if data[end - 2 : end] != b"\xff\xd9":
-        return None
-    starts += scan
-    starts -= sizes
-    shape = grid.rows, columns
-    return Tiles(grid, segment, header, frame + 4, scan, sizes.reshape(shape), starts.reshape(shape))
+    return Tiles(grid, segment, table, header, frame + 4, scan)
+
+
+class Part(NamedTuple):
+    """A JPEG of a part of an image, and which part: its rectangle in the whole."""
+
+    data: Buffer
+    rectangle: Rectangle
+
+
+def cut_out(
+    images: Sequence[tuple[Buffer, Tiles]], rectangles: Sequence[Rectangle], halvings: Sequence[int]
+) -> list[Part]:
+    """Return JPEGs of the tiles that a rectangle of each image depends on.
+
+    Parameters
+    ----------
+    images : sequence of (bytes-like, Tiles)
+    rectangles : sequence of (top, left, height, width)
+        In pixels of the whole images; they lie inside of them.
+    halvings : sequence of int
+        How often the decoder is going to halve each image.
+
+    Returns
+    -------
+    list of Part
+        The whole image where nothing can be left out, or the markers are not where the table says.
+    """
+    windows = [
+        tiles.grid.window(rectangle, halved)
+        for (_, tiles), rectangle, halved in zip(images, rectangles, halvings, strict=True)
+    ]
+    some = [(*image, window) for image, window in zip(images, windows, strict=True) if window is not None]
+    joined = iter(_join(some) if some else ())
+    made = []
+    for (data, tiles), window in zip(images, windows, strict=True):
+        piece = next(joined) if window is not None else None
+        if window is None or piece is None:
+            made.append(Part(data, (0, 0, tiles.grid.height, tiles.grid.width)))
+        else:
+            made.append(Part(piece, tiles.grid.extent(window)))
+    return made
+
+
+def _join(images: list[tuple[Buffer, Tiles, Window]]) -> list[memoryview | None]:
+    """Return the headers and some tiles of each image; None where its scan is damaged, as its decoder will find.
+
+    All images in one go: their arrays are short, and NumPy's calls cost more than the work.
+    """
+    # Tiles are counted through all images; `before` is the number of an image's first one.
+    sizes = np.frombuffer(b"".join([data[tiles.table : tiles.header] for data, tiles, _ in images]), ">u2").astype(
+        np.int64
+    )
+    ends = np.zeros(len(sizes) + 1, np.int64)
+    sizes.cumsum(out=ends[1:])
+    figures = [(*tiles.grid[4:6], tiles.scan, tiles.segment + tiles.scan - tiles.header) for _, tiles, _ in images]
+    rows, columns, scan, header = np.array(figures).T
+    first_row, row_end, first, end = np.array([window for _, _, window in images]).T
+    tiles_after = (rows * columns).cumsum()
+    before = tiles_after - rows * columns
+    behind = (scan + ends[tiles_after] - ends[before]).tolist()
+    sound = [data[at - 2 : at] == b"\xff\xd9" for (data, _, _), at in zip(images, behind, strict=True)]
+    if not all(sound):
+        return [_join([image])[0] if fine else None for image, fine in zip(images, sound, strict=True)]
+
+    # The tiles of a row lie in one piece.
+    tall, wide = row_end - first_row, end - first
+    image = np.arange(len(images)).repeat(tall)
+    left = (before + first)[image] + columns[image] * (_counted(tall) + first_row[image])
+    shift = (scan - ends[before])[image]
+    starts, stops = (ends[left] + shift).tolist(), (ends[left + wide[image]] + shift).tolist()
+    pieces: list[Buffer] = []
+    row = 0
+    for (data, tiles, _), count in zip(images, tall.tolist(), strict=True):
+        pieces += data[: tiles.segment], data[tiles.header : tiles.scan]
+        pieces += [
+            data[start:stop] for start, stop in zip(starts[row : row + count], stops[row : row + count], strict=True)
+        ]
+        row += count
+    joined = bytearray().join(pieces)
+
+    # Each tile has brought the marker behind it, whose number is another one now; behind the last the image ends.
+    tile = left.repeat(wide[image]) + _counted(wide[image])
+    count = tall * wide
+    image = np.arange(len(images)).repeat(count)
+    at = sizes[tile].cumsum() + header.cumsum()[image] - 1
+    last = count.cumsum() - 1
+    written = np.frombuffer(joined, np.uint8)
+    wrong = written[at] != _RESTARTS[tile - before[image]]
+    wrong[last] = False
+    written[at] = _RESTARTS[_counted(count)]
+    written[at[last] - 1], written[at[last]] = 0xFF, _EOI
+
+    made: list[memoryview | None] = []
+    start = 0
+    for (_, tiles, window), stop in zip(images, (at[last] + 1).tolist(), strict=True):
+        _, _, height, width = tiles.grid.extent(window)
+        struct.pack_into(">HH", joined, start + tiles.segment + tiles.frame - tiles.header + 1, height, width)
+        made.append(memoryview(joined)[start:stop])
+        start = stop
+    for place in set(image[wrong].tolist()):
+        made[place] = None
+    return made
+
+
+def _counted(counts: Ints) -> Ints:
+    """Return 0, 1, … up to each count in turn."""
+    ends = counts.cumsum()
+    return np.arange(ends[-1]) - (ends - counts).repeat(counts)
 
 
 def columns(mcus: int, row_bytes: float, least: float) -> int:
