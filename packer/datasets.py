@@ -196,6 +196,43 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
             made = pool.map(lambda part: self._items(part, epoch, seed, transform), parts)
             return [item for items in made for item in items]
 
+    def read_region(self, index: int, top: int, left: int, height: int, width: int) -> Any:
+        """Return a rectangle of an image, without a transform: exactly those pixels of the whole image.
+
+        Of a tiled JPEG only the tiles that the rectangle touches are decoded, so a small rectangle of a huge image is
+        as cheap as a small image.
+
+        Parameters
+        ----------
+        top, left, height, width : int
+            In pixels; the rectangle lies inside of the image.
+
+        Returns
+        -------
+        (3, height, width) uint8 tensor, (height, width, 3) uint8 array or PIL image
+            As `output` says.
+
+        Raises
+        ------
+        ValueError
+            If the rectangle is empty or does not lie inside of the image.
+        IndexError, CorruptPackError, ImageError
+            As for ``dataset[index]``.
+        """
+        if self.output == "bytes":
+            raise ValueError("a region is made of pixels, which output='bytes' does not give")
+        index = self.reader.position(int(index))
+        full_height, full_width = int(self.reader.table.height[index]), int(self.reader.table.width[index])
+        if not (height >= 1 <= width and 0 <= top <= full_height - height and 0 <= left <= full_width - width):
+            raise ValueError(
+                f"a rectangle of {width} x {height} pixels from ({left}, {top}) does not lie inside of sample {index}, "
+                f"which has {full_width} x {full_height}"
+            )
+        box = Box((top, left, height, width), (height, width))
+        out = torch.empty((1, height, width, 3), dtype=torch.uint8).permute(0, 3, 1, 2)
+        self.decode_into([index], [self.reader.read(index)], [box], [out])
+        return self._shown(out[0].permute(1, 2, 0).numpy())
+
     def set_epoch(self, epoch: int) -> None:
         """Say which epoch the random crops are those of; DataLoader workers that run already learn it too."""
         self._epoch.fill_(epoch)

@@ -257,6 +257,29 @@ def test_images_are_writable_and_their_own(codec: str, name: str, packs: Packs, 
     assert before.flags.c_contiguous
 
 
+@pytest.mark.parametrize("codec", ["keep", "raw"])
+@pytest.mark.parametrize("output", ["tensor", "numpy", "pil"])
+def test_read_region(codec: str, output: str, name: str, packs: Packs, odd_tree: Path) -> None:
+    dataset = DATASETS[name](packs(odd_tree, name, Recipe(codec=codec)), output=output)
+    for index in range(len(dataset)):
+        whole = as_array(dataset[index][0])
+        height, width = whole.shape[:2]
+        for top, left, tall, wide in [
+            (0, 0, height, width),
+            (height // 2, width // 3, 1, 1),
+            (height - 1, 0, 1, width),
+        ]:
+            found = dataset.read_region(index, top, left, tall, wide)
+            assert isinstance(found, type(dataset[index][0]))
+            assert np.array_equal(as_array(found), whole[top : top + tall, left : left + wide])
+    with pytest.raises(ValueError, match=r"does not lie inside of sample 0, which has \d+ x \d+"):
+        dataset.read_region(0, 0, 1, 1, 100_000)
+    with pytest.raises(ValueError, match="does not lie inside"):
+        dataset.read_region(0, 0, 0, 0, 1)
+    with pytest.raises(IndexError, match="out of range"):
+        dataset.read_region(len(dataset), 0, 0, 1, 1)
+
+
 def test_tensors_are_channels_last(packs: Packs, photo_tree: Path) -> None:
     image = open_dataset(packs(photo_tree, "lmdb"))[0][0]
     assert image[None].is_contiguous(memory_format=torch.channels_last)
