@@ -145,6 +145,8 @@ TENSORS |= {"packer.datasets", "packer.loader", "packer.prefetch", "packer.sampl
         ("simplejpeg", {"packer.images.turbojpeg"} | below("packer.testing")),
         ("h5py", {"packer.formats.hdf5"} | below("packer.testing")),
         ("lmdb", below("packer.testing")),
+        ("numba", {"packer.images.huffman"}),
+        ("packer.images.huffman", {"packer.images.transcode"}),
         ("logging", set()),
     ],
 )

@@ -21,7 +21,7 @@ from packer.images import jpeg
 from packer.images.box import Rectangle
 from packer.sample import Buffer
 
-__all__ = ["Grid", "Part", "Tiles", "annotate", "assemble", "columns", "cut_out", "read_tiles"]
+__all__ = ["MOST_TILES", "Grid", "Part", "Tiles", "annotate", "assemble", "columns", "cut_out", "read_tiles"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -31,8 +31,8 @@ _VERSION = 1
 _SEGMENT = struct.Struct(">HH6sBBHHHI")  # marker, length, identifier, version, 0, columns, frame, header, checksum
 _INTERVAL = struct.Struct(">HHH")  # marker, length, MCUs
 _LONGEST_TILE = 0xFFFF  # bytes, with the marker behind it
-_MOST_TILES = (0xFFFF + 2 - _SEGMENT.size) // 2
-_RESTARTS = np.resize(np.arange(0xD0, 0xD8, dtype=np.uint8), _MOST_TILES)  # the markers' second bytes, in their order
+MOST_TILES = (0xFFFF + 2 - _SEGMENT.size) // 2
+_RESTARTS = np.resize(np.arange(0xD0, 0xD8, dtype=np.uint8), MOST_TILES)  # the markers' second bytes, in their order
 
 _NARROWEST = 2  # MCUs of a tile: the decoder is slower at each tile's end
 
@@ -324,7 +324,7 @@ def assemble(  # noqa: PLR0917
         If there are more tiles, or longer ones, than the tile segment has room for.
     """
     sizes = np.asarray(lengths, np.int64) + 2
-    if len(sizes) > _MOST_TILES or sizes.max() > _LONGEST_TILE:
+    if len(sizes) > MOST_TILES or sizes.max() > _LONGEST_TILE:
         raise NotTileableError("it has more tiles, or longer ones, than their table has room for")
     interval, others, frame = b"", bytearray(), 0
     for marker, start, end in jpeg.segments(header, 0):
