@@ -90,7 +90,8 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
     threads : int
         How many threads decode a batch that a DataLoader asks for.
     cache : {"ram"}, optional
-        Read the whole pack into the page cache when it is opened; all workers and ranks of a node share it.
+        Read the whole pack into memory that all workers and ranks of a node share, and keep it there for as long as
+        the dataset lives; see `packer.staging.keep`.
     stage : path, optional
         Copy the pack to this directory first, once a node, and read it there; see `packer.staging.stage`.
 
@@ -154,7 +155,7 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
         if stage is not None:
             path = staging.stage(path, stage)
         if cache == "ram":
-            staging.warm(path)
+            self._kept = staging.keep(path)  # as long as the dataset is there
         row = recognise(path)
         if self._format not in (None, row.name):
             raise NotAPackError(

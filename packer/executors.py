@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
-__all__ = ["EXECUTORS", "available_cpus", "open_executor"]
+__all__ = ["EXECUTORS", "available_cpus", "available_memory", "open_executor"]
+
+_ROOT = Path("/sys/fs/cgroup")
+_MEMBERSHIP = Path("/proc/self/cgroup")
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -50,40 +53,70 @@ def available_cpus() -> int:
     return max(1, min(limits))
 
 
+def available_memory() -> int | None:
+    """Return how many bytes of memory this process may use: the node's, or its cgroup's; None where nothing says so."""
+    limits = [_cgroup_memory()]
+    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
 def _affinity() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
-def _cgroup_quota(root: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")) -> int | None:
+def _cgroup_quota(root: Path = _ROOT, membership: Path = _MEMBERSHIP) -> int | None:
     """Return the CPUs that the cgroup and those above it grant, rounded up; None where there is no limit."""
-    granted: list[float] = []
+    granted = [cpus for directory in _cgroups("cpu", root, membership) for cpus in _quota_of(directory)]
+    return max(1, -int(-min(granted) // 1)) if granted else None
+
+
+def _cgroup_memory(root: Path = _ROOT, membership: Path = _MEMBERSHIP) -> int | None:
+    """Return the bytes of memory that the cgroup and those above it grant; None where there is no limit."""
+    granted = [
+        int(word)
+        for directory in _cgroups("memory", root, membership)
+        for word in _words(directory, "memory.max", "memory.limit_in_bytes")
+        if word.isdigit()
+    ]
+    return min(granted, default=None)
+
+
+def _cgroups(controller: str, root: Path = _ROOT, membership: Path = _MEMBERSHIP) -> Iterator[Path]:
+    """Yield the directories of the cgroups, of either version, that bind this process, from the innermost outwards."""
     try:
         lines = membership.read_text().splitlines()
     except OSError:
-        return None
+        return
     for line in lines:
         _, controllers, path = line.split(":", 2)
-        base = root if not controllers else root / "cpu" if "cpu" in controllers.split(",") else None
+        base = root if not controllers else root / controller if controller in controllers.split(",") else None
         if base is None:
             continue
         group = base / path.lstrip("/")
         for directory in [group, *group.parents]:
-            granted += _quota_of(directory)
+            yield directory
             if directory == base:
                 break
-    return max(1, -int(-min(granted) // 1)) if granted else None
 
 
 def _quota_of(directory: Path) -> list[float]:
-    def read(name: str) -> list[str]:
+    values = _words(directory, "cpu.max") or [
+        *_words(directory, "cpu.cfs_quota_us"),
+        *_words(directory, "cpu.cfs_period_us"),
+    ]
+    if len(values) == 2 and values[0] not in ("max", "-1"):
+        return [int(values[0]) / int(values[1])]
+    return []
+
+
+def _words(directory: Path, *names: str) -> list[str]:
+    """Return the words of the first of the files that is there."""
+    for name in names:
         try:
             return (directory / name).read_text().split()
         except OSError:
-            return []
-
-    values: list[Any] = read("cpu.max") or [*read("cpu.cfs_quota_us"), *read("cpu.cfs_period_us")]
-    if len(values) == 2 and values[0] not in ("max", "-1"):
-        return [int(values[0]) / int(values[1])]
+            continue
     return []

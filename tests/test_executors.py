@@ -1,4 +1,4 @@
-"""Who does the work, and how many CPUs a process may use."""
+"""Who does the work, and how many CPUs and how much memory a process may use."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import sys
 import threading
 from pathlib import Path
 
+import psutil
 import pytest
 
-from packer.executors import EXECUTORS, _cgroup_quota, available_cpus, open_executor
+from packer.executors import EXECUTORS, _cgroup_memory, _cgroup_quota, available_cpus, available_memory, open_executor
 
 UNLIMITED = {name: value for name, value in os.environ.items() if not name.startswith("SLURM")}
 
@@ -82,6 +83,31 @@ def test_cgroup_v1(tmp_path: Path) -> None:
 
 def test_no_cgroup(tmp_path: Path) -> None:
     assert _cgroup_quota(tmp_path, tmp_path / "missing") is None
+    assert _cgroup_memory(tmp_path, tmp_path / "missing") is None
+
+
+def test_memory_is_at_most_the_machines() -> None:
+    memory = available_memory()
+    assert memory is None or 0 < memory <= psutil.virtual_memory().total
+
+
+@pytest.mark.parametrize(
+    ("membership", "files", "memory"),
+    [
+        ("0::/user/job\n", {"user/job/memory.max": "max\n"}, None),
+        ("0::/user/job\n", {"user/job/memory.max": "max\n", "user/memory.max": "1073741824\n"}, 1 << 30),
+        ("0::/user/job\n", {"user/job/memory.max": "4096\n", "user/memory.max": "1073741824\n"}, 4096),
+        ("4:memory:/job\n0::/\n", {"memory/job/memory.limit_in_bytes": "8192\n"}, 8192),
+        ("4:cpu:/job\n", {"memory/job/memory.limit_in_bytes": "8192\n"}, None),
+    ],
+)
+def test_cgroup_memory(tmp_path: Path, membership: str, files: dict[str, str], memory: int | None) -> None:
+    for name, text in files.items():
+        path = tmp_path / "cgroup" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    (tmp_path / "membership").write_text(membership)
+    assert _cgroup_memory(tmp_path / "cgroup", tmp_path / "membership") == memory
 
 
 @pytest.mark.parametrize("name", EXECUTORS)

@@ -1,20 +1,35 @@
-"""Staging and warming: the same pack, once a node, however many ask."""
+"""Staging, warming and keeping: the same pack, once a node, however many ask."""
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import hashlib
+import mmap
 import multiprocessing
 import os
+import pickle
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
+import psutil
 import pytest
 
-from packer import open_dataset
+from packer import open_dataset, staging
 from packer.convert import convert
-from packer.errors import DestinationError, NotAPackError
+from packer.errors import DestinationError, NotAPackError, PackError
+from packer.locking import try_lock
 from packer.sources import imagefolder_source
-from packer.staging import stage, warm
+from packer.staging import keep, stage, warm
 from packer.testing.photos import draw_imagefolder
+from tests.packs import without_root_powers
 
 
 @pytest.fixture(scope="module")
@@ -31,9 +46,16 @@ def pack(request: pytest.FixtureRequest, tree: Path, tmp_path: Path) -> Path:
     return path
 
 
+def files(path: Path) -> list[Path]:
+    return sorted(path.iterdir()) if path.is_dir() else [path]
+
+
+def size(path: Path) -> int:
+    return sum(file.stat().st_size for file in files(path))
+
+
 def digest(path: Path) -> str:
-    files = sorted(path.iterdir()) if path.is_dir() else [path]
-    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files(path))).hexdigest()
 
 
 def test_a_staged_pack_is_the_pack(pack: Path, tmp_path: Path) -> None:
@@ -78,16 +100,50 @@ def test_several_ranks_that_start_at_once_make_one_copy(pack: Path, tmp_path: Pa
     assert digest(Path(found[0][0])) == digest(pack)
 
 
+def test_staging_says_how_far_it_is(pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staging, "_CHUNK", 1000)
+    seen: list[tuple[int, int]] = []
+    staged = stage(pack, tmp_path / "disk", progress=lambda done, total: seen.append((done, total)))
+    assert digest(staged) == digest(pack)
+    done = [done for done, _ in seen]
+    assert done == sorted(set(done))
+    assert len(done) >= size(pack) // 1000
+    assert seen[-1] == (size(pack), size(pack))
+
+
+def test_who_waits_sees_how_far_the_other_is(tree: Path, tmp_path: Path) -> None:
+    pack = tmp_path / "pack.lmdb"
+    convert(imagefolder_source(tree), pack)
+    staged = stage(pack, tmp_path / "disk")
+    staged.rename(partial := staged.with_name(staged.name + ".partial"))
+    os.truncate(partial, 100)
+    seen: list[tuple[int, int]] = []
+    waited = threading.Event()
+
+    def progress(done: int, total: int) -> None:
+        seen.append((done, total))
+        waited.set()
+
+    with open(staged.with_name(staged.name + ".lock"), "a") as other:
+        assert try_lock(other)
+        waiting = threading.Thread(target=stage, args=(pack, tmp_path / "disk"), kwargs={"progress": progress})
+        waiting.start()
+        assert waited.wait(60)
+    waiting.join(60)
+    assert seen[0] == (100, size(pack))
+    assert seen[-1] == (size(pack), size(pack))
+    assert digest(staged) == digest(pack)
+
+
 def test_warming_reads_every_byte(pack: Path) -> None:
     seen: list[tuple[int, int]] = []
-    size = sum(file.stat().st_size for file in (pack.iterdir() if pack.is_dir() else [pack]))
-    assert warm(pack, progress=lambda done, total: seen.append((done, total))) == size
-    assert seen[-1] == (size, size)
+    assert warm(pack, progress=lambda done, total: seen.append((done, total))) == size(pack)
+    assert seen[-1] == (size(pack), size(pack))
 
 
 def test_errors_are_those_of_packs(tmp_path: Path) -> None:
     (tmp_path / "file.lmdb").write_bytes(b"no pack")
-    for function in (warm, lambda path: stage(path, tmp_path / "disk")):
+    for function in (warm, keep, lambda path: stage(path, tmp_path / "disk")):
         with pytest.raises(NotAPackError):
             function(tmp_path / "file.lmdb")
 
@@ -102,3 +158,134 @@ def test_a_disk_that_is_too_small_is_refused_before_copying(
     with pytest.raises(DestinationError, match="are needed"):
         stage(pack, tmp_path / "disk")
     assert [name for name in os.listdir(tmp_path / "disk") if not name.endswith(".lock")] == []
+
+
+def locked(process: int | None = None) -> int:
+    """Return how many bytes a process has locked in memory."""
+    status = Path(f"/proc/{process or os.getpid()}/status").read_text()
+    return int(re.findall(r"VmLck:\s*(\d+) kB", status)[0]) * 1024
+
+
+def resident(path: Path) -> bool:
+    """Whether the page cache has all of a pack; asking does not change it."""
+    library = ctypes.CDLL(None)
+    for file in files(path):
+        with open(file, "rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as mapping:
+            pages = (ctypes.c_ubyte * -(-len(mapping) // mmap.PAGESIZE))()
+            address = np.frombuffer(mapping, np.uint8).ctypes.data
+            assert library.mincore(ctypes.c_void_p(address), ctypes.c_size_t(len(mapping)), pages) == 0
+        if not all(page & 1 for page in pages):
+            return False
+    return True
+
+
+def drop(path: Path) -> None:
+    """Ask the system to drop a pack from the page cache."""
+    for file in files(path):
+        with open(file, "rb") as opened:
+            os.fsync(opened.fileno())
+            os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def may_lock() -> bool:
+    if sys.platform != "linux":
+        return False
+    import resource
+
+    limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
+    return os.geteuid() == 0 or limit == resource.RLIM_INFINITY or limit >= 4 << 20
+
+
+locks_memory = pytest.mark.skipif(not may_lock(), reason="needs Linux and a limit on locked memory of 4 MB (ulimit -l)")
+
+
+@locks_memory
+def test_what_is_kept_is_locked_and_given_back(pack: Path) -> None:
+    before = locked()
+    seen: list[tuple[int, int]] = []
+    kept = keep(pack, progress=lambda done, total: seen.append((done, total)))
+    assert kept.size == size(pack)
+    assert seen[-1] == (size(pack), size(pack))
+    assert locked() >= before + size(pack)
+    kept.close()
+    assert locked() == before
+    assert kept.size == 0
+
+
+@locks_memory
+def test_a_dataset_keeps_its_pack_and_leaks_nothing(pack: Path) -> None:
+    open_dataset(pack, cache="ram")
+    gc.collect()
+    process = psutil.Process()
+    before = locked(), process.num_fds(), len(process.memory_maps(grouped=False))
+    for _ in range(20):
+        dataset = open_dataset(pack, cache="ram")
+        assert locked() >= before[0] + size(pack)
+        again = pickle.loads(pickle.dumps(dataset))
+        del dataset
+        assert locked() == before[0]  # a copy in a worker locks nothing
+        assert len(again) == 8
+        del again
+    fds, maps = process.num_fds(), len(process.memory_maps(grouped=False))
+    assert (locked(), fds) == before[:2]
+    assert maps <= before[2] + 5
+
+
+@contextmanager
+def keeper(pack: Path) -> Iterator[subprocess.Popen[str]]:
+    """Give a process that keeps a pack until it is killed."""
+    code = (
+        "import sys; from packer.staging import keep; kept = keep(sys.argv[1]); print(kept.size, flush=True); input()"
+    )
+    line = [sys.executable, "-c", code, str(pack)]
+    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert int(process.stdout.readline()) == size(pack)
+            yield process
+        finally:
+            process.kill()
+
+
+@locks_memory
+def test_processes_share_what_the_last_one_frees(pack: Path) -> None:
+    drop(pack)
+    if resident(pack):
+        pytest.skip("needs a file system that drops pages when asked (TMPDIR=... names another than a RAM disk)")
+    with keeper(pack) as first, keeper(pack) as second:
+        drop(pack)
+        assert resident(pack)
+        assert min(locked(first.pid), locked(second.pid)) >= size(pack)
+        first.send_signal(signal.SIGKILL)
+        first.wait()
+        drop(pack)
+        assert resident(pack)
+    drop(pack)
+    assert not resident(pack)
+
+
+@without_root_powers
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
+def test_a_system_that_locks_nothing_is_said(tree: Path, tmp_path: Path) -> None:
+    pack = tmp_path / "pack.lmdb"
+    convert(imagefolder_source(tree), pack)
+    code = (
+        "import resource, sys, warnings; resource.setrlimit(resource.RLIMIT_MEMLOCK, (4096, 4096))\n"
+        "from packer import open_dataset\n"
+        "with warnings.catch_warnings(record=True) as caught:\n"
+        "    warnings.simplefilter('always')\n"
+        "    dataset = open_dataset(sys.argv[1], cache='ram')\n"
+        "print(dataset[3][1], *{str(warning.message) for warning in caught if warning.category is RuntimeWarning})"
+    )
+    line = [sys.executable, "-c", code, str(pack)]
+    if os.geteuid() == 0:
+        line = ["setpriv", "--bounding-set=-ipc_lock", *line]
+    output = subprocess.run(line, capture_output=True, text=True, check=True).stdout
+    assert output.startswith(f"0 {pack}: was read into the page cache and is not locked there")
+    assert f"(ulimit -l) to {-(-size(pack) // 1024)} kB" in output
+
+
+def test_what_does_not_fit_is_refused_before_reading(pack: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staging, "available_memory", lambda: size(pack))
+    with pytest.raises(PackError, match="cannot be kept in"):
+        keep(pack, progress=lambda done, total: pytest.fail("was read"))

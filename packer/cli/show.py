@@ -42,7 +42,8 @@ def duration(seconds: float) -> str:
 class ProgressDisplay:
     """A bar on a terminal; a line every few seconds elsewhere; nothing when quiet."""
 
-    def __init__(self, what: str, *, quiet: bool = False) -> None:
+    def __init__(self, what: str, *, quiet: bool = False, of_bytes: bool = False) -> None:
+        self._of_bytes = of_bytes
         self._what = printable(what)
         self._quiet = quiet
         self._started = self._shown = time.monotonic()
@@ -50,7 +51,10 @@ class ProgressDisplay:
         self._bar: Any = None
 
     def update(self, done: int, total: int, *, read: int = 0, skipped: int = 0) -> None:
-        """Show that `done` of `total` images are done, of which `skipped` were left out, after reading `read` bytes."""
+        """Show that `done` of `total` images, or bytes, are done.
+
+        Of them `skipped` were left out; `read` bytes were read for them.
+        """
         if self._quiet:
             return
         if self._first is None:
@@ -63,7 +67,13 @@ class ProgressDisplay:
                 from tqdm import tqdm
 
                 self._bar = tqdm(
-                    total=total, initial=done, desc=self._what, unit="img", dynamic_ncols=True, smoothing=0.1
+                    total=total,
+                    initial=done,
+                    desc=self._what,
+                    unit="B" if self._of_bytes else "img",
+                    unit_scale=self._of_bytes,
+                    dynamic_ncols=True,
+                    smoothing=0.1,
                 )
             self._bar.set_postfix(extra, refresh=False)
             self._bar.update(done - self._bar.n)
@@ -72,7 +82,11 @@ class ProgressDisplay:
             rate = (done - self._first) / (self._shown - self._started)
             left = f", {duration((total - done) / rate)} left" if rate else ""
             notes = "".join(f", {value} {name}" for name, value in extra.items())
-            click.echo(f"{self._what}: {count(done)} of {count(total)}, {rate:.0f} img/s{notes}{left}", err=True)
+            if self._of_bytes:
+                line = f"{size(done)} of {size(total)}, {size(rate)}/s"
+            else:
+                line = f"{count(done)} of {count(total)}, {rate:.0f} img/s"
+            click.echo(f"{self._what}: {line}{notes}{left}", err=True)
 
     def __enter__(self) -> ProgressDisplay:
         return self

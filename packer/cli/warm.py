@@ -19,6 +19,7 @@ def warm_command(pack: Path, quiet: bool) -> None:
     """Read PACK once from beginning to end, so that training finds it in memory (if it fits)."""
     from packer.staging import warm
 
-    read = warm(pack)
+    with show.ProgressDisplay(pack.name, quiet=quiet, of_bytes=True) as display:
+        read = warm(pack, progress=display.update)
     if not quiet:
         click.echo(f"{printable(pack)}: {show.size(read)} read")

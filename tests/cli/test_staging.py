@@ -1,0 +1,60 @@
+"""`packer warm` and `packer stage`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from packer import open_dataset
+from packer.convert import convert
+from packer.sources import imagefolder_source
+from packer.testing.photos import draw_imagefolder
+from tests.packs import packer
+
+
+@pytest.fixture
+def pack(tmp_path: Path) -> Path:
+    draw_imagefolder(tmp_path / "root", classes=2, per_class=3, size=(24, 32))
+    convert(imagefolder_source(tmp_path / "root"), tmp_path / "pack.lmdb")
+    return tmp_path / "pack.lmdb"
+
+
+def test_warm(pack: Path) -> None:
+    result = packer("warm", pack)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout == f"{pack}: {os.path.getsize(pack) / 1000:.1f} kB read\n"
+    assert packer("warm", pack, "--quiet").stdout == ""
+    result = packer("warm", pack.with_name("none.lmdb"))
+    assert (result.returncode, result.stderr.count("\n")) == (1, 1)
+
+
+def test_stage_makes_what_datasets_find(pack: Path, tmp_path: Path) -> None:
+    result = packer("stage", pack, tmp_path / "disk")
+    assert (result.returncode, result.stderr) == (0, "")
+    staged = Path(result.stdout.removesuffix("\n"))
+    assert staged.read_bytes() == pack.read_bytes()
+    assert open_dataset(pack, stage=tmp_path / "disk").reader.path == str(staged)
+    assert packer("stage", pack, tmp_path / "disk", "--quiet").stdout == ""
+    result = packer("stage", pack, pack)
+    assert (result.returncode, result.stderr.count("\n")) == (1, 1)
+
+
+@pytest.mark.parametrize("arguments", [["warm"], ["stage", "disk"]])
+def test_progress_in_bytes(pack: Path, tmp_path: Path, arguments: list[str]) -> None:
+    command, *rest = arguments
+    code = (
+        "from packer import staging; staging._CHUNK = 1000\n"
+        "from packer.cli import main, show; show._SECONDS_BETWEEN_LINES = 0.0; main()"
+    )
+    line = [sys.executable, "-c", code, command, str(pack), *rest]
+    result = subprocess.run(line, capture_output=True, text=True, check=True, cwd=tmp_path)
+    lines = result.stderr.splitlines()
+    whole = f"{os.path.getsize(pack) / 1000:.1f} kB"
+    assert lines[0].startswith(f"pack.lmdb: 1.0 kB of {whole}, ")
+    assert lines[-1].startswith(f"pack.lmdb: {whole} of {whole}, ")
+    assert "B/s" in lines[-1]
+    assert "img" not in result.stderr
