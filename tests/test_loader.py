@@ -136,6 +136,31 @@ def test_normalising(pack: Path) -> None:
     assert images.is_contiguous()
 
 
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+def test_batches_on_a_gpu_are_those_of_the_cpu(pack: Path) -> None:
+    dataset = open_dataset(pack, crop=CROP)
+    settings: dict[str, Any] = {"shuffle": True, "normalize": ((0.4, 0.5, 0.6), (0.2, 0.3, 0.1))}
+    expected = list(Loader(dataset, 6, **settings))
+    loader = Loader(dataset, 6, device="cuda", **settings)
+    assert loader.pin_memory
+    made = list(loader)
+    for (images, labels), (others, more) in zip(made, expected, strict=True):
+        assert images.is_cuda
+        assert labels.is_cuda
+        assert images.is_contiguous(memory_format=torch.channels_last)
+        torch.testing.assert_close(images.cpu(), others)
+        assert labels.tolist() == more.tolist()
+    loader.set_epoch(0)
+    iterator = iter(loader)
+    next(iterator), next(iterator)
+    state = loader.state_dict()  # two batches were handed out, and more were fetched
+    iterator.close()
+    loader.load_state_dict(state)
+    for (images, _), (others, _) in zip(loader, made[2:], strict=True):
+        assert torch.equal(images, others)
+
+
 @pytest.mark.parametrize("kind", [SequentialSampler, ShuffleSampler, BlockShuffleSampler])
 @pytest.mark.parametrize("stop", [0, 1, 4])
 def test_resuming_in_the_middle_of_an_epoch(pack: Path, kind: Any, stop: int) -> None:

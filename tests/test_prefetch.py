@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections import namedtuple
 from collections.abc import Iterator
@@ -14,10 +15,9 @@ from packer.prefetch import BackgroundPrefetcher, CUDAPrefetcher, Normalizer
 
 Pair = namedtuple("Pair", "images labels")
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-DEVICES = [
-    "cpu",
-    pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")),
-]
+OPAQUE = object()
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+DEVICES = ["cpu", pytest.param("cuda", marks=[needs_cuda, pytest.mark.cuda])]
 
 
 class Source:
@@ -42,16 +42,19 @@ class Source:
                 raise RuntimeError(f"batch {number} is bad")
             self.made += 1
             images = torch.randint(0, 256, (4, 3, 6, 5), dtype=torch.uint8, generator=generator)
-            yield {"pair": Pair(images, torch.arange(4)), "list": [number, "name", None], "tuple": (images[0],)}
+            yield {"pair": Pair(images, torch.arange(4)), "list": [number, "name", None, OPAQUE], "tuple": (images[0],)}
 
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-def test_cuda_prefetcher_normalises_and_keeps_the_structure(device: str, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("channels_last", [True, False])
+def test_cuda_prefetcher_normalises_and_keeps_the_structure(
+    device: str, dtype: torch.dtype, channels_last: bool
+) -> None:
     source = Source()
-    prefetcher = CUDAPrefetcher(source, device, normalize=(MEAN, STD), dtype=dtype)
+    prefetcher = CUDAPrefetcher(source, device, normalize=(MEAN, STD), dtype=dtype, channels_last=channels_last)
     assert len(prefetcher) == 5
-    for epoch in range(2):
+    for epoch in (0, 1, 1, 0):
         prefetcher.set_epoch(epoch)
         assert source.epoch == epoch
         for made, given in zip(prefetcher, source, strict=True):
@@ -60,11 +63,108 @@ def test_cuda_prefetcher_normalises_and_keeps_the_structure(device: str, dtype: 
             expected = ((given["pair"].images.double() / 255 - mean) / std).to(dtype)
             torch.testing.assert_close(images.cpu(), expected, atol=1e-6 if dtype == torch.float32 else 2e-2, rtol=1e-2)
             assert images.dtype == dtype
-            assert images.device.type == device
-            assert images.is_contiguous(memory_format=torch.channels_last)
+            assert images.is_contiguous(memory_format=torch.channels_last if channels_last else torch.contiguous_format)
+            assert {tensor.device.type for tensor in (*made["pair"], *made["tuple"])} == {device}
+            assert type(made["pair"]) is Pair
             assert made["pair"].labels.tolist() == [0, 1, 2, 3]
+            assert type(made["list"]) is list
             assert made["list"] == given["list"]
+            assert made["list"][3] is OPAQUE
+            assert type(made["tuple"]) is tuple
             assert made["tuple"][0].shape == (3, 6, 5)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_each_device_gives_the_same(device: str) -> None:
+    settings: list[dict[str, Any]] = [{}, {"normalize": (MEAN, STD)}, {"dtype": torch.float16, "channels_last": False}]
+    for each in settings:
+        made = [batch["pair"].images for batch in CUDAPrefetcher(Source(), device, **each)]
+        on_cpu = [batch["pair"].images for batch in CUDAPrefetcher(Source(), "cpu", **each)]
+        for one, other in zip(made, on_cpu, strict=True):
+            torch.testing.assert_close(one.cpu(), other)
+            assert one.stride() == other.stride()
+
+
+def test_the_device_is_cuda_where_there_is_one() -> None:
+    prefetcher = CUDAPrefetcher(Source())
+    assert prefetcher.device.type == ("cuda" if torch.cuda.is_available() else "cpu")
+    assert len(list(prefetcher)) == 5
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_cuda_prefetcher_passes_errors_on_and_can_be_left(device: str) -> None:
+    with pytest.raises(RuntimeError, match="batch 3 is bad"):
+        list(CUDAPrefetcher(Source(fail_at=3), device))
+    prefetcher = CUDAPrefetcher(Source(), device)
+    for batch in prefetcher:
+        assert batch["list"][0] == 0
+        break
+    assert [batch["list"][0] for batch in prefetcher] == [0, 1, 2, 3, 4]
+
+
+class Spy(Normalizer):
+    """Notes the stream that it is called on, and delays it."""
+
+    def __init__(self, cycles: int = 0) -> None:
+        super().__init__((MEAN, STD))
+        self.cycles = cycles
+        self.streams: list[int] = []
+
+    def __call__(self, value: Any) -> Any:
+        self.streams.append(torch.cuda.current_stream().cuda_stream)
+        torch.cuda._sleep(self.cycles)
+        return super().__call__(value)
+
+
+@needs_cuda
+@pytest.mark.cuda
+def test_the_next_batch_is_copied_on_a_stream_of_its_own() -> None:
+    source, spy = Source(), Spy()
+    current = torch.cuda.current_stream().cuda_stream
+    for number, _ in enumerate(CUDAPrefetcher(source, "cuda", normalizer=spy)):
+        assert torch.cuda.current_stream().cuda_stream == current
+        assert source.made == len(spy.streams) == min(number + 2, 5)
+    assert len(set(spy.streams)) == 1
+    assert current not in spy.streams
+
+
+@needs_cuda
+@pytest.mark.cuda
+def test_a_batch_is_not_used_before_it_is_complete() -> None:
+    expected = [batch["pair"].images for batch in CUDAPrefetcher(Source(), "cpu", normalize=(MEAN, STD))]
+    used = [batch["pair"].images * 2 for batch in CUDAPrefetcher(Source(), "cuda", normalizer=Spy(cycles=20_000_000))]
+    for one, other in zip(used, expected, strict=True):
+        torch.testing.assert_close(one.cpu(), 2 * other)
+
+
+@needs_cuda
+@pytest.mark.cuda
+def test_memory_of_a_batch_is_not_given_away_while_it_is_used() -> None:
+    """The loop forgets each batch at once, while its own work on it still waits for the GPU."""
+    source = [torch.full((8, 3, 64, 64), number, dtype=torch.uint8).pin_memory() for number in range(20)]
+    sums = []
+    for batch in CUDAPrefetcher(source, "cuda"):
+        torch.cuda._sleep(20_000_000)
+        sums.append(batch.sum(dtype=torch.int64))
+        del batch
+    assert [int(each) for each in sums] == [number * 8 * 3 * 64 * 64 for number in range(20)]
+
+
+@needs_cuda
+@pytest.mark.cuda
+def test_abandoned_epochs_leave_no_memory_on_the_device() -> None:
+    prefetcher = CUDAPrefetcher(Source(), "cuda", normalize=(MEAN, STD))
+
+    def abandon() -> None:
+        next(iter(prefetcher))
+        gc.collect()
+        torch.cuda.synchronize()
+
+    abandon()
+    before = torch.cuda.memory_allocated()
+    for _ in range(20):
+        abandon()
+    assert torch.cuda.memory_allocated() == before
 
 
 def test_without_settings_nothing_changes() -> None:
