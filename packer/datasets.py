@@ -19,7 +19,7 @@ from packer import staging
 from packer.crops import Boxes, Crop, Full, uniforms
 from packer.errors import CorruptPackError, ImageError, NotAPackError, printable
 from packer.formats import Reader, recognise
-from packer.images.box import Box, allowed_halvings, rows_touched
+from packer.images.box import Box, allowed_halvings, touched
 from packer.images.decode import decode, decoder_advice, fast_decoder
 from packer.images.region import decode_rectangles, resize_into
 from packer.sample import Buffer, Names
@@ -273,8 +273,9 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
         """
         done = 0
         try:
-            for box, pixels, out in zip(boxes, self._rectangles(indices, stored, boxes, outs), outs, strict=True):
-                resize_into(pixels, box, out)
+            decoded = self._rectangles(indices, stored, boxes, outs)
+            for box, (pixels, halvings), out in zip(boxes, decoded, outs, strict=True):
+                resize_into(pixels, box, out, halvings)
                 done += 1
         except ImageError as error:
             raise self._located(int(indices[done]), error) from error
@@ -306,20 +307,19 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
         stored: Sequence[Buffer],
         boxes: Sequence[Box],
         outs: Sequence[torch.Tensor],
-    ) -> Iterator[npt.NDArray[np.uint8]]:
-        """Yield as much of each box's rectangle as its result depends on."""
+    ) -> Iterator[tuple[npt.NDArray[np.uint8], int]]:
+        """Yield what each box's result depends on, and how often it is halved."""
+        halvings = [allowed_halvings(box) if self.scaled_decode else 0 for box in boxes]
+        rectangles = [
+            box.rectangle if halved else touched(box, *out.shape[2:])
+            for box, halved, out in zip(boxes, halvings, outs, strict=True)
+        ]
         if self.reader.manifest.codec == "raw":
-            for index, data, box in zip(indices, stored, boxes, strict=True):
-                top, left, height, width = box.rectangle
-                yield np.array(self._raw_pixels(int(index), data)[top : top + height, left : left + width])
+            for index, data, (top, left, height, width) in zip(indices, stored, rectangles, strict=True):
+                yield np.array(self._raw_pixels(int(index), data)[top : top + height, left : left + width]), 0
             return
         table, places = self.reader.table, np.asarray(indices)
         sizes = list(zip(table.height[places].tolist(), table.width[places].tolist(), strict=True))
-        halvings = [allowed_halvings(box) if self.scaled_decode else 0 for box in boxes]
-        rectangles = []
-        for box, halved, out in zip(boxes, halvings, outs, strict=True):
-            top, left, height, width = box.rectangle
-            rectangles.append((top, left, height if halved else rows_touched(box, out.shape[2]), width))
         yield from decode_rectangles(
             stored, rectangles, sizes, halvings=halvings, exif=self._exif(), decoder=self.decoder
         )

@@ -14,9 +14,9 @@ from PIL import Image
 
 from packer.crops import CenterCrop
 from packer.errors import ImageError, ImageTooLargeError
-from packer.images.box import Box, allowed_halvings, rows_touched
+from packer.images.box import Box, allowed_halvings, touched
 from packer.images.decode import decode, fast_decoder
-from packer.images.region import decode_rectangle, resize_into
+from packer.images.region import decode_rectangle, decode_rectangles, resize_into
 from packer.testing.photos import draw_photo
 from packer.testing.reference import torchvision
 
@@ -103,7 +103,9 @@ def test_resizing_equals_torchvision(flip: bool) -> None:
         assert np.abs(out[0].permute(1, 2, 0).numpy() - against_pillow).max() <= 1
 
 
-@pytest.mark.parametrize("size", [(121, 163), (163, 121), (300, 97), (64, 64), (65, 640), (100, 131), (256, 300)])
+@pytest.mark.parametrize(
+    "size", [(121, 163), (63, 95), (98, 63), (163, 121), (300, 97), (64, 64), (65, 640), (100, 131), (256, 300)]
+)
 @pytest.mark.parametrize(("output", "resize"), [(56, 64), (64, 64), (48, 100), (224, 256)])
 def test_center_crop_equals_torchvisions(size: tuple[int, int], output: int, resize: int) -> None:
     torchvision()
@@ -115,9 +117,7 @@ def test_center_crop_equals_torchvisions(size: tuple[int, int], output: int, res
     expected = transforms.CenterCrop(output)(transforms.Resize(resize, antialias=True)(whole))
     crop = CenterCrop(output, resize)
     box = crop.boxes(np.array([size[0]]), np.array([size[1]]), np.zeros((1, 0))).each()[0]
-    rows = rows_touched(box, output)
-    pixels = decode_rectangle(data, (*box.rectangle[:2], rows, box.rectangle[3]), size)
-    assert pixels.shape[0] == rows
+    pixels = decode_rectangle(data, touched(box, output, output), size)
     out = torch.empty((1, output, output, 3), dtype=torch.uint8).permute(0, 3, 1, 2)
     resize_into(pixels, box, out)
     difference = (out[0].int() - expected.int()).abs()
@@ -125,9 +125,14 @@ def test_center_crop_equals_torchvisions(size: tuple[int, int], output: int, res
     assert difference.double().mean() < 0.001
 
 
-def test_center_crop_leaves_rows_out() -> None:
-    box = CenterCrop(224).boxes(np.array([512]), np.array([512]), np.zeros((1, 0))).each()[0]
-    assert rows_touched(box, 224) < 490
+def test_center_crop_leaves_out_what_it_does_not_show() -> None:
+    crop = CenterCrop(224)
+    boxes = crop.boxes(np.array([512, 256]), np.array([640, 300]), np.zeros((2, 0))).each()
+    top, left, height, width = touched(boxes[0], 224, 224)
+    assert (top, left) == (0, 0)
+    assert 480 <= height < 490
+    assert 544 <= width < 554
+    assert touched(boxes[1], 224, 224) == (16, 38, 224, 224)  # nothing is resized
 
 
 @settings(max_examples=100, deadline=None)
@@ -152,7 +157,9 @@ def test_halving_stays_close_and_is_used_only_where_it_may() -> None:
         outs = []
         for halvings in (0, 1, 2):
             out = torch.empty((1, 100, 100, 3), dtype=torch.uint8).permute(0, 3, 1, 2)
-            resize_into(decode_rectangle(data, box.rectangle, (640, 600), halvings=halvings), box, out)
+            pixels, halved = next(decode_rectangles([data], [box.rectangle], [(640, 600)], halvings=[halvings]))
+            assert halved == halvings
+            resize_into(pixels, box, out, halved)
             outs.append(out.double())
         for other in outs[1:]:
             error = (other - outs[0]).square().mean()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-__all__ = ["Box", "Rectangle", "allowed_halvings", "rows_touched"]
+__all__ = ["Box", "Rectangle", "allowed_halvings", "touched"]
 
 Rectangle = tuple[int, int, int, int]
 """top, left, height, width"""
@@ -33,10 +33,20 @@ def allowed_halvings(box: Box) -> int:
     return halvings
 
 
-def rows_touched(box: Box, height: int) -> int:
-    """Return how many rows of a box's rectangle the window of the result depends on, counted from above."""
-    full = box.rectangle[2]
-    if box.scaled[0] == full:
-        return box.cut[0] + height
-    scale = full / box.scaled[0]
-    return min(full, math.ceil((box.cut[0] + height) * scale + max(scale, 1)) + 1)
+def touched(box: Box, height: int, width: int) -> Rectangle:
+    """Return what of a box's rectangle its result, `height` x `width` pixels, depends on.
+
+    Where the rectangle is resized, it begins where the rectangle begins: resizing could not be told to begin elsewhere.
+    """
+    top, left, full_height, full_width = box.rectangle
+    cut_top, cut_left = box.cut
+    if box.scaled == (full_height, full_width):
+        return top + cut_top, left + cut_left, height, width
+    tall = _needed(cut_top + height, full_height, box.scaled[0])
+    return top, left, tall, _needed(cut_left + width, full_width, box.scaled[1])
+
+
+def _needed(count: int, full: int, scaled: int) -> int:
+    """Return how many of `full` pixels the first `count` of the `scaled` ones depend on."""
+    scale = full / scaled
+    return min(full, math.ceil(count * scale + max(scale, 1)) + 1)

@@ -30,6 +30,7 @@ __all__ = ["decode_rectangle", "decode_rectangles", "resize_into"]
 Pixels = npt.NDArray[np.uint8]
 
 _resize: Any = torch._C._nn._upsample_bilinear2d_aa  # what torch.nn.functional.interpolate calls, with `out`
+_resize_by = torch.ops.aten._upsample_bilinear2d_aa  # the same, where the scale is not that of the sizes
 
 
 class _Scratch(threading.local):
@@ -66,7 +67,7 @@ def decode_rectangle(
     data: Buffer, rectangle: Rectangle, size: tuple[int, int], *, halvings: int = 0, **options: Any
 ) -> Pixels:
     """Decode a rectangle of one image; see `decode_rectangles`."""
-    return next(decode_rectangles([data], [rectangle], [size], halvings=[halvings], **options))
+    return next(decode_rectangles([data], [rectangle], [size], halvings=[halvings], **options))[0]
 
 
 def decode_rectangles(
@@ -78,7 +79,7 @@ def decode_rectangles(
     exif: str = "ignore",
     decoder: str = "auto",
     max_pixels: int = MAX_PIXELS,
-) -> Iterator[Pixels]:
+) -> Iterator[tuple[Pixels, int]]:
     """Decode a rectangle of each of some images, one after the other.
 
     Parameters
@@ -94,9 +95,11 @@ def decode_rectangles(
 
     Yields
     ------
-    (ceil(height / 2**h), ceil(width / 2**h), 3) uint8 array
-        RGB, with h the halvings done. Valid until this thread decodes the next rectangle. Without halvings, exactly
-        the rectangle of what `decode` gives.
+    pixels : (ceil(height / 2**h), ceil(width / 2**h), 3) uint8 array
+        RGB. Valid until this thread decodes the next rectangle. Without halvings, exactly the rectangle of what
+        `decode` gives.
+    h : int
+        How often the pixels are halved.
 
     Raises
     ------
@@ -113,7 +116,7 @@ def decode_rectangles(
                 around = _decode_part(parts[place], halved)
         if around is None:
             around = _decode_around(data, rectangle, size, halved, fast, exif, decoder, max_pixels)
-        yield around.cut(rectangle)
+        yield around.cut(rectangle), around.halvings
 
 
 class _Around(NamedTuple):
@@ -213,30 +216,34 @@ def _require_size(found: tuple[int, ...], expected: tuple[int, int]) -> None:
         )
 
 
-def resize_into(pixels: Pixels, box: Box, out: torch.Tensor) -> None:
+def resize_into(pixels: Pixels, box: Box, out: torch.Tensor, halvings: int = 0) -> None:
     """Resize the pixels of a box's rectangle, anti-aliased, and write the box's window of the result.
 
     Parameters
     ----------
     pixels : (H, W, 3) uint8 array
-        The rectangle, or as much of it from above as `rows_touched` says.
+        What `touched` says of the rectangle; the whole rectangle where it was halved.
     out : (1, 3, height, width) uint8 tensor
         Its memory is channels last.
+    halvings : int
+        How often the pixels are halved.
     """
-    height, width = out.shape[2:]
-    (cut_top, cut_left), (_, _, full_height, full_width) = box.cut, box.rectangle
-    halved = pixels.shape[1] / full_width
-    if box.scaled == (height, width) != (full_height, full_width):
+    size = tuple(out.shape[2:])
+    full = box.rectangle[2:]
+    if box.scaled == full:
+        out.copy_(_as_batch(_scratch.mirrored(pixels) if box.flip else pixels))
+    elif box.scaled == size:
         # Mirroring before instead of after resizing changes no pixel, and the kernel copies such a rectangle anyway.
-        _resize(_as_batch(_scratch.mirrored(pixels) if box.flip else pixels), (height, width), False, None, out=out)
-        return
-    if box.scaled == (full_height, full_width) and halved == 1:  # nothing to resize
-        resized = _as_batch(pixels)[:, :, cut_top : cut_top + height, cut_left : cut_left + width]
+        _resize(_as_batch(_scratch.mirrored(pixels) if box.flip else pixels), size, False, None, out=out)
     else:
-        scale = box.scaled[0] / (full_height * halved), box.scaled[1] / pixels.shape[1]
-        resized = _resize(_as_batch(pixels), (cut_top + height, cut_left + width), False, *scale)
-        resized = resized[:, :, cut_top:, cut_left:]
-    out.copy_(resized.flip(3) if box.flip else resized)
+        (top, left), (height, width) = box.cut, size
+        scale = [(scaled << halvings) / side for scaled, side in zip(box.scaled, full, strict=True)]
+        # Where the kernel is asked for as many pixels as there are, it copies them, whatever the scale: ask for more.
+        ends, sides = (top + height, left + width), pixels.shape
+        wanted = [end + (end == side != whole) for end, side, whole in zip(ends, sides, box.scaled, strict=False)]
+        resized = _resize_by(_as_batch(pixels), wanted, False, *scale)
+        resized = resized[:, :, top : top + height, left : left + width]
+        out.copy_(resized.flip(3) if box.flip else resized)
 
 
 def _as_batch(pixels: Pixels) -> torch.Tensor:

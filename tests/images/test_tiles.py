@@ -254,7 +254,7 @@ def test_many_images_at_once() -> None:
     sizes = [whole.shape[:2] for whole in wholes]
     rectangles = [(height // 3, width // 3, height // 3 + 1, width // 2 + 1) for height, width in sizes]
     found = decode_rectangles(images, rectangles, sizes)
-    for pixels, whole, (top, left, height, width) in zip(found, wholes, rectangles, strict=True):
+    for (pixels, _), whole, (top, left, height, width) in zip(found, wholes, rectangles, strict=True):
         assert np.array_equal(pixels, whole[top : top + height, left : left + width])
 
 
