@@ -27,6 +27,7 @@ from packer.journal import Entry
 from packer.partial import Partial, check_destination
 from packer.pipeline import Batch, Pipeline
 from packer.prepare import Recipe
+from packer.repack import carries
 from packer.sample import Manifest, Table, TableBuilder, column_checksums
 from packer.sources import Source
 
@@ -103,7 +104,7 @@ def convert(
     Parameters
     ----------
     source : Source
-        What to convert: `packer.sources.imagefolder_source` or `csv_source`.
+        What to convert: `packer.sources.imagefolder_source`, `csv_source` or `pack_source`.
     destination : path
         Where the pack will be. It appears there when it is complete; until then the work lies in
         ``destination + ".partial"``, from which the same call continues after an interruption.
@@ -200,16 +201,23 @@ def _describe(source: Source, recipe: Recipe, format: str, ledger: _Ledger, writ
     table = ledger.rows.build()
     if not len(table):
         raise SourceError(f"{printable(source.root)}: not one of its {len(source)} images can be read")
+    origin = source.origin
+    if origin is not None and carries(recipe, origin.codec, origin.exif):  # what made the bytes, made them before
+        codec, settings, described = origin.codec, origin.settings, origin.source
+        findings, versions = origin.findings, origin.versions
+    else:
+        codec, settings, described = recipe.codec, recipe.settings(), source.describe()
+        findings, versions = dict(sorted(ledger.findings.items())), {"packer": __version__, **recipe.versions()}
     manifest = Manifest(
         format=format,
         count=len(table),
         classes=source.classes,
-        codec=recipe.codec,
-        settings=recipe.settings(),
-        source=source.describe(),
-        skipped=ledger.skipped,
-        findings=dict(sorted(ledger.findings.items())),
-        versions={"packer": __version__, **recipe.versions()},
+        codec=codec,
+        settings=settings,
+        source=described,
+        skipped=[*(origin.skipped if origin is not None else ()), *ledger.skipped],
+        findings=findings,
+        versions=versions,
         columns=column_checksums(table),
         layout=writer.layout(),
     )

@@ -321,7 +321,7 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
         table, places = self.reader.table, np.asarray(indices)
         sizes = list(zip(table.height[places].tolist(), table.width[places].tolist(), strict=True))
         yield from decode_rectangles(
-            stored, rectangles, sizes, halvings=halvings, exif=self._exif(), decoder=self.decoder
+            stored, rectangles, sizes, halvings=halvings, exif=self.reader.manifest.exif, decoder=self.decoder
         )
 
     def _items(
@@ -361,7 +361,7 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
         if self.reader.manifest.codec == "raw":
             return self._shown(np.array(self._raw_pixels(index, data)))
         try:
-            return self._shown(decode(data, exif=self._exif(), decoder=self.decoder))
+            return self._shown(decode(data, exif=self.reader.manifest.exif, decoder=self.decoder))
         except ImageError as error:
             raise self._located(index, error) from error
 
@@ -370,11 +370,6 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
         if self.output == "tensor":
             return torch.from_numpy(pixels).permute(2, 0, 1)
         return pixels if self.output == "numpy" else Image.fromarray(pixels)
-
-    def _exif(self) -> str:
-        """Return what to do with EXIF orientations: re-encoded samples have none."""
-        manifest = self.reader.manifest
-        return str(manifest.settings.get("exif", "ignore")) if manifest.codec == "keep" else "ignore"
 
     def _located(self, index: int, error: ImageError) -> ImageError:
         """Say where a damaged image is."""

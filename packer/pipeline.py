@@ -10,6 +10,7 @@ from queue import SimpleQueue
 from packer.errors import ImageError
 from packer.journal import NO_STAMP, Entry
 from packer.prepare import Prepared, Recipe, prepare
+from packer.repack import prepare_stored
 from packer.sample import Sample, checksum, encode_name
 from packer.sources import Source
 from packer.sources.base import ReadBuffer, Stamp
@@ -70,7 +71,11 @@ class Pipeline:
             name = self._source.names[index]
             try:
                 data, stamp = self._source.read(index, buffer)
-                prepared = prepare(data, name, self._recipe)
+                stored = self._source.stored(index)
+                if stored is None:
+                    prepared = prepare(data, name, self._recipe)
+                else:
+                    prepared = prepare_stored(data, name, self._recipe, stored)
             except ImageError as error:
                 error.name = error.name or name
                 if self._on_error == "fail":

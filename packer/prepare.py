@@ -7,6 +7,9 @@ import os
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from packer.errors import ImageError
 from packer.images.decode import decode, fast_decoder
 from packer.images.encode import encode
@@ -14,7 +17,7 @@ from packer.images.inspect import MAX_PIXELS, ImageInfo, inspect
 from packer.images.sizing import ResizeSpec
 from packer.sample import CODECS, Buffer
 
-__all__ = ["CHECKS", "EXIF_POLICIES", "Prepared", "Recipe", "prepare"]
+__all__ = ["CHECKS", "EXIF_POLICIES", "Prepared", "Recipe", "encoded", "prepare"]
 
 EXIF_POLICIES = ("ignore", "apply")
 CHECKS = ("structure", "decode")
@@ -124,17 +127,21 @@ def prepare(data: Buffer, name: str, recipe: Recipe) -> Prepared:
         if recipe.check == "decode" and info.plain:  # Pillow decoded all others
             decode(data, max_pixels=recipe.max_pixels)
         return Prepared(data, height, width, findings)
-    pixels = decode(data, exif=recipe.exif, max_pixels=recipe.max_pixels)
+    return encoded(decode(data, exif=recipe.exif, max_pixels=recipe.max_pixels), recipe, findings)
+
+
+def encoded(pixels: npt.NDArray[np.uint8], recipe: Recipe, findings: tuple[str, ...] = ()) -> Prepared:
+    """Turn the pixels of an image, (height, width, 3) uint8 RGB, into a sample's bytes: resize and encode them."""
     if recipe.resize is not None:
         from packer.images.resize import resize  # imports torch
 
         scaled_height, scaled_width = recipe.resize.scaled(*pixels.shape[:2])
         pixels = recipe.resize.frame(resize(pixels, scaled_height, scaled_width, recipe.resize.interpolation))
     try:
-        encoded = encode(pixels, recipe.codec, recipe.quality)
+        data = encode(pixels, recipe.codec, recipe.quality)
     except (OSError, ValueError) as error:
         raise ImageError(f"cannot be encoded as {recipe.codec}: {error}") from error
-    return Prepared(encoded, pixels.shape[0], pixels.shape[1], findings)
+    return Prepared(data, pixels.shape[0], pixels.shape[1], findings)
 
 
 def _kept(info: ImageInfo, height: int, width: int, recipe: Recipe) -> bool:

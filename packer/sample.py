@@ -129,6 +129,12 @@ class Names(Sequence[str]):
             return [self[i] for i in range(*index.indices(len(self)))]
         return decode_name(self.encoded(index))
 
+    def between(self, start: int, stop: int) -> Names:
+        """Return names `start` to `stop` - 1."""
+        first = int(self.ends[start - 1]) if start else 0
+        ends = self.ends[start:stop]
+        return Names(self.blob[first : int(ends[-1]) if len(ends) else first], ends - first)
+
     def encoded(self, index: int) -> bytes:
         """Return name `index` as its bytes; IndexError where the ends do not lie inside the blob."""
         index = range(len(self))[index]
@@ -327,6 +333,11 @@ class Manifest:
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise CorruptPackError(f"the manifest cannot be read: {error}", path) from error
         return manifest
+
+    @property
+    def exif(self) -> str:
+        """What becomes of an EXIF orientation in the samples: ``"apply"`` or ``"ignore"``."""
+        return str(self.settings.get("exif", "ignore")) if self.codec == "keep" else "ignore"
 
     def identity(self) -> str:
         """Return a short name of this very pack: a digest of the manifest, which holds checksums of the table."""

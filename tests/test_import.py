@@ -119,8 +119,8 @@ def test_dependencies_point_downwards() -> None:
     layers = [
         {"packer.errors", "packer.sample", "packer.names"},
         below("packer.formats", "packer.images", "packer.sources"),
-        {"packer.prepare", "packer.executors", "packer.partial", "packer.pipeline", "packer.convert"}
-        | {"packer.verify", "packer.export", "packer.datasets"},
+        {"packer.prepare", "packer.repack", "packer.executors", "packer.partial", "packer.pipeline", "packer.convert"}
+        | {"packer.verify", "packer.digest", "packer.export", "packer.datasets"},
         below("packer.cli"),
     ]
     for number, layer in enumerate(layers):

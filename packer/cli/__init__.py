@@ -13,6 +13,7 @@ from packer import __version__
 from packer.cli.convert import convert_command
 from packer.cli.export import export_command
 from packer.cli.info import info_command
+from packer.cli.merge import merge_command
 from packer.cli.stage import stage_command
 from packer.cli.status import EXIT_STATUS, Interrupted, Terminated
 from packer.cli.verify import verify_command
@@ -39,6 +40,7 @@ cli.add_command(verify_command)
 cli.add_command(export_command)
 cli.add_command(stage_command)
 cli.add_command(warm_command)
+cli.add_command(merge_command)
 
 
 def main() -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from packer.cli import show
+from packer.cli.source import classes_of, open_source, source_options, targets
 from packer.cli.status import EXIT_STATUS, Interrupted, Terminated
 from packer.errors import ImageError, printable
 
@@ -18,13 +19,13 @@ if TYPE_CHECKING:
     from packer.prepare import Recipe
     from packer.sources import Source
 
-__all__ = ["convert_command"]
+__all__ = ["Size", "convert_command", "describe"]
 
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
 
 
-class _Size(click.ParamType):  # type: ignore[type-arg]  # no generic before click 8.4
+class Size(click.ParamType):  # type: ignore[type-arg]  # no generic before click 8.4
     """A number of bytes such as 512MB or 1GiB."""
 
     name = "size"
@@ -58,23 +59,7 @@ class _Size(click.ParamType):  # type: ignore[type-arg]  # no generic before cli
     metavar="NAME",
     help="SRC holds splits: convert this one, or `all` of them, each to a pack of its own with one class map. May be given several times.",
 )
-@click.option(
-    "--labels",
-    type=click.Path(path_type=Path),
-    metavar="FILE.csv",
-    help="Take paths (relative to SRC) and labels from a CSV file instead of from directory names.",
-)
-@click.option("--path-column", default="path", show_default=True, help="The column of --labels that holds the paths.")
-@click.option(
-    "--label-column", default="label", show_default=True, help="The column of --labels that holds the labels."
-)
-@click.option(
-    "--classes-from",
-    type=click.Path(path_type=Path),
-    metavar="PACK",
-    help="Use the class ids of another pack (for val: train's). A class that is not in it is an error.",
-)
-@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Convert the first N images only.")
+@source_options
 @click.option(
     "--resize", type=click.IntRange(min=1), metavar="N", help="Resize to N pixels, anti-aliased; see --resize-mode."
 )
@@ -142,7 +127,7 @@ class _Size(click.ParamType):  # type: ignore[type-arg]  # no generic before cli
 )
 @click.option(
     "--shard-size",
-    type=_Size(),
+    type=Size(),
     metavar="SIZE",
     help="Most bytes of images in a file of a .pth pack, such as 1GiB.  [default: 512MiB]",
 )
@@ -152,13 +137,15 @@ class _Size(click.ParamType):  # type: ignore[type-arg]  # no generic before cli
 def convert_command(src: Path, dst: Path, **options: Any) -> int:
     """Convert the images below SRC into the pack DST.
 
-    SRC is a directory with one subdirectory a class, as for torchvision's ImageFolder. DST is FILE.lmdb, FILE.h5 or
-    DIRECTORY.pth. It appears when it is complete; the same command continues an interrupted conversion.
+    SRC is a directory with one subdirectory a class, as for torchvision's ImageFolder, or a pack, whose samples keep
+    their bytes unless options say otherwise. DST is FILE.lmdb, FILE.h5 or DIRECTORY.pth. It appears when it is
+    complete; the same command continues an interrupted conversion.
 
     \b
       packer convert imagenet/train train.lmdb                       the files' own bytes
       packer convert imagenet/train train-256.h5 --resize 256        the shorter side at 256, JPEG
       packer convert imagenet/val val.lmdb --classes-from train.lmdb
+      packer convert train.lmdb train.h5                             the samples' own bytes
     """
     from packer.formats import FORMATS, format_for
     from packer.partial import check_destination
@@ -174,13 +161,13 @@ def convert_command(src: Path, dst: Path, **options: Any) -> int:
     if options["shard_size"] and row.name != "pth":
         raise click.UsageError("--shard-size is for .pth packs")
     skipped = 0
-    targets = _targets(src, dst, options["splits"])
-    for root, destination in targets:
+    pairs = targets(src, dst, options["splits"])
+    for root, destination in pairs:
         if not options["splits"] or not destination.exists():
             check_destination(destination, overwrite=options["overwrite"], source=root)
-    classes = _classes_from(options["classes_from"])
-    for root, destination in targets:
-        source = _source(root, destination, classes, options)
+    classes = classes_of(options["classes_from"])
+    for root, destination in pairs:
+        source = open_source(root, destination, classes, options)
         if options["splits"]:
             classes = source.classes  # the first split's, for all
             if not options["overwrite"] and _is_done(source, destination, recipe):
@@ -194,7 +181,7 @@ def convert_command(src: Path, dst: Path, **options: Any) -> int:
             kind = Terminated if isinstance(error, Terminated) else Interrupted
             raise kind("; the same command continues where this one stopped") from None
         skipped += len(summary.manifest.skipped)
-        _say(_describe(summary), options)
+        _say(describe(summary), options)
     return EXIT_STATUS["skipped"] if skipped else EXIT_STATUS["ok"]
 
 
@@ -235,55 +222,6 @@ def _recipe(options: dict[str, Any]) -> Recipe:
         raise click.UsageError(str(error)) from error
 
 
-def _targets(src: Path, dst: Path, splits: tuple[str, ...]) -> list[tuple[Path, Path]]:
-    """Return the directories to convert, each with its pack."""
-    from packer.sources import class_directories, split_directories
-
-    if not splits:
-        return [(src, dst)]
-    found = split_directories(src)
-    flat = sorted(set(class_directories(src)) - set(found))
-    if flat and "all" in splits:
-        click.echo(f"packer: left out, without class directories in it: {printable(', '.join(flat))}", err=True)
-    wanted = found if "all" in splits else list(dict.fromkeys(splits))
-    present = class_directories(src)
-    missing = [name for name in splits if name != "all" and not (name in present and class_directories(src / name))]
-    if missing or not wanted:
-        raise click.UsageError(
-            f"{printable(src)} has no split {printable(', '.join(missing))} with classes in it"
-            if missing
-            else f"{printable(src)} has no splits such as train and val with classes in them"
-        )
-    return [(src / name, dst.with_name(f"{dst.stem}-{name}{dst.suffix}")) for name in wanted]
-
-
-def _classes_from(pack: Path | None) -> list[str] | None:
-    if pack is None:
-        return None
-    from packer.formats import open_pack
-
-    with open_pack(pack) as reader:
-        return reader.manifest.classes
-
-
-def _source(root: Path, destination: Path, classes: list[str] | None, options: dict[str, Any]) -> Source:
-    from packer.sources import csv_source, imagefolder_source, refuse_splits
-
-    if options["labels"] is not None:
-        source = csv_source(
-            root,
-            options["labels"],
-            path_column=options["path_column"],
-            label_column=options["label_column"],
-            classes=classes,
-        )
-    else:
-        if not options["splits"]:
-            refuse_splits(root, destination)
-        source = imagefolder_source(root, classes)
-    return source.limited(options["limit"]) if options["limit"] else source
-
-
 def _convert(source: Source, destination: Path, recipe: Recipe, format_: str, options: dict[str, Any]) -> Summary:
     from packer.convert import convert
     from packer.images.decode import decoder_advice
@@ -315,7 +253,8 @@ def _report(report: Path | None, destination: Path, options: dict[str, Any]) -> 
     return report.with_name(f"{report.stem}-{destination.stem.rpartition('-')[2]}{report.suffix}")
 
 
-def _describe(summary: Summary) -> str:
+def describe(summary: Summary) -> str:
+    """Return what a person should know of a conversion that is done."""
     from packer.formats import FORMATS
 
     manifest = summary.manifest

@@ -3,5 +3,14 @@
 from packer.sources.base import Source
 from packer.sources.csv import csv_source
 from packer.sources.imagefolder import class_directories, imagefolder_source, refuse_splits, split_directories
+from packer.sources.pack import pack_source
 
-__all__ = ["Source", "class_directories", "csv_source", "imagefolder_source", "refuse_splits", "split_directories"]
+__all__ = [
+    "Source",
+    "class_directories",
+    "csv_source",
+    "imagefolder_source",
+    "pack_source",
+    "refuse_splits",
+    "split_directories",
+]

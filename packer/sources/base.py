@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from packer.errors import ImageError, SourceError, printable
-from packer.sample import Names
+from packer.sample import Manifest, Names
 
-__all__ = ["IMAGE_SUFFIXES", "ReadBuffer", "Source", "Stamp"]
+__all__ = ["IMAGE_SUFFIXES", "ReadBuffer", "Source", "Stamp", "Stored"]
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 """torchvision's IMG_EXTENSIONS (torchvision/datasets/folder.py): what ImageFolder takes for an image."""
@@ -78,14 +78,34 @@ def _read_into(fd: int, room: memoryview) -> int:
     return len(data)
 
 
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What a pack knows of one of its samples.
+
+    Attributes
+    ----------
+    codec : str
+        One of `packer.sample.CODECS`.
+    height, width : int
+        Size in pixels of what decoding gives.
+    exif : {"ignore", "apply"}
+        What becomes of an EXIF orientation in it.
+    """
+
+    codec: str
+    height: int
+    width: int
+    exif: str
+
+
 @dataclass(frozen=True, eq=False)
 class Source:
-    """An ordered list of image files with their labels.
+    """An ordered list of images with their labels; here, of files.
 
     Attributes
     ----------
     kind : str
-        ``"imagefolder"`` or ``"csv"``.
+        ``"imagefolder"``, ``"csv"`` or ``"pack"``.
     root : Path
     names : Names
         Paths relative to `root`, with forward slashes, in the order of the pack.
@@ -106,16 +126,23 @@ class Source:
     def __len__(self) -> int:
         return len(self.names)
 
+    def between(self, start: int, stop: int) -> Source:
+        """Return a source of images `start` to `stop` - 1; the classes stay."""
+        names = self.names.between(start, stop)
+        return Source(self.kind, self.root, names, self.labels[start:stop], self.classes, self.notes)
+
     def limited(self, count: int) -> Source:
         """Return a source of the first `count` images; the classes stay."""
-        return Source(
-            self.kind,
-            self.root,
-            Names(self.names.blob, self.names.ends[:count]),
-            self.labels[:count],
-            self.classes,
-            self.notes,
-        )
+        return self.between(0, min(count, len(self)))
+
+    @property
+    def origin(self) -> Manifest | None:
+        """Return the manifest of the pack that the images come from; None where they are files."""
+        return None
+
+    def stored(self, index: int) -> Stored | None:
+        """Return what the pack that image `index` comes from knows of it; None where it is a file."""
+        return None
 
     def path(self, index: int) -> str:
         """Return where image `index` lies."""
@@ -154,5 +181,5 @@ class Source:
         digest.update("\0".join(self.classes).encode("utf-8", "surrogateescape"))
         digest.update(self.labels.astype("<i8").tobytes())
         digest.update(self.names.ends.astype("<i8").tobytes())
-        digest.update(self.names.blob[: int(self.names.ends[-1]) if len(self) else 0].tobytes())
+        digest.update(self.names.blob.tobytes())
         return {"kind": self.kind, "sha256": digest.hexdigest()}

@@ -121,9 +121,9 @@ def test_limit_quiet_and_shards(tree: Path, tmp_path: Path) -> None:
     ],
 )
 def test_sizes(text: str, size: int) -> None:
-    from packer.cli.convert import _Size
+    from packer.cli.convert import Size
 
-    assert _Size().convert(text, None, None) == size
+    assert Size().convert(text, None, None) == size
 
 
 def test_labels_from_a_file(tree: Path, tmp_path: Path) -> None:

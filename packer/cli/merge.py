@@ -1,0 +1,60 @@
+"""`packer merge`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from packer.cli import show
+from packer.cli.convert import Size, describe
+
+__all__ = ["merge_command"]
+
+
+@click.command("merge")
+@click.argument("packs", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("dst", type=click.Path(path_type=Path))
+@click.option(
+    "--classes",
+    "class_map",
+    type=click.Choice(["same", "union"]),
+    default="same",
+    show_default=True,
+    help="same: the packs must have the same classes; union: the first pack's keep their ids, and those that others have beyond them follow.",
+)
+@click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Threads.  [default: the CPUs granted]")
+@click.option(
+    "--shard-size",
+    type=Size(),
+    metavar="SIZE",
+    help="Most bytes of images in a file of a .pth pack, such as 1GiB.  [default: 512MiB]",
+)
+@click.option("--overwrite", is_flag=True, help="Replace DST, once the new pack is complete.")
+@click.option("--fresh", is_flag=True, help="Start over instead of continuing an interrupted merge.")
+@click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+def merge_command(packs: tuple[Path, ...], dst: Path, **options: Any) -> None:
+    """Join PACKS, one behind the other, into the pack DST.
+
+    The samples keep their bytes. PACKS may be of different formats; the suffix of DST decides its own.
+
+    \b
+      packer merge a.lmdb b.lmdb both.lmdb
+    """
+    from packer.convert import convert
+    from packer.sources import pack_source
+
+    source = pack_source(*packs, class_map=options["class_map"])
+    with show.ProgressDisplay(dst.name, quiet=options["quiet"]) as display:
+        summary = convert(
+            source,
+            dst,
+            options={"shard_size": options["shard_size"]} if options["shard_size"] else {},
+            workers=options["workers"],
+            overwrite=options["overwrite"],
+            fresh=options["fresh"],
+            progress=lambda p: display.update(p.done, p.total, read=p.bytes_read),
+        )
+    if not options["quiet"]:
+        click.echo(describe(summary))

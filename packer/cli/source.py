@@ -1,0 +1,115 @@
+"""SRC: the options that say what is in it, and opening it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from packer.errors import NotAPackError, printable
+
+if TYPE_CHECKING:
+    from packer.sources import Source
+
+__all__ = ["classes_of", "is_pack", "open_source", "source_options", "targets"]
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def source_options(command: _F) -> _F:
+    """Add the options that say which images SRC holds, and their labels."""
+    for option in reversed(
+        [
+            click.option(
+                "--labels",
+                type=click.Path(path_type=Path),
+                metavar="FILE.csv",
+                help="Take paths (relative to SRC) and labels from a CSV file instead of from directory names.",
+            ),
+            click.option(
+                "--path-column", default="path", show_default=True, help="The column of --labels that holds the paths."
+            ),
+            click.option(
+                "--label-column",
+                default="label",
+                show_default=True,
+                help="The column of --labels that holds the labels.",
+            ),
+            click.option(
+                "--classes-from",
+                type=click.Path(path_type=Path),
+                metavar="PACK",
+                help="Use the class ids of another pack (for val: train's). A class that is not in it is an error.",
+            ),
+            click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Convert the first N images only."),
+        ]
+    ):
+        command = option(command)
+    return command
+
+
+def targets(src: Path, dst: Path, splits: tuple[str, ...]) -> list[tuple[Path, Path]]:
+    """Return the directories to convert, each with its pack."""
+    from packer.sources import class_directories, split_directories
+
+    if not splits:
+        return [(src, dst)]
+    found = split_directories(src)
+    flat = sorted(set(class_directories(src)) - set(found))
+    if flat and "all" in splits:
+        click.echo(f"packer: left out, without class directories in it: {printable(', '.join(flat))}", err=True)
+    wanted = found if "all" in splits else list(dict.fromkeys(splits))
+    present = class_directories(src)
+    missing = [name for name in splits if name != "all" and not (name in present and class_directories(src / name))]
+    if missing or not wanted:
+        raise click.UsageError(
+            f"{printable(src)} has no split {printable(', '.join(missing))} with classes in it"
+            if missing
+            else f"{printable(src)} has no splits such as train and val with classes in them"
+        )
+    return [(src / name, dst.with_name(f"{dst.stem}-{name}{dst.suffix}")) for name in wanted]
+
+
+def classes_of(pack: Path | None) -> list[str] | None:
+    """Return the classes of a pack; None without one."""
+    if pack is None:
+        return None
+    from packer.formats import open_pack
+
+    with open_pack(pack) as reader:
+        return reader.manifest.classes
+
+
+def is_pack(path: Path) -> bool:
+    """Tell whether there is a pack at `path`."""
+    from packer.formats import recognise
+
+    try:
+        recognise(path)
+    except NotAPackError:
+        return False
+    return True
+
+
+def open_source(root: Path, destination: Path, classes: list[str] | None, options: dict[str, Any]) -> Source:
+    """List what SRC holds, as the options say."""
+    from packer.sources import csv_source, imagefolder_source, pack_source, refuse_splits
+
+    source: Source
+    if options["labels"] is not None:
+        source = csv_source(
+            root,
+            options["labels"],
+            path_column=options["path_column"],
+            label_column=options["label_column"],
+            classes=classes,
+        )
+    elif is_pack(root):
+        source = pack_source(root, classes=classes)
+    else:
+        if not options.get("splits"):
+            refuse_splits(root, destination)
+        source = imagefolder_source(root, classes)
+    return source.limited(options["limit"]) if options["limit"] else source

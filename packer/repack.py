@@ -1,0 +1,42 @@
+"""A pack's samples on their way into another pack: carried over as they are, or made anew from their pixels."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from packer.errors import ImageError
+from packer.images.decode import decode
+from packer.prepare import Prepared, Recipe, encoded, prepare
+from packer.sample import Buffer
+from packer.sources.base import Stored
+
+__all__ = ["carries", "prepare_stored"]
+
+
+def carries(recipe: Recipe, codec: str, exif: str) -> bool:
+    """Tell whether samples of a pack keep their bytes and their size in pixels.
+
+    That is so unless they are to be re-encoded, or kept files whose EXIF orientation was ignored are to be turned.
+    """
+    return recipe.codec == "keep" and not (codec == "keep" and recipe.exif == "apply" != exif)
+
+
+def prepare_stored(data: Buffer, name: str, recipe: Recipe, stored: Stored) -> Prepared:
+    """Turn a sample of a pack into one of another; ImageError where that is not possible."""
+    if carries(recipe, stored.codec, stored.exif):
+        if recipe.check == "decode" and stored.codec != "raw":
+            decode(data, max_pixels=recipe.max_pixels)
+        return Prepared(data, stored.height, stored.width, ())
+    if stored.codec == "raw":
+        if stored.height * stored.width * 3 != len(data):
+            raise ImageError(f"{len(data)} bytes are not {stored.width} x {stored.height} pixels")
+        pixels = np.array(
+            np.frombuffer(data, np.uint8).reshape(stored.height, stored.width, 3)
+        )  # torch wants it writable
+        return encoded(pixels, recipe)
+    if stored.codec == "keep":
+        return prepare(data, name, replace(recipe, exif="apply" if stored.exif == "apply" else recipe.exif))
+    # Any turning was done before, and the name's suffix says nothing any more.
+    return prepare(data, "", replace(recipe, exif="ignore"))

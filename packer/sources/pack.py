@@ -1,0 +1,216 @@
+"""Packs as a source: the samples of one, or of several one behind the other."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from packer.errors import CorruptPackError, ImageError, PackError, SourceError, printable
+from packer.formats import Reader, open_pack
+from packer.sample import Manifest, Names
+from packer.sources.base import ReadBuffer, Source, Stamp, Stored
+
+__all__ = ["CLASS_MAPS", "PackSource", "pack_source"]
+
+CLASS_MAPS = ("same", "union")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PackSource(Source):
+    """The samples of packs. Every one is compared with its checksum when it is read.
+
+    Attributes
+    ----------
+    readers : list of Reader
+    starts : (P,) int64 array
+        Which index of all samples is the first of each pack.
+    first : int
+        Which index of all samples is the first of this source.
+    united : Manifest
+        What the packs' manifests say together.
+    """
+
+    readers: list[Reader]
+    starts: npt.NDArray[np.int64]
+    first: int
+    united: Manifest
+
+    def between(self, start: int, stop: int) -> PackSource:
+        """Return a source of samples `start` to `stop` - 1; the classes stay."""
+        part = replace(
+            self, names=self.names.between(start, stop), labels=self.labels[start:stop], first=self.first + start
+        )
+        return replace(part, united=replace(self.united, source=part.describe()))
+
+    @property
+    def origin(self) -> Manifest:
+        return self.united
+
+    def path(self, index: int) -> str:
+        """Return the pack that sample `index` lies in."""
+        return self._place(index)[0].path
+
+    def read(self, index: int, buffer: ReadBuffer) -> tuple[memoryview, Stamp]:
+        """Read sample `index`; ImageError where it is damaged, SourceError where the disk fails."""
+        reader, place = self._place(index)
+        try:
+            data = reader.read(place)
+        except CorruptPackError as error:
+            raise ImageError(f"{printable(reader.path)}, sample {place}: {error.reason}", self.names[index]) from error
+        except PackError as error:
+            raise SourceError(str(error)) from error
+        return memoryview(data), (len(data), int(reader.table.crc32c[place]))
+
+    def stamp(self, index: int) -> Stamp | None:
+        """Return the size and the checksum of sample `index`."""
+        reader, place = self._place(index)
+        return int(reader.table.size[place]), int(reader.table.crc32c[place])
+
+    def stored(self, index: int) -> Stored:
+        """Return what the pack knows of sample `index`."""
+        reader, place = self._place(index)
+        height, width = int(reader.table.height[place]), int(reader.table.width[place])
+        return Stored(reader.manifest.codec, height, width, reader.manifest.exif)
+
+    def _place(self, index: int) -> tuple[Reader, int]:
+        number = int(np.searchsorted(self.starts, self.first + index, side="right")) - 1
+        return self.readers[number], self.first + index - int(self.starts[number])
+
+
+def pack_source(
+    *paths: str | os.PathLike[str], class_map: str = "same", classes: Sequence[str] | None = None
+) -> PackSource:
+    """Take the samples of packs, one pack behind the other.
+
+    Parameters
+    ----------
+    *paths : path
+        One pack or more, of any formats.
+    class_map : {"same", "union"}
+        Whether the packs must have the same classes, or the first pack's are followed by what others have beyond them.
+    classes : sequence of str, optional
+        Class names in the order of their ids, instead of the packs'.
+
+    Raises
+    ------
+    SourceError
+        If the classes differ, a class is not in `classes`, two samples have one name, or the packs' bytes mean
+        different things.
+    PackError
+        If a pack cannot be opened.
+    """
+    if class_map not in CLASS_MAPS:
+        raise ValueError(f"class_map is one of {', '.join(CLASS_MAPS)}, not {class_map!r}")
+    readers = [open_pack(path) for path in paths]
+    _require_same_meaning(readers)
+    if classes is None:
+        if class_map == "same":
+            _require_same_classes(readers)
+        classes = list(dict.fromkeys(name for reader in readers for name in reader.manifest.classes))
+    if len(readers) == 1:
+        names = readers[0].table.sample_names()
+    else:
+        names = _joined([reader.table.sample_names() for reader in readers])
+        _require_unique(names, readers)
+    source = PackSource(
+        "pack",
+        Path(readers[0].path),
+        names,
+        np.concatenate([_labels(reader, classes) for reader in readers]),
+        list(classes),
+        readers=readers,
+        starts=np.cumsum([0, *(len(reader) for reader in readers[:-1])]),
+        first=0,
+        united=readers[0].manifest,
+    )
+    return source if len(readers) == 1 else replace(source, united=_united(readers, source))
+
+
+def _require_same_meaning(readers: Sequence[Reader]) -> None:
+    first = readers[0]
+    for reader in readers[1:]:
+        for what, one, other in [
+            ("codec", first.manifest.codec, reader.manifest.codec),
+            ("EXIF policy", first.manifest.exif, reader.manifest.exif),
+        ]:
+            if one != other:
+                raise SourceError(
+                    f"{printable(first.path)} has the {what} {one}, and {printable(reader.path)} has {other}: "
+                    "one pack cannot hold both. Convert one of them first."
+                )
+
+
+def _require_same_classes(readers: Sequence[Reader]) -> None:
+    first = readers[0].manifest.classes
+    for reader in readers[1:]:
+        classes = reader.manifest.classes
+        if classes != first:
+            differing = sorted({*first} ^ {*classes})
+            which = ", ".join(map(printable, differing[:5])) if differing else "the same names in another order"
+            raise SourceError(
+                f"{printable(readers[0].path)} and {printable(reader.path)} differ in their classes: {which}. "
+                "Say --classes union to unite them."
+            )
+
+
+def _labels(reader: Reader, classes: Sequence[str]) -> npt.NDArray[np.int64]:
+    """Return the labels of a pack as indices into `classes`."""
+    own = reader.manifest.classes
+    if own == list(classes):
+        return reader.table.label
+    ids = {name: label for label, name in enumerate(classes)}
+    unknown = [name for name in own if name not in ids]
+    if unknown:
+        raise SourceError(
+            f"{printable(reader.path)}: {len(unknown)} of its classes are unknown to the given class list: "
+            + ", ".join(map(printable, unknown[:5]))
+        )
+    reader.require_column("label")
+    label = reader.table.label
+    if len(label) and not 0 <= int(label.min()) <= int(label.max()) < len(own):
+        raise CorruptPackError(f"it has labels that are not one of its {len(own)} classes", reader.path)
+    return np.array([ids[name] for name in own], np.int64)[label]
+
+
+def _joined(parts: Sequence[Names]) -> Names:
+    starts = np.cumsum([0, *(len(part.blob) for part in parts)])
+    ends = [part.ends + start for part, start in zip(parts, starts[:-1], strict=True)]
+    return Names(np.concatenate([part.blob for part in parts]), np.concatenate(ends))
+
+
+def _require_unique(names: Names, readers: Sequence[Reader]) -> None:
+    seen: set[bytes] = set()
+    for index in range(len(names)):
+        name = names.encoded(index)
+        if name in seen:
+            which = ", ".join(printable(reader.path) for reader in readers)
+            raise SourceError(f"{printable(names[index])}: two samples of {which} have this name")
+        seen.add(name)
+
+
+def _united(readers: Sequence[Reader], source: Source) -> Manifest:
+    """Return what several manifests say together."""
+    manifests = [reader.manifest for reader in readers]
+    first = manifests[0]
+    versions: dict[str, list[str]] = {}
+    for manifest in manifests:
+        for package, version in manifest.versions.items():
+            versions.setdefault(package, []).append(version)
+    return replace(
+        first,
+        settings={
+            name: value
+            for name, value in first.settings.items()
+            if all(manifest.settings.get(name, ...) == value for manifest in manifests)
+        },
+        source=source.describe(),
+        skipped=[entry for manifest in manifests for entry in manifest.skipped],
+        findings=dict(sorted(sum((Counter(manifest.findings) for manifest in manifests), Counter()).items())),
+        versions={package: " and ".join(sorted(set(all_))) for package, all_ in sorted(versions.items())},
+    )
