@@ -18,7 +18,7 @@ from torch.utils.data import Dataset
 from packer import staging
 from packer.crops import Boxes, Crop, Full, uniforms
 from packer.errors import CorruptPackError, ImageError, NotAPackError, printable
-from packer.formats import Reader, recognise
+from packer.formats import FORMATS, Reader, open_pack
 from packer.images.box import Box, allowed_halvings, touched
 from packer.images.decode import decode, decoder_advice, fast_decoder
 from packer.images.region import decode_rectangles, resize_into
@@ -156,12 +156,11 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
             path = staging.stage(path, stage)
         if cache == "ram":
             self._kept = staging.keep(path)  # as long as the dataset is there
-        row = recognise(path)
-        if self._format not in (None, row.name):
-            raise NotAPackError(
-                f"{printable(os.fspath(path))}: a pack of the format {row.name}; read it with {row.dataset}"
-            )
-        self.reader: Reader = row.open_reader()(path, check=check)
+        self.reader: Reader = open_pack(path, check=check)
+        format = self.reader.manifest.format
+        if self._format not in (None, format):
+            dataset = FORMATS[format].dataset if format in FORMATS else "open_dataset"
+            raise NotAPackError(f"{printable(os.fspath(path))}: a pack of the format {format}; read it with {dataset}")
         advice = decoder_advice() if decoder == "auto" and output != "bytes" else None
         if advice is not None:
             warnings.warn(advice, stacklevel=2)
@@ -417,4 +416,6 @@ def open_dataset(path: str | os.PathLike[str], *args: Any, **kwargs: Any) -> Ima
 
     The arguments are those of `LMDBImageDataset`.
     """
-    return _DATASETS.get(recognise(path).name, ImageDataset)(path, *args, **kwargs)
+    with open_pack(path) as reader:
+        dataset = _DATASETS.get(reader.manifest.format, ImageDataset)
+    return dataset(path, *args, **kwargs)

@@ -10,6 +10,7 @@ import hashlib
 import json
 import struct
 from array import array
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, overload
@@ -333,6 +334,30 @@ class Manifest:
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise CorruptPackError(f"the manifest cannot be read: {error}", path) from error
         return manifest
+
+    @classmethod
+    def united(cls, manifests: Sequence[Manifest]) -> Manifest:
+        """Return what the manifests of several packs say together, one pack behind the other.
+
+        Settings that differ are left out; `source`, `columns` and `layout` are empty, and `classes` are the first's.
+        """
+        first = manifests[0]
+        same = [name for name, value in first.settings.items() if all(m.settings.get(name) == value for m in manifests)]
+        versions: dict[str, set[str]] = {}
+        for manifest in manifests:
+            for package, version in manifest.versions.items():
+                versions.setdefault(package, set()).add(version)
+        findings = sum((Counter(manifest.findings) for manifest in manifests), Counter[str]())
+        return cls(
+            format=first.format,
+            count=sum(manifest.count for manifest in manifests),
+            classes=first.classes,
+            codec=first.codec,
+            settings={name: first.settings[name] for name in same},
+            skipped=[entry for manifest in manifests for entry in manifest.skipped],
+            findings=dict(sorted(findings.items())),
+            versions={package: " and ".join(sorted(numbers)) for package, numbers in versions.items()},
+        )
 
     @property
     def exif(self) -> str:

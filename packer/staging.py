@@ -21,7 +21,7 @@ import numpy as np
 from packer.errors import DestinationError, PackError, printable
 from packer.executors import available_memory
 from packer.formats import open_pack
-from packer.formats.files import AppendFile, disk_size, sync_directory, writing_to
+from packer.formats.files import AppendFile, disk_size, files_of, sync_directory, writing_to
 from packer.locking import try_lock
 
 __all__ = ["Kept", "keep", "stage", "warm"]
@@ -129,7 +129,7 @@ def keep(path: str | os.PathLike[str], *, progress: Progress | None = None) -> K
         )
     warm(path, progress=progress)
     try:
-        return Kept(list(_files(Path(path))))
+        return Kept(files_of(path))
     except OSError as error:
         warnings.warn(
             f"{printable(os.fspath(path))}: was read into the page cache and is not locked there, so the system may "
@@ -204,12 +204,12 @@ def _copy(source: Path, partial: Path, progress: Progress | None) -> None:
             f"{printable(partial.parent)}: {needed / 1e9:.1f} GB are needed and {free / 1e9:.1f} GB are free. "
             "Stage to a larger disk, or read the pack where it is."
         )
-    if source.is_dir():
-        shutil.rmtree(partial, ignore_errors=True)
-        with writing_to(partial):
-            partial.mkdir()
+    shutil.rmtree(partial, ignore_errors=True)
     for file, chunks in itertools.groupby(_chunks(source, progress), operator.itemgetter(0)):
-        copy = AppendFile(partial / file.name if source.is_dir() else partial)
+        place = partial / file.relative_to(source)
+        with writing_to(partial):
+            place.parent.mkdir(parents=True, exist_ok=True)
+        copy = AppendFile(place)
         for _, chunk in chunks:
             copy.append(chunk)
             copy.flush()  # the chunk's memory is used again
@@ -221,7 +221,7 @@ def _chunks(path: Path, progress: Progress | None) -> Iterator[tuple[Path, memor
     """Yield the bytes of a pack, file by file, in memory that is used again for the next."""
     done, total = 0, disk_size(path)
     buffer = memoryview(bytearray(_CHUNK))
-    for file in _files(path):
+    for file in files_of(path):
         with _reading(file), open(file, "rb", buffering=0) as source:
             while count := source.readinto(buffer):
                 yield file, buffer[:count]
@@ -236,13 +236,6 @@ def _reading(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise PackError(f"{printable(path)}: cannot be read: {error.strerror}") from error
-
-
-def _files(path: Path) -> Iterator[Path]:
-    if path.is_dir():
-        yield from sorted(file for file in path.iterdir() if file.is_file())
-    else:
-        yield path
 
 
 def _lock(mapping: mmap.mmap) -> None:

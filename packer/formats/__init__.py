@@ -12,7 +12,7 @@ from typing import Any
 from packer.errors import DestinationError, MissingDependencyError, NotAPackError, printable
 from packer.formats.base import Reader, Writer
 
-__all__ = ["FORMATS", "Format", "Reader", "Writer", "format_for", "open_pack", "recognise"]
+__all__ = ["FORMATS", "PARTS", "Format", "Reader", "Writer", "format_for", "open_pack", "recognise"]
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Format:
     recognise : callable
         Takes a path and the file's first 64 bytes (none of a directory); whether a pack of this format may be there.
     writer, reader : str
-        ``"module:class"``.
+        ``"module:class"``; no writer where packs are not written sample by sample.
     needs : str
         What to install where the module's imports fail.
     dataset : str
@@ -93,6 +93,16 @@ FORMATS: dict[str, Format] = {
 }
 
 
+PARTS = Format(
+    "parts",
+    (),
+    lambda path, head: os.path.isfile(os.path.join(path, "table.bin")),
+    "",
+    "packer.formats.parts:PartsReader",
+)
+"""Packs with parts, which are of one of `FORMATS`; `packer.parts` writes them."""
+
+
 def format_for(path: str | os.PathLike[str]) -> Format:
     """Return the format that a pack's name asks for; DestinationError where its suffix is none of ours."""
     suffix = Path(path).suffix.lower()
@@ -119,7 +129,7 @@ def recognise(path: str | os.PathLike[str]) -> Format:
             " Its conversion is not finished: run the same command again." if os.path.isdir(path + ".partial") else ""
         )
         raise NotAPackError(f"{printable(path)}: {error.strerror}.{unfinished}") from error
-    for row in FORMATS.values():
+    for row in (*FORMATS.values(), PARTS):
         if row.recognise(path, head):
             return row
     raise NotAPackError(f"{printable(path)}: not a pack of any format that this packer reads ({', '.join(FORMATS)})")

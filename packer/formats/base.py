@@ -132,6 +132,13 @@ class Reader(abc.ABC):
     def close(self) -> None:
         """Close the files; arrays of the table stay valid."""
 
+    def data_files(self) -> list[tuple[str, int, int]]:
+        """Return the files through which offsets count: path in the pack, where the data begin, their bytes.
+
+        The path is empty where the pack is one file. A format needs this for its packs to be parts of a larger one.
+        """
+        raise NotImplementedError(f"packs such as {self.path} cannot be parts of another")
+
     def check_structure(self) -> Iterable[str]:
         """Yield what is wrong with the parts of the pack that neither the table nor the samples' checksums cover."""
         return ()

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from packer.errors import CorruptPackError, DestinationError, PackError, printable
 from packer.sample import Buffer
 
-__all__ = ["AppendFile", "PackFile", "disk_size", "sync_directory", "writing_to"]
+__all__ = ["AppendFile", "PackFile", "disk_size", "files_of", "sync_directory", "writing_to"]
 
 _MAPPED_FROM = 1 << 16  # bytes; smaller arrays are read, which costs less than a page of address space each
 _COLLECT = 8 << 20  # bytes
@@ -189,10 +189,15 @@ def writing_to(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def disk_size(path: str | os.PathLike[str]) -> int:
-    """Return the size in bytes of a pack, a file or a directory of files."""
+    """Return the size in bytes of a pack."""
+    return sum(os.path.getsize(file) for file in files_of(path))
+
+
+def files_of(path: str | os.PathLike[str]) -> list[Path]:
+    """Return the files of a pack, a file or a directory, in the order of their paths."""
     if not os.path.isdir(path):
-        return os.path.getsize(path)
-    return sum(entry.stat().st_size for entry in os.scandir(path))
+        return [Path(path)]
+    return sorted(Path(folder, file) for folder, _, files in os.walk(path) for file in files)
 
 
 def sync_directory(path: Path) -> None:

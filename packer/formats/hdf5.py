@@ -157,6 +157,9 @@ class HDF5Reader(Reader):
             raise CorruptPackError("its row points outside the data", self.path)
         return self._file.read(self._data_at + offset, size)
 
+    def data_files(self) -> list[tuple[str, int, int]]:
+        return [("", self._data_at, self._data_size)]
+
     def close(self) -> None:
         self._file.close()
 

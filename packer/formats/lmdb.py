@@ -227,6 +227,9 @@ class LMDBReader(Reader):
     def _fetch(self, offset: int, size: int) -> Buffer:
         return self._file.read(offset, size)
 
+    def data_files(self) -> list[tuple[str, int, int]]:
+        return [("", 0, self._file.size)]
+
     def close(self) -> None:
         self._file.close()
 

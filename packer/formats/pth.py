@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 from packer.errors import CorruptPackError, DestinationError, NotAPackError, PackError, printable
 from packer.formats.base import Reader, Writer, table_from
 from packer.formats.files import AppendFile, PackFile, sync_directory
+from packer.formats.spread import SpreadData
 from packer.formats.torchfile import ZIP_ERRORS, TorchFile, member_of, members_of
 from packer.sample import COLUMNS, Buffer, Manifest, Sample, Table, encode_name
 
@@ -23,8 +24,6 @@ __all__ = ["DEFAULT_SHARD_SIZE", "PthReader", "PthWriter"]
 
 DEFAULT_SHARD_SIZE = 512 << 20
 MAX_SHARD_SIZE = 3 << 30  # stays below the 4 GiB where zip needs another kind of header
-
-_OPEN_SHARDS = 256
 
 
 class PthWriter(Writer):
@@ -183,10 +182,7 @@ class PthReader(Reader):
             shards = np.array(manifest.layout["shards"], np.int64).reshape(-1, 2)
         except (KeyError, ValueError, TypeError, OverflowError) as error:
             raise CorruptPackError(f"the manifest does not list the shards: {error}", self.path) from error
-        self._starts = np.concatenate([[0], np.cumsum(shards[:, 1])])
-        self._closed = False
-        self._open_shards: dict[int, PackFile] = {}
-        self._data_at: dict[int, int] = {}
+        self._data = _Shards(self.path, shards[:, 1].tolist())
         path = os.path.join(self.path, "table.pth")
         self._table_file = PackFile(path)
         order = ["names", *(name for name in COLUMNS if name != "names")]  # as the writer numbers them
@@ -198,21 +194,18 @@ class PthReader(Reader):
         return manifest, table_from(columns, path)
 
     def _fetch(self, offset: int, size: int) -> Buffer:
-        number = int(np.searchsorted(self._starts, offset, side="right")) - 1
-        if not (0 <= number < len(self._starts) - 1 and 0 <= size <= self._starts[number + 1] - offset):
-            raise CorruptPackError("its row points outside the data", self.path)
-        file, data_at = self._shard(number)
-        return file.read(data_at + offset - int(self._starts[number]), size)
+        return self._data.read(offset, size)
+
+    def data_files(self) -> list[tuple[str, int, int]]:
+        return self._data.files()
 
     def close(self) -> None:
         self._table_file.close()
-        self._closed = True
-        for file in list(self._open_shards.values()):
-            file.close()
+        self._data.close()
 
     def check_structure(self) -> Iterable[str]:
         """Check the members that neither the table nor the samples' checksums cover against the zips' CRC-32."""
-        names = ["table.pth", *(f"shard-{number:05d}.pth" for number in range(len(self._starts) - 1))]
+        names = ["table.pth", *(f"shard-{number:05d}.pth" for number in range(len(self._data.starts) - 1))]
         for name in names:
             try:
                 with zipfile.ZipFile(os.path.join(self.path, name)) as archive:
@@ -222,24 +215,20 @@ class PthReader(Reader):
             except (*ZIP_ERRORS, MemoryError) as error:
                 yield f"{name}: {printable(error)}"
 
-    def _shard(self, number: int) -> tuple[PackFile, int]:
-        """Return a shard's file and where its data begin.
 
-        Without a lock, which a fork on another thread could leave locked for ever: at worst a shard is opened twice.
-        A file that is dropped from the dict is closed when the last read of it is done.
-        """
-        if self._closed:
-            raise PackError(f"{printable(self.path)}: is closed")
-        file = self._open_shards.get(number)
-        if file is None:
-            name = f"shard-{number:05d}"
-            file = PackFile(os.path.join(self.path, f"{name}.pth"))
-            if number not in self._data_at:
-                at, size = member_of(members_of(file), f"{name}/data/0", file.path)
-                if size != self._starts[number + 1] - self._starts[number]:
-                    raise CorruptPackError("its data are not as long as the manifest says", file.path)
-                self._data_at[number] = at
-            if len(self._open_shards) >= _OPEN_SHARDS:
-                self._open_shards = {}
-            self._open_shards[number] = file
-        return file, self._data_at[number]
+class _Shards(SpreadData):
+    """The `data` of all shards."""
+
+    def __init__(self, path: str, sizes: Sequence[int]) -> None:
+        super().__init__(path, sizes)
+        self._begins: dict[int, int] = {}
+
+    def open_file(self, number: int) -> tuple[PackFile, int]:
+        name = f"shard-{number:05d}"
+        file = PackFile(os.path.join(self.path, f"{name}.pth"))
+        if number not in self._begins:
+            at, size = member_of(members_of(file), f"{name}/data/0", file.path)
+            if size != self.starts[number + 1] - self.starts[number]:
+                raise CorruptPackError("its data are not as long as the manifest says", file.path)
+            self._begins[number] = at
+        return file, self._begins[number]

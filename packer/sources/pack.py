@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -129,7 +128,13 @@ def pack_source(
         first=0,
         united=readers[0].manifest,
     )
-    return source if len(readers) == 1 else replace(source, united=_united(readers, source))
+    return (
+        source
+        if len(readers) == 1
+        else replace(
+            source, united=replace(Manifest.united([reader.manifest for reader in readers]), source=source.describe())
+        )
+    )
 
 
 def _require_same_meaning(readers: Sequence[Reader]) -> None:
@@ -192,25 +197,3 @@ def _require_unique(names: Names, readers: Sequence[Reader]) -> None:
             which = ", ".join(printable(reader.path) for reader in readers)
             raise SourceError(f"{printable(names[index])}: two samples of {which} have this name")
         seen.add(name)
-
-
-def _united(readers: Sequence[Reader], source: Source) -> Manifest:
-    """Return what several manifests say together."""
-    manifests = [reader.manifest for reader in readers]
-    first = manifests[0]
-    versions: dict[str, list[str]] = {}
-    for manifest in manifests:
-        for package, version in manifest.versions.items():
-            versions.setdefault(package, []).append(version)
-    return replace(
-        first,
-        settings={
-            name: value
-            for name, value in first.settings.items()
-            if all(manifest.settings.get(name, ...) == value for manifest in manifests)
-        },
-        source=source.describe(),
-        skipped=[entry for manifest in manifests for entry in manifest.skipped],
-        findings=dict(sorted(sum((Counter(manifest.findings) for manifest in manifests), Counter()).items())),
-        versions={package: " and ".join(sorted(set(all_))) for package, all_ in sorted(versions.items())},
-    )

@@ -5,7 +5,8 @@ A format is tested by one class that says which format it is::
     class TestLMDB(FileFormatConformance):
         format = "lmdb"
 
-`FormatConformance` is what every format must do; `FileFormatConformance` adds what one that lies on a disk must do.
+`FormatConformance` is what every format must do; `FileFormatConformance` adds what one that lies on a disk must do. Of
+both, `PackConformance` and `FilePackConformance` are what holds of packs that no writer wrote sample by sample.
 """
 
 from __future__ import annotations
@@ -52,7 +53,9 @@ from packer.verify import verify
 
 __all__ = [
     "FileFormatConformance",
+    "FilePackConformance",
     "FormatConformance",
+    "PackConformance",
     "assert_holds",
     "contents",
     "draw_samples",
@@ -183,12 +186,12 @@ def assert_holds(reader: Reader, samples: Sequence[Sample]) -> None:
 
 def files_of(path: Path) -> list[Path]:
     """Return the files of a pack, in the order of their names."""
-    return sorted(path.iterdir()) if path.is_dir() else [path]
+    return sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
 
 
 def contents(path: Path) -> dict[str, bytes]:
     """Return the bytes of every file of a pack."""
-    return {file.name if path.is_dir() else "": file.read_bytes() for file in files_of(path)}
+    return {str(file.relative_to(path)): file.read_bytes() for file in files_of(path)}
 
 
 def flip(path: Path, wanted: bytes, at: int = 0) -> None:
@@ -218,8 +221,8 @@ def _ends_the_commit(manifest: Manifest, table: Table) -> tuple[Manifest, Table]
     return _EndsTheCommit(**vars(manifest)), table
 
 
-class FormatConformance:
-    """What every format must do.
+class PackConformance:
+    """What every pack must do, however it was written.
 
     Attributes
     ----------
@@ -270,9 +273,6 @@ class FormatConformance:
             for name, column in one.table.columns().items():
                 assert np.array_equal(column, two.table.columns()[name]), name
             assert list(map(bytes, one.read_many(range(len(one))))) == list(map(bytes, two.read_many(range(len(two)))))
-
-    def leave_rubbish(self, path: Path) -> None:
-        """Do to an unfinished pack what a crash may do to it, beyond the samples that were synced."""
 
     # Reading gives what was written.
 
@@ -385,112 +385,6 @@ class FormatConformance:
             assert type(reader) is self.row.open_reader()
             assert_holds(reader, samples)
         assert verify(renamed) == []
-
-    # Writing is deterministic, and can be interrupted anywhere.
-
-    def test_the_same_input_gives_the_same_pack(self, tmp_path: Path, samples: list[Sample]) -> None:
-        paths = [tmp_path / folder / f"pack{self.row.suffixes[0]}" for folder in ("one", "two")]
-        for path in paths:
-            path.parent.mkdir()
-            self.write(path, samples)
-        self.require_same(*paths)
-
-    @_property
-    @given(data=st.data(), lengths=st.lists(sizes(), min_size=1, max_size=30))
-    def test_continues_from_any_sample(
-        self, data: st.DataObject, lengths: list[int], tmp_path_factory: pytest.TempPathFactory
-    ) -> None:
-        folder = tmp_path_factory.mktemp("continued")
-        whole, continued = (folder / f"{name}{self.row.suffixes[0]}" for name in ("whole", "continued"))
-        samples = draw_samples(lengths)
-        self.write(whole, samples)
-        durable = data.draw(st.integers(0, len(samples)), "samples that were synced")
-        lost = data.draw(st.integers(0, len(samples) - durable), "samples that were appended after that")
-        flushed = data.draw(st.booleans(), "whether those were flushed")
-        rubbish = data.draw(st.booleans(), "whether the crash left rubbish")
-        kept = self.interrupt(continued, samples, durable, lost, flushed)
-        if rubbish:
-            self.leave_rubbish(continued)
-        self.write(continued, samples, written=kept)
-        with self.open(continued) as reader:
-            assert_holds(reader, samples)
-        self.require_same(whole, continued)
-
-    def interrupt(self, path: Path, samples: Sequence[Sample], durable: int, lost: int, flushed: bool) -> Table:
-        """Write some samples and no more; return the rows of those that were synced."""
-        rows = TableBuilder()
-        writer = self.row.open_writer()(path, self.options, TableBuilder().build())
-        try:
-            for sample in samples[:durable]:
-                _add_row(rows, sample, writer.append(sample))
-            writer.flush()
-            writer.sync()
-            for sample in samples[durable : durable + lost]:
-                writer.append(sample)
-            if flushed:
-                writer.flush()
-        finally:
-            writer.close()
-        return rows.build()
-
-    @pytest.mark.parametrize("durable", [0, 1, 17, 30])
-    @pytest.mark.parametrize("complete", [False, True])
-    def test_continues_after_a_commit(
-        self, tmp_path: Path, samples: list[Sample], durable: int, complete: bool
-    ) -> None:
-        whole, continued = (tmp_path / f"{name}{self.row.suffixes[0]}" for name in ("whole", "continued"))
-        table = self.write(whole, samples)
-        if complete:  # the process was killed before the pack was given its name
-            self.write(continued, samples)
-        else:
-            with pytest.raises(_InterruptionError):
-                self.write(continued, samples, change=_ends_the_commit)
-        rows = TableBuilder()
-        for index, sample in enumerate(samples[:durable]):
-            _add_row(rows, sample, int(table.offset[index]))
-        self.write(continued, samples, written=rows.build())
-        self.require_same(whole, continued)
-
-    def test_what_was_not_committed_is_refused(self, path: Path, samples: list[Sample]) -> None:
-        for lost in (0, 1, len(samples)):
-            self.interrupt(path, samples, 0, lost, flushed=True)
-            with pytest.raises(PackError):
-                self.open(path)
-            with pytest.raises(PackError):
-                open_pack(path)
-
-    def test_what_was_committed_in_part_is_refused(self, path: Path, samples: list[Sample]) -> None:
-        with pytest.raises(_InterruptionError):
-            self.write(path, samples, change=_ends_the_commit)
-        with pytest.raises(PackError):
-            self.open(path)
-
-    def test_syncs_while_samples_are_appended(self, tmp_path: Path) -> None:
-        plain, synced = (tmp_path / f"{name}{self.row.suffixes[0]}" for name in ("plain", "synced"))
-        samples = draw_samples([1500] * 500)
-        table = self.write(plain, samples)
-        writer = self.row.open_writer()(synced, self.options, TableBuilder().build())
-        finished = threading.Event()
-
-        def sync() -> int:
-            rounds = 0
-            while not finished.is_set():
-                writer.sync()
-                rounds += 1
-            return rounds
-
-        with ThreadPoolExecutor(1) as pool:
-            syncing = pool.submit(sync)
-            try:
-                offsets = [writer.append(sample) for sample in samples]
-            finally:
-                finished.set()
-            assert syncing.result() > 0
-        assert offsets == table.offset.tolist()
-        with self.open(plain) as reader:
-            writer.commit(reader.manifest, table)
-        writer.close()
-        self.require_same(plain, synced)
 
     # Readers are independent of each other, of threads and of processes.
 
@@ -655,19 +549,121 @@ class FormatConformance:
             assert bytes(reader.read(intact)) == samples[intact].data
 
 
-class FileFormatConformance(FormatConformance):
-    """What a format that lies on a disk must do as well: bytes are the same, and any of them may be damaged."""
-
-    def require_same(self, path: Path, other: Path) -> None:
-        super().require_same(path, other)
-        assert contents(path) == contents(other)
+class FormatConformance(PackConformance):
+    """What every format must do as well: its writer gives the same pack each time, and continues from any sample."""
 
     def leave_rubbish(self, path: Path) -> None:
-        for file in files_of(path)[-1:]:
-            with open(file, "ab") as stale:
-                stale.write(random.Random(0).randbytes(9999))
-        if path.is_dir():
-            (path / "stale").write_bytes(b"stale")
+        """Do to an unfinished pack what a crash may do to it, beyond the samples that were synced."""
+
+    # Writing is deterministic, and can be interrupted anywhere.
+
+    def test_the_same_input_gives_the_same_pack(self, tmp_path: Path, samples: list[Sample]) -> None:
+        paths = [tmp_path / folder / f"pack{self.row.suffixes[0]}" for folder in ("one", "two")]
+        for path in paths:
+            path.parent.mkdir()
+            self.write(path, samples)
+        self.require_same(*paths)
+
+    @_property
+    @given(data=st.data(), lengths=st.lists(sizes(), min_size=1, max_size=30))
+    def test_continues_from_any_sample(
+        self, data: st.DataObject, lengths: list[int], tmp_path_factory: pytest.TempPathFactory
+    ) -> None:
+        folder = tmp_path_factory.mktemp("continued")
+        whole, continued = (folder / f"{name}{self.row.suffixes[0]}" for name in ("whole", "continued"))
+        samples = draw_samples(lengths)
+        self.write(whole, samples)
+        durable = data.draw(st.integers(0, len(samples)), "samples that were synced")
+        lost = data.draw(st.integers(0, len(samples) - durable), "samples that were appended after that")
+        flushed = data.draw(st.booleans(), "whether those were flushed")
+        rubbish = data.draw(st.booleans(), "whether the crash left rubbish")
+        kept = self.interrupt(continued, samples, durable, lost, flushed)
+        if rubbish:
+            self.leave_rubbish(continued)
+        self.write(continued, samples, written=kept)
+        with self.open(continued) as reader:
+            assert_holds(reader, samples)
+        self.require_same(whole, continued)
+
+    def interrupt(self, path: Path, samples: Sequence[Sample], durable: int, lost: int, flushed: bool) -> Table:
+        """Write some samples and no more; return the rows of those that were synced."""
+        rows = TableBuilder()
+        writer = self.row.open_writer()(path, self.options, TableBuilder().build())
+        try:
+            for sample in samples[:durable]:
+                _add_row(rows, sample, writer.append(sample))
+            writer.flush()
+            writer.sync()
+            for sample in samples[durable : durable + lost]:
+                writer.append(sample)
+            if flushed:
+                writer.flush()
+        finally:
+            writer.close()
+        return rows.build()
+
+    @pytest.mark.parametrize("durable", [0, 1, 17, 30])
+    @pytest.mark.parametrize("complete", [False, True])
+    def test_continues_after_a_commit(
+        self, tmp_path: Path, samples: list[Sample], durable: int, complete: bool
+    ) -> None:
+        whole, continued = (tmp_path / f"{name}{self.row.suffixes[0]}" for name in ("whole", "continued"))
+        table = self.write(whole, samples)
+        if complete:  # the process was killed before the pack was given its name
+            self.write(continued, samples)
+        else:
+            with pytest.raises(_InterruptionError):
+                self.write(continued, samples, change=_ends_the_commit)
+        rows = TableBuilder()
+        for index, sample in enumerate(samples[:durable]):
+            _add_row(rows, sample, int(table.offset[index]))
+        self.write(continued, samples, written=rows.build())
+        self.require_same(whole, continued)
+
+    def test_what_was_not_committed_is_refused(self, path: Path, samples: list[Sample]) -> None:
+        for lost in (0, 1, len(samples)):
+            self.interrupt(path, samples, 0, lost, flushed=True)
+            with pytest.raises(PackError):
+                self.open(path)
+            with pytest.raises(PackError):
+                open_pack(path)
+
+    def test_what_was_committed_in_part_is_refused(self, path: Path, samples: list[Sample]) -> None:
+        with pytest.raises(_InterruptionError):
+            self.write(path, samples, change=_ends_the_commit)
+        with pytest.raises(PackError):
+            self.open(path)
+
+    def test_syncs_while_samples_are_appended(self, tmp_path: Path) -> None:
+        plain, synced = (tmp_path / f"{name}{self.row.suffixes[0]}" for name in ("plain", "synced"))
+        samples = draw_samples([1500] * 500)
+        table = self.write(plain, samples)
+        writer = self.row.open_writer()(synced, self.options, TableBuilder().build())
+        finished = threading.Event()
+
+        def sync() -> int:
+            rounds = 0
+            while not finished.is_set():
+                writer.sync()
+                rounds += 1
+            return rounds
+
+        with ThreadPoolExecutor(1) as pool:
+            syncing = pool.submit(sync)
+            try:
+                offsets = [writer.append(sample) for sample in samples]
+            finally:
+                finished.set()
+            assert syncing.result() > 0
+        assert offsets == table.offset.tolist()
+        with self.open(plain) as reader:
+            writer.commit(reader.manifest, table)
+        writer.close()
+        self.require_same(plain, synced)
+
+
+class FilePackConformance(PackConformance):
+    """What a pack that lies on a disk must do as well: any of its bytes may be damaged."""
 
     @pytest.fixture
     def foreign(self, tmp_path: Path) -> Callable[[bytes], Path]:
@@ -702,13 +698,6 @@ class FileFormatConformance(FormatConformance):
         with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
             found = pool.submit(operator.methodcaller("read_many", range(len(samples))), reader).result()
         assert list(map(bytes, found)) == [sample.data for sample in samples]
-
-    def test_an_unfinished_pack_shorter_than_its_rows_is_refused(self, path: Path, samples: list[Sample]) -> None:
-        kept = self.interrupt(path, samples, len(samples), 0, flushed=True)
-        last = files_of(path)[-1]
-        os.truncate(last, last.stat().st_size - 1)
-        with pytest.raises(DestinationError, match="fresh"):
-            self.write(path, samples, written=kept)
 
     # Damage.
 
@@ -820,3 +809,25 @@ class FileFormatConformance(FormatConformance):
             self.open(path)
         with pytest.raises((NotAPackError, CorruptPackError)):
             open_pack(path)
+
+
+class FileFormatConformance(FormatConformance, FilePackConformance):
+    """What a format whose packs lie on a disk must do: the bytes are the same each time."""
+
+    def require_same(self, path: Path, other: Path) -> None:
+        super().require_same(path, other)
+        assert contents(path) == contents(other)
+
+    def leave_rubbish(self, path: Path) -> None:
+        for file in files_of(path)[-1:]:
+            with open(file, "ab") as stale:
+                stale.write(random.Random(0).randbytes(9999))
+        if path.is_dir():
+            (path / "stale").write_bytes(b"stale")
+
+    def test_an_unfinished_pack_shorter_than_its_rows_is_refused(self, path: Path, samples: list[Sample]) -> None:
+        kept = self.interrupt(path, samples, len(samples), 0, flushed=True)
+        last = files_of(path)[-1]
+        os.truncate(last, last.stat().st_size - 1)
+        with pytest.raises(DestinationError, match="fresh"):
+            self.write(path, samples, written=kept)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import struct
 import zipfile
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from PIL import Image
 
 from packer.convert import convert
 from packer.formats import FORMATS
+from packer.formats.parts import join_parts
 from packer.prepare import Recipe
 from packer.sample import Manifest, Sample, Table
 from packer.sources import imagefolder_source
@@ -314,6 +316,24 @@ def test_the_snippets_of_the_page_run(tmp_path: Path, format: str, monkeypatch: 
         exec(compile(code, str(PAGE), "exec"), found)
         expected = samples[index]
         assert (found["data"], int(found["label"]), found["name"]) == (expected.data, expected.label, expected.name)
+
+
+def test_the_snippet_for_parts_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    (snippet,) = [code for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if '"parts.lmdb/' in code]
+    samples = draw_samples([10, 3000, 2500, 2000, 70], [f"c/é{index}.jpg" for index in range(5)])
+    monkeypatch.chdir(tmp_path)
+    for format in READERS:
+        names = [f"part-{number}{FORMATS[format].suffixes[0]}" for number in range(3)]
+        Path("parts.lmdb").mkdir()
+        for name, part in zip(names, [samples[:1], samples[1:4], samples[4:]], strict=True):
+            write_pack(FORMATS[format], Path("parts.lmdb", name), part, {"shard_size": 5000} if format == "pth" else {})
+        join_parts(Path("parts.lmdb"), names, {"kind": "csv", "sha256": ""})
+        for index, expected in enumerate(samples):
+            found: dict[str, Any] = {}
+            exec(compile(snippet.replace("index = 3\n", f"index = {index}\n"), str(PAGE), "exec"), found)
+            assert (found["data"], int(found["label"]), found["name"]) == (expected.data, expected.label, expected.name)
+        shutil.rmtree("parts.lmdb")
 
 
 def test_raw_pixels_lie_as_the_page_says(tmp_path: Path) -> None:

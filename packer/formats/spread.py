@@ -1,0 +1,77 @@
+"""Data that are spread over several files and read as if they lay in one."""
+
+from __future__ import annotations
+
+import abc
+import os
+from collections.abc import Sequence
+
+import numpy as np
+
+from packer.errors import CorruptPackError, PackError, printable
+from packer.formats.files import PackFile
+from packer.sample import Buffer
+
+__all__ = ["SpreadData"]
+
+_OPEN_FILES = 256
+
+
+class SpreadData(abc.ABC):
+    """The data of a pack in several files, which are opened when they are needed, a bounded number at a time.
+
+    Parameters
+    ----------
+    path : str
+        The pack.
+    sizes : sequence of int
+        How many bytes of data each file holds.
+    """
+
+    def __init__(self, path: str, sizes: Sequence[int]) -> None:
+        self.path = path
+        self.starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+        self._open: dict[int, tuple[PackFile, int]] = {}
+        self._closed = False
+
+    @abc.abstractmethod
+    def open_file(self, number: int) -> tuple[PackFile, int]:
+        """Open a file; return it, and where its data begin in it."""
+
+    def files(self) -> list[tuple[str, int, int]]:
+        """Return of each file its path in the pack, where its data begin, and their bytes."""
+        found = []
+        for number, size in enumerate(np.diff(self.starts).tolist()):
+            file, begin = self.open_file(number)
+            found.append((os.path.relpath(file.path, self.path).replace(os.sep, "/"), begin, size))
+        return found
+
+    def read(self, offset: int, size: int) -> Buffer:
+        """Return `size` bytes from `offset`, which counts through all files; CorruptPackError where there are none."""
+        number = int(np.searchsorted(self.starts, offset, side="right")) - 1
+        if not (0 <= number < len(self.starts) - 1 and 0 <= size <= self.starts[number + 1] - offset):
+            raise CorruptPackError("its row points outside the data", self.path)
+        file, begin = self._file(number)
+        return file.read(begin + offset - int(self.starts[number]), size)
+
+    def close(self) -> None:
+        """Close the files that are open."""
+        self._closed = True
+        for file, _ in list(self._open.values()):
+            file.close()
+
+    def _file(self, number: int) -> tuple[PackFile, int]:
+        """Return a file and where its data begin.
+
+        Without a lock, which a fork on another thread could leave locked for ever: at worst a file is opened twice.
+        A file that is dropped from the dict is closed when the last read of it is done.
+        """
+        if self._closed:
+            raise PackError(f"{printable(self.path)}: is closed")
+        found = self._open.get(number)
+        if found is None:
+            found = self.open_file(number)
+            if len(self._open) >= _OPEN_FILES:
+                self._open = {}
+            self._open[number] = found
+        return found
