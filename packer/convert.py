@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from packer import __version__
-from packer.errors import CorruptPackError, DestinationError, ResumeError, SourceError, printable
+from packer.errors import DestinationError, ResumeError, SourceError, printable
 from packer.executors import available_cpus, open_executor
-from packer.formats import FORMATS, Writer, format_for
+from packer.formats import FORMATS, Writer, check_readable, format_for
 from packer.formats.files import disk_size, writing_to
 from packer.journal import Entry
 from packer.partial import Partial, check_destination
@@ -31,7 +31,7 @@ from packer.repack import carries
 from packer.sample import Manifest, Table, TableBuilder, column_checksums
 from packer.sources import Source
 
-__all__ = ["Progress", "Summary", "convert"]
+__all__ = ["Progress", "Summary", "conversion_settings", "convert"]
 
 _CHECKPOINT_SAMPLES = 1000
 _CHECKPOINT_SECONDS = 10.0
@@ -97,6 +97,7 @@ def convert(
     overwrite: bool = False,
     fresh: bool = False,
     report: str | os.PathLike[str] | None = None,
+    allow_empty: bool = False,
     progress: Callable[[Progress], None] | None = None,
 ) -> Summary:
     """Write a pack.
@@ -126,6 +127,8 @@ def convert(
         Whether to start over instead of continuing an interrupted conversion.
     report : path, optional
         Where to write a JSON line for every file with a finding and every file that was left out.
+    allow_empty : bool
+        Whether a pack without samples is written where not one image can be read; otherwise that is a SourceError.
     progress : callable, optional
         Called on this thread after every batch.
 
@@ -147,8 +150,7 @@ def convert(
     writer_class = row.open_writer()
     writer_class.check_options(options)
     recipe.load()
-    versions = {"packer": __version__, **recipe.versions()}
-    settings = {"format": row.name, "options": options, "recipe": recipe.settings(), "versions": versions}
+    settings = conversion_settings(row.name, options, recipe)
     with Partial(destination, settings, source, fresh=fresh) as partial:
         continued = len(partial.entries)
         ledger = _Ledger(partial.entries)
@@ -172,8 +174,10 @@ def convert(
                     if progress is not None:
                         progress(Progress(ledger.count, len(source), len(ledger.skipped), pipeline.bytes_read))
             manifest, table = _describe(source, recipe, row.name, ledger, writer)
+            if not len(table) and not allow_empty:
+                raise SourceError(f"{printable(source.root)}: not one of its {len(source)} images can be read")
             writer.commit(manifest, table)
-        _check_readable(partial.pack, row.name, manifest)
+        check_readable(partial.pack, manifest)
         if report is not None:
             ledger.write_report(Path(report))
         partial.commit(overwrite=overwrite)
@@ -188,6 +192,12 @@ def convert(
     )
 
 
+def conversion_settings(format: str, options: Mapping[str, Any], recipe: Recipe) -> dict[str, Any]:
+    """Return everything that decides the bytes of a pack but its source."""
+    versions = {"packer": __version__, **recipe.versions()}
+    return {"format": format, "options": dict(options), "recipe": recipe.settings(), "versions": versions}
+
+
 def _write(batch: Batch, writer: Writer, ledger: _Ledger) -> None:
     for entry, sample in batch:
         if sample is not None:
@@ -199,8 +209,6 @@ def _write(batch: Batch, writer: Writer, ledger: _Ledger) -> None:
 def _describe(source: Source, recipe: Recipe, format: str, ledger: _Ledger, writer: Writer) -> tuple[Manifest, Table]:
     """Return manifest and table of what was written."""
     table = ledger.rows.build()
-    if not len(table):
-        raise SourceError(f"{printable(source.root)}: not one of its {len(source)} images can be read")
     origin = source.origin
     if origin is not None and carries(recipe, origin.codec, origin.exif):  # what made the bytes, made them before
         codec, settings, described = origin.codec, origin.settings, origin.source
@@ -300,12 +308,3 @@ class _Ledger:
         with writing_to(path), open(path, "w", encoding="ascii") as file:
             for line in itertools.chain(skipped, noted):
                 file.write(json.dumps(line) + "\n")
-
-
-def _check_readable(path: Path, format: str, manifest: Manifest) -> None:
-    """Open what was written as a reader does, and read its ends, before it gets its name."""
-    with FORMATS[format].open_reader()(path) as reader:
-        if reader.manifest != manifest:
-            raise CorruptPackError("what was written reads back differently; the disk or the memory is faulty", path)
-        for index in {0, len(reader) // 2, len(reader) - 1}:
-            reader.read(index)

@@ -15,6 +15,7 @@ import json
 import os
 import shutil
 import socket
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -27,7 +28,17 @@ from packer.locking import try_lock
 from packer.sample import Table, TableBuilder
 from packer.sources import Source
 
-__all__ = ["Partial", "check_destination"]
+__all__ = ["JOB_FILE", "Partial", "Unfinished", "check_destination", "setting_differences", "unfinished_directory"]
+
+JOB_FILE = "parts.json"
+"""Stands in the directory of an unfinished conversion in parts; see `packer.parts`."""
+
+_SECONDS_BETWEEN_TRIES = 0.2
+
+
+def unfinished_directory(destination: Path) -> Path:
+    """Return where the pack of a destination is made."""
+    return destination.with_name(destination.name + ".partial")
 
 
 def check_destination(destination: Path, *, overwrite: bool, source: Path | None = None) -> None:
@@ -52,8 +63,99 @@ def check_destination(destination: Path, *, overwrite: bool, source: Path | None
                 raise DestinationError(f"{shown}: a directory that is not a pack will not be replaced by one") from None
 
 
-class Partial:
-    """The unfinished pack of a destination, locked for this process.
+class Unfinished:
+    """The directory beside a destination in which its pack is made, locked for this process.
+
+    Parameters
+    ----------
+    destination : Path
+        Where the pack will be.
+    wait : float
+        How many seconds to wait for another process that holds the lock.
+
+    Attributes
+    ----------
+    destination, directory : Path
+    pack : Path
+        What becomes the pack.
+
+    Raises
+    ------
+    PackLockedError
+        If another process is writing this pack.
+    """
+
+    def __init__(self, destination: Path, *, wait: float = 0) -> None:
+        self.destination = destination
+        self.directory = unfinished_directory(destination)
+        self.pack = self.directory / "pack"
+        self._replaced = self.directory / "replaced"
+        self._lock = self._take_lock(time.monotonic() + wait)
+        self._put_back()
+
+    def commit(self, *, overwrite: bool) -> None:
+        """Give the complete and synced pack its name, replacing what stands there if `overwrite` says so."""
+        with writing_to(self.destination):
+            if os.path.lexists(self.destination):
+                check_destination(self.destination, overwrite=overwrite)
+                if self.pack.is_dir() or self.destination.is_dir():  # these cannot be replaced in one step
+                    os.rename(self.destination, self._replaced)
+            os.replace(self.pack, self.destination)
+        sync_directory(self.destination.parent)
+        self._release_files()
+        shutil.rmtree(self.directory, ignore_errors=True)  # still locked: nobody may begin in it meanwhile
+        self.close()
+        if os.name == "nt":  # what is open cannot be removed there
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+    def close(self) -> None:
+        """Let go of the lock; what was recorded stays for the next run."""
+        self._release_files()
+        self._lock.close()
+
+    def __enter__(self) -> Unfinished:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def _release_files(self) -> None:
+        """Close what else is open in the directory."""
+
+    def _put_back(self) -> None:
+        """Undo what a process left that died between taking the old pack away and putting the new one there."""
+        if os.path.lexists(self._replaced):
+            if os.path.lexists(self.destination):
+                _remove(self._replaced)
+            else:
+                with writing_to(self.destination):
+                    os.rename(self._replaced, self.destination)
+
+    def _take_lock(self, deadline: float) -> IO[str]:
+        path = self.directory / "lock"
+        while True:
+            with writing_to(self.directory):
+                self.directory.mkdir(exist_ok=True)
+                lock = open(path, "a+", encoding="utf-8")  # noqa: SIM115 - held until `close`
+            if not try_lock(lock):
+                lock.seek(0)
+                holder = lock.read().strip() or "another process"
+                lock.close()
+                if time.monotonic() >= deadline:
+                    raise PackLockedError(f"{printable(self.destination)}: {holder} is writing it")
+                time.sleep(_SECONDS_BETWEEN_TRIES)
+                continue
+            if _same_file(lock, path):
+                break
+            lock.close()  # its holder finished, and removed it, between our opening and our locking
+        lock.truncate(0)
+        lock.write(f"process {os.getpid()} on {socket.gethostname()}")
+        lock.flush()
+        return lock
+
+
+class Partial(Unfinished):
+    """The unfinished pack of a destination: what is written of it, and its journal.
 
     Parameters
     ----------
@@ -68,8 +170,6 @@ class Partial:
 
     Attributes
     ----------
-    pack : Path
-        What to write to.
     entries : list of Entry
         What an earlier run made durable, in the order of the source.
 
@@ -82,13 +182,9 @@ class Partial:
     """
 
     def __init__(self, destination: Path, settings: Mapping[str, Any], source: Source, *, fresh: bool = False) -> None:
-        self.destination = destination
-        self.directory = destination.with_name(destination.name + ".partial")
-        self.pack = self.directory / "pack"
-        self._replaced = self.directory / "replaced"
-        self._lock = self._take_lock()
+        super().__init__(destination)
         try:
-            self._put_back()
+            self._refuse_parts(fresh)
             header = {"settings": dict(settings), "source": source.describe()}
             self._journal = Journal(self.directory / "journal.jsonl")
             if fresh or not self.pack.exists():
@@ -105,6 +201,9 @@ class Partial:
             self._lock.close()
             raise
 
+    def __enter__(self) -> Partial:
+        return self
+
     def table(self) -> Table:
         """Return the rows of `entries`."""
         rows = TableBuilder()
@@ -117,65 +216,21 @@ class Partial:
         """Write down what became of the next images of the source; their bytes are durable already."""
         self._journal.record(entries)
 
-    def commit(self, *, overwrite: bool) -> None:
-        """Give the complete and synced pack its name, replacing what stands there if `overwrite` says so."""
-        with writing_to(self.destination):
-            if os.path.lexists(self.destination):
-                check_destination(self.destination, overwrite=overwrite)
-                if self.pack.is_dir() or self.destination.is_dir():  # these cannot be replaced in one step
-                    os.rename(self.destination, self._replaced)
-            os.replace(self.pack, self.destination)
-        sync_directory(self.destination.parent)
+    def _release_files(self) -> None:
         self._journal.close()
-        shutil.rmtree(self.directory, ignore_errors=True)  # still locked: nobody may begin in it meanwhile
-        self.close()
-        if os.name == "nt":  # what is open cannot be removed there
-            shutil.rmtree(self.directory, ignore_errors=True)
 
-    def __enter__(self) -> Partial:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Let go of the lock; what was recorded stays for the next run."""
-        self._journal.close()
-        self._lock.close()
-
-    def _put_back(self) -> None:
-        """Undo what a process left that died between taking the old pack away and putting the new one there."""
-        if os.path.lexists(self._replaced):
-            if os.path.lexists(self.destination):
-                _remove(self._replaced)
-            else:
-                with writing_to(self.destination):
-                    os.rename(self._replaced, self.destination)
-
-    def _take_lock(self) -> IO[str]:
-        path = self.directory / "lock"
-        while True:
-            with writing_to(self.directory):
-                self.directory.mkdir(exist_ok=True)
-                lock = open(path, "a+", encoding="utf-8")  # noqa: SIM115 - held until `close`
-            if not try_lock(lock):
-                lock.seek(0)
-                holder = lock.read().strip() or "another process"
-                lock.close()
-                raise PackLockedError(f"{printable(self.destination)}: {holder} is writing it")
-            if _same_file(lock, path):
-                break
-            lock.close()  # its holder finished, and removed it, between our opening and our locking
-        lock.truncate(0)
-        lock.write(f"process {os.getpid()} on {socket.gethostname()}")
-        lock.flush()
-        return lock
+    def _refuse_parts(self, fresh: bool) -> None:
+        job = self.directory / JOB_FILE
+        if job.exists():
+            if not fresh:
+                raise ResumeError(
+                    f"{printable(self.directory)} holds an unfinished conversion in parts. "
+                    "Say --parts as before, or --fresh to start over."
+                )
+            job.unlink()
 
     def _require_same(self, before: Mapping[str, Any], now: Mapping[str, Any], source: Source) -> None:
-        differences = [
-            f"{name} was {json.dumps(then)} and is {json.dumps(present)}"
-            for name, then, present in _differences(before["settings"], json.loads(json.dumps(now["settings"])))
-        ]
+        differences = setting_differences(before["settings"], now["settings"])
         if before["source"] != now["source"]:
             differences.append(self._source_difference(source))
         elif not differences:
@@ -201,6 +256,14 @@ class Partial:
             if (source.stamp(index) or NO_STAMP) != entry.stamp
         ]
         return [*changed[:5], f"… and {len(changed) - 5} more"] if len(changed) > 5 else changed
+
+
+def setting_differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Return a sentence for each setting that is not what it was; both are JSON objects, or become ones."""
+    return [
+        f"{name} was {json.dumps(then)} and is {json.dumps(present)}"
+        for name, then, present in _differences(before, json.loads(json.dumps(now)))
+    ]
 
 
 def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterable[tuple[str, Any, Any]]:

@@ -24,7 +24,7 @@ from packer.formats import open_pack
 from packer.formats.files import AppendFile, disk_size, files_of, sync_directory, writing_to
 from packer.locking import try_lock
 
-__all__ = ["Kept", "keep", "stage", "warm"]
+__all__ = ["Kept", "copy_pack", "keep", "stage", "warm"]
 
 _CHUNK = 16 << 20
 _MOST_OF_MEMORY = 0.8
@@ -183,7 +183,7 @@ def stage(path: str | os.PathLike[str], directory: str | os.PathLike[str], *, pr
                     progress(disk_size(partial), disk_size(source))
             time.sleep(_SECONDS_BETWEEN_TRIES)
         if not staged.exists():
-            _copy(source, partial, progress)
+            copy_pack(source, partial, progress)
             with writing_to(staged):
                 os.rename(partial, staged)
             sync_directory(root)
@@ -196,25 +196,31 @@ def _size(path: str | os.PathLike[str]) -> int:
         return disk_size(path)
 
 
-def _copy(source: Path, partial: Path, progress: Progress | None) -> None:
-    """Write and sync a copy, in the place of whatever an interrupted process left."""
-    needed, free = disk_size(source), shutil.disk_usage(partial.parent).free
+def copy_pack(source: Path, copy: Path, progress: Progress | None = None) -> None:
+    """Write and sync a copy of a pack, in the place of whatever an interrupted process left there.
+
+    Raises
+    ------
+    DestinationError
+        If there is no room for it, or it cannot be written.
+    """
+    needed, free = disk_size(source), shutil.disk_usage(copy.parent).free
     if needed > free:
         raise DestinationError(
-            f"{printable(partial.parent)}: {needed / 1e9:.1f} GB are needed and {free / 1e9:.1f} GB are free. "
+            f"{printable(copy.parent)}: {needed / 1e9:.1f} GB are needed and {free / 1e9:.1f} GB are free. "
             "Stage to a larger disk, or read the pack where it is."
         )
-    shutil.rmtree(partial, ignore_errors=True)
+    shutil.rmtree(copy, ignore_errors=True)
     for file, chunks in itertools.groupby(_chunks(source, progress), operator.itemgetter(0)):
-        place = partial / file.relative_to(source)
-        with writing_to(partial):
+        place = copy / file.relative_to(source)
+        with writing_to(copy):
             place.parent.mkdir(parents=True, exist_ok=True)
-        copy = AppendFile(place)
+        written = AppendFile(place)
         for _, chunk in chunks:
-            copy.append(chunk)
-            copy.flush()  # the chunk's memory is used again
-        copy.sync()
-        copy.close()
+            written.append(chunk)
+            written.flush()  # the chunk's memory is used again
+        written.sync()
+        written.close()
 
 
 def _chunks(path: Path, progress: Progress | None) -> Iterator[tuple[Path, memoryview]]:

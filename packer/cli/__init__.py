@@ -14,6 +14,7 @@ from packer.cli.convert import convert_command
 from packer.cli.export import export_command
 from packer.cli.info import info_command
 from packer.cli.merge import merge_command
+from packer.cli.scan import scan_command
 from packer.cli.stage import stage_command
 from packer.cli.status import EXIT_STATUS, Interrupted, Terminated
 from packer.cli.verify import verify_command
@@ -41,6 +42,7 @@ cli.add_command(export_command)
 cli.add_command(stage_command)
 cli.add_command(warm_command)
 cli.add_command(merge_command)
+cli.add_command(scan_command)
 
 
 def main() -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from packer.cli import show
+from packer.cli.parts import convert_in_parts
 from packer.cli.source import classes_of, open_source, source_options, targets
 from packer.cli.status import EXIT_STATUS, Interrupted, Terminated
 from packer.errors import ImageError, printable
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
     from packer.prepare import Recipe
     from packer.sources import Source
 
-__all__ = ["Size", "convert_command", "describe"]
+__all__ = ["Size", "convert_command"]
 
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
@@ -131,6 +134,24 @@ class Size(click.ParamType):  # type: ignore[type-arg]  # no generic before clic
     metavar="SIZE",
     help="Most bytes of images in a file of a .pth pack, such as 1GiB.  [default: 512MiB]",
 )
+@click.option(
+    "--parts",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Make DST a directory of N packs that is read as one; see the README on clusters.",
+)
+@click.option(
+    "--part",
+    type=click.IntRange(min=0),
+    metavar="K",
+    help="Make part K of --parts only, counted from 0, as a task of a job array; the last task to end finishes the pack.",
+)
+@click.option(
+    "--scratch",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="With --part or --cluster: make each part in this directory of the node's own disk, then copy it to its place.",
+)
 @click.option("--overwrite", is_flag=True, help="Replace DST, once the new pack is complete.")
 @click.option("--fresh", is_flag=True, help="Start over instead of continuing an interrupted conversion.")
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
@@ -160,6 +181,9 @@ def convert_command(src: Path, dst: Path, **options: Any) -> int:
     row = FORMATS[options["format_"]] if options["format_"] else format_for(dst)
     if options["shard_size"] and row.name != "pth":
         raise click.UsageError("--shard-size is for .pth packs")
+    if options["parts"] or options["part"] is not None:
+        with _explaining():
+            return convert_in_parts(src, dst, recipe, row.name, options)
     skipped = 0
     pairs = targets(src, dst, options["splits"])
     for root, destination in pairs:
@@ -173,16 +197,23 @@ def convert_command(src: Path, dst: Path, **options: Any) -> int:
             if not options["overwrite"] and _is_done(source, destination, recipe):
                 _say(f"{printable(destination)}: done already", options)
                 continue
-        try:
+        with _explaining():
             summary = _convert(source, destination, recipe, row.name, options)
-        except ImageError as error:
-            raise ImageError(f"{error}. Mend it, or say --on-error skip; the same command then continues.") from error
-        except (KeyboardInterrupt, Terminated) as error:
-            kind = Terminated if isinstance(error, Terminated) else Interrupted
-            raise kind("; the same command continues where this one stopped") from None
         skipped += len(summary.manifest.skipped)
-        _say(describe(summary), options)
+        _say(show.conversion(summary), options)
     return EXIT_STATUS["skipped"] if skipped else EXIT_STATUS["ok"]
+
+
+@contextlib.contextmanager
+def _explaining() -> Iterator[None]:
+    """Add to what ends a conversion what its person can do."""
+    try:
+        yield
+    except ImageError as error:
+        raise ImageError(f"{error}. Mend it, or say --on-error skip; the same command then continues.") from error
+    except (KeyboardInterrupt, Terminated) as error:
+        kind = Terminated if isinstance(error, Terminated) else Interrupted
+        raise kind("; the same command continues where this one stopped") from None
 
 
 def _say(text: str, options: dict[str, Any]) -> None:
@@ -251,35 +282,3 @@ def _report(report: Path | None, destination: Path, options: dict[str, Any]) -> 
     if report is None or not options["splits"]:
         return report
     return report.with_name(f"{report.stem}-{destination.stem.rpartition('-')[2]}{report.suffix}")
-
-
-def describe(summary: Summary) -> str:
-    """Return what a person should know of a conversion that is done."""
-    from packer.formats import FORMATS
-
-    manifest = summary.manifest
-    dataset = FORMATS[manifest.format].dataset
-    done = manifest.count + len(manifest.skipped) - summary.continued
-    rate = done / max(summary.seconds, 1e-9)
-    lines = [
-        f"{printable(summary.destination)}: {show.count(manifest.count)} samples, {show.count(len(manifest.classes))} classes, "
-        f"{show.size(summary.bytes_in)} in, {show.size(summary.bytes_out)} out, "
-        f"{show.duration(summary.seconds)} ({rate:,.0f} img/s)",
-    ]
-    if summary.continued:
-        lines.append(f"  continued after {show.count(summary.continued)} images of an earlier run")
-    lines += [f"  {note}" for note in summary.notes]
-    lines += [f"  {show.count(number)} x {finding}" for finding, number in manifest.findings.items()]
-    if manifest.skipped:
-        lines.append(f"  {show.count(len(manifest.skipped))} x left out:")
-        lines += [f"    {printable(entry['name'])}: {printable(entry['reason'])}" for entry in manifest.skipped[:10]]
-        if len(manifest.skipped) > 10:
-            lines.append(
-                f"    … and {len(manifest.skipped) - 10} more; --report FILE lists all, as does the pack's manifest"
-            )
-    lines += [
-        "",
-        f"  from packer import {dataset}",
-        f"  dataset = {dataset}({str(summary.destination)!r}, transform=...)  # image, label = dataset[0]",
-    ]
-    return "\n".join(lines)

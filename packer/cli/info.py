@@ -46,6 +46,7 @@ def _facts(reader: Reader) -> dict[str, Any]:
     return {
         "path": reader.path,
         "format": manifest.format,
+        "parts": len(manifest.layout.get("parts", ())),
         "schema": manifest.schema,
         "samples": manifest.count,
         "codec": manifest.codec,
@@ -70,7 +71,7 @@ def _describe(facts: dict[str, Any], all_classes: bool) -> str:
     mean = facts["bytes_of_samples"] / max(samples, 1)
     settings = ", ".join(f"{name} {_setting(value)}" for name, value in facts["settings"].items() if value is not None)
     lines = [
-        f"{facts['path']}: {facts['format']} pack, schema {facts['schema']}",
+        f"{facts['path']}: {facts['format']} pack{_parts(facts['parts'])}, schema {facts['schema']}",
         f"  {show.count(samples)} samples, {show.count(len(facts['classes']))} classes, {show.size(facts['bytes'])} "
         f"({show.size(mean)} a sample)",
         f"  {settings}",
@@ -91,6 +92,10 @@ def _describe(facts: dict[str, Any], all_classes: bool) -> str:
     if len(facts["skipped"]) > 10:
         lines.append(f"  … and {len(facts['skipped']) - 10} more left out (--json lists all)")
     return "\n".join(map(printable, lines))  # the pack may be a stranger's
+
+
+def _parts(number: int) -> str:
+    return f" of {show.count(number)} parts" if number else ""
 
 
 def _setting(value: Any) -> str:

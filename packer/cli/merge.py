@@ -8,13 +8,14 @@ from typing import Any
 import click
 
 from packer.cli import show
-from packer.cli.convert import Size, describe
+from packer.cli.convert import Size
+from packer.errors import printable
 
 __all__ = ["merge_command"]
 
 
 @click.command("merge")
-@click.argument("packs", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("packs", nargs=-1, type=click.Path(path_type=Path))
 @click.argument("dst", type=click.Path(path_type=Path))
 @click.option(
     "--classes",
@@ -23,6 +24,9 @@ __all__ = ["merge_command"]
     default="same",
     show_default=True,
     help="same: the packs must have the same classes; union: the first pack's keep their ids, and those that others have beyond them follow.",
+)
+@click.option(
+    "--finish", "finishing", is_flag=True, help="Make one pack of the complete parts of DST (`packer convert --parts`)."
 )
 @click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Threads.  [default: the CPUs granted]")
 @click.option(
@@ -41,10 +45,23 @@ def merge_command(packs: tuple[Path, ...], dst: Path, **options: Any) -> None:
 
     \b
       packer merge a.lmdb b.lmdb both.lmdb
+      packer merge --finish out.lmdb
     """
     from packer.convert import convert
+    from packer.parts import finish
     from packer.sources import pack_source
 
+    if options["finishing"]:
+        if packs:
+            raise click.UsageError("--finish takes DST alone: its parts lie beside it")
+        manifest = finish(dst)
+        if not options["quiet"]:
+            click.echo(
+                f"{printable(dst)}: {show.count(manifest.count)} samples in {len(manifest.layout['parts'])} parts"
+            )
+        return
+    if not packs:
+        raise click.UsageError("say which packs to join, and behind them DST")
     source = pack_source(*packs, class_map=options["class_map"])
     with show.ProgressDisplay(dst.name, quiet=options["quiet"]) as display:
         summary = convert(
@@ -57,4 +74,4 @@ def merge_command(packs: tuple[Path, ...], dst: Path, **options: Any) -> None:
             progress=lambda p: display.update(p.done, p.total, read=p.bytes_read),
         )
     if not options["quiet"]:
-        click.echo(describe(summary))
+        click.echo(show.conversion(summary))

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterable
+from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from packer.errors import printable
 
-__all__ = ["ProgressDisplay", "count", "duration", "size"]
+if TYPE_CHECKING:
+    from packer.convert import Summary
+    from packer.sample import Manifest
+
+__all__ = ["ProgressDisplay", "conversion", "count", "duration", "outcome", "size"]
 
 _SECONDS_BETWEEN_LINES = 5.0
 
@@ -37,6 +43,43 @@ def duration(seconds: float) -> str:
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{seconds:02d} h" if hours else f"{minutes}:{seconds:02d} min"
+
+
+def conversion(summary: Summary) -> str:
+    """Return what a person should know of a conversion that is done."""
+    manifest = summary.manifest
+    done = manifest.count + len(manifest.skipped) - summary.continued
+    rate = done / max(summary.seconds, 1e-9)
+    head = (
+        f"{printable(summary.destination)}: {count(manifest.count)} samples, {count(len(manifest.classes))} classes, "
+        f"{size(summary.bytes_in)} in, {size(summary.bytes_out)} out, {duration(summary.seconds)} ({rate:,.0f} img/s)"
+    )
+    notes = list(summary.notes)
+    if summary.continued:
+        notes.insert(0, f"continued after {count(summary.continued)} images of an earlier run")
+    return "\n".join([head, *outcome(summary.destination, manifest, notes)])
+
+
+def outcome(destination: Path, manifest: Manifest, notes: Iterable[str] = ()) -> list[str]:
+    """Return lines that say what was found and left out, and how to read a pack."""
+    from packer.formats import FORMATS
+
+    lines = [f"  {note}" for note in notes]
+    lines += [f"  {count(number)} x {finding}" for finding, number in manifest.findings.items()]
+    if manifest.skipped:
+        lines.append(f"  {count(len(manifest.skipped))} x left out:")
+        lines += [f"    {printable(entry['name'])}: {printable(entry['reason'])}" for entry in manifest.skipped[:10]]
+        if len(manifest.skipped) > 10:
+            lines.append(
+                f"    … and {len(manifest.skipped) - 10} more; --report FILE lists all, as does the pack's manifest"
+            )
+    dataset = FORMATS[manifest.format].dataset
+    return [
+        *lines,
+        "",
+        f"  from packer import {dataset}",
+        f"  dataset = {dataset}({str(destination)!r}, transform=...)  # image, label = dataset[0]",
+    ]
 
 
 class ProgressDisplay:

@@ -95,7 +95,14 @@ def is_pack(path: Path) -> bool:
 
 def open_source(root: Path, destination: Path, classes: list[str] | None, options: dict[str, Any]) -> Source:
     """List what SRC holds, as the options say."""
-    from packer.sources import csv_source, imagefolder_source, pack_source, refuse_splits
+    from packer.sources import (
+        csv_source,
+        imagefolder_source,
+        is_scan,
+        pack_source,
+        refuse_splits,
+        scanned_source,
+    )
 
     source: Source
     if options["labels"] is not None:
@@ -106,6 +113,10 @@ def open_source(root: Path, destination: Path, classes: list[str] | None, option
             label_column=options["label_column"],
             classes=classes,
         )
+    elif is_scan(root):
+        if classes is not None:
+            raise click.UsageError("--classes-from is for `packer scan`, which made the list that SRC is")
+        source = scanned_source(root)
     elif is_pack(root):
         source = pack_source(root, classes=classes)
     else:

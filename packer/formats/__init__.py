@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from packer.errors import DestinationError, MissingDependencyError, NotAPackError, printable
+from packer.errors import CorruptPackError, DestinationError, MissingDependencyError, NotAPackError, printable
 from packer.formats.base import Reader, Writer
+from packer.sample import Manifest
 
-__all__ = ["FORMATS", "PARTS", "Format", "Reader", "Writer", "format_for", "open_pack", "recognise"]
+__all__ = ["FORMATS", "PARTS", "Format", "Reader", "Writer", "check_readable", "format_for", "open_pack", "recognise"]
 
 
 @dataclass(frozen=True)
@@ -138,3 +139,18 @@ def recognise(path: str | os.PathLike[str]) -> Format:
 def open_pack(path: str | os.PathLike[str], *, check: str = "always") -> Reader:
     """Open a pack of any format for reading. See `Reader`."""
     return recognise(path).open_reader()(path, check=check)
+
+
+def check_readable(path: str | os.PathLike[str], manifest: Manifest) -> None:
+    """Open what was written as a reader does, and read its ends, before it gets its name.
+
+    Raises
+    ------
+    PackError
+        If it cannot be read, or has another manifest than the one that was written.
+    """
+    with open_pack(path) as reader:
+        if reader.manifest != manifest:
+            raise CorruptPackError("what was written reads back differently; the disk or the memory is faulty", path)
+        for index in {0, len(reader) // 2, len(reader) - 1} if len(reader) else ():
+            reader.read(index)

@@ -45,7 +45,10 @@ class PackSource(Source):
         part = replace(
             self, names=self.names.between(start, stop), labels=self.labels[start:stop], first=self.first + start
         )
-        return replace(part, united=replace(self.united, source=part.describe()))
+        united = replace(self.united, source=part.describe())
+        if part.first:  # else the parts of a pack would repeat them
+            united = replace(united, skipped=[], findings={})
+        return replace(part, united=united)
 
     @property
     def origin(self) -> Manifest:

@@ -1,0 +1,134 @@
+"""`packer convert --parts`: all of them here, one of them as a task of a job array, or all of them on a cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from packer.cli import show
+from packer.cli.source import classes_of, open_source
+from packer.cli.status import EXIT_STATUS
+from packer.errors import PackLockedError, printable
+
+if TYPE_CHECKING:
+    from packer.parts import Job
+    from packer.prepare import Recipe
+    from packer.sample import Manifest
+
+__all__ = ["convert_in_parts"]
+
+
+def convert_in_parts(src: Path, dst: Path, recipe: Recipe, format: str, options: dict[str, Any]) -> int:
+    """Make the parts that the options ask for; return the exit status."""
+    from packer.parts import Job
+
+    _require_sense(options)
+    job = Job(
+        Path(os.path.abspath(dst)),
+        options["parts"],
+        recipe,
+        format,
+        {"shard_size": options["shard_size"]} if options["shard_size"] else {},
+        options["on_error"],
+        options["overwrite"],
+    )
+    if not options["fresh"] and job.is_done():
+        _say(f"{printable(dst)}: done already", options)
+        return EXIT_STATUS["ok"]
+    if options["part"] is not None:
+        return _one(job, src, options)
+    return _all(job, src, options)
+
+
+def _require_sense(options: dict[str, Any]) -> None:
+    if not options["parts"]:
+        raise click.UsageError("say with --parts how many parts there are")
+    if options["part"] is not None and options["part"] >= options["parts"]:
+        raise click.UsageError(f"--part counts from 0: the last of {options['parts']} is {options['parts'] - 1}")
+    if options["part"] is not None and options["fresh"]:
+        raise click.UsageError("--fresh would drop the parts of other tasks: remove DST.partial before the job instead")
+    if options["splits"]:
+        raise click.UsageError("--parts is for one split: convert SRC/SPLIT, with --classes-from the first one's pack")
+    if options["report"]:
+        raise click.UsageError("--report is for packs without parts; `packer info --json` lists what was left out")
+    if options["scratch"] and options["part"] is None:
+        raise click.UsageError("--scratch is for --part: here, parts are made where they stay")
+
+
+def _begin(job: Job, src: Path, options: dict[str, Any], *, share: bool) -> Any:
+    asked = ("labels", "path_column", "label_column", "classes_from", "limit")
+    request = {name: None if options[name] is None else str(options[name]) for name in asked}
+    request["src"] = os.path.abspath(src)
+    classes = classes_of(options["classes_from"])
+    listing = functools.partial(open_source, src, job.destination, classes, options)
+    return job.begin(listing, request, share=share, fresh=options["fresh"])
+
+
+def _one(job: Job, src: Path, options: dict[str, Any]) -> int:
+    """Make one part, and finish the pack where it was the last."""
+    from packer.parts import finish
+
+    number = options["part"]
+    source = _begin(job, src, options, share=True)
+    with show.ProgressDisplay(f"{job.destination.name}, part {number}", quiet=options["quiet"]) as display:
+        part = job.convert(
+            source,
+            number,
+            workers=options["workers"],
+            scratch=options["scratch"],
+            progress=lambda p: display.update(p.done, p.total, read=p.bytes_read, skipped=p.skipped),
+        )
+    rate = part.images / max(part.seconds, 1e-9)
+    _say(f"part {number}: {show.count(part.images)} images, {show.duration(part.seconds)} ({rate:,.0f} img/s)", options)
+    if part.note:
+        click.echo(f"packer: {printable(part.note)}", err=True)
+    if not job.missing():
+        with contextlib.suppress(PackLockedError):  # another task ended at the same time, and finishes it
+            _say(_finished(job, finish(job.destination)), options)
+    return EXIT_STATUS["skipped"] if part.skipped else EXIT_STATUS["ok"]
+
+
+def _all(job: Job, src: Path, options: dict[str, Any]) -> int:
+    """Make all parts here, one after the other."""
+    from packer.convert import Progress
+    from packer.parts import finish
+
+    started = time.monotonic()
+    source = _begin(job, src, options, share=False)
+    with show.ProgressDisplay(job.destination.name, quiet=options["quiet"]) as display:
+        missing, read = job.missing(), 0
+        done = len(source) - sum(len(job.rows(number, len(source))) for number in missing)
+        for number in missing:
+
+            def update(progress: Progress, done: int = done, read: int = read) -> None:
+                display.update(done + progress.done, len(source), read=read + progress.bytes_read)
+
+            part = job.convert(source, number, workers=options["workers"], progress=update)
+            done += part.images
+            read += part.bytes_in
+        manifest = finish(job.destination)
+    _say(_finished(job, manifest, time.monotonic() - started, source.notes), options)
+    return EXIT_STATUS["skipped"] if manifest.skipped else EXIT_STATUS["ok"]
+
+
+def _finished(job: Job, manifest: Manifest, seconds: float | None = None, notes: Iterable[str] = ()) -> str:
+    from packer.formats.files import disk_size
+
+    head = (
+        f"{printable(job.destination)}: {show.count(manifest.count)} samples, {show.count(len(manifest.classes))} classes, "
+        f"{show.size(disk_size(job.destination))} in {job.parts} parts"
+    )
+    took = f", {show.duration(seconds)}" if seconds is not None else ""
+    return "\n".join([head + took, *show.outcome(job.destination, manifest, notes)])
+
+
+def _say(text: str, options: dict[str, Any]) -> None:
+    if not options["quiet"]:
+        click.echo(text)

@@ -1,0 +1,43 @@
+"""`packer scan`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from packer.cli import show
+from packer.cli.source import classes_of, is_pack, open_source, source_options
+from packer.errors import DestinationError, printable
+
+__all__ = ["scan_command"]
+
+
+@click.command("scan")
+@click.argument("src", type=click.Path(path_type=Path))
+@click.argument("listing", metavar="FILE", type=click.Path(path_type=Path))
+@source_options
+@click.option("--overwrite", is_flag=True, help="Replace FILE.")
+@click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+def scan_command(src: Path, listing: Path, **options: Any) -> None:
+    """List the images below SRC once, in FILE, which `packer convert` then takes in the place of SRC.
+
+    Listing millions of files on a network disk takes minutes; the tasks of a job array need it once.
+
+    \b
+      packer scan imagenet/train train.scan
+      packer convert train.scan train.lmdb --parts 64 --part $SLURM_ARRAY_TASK_ID
+    """
+    from packer.sources import write_scan
+
+    if is_pack(src):
+        raise click.UsageError(f"{printable(src)} is a pack, which needs no list: convert it as it is")
+    if listing.exists() and not options["overwrite"]:
+        raise DestinationError(f"{printable(listing)}: exists already. Choose another name, or say --overwrite.")
+    source = open_source(src, listing, classes_of(options["classes_from"]), options)
+    write_scan(source, listing)
+    if not options["quiet"]:
+        click.echo(f"{printable(listing)}: {show.count(len(source))} images, {show.count(len(source.classes))} classes")
+        for note in source.notes:
+            click.echo(f"  {note}")

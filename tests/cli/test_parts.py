@@ -1,0 +1,132 @@
+"""`packer convert --parts`, `--part`, `packer scan`, `packer merge --finish`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from packer.convert import convert
+from packer.digest import digest
+from packer.formats import open_pack
+from packer.sources import imagefolder_source
+from packer.testing.photos import draw_imagefolder
+from packer.verify import verify
+from tests.packs import command, packer, packer_many
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("tree")
+    draw_imagefolder(root, classes=4, per_class=20, size=(32, 40))
+    return root
+
+
+@pytest.fixture(scope="module")
+def whole(tree: Path) -> str:
+    path = tree.parent / "whole.lmdb"
+    convert(imagefolder_source(tree), path)
+    return digest(path)
+
+
+def test_parts_and_arrays_give_the_same(tree: Path, whole: str, tmp_path: Path) -> None:
+    out, array, listing = tmp_path / "out.lmdb", tmp_path / "array.h5", tmp_path / "tree.scan"
+    results = packer_many(
+        [
+            ["convert", tree, out, "--parts", 3],
+            ["convert", tree, out, "--parts", 3],
+            ["scan", tree, listing, "--limit", 79],
+            ["scan", tree, listing],
+            ["scan", tree, listing, "--overwrite"],
+            ["convert", listing, array, "--parts", 3, "--part", 2],
+            ["convert", listing, array, "--parts", 3, "--part", 0, "--scratch", tmp_path / "scratch"],
+            ["convert", listing, array, "--parts", 3, "--part", 0],
+            ["merge", "--finish", array],
+            ["convert", listing, array, "--parts", 3, "--part", 1],
+            ["convert", listing, array, "--parts", 3, "--part", 1],
+            ["merge", "--finish", array],
+            ["info", array],
+            ["verify", out],
+            ["merge", out, array, tmp_path / "twice.lmdb"],
+        ]
+    )
+    assert [result.returncode for result in results] == [0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1]
+    assert "in 3 parts" in results[0].stdout
+    assert "LMDBImageDataset" in results[0].stdout
+    assert results[1].stdout == f"{out}: done already\n"
+    assert "80 images, 4 classes" in results[4].stdout
+    assert "1 of 3 parts are missing: 1" in results[8].stderr
+    assert "80 samples" in results[9].stdout
+    assert "done already" in results[10].stdout
+    assert "hdf5 pack of 3 parts" in results[12].stdout
+    assert digest(out) == digest(array) == whole
+
+
+def test_what_makes_no_sense(tree: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.lmdb"
+    wrong = [
+        ["--part", 1],
+        ["--parts", 2, "--part", 2],
+        ["--parts", 2, "--part", 1, "--fresh"],
+        ["--parts", 2, "--split", "train"],
+        ["--parts", 2, "--report", tmp_path / "report"],
+        ["--parts", 2, "--scratch", tmp_path],
+    ]
+    results = packer_many(
+        [["convert", tree, out, *options] for options in wrong]
+        + [["merge", "--finish", out, out], ["merge", out], ["scan", tmp_path, tmp_path / "list"]]
+    )
+    assert [result.returncode for result in results] == [2] * 8 + [1]
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_job_array_all_at_once(tree: Path, whole: str, tmp_path: Path) -> None:
+    """Nobody scanned: the first task does, the others wait; the last one to end finishes the pack."""
+    out = tmp_path / "out.lmdb"
+    tasks = [
+        subprocess.Popen(command("convert", tree, out, "--parts", 4, "--part", number, "--workers", 1), text=True)
+        for number in (0, 1, 2, 3, 3)
+    ]
+    assert [task.wait(120) for task in tasks][:3] == [0, 0, 0]
+    assert {task.returncode for task in tasks[3:]} <= {0, 5}  # the second may find the first at work
+    assert digest(out) == whole
+    assert os.listdir(tmp_path) == ["out.lmdb"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs signals")
+def test_a_killed_conversion_in_parts_continues(tree: Path, whole: str, tmp_path: Path) -> None:
+    out = tmp_path / "out.lmdb"
+    line = command("convert", tree, out, "--parts", 20, "--codec", "keep", "--workers", 1, "--quiet")
+    process = subprocess.Popen(line)
+    while not (tmp_path / "out.lmdb.partial" / "pack" / "part-00002.lmdb").exists():
+        assert process.poll() is None
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not out.exists()
+    assert packer(*line[3:]).returncode == 0
+    assert digest(out) == whole
+    assert verify(out) == []
+
+
+def test_files_that_were_left_out_are_said(tree: Path, tmp_path: Path) -> None:
+    root, out = tmp_path / "tree", tmp_path / "out.lmdb"
+    draw_imagefolder(root, classes=2, per_class=3, size=(16, 16))
+    (root / "class_01" / "bad.jpg").write_text("no image")
+    results = packer_many(
+        [
+            ["convert", root, out, "--parts", 2],
+            ["convert", root, out, "--parts", 2, "--on-error", "skip"],
+            ["convert", root, out, "--parts", 2, "--on-error", "skip", "--fresh"],
+        ]
+    )
+    assert [result.returncode for result in results] == [1, 1, 3]
+    assert "class_01/bad.jpg" in results[0].stderr
+    assert "on_error" in results[1].stderr
+    assert "1 x left out" in results[2].stdout
+    with open_pack(out) as reader:
+        assert [entry["name"] for entry in reader.manifest.skipped] == ["class_01/bad.jpg"]
