@@ -14,6 +14,7 @@
     │   ├── NotAPackError        the file is something else
     │   ├── CorruptPackError     it was a pack, and is damaged; knows the file and the index
     │   └── UnsupportedVersionError   a newer packer wrote it
+    ├── ClusterError             a cluster cannot be used, or parts failed on it
     └── MissingDependencyError   an optional package or library is needed
 
 Messages say what is wrong, where (the file, the sample's index and name), and what to do.
@@ -24,6 +25,7 @@ from __future__ import annotations
 import os
 
 __all__ = [
+    "ClusterError",
     "CorruptPackError",
     "DestinationError",
     "ImageError",
@@ -136,6 +138,10 @@ class CorruptPackError(PackError):
 
 class UnsupportedVersionError(PackError):
     """A pack was written by a newer packer than this one."""
+
+
+class ClusterError(PackerError):
+    """A cluster cannot be used, or parts of a conversion failed on it."""
 
 
 class MissingDependencyError(PackerError):

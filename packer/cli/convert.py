@@ -147,6 +147,14 @@ class Size(click.ParamType):  # type: ignore[type-arg]  # no generic before clic
     help="Make part K of --parts only, counted from 0, as a task of a job array; the last task to end finishes the pack.",
 )
 @click.option(
+    "--cluster",
+    metavar="WHERE",
+    help="With --parts: make them on a Dask cluster: tcp://HOST:PORT, file:SCHEDULER.json, local:N, or slurm, pbs, lsf, sge as dask-jobqueue is configured.",
+)
+@click.option(
+    "--jobs", type=click.IntRange(min=1), metavar="N", help="How many jobs --cluster submits to a queue.  [default: 1]"
+)
+@click.option(
     "--scratch",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
@@ -181,7 +189,7 @@ def convert_command(src: Path, dst: Path, **options: Any) -> int:
     row = FORMATS[options["format_"]] if options["format_"] else format_for(dst)
     if options["shard_size"] and row.name != "pth":
         raise click.UsageError("--shard-size is for .pth packs")
-    if options["parts"] or options["part"] is not None:
+    if any(options[name] is not None for name in ("parts", "part", "cluster", "jobs", "scratch")):
         with _explaining():
             return convert_in_parts(src, dst, recipe, row.name, options)
     skipped = 0

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from packer.cli import show
-from packer.cli.source import classes_of, open_source
+from packer.cli.source import classes_of, is_pack, open_source
 from packer.cli.status import EXIT_STATUS
 from packer.errors import PackLockedError, printable
 
@@ -44,6 +44,8 @@ def convert_in_parts(src: Path, dst: Path, recipe: Recipe, format: str, options:
         return EXIT_STATUS["ok"]
     if options["part"] is not None:
         return _one(job, src, options)
+    if options["cluster"]:
+        return _on_cluster(job, src, options)
     return _all(job, src, options)
 
 
@@ -58,8 +60,12 @@ def _require_sense(options: dict[str, Any]) -> None:
         raise click.UsageError("--parts is for one split: convert SRC/SPLIT, with --classes-from the first one's pack")
     if options["report"]:
         raise click.UsageError("--report is for packs without parts; `packer info --json` lists what was left out")
-    if options["scratch"] and options["part"] is None:
-        raise click.UsageError("--scratch is for --part: here, parts are made where they stay")
+    if options["part"] is not None and options["cluster"]:
+        raise click.UsageError("--part is for tasks of a job array, --cluster makes all parts: say one of them")
+    if options["scratch"] and options["part"] is None and not options["cluster"]:
+        raise click.UsageError("--scratch is for --part and --cluster: here, parts are made where they stay")
+    if options["jobs"] and not options["cluster"]:
+        raise click.UsageError("--jobs is for --cluster")
 
 
 def _begin(job: Job, src: Path, options: dict[str, Any], *, share: bool) -> Any:
@@ -114,6 +120,39 @@ def _all(job: Job, src: Path, options: dict[str, Any]) -> int:
             done += part.images
             read += part.bytes_in
         manifest = finish(job.destination)
+    _say(_finished(job, manifest, time.monotonic() - started, source.notes), options)
+    return EXIT_STATUS["skipped"] if manifest.skipped else EXIT_STATUS["ok"]
+
+
+def _on_cluster(job: Job, src: Path, options: dict[str, Any]) -> int:
+    """Make all parts on a Dask cluster."""
+    from packer.cluster import convert_on, open_client
+    from packer.parts import SharedSource, finish
+    from packer.sources import is_scan
+
+    started = time.monotonic()
+    source = _begin(job, src, options, share=True)
+    if is_pack(src) or is_scan(src):
+        shared = SharedSource(Path(os.path.abspath(src)), classes_of(options["classes_from"]), options["limit"])
+    else:
+        shared = SharedSource(job.directory / "source.scan")
+    with open_client(options["cluster"], options["jobs"]) as client:
+        if not options["quiet"]:
+            click.echo(f"packer: dashboard at {client.dashboard_link}", err=True)
+        with show.ProgressDisplay(job.destination.name, quiet=options["quiet"]) as display:
+            parts = convert_on(
+                client,
+                job,
+                shared,
+                workers=options["workers"],
+                scratch=options["scratch"],
+                progress=lambda p: display.update(
+                    p.done, p.total, read=p.bytes_read, skipped=p.skipped, notes=show.rates(p.rates, p.workers)
+                ),
+            )
+    for note in sorted({f"{part.host}: {part.note}" for part in parts if part.note}):
+        click.echo(f"packer: {printable(note)}", err=True)
+    manifest = finish(job.destination)
     _say(_finished(job, manifest, time.monotonic() - started, source.notes), options)
     return EXIT_STATUS["skipped"] if manifest.skipped else EXIT_STATUS["ok"]
 

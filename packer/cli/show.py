@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from packer.convert import Summary
     from packer.sample import Manifest
 
-__all__ = ["ProgressDisplay", "conversion", "count", "duration", "outcome", "size"]
+__all__ = ["ProgressDisplay", "conversion", "count", "duration", "outcome", "rates", "size"]
 
 _SECONDS_BETWEEN_LINES = 5.0
 
@@ -82,6 +82,16 @@ def outcome(destination: Path, manifest: Manifest, notes: Iterable[str] = ()) ->
     ]
 
 
+def rates(nodes: Mapping[str, float], workers: int) -> dict[str, str]:
+    """Return the images a second of each node, as notes of a `ProgressDisplay`; of many nodes, the least and the most."""
+    if not nodes:
+        return {"workers": str(workers)}
+    if len(nodes) <= 4:
+        return {"workers": str(workers), **{f"img/s on {node}": f"{rate:.0f}" for node, rate in nodes.items()}}
+    least, most = min(nodes.values()), max(nodes.values())
+    return {"workers": str(workers), f"img/s on each of {len(nodes)} nodes": f"{least:.0f} to {most:.0f}"}
+
+
 class ProgressDisplay:
     """A bar on a terminal; a line every few seconds elsewhere; nothing when quiet."""
 
@@ -93,10 +103,13 @@ class ProgressDisplay:
         self._first: int | None = None
         self._bar: Any = None
 
-    def update(self, done: int, total: int, *, read: int = 0, skipped: int = 0) -> None:
+    def update(
+        self, done: int, total: int, *, read: int = 0, skipped: int = 0, notes: Mapping[str, str] | None = None
+    ) -> None:
         """Show that `done` of `total` images, or bytes, are done.
 
-        Of them `skipped` were left out; `read` bytes were read for them.
+        Of them `skipped` were left out; `read` bytes were read for them. `notes` are what else there is to show: values
+        by what they are values of.
         """
         if self._quiet:
             return
@@ -105,6 +118,7 @@ class ProgressDisplay:
         extra = {"MB/s": f"{read / 1e6 / max(time.monotonic() - self._started, 1e-9):.0f}"} if read else {}
         if skipped:
             extra["skipped"] = str(skipped)
+        extra.update(notes or {})
         if sys.stderr.isatty():
             if self._bar is None:
                 from tqdm import tqdm
@@ -124,12 +138,12 @@ class ProgressDisplay:
             self._shown = time.monotonic()
             rate = (done - self._first) / (self._shown - self._started)
             left = f", {duration((total - done) / rate)} left" if rate else ""
-            notes = "".join(f", {value} {name}" for name, value in extra.items())
+            others = "".join(f", {value} {name}" for name, value in extra.items())
             if self._of_bytes:
                 line = f"{size(done)} of {size(total)}, {size(rate)}/s"
             else:
                 line = f"{count(done)} of {count(total)}, {rate:.0f} img/s"
-            click.echo(f"{self._what}: {line}{notes}{left}", err=True)
+            click.echo(f"{self._what}: {line}{others}{left}", err=True)
 
     def __enter__(self) -> ProgressDisplay:
         return self
