@@ -28,7 +28,7 @@ from packer.partial import Partial, check_destination
 from packer.pipeline import Batch, Pipeline
 from packer.prepare import Recipe
 from packer.repack import carries
-from packer.sample import Manifest, Table, TableBuilder, column_checksums
+from packer.sample import TILED, Manifest, Table, TableBuilder, column_checksums
 from packer.sources import Source
 
 __all__ = ["Progress", "Summary", "conversion_settings", "convert"]
@@ -213,6 +213,10 @@ def _describe(source: Source, recipe: Recipe, format: str, ledger: _Ledger, writ
     if origin is not None and carries(recipe, origin.codec, origin.exif):  # what made the bytes, made them before
         codec, settings, described = origin.codec, origin.settings, origin.source
         findings, versions = origin.findings, origin.versions
+        if recipe.tiles:
+            settings = {**settings, "tiles": True}
+            findings = {name: number for name, number in findings.items() if TILED not in name}
+            findings = dict(sorted((ledger.findings + Counter(findings)).items()))
     else:
         codec, settings, described = recipe.codec, recipe.settings(), source.describe()
         findings, versions = dict(sorted(ledger.findings.items())), {"packer": __version__, **recipe.versions()}
@@ -299,7 +303,9 @@ class _Ledger:
         self.bytes_in += entry.stamp[0]
         if entry.findings:
             self.findings.update(entry.findings)
-            self._noted.append((entry.name, entry.findings))
+        noted = tuple(finding for finding in entry.findings if finding != TILED)
+        if noted:
+            self._noted.append((entry.name, noted))
 
     def write_report(self, path: Path) -> None:
         """Write a JSON line for every image with a finding and every one that was left out."""

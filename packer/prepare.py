@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from packer.errors import ImageError
+from packer.errors import ImageError, NotTileableError
 from packer.images.decode import decode, fast_decoder
-from packer.images.encode import encode
+from packer.images.encode import encode, encode_tiled
 from packer.images.inspect import MAX_PIXELS, ImageInfo, inspect
 from packer.images.sizing import ResizeSpec
-from packer.sample import CODECS, Buffer
+from packer.sample import CODECS, TILED, Buffer
 
-__all__ = ["CHECKS", "EXIF_POLICIES", "Prepared", "Recipe", "encoded", "prepare"]
+__all__ = ["CHECKS", "EXIF_POLICIES", "Prepared", "Recipe", "encoded", "prepare", "tiled"]
 
 EXIF_POLICIES = ("ignore", "apply")
 CHECKS = ("structure", "decode")
@@ -53,6 +53,8 @@ class Recipe:
         ``structure``: the real type, the header, the end of the image. ``decode``: all pixels.
     max_pixels : int
         Larger images are refused.
+    tiles : bool
+        Whether JPEGs are stored tiled; those that keep their pixels are transcoded, losslessly.
     """
 
     codec: str = "keep"
@@ -61,6 +63,7 @@ class Recipe:
     exif: str = "ignore"
     check: str = "structure"
     max_pixels: int = MAX_PIXELS
+    tiles: bool = False
 
     def __post_init__(self) -> None:
         for value, allowed, what in [
@@ -76,6 +79,8 @@ class Recipe:
             raise ValueError(
                 "codec keep stores the files' own bytes, which cannot be resized; use jpeg, png, webp or raw"
             )
+        if self.tiles and self.codec not in ("keep", "jpeg"):
+            raise ValueError(f"tiles are parts of JPEGs; codec {self.codec} has none")
 
     def settings(self) -> dict[str, Any]:
         """Return the fields as the manifest records them."""
@@ -87,6 +92,8 @@ class Recipe:
             fast_decoder()
         if self.resize is not None:
             from packer.images import resize  # noqa: F401
+        if self.tiles:
+            from packer.images import transcode  # noqa: F401 - imports numba
 
     def versions(self) -> dict[str, str]:
         """Return the versions of the libraries that have a say in the bytes."""
@@ -124,8 +131,12 @@ def prepare(data: Buffer, name: str, recipe: Recipe) -> Prepared:
     if recipe.resize is not None and not recipe.resize.upscale and recipe.resize.enlarges(height, width):
         findings += ("smaller than --resize, and not enlarged",)
     if _kept(info, height, width, recipe):
+        pixels = None
         if recipe.check == "decode" and info.plain:  # Pillow decoded all others
-            decode(data, max_pixels=recipe.max_pixels)
+            pixels = decode(data, max_pixels=recipe.max_pixels)
+        if recipe.tiles:
+            data, finding = tiled(data, info, pixels)
+            findings += (finding,)
         return Prepared(data, height, width, findings)
     return encoded(decode(data, exif=recipe.exif, max_pixels=recipe.max_pixels), recipe, findings)
 
@@ -137,11 +148,8 @@ def encoded(pixels: npt.NDArray[np.uint8], recipe: Recipe, findings: tuple[str, 
 
         scaled_height, scaled_width = recipe.resize.scaled(*pixels.shape[:2])
         pixels = recipe.resize.frame(resize(pixels, scaled_height, scaled_width, recipe.resize.interpolation))
-    try:
-        data = encode(pixels, recipe.codec, recipe.quality)
-    except (OSError, ValueError) as error:
-        raise ImageError(f"cannot be encoded as {recipe.codec}: {error}") from error
-    return Prepared(data, pixels.shape[0], pixels.shape[1], findings)
+    data, noted = _encode(pixels, recipe)
+    return Prepared(data, pixels.shape[0], pixels.shape[1], findings + noted)
 
 
 def _kept(info: ImageInfo, height: int, width: int, recipe: Recipe) -> bool:
@@ -151,6 +159,38 @@ def _kept(info: ImageInfo, height: int, width: int, recipe: Recipe) -> bool:
     unchanged = recipe.resize is None or not recipe.resize.changes(height, width)
     upright = recipe.exif == "ignore" or info.orientation == 1
     return unchanged and upright and info.plain and info.kind == recipe.codec
+
+
+def _encode(pixels: npt.NDArray[np.uint8], recipe: Recipe) -> tuple[bytes, tuple[str, ...]]:
+    """Return encoded pixels, and what there is to say about them."""
+    noted: tuple[str, ...] = ()
+    try:
+        if recipe.tiles:
+            try:
+                return encode_tiled(pixels, recipe.quality), (TILED,)
+            except NotTileableError as error:
+                noted = (f"not tiled: {error.reason}",)
+        return encode(pixels, recipe.codec, recipe.quality), noted
+    except (OSError, ValueError) as error:
+        raise ImageError(f"cannot be encoded as {recipe.codec}: {error}") from error
+
+
+def tiled(data: Buffer, info: ImageInfo, pixels: npt.NDArray[np.uint8] | None) -> tuple[Buffer, str]:
+    """Return a tiled JPEG, or what was given where none can be made of it, and the finding that says which.
+
+    `pixels` are compared with those of the tiled one where they are given.
+    """
+    from packer.images.transcode import transcode  # imports numba
+
+    if info.kind != "jpeg":
+        return data, f"not tiled: {info.kind.upper()}"
+    try:
+        made = transcode(data)
+        if pixels is not None and not np.array_equal(decode(made), pixels):
+            raise NotTileableError("its pixels would change")
+    except NotTileableError as error:
+        return data, f"not tiled: {error.reason}"
+    return made, TILED
 
 
 def _audit(info: ImageInfo, name: str) -> tuple[str, ...]:

@@ -8,7 +8,8 @@ import numpy as np
 
 from packer.errors import ImageError
 from packer.images.decode import decode
-from packer.prepare import Prepared, Recipe, encoded, prepare
+from packer.images.inspect import inspect
+from packer.prepare import Prepared, Recipe, encoded, prepare, tiled
 from packer.sample import Buffer
 from packer.sources.base import Stored
 
@@ -16,7 +17,7 @@ __all__ = ["carries", "prepare_stored"]
 
 
 def carries(recipe: Recipe, codec: str, exif: str) -> bool:
-    """Tell whether samples of a pack keep their bytes and their size in pixels.
+    """Tell whether samples of a pack keep their bytes, or are tiled, and keep their size in pixels.
 
     That is so unless they are to be re-encoded, or kept files whose EXIF orientation was ignored are to be turned.
     """
@@ -26,16 +27,19 @@ def carries(recipe: Recipe, codec: str, exif: str) -> bool:
 def prepare_stored(data: Buffer, name: str, recipe: Recipe, stored: Stored) -> Prepared:
     """Turn a sample of a pack into one of another; ImageError where that is not possible."""
     if carries(recipe, stored.codec, stored.exif):
+        pixels = None
+        findings: tuple[str, ...] = ()
         if recipe.check == "decode" and stored.codec != "raw":
-            decode(data, max_pixels=recipe.max_pixels)
-        return Prepared(data, stored.height, stored.width, ())
+            pixels = decode(data, max_pixels=recipe.max_pixels)
+        if recipe.tiles and stored.codec in ("keep", "jpeg"):
+            data, finding = tiled(data, inspect(data, recipe.max_pixels), pixels)
+            findings = (finding,)
+        return Prepared(data, stored.height, stored.width, findings)
     if stored.codec == "raw":
         if stored.height * stored.width * 3 != len(data):
             raise ImageError(f"{len(data)} bytes are not {stored.width} x {stored.height} pixels")
-        pixels = np.array(
-            np.frombuffer(data, np.uint8).reshape(stored.height, stored.width, 3)
-        )  # torch wants it writable
-        return encoded(pixels, recipe)
+        rows = np.frombuffer(data, np.uint8).reshape(stored.height, stored.width, 3)
+        return encoded(np.array(rows), recipe)  # a copy: torch wants it writable
     if stored.codec == "keep":
         return prepare(data, name, replace(recipe, exif="apply" if stored.exif == "apply" else recipe.exif))
     # Any turning was done before, and the name's suffix says nothing any more.

@@ -25,6 +25,7 @@ __all__ = [
     "CODECS",
     "COLUMNS",
     "SCHEMA",
+    "TILED",
     "Buffer",
     "Manifest",
     "Names",
@@ -38,6 +39,9 @@ SCHEMA = 1
 """The version of the manifest and of the table that this packer writes; it reads this and every older one."""
 
 CODECS = ("keep", "jpeg", "png", "webp", "raw")
+
+TILED = "tiled"
+"""What the manifest's findings call samples that are tiled JPEGs."""
 
 Buffer = bytes | bytearray | memoryview
 

@@ -90,6 +90,11 @@ class Size(click.ParamType):  # type: ignore[type-arg]  # no generic before clic
 )
 @click.option("--quality", type=click.IntRange(1, 100), default=90, show_default=True, help="Quality of jpeg and webp.")
 @click.option(
+    "--tiles/--no-tiles",
+    default=False,
+    help="Store JPEGs tiled, so that a crop is decoded without the rest of its image. Kept JPEGs are transcoded losslessly: their pixels stay, their bytes do not. Needs numba.  [default: no-tiles]",
+)
+@click.option(
     "--exif",
     type=click.Choice(["ignore", "apply"]),
     default="ignore",
@@ -256,6 +261,7 @@ def _recipe(options: dict[str, Any]) -> Recipe:
             exif=options["exif"],
             check=options["check"],
             max_pixels=options["max_pixels"] or MAX_PIXELS,
+            tiles=options["tiles"],
         )
     except ValueError as error:
         raise click.UsageError(str(error)) from error

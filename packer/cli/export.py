@@ -19,8 +19,16 @@ __all__ = ["export_command"]
 def export_command(pack: Path, directory: Path, quiet: bool) -> None:
     """Write the images of PACK as files below DIRECTORY: the tree it came from, byte for byte where bytes were kept."""
     from packer.export import export
+    from packer.formats import open_pack
+    from packer.sample import TILED
 
     with show.ProgressDisplay(directory.name, quiet=quiet) as display:
         written = export(pack, directory, progress=display.update)
     if not quiet:
         click.echo(f"{printable(directory)}: {show.count(written)} files")
+        with open_pack(pack) as reader:
+            tiled = reader.manifest.findings.get(TILED, 0)
+        if tiled:
+            kept = reader.manifest.codec == "keep"
+            note = ", which have the originals' pixels and not their bytes" if kept else ""
+            click.echo(f"  {show.count(tiled)} of them are tiled JPEGs{note}")

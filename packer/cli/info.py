@@ -36,6 +36,7 @@ def _facts(reader: Reader) -> dict[str, Any]:
     import numpy as np
 
     from packer.formats.files import disk_size
+    from packer.sample import TILED
 
     manifest, table = reader.manifest, reader.table
     inside = table.label[(table.label >= 0) & (table.label < len(manifest.classes))]
@@ -61,7 +62,8 @@ def _facts(reader: Reader) -> dict[str, Any]:
             for start, end, number in zip(edges, edges[1:], histogram, strict=False)
             if number
         ],
-        "findings": manifest.findings,
+        "tiled": manifest.findings.get(TILED, 0),
+        "findings": {name: number for name, number in manifest.findings.items() if name != TILED},
         "skipped": manifest.skipped,
     }
 
@@ -75,6 +77,7 @@ def _describe(facts: dict[str, Any], all_classes: bool) -> str:
         f"  {show.count(samples)} samples, {show.count(len(facts['classes']))} classes, {show.size(facts['bytes'])} "
         f"({show.size(mean)} a sample)",
         f"  {settings}",
+        *([f"  {facts['tiled'] / max(samples, 1):.1%} of the samples are tiled JPEGs"] if facts["tiled"] else []),
         "  " + ", ".join(f"{name} {version}" for name, version in facts["versions"].items()),
         "",
         "  shorter side",

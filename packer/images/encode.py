@@ -8,7 +8,10 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-__all__ = ["encode"]
+__all__ = ["encode", "encode_tiled"]
+
+_MCU = 16  # pixels of a side, with 4:2:0 subsampling
+_LEAST_TILE = 3072  # pixels; the bytes are not known beforehand
 
 
 def encode(pixels: npt.NDArray[np.uint8], codec: str, quality: int) -> bytes:
@@ -32,3 +35,18 @@ def encode(pixels: npt.NDArray[np.uint8], codec: str, quality: int) -> bytes:
     options = {"png": {"compress_level": 6}, "webp": {"quality": quality, "method": 4}}[codec]
     Image.fromarray(pixels).save(stream, codec, **options)
     return stream.getvalue()
+
+
+def encode_tiled(pixels: npt.NDArray[np.uint8], quality: int) -> bytes:
+    """Encode (height, width, 3) uint8 RGB pixels as a tiled JPEG, which decodes as the one that `encode` makes.
+
+    Raises
+    ------
+    NotTileableError
+        If it is too large.
+    """
+    from packer.images import opencv, tiles
+
+    mcus = -(-pixels.shape[1] // _MCU)
+    interval = mcus // tiles.columns(mcus, _MCU * pixels.shape[1], _LEAST_TILE)
+    return tiles.annotate(opencv.encode_jpeg(pixels, quality, interval))

@@ -601,6 +601,16 @@ def code_lengths(counts: npt.NDArray[np.int64], numbers: npt.NDArray[np.uint8], 
     return real
 
 
+@_compiled()
+def _put(scan: npt.NDArray[np.uint8], at: int, byte: int) -> int:
+    """Write a byte, and a stuffed zero where it needs one; return where the next one goes."""
+    scan[at] = byte
+    if byte != 0xFF:
+        return at + 1
+    scan[at + 1] = 0
+    return at + 2
+
+
 @_compiled("int64(uint32[::1], int64[::1], int64[::1], int64[::1], uint8[::1], int64[::1])")
 def write_tokens(
     tokens: npt.NDArray[np.uint32],
@@ -642,20 +652,22 @@ def write_tokens(
             bits = bits << widths[key] | codes[key] | np.int64(tokens[token] & (1 << AMPLITUDE) - 1)
             held += widths[key]
             token += 1
-            while held >= 8:
-                held -= 8
-                byte = bits >> held & 0xFF
-                scan[at] = byte
-                at += 1
-                if byte == 0xFF:
-                    scan[at] = 0
-                    at += 1
+            if held >= 32:
+                held -= 32
+                word = bits >> held & 0xFFFFFFFF
+                if (0xFEFEFEFE - word) & word & 0x80808080:
+                    for shift in range(24, -8, -8):
+                        at = _put(scan, at, word >> shift & 0xFF)
+                else:
+                    scan[at] = word >> 24
+                    scan[at + 1] = word >> 16 & 0xFF
+                    scan[at + 2] = word >> 8 & 0xFF
+                    scan[at + 3] = word & 0xFF
+                    at += 4
+        while held >= 8:
+            held -= 8
+            at = _put(scan, at, bits >> held & 0xFF)
         if held:
-            byte = (bits << 8 - held | (1 << 8 - held) - 1) & 0xFF
-            scan[at] = byte
-            at += 1
-            if byte == 0xFF:
-                scan[at] = 0
-                at += 1
+            at = _put(scan, at, (bits << 8 - held | (1 << 8 - held) - 1) & 0xFF)
         lengths[tile] = at - begin
     return at

@@ -91,6 +91,7 @@ def test_settings(tree: Path, tmp_path: Path) -> None:
             "exif": "apply",
             "check": "decode",
             "max_pixels": 10**6,
+            "tiles": False,
         }
         assert set(reader.table.height.tolist()) == {24}
     run(tree, tmp_path / "y.hdf5", "--quiet", "--workers", 3)
