@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +20,7 @@ from packer.images.sizing import ResizeSpec
 from packer.images.tiles import read_tiles
 from packer.prepare import Recipe, prepare
 from packer.sample import TILED
-from packer.sources import imagefolder_source
+from packer.sources import imagefolder_source, pack_source
 from packer.verify import verify
 from tests.conftest import odd_images
 from tests.images.drawn import SUBSAMPLINGS, VARIANTS, encoded, jpeg, photo, pillow_pixels
@@ -171,6 +173,40 @@ def test_what_the_commands_say(tree: Path, tmp_path: Path) -> None:
     assert f"{tiled} of them are tiled JPEGs, which have the originals' pixels and not their bytes" in result.stdout
     plain = packer("convert", tree, tmp_path / "y.lmdb", "--no-tiles")
     assert "tiled" not in plain.stdout + packer("info", tmp_path / "y.lmdb").stdout
+
+
+@needs_numba
+@pytest.mark.parametrize("recipe", [Recipe(), Recipe("jpeg", ResizeSpec(40)), Recipe("png")])
+def test_a_pack_is_tiled(tree: Path, tmp_path: Path, recipe: Recipe) -> None:
+    """Its samples keep their pixels, and its manifest says what it said before."""
+    before = convert(imagefolder_source(tree), tmp_path / "x.h5", recipe=recipe).manifest
+    for name, source in (("y.lmdb", "x.h5"), ("z.pth", "y.lmdb")):  # a tiled pack may be tiled once more
+        convert(pack_source(tmp_path / source), tmp_path / name, recipe=Recipe(tiles=True))
+        with open_pack(tmp_path / "x.h5") as one, open_pack(tmp_path / name) as other:
+            after = other.manifest
+            assert (after.codec, after.source, after.exif) == (before.codec, before.source, before.exif)
+            assert after.settings == {**before.settings, "tiles": True}
+            found = 0
+            for index in range(len(one)):
+                expected, data = bytes(one.read(index)), bytes(other.read(index))
+                if read_tiles(data) is None:
+                    assert data == expected
+                else:
+                    found += 1
+                    assert np.array_equal(pillow_pixels(expected), pillow_pixels(data))
+            assert (found > 0) == (recipe.codec != "png")
+            assert after.findings.get(TILED, 0) == found
+            assert {n: count for n, count in after.findings.items() if TILED not in n} == before.findings
+        assert verify(tmp_path / name) == []
+
+
+def test_without_numba(tree: Path, tmp_path: Path) -> None:
+    code = "import sys; sys.modules['numba'] = None; from packer.cli import main; main()"
+    arguments = ["convert", str(tree), str(tmp_path / "x.lmdb"), "--tiles"]
+    result = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr == "packer: tiled JPEGs are written with numba (pip install numba)\n"
+    assert not os.listdir(tmp_path)
 
 
 @needs_numba

@@ -65,7 +65,10 @@ def _compiled(signature: str | None = None) -> Callable[[_F], _F]:
     """Compile ahead of the first call, or load what an earlier process compiled."""
 
     def compile_(function: _F) -> _F:
-        return cast(_F, numba.njit(signature, cache=True, nogil=True)(function))
+        try:
+            return cast(_F, numba.njit(signature, cache=True, nogil=True)(function))
+        except RuntimeError:  # neither beside this file nor in the home directory can anything be written
+            return cast(_F, numba.njit(signature, nogil=True)(function))
 
     return compile_
 

@@ -119,7 +119,7 @@ class Walk:
         Known from the first scan on.
     frame_segment : bytes
         The frame's header, as it is in the file.
-    metadata : bytes
+    metadata : bytearray
         All APPn and COM segments but a tile segment.
     quantisation : dict
         DQT entries by the number of their table: its precision and number, and its values.
@@ -134,7 +134,7 @@ class Walk:
         self._scans = 0
         self.frame: Frame | None = None
         self.frame_segment = b""
-        self.metadata = b""
+        self.metadata = bytearray()
         self.quantisation: dict[int, bytes] = {}
         self.end = 0
 

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from packer.errors import NotTileableError
 from packer.images import huffman, tiles
+from packer.images.inspect import MAX_PIXELS
 from packer.images.scans import Frame, HuffmanTable, Scan, Walk, segment
 from packer.sample import Buffer
 
@@ -45,6 +46,8 @@ def transcode(data: Buffer) -> bytes:
     frame = walk.frame
     if scan is None or frame is None:
         raise NotTileableError("it has no scan")
+    if frame.height * frame.width > MAX_PIXELS:
+        raise NotTileableError("too many pixels")
     carried = not frame.progressive and scan.components == tuple(range(len(frame.components)))
     coded = (_carry_over if carried else _code_again)(source, walk, frame, scan)
     codes, widths, definitions = _best_codes(coded.counts)
