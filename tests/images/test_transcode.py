@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 import io
+import itertools
 import os
 import random
+import re
 import shutil
 import struct
 import subprocess
 import sys
 import threading
+import zlib
 from pathlib import Path
 
 import cv2
@@ -22,6 +25,7 @@ from packer.errors import NotTileableError
 
 pytest.importorskip("numba", reason="needs numba, the extra packer[tiles]")
 
+from packer.images.jpeg import segments as jpeg_segments
 from packer.images.region import decode_rectangle
 from packer.images.scans import segment
 from packer.images.tiles import read_tiles
@@ -38,6 +42,8 @@ _SAMPLING = {
     "4:4:0": cv2.IMWRITE_JPEG_SAMPLING_FACTOR_440,
     "4:1:1": cv2.IMWRITE_JPEG_SAMPLING_FACTOR_411,
 }
+
+FACTORS = {"4:4:4": (1, 1), "4:2:2": (2, 1), "4:2:0": (2, 2), "4:4:0": (1, 2), "4:1:1": (4, 1), "grey": (1, 1)}
 
 
 @st.composite
@@ -119,18 +125,28 @@ def test_pixels_of_any_jpeg_stay(data: bytes) -> None:
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("subsampling", SUBSAMPLINGS)
 def test_what_is_written(subsampling: str, variant: str) -> None:
-    """The headers as `formats.md` has them; the restart markers in order, and a tile between each two."""
-    tiled = transcode(jpeg(subsampling, variant, (129, 291)))
-    found = segments(tiled)
-    markers = [marker for marker, _ in found]
-    core = markers[markers.index(0xE9) + 1 :]
-    assert set(core) == {0xDB, 0xC0, 0xC4, 0xDD, 0xDA}
-    assert (core.count(0xC0), core.count(0xDD), core[-1]) == (1, 1, 0xDA)
-    table = read_tiles(tiled)
-    assert table is not None
-    scan = tiled[tiled.rindex(b"\xff\xda") :]
-    restarts = [scan[i + 1] - 0xD0 for i in range(len(scan) - 1) if scan[i] == 0xFF and 0xD0 <= scan[i + 1] <= 0xD7]
-    assert restarts == [number % 8 for number in range(table.grid.rows * table.grid.columns - 1)]
+    """To the byte, as "Tiled JPEG" in `formats.md` has it."""
+    tiled = transcode(jpeg(subsampling, variant, (129, 291)) + b"rest")
+    header = next(end for marker, _, end in jpeg_segments(tiled) if marker == 0xE9)
+    payload = dict(segments(tiled))[0xE9]
+    name, version, zero, columns, frame, length, checksum = struct.unpack_from(">6sBBHHHI", payload)
+    assert (name, version, zero) == (b"TILES\0", 1, 0)
+    scan = header + length
+    assert zlib.crc32(payload[:14] + payload[18:] + tiled[header:scan]) == checksum
+    assert tiled[header + frame : header + frame + 2] == b"\xff\xc0"
+    core = [marker for marker, start, _ in jpeg_segments(tiled) if start >= header]
+    assert core[0] == 0xDD
+    assert core[-1] == 0xDA
+    assert sorted(set(core[1:-1])) == [0xC0, 0xC4, 0xDB]
+    blocks_across, blocks_down = FACTORS[subsampling]
+    across, down = -(-291 // (8 * blocks_across)), -(-129 // (8 * blocks_down))
+    assert int.from_bytes(tiled[header + 4 : header + 6], "big") * columns == across
+    sizes = struct.unpack(f">{columns * down}H", payload[18:])
+    ends = list(itertools.accumulate(sizes, initial=scan))[1:]
+    expected = [b"\xff" + bytes([0xD0 + number % 8]) for number in range(len(sizes) - 1)]
+    assert [tiled[end - 2 : end] for end in ends] == [*expected, b"\xff\xd9"]
+    assert tiled[ends[-1] :] == b"rest"
+    assert len(re.findall(rb"\xff[\xd0-\xd9]", tiled[scan : ends[-1]])) == len(sizes)
 
 
 @settings(max_examples=40)
