@@ -46,8 +46,10 @@ class Side:
     prepare: dict[str, Any] = field(default_factory=dict)
     open: dict[str, Any] = field(default_factory=dict)
     crops: tuple[str, ...] = ("train", "eval")
+    tree: str | None = None  # by default the section's
 
 
+TILED, TILED_LIMIT = "packer.Loader, tiled", "limit, tiled"
 LOADER, LIMIT, FOLDER, PIL = "packer.Loader", "limit", "torchvision", "packer, DataLoader, same transforms"
 
 _OURS = [
@@ -63,13 +65,18 @@ _PEERS = [
     Side("MosaicML Streaming", "mosaic"),
     Side("WebDataset", "wds"),
 ]
-_RAW = {"codec": "raw"}
+_RAW = {"options": ("--codec", "raw")}
+_TILES = {"options": ("--tiles",)}
+# Encoded by packer; the peers' tree holds the same pixels, in ordinary JPEGs.
+_RESIZED_TILES = {"options": ("--resize", str(RESIZE), "--tiles")}
 
 SECTIONS: dict[str, tuple[str, list[Side]]] = {
     "photos": (
         "the photos as they are",
         [
             *_OURS,
+            Side(TILED, "own", _TILES),
+            Side(TILED_LIMIT, "limit", _TILES),
             Side("packer.Loader, scaled_decode", "own", open={"scaled": True}, crops=("train",)),
             *_PEERS,
             Side("FFCV, its own JPEGs (q90)", "ffcv_beton", {"store": "jpg"}),
@@ -79,7 +86,14 @@ SECTIONS: dict[str, tuple[str, list[Side]]] = {
     ),
     "resized": (
         f"resized to {RESIZE} (shorter side, JPEG quality 90)",
-        [*_OURS, *_PEERS, Side(LIMIT, "limit"), Side("limit, whole images", "limit", open={"whole": True})],
+        [
+            *_OURS,
+            Side(TILED, "own", _RESIZED_TILES, tree="photos"),
+            *_PEERS,
+            Side(LIMIT, "limit"),
+            Side(TILED_LIMIT, "limit", _RESIZED_TILES, tree="photos"),
+            Side("limit, whole images", "limit", open={"whole": True}),
+        ],
     ),
     "raw": (
         f"raw pixels, resized to {RESIZE} (shorter side)",
@@ -94,7 +108,9 @@ SECTIONS: dict[str, tuple[str, list[Side]]] = {
 
 GOALS: dict[tuple[str, str], list[tuple[str, float]]] = {
     ("photos", LOADER): [("FFCV", 1.45), ("DALI, CPU", 1.2), (FOLDER, 1.6), (LIMIT, 0.88)],
+    ("photos", TILED): [(LOADER, 1.35), ("FFCV", 2.1), ("DALI, CPU", 1.7), (FOLDER, 2.3), (TILED_LIMIT, 0.88)],
     ("resized", LOADER): [("FFCV", 1.8), (FOLDER, 2.2), (LIMIT, 0.88)],
+    ("resized", TILED): [("FFCV", 2.2), (TILED_LIMIT, 0.88)],
     ("photos", PIL): [(FOLDER, 1.0)],
     ("resized", PIL): [(FOLDER, 1.0)],
 }
@@ -137,8 +153,7 @@ def main() -> None:
         for section in options.sections:
             title, sides = SECTIONS[section]
             sides = [side for side in sides if _wanted(side, options.sides)]
-            tree = trees["photos" if section == "photos" else "resized"]
-            packs = _prepare(sides, tree, work / section)
+            packs = _prepare(sides, trees, "photos" if section == "photos" else "resized", work / section)
             for crop in options.crops:
                 runs = _measure([side for side in sides if crop in side.crops], packs, crop, options)
                 result = _result(section, crop, runs)
@@ -373,20 +388,21 @@ def _require_batch(images: Any) -> None:
 # Measurement.
 
 
-def _prepare(sides: list[Side], tree: Path, directory: Path) -> dict[str, Any]:
+def _prepare(sides: list[Side], trees: dict[str, Path], tree: str, directory: Path) -> dict[str, Any]:
     """Write each side's pack and return where they are; sides with equal settings share one."""
     packs: dict[str, Any] = {}
     for side in sides:
         # The limit is that of packer's own pack.
         module = "own" if side.module == "limit" else side.module
-        key = "-".join([module, *map(str, side.prepare.values())])
+        words = (value if isinstance(value, tuple) else (str(value),) for value in side.prepare.values())
+        key = "-".join([module, *(word.strip("-") for some in words for word in some)])
         place = directory / key
         if key not in packs:
             note = directory / f"{key}.pack"
             if not note.exists():
                 runner = Runner(side)
                 with _complete(place) as partial:
-                    pack = runner.call("prepare", tree, partial)
+                    pack = runner.call("prepare", trees[side.tree or tree], partial)
                 runner.close()
                 if pack is None:
                     shutil.rmtree(place)

@@ -1,8 +1,9 @@
 """What no loader of these libraries can exceed: their calls alone, on plain threads, over inputs prepared in memory.
 
 The inputs are those that `packer.Loader` would give the libraries in the same epoch: JPEGs whose header says that
-they end below the crop's last row (with `whole`, untouched ones), each with its rectangle. Choosing crops, reading,
-checking, patching headers, flipping, queues and batches are left out.
+they end below the crop's last row, or the tiles that the crop touches, joined (with `whole`, untouched ones), each with
+its rectangle. Choosing crops, reading, checking, patching headers, joining tiles, flipping, queues and batches are left
+out.
 """
 
 from __future__ import annotations
@@ -10,14 +11,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from peers import BATCH, OUTPUT, RESIZE, own
 
 REQUIRES = ("torch", "simplejpeg")
-NOTE = "simplejpeg's decode into a reused buffer, torch's _upsample_bilinear2d_aa.out into the batch; nothing else"
+NOTE = "simplejpeg's decode into a reused buffer, torch's anti-aliased resize into the batch; nothing else"
 
 prepare = own.prepare
 
@@ -27,6 +28,16 @@ _RING = 4  # batches that are written, in turn
 
 def open_loader(pack: Path, crop: str, threads: int, whole: bool = False) -> Any:
     return Limit(pack, crop, threads, whole)
+
+
+class Input(NamedTuple):
+    """What a thread gets: a JPEG or pixels, its size, whether it is cut below, the rectangle and how to resize that."""
+
+    data: Any
+    size: tuple[int, int]
+    cut: bool
+    rectangle: tuple[int, int, int, int]
+    box: Any
 
 
 class Limit:
@@ -42,28 +53,36 @@ class Limit:
         self.whole = whole
         self.raw = self.dataset.reader.manifest.codec == "raw"
         self.batches = torch.empty((_RING, BATCH, OUTPUT, OUTPUT, 3), dtype=torch.uint8).permute(0, 1, 4, 2, 3)
-        self.inputs: list[tuple[Any, int, int, bool, tuple[int, int, int, int]]] = []
+        self.inputs: list[Input] = []
 
     def set_epoch(self, epoch: int) -> None:
-        from packer.images import jpeg, region
-
         self.inputs.clear()
         table = self.dataset.reader.table
         indices = np.arange(len(self.dataset), dtype=np.int64)
-        boxes = self.dataset.boxes(indices, epoch, 0)
-        for index, data in enumerate(self.dataset.reader.read_many(indices)):
-            top, left = int(boxes.top[index]), int(boxes.left[index])
-            rectangle = (top, left, top + int(boxes.height[index]), left + int(boxes.width[index]))
-            height, width = int(table.height[index]), int(table.width[index])
-            rows, stored = height, bytes(data)
-            if self.raw:
-                stored = np.frombuffer(stored, np.uint8).reshape(height, width, 3).copy()
-            elif not self.whole:
-                header = jpeg.read_header(stored)
-                rows = region._rows_needed(header, rectangle[2])
-                if rows < height:
-                    stored = bytes(jpeg.with_height(stored, header, rows))
-            self.inputs.append((stored, rows, width, rows < height, rectangle))
+        for index, box in enumerate(self.dataset.boxes(indices, epoch, 0).each()):
+            size = int(table.height[index]), int(table.width[index])
+            self.inputs.append(self._input(bytes(self.dataset.reader.read(index)), size, box))
+
+    def _input(self, stored: bytes, size: tuple[int, int], box: Any) -> Input:
+        from packer.images import jpeg, region, tiles
+        from packer.images.box import touched
+
+        top, left, height, width = touched(box, OUTPUT, OUTPUT)
+        if self.raw:
+            pixels = np.frombuffer(stored, np.uint8).reshape(*size, 3)[top : top + height, left : left + width].copy()
+            return Input(pixels, size, False, (0, 0, height, width), box)
+        found = tiles.read_tiles(stored)
+        if found is not None and not self.whole:
+            (part,) = tiles.cut_out([(stored, found)], [(top, left, height, width)], [0])
+            part_top, part_left, *part_size = part.rectangle
+            rectangle = top - part_top, left - part_left, height, width
+            return Input(bytes(part.data), tuple(part_size), False, rectangle, box)
+        header = jpeg.read_header(stored)
+        rows = size[0] if self.whole else region._rows_needed(header, top + height)
+        cut = rows < size[0]
+        if cut:
+            stored = bytes(jpeg.with_height(stored, header, rows))
+        return Input(stored, (rows, size[1]), cut, (top, left, height, width), box)
 
     def __iter__(self) -> Iterator[Any]:
         errors: list[BaseException] = []
@@ -88,18 +107,22 @@ class Limit:
     def _work(self, number: int) -> None:
         import torch
 
+        from packer.images.region import resize_into
         from packer.images.turbojpeg import decode_jpeg
 
         resize = torch.ops.aten._upsample_bilinear2d_aa.out
-        scratch = np.empty(max(rows * width * 3 for _, rows, width, _, _ in self.inputs), np.uint8)
+        scratch = np.empty(max(one.size[0] * one.size[1] * 3 for one in self.inputs), np.uint8)
         for start in range(number * _TASK, len(self.inputs), self.threads * _TASK):
             for index in range(start, min(start + _TASK, len(self.inputs))):
-                stored, rows, width, cut, (top, left, bottom, right) = self.inputs[index]
-                if self.raw:
-                    pixels = stored
-                else:
-                    out = scratch[: rows * width * 3].reshape(rows, width, 3)
+                stored, (rows, columns), cut, (top, left, height, width), box = self.inputs[index]
+                pixels = stored
+                if not self.raw:
+                    out = scratch[: rows * columns * 3].reshape(rows, columns, 3)
                     pixels = decode_jpeg(stored, out, cut=cut)
-                source = torch.from_numpy(pixels[top:bottom, left:right]).permute(2, 0, 1)[None]
                 place = self.batches[index // BATCH % _RING, index % BATCH][None]
-                resize(source, (OUTPUT, OUTPUT), False, None, None, out=place)
+                pixels = pixels[top : top + height, left : left + width]
+                if box.scaled == (OUTPUT, OUTPUT):
+                    source = torch.from_numpy(pixels).permute(2, 0, 1)[None]
+                    resize(source, (OUTPUT, OUTPUT), False, None, None, out=place)
+                else:  # the evaluation crop, which is not mirrored
+                    resize_into(pixels, box, place)

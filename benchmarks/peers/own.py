@@ -14,11 +14,10 @@ REQUIRES = ("torch",)
 NOTE = "LMDB pack, checksums verified"
 
 
-def prepare(tree: Path, directory: Path, codec: str = "keep") -> Path:
+def prepare(tree: Path, directory: Path, options: tuple[str, ...] = ()) -> Path:
     pack = directory / "pack.lmdb"
-    subprocess.run(
-        [sys.executable, "-m", "packer", "convert", "--codec", codec, tree, pack], check=True, stdout=subprocess.DEVNULL
-    )
+    command = [sys.executable, "-m", "packer", "convert", *options, tree, pack]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return pack
 
 
