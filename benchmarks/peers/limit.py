@@ -64,7 +64,7 @@ class Limit:
             self.inputs.append(self._input(bytes(self.dataset.reader.read(index)), size, box))
 
     def _input(self, stored: bytes, size: tuple[int, int], box: Any) -> Input:
-        from packer.images import jpeg, region, tiles
+        from packer.images import cutting, jpeg, region, tiles
         from packer.images.box import touched
 
         top, left, height, width = touched(box, OUTPUT, OUTPUT)
@@ -73,7 +73,7 @@ class Limit:
             return Input(pixels, size, False, (0, 0, height, width), box)
         found = tiles.read_tiles(stored)
         if found is not None and not self.whole:
-            (part,) = tiles.cut_out([(stored, found)], [(top, left, height, width)], [0])
+            (part,) = cutting.cut_out([(stored, found)], [(top, left, height, width)], [0])
             part_top, part_left, *part_size = part.rectangle
             rectangle = top - part_top, left - part_left, height, width
             return Input(bytes(part.data), tuple(part_size), False, rectangle, box)

@@ -21,8 +21,9 @@ import torch
 from packer.errors import ImageError, ImageTooLargeError
 from packer.images import decode, jpeg
 from packer.images.box import Box, Rectangle
+from packer.images.cutting import Part, cut_out
 from packer.images.inspect import MAX_PIXELS
-from packer.images.tiles import Part, cut_out, read_tiles
+from packer.images.tiles import read_tiles
 from packer.sample import Buffer
 
 __all__ = ["decode_rectangle", "decode_rectangles", "resize_into"]

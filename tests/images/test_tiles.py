@@ -18,9 +18,10 @@ from PIL import Image
 from packer.errors import ImageError, NotTileableError
 from packer.images import jpeg, turbojpeg
 from packer.images.box import Rectangle
+from packer.images.cutting import Part, cut_out
 from packer.images.decode import decode
 from packer.images.region import decode_rectangle, decode_rectangles
-from packer.images.tiles import Grid, Part, annotate, columns, cut_out, read_tiles
+from packer.images.tiles import Grid, annotate, columns, read_tiles
 from packer.testing.photos import draw_photo
 from tests.images.drawn import encoded, pillow_pixels
 
