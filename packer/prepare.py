@@ -53,8 +53,9 @@ class Recipe:
         ``structure``: the real type, the header, the end of the image. ``decode``: all pixels.
     max_pixels : int
         Larger images are refused.
-    tiles : bool
-        Whether JPEGs are stored tiled; those that keep their pixels are transcoded, losslessly.
+    tiles : bool, optional
+        Whether JPEGs are stored tiled; those that keep their pixels are transcoded, losslessly. By default those are
+        that are encoded here, which costs next to nothing.
     """
 
     codec: str = "keep"
@@ -63,7 +64,7 @@ class Recipe:
     exif: str = "ignore"
     check: str = "structure"
     max_pixels: int = MAX_PIXELS
-    tiles: bool = False
+    tiles: bool | None = None
 
     def __post_init__(self) -> None:
         for value, allowed, what in [
@@ -165,7 +166,7 @@ def _encode(pixels: npt.NDArray[np.uint8], recipe: Recipe) -> tuple[bytes, tuple
     """Return encoded pixels, and what there is to say about them."""
     noted: tuple[str, ...] = ()
     try:
-        if recipe.tiles:
+        if recipe.tiles or (recipe.tiles is None and recipe.codec == "jpeg"):
             try:
                 return encode_tiled(pixels, recipe.quality), (TILED,)
             except NotTileableError as error:

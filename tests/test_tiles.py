@@ -76,11 +76,13 @@ def test_kept_jpegs_are_tiled_and_others_kept(tree: Path, tmp_path: Path, format
 @pytest.mark.parametrize("codec", ["keep", "jpeg"])
 def test_jpegs_keep_their_bytes_unless_asked(tree: Path, tmp_path: Path, codec: str) -> None:
     summary = convert(imagefolder_source(tree), tmp_path / "x.lmdb", recipe=Recipe(codec))
-    assert not any("tiled" in finding for finding in summary.manifest.findings)
     with open_pack(summary.destination) as reader:
         for index, name in enumerate(reader.table.sample_names()):
+            data = bytes(reader.read(index))
+            kept = data == (tree / name).read_bytes()
+            assert kept or (codec == "jpeg" and read_tiles(data) is not None)  # what is encoded is tiled
             if name.startswith("jpegs/"):
-                assert bytes(reader.read(index)) == (tree / name).read_bytes()
+                assert kept
 
 
 @pytest.mark.parametrize("resize", [None, ResizeSpec(40)])
@@ -196,7 +198,8 @@ def test_a_pack_is_tiled(tree: Path, tmp_path: Path, recipe: Recipe) -> None:
                     assert np.array_equal(pillow_pixels(expected), pillow_pixels(data))
             assert (found > 0) == (recipe.codec != "png")
             assert after.findings.get(TILED, 0) == found
-            assert {n: count for n, count in after.findings.items() if TILED not in n} == before.findings
+            others = [{n: count for n, count in pack.findings.items() if TILED not in n} for pack in (before, after)]
+            assert others[0] == others[1]
         assert verify(tmp_path / name) == []
 
 

@@ -91,8 +91,8 @@ class Size(click.ParamType):  # type: ignore[type-arg]  # no generic before clic
 @click.option("--quality", type=click.IntRange(1, 100), default=90, show_default=True, help="Quality of jpeg and webp.")
 @click.option(
     "--tiles/--no-tiles",
-    default=False,
-    help="Store JPEGs tiled, so that a crop is decoded without the rest of its image. Kept JPEGs are transcoded losslessly: their pixels stay, their bytes do not. Needs numba.  [default: no-tiles]",
+    default=None,
+    help="Store JPEGs tiled, so that a crop is decoded without the rest of its image. Kept JPEGs are transcoded losslessly: their pixels stay, their bytes do not; this needs numba.  [default: what is encoded is tiled, what is kept is not]",
 )
 @click.option(
     "--exif",

@@ -11,7 +11,7 @@ from PIL import Image
 __all__ = ["encode", "encode_tiled"]
 
 _MCU = 16  # pixels of a side, with 4:2:0 subsampling
-_LEAST_TILE = 3072  # pixels; the bytes are not known beforehand
+_MOST_COLUMNS = 16  # of tiles: crops are a share of the image, so larger images need no more
 
 
 def encode(pixels: npt.NDArray[np.uint8], codec: str, quality: int) -> bytes:
@@ -47,6 +47,6 @@ def encode_tiled(pixels: npt.NDArray[np.uint8], quality: int) -> bytes:
     """
     from packer.images import opencv, tiles
 
-    mcus = -(-pixels.shape[1] // _MCU)
-    interval = mcus // tiles.columns(mcus, _MCU * pixels.shape[1], _LEAST_TILE)
+    rows, mcus = (-(-side // _MCU) for side in pixels.shape[:2])
+    interval = mcus // tiles.columns(mcus, min(_MOST_COLUMNS, tiles.MOST_TILES / rows), 1)
     return tiles.annotate(opencv.encode_jpeg(pixels, quality, interval))

@@ -36,13 +36,13 @@ def decode_jpeg(data: Buffer) -> npt.NDArray[np.uint8]:
 def encode_jpeg(pixels: npt.NDArray[np.uint8], quality: int, interval: int = 0) -> bytes:
     """Encode (height, width, 3) uint8 RGB with 4:2:0 subsampling: the bytes that Pillow gives, sooner.
 
-    With an `interval` there is a restart marker behind as many MCUs, and the best Huffman codes, which make up for it.
+    With an `interval` there is a restart marker behind as many MCUs.
     """
     if max(pixels.shape) > 65_500:
         raise ImageError("JPEG has room for 65500 pixels a side")
     options = [cv2.IMWRITE_JPEG_QUALITY, quality]
     if interval:
-        options += [cv2.IMWRITE_JPEG_RST_INTERVAL, interval, cv2.IMWRITE_JPEG_OPTIMIZE, 1]
+        options += [cv2.IMWRITE_JPEG_RST_INTERVAL, interval]
     written, data = cv2.imencode(".jpg", cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR), options)
     if not written:
         raise ImageError("OpenCV cannot encode it as JPEG")

@@ -35,7 +35,8 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(*arguments: object, **options: Any) -> str:
     """Run a command that must succeed; return what it printed."""
     result = packer("convert", *arguments, **options)
-    assert (result.returncode, result.stderr) == (0, "")
+    assert result.returncode == 0
+    assert all(" img/s" in line for line in result.stderr.splitlines())  # progress, on a slow machine
     return result.stdout
 
 
@@ -91,7 +92,7 @@ def test_settings(tree: Path, tmp_path: Path) -> None:
             "exif": "apply",
             "check": "decode",
             "max_pixels": 10**6,
-            "tiles": False,
+            "tiles": None,
         }
         assert set(reader.table.height.tolist()) == {24}
     run(tree, tmp_path / "y.hdf5", "--quiet", "--workers", 3)
