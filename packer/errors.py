@@ -15,6 +15,7 @@
     │   ├── CorruptPackError     it was a pack, and is damaged; knows the file and the index
     │   └── UnsupportedVersionError   a newer packer wrote it
     ├── ClusterError             a cluster cannot be used, or parts failed on it
+    ├── WorkerError              a process that made batches ended before its work was done
     └── MissingDependencyError   an optional package or library is needed
 
 Messages say what is wrong, where (the file, the sample's index and name), and what to do.
@@ -39,6 +40,7 @@ __all__ = [
     "ResumeError",
     "SourceError",
     "UnsupportedVersionError",
+    "WorkerError",
     "printable",
 ]
 
@@ -142,6 +144,10 @@ class UnsupportedVersionError(PackError):
 
 class ClusterError(PackerError):
     """A cluster cannot be used, or parts of a conversion failed on it."""
+
+
+class WorkerError(PackerError):
+    """A process that made a loader's batches ended before its work was done."""
 
 
 class MissingDependencyError(PackerError):

@@ -1,13 +1,15 @@
-"""A data loader of threads: decoders that release Python's lock write their images straight into the batch."""
+"""A data loader of threads: decoders that release Python's lock write their images straight into the batch.
+
+Who does it, threads of this process or of several, is the business of `packer.workers`.
+"""
 
 from __future__ import annotations
 
 import math
-import sys
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from concurrent.futures import Future
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,16 +18,13 @@ from torch.utils.data import default_collate
 
 from packer.datasets import ImageDataset
 from packer.executors import available_cpus
-from packer.images.box import Box
 from packer.prefetch import CUDAPrefetcher, Normalizer
 from packer.samplers import OrderSampler, SequentialSampler, ShuffleSampler
+from packer.workers import Processes, Threads, Workers
 
 __all__ = ["Loader"]
 
 Ints = npt.NDArray[np.int64]
-
-_MOST_IN_A_TASK = 32  # images; more make tasks no cheaper
-_TASKS_A_THREAD = 4  # in work at a time, so that no thread waits for the slowest image
 
 
 class Loader:
@@ -44,7 +43,10 @@ class Loader:
     sampler : OrderSampler or iterable of int, optional
         The order, instead of `shuffle`. By default each rank of an initialised `torch.distributed` gets its share.
     threads : int, optional
-        By default what `packer.executors.available_cpus` counts.
+        How many threads decode; by default what `packer.executors.available_cpus` counts.
+    processes : int, optional
+        Divide the threads over so many processes, each with one at least, which write into memory shared with this
+        one. For dozens of CPUs, where the threads of one process wait for Python's lock; see Notes.
     prefetch : int
         How many batches are in work beyond the one that is asked for.
     drop_last : bool
@@ -68,8 +70,12 @@ class Loader:
 
     Notes
     -----
-    An item is a pure function of seed, epoch and index: neither threads nor ranks change it. Each pass over the loader
-    is the next epoch, unless `set_epoch` says which.
+    An item is a pure function of seed, epoch and index: neither threads nor processes nor ranks change it. Each pass
+    over the loader is the next epoch, unless `set_epoch` says which.
+
+    Processes are spawned by the first pass, which takes as long as importing torch, and stay as long as the loader.
+    They get the dataset and the transform pickled, and import the script that the program began with, which
+    therefore does its work below ``if __name__ == "__main__":``.
     """
 
     def __init__(
@@ -80,6 +86,7 @@ class Loader:
         shuffle: bool = False,
         sampler: Any = None,
         threads: int | None = None,
+        processes: int | None = None,
         prefetch: int = 2,
         drop_last: bool = False,
         seed: int = 0,
@@ -93,6 +100,8 @@ class Loader:
     ) -> None:
         if batch_size < 1 or prefetch < 0 or (threads is not None and threads < 1):
             raise ValueError("batch_size and threads are 1 or more, prefetch is 0 or more")
+        if processes is not None and processes < 0:
+            raise ValueError("processes is 0 or more")
         if sampler is None:
             sampler = (ShuffleSampler if shuffle else SequentialSampler)(len(dataset), seed=seed)
         elif shuffle:
@@ -101,6 +110,7 @@ class Loader:
         self.batch_size = batch_size
         self.sampler = sampler
         self.threads = threads or available_cpus()
+        self.processes = processes or 0
         self.prefetch = prefetch
         self.drop_last = drop_last
         self.seed = seed
@@ -112,7 +122,7 @@ class Loader:
         self._epoch = 0
         self._done = 0  # samples of this rank that were handed out in the present epoch
         self._begun = False
-        self._buffers: list[npt.NDArray[np.uint8]] = []
+        self._workers: tuple[tuple[Any, ...], Workers] | None = None  # with their settings, while no pass uses them
 
     def __len__(self) -> int:
         """Return the number of batches from where the epoch begins, or was resumed."""
@@ -153,17 +163,48 @@ class Loader:
             yield batch
 
     def _batches(self) -> Generator[tuple[Any, Any], None, None]:
-        pool = ThreadPoolExecutor(self.threads, thread_name_prefix="packer-loader")
+        transform = self.transform or self.dataset.transform
+        in_place = self.dataset.crop is not None and transform is None and self.dataset.output == "tensor"
+        size = self.dataset.crop.size if in_place and self.dataset.crop is not None else None
+        settings, workers = self._take_workers(self.batch_size * 3 * math.prod(size) if size is not None else 0)
         pending: deque[_Batch] = deque()
         try:
+            workers.begin(self.dataset, transform)
             for indices in self._index_batches():
-                pending.append(self._submit(pool, indices))
+                pending.append(self._submit(workers, indices, size))
                 if len(pending) > self.prefetch:
-                    yield self._finish(pending.popleft())
+                    yield self._finish(workers, pending)
             while pending:
-                yield self._finish(pending.popleft())
+                yield self._finish(workers, pending)
         finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+            running = [task for batch in pending for task in batch.tasks if not task.cancel()]
+            for task in running:
+                task.exception()  # waits: tasks write into memory that the next batches use
+            pending.clear()  # the traceback of an error may be kept, and with it what this holds
+            workers.end()
+            self._keep_workers(settings, workers)
+
+    def _take_workers(self, size: int) -> tuple[tuple[Any, ...], Workers]:
+        """Return workers for batches of `size` bytes, and their settings: those kept, or new ones."""
+        count = self.prefetch + 1
+        in_work = self.batch_size * count
+        # Only the prefetcher to a CUDA device is known to hold a batch until it is copied.
+        locked = self.pin_memory and self.device is not None and self.device.type == "cuda"
+        settings = (self.processes, self.threads, in_work, count, self.pin_memory, locked)
+        kept, self._workers = self._workers, None
+        if kept is not None:
+            if kept[0] == settings and kept[1].size >= size and kept[1].usable:
+                return kept
+            kept[1].close()
+        if self.processes:
+            return settings, Processes(self, self.processes, self.threads, in_work, size, count, locked)
+        return settings, Threads.with_memory(self.threads, in_work, size, count, self.pin_memory)
+
+    def _keep_workers(self, settings: tuple[Any, ...], workers: Workers) -> None:
+        if self._workers is None and workers.usable:
+            self._workers = settings, workers
+        else:
+            workers.close()
 
     def _index_batches(self) -> Iterator[Ints]:
         batch: list[int] = []
@@ -175,59 +216,31 @@ class Loader:
         if batch and not self.drop_last:
             yield np.array(batch, np.int64)
 
-    def _submit(self, pool: ThreadPoolExecutor, indices: Ints) -> _Batch:
-        transform = self.transform or self.dataset.transform
-        size = self.dataset.crop.size if self.dataset.crop is not None and transform is None else None
-        batch = _Batch(indices)
-        if size is not None and self.dataset.output == "tensor":
-            boxes = self.dataset.boxes(indices, self._epoch, self.seed).each()
-            with torch.inference_mode(False):  # the threads, which write into it, are not in that mode
-                batch.images = self._allocate(len(indices), *size)
-        in_work = self.batch_size * (self.prefetch + 1)
-        step = min(max(in_work // (self.threads * _TASKS_A_THREAD), 1), _MOST_IN_A_TASK)
-        for start in range(0, len(indices), step):
-            places = slice(start, start + step)
-            if batch.images is not None:
-                batch.tasks.append(pool.submit(self._decode, indices, boxes, batch.images, places))
-            else:
-                batch.tasks.append(pool.submit(self._items, indices, places))
-        return batch
+    def _submit(self, workers: Workers, indices: Ints, size: tuple[int, int] | None) -> _Batch:
+        if size is None:
+            return _Batch(indices, None, workers.make(indices, self._epoch, self.seed))
+        images = workers.allocate(len(indices), *size)
+        return _Batch(indices, images, workers.fill(images, indices, self._epoch, self.seed))
 
-    def _decode(self, indices: Ints, boxes: list[Box], images: torch.Tensor, places: slice) -> None:
-        some = indices[places]
-        stored = self.dataset.reader.read_many(some)
-        self.dataset.decode_into(some, stored, boxes[places], images[places].split(1))  # type: ignore[no-untyped-call]
-
-    def _items(self, indices: Ints, places: slice) -> list[Any]:
-        return self.dataset.items(indices[places], self._epoch, self.seed, self.transform)
-
-    def _finish(self, batch: _Batch) -> tuple[Any, Any]:
-        results = [task.result() for task in batch.tasks]
+    def _finish(self, workers: Workers, pending: deque[_Batch]) -> tuple[Any, Any]:
+        results = [task.result() for task in pending[0].tasks]
+        batch = pending.popleft()  # not before all of its tasks have ended
         if batch.images is None:
             made = self.collate([item for items in results for item in items])
         else:
-            made = (batch.images, self.dataset.labels(batch.indices))
+            images = workers.hand_out(batch.images)
+            if self.pin_memory and not images.is_pinned():
+                images = images.pin_memory()
+            made = images, self.dataset.labels(batch.indices)
         if self.device is None or self.device.type != "cuda":
             made = self.normalizer(made)
         return made  # type: ignore[no-any-return]
 
-    def _allocate(self, count: int, height: int, width: int) -> torch.Tensor:
-        """Return memory for a batch: an earlier batch's that nobody holds any more, or new."""
-        if self.pin_memory:  # torch keeps pinned memory for reuse by itself
-            empty = torch.empty((count, height, width, 3), dtype=torch.uint8, pin_memory=True)
-            return empty.permute(0, 3, 1, 2)
-        size = count * height * width * 3
-        for buffer in self._buffers:
-            if buffer.size == size and sys.getrefcount(buffer) == 3:  # the list, this name, and the call's argument
-                break
-        else:
-            buffer = np.empty(size, np.uint8)
-            self._buffers = [*self._buffers[-self.prefetch - 2 :], buffer]
-        return torch.from_numpy(buffer.reshape(count, height, width, 3)).permute(0, 3, 1, 2)
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_workers": None}
 
 
-class _Batch:
-    def __init__(self, indices: Ints) -> None:
-        self.indices = indices
-        self.images: torch.Tensor | None = None
-        self.tasks: list[Future[Any]] = []
+class _Batch(NamedTuple):
+    indices: Ints
+    images: torch.Tensor | None
+    tasks: list[Future[Any]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -146,17 +147,27 @@ class CUDAPrefetcher(_Wrapper):
 
     def _on_cuda(self) -> Generator[Any, None, None]:
         stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
+        copying: deque[tuple[Any, Any]] = (
+            deque()
+        )  # batches, held until they are copied: not all pinned memory is watched
         ready: tuple[Any, Any, dict[str, Any]] | None = None
-        for batch, state in self._with_states():
-            pinned = _map(batch, _pinned)
-            with torch.cuda.stream(stream):
-                moved = self.normalizer(_map(pinned, lambda tensor: tensor.to(self.device, non_blocking=True)))
-                done = stream.record_event()
+        try:
+            for batch, state in self._with_states():
+                pinned = _map(batch, _pinned)
+                with torch.cuda.stream(stream):
+                    moved = _map(pinned, lambda tensor: tensor.to(self.device, non_blocking=True))
+                    copying.append((stream.record_event(), pinned))
+                    moved = self.normalizer(moved)
+                    done = stream.record_event()
+                while copying and copying[0][0].query():
+                    copying.popleft()
+                if ready is not None:
+                    yield self._hand_over(*ready)
+                ready = moved, done, state
             if ready is not None:
                 yield self._hand_over(*ready)
-            ready = moved, done, state
-        if ready is not None:
-            yield self._hand_over(*ready)
+        finally:
+            stream.synchronize()
 
     def _hand_over(self, batch: Any, done: Any, state: dict[str, Any]) -> Any:
         self._state = state
