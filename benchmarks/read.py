@@ -116,6 +116,9 @@ GOALS: dict[tuple[str, str], list[tuple[str, float]]] = {
 }
 """What (section, side) shall reach, as a multiple of another side's rate."""
 
+LOCK_GOAL = 40
+"""For how many microseconds of an image Python's lock shall be held."""
+
 _NOISY = 0.1
 
 _PACKAGES = (
@@ -157,6 +160,7 @@ def main() -> None:
             for crop in options.crops:
                 runs = _measure([side for side in sides if crop in side.crops], packs, crop, options)
                 result = _result(section, crop, runs)
+                result["lock_us_per_image"] = _lock_held(packs.get(LOADER), crop)
                 report["results"].append(result)
                 print(_table(f"{title}; {crop} crop", result), flush=True)
                 if options.json:
@@ -435,6 +439,14 @@ def _measure(sides: list[Side], packs: dict[str, Any], crop: str, options: argpa
     return runners
 
 
+def _lock_held(pack: Any, crop: str) -> float | None:
+    """Return for how many microseconds of an image packer.Loader holds Python's lock; None where it has no pack."""
+    if not isinstance(pack, Path):
+        return None
+    line = [sys.executable, Path(__file__).with_name("lock.py"), pack, "--crop", crop]
+    return float(subprocess.run(line, check=True, capture_output=True, text=True).stdout)
+
+
 def _result(section: str, crop: str, runs: list[Runner]) -> dict[str, Any]:
     rates = {run.side.name: [epoch.rate for epoch in run.epochs] for run in runs if run.reason is None}
 
@@ -523,6 +535,12 @@ def _table(title: str, result: dict[str, Any]) -> str:
             verdict = "reached" if goal["ratio"] >= goal["goal"] else "MISSED"
             found = f"{goal['ratio']:.2f} x, goal {goal['goal']:.2f} x  {verdict}"
             lines.append(f"  {goal['side']} / {goal['of']}: {found}")
+    if result["lock_us_per_image"] is not None:
+        held = result["lock_us_per_image"]
+        lines.append(
+            f"  {LOADER} holds Python's lock for {held:.0f} us an image at most, goal {LOCK_GOAL} us: "
+            f"one process can give {1e6 / held:,.0f} img/s, given the CPUs"
+        )
     cost = {row["side"]: row["cpu_ms_per_image"] for row in measured}
     if LOADER in cost and LIMIT in cost:
         beside = 1000 * (cost[LOADER] - cost[LIMIT])

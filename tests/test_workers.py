@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import itertools
 import os
@@ -321,37 +322,35 @@ if __name__ == "__main__":
 def test_nothing_is_left_when_the_program_ends(packs: dict[str, Path], tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
-    programs = {
-        how: subprocess.Popen(
-            [sys.executable, script, packs["lmdb"], how],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-        for how in ("exit", "interrupt", "kill")
-    }
-    for how, program in programs.items():
-        assert program.stdin is not None
-        assert program.stdout is not None
-        children = [psutil.Process(int(pid)) for pid in program.stdout.readline().split()]
-        assert children
-        if how == "exit":
+    with contextlib.ExitStack() as stack:
+        programs = {how: start(script, packs["lmdb"], how, stack) for how in ("exit", "interrupt", "kill")}
+        for how, program in programs.items():
+            assert program.stdin is not None
+            assert program.stdout is not None
+            children = [psutil.Process(int(pid)) for pid in program.stdout.readline().split()]
+            assert children
+            if how == "kill":
+                program.kill()
             program.stdin.close()
-        elif how == "interrupt":
-            program.stdin.close()
-            time.sleep(0.3)
-            os.killpg(program.pid, signal.SIGINT)  # as Ctrl-C does: to all processes of the terminal
-        else:
-            program.kill()
-            program.stdin.close()
-        assert program.wait(30) == {"exit": 0, "interrupt": -signal.SIGINT, "kill": -signal.SIGKILL}[how]
-        _, alive = psutil.wait_procs(children, timeout=30)
-        assert not alive
-        program.stdin = None
-        _, errors = program.communicate()
-        assert errors.count("Traceback") == (how == "interrupt"), errors
+            if how == "interrupt":
+                time.sleep(0.3)
+                os.killpg(program.pid, signal.SIGINT)  # as Ctrl-C does: to all processes of the terminal
+            assert program.wait(60) == {"exit": 0, "interrupt": -signal.SIGINT, "kill": -signal.SIGKILL}[how]
+            _, alive = psutil.wait_procs(children, timeout=60)
+            assert not alive
+            assert program.stderr is not None
+            errors = program.stderr.read()
+            assert errors.count("Traceback") == (how == "interrupt"), errors
+
+
+def start(script: Path, pack: Path, how: str, stack: contextlib.ExitStack) -> subprocess.Popen[str]:
+    """Run the script; it is killed when the stack is left."""
+    pipe = subprocess.PIPE
+    line = [sys.executable, script, pack, how]
+    program = subprocess.Popen(line, stdin=pipe, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
+    stack.enter_context(program)
+    stack.callback(program.kill)
+    return program
 
 
 def test_a_script_without_a_main_block_is_told_so(packs: dict[str, Path], tmp_path: Path) -> None:

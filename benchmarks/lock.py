@@ -1,0 +1,102 @@
+"""Measures how long packer.Loader holds Python's lock for an image, of which follows how far one process scales.
+
+python benchmarks/lock.py PACK [--crop train|eval]
+
+One thread decodes whole epochs. What is counted is the CPU time of the process, less what its threads spend inside of
+the libraries' calls that release the lock (they are listed in `_RELEASING`). The rest is an upper bound: it has what
+the system and smaller calls do without the lock. What measuring costs is measured before, and taken off. The least of
+several epochs counts: other processes can only add to it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import cv2
+import simplejpeg
+import torch
+from peers import own
+
+from packer.images import region
+
+_RELEASING = [
+    (simplejpeg, "decode_jpeg"),
+    (region, "_resize"),
+    (region, "_resize_by"),
+    (cv2, "flip"),
+    (os, "pread"),
+    (torch.Tensor, "copy_"),
+]
+
+
+def lock_held(pack: Path, crop: str, epochs: int = 5) -> float:
+    """Return for how many microseconds of an image's work Python's lock is held."""
+    torch.set_num_threads(1)
+    loader = own.open_loader(pack, crop, 1)
+    inside = [0.0, 0]
+    cost = _cost_of_measuring()
+    originals = [(owner, name, getattr(owner, name)) for owner, name in _RELEASING]
+    held = []
+    try:
+        for owner, name, function in originals:
+            setattr(owner, name, _measured(function, inside))
+        for _ in range(epochs + 1):
+            inside[:] = 0.0, 0
+            begin, images = time.process_time(), 0
+            for _, labels in loader:
+                images += len(labels)
+            held.append((time.process_time() - begin - inside[0] - inside[1] * cost) / images)
+    finally:
+        for owner, name, function in originals:
+            setattr(owner, name, function)
+    return 1e6 * min(held[1:])  # the first warms up
+
+
+def _measured(function: Callable[..., Any], inside: list[Any]) -> Callable[..., Any]:
+    """Return a function that adds the CPU time of its calls, and their number, to `inside`."""
+    clock = time.thread_time
+
+    def measured(*arguments: Any, **options: Any) -> Any:
+        begin = clock()
+        try:
+            return function(*arguments, **options)
+        finally:
+            inside[0] += clock() - begin
+            inside[1] += 1
+
+    return measured
+
+
+def _cost_of_measuring(calls: int = 20_000) -> float:
+    """Return what a measured call costs beside what it measures, in seconds of CPU time."""
+
+    def nothing(*arguments: Any, **options: Any) -> None:
+        return None
+
+    inside = [0.0, 0]
+    measured = _measured(nothing, inside)
+    costs = []
+    for _ in range(5):
+        inside[:] = 0.0, 0
+        begin = time.thread_time()
+        for _ in range(calls):
+            measured(None, None, None)
+        costs.append((time.thread_time() - begin - inside[0]) / calls)
+    return min(costs)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("pack", type=Path)
+    parser.add_argument("--crop", choices=("train", "eval"), default="train")
+    options = parser.parse_args()
+    print(f"{lock_held(options.pack, options.crop):.1f}")
+
+
+if __name__ == "__main__":
+    main()
