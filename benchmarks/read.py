@@ -76,6 +76,7 @@ SECTIONS: dict[str, tuple[str, list[Side]]] = {
         [
             *_OURS,
             Side(TILED, "own", _TILES),
+            Side(f"{TILED}, processes", "own", _TILES, {"processes": True}),
             Side(TILED_LIMIT, "limit", _TILES),
             Side("packer.Loader, scaled_decode", "own", open={"scaled": True}, crops=("train",)),
             *_PEERS,
@@ -89,6 +90,7 @@ SECTIONS: dict[str, tuple[str, list[Side]]] = {
         [
             *_OURS,
             Side(TILED, "own", _RESIZED_TILES, tree="photos"),
+            Side(f"{TILED}, processes", "own", _RESIZED_TILES, {"processes": True}, tree="photos"),
             *_PEERS,
             Side(LIMIT, "limit"),
             Side(TILED_LIMIT, "limit", _RESIZED_TILES, tree="photos"),
@@ -212,7 +214,7 @@ def _trees(source: Path | None, count: int, work: Path) -> dict[str, Path]:
                 shutil.copyfile(path, copy)
     if not resized.exists():
         pack = work / "resized.lmdb"
-        _packer("convert", "--resize", str(RESIZE), photos, pack)
+        _packer("convert", "--resize", str(RESIZE), "--no-tiles", photos, pack)  # ordinary JPEGs, for everybody
         with _complete(resized) as partial:
             partial.rmdir()
             _packer("export", pack, partial)

@@ -21,7 +21,7 @@ def prepare(tree: Path, directory: Path, options: tuple[str, ...] = ()) -> Path:
     return pack
 
 
-def open_loader(pack: Path, crop: str, threads: int, by: str = "Loader", scaled: bool = False) -> Any:
+def open_loader(pack: Path, crop: str, threads: int, by: str = "Loader", **options: Any) -> Any:
     from packer import open_dataset
 
     if by == "pil":
@@ -29,12 +29,13 @@ def open_loader(pack: Path, crop: str, threads: int, by: str = "Loader", scaled:
     from packer.crops import CenterCrop, RandomResizedCrop
 
     chosen = RandomResizedCrop(OUTPUT) if crop == "train" else CenterCrop(OUTPUT, RESIZE)
-    dataset = open_dataset(pack, crop=chosen, scaled_decode=scaled)
+    dataset = open_dataset(pack, crop=chosen, scaled_decode=options.get("scaled", False))
     if by == "crop":
         return _Epochs(data_loader(dataset, crop, threads), dataset)
     from packer.loader import Loader
 
-    return Loader(dataset, BATCH, shuffle=crop == "train", threads=threads)
+    processes = threads if options.get("processes") else 0
+    return Loader(dataset, BATCH, shuffle=crop == "train", threads=threads, processes=processes)
 
 
 class _Epochs:
