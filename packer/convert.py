@@ -149,6 +149,7 @@ def convert(
     row = FORMATS[format] if format else format_for(destination)
     writer_class = row.open_writer()
     writer_class.check_options(options)
+    writer_class.check_table(len(source), len(source.names.blob))
     recipe.load()
     settings = conversion_settings(row.name, options, recipe)
     with Partial(destination, settings, source, fresh=fresh) as partial:

@@ -150,9 +150,10 @@ class Job:
         except NotAPackError:
             return False
         same = manifest.format == self.format and len(manifest.layout.get("parts", ())) == self.parts
-        # A pack's samples that were carried over keep the settings that they were made with.
-        kept = self.recipe.codec == "keep" or manifest.settings == self.settings["recipe"]
-        return same and kept and not self.overwrite
+        asked, made = self.settings["recipe"], {**Recipe().settings(), **manifest.settings}
+        # What was carried over from another pack keeps the settings that it was made with, but for these.
+        names = ("exif", "tiles") if self.recipe.codec == "keep" else asked
+        return same and all(made[name] == asked[name] for name in names) and not self.overwrite
 
     def begin(
         self, open_source: Callable[[], Source], request: Mapping[str, Any], *, share: bool = False, fresh: bool = False

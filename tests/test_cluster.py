@@ -26,7 +26,6 @@ from tests.packs import command, packer, solid
 distributed = pytest.importorskip("distributed", reason="needs Dask: pip install 'packer[cluster]'")
 
 pytestmark = [
-    pytest.mark.xdist_group("cluster"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
@@ -40,8 +39,8 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def whole(tree: Path) -> str:
-    path = tree.parent / "whole.lmdb"
+def whole(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("whole") / "whole.lmdb"
     convert(imagefolder_source(tree), path, recipe=Recipe("png"))
     return digest(path)
 

@@ -19,8 +19,8 @@ from packer.errors import DestinationError, ImageError, SourceError
 from packer.formats import FORMATS, open_pack
 from packer.images.sizing import ResizeSpec
 from packer.prepare import Recipe
-from packer.sample import CODECS
-from packer.sources import imagefolder_source
+from packer.sample import CODECS, Names
+from packer.sources import Source, imagefolder_source
 from packer.testing.photos import draw_imagefolder
 from packer.testing.reference import torchvision
 from packer.verify import verify
@@ -357,3 +357,32 @@ def test_images_with_too_many_pixels_are_left_out(tmp_path: Path, change: Callab
     summary = convert_tree(tmp_path / "root", tmp_path / "x.lmdb", recipe=change(None), on_error="skip")
     assert [entry["name"] for entry in summary.manifest.skipped] == ["a/y.png"]
     assert "100 allowed" in summary.manifest.skipped[0]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("format", "fits", "too_many"),
+    [
+        ("lmdb", [(2**29 - 1, 10), (10, 2**32 - 1)], [(2**29, 10), (10, 2**32)]),
+        ("pth", [(10**7, 10**9)], [(10**8, 10), (10, 2**32)]),
+        ("hdf5", [(10**10, 10**12)], []),
+    ],
+)
+def test_more_samples_than_a_file_can_name(
+    format: str, fits: list[tuple[int, int]], too_many: list[tuple[int, int]]
+) -> None:
+    """Known before the conversion begins, and not found out at its end."""
+    writer = FORMATS[format].open_writer()
+    for rows, names in fits:
+        writer.check_table(rows, names)
+    for rows, names in too_many:
+        with pytest.raises(DestinationError, match="--parts"):
+            writer.check_table(rows, names)
+
+
+def test_it_is_found_out_before_the_conversion_begins(tmp_path: Path) -> None:
+    """A source of more images than LMDB can hold, all in the same byte of memory."""
+    ends = np.broadcast_to(np.int64(0), 2**29)
+    source = Source("csv", tmp_path / "images", Names(np.zeros(0, np.uint8), ends), ends, ["a"])
+    with pytest.raises(DestinationError, match="--parts"):
+        convert(source, tmp_path / "pack.lmdb")
+    assert os.listdir(tmp_path) == []

@@ -27,7 +27,6 @@ NEEDED = ("slurmctld", "slurmd", "sbatch", "munged", "setpriv")
 _missing = [name for name in NEEDED if shutil.which(name) is None]
 pytestmark = [
     pytest.mark.slurm,
-    pytest.mark.xdist_group("slurm"),
     pytest.mark.skipif(
         bool(_missing) or not hasattr(os, "geteuid") or os.geteuid() != 0 or not SCRIPTS.is_dir(),
         reason="needs root, the repository's scripts, and SLURM (Debian: slurmctld slurmd slurm-client munge)",
@@ -62,8 +61,8 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def whole(tree: Path) -> str:
-    path = tree.parent / "whole.lmdb"
+def whole(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("whole") / "whole.lmdb"
     convert(imagefolder_source(tree), path, recipe=Recipe("png"))
     return digest(path)
 

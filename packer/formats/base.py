@@ -52,6 +52,10 @@ class Writer(abc.ABC):
     def check_options(cls, options: Mapping[str, Any]) -> None:
         """Raise DestinationError where `options` make no sense, before anything is written."""
 
+    @classmethod
+    def check_table(cls, rows: int, names: int) -> None:
+        """Raise DestinationError where a table of so many rows, with so many bytes of names, has no room in a pack."""
+
     @abc.abstractmethod
     def append(self, sample: Sample) -> int:
         """Place the next sample; return the offset of its data, which goes into the table.

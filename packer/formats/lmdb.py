@@ -44,6 +44,7 @@ _INTEGERKEY = 0x08
 _NO_PAGE = 2**64 - 1
 _NODE_MAX = (((_PAGE - _PAGE_HEADER.size) // 2) & ~1) - 2  # me_nodemax: what fits at least twice in a page
 _PAGE_SIZES = [1 << power for power in range(9, 17)]
+_MOST_BYTES = 2**32 - 1  # of a value, whose size has 32 bits
 _MAX_DEPTH = 32  # CURSOR_STACK
 
 _MANIFEST_KEY = b"packer/manifest"
@@ -113,6 +114,14 @@ class LMDBWriter(Writer):
             self._file.append(bytes(2 * _PAGE))
         else:
             self._leaf.restore(self._file.read_at(self._leaf.number * _PAGE, _PAGE))
+
+    @classmethod
+    def check_table(cls, rows: int, names: int) -> None:
+        if max(8 * rows, names) > _MOST_BYTES:
+            raise DestinationError(
+                f"{rows:,} samples are too many for one LMDB file, whose columns have less than 4 GiB each. "
+                "Say --parts, or use HDF5."
+            )
 
     def append(self, sample: Sample) -> int:
         return self._put(sample_key(self._entries), len(sample.data), sample.data)

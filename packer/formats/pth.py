@@ -68,6 +68,14 @@ class PthWriter(Writer):
         if not 1 <= size <= MAX_SHARD_SIZE:
             raise DestinationError(f"a shard has 1 to {MAX_SHARD_SIZE} bytes, not {size}")
 
+    @classmethod
+    def check_table(cls, rows: int, names: int) -> None:
+        if rows * sum(np.dtype(dtype).itemsize for dtype in COLUMNS.values()) + names > MAX_SHARD_SIZE:
+            raise DestinationError(
+                f"{rows:,} samples are too many for one .pth pack, whose table has 3 GiB at most. "
+                "Say --parts, or use HDF5."
+            )
+
     def append(self, sample: Sample) -> int:
         size = len(sample.data)
         if size > MAX_SHARD_SIZE:

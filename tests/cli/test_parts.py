@@ -27,8 +27,8 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def whole(tree: Path) -> str:
-    path = tree.parent / "whole.lmdb"
+def whole(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("whole") / "whole.lmdb"
     convert(imagefolder_source(tree), path)
     return digest(path)
 

@@ -14,7 +14,12 @@ from packer.errors import SourceError
 from packer.sample import Names
 from packer.sources import Source, imagefolder_source, is_scan, scanned_source, write_scan
 from packer.sources.base import ReadBuffer
-from packer.testing.conformance import names
+
+
+def names() -> st.SearchStrategy[str]:
+    """Any text, and bytes that are no text, as `os.fsdecode` gives them."""
+    text = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40)
+    return text | st.binary(min_size=1, max_size=40).map(lambda name: name.decode("utf-8", "surrogateescape"))
 
 
 def assert_same(one: Source, other: Source) -> None:

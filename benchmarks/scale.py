@@ -1,0 +1,375 @@
+"""What a conversion takes on many nodes: rates measured here, the rest simulated; and what size costs a reader.
+
+See README.md in this directory for what is measured, what is assumed, and what the simulation leaves out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import os
+import random
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+IMAGES = {"1.28 M": 1_281_167, "14 M": 14_197_122, "1 B": 1_000_000_000}
+NODES = (1, 16, 256)
+TARGETS = {"open_parts_s": 1.0, "open_rows_s": 1.0, "scheduling": 1.3}
+ROW_BYTES = 44 + 30  # of the table, a sample: its columns, and a name
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """What is assumed of a cluster: bytes and files a second.
+
+    Attributes
+    ----------
+    cores : int
+        Of a node.
+    network : float
+        Of a node.
+    read, write : float
+        Of the shared file system, for all nodes together.
+    opens : float
+        How many files it opens, for all nodes together.
+    listing : float
+        How many files one process lists.
+    spread : float
+        Standard deviation of the logarithm of a part's duration: nodes and images differ.
+    """
+
+    cores: int
+    network: float
+    read: float
+    write: float
+    opens: float
+    listing: float
+    spread: float = 0.15
+
+
+def main() -> None:
+    arguments = _arguments()
+    results: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory(prefix="packer-benchmark-", dir=arguments.work) as directory:
+        work = Path(directory)
+        if "simulation" in arguments.sections:
+            results["rates"] = rates = _measure_rates(work, arguments.source, arguments.images)
+            results["simulation"] = _simulate_all(rates, _cluster(arguments))
+        if "open" in arguments.sections:
+            results["open"] = _measure_opening(work)
+        if "scheduling" in arguments.sections:
+            results["scheduling"] = _measure_scheduling(work, arguments.rounds)
+    from report import machine, write_json
+
+    write_json(arguments.json, {"machine": machine(), "targets": TARGETS, **results})
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    sections = ["simulation", "open", "scheduling"]
+    parser.add_argument("--sections", nargs="+", choices=sections, default=sections)
+    parser.add_argument("--source", type=Path, metavar="DIR", help="an ImageFolder (by default photos are drawn)")
+    parser.add_argument("--images", type=int, default=400, help="how many of them the rates are measured with (400)")
+    parser.add_argument("--work", type=Path, metavar="DIR", help="where to write")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of `scheduling` (5)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
+    parser.add_argument("--cores", type=int, default=32, help="of a node (32)")
+    parser.add_argument("--network", type=float, default=3.0, help="GB/s of a node (3.0: 25 Gb Ethernet)")
+    parser.add_argument("--read", type=float, default=40.0, help="GB/s of the shared file system (40)")
+    parser.add_argument("--write", type=float, default=20.0, help="GB/s of the shared file system (20)")
+    parser.add_argument("--opens", type=float, default=100e3, help="files it opens a second (100,000)")
+    parser.add_argument("--listing", type=float, default=20e3, help="files that one process lists a second (20,000)")
+    return parser.parse_args()
+
+
+def _cluster(arguments: argparse.Namespace) -> Cluster:
+    return Cluster(
+        arguments.cores,
+        arguments.network * 1e9,
+        arguments.read * 1e9,
+        arguments.write * 1e9,
+        arguments.opens,
+        arguments.listing,
+    )
+
+
+# The simulation.
+
+
+def _measure_rates(work: Path, source: Path | None, images: int) -> dict[str, dict[str, float]]:
+    """Return of each kind of conversion the images a second of one core, and an image's bytes in and out."""
+    from report import table
+
+    from packer.convert import convert
+    from packer.images.sizing import ResizeSpec
+    from packer.prepare import Recipe
+    from packer.sources import imagefolder_source
+    from packer.testing.photos import draw_imagefolder
+
+    if source is None:
+        source = work / "photos"
+        draw_imagefolder(source, classes=4, per_class=-(-images // 4), size=(375, 500))
+    listed = imagefolder_source(source).limited(images)
+    rates = {}
+    for name, recipe in [("keep", Recipe()), ("resize 256", Recipe("jpeg", ResizeSpec(256)))]:
+        best = 0.0
+        for _ in range(3):  # the first one also brings the files into memory
+            began = time.process_time()
+            summary = convert(listed, work / "pack.lmdb", recipe=recipe, workers=1, overwrite=True)
+            best = max(best, len(listed) / (time.process_time() - began))
+        rates[name] = {
+            "images_per_core_s": best,
+            "bytes_in": summary.bytes_in / len(listed),
+            "bytes_out": summary.bytes_out / len(listed),
+        }
+    header = ["measured here", "img/s of a core", "kB in", "kB out"]
+    rows = [
+        [name, f"{r['images_per_core_s']:,.0f}", f"{r['bytes_in'] / 1e3:.0f}", f"{r['bytes_out'] / 1e3:.0f}"]
+        for name, r in rates.items()
+    ]
+    print(table(header, rows) + "\n")
+    return rates
+
+
+def _simulate_all(rates: dict[str, dict[str, float]], cluster: Cluster) -> list[dict[str, Any]]:
+    from report import table
+
+    results = []
+    for kind, rate in rates.items():
+        for label, images in IMAGES.items():
+            for nodes in NODES:
+                results.append(
+                    {"images": label, "nodes": nodes, "kind": kind, **_simulate(images, nodes, rate, cluster)}
+                )
+    header = [
+        "conversion",
+        "images",
+        "nodes",
+        "parts",
+        "scan",
+        "parts made",
+        "joined",
+        "in all",
+        "bottleneck",
+        "% of it",
+    ]
+    rows = [
+        [
+            f"{row['kind']}",
+            row["images"],
+            str(row["nodes"]),
+            str(row["parts"]),
+            *(_time(row[f"{phase}_s"]) for phase in ("scan", "convert", "finish", "total")),
+            row["bottleneck"],
+            f"{100 * row['share']:.0f}",
+        ]
+        for row in results
+    ]
+    print(table(header, rows) + "\n")
+    return results
+
+
+def _simulate(images: int, nodes: int, rate: dict[str, float], cluster: Cluster) -> dict[str, Any]:
+    """Return seconds of each phase, and what the longest one waits for.
+
+    Nodes take parts one at a time, as they become free. What a part takes on a node is the longest of what its images
+    take of the cores, of the node's network and of the node's share of the file system, times a random factor.
+    """
+    parts = max(64, 8 * nodes)
+    each = images / parts
+    demands = {
+        "cores": each / (cluster.cores * rate["images_per_core_s"]),
+        "network": each * (rate["bytes_in"] + rate["bytes_out"]) / cluster.network,
+        "reading": each * rate["bytes_in"] * nodes / cluster.read,
+        "writing": each * rate["bytes_out"] * nodes / cluster.write,
+        "opening files": each * nodes / cluster.opens,
+    }
+    slowest = max(demands, key=lambda name: demands[name])
+    rng = random.Random(0)
+    free = [0.0] * nodes
+    for _ in range(parts):
+        heapq.heapreplace(free, free[0] + demands[slowest] * rng.lognormvariate(0, cluster.spread))
+    phases = {
+        "scan_s": images / cluster.listing,
+        "convert_s": max(free),
+        "finish_s": 2 * images * ROW_BYTES / min(cluster.network, cluster.write),
+    }
+    total = sum(phases.values())
+    longest = max(phases, key=lambda name: phases[name])
+    bottleneck = {"scan_s": "listing", "convert_s": slowest, "finish_s": "the table"}[longest]
+    return {**phases, "total_s": total, "parts": parts, "bottleneck": bottleneck, "share": phases[longest] / total}
+
+
+def _time(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 100 * 60 else f"{seconds / 3600:.1f} h"
+
+
+# What size costs a reader.
+
+
+def _measure_opening(work: Path) -> dict[str, float]:
+    from packer.formats.parts import join_parts
+
+    path = work / "parts.lmdb"
+    path.mkdir()
+    names = [f"part-{number:05d}.lmdb" for number in range(1000)]
+    for number, name in enumerate(names):
+        _write_part(path / name, number)
+    began = time.perf_counter()
+    join_parts(path, names, {"kind": "synthetic", "sha256": ""})
+    figures = {"join_1000_parts_s": time.perf_counter() - began}
+    figures["open_1000_parts_s"] = _opened(path, 50_000)
+    figures["open_1e9_rows_s"] = _opened(_sparse(work / "rows.lmdb", 1_000_000_000), 987_654_321)
+    print(f"1,000 parts joined in {figures['join_1000_parts_s']:.1f} s")
+    print(f"1,000 parts: opened, and a sample of one read, in {1e3 * figures['open_1000_parts_s']:.1f} ms")
+    print(f"1,000,000,000 rows: opened, and one read, in {1e3 * figures['open_1e9_rows_s']:.1f} ms  (target: 1000)\n")
+    return figures
+
+
+def _opened(path: Path, index: int) -> float:
+    from packer.datasets import open_dataset
+
+    times = []
+    for _ in range(7):
+        began = time.perf_counter()
+        data, label = open_dataset(path, output="bytes")[index]
+        times.append(time.perf_counter() - began)
+        assert label == index % 1000, label
+        assert len(data) == 100
+    return statistics.median(times)
+
+
+def _write_part(path: Path, number: int) -> None:
+    """Write a pack of 100 samples, which are number * 100 and so on of the whole."""
+    from packer.formats import FORMATS
+    from packer.sample import Manifest, Sample, TableBuilder, checksum, column_checksums
+
+    writer = FORMATS["lmdb"].open_writer()(path, {}, TableBuilder().build())
+    rows = TableBuilder()
+    for index in range(number * 100, number * 100 + 100):
+        name, data = f"class/{index}.jpg", bytes([index % 256]) * 100
+        offset = writer.append(Sample(name, index % 1000, data, 10, 10))
+        crc = checksum(data, index % 1000, 10, 10, name.encode())
+        rows.append(label=index % 1000, height=10, width=10, offset=offset, size=100, crc32c=crc, name=name.encode())
+    table = rows.build()
+    classes = [f"class {label}" for label in range(1000)]
+    writer.commit(Manifest("lmdb", len(table), classes, columns=column_checksums(table)), table)
+    writer.close()
+
+
+def _sparse(path: Path, rows: int) -> Path:
+    """Make a pack of `rows` samples in 10,000 parts, of which one sample is there: the files are holes but for it."""
+    import numpy as np
+
+    from packer.formats.parts import MANIFEST_FILE, TABLE_FILE, write_manifest
+    from packer.sample import COLUMNS, Manifest, checksum
+
+    index, parts, part_bytes = 987_654_321, 10_000, 100 * 100_000
+    name, data = b"class/987654321.jpg", bytes(100)
+    path.mkdir()
+    row = {
+        "label": index % 1000,
+        "offset": index * 100,
+        "size": 100,
+        "name_end": (index + 1) * len(name),
+        "height": 10,
+        "width": 10,
+        "crc32c": checksum(data, index % 1000, 10, 10, name),
+    }
+    with open(path / TABLE_FILE, "wb") as file:
+        file.truncate(rows * (44 + len(name)))
+        at = 0
+        for column, value in row.items():
+            item = np.dtype(COLUMNS[column])
+            if column == "name_end":
+                file.seek(at + item.itemsize * (index - 1))
+                file.write(np.array([value - len(name), value], item).tobytes())
+            else:
+                file.seek(at + item.itemsize * index)
+                file.write(np.array(value, item).tobytes())
+            at += item.itemsize * rows
+        file.seek(at + row["name_end"] - len(name))
+        file.write(name)
+    number = index * 100 // part_bytes
+    with open(path / f"part-{number:05d}.lmdb", "wb") as file:
+        file.truncate(part_bytes)
+    names = [f"part-{part:05d}.lmdb" for part in range(parts)]
+    layout = {
+        "names": rows * len(name),
+        "parts": [[part, rows // parts, "0" * 12] for part in names],
+        "files": [[part, part_bytes, 0, part_bytes] for part in names],
+    }
+    classes = [f"class {label}" for label in range(1000)]
+    write_manifest(path / MANIFEST_FILE, Manifest("lmdb", rows, classes, layout=layout))
+    print(f"a table of {os.path.getsize(path / TABLE_FILE) / 1e9:.0f} GB, of which {_blocks(path) / 1e6:.1f} MB exist")
+    return path
+
+
+def _blocks(path: Path) -> int:
+    return sum(file.stat().st_blocks * 512 for file in path.iterdir())
+
+
+# What Dask costs.
+
+
+def _measure_scheduling(work: Path, rounds: int) -> dict[str, Any]:
+    """Make 100 parts of 100 tiny images in this process and on a cluster of two, in turn."""
+    from packer.cluster import open_client
+    from packer.executors import available_cpus
+    from packer.testing.photos import draw_imagefolder
+
+    tree = work / "tiny"
+    draw_imagefolder(tree, classes=10, per_class=20, size=(32, 32))
+    for folder in sorted(tree.iterdir()):
+        images = sorted(folder.iterdir())
+        for number in range(980):
+            shutil.copyfile(images[number % 20], folder / f"z{number:04d}.jpg")
+    workers = min(2, available_cpus())
+    figures: dict[str, list[float]] = {"process_s": [], "dask_s": [], "process_cpu_s": [], "dask_cpu_s": []}
+    with open_client(f"local:{workers}") as client:
+        for number in range(rounds + 1):
+            for how, seconds, cpu in _both(work, tree, client, workers):
+                if number:  # the first round is for imports
+                    figures[f"{how}_s"].append(seconds)
+                    figures[f"{how}_cpu_s"].append(cpu)
+    ratios = [dask / one for dask, one in zip(figures["dask_s"], figures["process_s"], strict=True)]
+    ratio = statistics.median(ratios)
+    print(f"100 parts of 100 tiny images: {statistics.median(figures['process_s']):.2f} s in one process, ", end="")
+    print(f"{statistics.median(figures['dask_s']):.2f} s through Dask with {workers} workers; ", end="")
+    print(f"ratio {ratio:.2f} ({min(ratios):.2f} to {max(ratios):.2f}; target: {TARGETS['scheduling']})")
+    return {**figures, "ratio": ratio}
+
+
+def _both(work: Path, tree: Path, client: Any, workers: int) -> Iterator[tuple[str, float, float]]:
+    """Yield the two sides, each with its seconds and those of the CPU."""
+    from packer.cluster import convert_on
+    from packer.parts import Job, SharedSource
+    from packer.prepare import Recipe
+    from packer.sources import imagefolder_source
+
+    def cpu_of_all() -> float:
+        return time.process_time() + sum(client.run(time.process_time).values())
+
+    for how in ("process", "dask"):
+        job = Job(work / f"{how}.lmdb", 100, Recipe(), "lmdb")
+        source = job.begin(lambda: imagefolder_source(tree), {}, share=True, fresh=True)
+        os.sync()
+        cpu, began = cpu_of_all(), time.perf_counter()
+        if how == "process":
+            for number in job.missing():
+                job.convert(source, number, workers=workers)
+        else:
+            convert_on(client, job, SharedSource(job.directory / "source.scan"))
+        yield how, time.perf_counter() - began, cpu_of_all() - cpu
+
+
+if __name__ == "__main__":
+    main()
