@@ -1,6 +1,6 @@
 """A data loader of threads: decoders that release Python's lock write their images straight into the batch.
 
-Who does it, threads of this process or of several, is the business of `packer.workers`.
+Who does it, threads of this process or of several, is the business of `packer.workers` and `packer.processes`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from torch.utils.data import default_collate
 from packer.datasets import ImageDataset
 from packer.executors import available_cpus
 from packer.prefetch import CUDAPrefetcher, Normalizer
+from packer.processes import Processes
 from packer.samplers import OrderSampler, SequentialSampler, ShuffleSampler
-from packer.workers import Processes, Threads, Workers
+from packer.workers import Threads, Workers
 
 __all__ = ["Loader"]
 

@@ -131,7 +131,8 @@ def test_dependencies_point_downwards() -> None:
 
 
 TENSORS = {"packer.formats.pth", "packer.formats.torchfile", "packer.images.resize", "packer.images.region"}
-TENSORS |= {"packer.datasets", "packer.loader", "packer.prefetch", "packer.samplers", "packer.slots", "packer.workers"}
+TENSORS |= {"packer.datasets", "packer.loader", "packer.prefetch", "packer.samplers", "packer.slots"}
+TENSORS |= {"packer.workers", "packer.processes"}
 
 
 @pytest.mark.parametrize(
