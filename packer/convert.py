@@ -7,12 +7,13 @@ on a thread of its own, and then recorded in the journal, from which an interrup
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import json
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -160,7 +161,10 @@ def convert(
                 f"{printable(partial.directory)} holds an unfinished conversion that left files out. "
                 "Say --on-error skip as before, or --fresh to start over."
             )
-        with contextlib.closing(writer_class(partial.pack, options, partial.table())) as writer:
+        with (
+            _saying_how_much_is_needed(partial.pack, ledger, source),
+            contextlib.closing(writer_class(partial.pack, options, partial.table())) as writer,
+        ):
             started = time.monotonic()
             workers = workers or available_cpus()
             pipeline = Pipeline(source, recipe, on_error, start=continued, ahead=2 * workers + 2)
@@ -197,6 +201,18 @@ def conversion_settings(format: str, options: Mapping[str, Any], recipe: Recipe)
     """Return everything that decides the bytes of a pack but its source."""
     versions = {"packer": __version__, **recipe.versions()}
     return {"format": format, "options": dict(options), "recipe": recipe.settings(), "versions": versions}
+
+
+@contextlib.contextmanager
+def _saying_how_much_is_needed(pack: Path, ledger: _Ledger, source: Source) -> Iterator[None]:
+    """Add to the error of a full disk how much the images that are left will take, as the others did."""
+    try:
+        yield
+    except DestinationError as error:
+        if getattr(error.__cause__, "errno", None) not in (errno.ENOSPC, errno.EDQUOT) or not ledger.count:
+            raise
+        needed = disk_size(pack) * (len(source) - ledger.count) / ledger.count
+        raise DestinationError(f"{error} About {needed / 1e6:,.1f} MB more are needed.") from error.__cause__
 
 
 def _write(batch: Batch, writer: Writer, ledger: _Ledger) -> None:

@@ -3,6 +3,7 @@
 Beside the destination ``out.lmdb`` stands the directory ``out.lmdb.partial`` with
 
 ``pack``            what the format's writer writes, a file or a directory
+``listing.npz``     what the source listed when the conversion began
 ``journal.jsonl``   what is known of the samples in it: a line a checkpoint, written after their bytes were synced
 ``lock``            held by the process that writes
 
@@ -11,6 +12,7 @@ The destination itself appears by renaming ``pack``, complete and synced.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -24,6 +26,7 @@ from packer.errors import DestinationError, NotAPackError, PackLockedError, Resu
 from packer.formats import recognise
 from packer.formats.files import sync_directory, writing_to
 from packer.journal import NO_STAMP, Entry, Journal
+from packer.listing import listing_differences, save_listing
 from packer.locking import try_lock
 from packer.sample import Table, TableBuilder
 from packer.sources import Source
@@ -90,8 +93,10 @@ class Unfinished:
         self.directory = unfinished_directory(destination)
         self.pack = self.directory / "pack"
         self._replaced = self.directory / "replaced"
-        self._lock = self._take_lock(time.monotonic() + wait)
-        self._put_back()
+        with contextlib.ExitStack() as held:  # what fails below lets go of what was opened above it
+            held.enter_context(self._take_lock(time.monotonic() + wait))
+            self._put_back()
+            self._held = held.pop_all()
 
     def commit(self, *, overwrite: bool) -> None:
         """Give the complete and synced pack its name, replacing what stands there if `overwrite` says so."""
@@ -100,7 +105,11 @@ class Unfinished:
                 check_destination(self.destination, overwrite=overwrite)
                 if self.pack.is_dir() or self.destination.is_dir():  # these cannot be replaced in one step
                     os.rename(self.destination, self._replaced)
-            os.replace(self.pack, self.destination)
+            try:
+                os.replace(self.pack, self.destination)
+            except OSError:
+                self._put_back()
+                raise
         sync_directory(self.destination.parent)
         self._release_files()
         shutil.rmtree(self.directory, ignore_errors=True)  # still locked: nobody may begin in it meanwhile
@@ -110,8 +119,7 @@ class Unfinished:
 
     def close(self) -> None:
         """Let go of the lock; what was recorded stays for the next run."""
-        self._release_files()
-        self._lock.close()
+        self._held.close()
 
     def __enter__(self) -> Unfinished:
         return self
@@ -183,10 +191,13 @@ class Partial(Unfinished):
 
     def __init__(self, destination: Path, settings: Mapping[str, Any], source: Source, *, fresh: bool = False) -> None:
         super().__init__(destination)
-        try:
+        self._listing = self.directory / "listing.npz"
+        self._names_are_durable = False
+        with self._held:
             self._refuse_parts(fresh)
             header = {"settings": dict(settings), "source": source.describe()}
             self._journal = Journal(self.directory / "journal.jsonl")
+            self._held.callback(self._journal.close)
             if fresh or not self.pack.exists():
                 self._journal.entries = []
             self.entries = self._journal.entries
@@ -195,11 +206,10 @@ class Partial(Unfinished):
                 self._journal.resume()
             else:  # nothing is lost by starting over
                 _remove(self.pack)
+                save_listing(self._listing, source)
                 self._journal.begin(header)
-                sync_directory(self.directory)
-        except BaseException:
-            self._lock.close()
-            raise
+                sync_directory(destination.parent)  # the partial's own name
+            self._held = self._held.pop_all()
 
     def __enter__(self) -> Partial:
         return self
@@ -214,6 +224,9 @@ class Partial(Unfinished):
 
     def record(self, entries: Sequence[Entry]) -> None:
         """Write down what became of the next images of the source; their bytes are durable already."""
+        if not self._names_are_durable:
+            sync_directory(self.directory)
+            self._names_are_durable = True
         self._journal.record(entries)
 
     def _release_files(self) -> None:
@@ -232,7 +245,8 @@ class Partial(Unfinished):
     def _require_same(self, before: Mapping[str, Any], now: Mapping[str, Any], source: Source) -> None:
         differences = setting_differences(before["settings"], now["settings"])
         if before["source"] != now["source"]:
-            differences.append(self._source_difference(source))
+            named = listing_differences(self._listing, source)
+            differences += named or ["the source's list of images or classes changed"]
         elif not differences:
             differences = self._changed_files(source)
         if differences:
@@ -241,13 +255,6 @@ class Partial(Unfinished):
                 + "\n  ".join(differences)
                 + "\nRun the command as it was, or say --fresh to start over."
             )
-
-    def _source_difference(self, source: Source) -> str:
-        for index, entry in enumerate(self.entries):
-            if index >= len(source) or source.names[index] != entry.name:
-                present = printable(source.names[index]) if index < len(source) else "nothing"
-                return f"image {index} of the source was {printable(entry.name)} and is {present}"
-        return "the source's list of images or classes changed"
 
     def _changed_files(self, source: Source) -> list[str]:
         changed = [

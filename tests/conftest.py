@@ -17,6 +17,17 @@ from packer.testing.photos import draw_imagefolder, draw_photo
 settings.register_profile("packer", deadline=None)
 settings.load_profile("packer")
 
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--faults", action="store_true", help="inject ten times as many faults")
+
+
+@pytest.fixture(scope="session")
+def sweep(request: pytest.FixtureRequest) -> int:
+    """Return how many times the usual number of faults to inject: 1, or 10 with ``--faults``."""
+    return 10 if request.config.getoption("--faults") else 1
+
+
 _SHARED_DATA = Path(__file__).parents[2] / "shared" / "data"
 
 

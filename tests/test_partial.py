@@ -5,12 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import random
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +21,7 @@ from packer.prepare import Recipe
 from packer.sources import imagefolder_source
 from packer.testing.photos import draw_imagefolder
 from packer.verify import verify
-from tests.packs import SUFFIXES, command, content, packer, solid
+from tests.packs import SUFFIXES, content, packer, solid
 
 formats = pytest.mark.parametrize("format", FORMATS)
 posix = pytest.mark.skipif(os.name == "nt", reason="needs signals")
@@ -176,13 +173,13 @@ def test_other_settings_are_refused(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda root: solid(root / "class_00" / "0000a.png"), "image 1 of the source was class_00/0001.jpg and is"),
-        (lambda root: solid(root / "class_02" / "zzz.png"), "list of images or classes changed"),
-        (lambda root: (root / "class_00" / "0000.jpg").unlink(), "image 0 of the source was class_00/0000.jpg"),
-        (lambda root: (root / "zzz").mkdir(), "list of images or classes changed"),
+        (lambda root: solid(root / "class_00" / "0000a.png"), "1 images were added: class_00/0000a.png"),
+        (lambda root: solid(root / "class_02" / "zzz.png"), "1 images were added: class_02/zzz.png"),
+        (lambda root: (root / "class_00" / "0000.jpg").unlink(), "1 images were removed: class_00/0000.jpg"),
+        (lambda root: (root / "zzz\n").mkdir(), "1 classes were added: zzz\\n"),
         (
             lambda root: (root / "class_02").rename(root / "class_03"),
-            "of the source was class_02/0000.jpg and is class_03/0000.jpg",
+            "1 classes were removed: class_02\n  1 classes were added: class_03\n  9 images were removed: ",
         ),
         (lambda root: os.utime(root / "class_00" / "0001.jpg", ns=(5, 5)), "class_00/0001.jpg was changed or removed"),
         (lambda root: solid(root / "class_00" / "0001.jpg"), "class_00/0001.jpg was changed or removed"),
@@ -325,68 +322,6 @@ def test_the_lock(tree: Path, tmp_path: Path) -> None:
     assert verify(path) == []
 
 
-@pytest.fixture(scope="module")
-def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tree of links to a few images, large enough for some checkpoints."""
-    root = tmp_path_factory.mktemp("many")
-    draw_imagefolder(root / "few", classes=1, per_class=8, size=(60, 64))
-    few = sorted((root / "few" / "class_00").iterdir())
-    for label in range(4):
-        (root / "tree" / f"{label}").mkdir(parents=True)
-        for number in range(550):
-            os.link(few[(label + number) % 8], root / "tree" / f"{label}" / f"{number:04d}.jpg")
-    return root / "tree"
-
-
-def line_options(path: Path) -> list[str]:
-    return ["--shard-size", "3MB"] if path.suffix == ".pth" else []
-
-
-def begin(many: Path, path: Path) -> subprocess.Popen[str]:
-    line = command("convert", many, path, "--codec", "png", *line_options(path))
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    # A shell's background jobs ignore SIGINT, and so would this one, when the tests run in such a job.
-    return subprocess.Popen(line, preexec_fn=listen_to_sigint, **pipes)  # noqa: PLW1509
-
-
-def listen_to_sigint() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
-def wait_for_lines(process: subprocess.Popen[str], path: Path, lines: int) -> None:
-    """Return when the journal has so many lines, or the process ended."""
-    while process.poll() is None:
-        if journal_of(path).exists() and journal_of(path).read_bytes().count(b"\n") >= lines:
-            return
-        time.sleep(0.002)
-
-
-@posix
-@formats
-def test_killed_and_run_again(many: Path, tmp_path: Path, format: str) -> None:
-    path, reference = tmp_path / f"pack{SUFFIXES[format]}", tmp_path / f"reference{SUFFIXES[format]}"
-    options = {"shard_size": 3_000_000} if format == "pth" else {}
-    convert(imagefolder_source(many), reference, recipe=Recipe("png"), options=options)
-    chance = random.Random(format)
-    for lines, delay in [(1, chance.uniform(0, 0.3)), (2, 0.0), (3, chance.uniform(0, 0.5))]:
-        with begin(many, path) as process:
-            wait_for_lines(process, path, lines)
-            time.sleep(delay)
-            process.kill()
-        if path.exists():
-            break
-    if not path.exists():
-        with begin(many, path) as process:
-            output, errors = process.communicate()
-        assert (process.returncode, errors) == (0, "")
-        assert "continued after" in output
-    assert content(path) == content(reference)
-    if os.path.exists(f"{path}.partial"):  # killed behind the renaming
-        assert packer("convert", many, path, "--codec", "png", "--overwrite", *line_options(path)).returncode == 0
-        assert content(path) == content(reference)
-    assert sorted(os.listdir(tmp_path)) == sorted([path.name, reference.name])
-
-
 @formats
 def test_killed_between_the_renaming_and_the_end(tree: Path, tmp_path: Path, format: str) -> None:
     path, saved = tmp_path / f"pack{SUFFIXES[format]}", tmp_path / "saved"
@@ -400,50 +335,3 @@ def test_killed_between_the_renaming_and_the_end(tree: Path, tmp_path: Path, for
         start(tree, path, overwrite=True, **options)
         assert (content(path) == reference) == (not options)
         assert not os.path.exists(f"{path}.partial")
-
-
-@posix
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_interrupted_by_a_signal(many: Path, tmp_path: Path, number: signal.Signals, status: int) -> None:
-    path = tmp_path / "pack.lmdb"
-    with begin(many, path) as process:
-        wait_for_lines(process, path, 1)
-        time.sleep(0.1)
-        process.send_signal(number)
-        _, errors = process.communicate()
-    assert process.returncode == status
-    assert errors.strip().splitlines() == [errors.strip()]
-    assert "the same command continues" in errors
-    assert not path.exists()
-    assert journal_of(path).read_bytes().count(b"\n") > 1
-    with begin(many, path) as process:
-        output, _ = process.communicate()
-    assert process.returncode == 0
-    assert "continued after" in output
-    assert verify(path) == []
-
-
-LIMITED = """
-import resource, runpy, sys
-resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
-runpy.run_module("packer", run_name="__main__", alter_sys=True)
-"""
-
-
-@posix
-@formats
-def test_a_full_disk(tree: Path, tmp_path: Path, format: str) -> None:
-    """A limit on the size of files fails at the same calls as a full disk."""
-    path, reference = tmp_path / f"pack{SUFFIXES[format]}", tmp_path / f"reference{SUFFIXES[format]}"
-    convert(imagefolder_source(tree).limited(3), path)
-    old = content(path)
-    arguments = ["convert", str(tree), str(path), "--codec", "raw", "--on-error", "skip", "--overwrite"]
-    result = subprocess.run([sys.executable, "-c", LIMITED, *arguments], capture_output=True, text=True, check=False)
-    assert result.returncode == 1
-    (line,) = result.stderr.splitlines()
-    assert line.startswith(f"packer: {path}.partial/pack")
-    assert "cannot be written: File too large" in line
-    assert content(path) == old
-    assert "continued after" in packer(*arguments).stdout
-    convert(imagefolder_source(tree), reference, recipe=Recipe("raw"), on_error="skip")
-    assert content(path) == content(reference)

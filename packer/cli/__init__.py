@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from types import FrameType
+from typing import TextIO
 
 import click
 
@@ -16,10 +17,10 @@ from packer.cli.info import info_command
 from packer.cli.merge import merge_command
 from packer.cli.scan import scan_command
 from packer.cli.stage import stage_command
-from packer.cli.status import EXIT_STATUS, Interrupted, Terminated
+from packer.cli.status import EXIT_STATUS, NOBODY_READS, Interrupted, Terminated
 from packer.cli.verify import verify_command
 from packer.cli.warm import warm_command
-from packer.errors import CorruptPackError, PackerError, PackLockedError
+from packer.errors import CorruptPackError, NotAPackError, PackerError, PackLockedError
 
 __all__ = ["EXIT_STATUS", "main"]
 
@@ -48,6 +49,9 @@ cli.add_command(scan_command)
 def main() -> None:
     """Run the command line and exit with its status."""
     signal.signal(signal.SIGTERM, _terminate)
+    hangup = getattr(signal, "SIGHUP", None)  # the terminal was closed
+    if hangup is not None and signal.getsignal(hangup) is signal.SIG_DFL:  # and not started by nohup
+        signal.signal(hangup, _terminate)
     try:
         status = cli.main(standalone_mode=False)
         sys.exit(status if isinstance(status, int) else EXIT_STATUS["ok"])
@@ -62,18 +66,32 @@ def main() -> None:
         sys.exit(EXIT_STATUS["usage"])
     except PackLockedError as error:
         _end(str(error), "locked")
+    except NotAPackError as error:
+        _end(str(error), "error")
     except CorruptPackError as error:
         _end(str(error), "corrupt")
     except PackerError as error:
         _end(str(error), "error")
-    except BrokenPipeError:  # `packer info … | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        if error.errno not in NOBODY_READS:
+            raise
+        _discard(sys.stdout)
         sys.exit(EXIT_STATUS["error"])
 
 
 def _end(message: str, status: str) -> None:
-    click.echo(f"packer: {message}", err=True)
+    try:
+        click.echo(f"packer: {message}", err=True)
+    except OSError as error:
+        if error.errno not in NOBODY_READS:
+            raise
+        _discard(sys.stderr)
     sys.exit(EXIT_STATUS[status])
+
+
+def _discard(stream: TextIO) -> None:
+    """Let whatever is still written to `stream` go nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _terminate(signum: int, frame: FrameType | None) -> None:

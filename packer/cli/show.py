@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from packer.cli.status import NOBODY_READS
 from packer.errors import printable
 
 if TYPE_CHECKING:
@@ -113,12 +114,20 @@ class ProgressDisplay:
         """
         if self._quiet:
             return
+        try:
+            self._show(done, total, read, skipped, notes or {})
+        except OSError as error:
+            if error.errno not in NOBODY_READS:
+                raise
+            self._quiet = True  # the work goes on
+
+    def _show(self, done: int, total: int, read: int, skipped: int, notes: Mapping[str, str]) -> None:
         if self._first is None:
             self._first = done  # what an earlier run did, or the first batch, says nothing about the rate
         extra = {"MB/s": f"{read / 1e6 / max(time.monotonic() - self._started, 1e-9):.0f}"} if read else {}
         if skipped:
             extra["skipped"] = str(skipped)
-        extra.update(notes or {})
+        extra.update(notes)
         if sys.stderr.isatty():
             if self._bar is None:
                 from tqdm import tqdm
@@ -151,5 +160,5 @@ class ProgressDisplay:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._bar is not None:
+        if self._bar is not None and not self._quiet:
             self._bar.close()

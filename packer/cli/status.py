@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-__all__ = ["EXIT_STATUS", "Interrupted", "Terminated"]
+import errno
+
+__all__ = ["EXIT_STATUS", "NOBODY_READS", "Interrupted", "Terminated"]
 
 EXIT_STATUS = {"ok": 0, "error": 1, "usage": 2, "skipped": 3, "corrupt": 4, "locked": 5, "sigint": 130, "sigterm": 143}
+
+NOBODY_READS = (errno.EPIPE, errno.EIO)
+"""How printing fails where nobody reads any more: ``packer info … | head``, and a terminal that was closed."""
 
 
 class Interrupted(BaseException):
@@ -12,4 +17,4 @@ class Interrupted(BaseException):
 
 
 class Terminated(BaseException):
-    """SIGTERM arrived."""
+    """SIGTERM arrived, or the terminal was closed."""

@@ -8,7 +8,7 @@ import os
 import threading
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import numpy.typing as npt
 from packer.errors import CorruptPackError, DestinationError, PackError, printable
 from packer.sample import Buffer
 
-__all__ = ["AppendFile", "PackFile", "disk_size", "files_of", "sync_directory", "writing_to"]
+__all__ = ["AppendFile", "PackFile", "PatchFile", "disk_size", "files_of", "sync_directory", "writing_to"]
 
 _MAPPED_FROM = 1 << 16  # bytes; smaller arrays are read, which costs less than a page of address space each
 _COLLECT = 8 << 20  # bytes
@@ -40,6 +40,8 @@ class PackFile:
         self.path = os.fspath(path)
         try:
             self._fd = os.open(self.path, os.O_RDONLY | _BINARY)
+        except FileNotFoundError as error:
+            raise CorruptPackError("the file is missing", self.path) from error
         except OSError as error:
             raise PackError(f"{printable(self.path)}: cannot be opened: {error.strerror}") from error
         self._close = weakref.finalize(self, os.close, self._fd)
@@ -48,8 +50,7 @@ class PackFile:
     def read(self, offset: int, size: int) -> bytes:
         """Return `size` bytes from `offset`; CorruptPackError where they do not lie inside the file."""
         self._require(offset, size)
-        if not self._close.alive:  # the number of the closed file may be another file's by now
-            raise PackError(f"{printable(self.path)}: is closed")
+        self._require_open()
         try:
             data = _pread(self._fd, size, offset)
             while len(data) < size:
@@ -71,9 +72,19 @@ class PackFile:
         mapping = mmap.mmap(self._fd, offset + size - start, access=mmap.ACCESS_READ, offset=start)
         return np.frombuffer(mapping, dtype, count, offset - start)
 
+    def require_whole(self) -> None:
+        """Raise CorruptPackError where the file became shorter: touching a mapping of its end kills the process."""
+        self._require_open()
+        if os.fstat(self._fd).st_size < self.size:
+            raise CorruptPackError("the file became shorter after it was opened", self.path)
+
     def close(self) -> None:
         """Close the file; arrays that were handed out stay valid."""
         self._close()
+
+    def _require_open(self) -> None:
+        if not self._close.alive:  # the number of the closed file may be another file's by now
+            raise ValueError(f"{printable(self.path)}: is closed")
 
     def _require(self, offset: int, size: int) -> None:
         if offset < 0 or size < 0 or offset + size > self.size:
@@ -131,15 +142,23 @@ class AppendFile:
         if not self._parts:
             return
         with writing_to(self.path):
-            if hasattr(os, "writev"):
-                written = os.writev(self._fd, self._parts)
-            else:
-                written = os.write(self._fd, b"".join(self._parts))
-            if written < self._collected:  # a full disk shows here first; the next write says so
-                rest = memoryview(b"".join(self._parts))[written:]
-                while rest:
-                    rest = rest[os.write(self._fd, rest) :]
+            try:
+                self._write_parts()
+            except OSError:
+                with suppress(OSError):  # leaves room on a full disk to record what was written before
+                    os.ftruncate(self._fd, self.size - self._collected)
+                raise
         self._parts, self._collected = [], 0
+
+    def _write_parts(self) -> None:
+        if hasattr(os, "writev"):
+            written = os.writev(self._fd, self._parts)
+        else:
+            written = os.write(self._fd, b"".join(self._parts))
+        if written < self._collected:  # a full disk shows here first; the next write says so
+            rest = memoryview(b"".join(self._parts))[written:]
+            while rest:
+                rest = rest[os.write(self._fd, rest) :]
 
     def write_at(self, offset: int, data: Buffer) -> None:
         """Replace bytes that were appended before."""
@@ -171,6 +190,40 @@ class AppendFile:
 
     def close(self) -> None:
         """Close the file."""
+        self._close()
+
+
+class PatchFile:
+    """A file of a complete pack, some bytes of which are replaced by as many others.
+
+    Parameters
+    ----------
+    path : Path
+        Must exist.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with writing_to(path):
+            self._fd = os.open(path, os.O_RDWR | _BINARY)
+        self._close = weakref.finalize(self, os.close, self._fd)
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return `size` bytes from `offset`, or fewer where the file ends."""
+        return _pread(self._fd, size, offset)
+
+    def write(self, offset: int, data: Buffer) -> None:
+        """Replace the bytes from `offset` on."""
+        with writing_to(self.path):
+            os.lseek(self._fd, offset, os.SEEK_SET)
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(self._fd, rest) :]
+
+    def close(self) -> None:
+        """Return once everything that was written is on the disk."""
+        with writing_to(self.path):
+            _sync(self._fd)
         self._close()
 
 

@@ -1,0 +1,201 @@
+"""Conversions that die at a chosen moment: a process that has everything imported and forks one for each.
+
+A conversion runs in a child that kills itself, with SIGKILL, right before its n-th call that changes something on the
+disk, or in the middle of it where it is a write. Starting Python for each would take a hundred times as long.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+__all__ = ["CrashServer", "Ended"]
+
+_CHANGING = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate"}  # audit events
+
+
+class Ended(NamedTuple):
+    """How many images an earlier run had done, and how often this one changed the disk."""
+
+    continued: int
+    changes: int
+
+
+class CrashServer:
+    """Runs conversions in children of one process.
+
+    Parameters
+    ----------
+    checkpoint_samples : int
+        After how many images a conversion records what is durable.
+    """
+
+    def __init__(self, checkpoint_samples: int) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.faults.crashes", str(checkpoint_samples)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(
+        self,
+        source: Path,
+        path: Path,
+        *,
+        format: str,
+        options: Mapping[str, Any] | None = None,
+        codec: str = "keep",
+        overwrite: bool = False,
+        at: int = 0,
+        seconds: float | None = None,
+    ) -> Ended | None:
+        """Convert, and return how that ended, None where the conversion was killed.
+
+        `at` says before which change of the disk it is killed, `seconds` when it is killed from outside.
+        """
+        job = {
+            "source": str(source),
+            "path": str(path),
+            "format": format,
+            "options": dict(options or {}),
+            "codec": codec,
+            "overwrite": overwrite,
+            "at": at,
+            "seconds": seconds,
+        }
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(job) + "\n")
+        self._process.stdin.flush()
+        answer = json.loads(self._process.stdout.readline())
+        if isinstance(answer, str):
+            raise AssertionError(f"the conversion failed: {answer}")
+        return None if answer is None else Ended(*answer)
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.communicate()
+
+
+class _Countdown:
+    """Counts the changes of the disk, and kills this process before the n-th of them."""
+
+    def __init__(self, at: int) -> None:
+        self._at = at
+        self.count = 0
+
+    def step(self) -> bool:
+        """Count one; tell whether it is the one."""
+        self.count += 1
+        return self.count == self._at
+
+    def audit(self, event: str, arguments: tuple[Any, ...]) -> None:
+        creates = event == "open" and isinstance(arguments[2], int) and arguments[2] & os.O_CREAT
+        if (creates or event in _CHANGING) and self.step():
+            _die()
+
+    def wrapped(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*arguments: Any) -> Any:
+            if self.step():
+                _die()
+            return call(*arguments)
+
+        return counted
+
+    def torn(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """Count twice, so that a write is prevented once and done in part once."""
+
+        def counted(target: Any, data: Any) -> Any:
+            if self.step():
+                _die()
+            if self.step():
+                whole = b"".join(data) if isinstance(data, list) else bytes(data)
+                call(target, [whole[: len(whole) // 2]] if isinstance(data, list) else whole[: len(whole) // 2])
+                _die()
+            return call(target, data)
+
+        return counted
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(60)  # another thread may run on for a moment
+
+
+def _convert(job: dict[str, Any]) -> tuple[int, int]:
+    from packer.convert import convert
+    from packer.formats import hdf5
+    from packer.prepare import Recipe
+    from packer.sources import imagefolder_source
+
+    source = imagefolder_source(Path(job["source"]))
+    countdown = _Countdown(job["at"])
+    os.write, os.writev = countdown.torn(os.write), countdown.torn(os.writev)
+    os.fsync = countdown.wrapped(os.fsync)
+    hdf5._Frame.write = countdown.torn(hdf5._Frame.write)  # type: ignore[method-assign]
+    sys.addaudithook(countdown.audit)
+    summary = convert(
+        source,
+        job["path"],
+        recipe=Recipe(job["codec"]),
+        format=job["format"],
+        options=job["options"],
+        on_error="skip",
+        workers=2,
+        overwrite=job["overwrite"],
+    )
+    return summary.continued, countdown.count
+
+
+def _answer(job: dict[str, Any]) -> Any:
+    result, written = os.pipe()
+    child = os.fork()
+    if child == 0:
+        answer: Any = None
+        keep = os.write
+        try:
+            answer = _convert(job)
+        except BaseException as error:
+            answer = f"{type(error).__name__}: {error}"
+        finally:
+            keep(written, json.dumps(answer).encode())
+            os._exit(0)
+    os.close(written)
+    if job["seconds"] is not None:
+        time.sleep(job["seconds"])
+        os.kill(child, signal.SIGKILL)
+    with open(result, "rb") as file:
+        answer = file.read()
+    os.waitpid(child, 0)
+    return json.loads(answer) if answer else None
+
+
+def _serve(checkpoint_samples: int) -> None:
+    import packer.convert
+    import packer.pipeline
+    from packer.formats import FORMATS
+    from packer.prepare import Recipe
+
+    packer.convert._CHECKPOINT_SAMPLES = checkpoint_samples
+    packer.pipeline._MAX_BATCH = checkpoint_samples
+    for row in FORMATS.values():
+        row.open_writer(), row.open_reader()
+    Recipe("png").load()
+    for line in sys.stdin:
+        job = json.loads(line)
+        if job["format"] == "pth":  # not before: a process with torch in it forks slowly
+            import torch  # noqa: F401
+        sys.stdout.write(json.dumps(_answer(job)) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    _serve(int(sys.argv[1]))

@@ -1,0 +1,86 @@
+"""Killed at any moment, a conversion is continued by the same command, to the pack of one that ran through."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from packer.formats import FORMATS
+from packer.verify import verify
+from tests.faults.crashes import CrashServer
+from tests.packs import SUFFIXES, content
+
+formats = pytest.mark.parametrize("format", FORMATS)
+
+OPTIONS: dict[str, dict[str, Any]] = {"lmdb": {}, "hdf5": {}, "pth": {"shard_size": 9000}}  # several shards
+
+
+def remove(path: Path) -> None:
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+@formats
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_killed_before_and_amid_every_change_of_the_disk(
+    crash_server: CrashServer, tree: Path, fast_tmp: Path, format: str, overwrite: bool
+) -> None:
+    """Creating, writing, syncing, cutting, renaming and removing files: every one of them, in turn."""
+    reference, old, path = (fast_tmp / f"{name}{SUFFIXES[format]}" for name in ("reference", "old", "pack"))
+    settings: dict[str, Any] = {"format": format, "options": OPTIONS[format]}
+    whole = crash_server.run(tree, reference, **settings)
+    assert whole is not None
+    assert whole.continued == 0
+    expected, previous = content(reference), None
+    if overwrite:
+        crash_server.run(tree, old, codec="raw", **settings)
+        previous = content(old)
+    # What replacing another pack changes, happens at the end.
+    at, kills, continued = whole.changes - 25 if overwrite else 0, 0, set()
+    while True:
+        at += 1
+        if overwrite:
+            (shutil.copytree if old.is_dir() else shutil.copyfile)(old, path)
+        if crash_server.run(tree, path, at=at, overwrite=overwrite, **settings) is not None:
+            break
+        kills += 1
+        complete = path.exists() and content(path) == expected
+        assert complete or not path.exists() or content(path) == previous
+        if not complete or os.path.exists(f"{path}.partial"):
+            repeated = crash_server.run(tree, path, overwrite=overwrite or complete, **settings)
+            assert repeated is not None
+            continued.add(repeated.continued)
+        assert content(path) == expected, f"killed at change {at}"
+        assert os.listdir(fast_tmp).count(f"{path.name}.partial") == 0
+        remove(path)
+    assert content(path) == expected
+    assert kills >= 20
+    assert overwrite or {0, 5, 25} <= continued  # there were several checkpoints to continue from
+    assert verify(path) == []
+
+
+@formats
+def test_killed_at_random_moments(
+    crash_server: CrashServer, many: Path, fast_tmp: Path, format: str, sweep: int
+) -> None:
+    """One conversion after the other is killed and continued until each is complete."""
+    settings: dict[str, Any] = {"format": format, "options": {"shard_size": 1_000_000} if format == "pth" else {}}
+    path, expected = fast_tmp / f"pack{SUFFIXES[format]}", {}
+    for codec in ("keep", "png", "raw"):
+        crash_server.run(many, path, codec=codec, **settings)
+        expected[codec] = content(path)
+        remove(path)
+    chance, kills, codecs = random.Random(format), 0, itertools.cycle(expected)
+    while kills < 30 * sweep:
+        codec = next(codecs)
+        while not path.exists() or os.path.exists(f"{path}.partial"):
+            seconds = chance.uniform(0.01, 0.15)
+            ended = crash_server.run(many, path, codec=codec, seconds=seconds, overwrite=path.exists(), **settings)
+            kills += ended is None
+        assert content(path) == expected[codec]
+        remove(path)

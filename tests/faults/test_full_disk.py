@@ -1,0 +1,166 @@
+"""Writes that fail: the path and what is needed are said, an earlier pack stays, and the same command continues."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import packer.convert
+import packer.pipeline
+from packer.convert import convert
+from packer.errors import DestinationError
+from packer.formats import FORMATS
+from packer.formats import hdf5 as hdf5_module
+from packer.formats.files import disk_size
+from packer.prepare import Recipe
+from packer.sources import imagefolder_source
+from tests.packs import SUFFIXES, content
+from tests.packs import packer as run_packer
+
+formats = pytest.mark.parametrize("format", FORMATS)
+
+LIMITED = """
+import resource, runpy, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
+runpy.run_module("packer", run_name="__main__", alter_sys=True)
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs limits on the size of files")
+def test_a_limit_on_the_size_of_files(many: Path, tmp_path: Path) -> None:
+    """It fails at the same calls as a full disk, in every format alike, and the system sends a signal with it."""
+    path, reference = tmp_path / "pack.lmdb", tmp_path / "reference.lmdb"
+    convert(imagefolder_source(many).limited(3), path)
+    old = content(path)
+    arguments = ["convert", str(many), str(path), "--overwrite"]
+    result = subprocess.run([sys.executable, "-c", LIMITED, *arguments], capture_output=True, text=True, check=False)
+    assert result.returncode == 1
+    (line,) = result.stderr.splitlines()
+    assert line.startswith(f"packer: {path}.partial/pack")
+    assert "cannot be written: File too large. The limit on the size of files (ulimit -f) is too low" in line
+    assert content(path) == old
+    assert "continued after" in run_packer(*arguments).stdout
+    convert(imagefolder_source(many), reference)
+    assert content(path) == content(reference)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 30 MB."""
+    directory = tmp_path / "disk"
+    directory.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=30m", "tmpfs", str(directory)]
+    if (
+        sys.platform != "linux"
+        or os.geteuid() != 0
+        or subprocess.run(mount, capture_output=True, check=False).returncode
+    ):
+        pytest.skip("needs to be root on Linux, and allowed to mount")
+    yield directory
+    subprocess.run(["umount", str(directory)], check=True)
+
+
+@formats
+def test_a_full_disk(many: Path, small_disk: Path, tmp_path: Path, format: str) -> None:
+    path, reference = small_disk / f"pack{SUFFIXES[format]}", tmp_path / f"reference{SUFFIXES[format]}"
+    convert(imagefolder_source(many), reference)
+    convert(imagefolder_source(many).limited(3), path)
+    old = content(path)
+    other = small_disk / "other"
+    for fraction in (0.4, 0.8):
+        free = shutil.disk_usage(small_disk).free + (disk_size(f"{path}.partial/pack") if fraction > 0.5 else 0)
+        other.write_bytes(bytes(int(free - fraction * disk_size(reference))))
+        with pytest.raises(DestinationError, match=r"No space left on device. Free some .* MB more are") as caught:
+            convert(imagefolder_source(many), path, overwrite=True)
+        assert str(caught.value).startswith(f"{path}.partial/")
+        assert content(path) == old
+        other.unlink()
+    assert convert(imagefolder_source(many), path, overwrite=True).continued > 0
+    assert content(path) == content(reference)
+    assert os.listdir(small_disk) == [path.name]
+
+
+class Failing:
+    """Makes a call of the system fail from the n-th time on: the disk is gone."""
+
+    def __init__(self, at: int) -> None:
+        self._left = at
+        self.failed = False
+
+    def wrapped(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*arguments: Any) -> Any:
+            self._left -= 1
+            if self._left < 0:
+                self.failed = True
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            return call(*arguments)
+
+        return counted
+
+    def open(self, path: Path, mode: str, buffering: int = -1) -> Any:
+        """Open a file whose writes are counted."""
+        return FailingFile(path, "r+", self) if mode == "r+b" else open(path, mode, buffering)
+
+
+class FailingFile(io.FileIO):
+    def __init__(self, path: Path, mode: str, failing: Failing) -> None:
+        super().__init__(path, mode)
+        self._counted = failing.wrapped(super().write)
+
+    def write(self, data: Any) -> int:
+        return self._counted(data)  # type: ignore[no-any-return]
+
+
+def failure_of(action: Callable[[], object]) -> str:
+    try:
+        action()
+    except DestinationError as error:
+        return str(error)
+    return ""
+
+
+@formats
+@pytest.mark.parametrize("call", ["writev", "write", "fsync", "ftruncate", "replace", "structure"])
+def test_a_disk_that_fails(tree: Path, tmp_path: Path, format: str, call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the first, the second, … of its calls; the pack is that of a run without errors all the same."""
+    path, reference = tmp_path / f"pack{SUFFIXES[format]}", tmp_path / f"reference{SUFFIXES[format]}"
+    options = {"on_error": "skip", "workers": 1, "overwrite": True, "recipe": Recipe("raw")}
+    convert(imagefolder_source(tree), reference, **options)
+    convert(imagefolder_source(tree).limited(2), path)
+    old = content(path)
+    monkeypatch.setattr(packer.convert, "_CHECKPOINT_SAMPLES", 5)
+    monkeypatch.setattr(packer.pipeline, "_MAX_BATCH", 5)
+    failures = 0
+    for at in range(100):
+        failing = Failing(at)
+        with monkeypatch.context() as patch:
+            if call == "structure":  # libhdf5 writes through a file object
+                patch.setattr(hdf5_module, "open", failing.open, raising=False)
+            else:
+                patch.setattr(os, call, failing.wrapped(getattr(os, call)))
+            said = failure_of(lambda: convert(imagefolder_source(tree), path, **options))
+        if not failing.failed:
+            break
+        assert str(tmp_path) in said
+        assert "Input/output error" in said
+        failures += 1
+        # The last sync is that of the directory, after the pack has its name.
+        assert content(path) == old or (call == "fsync" and content(path) == content(reference))
+        shutil.copytree(f"{path}.partial", tmp_path / "copy")
+        convert(imagefolder_source(tree), path, **options)
+        assert content(path) == content(reference), at
+        assert not os.path.exists(f"{path}.partial")
+        shutil.rmtree(tmp_path / "copy")
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+        convert(imagefolder_source(tree).limited(2), path)
+    assert failures or call == "write" or (call == "structure" and format != "hdf5")
+    assert content(path) == content(reference)

@@ -1,0 +1,138 @@
+"""After a power failure, what was said to be durable is there, and a pack under its name is complete."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import packer.convert
+import packer.pipeline
+from packer.convert import convert
+from packer.formats import FORMATS
+from packer.partial import Partial
+from packer.sources import imagefolder_source
+from packer.verify import verify
+from tests.faults.disk import Disk
+from tests.packs import SUFFIXES, content
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc/self/fd, which names open files")
+
+formats = pytest.mark.parametrize("format", FORMATS)
+
+OPTIONS: dict[str, dict[str, Any]] = {"lmdb": {}, "hdf5": {}, "pth": {"shard_size": 9000}}
+
+
+@pytest.fixture
+def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packer.convert, "_CHECKPOINT_SAMPLES", 5)
+    monkeypatch.setattr(packer.pipeline, "_MAX_BATCH", 5)
+
+
+def start(tree: Path, path: Path, **options: Any) -> packer.convert.Summary:
+    name = next(name for name, suffix in SUFFIXES.items() if suffix == path.suffix)
+    wait = {"progress": lambda progress: time.sleep(0.01)}  # so that no checkpoint is left out for being late
+    settings: dict[str, Any] = {"on_error": "skip", "workers": 2, "format": name, "options": OPTIONS[name], **wait}
+    return convert(imagefolder_source(tree), path, **settings, **options)
+
+
+@formats
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.usefixtures("small_steps")
+def test_the_power_fails_after_any_sync(
+    tree: Path, fast_tmp: Path, format: str, overwrite: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work, name = fast_tmp / "work", f"pack{SUFFIXES[format]}"
+    work.mkdir()
+    start(tree, fast_tmp / f"reference{SUFFIXES[format]}")
+    expected = content(fast_tmp / f"reference{SUFFIXES[format]}")
+    previous = None
+    if overwrite:
+        convert(imagefolder_source(tree).limited(2), work / name)
+        previous = content(work / name)
+    recorded, states = [0], []
+
+    def keep_state() -> None:
+        states.append((fast_tmp / f"state-{len(states)}", recorded[-1]))
+        disk.restore(states[-1][0])
+
+    def count_recorded(self: Partial, entries: Any) -> None:
+        record(self, entries)
+        recorded.append(recorded[-1] + len(entries))
+
+    record, disk = Partial.record, Disk(work, keep_state)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", disk.fsync)
+        patch.setattr(Partial, "record", count_recorded)
+        start(tree, work / name, overwrite=overwrite)
+        keep_state()  # the command has ended: nothing may be lost any more
+    assert len(states) >= 12
+    assert max(recorded) > 10
+    for state, done in states:
+        path = state / name
+        finished = path.exists() and content(path) == expected
+        assert finished or (content(path) == previous if path.exists() else not overwrite), state.name
+        if not finished:
+            assert start(tree, path, overwrite=overwrite).continued >= done, state.name
+            assert content(path) == expected
+            assert sorted(os.listdir(state)) == [name]
+    assert content(states[-1][0] / name) == expected
+    assert verify(states[-1][0] / name) == []
+
+
+@formats
+@pytest.mark.usefixtures("small_steps")
+def test_what_is_synced_before_what(tree: Path, tmp_path: Path, format: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Data before the manifest, the pack before its name, the name before the end."""
+    events: list[str] = []
+    real = {"fsync": os.fsync, "replace": os.replace}
+
+    def fsync(fd: int) -> None:
+        events.append("sync " + os.path.relpath(os.readlink(f"/proc/self/fd/{fd}"), tmp_path))
+        real["fsync"](fd)
+
+    def replace(source: Path, destination: Path) -> None:
+        events.append(f"rename {os.path.relpath(source, tmp_path)} {os.path.relpath(destination, tmp_path)}")
+        real["replace"](source, destination)
+
+    name = f"pack{SUFFIXES[format]}"
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "replace", replace)
+    start(tree, tmp_path / name)
+    renamed = events.index(f"rename {name}.partial/pack {name}")
+    assert events[renamed + 1 :] == ["sync ."]
+    written = [event.removeprefix(f"sync {name}.partial/") for event in events[:renamed]]
+    journal = [place for place, event in enumerate(written) if event == "journal.jsonl"]
+    assert len(journal) > 3
+    if format == "pth":
+        table, manifest = written.index("pack/table.pth"), written.index("pack/manifest.json")
+        assert max(i for i, event in enumerate(written) if event.startswith("pack/shard")) < table < manifest
+        assert written[manifest + 1 :] == ["pack"]
+    else:
+        assert written[-2:] == ["pack", "pack"]  # the data, then what makes them valid
+    for place in journal[1:]:  # before a line that speaks of samples, their bytes
+        assert any(event.startswith("pack") for event in written[journal[0] : place])
+
+
+def test_the_model_forgets_what_was_not_synced(tmp_path: Path) -> None:
+    """What the tests above stand on."""
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "old").write_bytes(b"old")
+    disk = Disk(tmp_path / "work")
+    with open(tmp_path / "work" / "new", "wb") as file:
+        file.write(b"synced")
+        file.flush()
+        disk.fsync(file.fileno())
+        file.write(b" and not synced")
+    (tmp_path / "work" / "old").write_bytes(b"changed")
+    disk.restore(tmp_path / "one")
+    assert content(tmp_path / "one") == {"old": b"old"}
+    here = os.open(tmp_path / "work", os.O_RDONLY)
+    disk.fsync(here)
+    os.close(here)
+    disk.restore(tmp_path / "two")
+    assert content(tmp_path / "two") == {"new": b"synced", "old": b"old"}

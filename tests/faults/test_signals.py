@@ -1,0 +1,91 @@
+"""Ends that a person or a system asks for: the status says which, and what was done is kept."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from packer.formats import FORMATS
+from packer.formats.files import disk_size
+from packer.verify import verify
+from tests.packs import SUFFIXES, command, content, packer
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")
+
+
+def line(many: Path, path: Path) -> list[str]:
+    return command("convert", many, path, "--codec", "png", *(["--shard-size", "3MB"] if path.suffix == ".pth" else []))
+
+
+def begin(many: Path, path: Path, **options: Any) -> subprocess.Popen[str]:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    # A shell's background jobs ignore SIGINT, and so would this one, when the tests run in such a job.
+    return subprocess.Popen(line(many, path), preexec_fn=listen, **{**pipes, **options})  # noqa: PLW1509
+
+
+def listen() -> None:
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
+def wait_for_samples(process: subprocess.Popen[str], path: Path) -> None:
+    """Return when the conversion has written some samples, or ended."""
+    partial = path.with_name(f"{path.name}.partial") / "pack"
+    while process.poll() is None and not (partial.exists() and disk_size(partial) > 1 << 20):
+        time.sleep(0.002)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_stopped_by_a_signal(many: Path, fast_tmp: Path, format: str, name: str, sweep: int) -> None:
+    if sweep == 1 and (format, name) not in [("lmdb", "SIGINT"), ("hdf5", "SIGTERM"), ("pth", "SIGHUP")]:
+        pytest.skip("needs --faults")
+    path = fast_tmp / f"pack{SUFFIXES[format]}"
+    with begin(many, path) as process:
+        wait_for_samples(process, path)
+        children = psutil.Process(process.pid).children(recursive=True)
+        process.send_signal(getattr(signal, name))
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == {"SIGINT": 130, "SIGTERM": 143, "SIGHUP": 143}[name]
+    assert "the same command continues" in errors.splitlines()[-1]
+    assert "Traceback" not in errors
+    assert not any(child.is_running() for child in children)
+    assert not path.exists()
+    result = subprocess.run(line(many, path), capture_output=True, text=True, check=False)
+    assert result.returncode == 0
+    assert "continued after" in result.stdout
+    assert verify(path) == []
+
+
+def test_a_terminal_that_is_closed(many: Path, fast_tmp: Path) -> None:
+    """The conversion stops; one that was told to ignore that goes on, though nobody reads what it prints."""
+    path = fast_tmp / "pack.lmdb"
+    for ignored in (False, True):
+        terminal, side = os.openpty()
+
+        def take(side: int = side, ignored: bool = ignored) -> None:
+            os.setsid()
+            import fcntl
+            import termios
+
+            fcntl.ioctl(side, termios.TIOCSCTTY, 0)
+            signal.signal(signal.SIGHUP, signal.SIG_IGN if ignored else signal.SIG_DFL)
+
+        files = dict.fromkeys(("stdin", "stdout", "stderr"), side)
+        process = subprocess.Popen(line(many, path), preexec_fn=take, **files, text=True)  # noqa: PLW1509
+        os.close(side)
+        wait_for_samples(process, path)
+        os.close(terminal)
+        status = process.wait(timeout=60)
+        assert path.exists() == ignored
+        assert status == (143 if not ignored else 1)  # the pack is there, and the summary was lost
+    result = packer("convert", many, fast_tmp / "reference.lmdb", "--codec", "png")
+    assert result.returncode == 0
+    assert content(path) == content(fast_tmp / "reference.lmdb")
