@@ -239,6 +239,7 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
 
     def boxes(self, indices: Sequence[int] | npt.NDArray[np.int64], epoch: int, seed: int) -> Boxes:
         """Choose the crops of a batch."""
+        self.reader.require_table()
         crop = self.crop if self.crop is not None else Full()
         places = np.asarray(indices, np.int64)
         table = self.reader.table
@@ -247,6 +248,7 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
 
     def labels(self, indices: npt.NDArray[np.int64]) -> torch.Tensor:
         """Return the labels of a batch, (N,) int64, after `target_transform`."""
+        self.reader.require_table()
         labels = self.reader.table.label[indices]
         if self.target_transform is not None:
             return torch.as_tensor([self.target_transform(label) for label in labels.tolist()])

@@ -11,8 +11,8 @@
     │   ├── ImageTooLargeError   its header announces more pixels than are allowed
     │   └── NotTileableError     it cannot be made a tiled JPEG
     ├── PackError                a pack cannot be read
-    │   ├── NotAPackError        the file is something else
-    │   ├── CorruptPackError     it was a pack, and is damaged; knows the file and the index
+    │   ├── CorruptPackError     it is damaged; knows the file and the index
+    │   │   └── NotAPackError    it is something else, or damaged so much that it cannot be told from that
     │   └── UnsupportedVersionError   a newer packer wrote it
     ├── ClusterError             a cluster cannot be used, or parts failed on it
     ├── WorkerError              a process that made batches ended before its work was done
@@ -102,10 +102,6 @@ class PackError(PackerError):
     """A pack cannot be read."""
 
 
-class NotAPackError(PackError):
-    """The file or directory is not a pack."""
-
-
 class CorruptPackError(PackError):
     """A pack is damaged.
 
@@ -136,6 +132,10 @@ class CorruptPackError(PackError):
             return f"{printable(self.path)}: {self.reason}"
         name = f" ({printable(self.name)})" if self.name else ""
         return f"{printable(self.path)}, sample {self.index}{name}: {self.reason}. `packer verify` lists all damage."
+
+
+class NotAPackError(CorruptPackError):
+    """The file or directory is not a pack, or is damaged where it says so, which nobody can tell apart."""
 
 
 class UnsupportedVersionError(PackError):

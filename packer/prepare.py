@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -86,6 +87,17 @@ class Recipe:
     def settings(self) -> dict[str, Any]:
         """Return the fields as the manifest records them."""
         return asdict(self)
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any]) -> Recipe:
+        """Return the recipe whose `settings` a manifest recorded; ValueError where they are none."""
+        try:
+            values = dict(settings)
+            if values.get("resize") is not None:
+                values["resize"] = ResizeSpec(**values["resize"])
+            return cls(**values)
+        except TypeError as error:
+            raise ValueError(f"these are not the settings of a conversion: {error}") from error
 
     def load(self) -> None:
         """Import what the work needs, so that its first image costs what the others cost."""

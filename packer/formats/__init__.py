@@ -129,11 +129,12 @@ def recognise(path: str | os.PathLike[str]) -> Format:
         unfinished = (
             " Its conversion is not finished: run the same command again." if os.path.isdir(path + ".partial") else ""
         )
-        raise NotAPackError(f"{printable(path)}: {error.strerror}.{unfinished}") from error
+        raise NotAPackError(f"{error.strerror}.{unfinished}", path) from error
     for row in (*FORMATS.values(), PARTS):
         if row.recognise(path, head):
             return row
-    raise NotAPackError(f"{printable(path)}: not a pack of any format that this packer reads ({', '.join(FORMATS)})")
+    known = ", ".join(FORMATS)
+    raise NotAPackError(f"not a pack of any format that this packer reads ({known}), or damaged at its beginning", path)
 
 
 def open_pack(path: str | os.PathLike[str], *, check: str = "always") -> Reader:

@@ -24,7 +24,7 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
-from packer.errors import CorruptPackError, printable
+from packer.errors import CorruptPackError, PackError, printable
 from packer.sample import COLUMNS, Buffer, Manifest, Sample, Table
 
 __all__ = ["Reader", "Writer"]
@@ -143,6 +143,12 @@ class Reader(abc.ABC):
         """
         raise NotImplementedError(f"packs such as {self.path} cannot be parts of another")
 
+    def require_table(self) -> None:
+        """Raise CorruptPackError where the file of the table was cut short since it was opened.
+
+        Its columns are mapped, and touching what is gone would kill the process. Called before a batch is read.
+        """
+
     def check_structure(self) -> Iterable[str]:
         """Yield what is wrong with the parts of the pack that neither the table nor the samples' checksums cover."""
         return ()
@@ -166,24 +172,36 @@ class Reader(abc.ABC):
             If there is no such index; negative ones count from the end.
         CorruptPackError
             If the data, or the row that leads to them, are not what was written.
+        PackError
+            If the disk fails.
         """
         index = self.position(index)
+        try:
+            self.require_table()
+        except CorruptPackError as error:  # whose name is in what is gone
+            raise CorruptPackError(error.reason, error.path, index) from error
+        return self._read(index)
+
+    def _read(self, index: int) -> Buffer:
         try:
             data = self._fetch(int(self.table.offset[index]), int(self.table.size[index]))
             intact = self.check == "never" or self.table.matches(index, data)
         except (CorruptPackError, IndexError) as error:
             raise self._damaged(index, str(getattr(error, "reason", error))) from error
+        except PackError as error:  # of the disk, which says nothing about the sample
+            raise PackError(f"{error} (sample {index})") from error
         if not intact:
             raise self._damaged(index, "the checksum does not fit")
         return data
 
     def read_many(self, indices: Sequence[int] | npt.NDArray[np.int64]) -> list[Buffer]:
         """Return the data of several samples, in the order asked for; reads go through the file in one direction."""
+        self.require_table()
         wanted = np.asarray(indices, np.int64)
         found: list[Buffer] = [b""] * len(wanted)
         valid = np.clip(wanted, -len(self), max(len(self) - 1, 0))  # `read` refuses what is out of range
         for place in np.argsort(self.table.offset[valid], kind="stable") if len(self) else range(len(wanted)):
-            found[place] = self.read(int(wanted[place]))
+            found[place] = self._read(self.position(int(wanted[place])))
         return found
 
     def require_column(self, name: str) -> None:

@@ -55,6 +55,7 @@ class HDF5Writer(Writer):
         length = max(self._end, _ALIGNED_FROM)
         self._file.append(bytes(length - self._end))
         self._file.flush()
+        self._file.sync()  # the data are on the disk before what makes them valid
         with writing_to(self._path), open(self._path, "r+b", buffering=0) as raw:
             frame = _Frame(raw)
             with h5py.File(
@@ -74,6 +75,8 @@ class HDF5Writer(Writer):
                 file.create_dataset("manifest", data=np.frombuffer(manifest.to_json(), np.uint8), track_times=False)
                 file.attrs["format"] = np.bytes_(b"packer")
                 file.attrs["schema"] = np.int64(manifest.schema)
+            if frame.error is not None:
+                raise frame.error
             raw.truncate(frame.end)
         self._file.sync()
 
@@ -94,12 +97,16 @@ def _reserve(file: h5py.File, length: int) -> int:
 
 
 class _Frame(io.RawIOBase):
-    """The file as libhdf5 may see it: empty at first, so that it begins a new structure, and never shortened."""
+    """The file as libhdf5 may see it: empty at first, so that it begins a new structure, and never shortened.
+
+    An error of the disk is kept in `error` for the caller: libhdf5 does not get over one amid its closing.
+    """
 
     def __init__(self, raw: io.FileIO) -> None:
         self._raw = raw
         self._position = 0
         self.end = 0
+        self.error: OSError | None = None
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         self._position = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self.end}[whence]
@@ -115,13 +122,15 @@ class _Frame(io.RawIOBase):
         return count
 
     def write(self, data: Any) -> int:
-        self._raw.seek(self._position)
         rest = memoryview(data).cast("B")
-        while rest:
-            count = self._raw.write(rest) or 0
-            self._position += count
-            rest = rest[count:]
-        self.end = max(self.end, self._position)
+        end = self._position + len(rest)
+        try:
+            self._raw.seek(self._position)
+            while rest:
+                rest = rest[self._raw.write(rest) or 0 :]
+        except OSError as error:
+            self.error = error
+        self._position, self.end = end, max(self.end, end)
         return len(memoryview(data).cast("B"))
 
     def truncate(self, size: int | None = None) -> int:
@@ -134,15 +143,15 @@ class HDF5Reader(Reader):
 
     def _open(self) -> tuple[Manifest, Table]:
         if not os.path.isfile(self.path):
-            raise NotAPackError(f"{printable(self.path)}: not an HDF5 file")
+            raise NotAPackError("not an HDF5 file", self.path)
         self._file = PackFile(self.path)
         if self._file.size < len(_SIGNATURE) or self._file.read(0, len(_SIGNATURE)) != _SIGNATURE:
-            raise NotAPackError(f"{printable(self.path)}: not an HDF5 file")
+            raise NotAPackError("not an HDF5 file", self.path)
         try:
             # Through a Python file, because libhdf5 refuses a path that this process has open with other settings.
             with open(self.path, "rb") as raw, h5py.File(raw, "r") as file:
                 if file.attrs.get("format") != b"packer":
-                    raise NotAPackError(f"{printable(self.path)}: an HDF5 file that packer did not write")
+                    raise NotAPackError("an HDF5 file that packer did not write", self.path)
                 manifest_at, manifest_size = self._locate(file, "manifest", "|u1")
                 manifest = Manifest.from_json(self._file.read(manifest_at, manifest_size), self.path)
                 places = {name: self._locate(file, name, dtype) for name, dtype in COLUMNS.items()}
@@ -159,6 +168,9 @@ class HDF5Reader(Reader):
 
     def data_files(self) -> list[tuple[str, int, int]]:
         return [("", self._data_at, self._data_size)]
+
+    def require_table(self) -> None:
+        self._file.require_whole()
 
     def close(self) -> None:
         self._file.close()

@@ -217,12 +217,12 @@ class LMDBReader(Reader):
 
     def _open(self) -> tuple[Manifest, Table]:
         if not os.path.isfile(self.path):
-            raise NotAPackError(f"{printable(self.path)}: not an LMDB file (packs are single files, not directories)")
+            raise NotAPackError("not an LMDB file (packs are single files, not directories)", self.path)
         self._file = PackFile(self.path)
         self._page_size, self._root = self._read_meta()
         manifest_at = self._find(_MANIFEST_KEY)
         if manifest_at is None:
-            raise NotAPackError(f"{printable(self.path)}: an LMDB file that packer did not write, or did not finish")
+            raise NotAPackError("an LMDB file that packer did not write, or did not finish", self.path)
         manifest = Manifest.from_json(self._file.read(*manifest_at), self.path)
         columns = {}
         for name, dtype in COLUMNS.items():
@@ -238,6 +238,9 @@ class LMDBReader(Reader):
 
     def data_files(self) -> list[tuple[str, int, int]]:
         return [("", 0, self._file.size)]
+
+    def require_table(self) -> None:
+        self._file.require_whole()
 
     def close(self) -> None:
         self._file.close()
@@ -263,7 +266,7 @@ class LMDBReader(Reader):
     def _read_meta(self) -> tuple[int, int]:
         """Return page size and root page of the newer valid meta page."""
         if self._file.size < _PAGE_HEADER.size + _META_SIZE:
-            raise NotAPackError(f"{printable(self.path)}: not an LMDB file ({self._file.size} bytes)")
+            raise NotAPackError(f"not an LMDB file ({self._file.size} bytes)", self.path)
         best = None
         for start in (0, self._meta_page_size(0)):
             if start + _PAGE_HEADER.size + _META_SIZE > self._file.size:
@@ -274,11 +277,11 @@ class LMDBReader(Reader):
             root = _DB.unpack_from(meta, _META.size + _DB.size)[7]
             last_page, transaction = _META_END.unpack_from(meta, _META_SIZE - _META_END.size)
             if magic == _MAGIC and version != _VERSION:
-                raise NotAPackError(f"{printable(self.path)}: LMDB data version {version}; packs have {_VERSION}")
+                raise NotAPackError(f"LMDB data version {version}; packs have {_VERSION}", self.path)
             if magic == _MAGIC and (best is None or transaction > best[0]):
                 best = (transaction, page_size, root, last_page)
         if best is None:
-            raise NotAPackError(f"{printable(self.path)}: not an LMDB file")
+            raise NotAPackError("not an LMDB file", self.path)
         _, page_size, root, last_page = best
         if page_size not in _PAGE_SIZES:
             raise CorruptPackError(f"pages of {page_size} bytes", self.path)
@@ -287,7 +290,7 @@ class LMDBReader(Reader):
                 f"the file has {self._file.size} bytes of {(last_page + 1) * page_size}: it was cut short", self.path
             )
         if root == _NO_PAGE:
-            raise NotAPackError(f"{printable(self.path)}: an empty LMDB file")
+            raise NotAPackError("an empty LMDB file", self.path)
         return page_size, root
 
     def _meta_page_size(self, start: int) -> int:

@@ -153,7 +153,7 @@ class PartsReader(Reader):
     def _open(self) -> tuple[Manifest, Table]:
         path = os.path.join(self.path, MANIFEST_FILE)
         if not os.path.isfile(path):
-            raise NotAPackError(f"{printable(self.path)}: parts of a pack without the whole's {MANIFEST_FILE}")
+            raise NotAPackError(f"parts of a pack without the whole's {MANIFEST_FILE}", self.path)
         file = PackFile(path)
         manifest = Manifest.from_json(file.read(0, file.size), path)
         file.close()
@@ -184,6 +184,9 @@ class PartsReader(Reader):
 
     def data_files(self) -> list[tuple[str, int, int]]:
         return self._data.files()
+
+    def require_table(self) -> None:
+        self._table_file.require_whole()
 
     def close(self) -> None:
         self._table_file.close()

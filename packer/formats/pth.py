@@ -182,7 +182,7 @@ class PthReader(Reader):
     def _open(self) -> tuple[Manifest, Table]:
         manifest_path = os.path.join(self.path, "manifest.json")
         if not os.path.isfile(manifest_path):
-            raise NotAPackError(f"{printable(self.path)}: not a finished .pth pack: no manifest.json in it")
+            raise NotAPackError("not a finished .pth pack: no manifest.json in it", self.path)
         file = PackFile(manifest_path)
         manifest = Manifest.from_json(file.read(0, file.size), manifest_path)
         file.close()
@@ -206,6 +206,9 @@ class PthReader(Reader):
 
     def data_files(self) -> list[tuple[str, int, int]]:
         return self._data.files()
+
+    def require_table(self) -> None:
+        self._table_file.require_whole()
 
     def close(self) -> None:
         self._table_file.close()

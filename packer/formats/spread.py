@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from packer.errors import CorruptPackError, PackError, printable
+from packer.errors import CorruptPackError, printable
 from packer.formats.files import PackFile
 from packer.sample import Buffer
 
@@ -67,7 +67,7 @@ class SpreadData(abc.ABC):
         A file that is dropped from the dict is closed when the last read of it is done.
         """
         if self._closed:
-            raise PackError(f"{printable(self.path)}: is closed")
+            raise ValueError(f"{printable(self.path)}: is closed")
         found = self._open.get(number)
         if found is None:
             found = self.open_file(number)
