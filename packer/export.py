@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import io
 import itertools
 import os
+import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,10 +18,12 @@ from packer.formats import Reader, open_pack
 from packer.formats.files import writing_to
 from packer.images.encode import encode
 from packer.names import name_problem, windows_problem
-from packer.sample import Buffer
+from packer.sample import Buffer, encode_name
+from packer.tree import Tree
 
 __all__ = ["export"]
 
+_LONGEST_NAME = 255  # bytes, of what Linux and macOS take
 _SUFFIXES = {"jpeg": (".jpg", ".jpeg"), "png": (".png",), "webp": (".webp",), "raw": (".png",)}
 
 
@@ -61,21 +66,23 @@ def export(
         labels_follow = _labels_follow(reader)
         names = _file_names(reader)
         _refuse_bad_names(reader, names)
+        _refuse_bad_rows(reader)
         with writing_to(root):
             root.mkdir(parents=True, exist_ok=True)
             if os.listdir(root):
                 raise DestinationError(f"{printable(root)}: not empty. Export goes into an empty or a new directory.")
-        made: set[str] = set()
-        if labels_follow:
-            for name in reader.manifest.classes:
-                _make_directory(root, name, made)
-        else:
-            _write_labels(reader, names, root / _free_name("labels", ".csv", set(names)))
-        for index, name in enumerate(names):
-            _make_directory(root, name.rpartition("/")[0], made)
-            _write_file(root / name, _content(reader, index))
-            if progress is not None and (index % 100 == 99 or index + 1 == len(names)):
-                progress(index + 1, len(names))
+        with contextlib.closing(Tree(root)) as tree:
+            if tree.folds_names():
+                _refuse_names_that_meet(reader, names)
+            if labels_follow:
+                for name in reader.manifest.classes:
+                    tree.make(name)
+            else:
+                tree.write(_free_name("labels", ".csv", set(names)), _labels_as_csv(reader, names))
+            for index, name in enumerate(names):
+                tree.write(name, _content(reader, index))
+                if progress is not None and (index % 100 == 99 or index + 1 == len(names)):
+                    progress(index + 1, len(names))
     return len(names)
 
 
@@ -94,7 +101,14 @@ def _file_names(reader: Reader) -> list[str]:
 
 
 def _free_name(stem: str, suffix: str, taken: set[str]) -> str:
-    candidates = itertools.chain([stem + suffix], (f"{stem}-{number}{suffix}" for number in itertools.count(1)))
+    """Return a name that is not taken: `stem`, cut where it would be too long for a file, and `suffix`."""
+    folder, slash, last = stem.rpartition("/")
+
+    def candidate(suffix: str) -> str:
+        cut = encode_name(last)[: _LONGEST_NAME - len(suffix)]
+        return folder + slash + (last if cut == encode_name(last) else cut.decode("utf-8", "ignore")) + suffix
+
+    candidates = map(candidate, itertools.chain([suffix], (f"-{number}{suffix}" for number in itertools.count(1))))
     return next(name for name in candidates if name not in taken)
 
 
@@ -110,6 +124,31 @@ def _refuse_bad_names(reader: Reader, names: list[str]) -> None:
         seen.add(name)
 
 
+def _refuse_bad_rows(reader: Reader) -> None:
+    """Raise where rows lead outside of the data, or several to the same data, of which a bomb could be made."""
+    table, extent = reader.table, sum(size for _, _, size in reader.data_files())
+    inside = (table.size >= 0) & (table.offset >= 0) & (table.size <= extent) & (table.offset <= extent - table.size)
+    for index in np.flatnonzero(~inside)[:1].tolist():
+        raise CorruptPackError("damaged: its row points outside the data", reader.path, index)
+    for index in table.overlapping()[:1].tolist():
+        raise CorruptPackError("its bytes overlap another sample's", reader.path, index)
+
+
+def _refuse_names_that_meet(reader: Reader, names: list[str]) -> None:
+    """Raise where two names are one on a file system that ignores case, or how accents are encoded."""
+    seen: dict[str, str] = {}
+    for index, name in enumerate(names):
+        folded = unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
+        if folded in seen:
+            raise CorruptPackError(
+                f"cannot be exported ({printable(name)}): to this file system its name is that of "
+                f"{printable(seen[folded])}",
+                reader.path,
+                index,
+            )
+        seen[folded] = name
+
+
 def _labels_follow(reader: Reader) -> bool:
     """Tell whether every sample's first directory is the name of its class; CorruptPackError where it has no class."""
     names, classes = reader.table.sample_names(), reader.manifest.classes
@@ -121,12 +160,13 @@ def _labels_follow(reader: Reader) -> bool:
     return follow
 
 
-def _write_labels(reader: Reader, names: list[str], path: Path) -> None:
-    with writing_to(path), open(path, "x", encoding="utf-8", errors="surrogateescape", newline="") as file:
-        rows = csv.writer(file)
-        rows.writerow(["path", "label"])
-        for name, label in zip(names, reader.table.label.tolist(), strict=True):
-            rows.writerow([name, reader.manifest.classes[label]])
+def _labels_as_csv(reader: Reader, names: list[str]) -> bytes:
+    text = io.StringIO(newline="")
+    rows = csv.writer(text)
+    rows.writerow(["path", "label"])
+    for name, label in zip(names, reader.table.label.tolist(), strict=True):
+        rows.writerow([name, reader.manifest.classes[label]])
+    return encode_name(text.getvalue())
 
 
 def _content(reader: Reader, index: int) -> Buffer:
@@ -137,16 +177,3 @@ def _content(reader: Reader, index: int) -> Buffer:
     if height * width * 3 != len(data):
         raise CorruptPackError(f"{len(data)} bytes are not {width} x {height} pixels", reader.path, index)
     return encode(np.frombuffer(data, np.uint8).reshape(height, width, 3), "png", 0)
-
-
-def _make_directory(root: Path, folder: str, made: set[str]) -> None:
-    if folder not in made:
-        with writing_to(root / folder):
-            (root / folder).mkdir(parents=True, exist_ok=True)
-        made.add(folder)
-
-
-def _write_file(path: Path, data: Buffer) -> None:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
-    with writing_to(path), open(os.open(path, flags, 0o666), "wb") as file:
-        file.write(data)

@@ -209,6 +209,13 @@ class Table:
         """Return the names as a sequence of strings."""
         return Names(self.names, self.name_end)
 
+    def overlapping(self) -> npt.NDArray[np.intp]:
+        """Return the rows whose data begin before the data of an earlier row end: there are none in a proper pack."""
+        order = np.argsort(self.offset, kind="stable")
+        order = order[self.size[order] > 0]
+        offset, size = self.offset[order], self.size[order]
+        return order[1:][offset[1:] < np.maximum.accumulate(offset + size)[:-1]]
+
     def matches(self, index: int, data: Buffer) -> bool:
         """Tell whether row `index` and `data` are what the row's checksum was taken of."""
         name = self.sample_names().encoded(index)

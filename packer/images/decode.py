@@ -13,9 +13,9 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from packer.errors import ImageError, ImageTooLargeError, MissingDependencyError
+from packer.errors import ImageError, MissingDependencyError
 from packer.images import jpeg, pillow
-from packer.images.inspect import MAX_PIXELS
+from packer.images.inspect import MAX_PIXELS, require_affordable
 from packer.sample import Buffer
 
 __all__ = ["DECODERS", "apply_orientation", "decode", "decoder_advice", "fast_decoder"]
@@ -90,8 +90,8 @@ def decode(
     """
     if bytes(data[:3]) == b"\xff\xd8\xff":
         header = jpeg.read_header(data)
-        if header is not None and header.height * header.width > max_pixels:
-            raise ImageTooLargeError(f"{header.width} x {header.height} pixels are more than the {max_pixels} allowed")
+        if header is not None:
+            require_affordable(header, data, max_pixels)
         if header is not None and header.ordinary:
             try:
                 pixels = fast_decoder(decoder)[1](data)

@@ -18,10 +18,12 @@ from packer.errors import ImageError, ImageTooLargeError
 from packer.images import jpeg, pillow
 from packer.sample import Buffer
 
-__all__ = ["MAX_PIXELS", "ImageInfo", "inspect"]
+__all__ = ["MAX_PIXELS", "ImageInfo", "inspect", "require_affordable"]
 
 MAX_PIXELS = 2 * 89_478_485
 """Where `PIL.Image.open` refuses an image as a decompression bomb."""
+
+_SCANS = 16  # of an image of `MAX_PIXELS`; a smaller one may have more, as each costs a pass over all pixels
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 _PNG_DEPTHS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
@@ -82,7 +84,7 @@ def inspect(data: Buffer, max_pixels: int = MAX_PIXELS) -> ImageInfo:
     head = bytes(data[:16])
     info = None
     if head.startswith(b"\xff\xd8\xff"):
-        info = _inspect_jpeg(data)
+        info = _inspect_jpeg(data, max_pixels)
     elif head.startswith(_PNG):
         info = _inspect_png(data)
     elif head[:4] == b"RIFF" and head[8:12] == b"WEBP":
@@ -98,10 +100,21 @@ def _require_pixels(height: int, width: int, max_pixels: int) -> None:
         raise ImageTooLargeError(f"{width} x {height} pixels are more than the {max_pixels} allowed")
 
 
-def _inspect_jpeg(data: Buffer) -> ImageInfo | None:
+def require_affordable(header: jpeg.JPEGHeader, data: Buffer, max_pixels: int) -> None:
+    """Raise ImageTooLargeError where a JPEG has more pixels than allowed, or goes over them too often."""
+    _require_pixels(header.height, header.width, max_pixels)
+    if header.sequential:
+        return
+    scans = jpeg.scans(data, header)
+    if header.height * header.width * scans > max_pixels * _SCANS:
+        raise ImageTooLargeError(f"{scans} passes over {header.width} x {header.height} pixels are more than allowed")
+
+
+def _inspect_jpeg(data: Buffer, max_pixels: int) -> ImageInfo | None:
     header = jpeg.read_header(data)
     if header is None:
         return None
+    require_affordable(header, data, max_pixels)
     end = jpeg.end_of_image(data, header.scan)
     findings = []
     if header.components == 4:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from packer.errors import ImageError
 from packer.sample import Buffer
 
-__all__ = ["JPEGHeader", "end_of_image", "read_header", "segments", "with_height"]
+__all__ = ["JPEGHeader", "end_of_image", "read_header", "scans", "segments", "with_height"]
 
 _SOF = frozenset({0xC0, 0xC1, 0xC2, 0xC3, 0xC5, 0xC6, 0xC7, 0xC9, 0xCA, 0xCB, 0xCD, 0xCE, 0xCF})
 _HUFFMAN_DCT = frozenset({0xC0, 0xC1, 0xC2})
@@ -132,6 +132,11 @@ def with_height(data: Buffer, header: JPEGHeader, height: int) -> bytearray:
     patched = bytearray(data)
     struct.pack_into(">H", patched, header.frame + 1, height)
     return patched
+
+
+def scans(data: Buffer, header: JPEGHeader) -> int:
+    """Return how many scans an image seems to have: how often a start-of-scan marker stands in the data."""
+    return 1 + bytes(data[header.scan :]).count(bytes([0xFF, _SOS]))
 
 
 def end_of_image(data: Buffer, scan: int) -> int | None:

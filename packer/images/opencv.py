@@ -50,14 +50,17 @@ def encode_jpeg(pixels: npt.NDArray[np.uint8], quality: int, interval: int = 0) 
 
 
 def _is_whole(data: Buffer) -> bool:
-    """Tell whether nothing but whole segments stands between the scans; OpenCV passes over what libjpeg refuses."""
+    """Tell whether nothing but whole segments stands between the scans; OpenCV passes over what libjpeg refuses.
+
+    In an image that is coded in one pass, whatever follows the scan is mostly damage, and seldom another scan.
+    """
     header = jpeg.read_header(data)
     position = header.scan if header is not None else len(data)
     while (found := _MARKER.search(data, position)) is not None:
         marker, end = data[found.end() - 1], found.end()
         if marker == 0xD9:
             return True
-        if marker not in _BETWEEN_SCANS or end + 2 > len(data):
+        if marker not in _BETWEEN_SCANS or header is None or header.sequential or end + 2 > len(data):
             return False
         position = end + (data[end] << 8 | data[end + 1])
     return False

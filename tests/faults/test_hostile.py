@@ -1,0 +1,291 @@
+"""Packs and images made to harm: refused before memory is allocated, a file is written or code is run."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import io
+import json
+import os
+import pickle
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from PIL import Image
+
+import packer
+from packer.datasets import open_dataset
+from packer.errors import CorruptPackError, ImageTooLargeError, PackerError
+from packer.export import export
+from packer.formats import FORMATS, open_pack
+from packer.images.decode import decode
+from packer.images.inspect import inspect
+from packer.sample import Sample
+from packer.verify import verify
+from tests.packs import SUFFIXES, packer_many, write_pack
+
+formats = pytest.mark.parametrize("format", FORMATS)
+
+ROOT = Path(packer.__file__).parents[1]
+
+
+# No code is run.
+
+FORBIDDEN = {
+    "eval", "exec", "pickle.load", "pickle.loads", "pickle.Unpickler", "marshal.load", "marshal.loads", "shelve.open",
+    "yaml.load", "np.load", "numpy.load", "os.system",
+}  # fmt: skip
+
+
+def calls(path: Path) -> list[tuple[str, ast.Call]]:
+    tree = ast.parse(path.read_text("utf-8"))
+    return [(ast.unparse(node.func), node) for node in ast.walk(tree) if isinstance(node, ast.Call)]
+
+
+def test_nothing_in_the_sources_runs_code_of_a_file() -> None:
+    files = [*(ROOT / "packer").rglob("*.py"), *(ROOT / "examples").rglob("*.py")]
+    seen = 0
+    for path in files:
+        for name, call in calls(path):
+            seen += 1
+            keywords = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
+            if name in ("np.load", "numpy.load"):
+                assert keywords.get("allow_pickle") == "False", path
+            elif name == "torch.load":
+                assert keywords.get("weights_only") == "True", path
+            elif path.name != "conformance.py":  # a test of pickling readers
+                assert name not in FORBIDDEN, path
+    assert seen > 1000
+
+
+class Canary:
+    """Makes a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return open, (str(self._path), "w")
+
+
+def poisoned(path: Path, format: str, poison: bytes) -> None:
+    """Put a pickle wherever a reader might look for one."""
+    if format == "pth":
+        for file in path.glob("*.pth"):
+            with zipfile.ZipFile(file) as archive:
+                members = {name: archive.read(name) for name in archive.namelist()}
+            with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+                for name, data in members.items():
+                    archive.writestr(name, poison if name.endswith(".pkl") else data)
+            (path / "data.pkl").write_bytes(poison)
+    elif format == "hdf5":
+        with h5py.File(path, "r+") as file:
+            file.attrs["pickle"] = np.void(poison)
+            file["data"].attrs["object"] = np.void(poison)
+            file.create_dataset("pickled", data=np.frombuffer(poison, np.uint8))
+    else:
+        with open(path, "ab") as file:
+            file.write(poison)
+
+
+@formats
+def test_a_pickle_is_bytes(tmp_path: Path, format: str) -> None:
+    canary = tmp_path / "canary"
+    poison = pickle.dumps(Canary(canary))
+    path = write_pack(
+        tmp_path / f"pack{SUFFIXES[format]}",
+        format,
+        [Sample("a/pickle.pkl", 0, poison, 1, 1), Sample(f"a/{poison[:20].hex()}", 1, poison * 300, 1, 1)],
+        settings={"pickle": poison.hex()},
+    )
+    poisoned(path, format, poison)
+    with open_pack(path) as reader:
+        assert bytes(reader.read(0)) == poison
+    assert open_dataset(path, output="bytes")[1] == (poison * 300, 1)
+    with pytest.raises(PackerError):
+        open_dataset(path)[0]
+    verify(path)
+    export(path, tmp_path / "out")
+    assert (tmp_path / "out" / "a" / "pickle.pkl").read_bytes() == poison
+    packer_many([["info", path], ["verify", path]])
+    assert not canary.exists()
+    pickle.loads(poison).close()
+    assert canary.exists()  # it would have been noticed
+
+
+# Tables that lead elsewhere.
+
+LARGE = 10**9
+
+
+@formats
+def test_a_billion_rows(tmp_path: Path, format: str) -> None:
+    """The header of a column claims them; there are three."""
+    path = write_pack(tmp_path / f"pack{SUFFIXES[format]}", format, [Sample(f"a/{n}", 0, b"x", 1, 1) for n in range(3)])
+    claimed = 0
+    for file in sorted(path.iterdir()) if path.is_dir() else [path]:
+        data = file.read_bytes()
+        for size, dtype in [(24, "<u4"), (24, "<u8"), (12, "<u4"), (3, "<u8")]:
+            old, new = (np.array([number], "<u8").tobytes()[: int(dtype[-1])] for number in (size, size * LARGE))
+            at = data.find(old)
+            while at >= 0:
+                file.write_bytes(data[:at] + new + data[at + len(old) :])
+                claimed += 1
+                require_intact_or_refused(path)
+                at = data.find(old, at + 1)
+        file.write_bytes(data)
+    assert claimed > 3
+    assert verify(path) == []
+
+
+def require_intact_or_refused(path: Path) -> None:
+    with contextlib.suppress(CorruptPackError), open_pack(path) as reader:
+        for index in range(3):
+            assert bytes(reader.read(index)) == b"x"
+
+
+ROWS = [
+    {"offset": 2**62},
+    {"offset": -1},
+    {"size": -1},
+    {"size": 2**62},
+    {"offset": 2**63 - 1, "size": 2**63 - 1},
+    {"size": 100},
+    {},  # where the row before leads
+]
+
+
+@formats
+@pytest.mark.parametrize("row", ROWS)
+def test_rows_that_lead_elsewhere_are_not_exported(tmp_path: Path, format: str, row: dict[str, int]) -> None:
+    """Nor those that overlap: a file of a megabyte could become a terabyte."""
+
+    def change(index: int, values: dict[str, Any]) -> None:
+        if index == 0:
+            first.update(values)
+        if index == 1:
+            values.update(row or {"offset": first["offset"]})
+
+    first: dict[str, Any] = {}
+    samples = [Sample(f"a/{name}", 0, b"data%d" % number * 5, 1, 1) for number, name in enumerate("xyz")]
+    path = write_pack(tmp_path / f"pack{SUFFIXES[format]}", format, samples, change=change)
+    with pytest.raises(CorruptPackError) as caught:
+        export(path, tmp_path / "out")
+    assert caught.value.index is not None
+    assert not (tmp_path / "out").exists()
+    assert verify(path) != []
+
+
+MEASURED = """
+import resource, sys, time
+from packer.errors import PackerError
+from packer.formats import open_pack
+from packer.images.inspect import inspect
+from packer.images.decode import decode
+from packer.errors import ImageTooLargeError
+small = open(sys.argv[1], "rb").read()
+inspect(small), decode(small)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+for path in sys.argv[2:]:
+    data = open(path, "rb").read()
+    for look in (inspect, decode):
+        started = time.process_time()
+        try:
+            look(data)
+        except ImageTooLargeError as error:
+            assert "pixels" in str(error)
+        else:
+            raise AssertionError(path)
+        assert time.process_time() - started < 0.1, path
+grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+assert grown < 50 * 1024 * (1024 if sys.platform == "darwin" else 1), grown
+"""
+
+
+def scanned(image: Image.Image, times: int) -> bytes:
+    """Encode progressively, and repeat the last scan."""
+    stream = io.BytesIO()
+    image.save(stream, "JPEG", progressive=True)
+    data = stream.getvalue()
+    last = data[data.rfind(b"\xff\xda") : -2]
+    return data[:-2] + last * times + b"\xff\xd9"
+
+
+def test_images_that_would_take_hours(tmp_path: Path) -> None:
+    """Many passes over many pixels are as bad as many pixels: 120 kB for an hour of decoding."""
+    grey = Image.new("L", (1000, 800), 128)
+    bomb = scanned(grey, 4000)
+    assert len(bomb) < 100_000
+    (tmp_path / "bomb.jpg").write_bytes(bomb)
+    grey.save(tmp_path / "small.jpg")
+    for look in (inspect, decode):
+        with pytest.raises(ImageTooLargeError, match="4006 passes over 1000 x 800 pixels"):
+            look(bomb)
+    pytest.importorskip("resource", reason="needs getrusage, which Windows has not")
+    line = [sys.executable, "-c", MEASURED, tmp_path / "small.jpg", tmp_path / "bomb.jpg"]
+    subprocess.run(line, check=True)
+    hundreds = scanned(Image.new("L", (40, 32), 128), 300)
+    assert inspect(hundreds).width == 40
+    assert np.array_equal(decode(hundreds), np.asarray(Image.open(io.BytesIO(hundreds)).convert("RGB")))
+
+
+# Terminals.
+
+ESCAPE = "\x1b[2J\x1b]0;title\x07\r\u202e"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs file names of any bytes")
+def test_names_do_not_steer_the_terminal(tmp_path: Path) -> None:
+    root = tmp_path / f"root{ESCAPE}"
+    folder = root / f"class{ESCAPE}"
+    folder.mkdir(parents=True)
+    Image.new("RGB", (8, 8)).save(folder / f"x{ESCAPE}.png")
+    (folder / f"bad{ESCAPE}.png").write_text("bad")
+    (root / f"outside{ESCAPE}.png").touch()
+    (root / f"empty{ESCAPE}").mkdir()
+    pack = tmp_path / f"pack{ESCAPE}.lmdb"
+    damaged = write_pack(
+        tmp_path / f"damaged{ESCAPE}.h5",
+        "hdf5",
+        [Sample(f"../{ESCAPE}", 0, b"x", 1, 1)],
+        classes=[ESCAPE],
+        skipped=[{"name": ESCAPE, "reason": ESCAPE}],
+        findings={ESCAPE: 3},
+        versions={ESCAPE: ESCAPE},
+        settings={ESCAPE: ESCAPE},
+    )
+    other = tmp_path / "other.lmdb"
+    results = packer_many(
+        [
+            ["convert", root, pack],
+            ["convert", root, pack, "--on-error", "skip"],
+            ["convert", root, pack],
+            ["convert", root, tmp_path / f"missing{ESCAPE}" / "x.lmdb"],
+            ["convert", tmp_path / f"missing{ESCAPE}", other],
+            ["convert", root, other, "--classes-from", damaged],
+            ["convert", root, other, "--labels", tmp_path / f"missing{ESCAPE}.csv"],
+            ["info", pack],
+            ["info", pack, "--json"],
+            ["info", damaged, "--classes"],
+            ["verify", pack],
+            ["verify", damaged],
+            ["verify", damaged, "--repair", root],
+            ["export", damaged, tmp_path / f"out{ESCAPE}"],
+            ["export", pack, tmp_path / f"out{ESCAPE}"],
+            ["export", pack, tmp_path / f"out{ESCAPE}"],
+            ["warm", tmp_path / f"missing{ESCAPE}.lmdb"],
+        ]
+    )
+    for result in results:
+        assert result.stdout + result.stderr
+        for line in (result.stdout + result.stderr).split("\n"):
+            assert line.isprintable(), (result.args, line)
+        assert "Traceback" not in result.stderr
+    assert json.loads(results[8].stdout)["skipped"][0]["name"].endswith(f"bad{ESCAPE}.png")
+    assert os.path.exists(pack)
