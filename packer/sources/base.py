@@ -55,9 +55,10 @@ class ReadBuffer:
                 if not got:
                     break
                 count += got
+            changed = os.fstat(fd).st_mtime_ns != status.st_mtime_ns
         finally:
             os.close(fd)
-        if count != status.st_size:
+        if changed or count != status.st_size:
             raise OSError(0, "the file changed while it was read")
         self._used += count
         return room[:count].toreadonly(), (count, status.st_mtime_ns)

@@ -79,7 +79,7 @@ def class_directories(root: Path) -> list[str]:
     """Return the sorted names of the subdirectories of `root`; SourceError where it is not a directory."""
     try:
         with os.scandir(root) as entries:
-            return sorted(entry.name for entry in entries if entry.is_dir())
+            return sorted(entry.name for entry in entries if _is_directory(entry))
     except FileNotFoundError as error:
         raise SourceError(f"{printable(root)}: no such directory") from error
     except NotADirectoryError as error:
@@ -129,7 +129,7 @@ def _images_below(root: str, folder: str, notes: list[str]) -> list[str]:
             files = []
             with os.scandir(path) as entries:
                 for entry in entries:
-                    if entry.is_dir():
+                    if _is_directory(entry):
                         pending.append((entry.path, f"{relative}/{entry.name}", above | {identity}))
                     elif _is_image(entry.name):
                         files.append(entry.name)
@@ -139,6 +139,13 @@ def _images_below(root: str, folder: str, notes: list[str]) -> list[str]:
         listed.append((relative, sorted(files)))
     listed.sort()  # by path: "a", "a-b", "a/c", as sorted(os.walk()) does
     return [f"{relative}/{file}" for relative, files in listed for file in files]
+
+
+def _is_directory(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself, which is listed as a file, and reported when it is read
+        return False
 
 
 def _is_image(name: str) -> bool:
