@@ -120,7 +120,8 @@ def test_dependencies_point_downwards() -> None:
         {"packer.errors", "packer.sample", "packer.names"},
         below("packer.formats", "packer.images", "packer.sources"),
         {"packer.prepare", "packer.repack", "packer.executors", "packer.partial", "packer.pipeline", "packer.convert"}
-        | {"packer.parts", "packer.cluster", "packer.verify", "packer.digest", "packer.export", "packer.datasets"},
+        | {"packer.parts", "packer.cluster", "packer.verify", "packer.digest", "packer.export", "packer.datasets"}
+        | {"packer.listing", "packer.repair", "packer.tree"},
         below("packer.cli"),
     ]
     for number, layer in enumerate(layers):

@@ -9,7 +9,7 @@ import click
 
 from packer.cli import show
 from packer.cli.status import EXIT_STATUS
-from packer.errors import printable
+from packer.errors import CorruptPackError, NotAPackError, printable
 
 __all__ = ["verify_command"]
 
@@ -43,14 +43,19 @@ def verify_command(
 
     if quick and (with_digest or source is not None):
         raise click.UsageError("--digest and --repair read every sample, which --quick leaves out")
-    with show.ProgressDisplay(pack.name, quiet=quiet) as display:
-        if source is None:
-            damage = verify(pack, quick=quick or with_digest, workers=workers, progress=display.update)
-        else:
-            from packer.repair import repair
+    try:
+        with show.ProgressDisplay(pack.name, quiet=quiet) as display:
+            if source is None:
+                damage = verify(pack, quick=quick or with_digest, workers=workers, progress=display.update)
+            else:
+                from packer.repair import repair
 
-            repaired = repair(pack, source, workers=workers, progress=display.update)
-            damage = repaired.left
+                repaired = repair(pack, source, workers=workers, progress=display.update)
+                damage = repaired.left
+    except NotAPackError as error:
+        if not pack.exists():
+            raise
+        raise CorruptPackError(error.reason, error.path) from error  # it is there, and said to be a pack
     if source is not None and not quiet:
         made = show.count(len(repaired.samples))
         click.echo(f"{printable(pack)}: {made} samples made again from {printable(source)}")

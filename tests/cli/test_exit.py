@@ -16,6 +16,8 @@ def test_statuses(tmp_path: Path) -> None:
     solid(tmp_path / "root" / "a" / "x.png")
     (tmp_path / "root" / "a" / "bad.png").write_text("bad")
     damaged = write_pack(tmp_path / "bad.lmdb", "lmdb", [Sample("/x", 0, b"x", 1, 1)])
+    emptied = tmp_path / "emptied.lmdb"
+    emptied.touch()
     lock = tmp_path / "locked.lmdb.partial" / "lock"
     lock.parent.mkdir()
     hold = (
@@ -37,6 +39,9 @@ def test_statuses(tmp_path: Path) -> None:
             ("skipped", ["convert", tmp_path / "root", tmp_path / "x.lmdb", "--on-error", "skip", "--quiet"]),
             ("ok", ["verify", tmp_path / "x.lmdb"]),
             ("corrupt", ["verify", damaged]),
+            ("corrupt", ["verify", emptied]),
+            ("error", ["verify", tmp_path / "missing.lmdb"]),
+            ("error", ["info", emptied]),
             ("corrupt", ["export", damaged, tmp_path / "out"]),
             ("locked", ["convert", tmp_path / "root", tmp_path / "locked.lmdb"]),
         ]:

@@ -1,0 +1,88 @@
+"""Whatever is opened is closed: files, threads, processes, memory."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+
+from packer.convert import convert
+from packer.datasets import open_dataset
+from packer.formats import FORMATS
+from packer.loader import Loader
+from packer.sources import imagefolder_source
+from tests.packs import SUFFIXES
+
+process = psutil.Process()
+MB = 1 << 20
+
+
+@pytest.fixture
+def pack(photo_tree: Path, tmp_path: Path, format: str) -> Path:
+    path = tmp_path / f"pack{SUFFIXES[format]}"
+    convert(imagefolder_source(photo_tree), path, options={"shard_size": 9000} if format == "pth" else {})
+    return path
+
+
+def held() -> tuple[int, int, int]:
+    """Return how many files, threads and child processes there are."""
+    gc.collect()
+    files = process.num_fds() if hasattr(process, "num_fds") else len(process.open_files())
+    return files, threading.active_count(), len(process.children(recursive=True))
+
+
+def require_no_more(before: tuple[int, int, int]) -> None:
+    """Assert that nothing was left open; what others left before may have gone meanwhile."""
+    now = held()
+    assert all(one <= other for one, other in zip(now, before, strict=True)), (now, before)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_opening_a_thousand_datasets(pack: Path, format: str) -> None:
+    """Closed, or simply forgotten."""
+
+    def use(number: int) -> None:
+        dataset = open_dataset(pack, output="bytes")
+        assert len(dataset[number % len(dataset)]) == 2
+        if number % 2:
+            dataset.reader.close()
+
+    for number in range(100):  # what is allocated once
+        use(number)
+    before, memory = held(), process.memory_info().rss
+    for number in range(1000):
+        use(number)
+    require_no_more(before)
+    assert process.memory_info().rss - memory < 8 * MB
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more workers than there may be CPUs
+@pytest.mark.skipif(os.name == "nt", reason="needs workers that start fast")
+@pytest.mark.parametrize("format", FORMATS)
+def test_three_epochs_with_four_workers(pack: Path, format: str) -> None:
+    dataset = open_dataset(pack)
+    loader = torch.utils.data.DataLoader(dataset, 4, shuffle=True, num_workers=4, collate_fn=list)
+    for _ in loader:
+        pass
+    before, memory = held(), process.memory_info().rss
+    for _ in range(3):
+        assert sum(map(len, loader)) == len(dataset)
+    require_no_more(before)
+    assert process.memory_info().rss < 1.05 * memory
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_three_epochs_of_the_loader(pack: Path, format: str) -> None:
+    loader = Loader(open_dataset(pack), 4, shuffle=True, threads=4, collate=list)
+    for _ in loader:
+        pass
+    before, memory = held(), process.memory_info().rss
+    for _ in range(3):
+        assert sum(len(batch) for batch in loader) == len(loader.dataset)
+    require_no_more(before)
+    assert process.memory_info().rss < 1.05 * memory
