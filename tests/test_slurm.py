@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -67,45 +66,52 @@ def whole(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     return digest(path)
 
 
-def sbatch(slurm: dict[str, str], folder: Path, *arguments: object, array: str = "0-3", wait: bool = True) -> str:
+def submit(slurm: dict[str, str], folder: Path, *arguments: object, array: str = "0-3") -> str:
     """Submit the script that users copy; return the number of the job."""
-    line = ["sbatch", f"--array={array}", "--cpus-per-task=1", "--output=%a.log", *(["--wait"] if wait else [])]
+    line = ["sbatch", "--parsable", f"--array={array}", "--cpus-per-task=1", "--output=%a.log"]
     line += [str(SCRIPTS / "slurm" / "array.sbatch"), *map(str, arguments), "--codec", "png"]
-    result = subprocess.run(line, env=slurm, cwd=folder, capture_output=True, text=True, check=False, timeout=240)
-    logs = "\n".join(path.read_text() for path in folder.glob("*.log"))
-    assert result.returncode == 0, result.stderr + logs
-    found = re.search(r"\d+", result.stdout)
-    assert found is not None
-    return found[0]
+    return subprocess.run(line, env=slurm, cwd=folder, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def wait(slurm: dict[str, str], job: str) -> None:
+    """Wait until no task of a job is left; `sbatch --wait` looks every few seconds only."""
+    deadline = time.monotonic() + 200
+    line = ["squeue", "--noheader", "--job", job]
+    while subprocess.run(line, env=slurm, capture_output=True, check=True).stdout.strip():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def logs(folder: Path) -> str:
+    return "\n".join(path.read_text() for path in sorted(folder.glob("*.log")))
 
 
 def test_a_job_array_gives_the_same_pack(slurm: dict[str, str], tree: Path, whole: str, tmp_path: Path) -> None:
     assert packer("scan", tree, tmp_path / "tree.scan").returncode == 0
     out = tmp_path / "out.lmdb"
-    sbatch({**slurm, "SCRATCH_ON_NODE": str(tmp_path / "scratch")}, tmp_path, tmp_path / "tree.scan", out)
+    wait(slurm, submit({**slurm, "SCRATCH_ON_NODE": str(tmp_path / "scratch")}, tmp_path, tmp_path / "tree.scan", out))
+    assert out.exists(), logs(tmp_path)
     assert digest(out) == whole
     assert os.listdir(tmp_path / "scratch") == []
-    assert sum("120 samples" in log.read_text() for log in tmp_path.glob("*.log")) == 1  # the last task finished it
-    sbatch(
-        {**slurm, "PARTS": "4"}, tmp_path, tmp_path / "tree.scan", out, array="2"
-    )  # of what is done: nothing happens
+    assert logs(tmp_path).count("120 samples") == 1  # the last task finished it
+    wait(slurm, submit({**slurm, "PARTS": "4"}, tmp_path, tmp_path / "tree.scan", out, array="2"))
+    assert "done already" in logs(tmp_path)
     assert digest(out) == whole
 
 
 def test_a_cancelled_array_continues(slurm: dict[str, str], tree: Path, whole: str, tmp_path: Path) -> None:
     out = tmp_path / "out.h5"
-    job = sbatch({**slurm, "PARTS": "4"}, tmp_path, tree, out, array="0-3", wait=False)
+    job = submit(slurm, tmp_path, tree, out)
     deadline = time.monotonic() + 120
     while not list((tmp_path / "out.h5.partial" / "pack").glob("part-0000?.h5")):
-        assert time.monotonic() < deadline
+        assert time.monotonic() < deadline, logs(tmp_path)
         time.sleep(0.01)
     subprocess.run(["scancel", "--signal=KILL", job], env=slurm, check=True)
     subprocess.run(["scancel", job], env=slurm, check=True)
-    while subprocess.run(["squeue", "--noheader"], env=slurm, capture_output=True, check=True).stdout.strip():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    wait(slurm, job)
     assert not out.exists()
-    sbatch({**slurm, "PARTS": "4"}, tmp_path, tree, out, array="0-3")
+    wait(slurm, submit(slurm, tmp_path, tree, out))
+    assert out.exists(), logs(tmp_path)
     assert digest(out) == whole
 
 

@@ -219,11 +219,11 @@ def test_what_has_no_manifest_is_no_pack(pack: Path) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc to count open files")
 def test_a_thousand_parts_need_few_open_files(tmp_path: Path) -> None:
     samples = draw_samples([20] * 1000)
-    path = tmp_path / "pack.h5"
-    one = tmp_path / "one.h5"
+    path = tmp_path / "pack.lmdb"
+    one = tmp_path / "one.lmdb"
     path.mkdir()
-    names = [f"part-{number:05d}.h5" for number in range(1000)]
-    write_pack(FORMATS["hdf5"], one, samples[:1])
+    names = [f"part-{number:05d}.lmdb" for number in range(1000)]
+    write_pack(FORMATS["lmdb"], one, samples[:1])
     for name in names:  # the same sample in each; what lies in them is not what is tested
         os.link(one, path / name)
     join_parts(path, names, SOURCE)
