@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import threading
+import time
 from pathlib import Path
 
 import psutil
@@ -37,9 +38,12 @@ def held() -> tuple[int, int, int]:
 
 
 def require_no_more(before: tuple[int, int, int]) -> None:
-    """Assert that nothing was left open; what others left before may have gone meanwhile."""
-    now = held()
-    assert all(one <= other for one, other in zip(now, before, strict=True)), (now, before)
+    """Assert that nothing was left open. What others left before may have gone meanwhile; threads take time to end."""
+    deadline, now = time.monotonic() + 10, held()
+    while any(one > other for one, other in zip(now, before, strict=True)):
+        assert time.monotonic() < deadline, (now, before)
+        time.sleep(0.05)
+        now = held()
 
 
 @pytest.mark.parametrize("format", FORMATS)
