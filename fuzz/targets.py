@@ -5,9 +5,11 @@ Checksums would keep a fuzzer out of everything behind them, so manifests are se
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import itertools
 import os
+import shutil
 import struct
 import tempfile
 import warnings
@@ -33,6 +35,7 @@ _MAX_PIXELS = 1 << 18
 _SEAL = b',"crc32c":"'
 _memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 _directory = Path(tempfile.mkdtemp(prefix="packer-fuzz-", dir=_memory))
+atexit.register(shutil.rmtree, _directory, ignore_errors=True)
 _open_manifest = Manifest.from_json.__func__  # type: ignore[attr-defined]
 
 
