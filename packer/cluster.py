@@ -337,4 +337,4 @@ def _import(module: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise MissingDependencyError(f"--cluster needs Dask: pip install 'packer[cluster]' ({error})") from error
+        raise MissingDependencyError(f"--cluster needs Dask: pip install dask-jobqueue ({error})") from error

@@ -23,7 +23,7 @@ from packer.sources import imagefolder_source
 from packer.testing.photos import draw_imagefolder
 from tests.packs import command, packer, solid
 
-distributed = pytest.importorskip("distributed", reason="needs Dask: pip install 'packer[cluster]'")
+distributed = pytest.importorskip("distributed", reason="needs Dask: pip install dask-jobqueue")
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),

@@ -116,7 +116,7 @@ def test_a_cancelled_array_continues(slurm: dict[str, str], tree: Path, whole: s
 
 
 def test_dask_jobqueue(slurm: dict[str, str], tree: Path, whole: str, tmp_path: Path) -> None:
-    pytest.importorskip("dask_jobqueue", reason="needs Dask: pip install 'packer[cluster]'")
+    pytest.importorskip("dask_jobqueue", reason="needs Dask: pip install dask-jobqueue")
     out = tmp_path / "out.lmdb"
     settings = {"CORES": "1", "PROCESSES": "1", "MEMORY": "400MB", "WALLTIME": "00:10:00", "INTERFACE": "lo"}
     environment = slurm | {f"DASK_JOBQUEUE__SLURM__{name}": value for name, value in settings.items()}

@@ -32,7 +32,7 @@ ODD = odd_images()
 
 @pytest.fixture(scope="module")
 def numba() -> None:
-    pytest.importorskip("numba", reason="needs numba, the extra packer[tiles]")
+    pytest.importorskip("numba", reason="needs numba (pip install numba)")
 
 
 @pytest.fixture(scope="module")

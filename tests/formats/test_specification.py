@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shutil
@@ -329,6 +330,10 @@ def test_the_snippet_for_parts_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         for name, part in zip(names, [samples[:1], samples[1:4], samples[4:]], strict=True):
             write_pack(FORMATS[format], Path("parts.lmdb", name), part, {"shard_size": 5000} if format == "pth" else {})
         join_parts(Path("parts.lmdb"), names, {"kind": "csv", "sha256": ""})
+        for path, _, identity in json.loads(Path("parts.lmdb", "manifest.json").read_bytes())["layout"]["parts"]:
+            body = json.dumps(READERS[format](Path("parts.lmdb", path)).manifest, separators=(",", ":"))[:-1].encode()
+            seal = b',"crc32c":"%08x"}' % crc32c(body)
+            assert identity == hashlib.sha256(body + seal).hexdigest()[:12]
         for index, expected in enumerate(samples):
             found: dict[str, Any] = {}
             exec(compile(snippet.replace("index = 3\n", f"index = {index}\n"), str(PAGE), "exec"), found)

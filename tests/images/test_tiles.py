@@ -182,6 +182,14 @@ def test_a_wrong_segment_is_ignored(name: str) -> None:
     assert np.array_equal(decode_rectangle(image, (40, 90, 30, 40), (121, 190)), expected[40:70, 90:130])
 
 
+def test_the_first_segment_counts_and_its_reserved_byte_does_not() -> None:
+    reserved = changed(WHOLE, seal=True, zero=255)
+    assert read_tiles(reserved) is not None
+    assert _TABLE is not None
+    unreadable = changed(WHOLE, seal=True, version=2)[_TABLE.segment : _TABLE.header]
+    assert read_tiles(WHOLE[: _TABLE.segment] + unreadable + WHOLE[_TABLE.segment :]) is None
+
+
 def moved(by: int) -> bytes:
     sizes = np.frombuffer(SIZES, ">u2").copy()
     sizes[4:6] += np.array([by, -by]).astype(">u2")

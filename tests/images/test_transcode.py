@@ -23,7 +23,7 @@ from PIL import Image
 import packer
 from packer.errors import NotTileableError
 
-pytest.importorskip("numba", reason="needs numba, the extra packer[tiles]")
+pytest.importorskip("numba", reason="needs numba (pip install numba)")
 
 from packer.images.jpeg import segments as jpeg_segments
 from packer.images.region import decode_rectangle
