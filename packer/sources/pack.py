@@ -50,6 +50,13 @@ class PackSource(Source):
             united = replace(united, skipped=[], findings={})
         return replace(part, united=united)
 
+    def limited(self, count: int) -> PackSource:
+        """Return a source of the first `count` samples; the classes stay."""
+        if count >= len(self):
+            return self
+        part = self.between(0, count)  # what was counted and left out was of all samples
+        return replace(part, united=replace(part.united, skipped=[], findings={}))
+
     @property
     def origin(self) -> Manifest:
         return self.united
