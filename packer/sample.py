@@ -350,10 +350,14 @@ class Manifest:
     def united(cls, manifests: Sequence[Manifest]) -> Manifest:
         """Return what the manifests of several packs say together, one pack behind the other.
 
-        Settings that differ are left out; `source`, `columns` and `layout` are empty, and `classes` are the first's.
+        Settings that differ are left out, but for ``tiles``, which is true where one of the packs may hold tiled JPEGs;
+        `source`, `columns` and `layout` are empty, and `classes` are the first's.
         """
         first = manifests[0]
         same = [name for name, value in first.settings.items() if all(m.settings.get(name) == value for m in manifests)]
+        settings = {name: first.settings[name] for name in same}
+        if any(manifest.settings.get("tiles") for manifest in manifests):
+            settings["tiles"] = True
         versions: dict[str, set[str]] = {}
         for manifest in manifests:
             for package, version in manifest.versions.items():
@@ -364,7 +368,7 @@ class Manifest:
             count=sum(manifest.count for manifest in manifests),
             classes=first.classes,
             codec=first.codec,
-            settings={name: first.settings[name] for name in same},
+            settings=settings,
             skipped=[entry for manifest in manifests for entry in manifest.skipped],
             findings=dict(sorted(findings.items())),
             versions={package: " and ".join(sorted(numbers)) for package, numbers in versions.items()},

@@ -102,12 +102,13 @@ def test_what_manifests_say_together(tmp_path: Path) -> None:
         tmp_path / "two.lmdb",
         "lmdb",
         samples("y", 2),
-        settings={"quality": 80, "exif": "ignore"},
+        settings={"quality": 80, "exif": "ignore", "tiles": True},
         versions={"packer": "2", "pillow": "3"},
         findings={"cmyk": 1, "grey": 1},
     )
     origin = pack_source(one, two).origin
-    assert origin.settings == {"exif": "ignore"}
+    assert origin.settings == {"exif": "ignore", "tiles": True}  # whoever reads a JPEG of it must expect tiles
+    assert pack_source(two, one).origin.settings == origin.settings
     assert origin.versions == {"packer": "1 and 2", "pillow": "3"}
     assert origin.findings == {"cmyk": 1, "grey": 3}
     assert origin.skipped == [{"name": "bad", "reason": "empty"}]
@@ -137,3 +138,10 @@ def test_labels_of_a_damaged_pack_are_not_united(tmp_path: Path) -> None:
     path = write_pack(tmp_path / "pack.lmdb", "lmdb", samples("x", 2), change=change)
     with pytest.raises(CorruptPackError, match="labels"):
         pack_source(path, classes=["b", "a"])
+
+
+@pytest.mark.parametrize("limit", [1, 3, 4, 9])
+def test_findings_are_of_all_samples_or_of_none(tmp_path: Path, limit: int) -> None:
+    said = {"findings": {"grey": 4}, "skipped": [{"name": "bad", "reason": "empty"}]}
+    origin = pack_source(write_pack(tmp_path / "a.lmdb", "lmdb", samples("x", 4), **said)).limited(limit).origin
+    assert (origin.findings, origin.skipped) == ((said["findings"], said["skipped"]) if limit >= 4 else ({}, []))
