@@ -28,7 +28,7 @@ from packer.journal import Entry
 from packer.partial import Partial, check_destination
 from packer.pipeline import Batch, Pipeline
 from packer.prepare import Recipe
-from packer.repack import carries
+from packer.provenance import carried_from, provenance, require_tileable
 from packer.sample import TILED, Manifest, Table, TableBuilder, column_checksums
 from packer.sources import Source
 
@@ -137,6 +137,8 @@ def convert(
     ------
     ImageError
         With ``on_error="fail"``, for the first file that is not a readable image.
+    SourceError
+        If the source cannot be used, or what is in it cannot be tiled.
     DestinationError, PackLockedError, ResumeError
         If the pack cannot be written.
     """
@@ -145,6 +147,7 @@ def convert(
     recipe, options = recipe or Recipe(), dict(options or {})
     destination = Path(os.path.abspath(destination))
     check_destination(destination, overwrite=overwrite, source=source.root)
+    require_tileable(source, recipe)
     if report is not None and not Path(report).absolute().parent.is_dir():
         raise DestinationError(f"{printable(report)}: its directory does not exist. Make it first.")
     row = FORMATS[format] if format else format_for(destination)
@@ -226,16 +229,14 @@ def _write(batch: Batch, writer: Writer, ledger: _Ledger) -> None:
 def _describe(source: Source, recipe: Recipe, format: str, ledger: _Ledger, writer: Writer) -> tuple[Manifest, Table]:
     """Return manifest and table of what was written."""
     table = ledger.rows.build()
-    origin = source.origin
-    if origin is not None and carries(recipe, origin.codec, origin.exif):  # what made the bytes, made them before
-        codec, settings, described = origin.codec, origin.settings, origin.source
-        findings, versions = origin.findings, origin.versions
+    codec, settings, described = provenance(source, recipe)
+    carried = carried_from(source, recipe)
+    if carried is not None:
+        findings, versions = carried.findings, carried.versions
         if recipe.tiles:
-            settings = {**settings, "tiles": True}
             findings = {name: number for name, number in findings.items() if TILED not in name}
             findings = dict(sorted((ledger.findings + Counter(findings)).items()))
     else:
-        codec, settings, described = recipe.codec, recipe.settings(), source.describe()
         findings, versions = dict(sorted(ledger.findings.items())), {"packer": __version__, **recipe.versions()}
     manifest = Manifest(
         format=format,
@@ -244,7 +245,7 @@ def _describe(source: Source, recipe: Recipe, format: str, ledger: _Ledger, writ
         codec=codec,
         settings=settings,
         source=described,
-        skipped=[*(origin.skipped if origin is not None else ()), *ledger.skipped],
+        skipped=[*(source.origin.skipped if source.origin is not None else ()), *ledger.skipped],
         findings=findings,
         versions=versions,
         columns=column_checksums(table),

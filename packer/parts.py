@@ -25,13 +25,13 @@ from pathlib import Path
 from typing import Any
 
 from packer.convert import Progress, Summary, conversion_settings, convert
-from packer.errors import DestinationError, NotAPackError, PackLockedError, ResumeError, SourceError, printable
+from packer.errors import DestinationError, PackLockedError, ResumeError, SourceError, printable
 from packer.formats import FORMATS, check_readable, open_pack
 from packer.formats.files import sync_directory, writing_to
 from packer.formats.parts import join_parts
 from packer.partial import JOB_FILE, Unfinished, check_destination, setting_differences, unfinished_directory
 from packer.prepare import Recipe
-from packer.repack import carries
+from packer.provenance import made_before, provenance, require_tileable
 from packer.sample import Manifest
 from packer.sources import Source, is_scan, pack_source, scanned_source, write_scan
 from packer.sources.scan import ScannedSource
@@ -142,18 +142,9 @@ class Job:
         """Return the parts that are not complete."""
         return [number for number in range(self.parts) if not self.path(number).exists()]
 
-    def is_done(self) -> bool:
-        """Tell whether the whole pack is there already, made by a job like this one."""
-        try:
-            with open_pack(self.destination) as reader:
-                manifest = reader.manifest
-        except NotAPackError:
-            return False
-        same = manifest.format == self.format and len(manifest.layout.get("parts", ())) == self.parts
-        asked, made = self.settings["recipe"], {**Recipe().settings(), **manifest.settings}
-        # What was carried over from another pack keeps the settings that it was made with, but for these.
-        names = ("exif", "tiles") if self.recipe.codec == "keep" else asked
-        return same and all(made[name] == asked[name] for name in names) and not self.overwrite
+    def made_before(self, source: Source) -> Manifest | None:
+        """Return the manifest of the whole pack where a job like this one made it already; None where not."""
+        return made_before(self.destination, source, self.recipe, self.format, self.parts)
 
     def begin(
         self, open_source: Callable[[], Source], request: Mapping[str, Any], *, share: bool = False, fresh: bool = False
@@ -250,6 +241,7 @@ class Job:
         self, unfinished: Unfinished, source: Source, request: Mapping[str, Any], *, share: bool, fresh: bool
     ) -> Source:
         check_destination(self.destination, overwrite=self.overwrite, source=source.root)
+        require_tileable(source, self.recipe)
         if len(source) < self.parts:
             raise SourceError(f"{printable(source.root)}: {len(source)} images cannot be {self.parts} parts")
         journal = self.directory / "journal.jsonl"
@@ -271,7 +263,7 @@ class Job:
             "settings": self.settings,
             "request": dict(request),
             "source": source.describe(),
-            "made_of": self._made_of(source),
+            "made_of": provenance(source, self.recipe)[2],
             "images": len(source),
             "overwrite": self.overwrite,
         }
@@ -280,13 +272,6 @@ class Job:
             written.write_text(json.dumps(job), encoding="ascii")
             os.replace(written, self.directory / JOB_FILE)  # last: now others may join
         return source
-
-    def _made_of(self, source: Source) -> dict[str, Any]:
-        """Return what the manifest of the whole says of its source."""
-        origin = source.origin
-        if origin is not None and carries(self.recipe, origin.codec, origin.exif):
-            return origin.source
-        return source.describe()
 
     def _join(self, open_source: Callable[[], Source], request: Mapping[str, Any]) -> Source:
         job = _read_job(self.directory)

@@ -119,7 +119,15 @@ def test_dependencies_point_downwards() -> None:
     layers = [
         {"packer.errors", "packer.sample", "packer.names"},
         below("packer.formats", "packer.images", "packer.sources"),
-        {"packer.prepare", "packer.repack", "packer.executors", "packer.partial", "packer.pipeline", "packer.convert"}
+        {
+            "packer.prepare",
+            "packer.repack",
+            "packer.provenance",
+            "packer.executors",
+            "packer.partial",
+            "packer.pipeline",
+            "packer.convert",
+        }
         | {"packer.parts", "packer.cluster", "packer.verify", "packer.digest", "packer.export", "packer.datasets"}
         | {"packer.listing", "packer.repair", "packer.tree"},
         below("packer.cli"),

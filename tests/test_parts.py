@@ -66,7 +66,7 @@ def test_parts_are_the_pack_in_one_piece(tree: Path, tmp_path: Path, format: str
     assert manifest.layout["parts"][0][0] == f"part-00000{SUFFIXES[format]}"
     same = ("format", "count", "classes", "codec", "settings", "source", "skipped", "findings", "versions")
     assert [getattr(manifest, name) for name in same] == [getattr(expected, name) for name in same]
-    assert work.is_done()
+    assert work.made_before(imagefolder_source(tree)) == manifest
     assert finish(path) == manifest  # again changes nothing
     shutil.rmtree(path)
 
@@ -184,7 +184,7 @@ def test_what_is_there_is_replaced_when_asked(tree: Path, tmp_path: Path) -> Non
     convert(imagefolder_source(tree), path, on_error="skip")
     with pytest.raises(DestinationError, match="exists already"):
         begin(job(path), tree)
-    assert not job(path).is_done()
+    assert job(path).made_before(imagefolder_source(tree)) is None
     for work in (job(path, overwrite=True), job(path, 2, overwrite=True)):
         make_all(work, begin(work, tree))
         assert verify(path) == []

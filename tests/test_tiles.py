@@ -14,10 +14,12 @@ import pytest
 from PIL import Image
 
 from packer.convert import convert
+from packer.errors import SourceError
 from packer.export import export
 from packer.formats import open_pack
 from packer.images.sizing import ResizeSpec
 from packer.images.tiles import read_tiles
+from packer.parts import Job
 from packer.prepare import Recipe, prepare
 from packer.sample import TILED
 from packer.sources import imagefolder_source, pack_source
@@ -178,7 +180,7 @@ def test_what_the_commands_say(tree: Path, tmp_path: Path) -> None:
 
 
 @needs_numba
-@pytest.mark.parametrize("recipe", [Recipe(), Recipe("jpeg", ResizeSpec(40)), Recipe("png")])
+@pytest.mark.parametrize("recipe", [Recipe(), Recipe("jpeg", ResizeSpec(40))])
 def test_a_pack_is_tiled(tree: Path, tmp_path: Path, recipe: Recipe) -> None:
     """Its samples keep their pixels, and its manifest says what it said before."""
     before = convert(imagefolder_source(tree), tmp_path / "x.h5", recipe=recipe).manifest
@@ -196,11 +198,22 @@ def test_a_pack_is_tiled(tree: Path, tmp_path: Path, recipe: Recipe) -> None:
                 else:
                     found += 1
                     assert np.array_equal(pillow_pixels(expected), pillow_pixels(data))
-            assert (found > 0) == (recipe.codec != "png")
+            assert found > 0
             assert after.findings.get(TILED, 0) == found
             others = [{n: count for n, count in pack.findings.items() if TILED not in n} for pack in (before, after)]
             assert others[0] == others[1]
         assert verify(tmp_path / name) == []
+
+
+@pytest.mark.parametrize("codec", ["png", "webp", "raw"])
+def test_a_pack_without_jpegs_is_not_tiled(tree: Path, tmp_path: Path, codec: str) -> None:
+    convert(imagefolder_source(tree).limited(4), tmp_path / "x.lmdb", recipe=Recipe(codec))
+    source, tiled = pack_source(tmp_path / "x.lmdb"), Recipe(tiles=True)
+    job = Job(tmp_path / "y.lmdb", 2, tiled, "lmdb")
+    for attempt in (lambda: convert(source, job.destination, recipe=tiled), lambda: job.begin(lambda: source, {})):
+        with pytest.raises(SourceError, match=f"its samples are {codec}, and tiles are parts of JPEGs"):
+            attempt()
+    convert(source, tmp_path / "z.lmdb", recipe=Recipe("jpeg", tiles=True))
 
 
 def test_without_numba(tree: Path, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,8 +13,9 @@ import click
 from packer.cli import show
 from packer.cli.parts import convert_in_parts
 from packer.cli.source import classes_of, open_source, source_options, targets
-from packer.cli.status import EXIT_STATUS, Interrupted, Terminated
-from packer.errors import ImageError, printable
+from packer.cli.status import Interrupted, Terminated
+from packer.cli.writing import done_already, format_options, say, status_of
+from packer.errors import ImageError
 
 if TYPE_CHECKING:
     from packer.convert import Summary
@@ -183,6 +183,7 @@ def convert_command(src: Path, dst: Path, **options: Any) -> int:
     """
     from packer.formats import FORMATS, format_for
     from packer.partial import check_destination
+    from packer.provenance import made_before
 
     # Pillow's remarks on single files go to stderr without the file's name; the summary and the report have both.
     warnings.filterwarnings("ignore", module="PIL")
@@ -197,7 +198,7 @@ def convert_command(src: Path, dst: Path, **options: Any) -> int:
     if any(options[name] is not None for name in ("parts", "part", "cluster", "jobs", "scratch")):
         with _explaining():
             return convert_in_parts(src, dst, recipe, row.name, options)
-    skipped = 0
+    statuses = set()
     pairs = targets(src, dst, options["splits"])
     for root, destination in pairs:
         if not options["splits"] or not destination.exists():
@@ -207,14 +208,15 @@ def convert_command(src: Path, dst: Path, **options: Any) -> int:
         source = open_source(root, destination, classes, options)
         if options["splits"]:
             classes = source.classes  # the first split's, for all
-            if not options["overwrite"] and _is_done(source, destination, recipe):
-                _say(f"{printable(destination)}: done already", options)
+            before = None if options["overwrite"] else made_before(destination, source, recipe, row.name)
+            if before is not None:
+                statuses.add(done_already(destination, before, options))
                 continue
         with _explaining():
             summary = _convert(source, destination, recipe, row.name, options)
-        skipped += len(summary.manifest.skipped)
-        _say(show.conversion(summary), options)
-    return EXIT_STATUS["skipped"] if skipped else EXIT_STATUS["ok"]
+        statuses.add(status_of(summary.manifest))
+        say(show.conversion(summary), options)
+    return max(statuses)
 
 
 @contextlib.contextmanager
@@ -227,22 +229,6 @@ def _explaining() -> Iterator[None]:
     except (KeyboardInterrupt, Terminated) as error:
         kind = Terminated if isinstance(error, Terminated) else Interrupted
         raise kind("; the same command continues where this one stopped") from None
-
-
-def _say(text: str, options: dict[str, Any]) -> None:
-    if not options["quiet"]:
-        click.echo(text)
-
-
-def _is_done(source: Source, destination: Path, recipe: Recipe) -> bool:
-    """Tell whether the pack of a split was finished before: by an earlier run of the same command."""
-    from packer.formats import open_pack
-
-    if not destination.exists():
-        return False
-    with open_pack(destination) as reader:
-        manifest = reader.manifest
-    return manifest.source == source.describe() and manifest.settings == json.loads(json.dumps(recipe.settings()))
 
 
 def _recipe(options: dict[str, Any]) -> Recipe:
@@ -281,7 +267,7 @@ def _convert(source: Source, destination: Path, recipe: Recipe, format_: str, op
             destination,
             recipe=recipe,
             format=format_,
-            options={"shard_size": options["shard_size"]} if options["shard_size"] else {},
+            options=format_options(options),
             on_error=options["on_error"],
             workers=options["workers"],
             overwrite=options["overwrite"],

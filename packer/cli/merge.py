@@ -9,6 +9,8 @@ import click
 
 from packer.cli import show
 from packer.cli.convert import Size
+from packer.cli.status import EXIT_STATUS
+from packer.cli.writing import format_options, say, status_of
 from packer.errors import printable
 
 __all__ = ["merge_command"]
@@ -38,7 +40,7 @@ __all__ = ["merge_command"]
 @click.option("--overwrite", is_flag=True, help="Replace DST, once the new pack is complete.")
 @click.option("--fresh", is_flag=True, help="Start over instead of continuing an interrupted merge.")
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
-def merge_command(packs: tuple[Path, ...], dst: Path, **options: Any) -> None:
+def merge_command(packs: tuple[Path, ...], dst: Path, **options: Any) -> int:
     """Join PACKS, one behind the other, into the pack DST.
 
     The samples keep their bytes. PACKS may be of different formats; the suffix of DST decides its own.
@@ -55,11 +57,11 @@ def merge_command(packs: tuple[Path, ...], dst: Path, **options: Any) -> None:
         if packs:
             raise click.UsageError("--finish takes DST alone: its parts lie beside it")
         manifest = finish(dst)
-        if not options["quiet"]:
-            click.echo(
-                f"{printable(dst)}: {show.count(manifest.count)} samples in {len(manifest.layout['parts'])} parts"
-            )
-        return
+        head = (
+            f"{printable(dst)}: {show.count(manifest.count)} samples in {len(manifest.layout.get('parts', ()))} parts"
+        )
+        say("\n".join([head, *show.outcome(dst, manifest)]), options)
+        return status_of(manifest)
     if not packs:
         raise click.UsageError("say which packs to join, and behind them DST")
     source = pack_source(*packs, class_map=options["class_map"])
@@ -67,11 +69,11 @@ def merge_command(packs: tuple[Path, ...], dst: Path, **options: Any) -> None:
         summary = convert(
             source,
             dst,
-            options={"shard_size": options["shard_size"]} if options["shard_size"] else {},
+            options=format_options(options),
             workers=options["workers"],
             overwrite=options["overwrite"],
             fresh=options["fresh"],
             progress=lambda p: display.update(p.done, p.total, read=p.bytes_read),
         )
-    if not options["quiet"]:
-        click.echo(show.conversion(summary))
+    say(show.conversion(summary), options)
+    return EXIT_STATUS["ok"]

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +15,14 @@ import click
 from packer.cli import show
 from packer.cli.source import classes_of, is_pack, open_source
 from packer.cli.status import EXIT_STATUS
+from packer.cli.writing import done_already, format_options, say, status_of
 from packer.errors import PackLockedError, printable
 
 if TYPE_CHECKING:
     from packer.parts import Job
     from packer.prepare import Recipe
     from packer.sample import Manifest
+    from packer.sources import Source
 
 __all__ = ["convert_in_parts"]
 
@@ -35,13 +37,14 @@ def convert_in_parts(src: Path, dst: Path, recipe: Recipe, format: str, options:
         options["parts"],
         recipe,
         format,
-        {"shard_size": options["shard_size"]} if options["shard_size"] else {},
+        format_options(options),
         options["on_error"],
         options["overwrite"],
     )
-    if not options["fresh"] and job.is_done():
-        _say(f"{printable(dst)}: done already", options)
-        return EXIT_STATUS["ok"]
+    if job.destination.exists() and not (options["fresh"] or options["overwrite"]):
+        before = job.made_before(_listing(job, src, options)())
+        if before is not None:
+            return done_already(dst, before, options)
     if options["part"] is not None:
         return _one(job, src, options)
     if options["cluster"]:
@@ -68,13 +71,15 @@ def _require_sense(options: dict[str, Any]) -> None:
         raise click.UsageError("--jobs is for --cluster")
 
 
-def _begin(job: Job, src: Path, options: dict[str, Any], *, share: bool) -> Any:
+def _listing(job: Job, src: Path, options: dict[str, Any]) -> Callable[[], Source]:
+    return functools.partial(open_source, src, job.destination, classes_of(options["classes_from"]), options)
+
+
+def _begin(job: Job, src: Path, options: dict[str, Any], *, share: bool) -> Source:
     asked = ("labels", "path_column", "label_column", "classes_from", "limit")
     request = {name: None if options[name] is None else str(options[name]) for name in asked}
     request["src"] = os.path.abspath(src)
-    classes = classes_of(options["classes_from"])
-    listing = functools.partial(open_source, src, job.destination, classes, options)
-    return job.begin(listing, request, share=share, fresh=options["fresh"])
+    return job.begin(_listing(job, src, options), request, share=share, fresh=options["fresh"])
 
 
 def _one(job: Job, src: Path, options: dict[str, Any]) -> int:
@@ -92,12 +97,12 @@ def _one(job: Job, src: Path, options: dict[str, Any]) -> int:
             progress=lambda p: display.update(p.done, p.total, read=p.bytes_read, skipped=p.skipped),
         )
     rate = part.images / max(part.seconds, 1e-9)
-    _say(f"part {number}: {show.count(part.images)} images, {show.duration(part.seconds)} ({rate:,.0f} img/s)", options)
+    say(f"part {number}: {show.count(part.images)} images, {show.duration(part.seconds)} ({rate:,.0f} img/s)", options)
     if part.note:
         click.echo(f"packer: {printable(part.note)}", err=True)
     if not job.missing():
         with contextlib.suppress(PackLockedError):  # another task ended at the same time, and finishes it
-            _say(_finished(job, finish(job.destination)), options)
+            say(_finished(job, finish(job.destination)), options)
     return EXIT_STATUS["skipped"] if part.skipped else EXIT_STATUS["ok"]
 
 
@@ -120,8 +125,8 @@ def _all(job: Job, src: Path, options: dict[str, Any]) -> int:
             done += part.images
             read += part.bytes_in
         manifest = finish(job.destination)
-    _say(_finished(job, manifest, time.monotonic() - started, source.notes), options)
-    return EXIT_STATUS["skipped"] if manifest.skipped else EXIT_STATUS["ok"]
+    say(_finished(job, manifest, time.monotonic() - started, source.notes), options)
+    return status_of(manifest)
 
 
 def _on_cluster(job: Job, src: Path, options: dict[str, Any]) -> int:
@@ -153,8 +158,8 @@ def _on_cluster(job: Job, src: Path, options: dict[str, Any]) -> int:
     for note in sorted({f"{part.host}: {part.note}" for part in parts if part.note}):
         click.echo(f"packer: {printable(note)}", err=True)
     manifest = finish(job.destination)
-    _say(_finished(job, manifest, time.monotonic() - started, source.notes), options)
-    return EXIT_STATUS["skipped"] if manifest.skipped else EXIT_STATUS["ok"]
+    say(_finished(job, manifest, time.monotonic() - started, source.notes), options)
+    return status_of(manifest)
 
 
 def _finished(job: Job, manifest: Manifest, seconds: float | None = None, notes: Iterable[str] = ()) -> str:
@@ -166,8 +171,3 @@ def _finished(job: Job, manifest: Manifest, seconds: float | None = None, notes:
     )
     took = f", {show.duration(seconds)}" if seconds is not None else ""
     return "\n".join([head + took, *show.outcome(job.destination, manifest, notes)])
-
-
-def _say(text: str, options: dict[str, Any]) -> None:
-    if not options["quiet"]:
-        click.echo(text)

@@ -66,6 +66,35 @@ def test_parts_and_arrays_give_the_same(tree: Path, whole: str, tmp_path: Path) 
     assert digest(out) == digest(array) == whole
 
 
+def test_another_conversion_is_not_done_already(tree: Path, tmp_path: Path) -> None:
+    other, out, parts, tiled = (tmp_path / name for name in ("other", "x.lmdb", "y.lmdb", "z.lmdb"))
+    draw_imagefolder(other, classes=4, per_class=20, size=(32, 40), seed=1)
+    (other / "class_00" / "0000.jpg").rename(other / "class_00" / "a.jpg")
+    results = packer_many(
+        [
+            ["convert", tree, out, "--parts", 3],
+            *(
+                ["convert", src, out, "--parts", 3, *options]
+                for src in (tree, other)
+                for options in ([], ["--part", 1])
+            ),
+            ["convert", tree, out, "--parts", 3, "--limit", 79],
+            ["convert", tree, out, "--parts", 3, "--check", "decode"],
+            ["convert", tree, out, "--parts", 4],
+            ["convert", out, parts, "--parts", 2],
+            ["convert", out, parts, "--parts", 2],
+            ["convert", out, parts, "--parts", 2, "--tiles"],
+            ["convert", out, parts, "--parts", 2, "--limit", 79],
+            ["convert", out, tiled, "--parts", 2, "--codec", "png"],
+            ["convert", out, tiled, "--parts", 2, "--codec", "png"],
+        ]
+    )
+    assert [result.returncode for result in results] == [0, 0, 0, 1, 1, 1, 1, 1, 0, 0, 1, 1, 0, 0]
+    for result in results:
+        assert result.returncode == 0 or "exists already" in result.stderr
+    assert [number for number, result in enumerate(results) if "done already" in result.stdout] == [1, 2, 9, 13]
+
+
 def test_what_makes_no_sense(tree: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.lmdb"
     wrong = [
@@ -122,11 +151,13 @@ def test_files_that_were_left_out_are_said(tree: Path, tmp_path: Path) -> None:
             ["convert", root, out, "--parts", 2],
             ["convert", root, out, "--parts", 2, "--on-error", "skip"],
             ["convert", root, out, "--parts", 2, "--on-error", "skip", "--fresh"],
+            ["convert", root, out, "--parts", 2, "--on-error", "skip"],
         ]
     )
-    assert [result.returncode for result in results] == [1, 1, 3]
+    assert [result.returncode for result in results] == [1, 1, 3, 3]
     assert "class_01/bad.jpg" in results[0].stderr
     assert "on_error" in results[1].stderr
     assert "1 x left out" in results[2].stdout
+    assert results[3].stdout == f"{out}: done already, 1 x left out\n"
     with open_pack(out) as reader:
         assert [entry["name"] for entry in reader.manifest.skipped] == ["class_01/bad.jpg"]

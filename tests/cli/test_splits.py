@@ -53,6 +53,8 @@ def test_a_command_that_ended_between_two_splits_goes_on(root: Path, tmp_path: P
     assert len(open_pack(tmp_path / "x-val.lmdb")) == 5
     (line,) = (tmp_path / "report-val.jsonl").read_text().splitlines()
     assert json.loads(line)["name"] == "class_01/0000.jpg"
+    third = packer(*command, "--on-error", "skip")
+    assert (third.returncode, third.stdout.count("done already")) == (3, 2)
     changed = packer(*command, "--resize", "20")
     assert changed.returncode == 1
     assert "exists already" in changed.stderr
