@@ -137,6 +137,8 @@ def convert(
     ------
     ImageError
         With ``on_error="fail"``, for the first file that is not a readable image.
+    CorruptPackError
+        With ``on_error="fail"``, for the first sample of a pack that is damaged.
     SourceError
         If the source cannot be used, or what is in it cannot be tiled.
     DestinationError, PackLockedError, ResumeError

@@ -7,7 +7,7 @@ from collections.abc import Generator
 from concurrent.futures import Executor, Future
 from queue import SimpleQueue
 
-from packer.errors import ImageError
+from packer.errors import CorruptPackError, ImageError
 from packer.journal import NO_STAMP, Entry
 from packer.prepare import Prepared, Recipe, prepare
 from packer.repack import prepare_stored
@@ -79,6 +79,8 @@ class Pipeline:
             except ImageError as error:
                 error.name = error.name or name
                 if self._on_error == "fail":
+                    if isinstance(error.__cause__, CorruptPackError):  # it is the pack that must be mended
+                        raise error.__cause__ from None
                     raise
                 stamp = self._source.stamp(index) or NO_STAMP
                 batch.append((Entry(name, stamp=stamp, reason=error.reason), None))

@@ -16,6 +16,8 @@ def test_statuses(tmp_path: Path) -> None:
     solid(tmp_path / "root" / "a" / "x.png")
     (tmp_path / "root" / "a" / "bad.png").write_text("bad")
     damaged = write_pack(tmp_path / "bad.lmdb", "lmdb", [Sample("/x", 0, b"x", 1, 1)])
+    damaged_data = write_pack(tmp_path / "data.lmdb", "lmdb", [Sample("x", 0, b"some data", 1, 1)])
+    damaged_data.write_bytes(damaged_data.read_bytes().replace(b"some data", b"same data"))
     emptied = tmp_path / "emptied.lmdb"
     emptied.touch()
     lock = tmp_path / "locked.lmdb.partial" / "lock"
@@ -43,11 +45,15 @@ def test_statuses(tmp_path: Path) -> None:
             ("error", ["verify", tmp_path / "missing.lmdb"]),
             ("error", ["info", emptied]),
             ("corrupt", ["export", damaged, tmp_path / "out"]),
+            ("corrupt", ["convert", damaged_data, tmp_path / "y.lmdb"]),
+            ("corrupt", ["convert", damaged_data, tmp_path / "y.h5", "--parts", 1]),
+            ("corrupt", ["merge", damaged_data, tmp_path / "y.pth"]),
             ("locked", ["convert", tmp_path / "root", tmp_path / "locked.lmdb"]),
         ]:
             result = packer(*arguments)
             assert result.returncode == EXIT_STATUS[status], (arguments, result.stderr)
             assert "Traceback" not in result.stderr
+            assert status != "corrupt" or "--on-error" not in result.stderr
         holder.kill()
     assert sorted(EXIT_STATUS.values()) == [0, 1, 2, 3, 4, 5, 130, 143]
     assert packer("--version").stdout == f"packer, version {package.__version__}\n"

@@ -124,7 +124,7 @@ def test_damage_is_an_error_of_the_sample(tmp_path: Path, photo_tree: Path) -> N
     path.write_bytes(path.read_bytes().replace(data, data[:-1] + b"?"))
     with pytest.raises(ImageError, match=r"class_01/0002\.jpg.*sample 7.*checksum"):
         pack_source(path).read(7, ReadBuffer())
-    with pytest.raises(ImageError, match="sample 7"):
+    with pytest.raises(CorruptPackError, match="sample 7"):
         convert(pack_source(path), tmp_path / "copy.lmdb")
     summary = convert(pack_source(path), tmp_path / "copy.lmdb", on_error="skip")
     assert [entry["name"] for entry in summary.manifest.skipped] == ["class_01/0002.jpg"]
