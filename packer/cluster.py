@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import re
 import threading
 import time
 from collections import Counter, deque
@@ -25,7 +26,7 @@ from packer.errors import ClusterError, MissingDependencyError, printable
 from packer.executors import available_cpus
 from packer.parts import Job, Part, SharedSource
 
-__all__ = ["JOB_QUEUES", "ClusterProgress", "convert_on", "open_client"]
+__all__ = ["JOB_QUEUES", "ClusterProgress", "check_address", "convert_on", "open_client"]
 
 JOB_QUEUES = {"slurm": "SLURMCluster", "pbs": "PBSCluster", "lsf": "LSFCluster", "sge": "SGECluster"}
 """What `dask-jobqueue` calls each of them."""
@@ -60,6 +61,22 @@ class ClusterProgress:
     rates: dict[str, float]
 
 
+def check_address(where: str) -> None:
+    """Raise ClusterError where `where` is not of a form that `open_client` knows."""
+    kind, _, rest = where.partition(":")
+    if kind == "local":
+        known = re.fullmatch("[1-9][0-9]*", rest, re.ASCII) is not None
+    elif kind == "file":
+        known = rest != ""
+    else:
+        known = where in JOB_QUEUES or re.fullmatch(r"\w+://\S+", where) is not None
+    if not known:
+        raise ClusterError(
+            f"--cluster {where!r} is not tcp://HOST:PORT, file:SCHEDULER.json, local:N with N of 1 or more, "
+            f"or one of {', '.join(JOB_QUEUES)}"
+        )
+
+
 @contextlib.contextmanager
 def open_client(where: str, jobs: int | None = None) -> Iterator[Any]:
     """Connect to a Dask cluster, or start one that ends with the block; yield a `distributed.Client`.
@@ -78,6 +95,7 @@ def open_client(where: str, jobs: int | None = None) -> Iterator[Any]:
         If there is no such cluster.
     MissingDependencyError
     """
+    check_address(where)
     distributed = _import("distributed")
     kind, _, rest = where.partition(":")
     with contextlib.ExitStack() as opened:

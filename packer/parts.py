@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from packer.convert import Progress, Summary, conversion_settings, convert
-from packer.errors import DestinationError, PackLockedError, ResumeError, SourceError, printable
+from packer.errors import DestinationError, NotAPackError, PackLockedError, ResumeError, SourceError, printable
 from packer.formats import FORMATS, check_readable, open_pack
 from packer.formats.files import sync_directory, writing_to
 from packer.formats.parts import join_parts
@@ -215,7 +215,8 @@ class Job:
             **{"recipe": self.recipe, "format": self.format, "options": self.options, "on_error": self.on_error},
             **{"workers": workers, "allow_empty": True, "progress": progress},
         }
-        path, made, note = self.path(number), (0, 0), ""
+        path, note = self.path(number), ""
+        made: tuple[int, int] | None = None
         deadline = time.monotonic() + wait
         while not path.exists():
             try:
@@ -235,6 +236,8 @@ class Job:
             except DestinationError:
                 if not path.exists():  # else another process made it meanwhile
                     raise
+        if made is None:
+            made = _counts_of(path)
         return Part(number, len(piece), *made, time.monotonic() - started, socket.gethostname(), note)
 
     def _begin(
@@ -267,20 +270,23 @@ class Job:
             "images": len(source),
             "overwrite": self.overwrite,
         }
-        written = self.directory / (JOB_FILE + ".new")
-        with writing_to(self.directory):
-            written.write_text(json.dumps(job), encoding="ascii")
-            os.replace(written, self.directory / JOB_FILE)  # last: now others may join
+        _write_job(self.directory, job)  # last: now others may join
         return source
 
     def _join(self, open_source: Callable[[], Source], request: Mapping[str, Any]) -> Source:
         job = _read_job(self.directory)
+        # Whoever stopped at a bad file may go on without it: the parts that are there have left nothing out.
+        relaxed = (job["settings"]["on_error"], self.on_error) == ("fail", "skip")
+        if relaxed:
+            job["settings"]["on_error"] = "skip"
         differences = setting_differences(job["settings"], self.settings)
         differences += setting_differences(job["request"], request)
         if not differences:
             scan = self.directory / "source.scan"
             source = scanned_source(scan) if scan.exists() else open_source()
             if source.describe() == job["source"]:
+                if relaxed:
+                    _write_job(self.directory, job)
                 return source
             differences = ["the source's list of images or classes changed"]
         raise ResumeError(
@@ -299,7 +305,7 @@ class Job:
         # A name of its own, for another node may copy this part too.
         copy = path.with_name(f"{path.name}.{socket.gethostname()}-{os.getpid()}")
         try:
-            counts = (0, 0) if made.exists() else _counts(convert(piece, made, **settings))
+            counts = _counts_of(made) if made.exists() else _counts(convert(piece, made, **settings))
             if not path.exists():
                 copy_pack(made, copy)
                 with open_pack(made) as reader:
@@ -322,6 +328,15 @@ def _counts(summary: Summary) -> tuple[int, int]:
     return summary.bytes_in, len(summary.manifest.skipped)
 
 
+def _counts_of(path: Path) -> tuple[int, int]:
+    """Return what `_counts` does, of a part that was made before: nothing was read for it now."""
+    try:
+        with open_pack(path) as reader:
+            return 0, len(reader.manifest.skipped)
+    except NotAPackError:  # another process has finished the whole pack meanwhile
+        return 0, 0
+
+
 def finish(destination: str | os.PathLike[str], *, wait: float = 0) -> Manifest:
     """Make one pack of parts that are complete, and give it its name.
 
@@ -340,6 +355,8 @@ def finish(destination: str | os.PathLike[str], *, wait: float = 0) -> Manifest:
     ------
     DestinationError
         If there are no parts, or some are missing.
+    PackError
+        If what is there cannot be read.
     PackLockedError
         If another process is finishing it.
     """
@@ -354,6 +371,8 @@ def finish(destination: str | os.PathLike[str], *, wait: float = 0) -> Manifest:
             f"{printable(destination)}: no conversion in parts was begun. Begin one with `packer convert --parts`."
         )
     with open_pack(destination) as reader:
+        if "parts" not in reader.manifest.layout:
+            raise DestinationError(f"{printable(destination)}: a pack without parts, which is finished")
         return reader.manifest
 
 
@@ -376,6 +395,13 @@ def _finish(unfinished: Unfinished) -> Manifest:
     check_readable(unfinished.pack, manifest)
     unfinished.commit(overwrite=job["overwrite"])
     return manifest
+
+
+def _write_job(directory: Path, job: Mapping[str, Any]) -> None:
+    written = directory / f"{JOB_FILE}.{socket.gethostname()}-{os.getpid()}"  # for several may join at the same time
+    with writing_to(directory):
+        written.write_text(json.dumps(job), encoding="ascii")
+        os.replace(written, directory / JOB_FILE)
 
 
 def _read_job(directory: Path) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from packer.cluster import ClusterProgress, convert_on
+from packer.cluster import ClusterProgress, convert_on, open_client
 from packer.convert import convert
 from packer.digest import digest
 from packer.errors import ClusterError
@@ -21,7 +21,7 @@ from packer.parts import Job, SharedSource, finish
 from packer.prepare import Recipe
 from packer.sources import imagefolder_source
 from packer.testing.photos import draw_imagefolder
-from tests.packs import command, packer, solid
+from tests.packs import command, packer, packer_many, solid
 
 distributed = pytest.importorskip("distributed", reason="needs Dask: pip install dask-jobqueue")
 
@@ -156,10 +156,27 @@ def test_a_pack_on_a_cluster(cluster: Any, client: Any, tree: Path, whole: str, 
 def test_clusters_that_are_not_there(tmp_path: Path) -> None:
     solid(tmp_path / "tree" / "a" / "1.png")
     environment = {**os.environ, "DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "1s"}
-    for where in ("tcp://127.0.0.1:1", "local:none", f"file:{tmp_path / 'missing'}"):
+    for where in ("tcp://127.0.0.1:1", f"file:{tmp_path / 'missing'}"):
         result = packer(
             "convert", tmp_path / "tree", tmp_path / "out.lmdb", "--parts", 1, "--cluster", where, env=environment
         )
         assert result.returncode == 1
         assert "Traceback" not in result.stderr
         assert where in result.stderr
+
+
+@pytest.mark.parametrize(
+    "where", ["", "bogus", "slurm:2", "file:", "local", "local:", "local:0", "local:-1", "local:abc"]
+)
+def test_what_names_no_cluster(tmp_path: Path, where: str) -> None:
+    with pytest.raises(ClusterError, match="tcp://HOST:PORT"), open_client(where):
+        pass
+
+
+def test_what_names_no_cluster_is_said_before_anything_is_done(tmp_path: Path) -> None:
+    solid(tmp_path / "tree" / "a" / "1.png")
+    line = ["convert", tmp_path / "tree", tmp_path / "out.lmdb", "--parts", 1, "--cluster"]
+    for result in packer_many([[*line, ""], [*line, "local:0"]]):
+        assert result.returncode == 2
+        assert "local:N with N of 1 or more" in result.stderr
+    assert os.listdir(tmp_path) == ["tree"]

@@ -57,9 +57,7 @@ def merge_command(packs: tuple[Path, ...], dst: Path, **options: Any) -> int:
         if packs:
             raise click.UsageError("--finish takes DST alone: its parts lie beside it")
         manifest = finish(dst)
-        head = (
-            f"{printable(dst)}: {show.count(manifest.count)} samples in {len(manifest.layout.get('parts', ()))} parts"
-        )
+        head = f"{printable(dst)}: {show.count(manifest.count)} samples in {len(manifest.layout['parts'])} parts"
         say("\n".join([head, *show.outcome(dst, manifest)]), options)
         return status_of(manifest)
     if not packs:

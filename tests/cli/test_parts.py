@@ -143,21 +143,36 @@ def test_a_killed_conversion_in_parts_continues(tree: Path, whole: str, tmp_path
 
 
 def test_files_that_were_left_out_are_said(tree: Path, tmp_path: Path) -> None:
-    root, out = tmp_path / "tree", tmp_path / "out.lmdb"
+    """After the first try, which names the file and says to leave it out, the command goes on without it."""
+    root, out, array, plain = (tmp_path / name for name in ("tree", "out.lmdb", "array.lmdb", "plain.lmdb"))
     draw_imagefolder(root, classes=2, per_class=3, size=(16, 16))
     (root / "class_01" / "bad.jpg").write_text("no image")
+    skip = ["--on-error", "skip"]
     results = packer_many(
         [
             ["convert", root, out, "--parts", 2],
-            ["convert", root, out, "--parts", 2, "--on-error", "skip"],
-            ["convert", root, out, "--parts", 2, "--on-error", "skip", "--fresh"],
-            ["convert", root, out, "--parts", 2, "--on-error", "skip"],
+            ["convert", root, out, "--parts", 2, *skip],
+            ["convert", root, out, "--parts", 2, *skip],
+            ["convert", root, array, "--parts", 3, "--part", 2],
+            ["convert", root, array, "--parts", 3, "--part", 2, *skip],
+            ["convert", root, array, "--parts", 3, "--part", 2],
+            ["convert", root, array, "--parts", 3, "--part", 2, *skip],
+            ["convert", root, array, "--parts", 3, "--part", 0, *skip],
+            ["convert", root, array, "--parts", 3, "--part", 1, *skip],
+            ["merge", "--finish", array],
+            ["convert", root, plain, *skip],
+            ["merge", "--finish", plain],
         ]
     )
-    assert [result.returncode for result in results] == [1, 1, 3, 3]
+    assert [result.returncode for result in results] == [1, 3, 3, 1, 3, 1, 3, 0, 0, 3, 3, 1]
     assert "class_01/bad.jpg" in results[0].stderr
-    assert "on_error" in results[1].stderr
-    assert "1 x left out" in results[2].stdout
-    assert results[3].stdout == f"{out}: done already, 1 x left out\n"
-    with open_pack(out) as reader:
-        assert [entry["name"] for entry in reader.manifest.skipped] == ["class_01/bad.jpg"]
+    assert "--on-error skip; the same command then continues" in results[0].stderr
+    assert results[2].stdout == f"{out}: done already, 1 x left out\n"
+    assert 'on_error was "skip" and is "fail"' in results[5].stderr
+    for number in (1, 8, 9, 10):
+        assert "1 x left out" in results[number].stdout
+    assert "a pack without parts" in results[11].stderr
+    for path in (out, array):
+        assert digest(path) == digest(plain)
+        with open_pack(path) as reader:
+            assert [entry["name"] for entry in reader.manifest.skipped] == ["class_01/bad.jpg"]
