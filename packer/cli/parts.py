@@ -16,7 +16,7 @@ from packer.cli import show
 from packer.cli.source import classes_of, is_pack, open_source
 from packer.cli.status import EXIT_STATUS
 from packer.cli.writing import done_already, format_options, say, status_of
-from packer.errors import PackLockedError, printable
+from packer.errors import ClusterError, PackLockedError, printable
 
 if TYPE_CHECKING:
     from packer.parts import Job
@@ -47,7 +47,7 @@ def convert_in_parts(src: Path, dst: Path, recipe: Recipe, format: str, options:
             return done_already(dst, before, options)
     if options["part"] is not None:
         return _one(job, src, options)
-    if options["cluster"]:
+    if options["cluster"] is not None:
         return _on_cluster(job, src, options)
     return _all(job, src, options)
 
@@ -63,12 +63,19 @@ def _require_sense(options: dict[str, Any]) -> None:
         raise click.UsageError("--parts is for one split: convert SRC/SPLIT, with --classes-from the first one's pack")
     if options["report"]:
         raise click.UsageError("--report is for packs without parts; `packer info --json` lists what was left out")
-    if options["part"] is not None and options["cluster"]:
+    if options["part"] is not None and options["cluster"] is not None:
         raise click.UsageError("--part is for tasks of a job array, --cluster makes all parts: say one of them")
-    if options["scratch"] and options["part"] is None and not options["cluster"]:
+    if options["scratch"] and options["part"] is None and options["cluster"] is None:
         raise click.UsageError("--scratch is for --part and --cluster: here, parts are made where they stay")
-    if options["jobs"] and not options["cluster"]:
+    if options["jobs"] and options["cluster"] is None:
         raise click.UsageError("--jobs is for --cluster")
+    if options["cluster"] is not None:
+        from packer.cluster import check_address
+
+        try:
+            check_address(options["cluster"])
+        except ClusterError as error:
+            raise click.UsageError(str(error)) from error
 
 
 def _listing(job: Job, src: Path, options: dict[str, Any]) -> Callable[[], Source]:
