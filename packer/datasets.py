@@ -137,6 +137,8 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
     ) -> None:
         if output not in OUTPUTS:
             raise ValueError(f"output is one of {', '.join(OUTPUTS)}, not {output!r}")
+        if crop is not None and not isinstance(crop, Crop):
+            raise TypeError(f"crop is one of packer.crops, such as RandomResizedCrop(224), not {crop!r}")
         if crop is not None and output == "bytes":
             raise ValueError("a crop is made of pixels, which output='bytes' does not give")
         self.transform = transform
@@ -170,7 +172,7 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
 
     def __getitem__(self, index: int) -> tuple[Any, Any]:
         """Return image and label; IndexError out of range, CorruptPackError or ImageError on damage."""
-        return self._items([self.reader.position(int(index))], int(self._epoch), self.seed, self.transform)[0]
+        return self._items([self.reader.position(index)], int(self._epoch), self.seed, self.transform)[0]
 
     def __getitems__(self, indices: Sequence[int]) -> list[tuple[Any, Any]]:
         """Return a batch of items, in the order asked for; DataLoader calls this."""
@@ -221,7 +223,7 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
         """
         if self.output == "bytes":
             raise ValueError("a region is made of pixels, which output='bytes' does not give")
-        index = self.reader.position(int(index))
+        index = self.reader.position(index)
         full_height, full_width = int(self.reader.table.height[index]), int(self.reader.table.width[index])
         if not (height >= 1 <= width and 0 <= top <= full_height - height and 0 <= left <= full_width - width):
             raise ValueError(

@@ -99,6 +99,8 @@ class Loader:
         transform: Callable[[Any], Any] | None = None,
         collate: Callable[[list[Any]], Any] = default_collate,
     ) -> None:
+        if not isinstance(dataset, ImageDataset):
+            raise TypeError(f"a Loader reads a dataset such as packer.open_dataset gives, not {dataset!r}")
         if batch_size < 1 or prefetch < 0 or (threads is not None and threads < 1):
             raise ValueError("batch_size and threads are 1 or more, prefetch is 0 or more")
         if processes is not None and processes < 0:

@@ -44,7 +44,7 @@ class Normalizer:
         self._scale = self._shift = torch.empty(0)
         self.normalizes = normalize is not None
         if normalize is not None:
-            mean, std = (torch.tensor(values, dtype=torch.float32).view(-1, 1, 1) for values in normalize)
+            mean, std = _mean_and_std(normalize)
             self._scale = 1 / (255 * std)
             self._shift = -mean / std
 
@@ -65,6 +65,20 @@ class Normalizer:
             layout = torch.channels_last if self.channels_last else torch.contiguous_format
             tensor = tensor.contiguous(memory_format=layout)
         return tensor
+
+
+def _mean_and_std(normalize: tuple[Sequence[float], Sequence[float]]) -> list[torch.Tensor]:
+    """Return both as (channels, 1, 1) float32 tensors."""
+    try:
+        mean, std = (torch.as_tensor(values, dtype=torch.float32) for values in normalize)
+    except (TypeError, ValueError, RuntimeError):
+        mean = std = torch.empty(())
+    if mean.dim() != 1 or mean.shape != std.shape or not (std > 0).all():
+        raise ValueError(
+            "normalize is (mean, std), a number a channel each and no std 0, such as "
+            f"((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)), not {normalize!r}"
+        )
+    return [mean.view(-1, 1, 1), std.view(-1, 1, 1)]
 
 
 class _Wrapper:

@@ -215,6 +215,11 @@ def test_indices(name: str, packs: Packs, photo_tree: Path) -> None:
     assert dataset[-1][1] == 2
     for index in (np.int64(3), np.uint8(3), torch.tensor(3)):
         assert torch.equal(dataset[index][0], dataset[3][0])  # type: ignore[index]
+    for wrong in (slice(2), "1", 1.7, np.float64(3), None):
+        with pytest.raises(TypeError, match="an index is an integer, not"):
+            dataset[wrong]  # type: ignore[index]
+        with pytest.raises(TypeError, match="an index is an integer, not"):
+            dataset.read_region(wrong, 0, 0, 1, 1)  # type: ignore[arg-type]
     for index in (15, -16, 10**9, 2**63):
         with pytest.raises(IndexError, match="15 samples"):
             dataset[index]
@@ -530,6 +535,11 @@ def test_unchecked_reads_do_not_compare_checksums(packs: Packs, photo_tree: Path
 def test_refused_settings(settings: dict[str, str], message: str, name: str, packs: Packs, photo_tree: Path) -> None:
     with pytest.raises(ValueError, match=message):
         open_dataset(packs(photo_tree, name), **settings)
+
+
+def test_a_number_is_no_crop(name: str, packs: Packs, photo_tree: Path) -> None:
+    with pytest.raises(TypeError, match=r"such as RandomResizedCrop\(224\), not 224"):
+        open_dataset(packs(photo_tree, name), crop=224)
 
 
 def test_what_is_no_pack(name: str, packs: Packs, photo_tree: Path, tmp_path: Path) -> None:

@@ -267,6 +267,12 @@ def test_bad_arguments(pack: Path) -> None:
     dataset = open_dataset(pack, crop=CROP)
     with pytest.raises(ValueError, match="batch_size"):
         Loader(dataset, 0)
+    with pytest.raises(TypeError, match="open_dataset"):
+        Loader(str(pack), 4)  # type: ignore[arg-type]
+    numbers = (0.5, 0.5, 0.5)
+    for wrong in ((1, 2), numbers, (numbers, 1), (numbers, numbers[:2]), (numbers, (1, 1, 0)), 1, ("abc", "def")):
+        with pytest.raises(ValueError, match=r"normalize is \(mean, std\)"):
+            Loader(dataset, 4, normalize=wrong)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="sampler"):
         Loader(dataset, 4, shuffle=True, sampler=SequentialSampler(52))
     with pytest.raises(ValueError, match="bytes"):

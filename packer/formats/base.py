@@ -15,6 +15,7 @@ Everything above this package sees `Writer` and `Reader` and no format. The orde
 from __future__ import annotations
 
 import abc
+import operator
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -159,7 +160,9 @@ class Reader(abc.ABC):
     def position(self, index: int) -> int:
         """Return an index counted from the beginning; IndexError where there is no such sample."""
         try:
-            return range(len(self))[index]
+            return range(len(self))[operator.index(index)]
+        except TypeError:
+            raise TypeError(f"an index is an integer, not {index!r}") from None
         except IndexError:
             raise IndexError(f"index {index} is out of range: {printable(self.path)} has {len(self)} samples") from None
 
