@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -95,20 +96,34 @@ def _check_table(reader: Reader) -> Iterator[Damage]:
 
 
 def _check_samples(reader: Reader, workers: int, progress: Callable[[int, int], None] | None) -> Iterator[Damage]:
-    def check(start: int) -> list[Damage]:
-        found = []
+    def check(start: int) -> list[Damage | str]:
+        found: list[Damage | str] = []
         for index in range(start, min(start + _BATCH, len(reader))):
             try:
                 reader.read(index)
             except PackError as error:
-                found.append(Damage(getattr(error, "reason", str(error)), index, _name_of(reader, index)))
+                whole_file = _file_problem(reader, error)
+                reason = getattr(error, "reason", str(error))
+                found.append(whole_file or Damage(reason, index, _name_of(reader, index)))
         return found
 
+    files: Counter[str] = Counter()
     with ThreadPoolExecutor(workers, thread_name_prefix="packer") as pool:
         for batch, found in enumerate(pool.map(check, range(0, len(reader), _BATCH))):
-            yield from found
+            files.update(item for item in found if isinstance(item, str))
+            yield from (item for item in found if isinstance(item, Damage))
             if progress is not None:
                 progress(min((batch + 1) * _BATCH, len(reader)), len(reader))
+    for problem, samples in files.items():
+        yield Damage(f"{problem} (samples in it that cannot be read: {samples})")
+
+
+def _file_problem(reader: Reader, error: PackError) -> str | None:
+    """Say what is wrong with a file of a pack of several, so that no sample in it can be read; None elsewhere."""
+    cause = error.__cause__
+    if not isinstance(cause, CorruptPackError) or cause.path == reader.path:
+        return None
+    return f"{os.path.relpath(cause.path, reader.path)}: {cause.reason}"
 
 
 def _name_of(reader: Reader, index: int) -> str:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from packer.convert import Summary
     from packer.sample import Manifest
 
-__all__ = ["ProgressDisplay", "conversion", "count", "duration", "outcome", "rates", "size"]
+__all__ = ["ProgressDisplay", "conversion", "count", "counted", "duration", "outcome", "rates", "size"]
 
 _SECONDS_BETWEEN_LINES = 5.0
 
@@ -37,6 +37,11 @@ def count(number: int) -> str:
     return f"{number:,}"
 
 
+def counted(number: int, what: str) -> str:
+    """Return how many of something there are: ``1 sample``, ``2 samples``, ``2 classes``."""
+    return f"{count(number)} {what}{'' if number == 1 else 'es' if what.endswith('s') else 's'}"
+
+
 def duration(seconds: float) -> str:
     """Return a time as a person would say it."""
     if seconds < 60:
@@ -52,12 +57,12 @@ def conversion(summary: Summary) -> str:
     done = manifest.count + len(manifest.skipped) - summary.continued
     rate = done / max(summary.seconds, 1e-9)
     head = (
-        f"{printable(summary.destination)}: {count(manifest.count)} samples, {count(len(manifest.classes))} classes, "
+        f"{printable(summary.destination)}: {counted(manifest.count, 'sample')}, {counted(len(manifest.classes), 'class')}, "
         f"{size(summary.bytes_in)} in, {size(summary.bytes_out)} out, {duration(summary.seconds)} ({rate:,.0f} img/s)"
     )
     notes = list(summary.notes)
     if summary.continued:
-        notes.insert(0, f"continued after {count(summary.continued)} images of an earlier run")
+        notes.insert(0, f"continued after {counted(summary.continued, 'image')} of an earlier run")
     return "\n".join([head, *outcome(summary.destination, manifest, notes)])
 
 
@@ -100,8 +105,8 @@ class ProgressDisplay:
         self._of_bytes = of_bytes
         self._what = printable(what)
         self._quiet = quiet
-        self._started = self._shown = time.monotonic()
-        self._first: int | None = None
+        self._began: tuple[float, int, int] | None = None  # when, with how many done, and how much read
+        self._shown = 0.0
         self._bar: Any = None
 
     def update(
@@ -122,9 +127,12 @@ class ProgressDisplay:
             self._quiet = True  # the work goes on
 
     def _show(self, done: int, total: int, read: int, skipped: int, notes: Mapping[str, str]) -> None:
-        if self._first is None:
-            self._first = done  # what an earlier run did, or the first batch, says nothing about the rate
-        extra = {"MB/s": f"{read / 1e6 / max(time.monotonic() - self._started, 1e-9):.0f}"} if read else {}
+        now = time.monotonic()
+        if self._began is None:  # what an earlier run did, loading, and the first batch say nothing about the rate
+            self._began, self._shown = (now, done, read), now
+        began, first, first_read = self._began
+        elapsed = max(now - began, 1e-9)
+        extra = {"MB/s": f"{(read - first_read) / 1e6 / elapsed:.0f}"} if read > first_read else {}
         if skipped:
             extra["skipped"] = str(skipped)
         extra.update(notes)
@@ -143,15 +151,15 @@ class ProgressDisplay:
                 )
             self._bar.set_postfix(extra, refresh=False)
             self._bar.update(done - self._bar.n)
-        elif time.monotonic() - self._shown >= _SECONDS_BETWEEN_LINES:
-            self._shown = time.monotonic()
-            rate = (done - self._first) / (self._shown - self._started)
+        elif now - self._shown >= _SECONDS_BETWEEN_LINES:
+            self._shown = now
+            rate = (done - first) / elapsed
             left = f", {duration((total - done) / rate)} left" if rate else ""
             others = "".join(f", {value} {name}" for name, value in extra.items())
             if self._of_bytes:
-                line = f"{size(done)} of {size(total)}, {size(rate)}/s"
+                line = f"{size(done)} of {size(total)}" + (f", {size(rate)}/s" if rate else "")
             else:
-                line = f"{count(done)} of {count(total)}, {rate:.0f} img/s"
+                line = f"{count(done)} of {count(total)}" + (f", {rate:.0f} img/s" if rate else "")
             click.echo(f"{self._what}: {line}{others}{left}", err=True)
 
     def __enter__(self) -> ProgressDisplay:

@@ -57,8 +57,8 @@ def verify_command(
             raise
         raise CorruptPackError(error.reason, error.path) from error  # it is there, and said to be a pack
     if source is not None and not quiet:
-        made = show.count(len(repaired.samples))
-        click.echo(f"{printable(pack)}: {made} samples made again from {printable(source)}")
+        made = show.counted(len(repaired.samples), "sample")
+        click.echo(f"{printable(pack)}: {made} made again from {printable(source)}")
         _list(repaired.samples)
     if not damage:
         if with_digest:
@@ -68,7 +68,7 @@ def verify_command(
             click.echo(f"{printable(pack)}: intact{' (quick: the samples were not read)' if quick else ''}")
         return EXIT_STATUS["ok"]
     if not quiet:
-        click.echo(f"{printable(pack)}: damaged in {show.count(len(damage))} places", err=True)
+        click.echo(f"{printable(pack)}: damaged in {show.counted(len(damage), 'place')}", err=True)
         _list(damage, err=True)
         if source is not None and any(item.index is None for item in damage):
             click.echo("Damage outside of the samples is not repaired: convert the images again.", err=True)
