@@ -24,6 +24,7 @@ from packer.errors import CorruptPackError, UnsupportedVersionError, printable
 __all__ = [
     "CODECS",
     "COLUMNS",
+    "LOSSY",
     "SCHEMA",
     "TILED",
     "Buffer",
@@ -39,6 +40,8 @@ SCHEMA = 1
 """The version of the manifest and of the table that this packer writes; it reads this and every older one."""
 
 CODECS = ("keep", "jpeg", "png", "webp", "raw")
+LOSSY = ("jpeg", "webp")
+"""Codecs that have a quality."""
 
 TILED = "tiled"
 """What the manifest's findings call samples that are tiled JPEGs."""

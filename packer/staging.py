@@ -153,14 +153,14 @@ def stage(path: str | os.PathLike[str], directory: str | os.PathLike[str], *, pr
     path : path
         The pack.
     directory : path
-        Made where it is missing.
+        Made where it is missing; the directory that it lies in is not.
     progress : callable, optional
         Called with the number of bytes copied, by whichever process, and their total.
 
     Raises
     ------
     DestinationError
-        If the copy cannot be written.
+        If the copy cannot be written, or what the directory lies in is missing.
     PackError
         If the path is no pack, or cannot be read.
     """
@@ -170,8 +170,12 @@ def stage(path: str | os.PathLike[str], directory: str | os.PathLike[str], *, pr
     staged = root / f"{source.stem}-{identity}{source.suffix}"
     if staged.exists():
         return staged
+    if not root.parent.is_dir():
+        raise DestinationError(
+            f"{printable(root)}: the directory {printable(root.parent)} does not exist. Make it first."
+        )
     with writing_to(root):
-        root.mkdir(parents=True, exist_ok=True)
+        root.mkdir(exist_ok=True)
     partial = staged.with_name(staged.name + ".partial")
     lock_path = staged.with_name(staged.name + ".lock")
     with writing_to(lock_path):

@@ -59,6 +59,10 @@ def digest(path: Path) -> str:
 
 
 def test_a_staged_pack_is_the_pack(pack: Path, tmp_path: Path) -> None:
+    with pytest.raises(DestinationError, match=r"node does not exist\. Make it first"):
+        stage(pack, tmp_path / "node" / "disk")
+    assert not (tmp_path / "node").exists()
+    (tmp_path / "node").mkdir()
     staged = stage(pack, tmp_path / "node" / "disk")
     assert digest(staged) == digest(pack)
     before = os.stat(staged).st_ino

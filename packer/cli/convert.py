@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Size", "convert_command"]
 
+COMMANDLINE = click.core.ParameterSource.COMMANDLINE
+
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
 
@@ -92,7 +94,7 @@ class Size(click.ParamType):  # type: ignore[type-arg]  # no generic before clic
 @click.option(
     "--tiles/--no-tiles",
     default=None,
-    help="Store JPEGs tiled, so that a crop is decoded without the rest of its image. Kept JPEGs are transcoded losslessly: their pixels stay, their bytes do not; this needs numba.  [default: what is encoded is tiled, what is kept is not]",
+    help="Store JPEGs tiled, so that a crop is decoded without the rest of its image. Kept JPEGs are transcoded losslessly: their pixels stay, their bytes do not; this needs numba.  --no-tiles encodes without tiles; images that have some and are kept, keep them.  [default: what is encoded is tiled, what is kept is not]",
 )
 @click.option(
     "--exif",
@@ -190,6 +192,7 @@ def convert_command(src: Path, dst: Path, **options: Any) -> int:
     if options["labels"] is not None and options["splits"]:
         raise click.UsageError("--labels is for one split: convert SRC/SPLIT with it")
     recipe = _recipe(options)
+    _refuse_without_effect(recipe)
     if options["format_"] is not None and options["format_"] not in FORMATS:
         raise click.BadParameter(f"{options['format_']!r} is not one of {', '.join(FORMATS)}", param_hint="'--format'")
     row = FORMATS[options["format_"]] if options["format_"] else format_for(dst)
@@ -251,6 +254,19 @@ def _recipe(options: dict[str, Any]) -> Recipe:
         )
     except ValueError as error:
         raise click.UsageError(str(error)) from error
+
+
+def _refuse_without_effect(recipe: Recipe) -> None:
+    """Raise UsageError where an option was given that decides nothing."""
+    from packer.sample import LOSSY
+
+    source = click.get_current_context().get_parameter_source
+    given = {name for name in ("resize_mode", "upscale", "interpolation", "quality") if source(name) is COMMANDLINE}
+    if "quality" in given and recipe.codec not in LOSSY:
+        raise click.UsageError(f"--quality is for {' and '.join(LOSSY)}: codec {recipe.codec} has none")
+    if recipe.resize is None and given - {"quality"}:
+        option = min(given - {"quality"}).replace("_", "-")
+        raise click.UsageError(f"--{option} says how to resize: say to which size with --resize")
 
 
 def _convert(source: Source, destination: Path, recipe: Recipe, format_: str, options: dict[str, Any]) -> Summary:

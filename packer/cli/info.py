@@ -69,12 +69,18 @@ def _facts(reader: Reader) -> dict[str, Any]:
 
 
 def _describe(facts: dict[str, Any], all_classes: bool) -> str:
+    from packer.sample import LOSSY
+
     samples = facts["samples"]
     mean = facts["bytes_of_samples"] / max(samples, 1)
-    settings = ", ".join(f"{name} {_setting(value)}" for name, value in facts["settings"].items() if value is not None)
+    settings = ", ".join(
+        f"{name} {_setting(value)}"
+        for name, value in facts["settings"].items()
+        if value is not None and (name != "quality" or facts["codec"] in LOSSY)
+    )
     lines = [
         f"{facts['path']}: {facts['format']} pack{_parts(facts['parts'])}, schema {facts['schema']}",
-        f"  {show.count(samples)} samples, {show.count(len(facts['classes']))} classes, {show.size(facts['bytes'])} "
+        f"  {show.counted(samples, 'sample')}, {show.counted(len(facts['classes']), 'class')}, {show.size(facts['bytes'])} "
         f"({show.size(mean)} a sample)",
         f"  {settings}",
         *([f"  {facts['tiled'] / max(samples, 1):.1%} of the samples are tiled JPEGs"] if facts["tiled"] else []),
@@ -98,7 +104,7 @@ def _describe(facts: dict[str, Any], all_classes: bool) -> str:
 
 
 def _parts(number: int) -> str:
-    return f" of {show.count(number)} parts" if number else ""
+    return f" of {show.counted(number, 'part')}" if number else ""
 
 
 def _setting(value: Any) -> str:

@@ -173,8 +173,9 @@ def _finished(job: Job, manifest: Manifest, seconds: float | None = None, notes:
     from packer.formats.files import disk_size
 
     head = (
-        f"{printable(job.destination)}: {show.count(manifest.count)} samples, {show.count(len(manifest.classes))} classes, "
-        f"{show.size(disk_size(job.destination))} in {job.parts} parts"
+        f"{printable(job.destination)}: {show.counted(manifest.count, 'sample')}, "
+        f"{show.counted(len(manifest.classes), 'class')}, {show.counted(job.parts, 'part')}, "
+        f"{show.size(disk_size(job.destination))} out"
     )
     took = f", {show.duration(seconds)}" if seconds is not None else ""
     return "\n".join([head + took, *show.outcome(job.destination, manifest, notes)])

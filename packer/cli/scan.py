@@ -9,7 +9,7 @@ import click
 
 from packer.cli import show
 from packer.cli.source import classes_of, is_pack, open_source, source_options
-from packer.errors import DestinationError, printable
+from packer.errors import printable
 
 __all__ = ["scan_command"]
 
@@ -29,15 +29,16 @@ def scan_command(src: Path, listing: Path, **options: Any) -> None:
       packer scan imagenet/train train.scan
       packer convert train.scan train.lmdb --parts 64 --part $SLURM_ARRAY_TASK_ID
     """
+    from packer.partial import check_destination
     from packer.sources import write_scan
 
     if is_pack(src):
         raise click.UsageError(f"{printable(src)} is a pack, which needs no list: convert it as it is")
-    if listing.exists() and not options["overwrite"]:
-        raise DestinationError(f"{printable(listing)}: exists already. Choose another name, or say --overwrite.")
+    check_destination(listing, overwrite=options["overwrite"], source=src)
     source = open_source(src, listing, classes_of(options["classes_from"]), options)
     write_scan(source, listing)
     if not options["quiet"]:
-        click.echo(f"{printable(listing)}: {show.count(len(source))} images, {show.count(len(source.classes))} classes")
+        images, classes = show.counted(len(source), "image"), show.counted(len(source.classes), "class")
+        click.echo(f"{printable(listing)}: {images}, {classes}")
         for note in source.notes:
             click.echo(f"  {note}")

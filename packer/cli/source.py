@@ -43,7 +43,7 @@ def source_options(command: _F) -> _F:
                 metavar="PACK",
                 help="Use the class ids of another pack (for val: train's). A class that is not in it is an error.",
             ),
-            click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Convert the first N images only."),
+            click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Take the first N images only."),
         ]
     ):
         command = option(command)
@@ -58,8 +58,9 @@ def targets(src: Path, dst: Path, splits: tuple[str, ...]) -> list[tuple[Path, P
         return [(src, dst)]
     found = split_directories(src)
     flat = sorted(set(class_directories(src)) - set(found))
-    if flat and "all" in splits:
-        click.echo(f"packer: left out, without class directories in it: {printable(', '.join(flat))}", err=True)
+    if found and flat and "all" in splits:
+        shown = ", ".join(map(printable, flat[:5])) + (f", … ({len(flat)})" if len(flat) > 5 else "")
+        click.echo(f"packer: left out, without class directories in it: {shown}", err=True)
     wanted = found if "all" in splits else list(dict.fromkeys(splits))
     present = class_directories(src)
     missing = [name for name in splits if name != "all" and not (name in present and class_directories(src / name))]
@@ -106,6 +107,8 @@ def open_source(root: Path, destination: Path, classes: list[str] | None, option
 
     source: Source
     if options["labels"] is not None:
+        if is_scan(root) or is_pack(root):
+            raise click.UsageError(f"--labels is for a directory of images: {printable(root)} says its own")
         source = csv_source(
             root,
             options["labels"],

@@ -17,7 +17,10 @@ __all__ = ["stage_command"]
 @click.argument("directory", type=click.Path(path_type=Path))
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 def stage_command(pack: Path, directory: Path, quiet: bool) -> None:
-    """Copy PACK to DIRECTORY on this node, where stage=DIRECTORY finds it; print where the copy is."""
+    """Copy PACK to DIRECTORY on this node, where stage=DIRECTORY finds it; print where the copy is.
+
+    DIRECTORY is made where it is missing; what it lies in must be there.
+    """
     from packer.staging import stage
 
     with show.ProgressDisplay(pack.name, quiet=quiet, of_bytes=True) as display:

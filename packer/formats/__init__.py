@@ -112,7 +112,8 @@ def format_for(path: str | os.PathLike[str]) -> Format:
             return row
     known = ", ".join(suffix for row in FORMATS.values() for suffix in row.suffixes)
     raise DestinationError(
-        f"{printable(os.fspath(path))}: the suffix decides the format, and {suffix or 'none'} is not one of {known}. "
+        f"{printable(os.fspath(path))}: the suffix decides the format, and "
+        f"{f'{suffix} is not one of' if suffix else 'this name has none of'} {known}. "
         "Change the name, or say --format."
     )
 

@@ -34,6 +34,7 @@ def test_what_it_says(tmp_path: Path, format: str) -> None:
         f"{format} pack, schema 1",
         "9 samples, 3 classes",
         "codec webp",
+        "quality 90",
         "class_01  5",
         "class_02  0",
         "size 250",

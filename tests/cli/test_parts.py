@@ -55,7 +55,7 @@ def test_parts_and_arrays_give_the_same(tree: Path, whole: str, tmp_path: Path) 
         ]
     )
     assert [result.returncode for result in results] == [0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1]
-    assert "in 3 parts" in results[0].stdout
+    assert ", 3 parts, " in results[0].stdout
     assert "LMDBImageDataset" in results[0].stdout
     assert results[1].stdout == f"{out}: done already\n"
     assert "80 images, 4 classes" in results[4].stdout
@@ -110,6 +110,15 @@ def test_what_makes_no_sense(tree: Path, tmp_path: Path) -> None:
         + [["merge", "--finish", out, out], ["merge", out], ["scan", tmp_path, tmp_path / "list"]]
     )
     assert [result.returncode for result in results] == [2] * 8 + [1]
+    results = packer_many(
+        [["scan", tree, tree / "x.scan"], ["scan", tree, tmp_path / "no" / "x.scan"], ["scan", tree, tmp_path / "x"]]
+    )
+    assert [result.returncode for result in results] == [1, 1, 0]
+    assert "lies inside of" in results[0].stderr
+    assert not (tree / "x.scan").exists()
+    labelled = packer("convert", tmp_path / "x", out, "--labels", tmp_path / "any.csv")
+    assert (labelled.returncode, "--labels is for a directory of images" in labelled.stderr) == (2, True)
+    (tmp_path / "x").unlink()
     assert os.listdir(tmp_path) == []
 
 

@@ -39,6 +39,15 @@ def test_any_directory_with_classes_may_be_named(root: Path, tmp_path: Path) -> 
         assert f"has no split {name} with classes in it" in result.stderr
 
 
+def test_what_stands_beside_splits_is_named_in_short(root: Path, tmp_path: Path) -> None:
+    for number in range(8):
+        (root / f"other-{number}").mkdir()
+    result = packer("convert", root, tmp_path / "x.lmdb", "--split", "all")
+    assert result.returncode == 0
+    beside = "other-0, other-1, other-2, other-3, other-4, … (8)"
+    assert f"left out, without class directories in it: {beside}\n" in result.stderr
+
+
 def test_a_command_that_ended_between_two_splits_goes_on(root: Path, tmp_path: Path) -> None:
     (root / "val" / "class_01" / "0000.jpg").write_bytes(b"broken")
     command = ["convert", root, tmp_path / "x.lmdb", "--split", "all"]
