@@ -16,7 +16,7 @@ from packer.cli import show
 from packer.cli.source import classes_of, is_pack, open_source
 from packer.cli.status import EXIT_STATUS
 from packer.cli.writing import done_already, format_options, say, status_of
-from packer.errors import ClusterError, PackLockedError, printable
+from packer.errors import ClusterError, DestinationError, PackLockedError, printable
 
 if TYPE_CHECKING:
     from packer.parts import Job
@@ -41,12 +41,17 @@ def convert_in_parts(src: Path, dst: Path, recipe: Recipe, format: str, options:
         options["on_error"],
         options["overwrite"],
     )
-    if job.destination.exists() and not (options["fresh"] or options["overwrite"]):
-        before = job.made_before(_listing(job, src, options)())
-        if before is not None:
-            return done_already(dst, before, options)
+    before = _made_before(job, src, options)
+    if before is not None:
+        return done_already(dst, before, options)
     if options["part"] is not None:
-        return _one(job, src, options)
+        try:
+            return _one(job, src, options)
+        except DestinationError:
+            before = _made_before(job, src, options)
+            if before is None:  # else other tasks finished the pack meanwhile
+                raise
+            return done_already(dst, before, options)
     if options["cluster"] is not None:
         return _on_cluster(job, src, options)
     return _all(job, src, options)
@@ -80,6 +85,12 @@ def _require_sense(options: dict[str, Any]) -> None:
 
 def _listing(job: Job, src: Path, options: dict[str, Any]) -> Callable[[], Source]:
     return functools.partial(open_source, src, job.destination, classes_of(options["classes_from"]), options)
+
+
+def _made_before(job: Job, src: Path, options: dict[str, Any]) -> Manifest | None:
+    if options["fresh"] or options["overwrite"] or not job.destination.exists():
+        return None
+    return job.made_before(_listing(job, src, options)())
 
 
 def _begin(job: Job, src: Path, options: dict[str, Any], *, share: bool) -> Source:
