@@ -122,7 +122,10 @@ def open_client(where: str, jobs: int | None = None) -> Iterator[Any]:
             else:
                 client = distributed.Client(where)
         except (OSError, ValueError, TypeError, RuntimeError) as error:
-            raise ClusterError(f"--cluster {where}: {error}") from error
+            advice = ""
+            if where in JOB_QUEUES:
+                advice = ". Say in ~/.config/dask/jobqueue.yaml what a job is, as scripts/slurm/jobqueue.yaml does"
+            raise ClusterError(f"--cluster {where}: {error}{advice}") from error
         yield opened.enter_context(client)
 
 

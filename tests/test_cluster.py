@@ -173,6 +173,18 @@ def test_what_names_no_cluster(tmp_path: Path, where: str) -> None:
         pass
 
 
+def test_a_queue_whose_jobs_nobody_described(tmp_path: Path) -> None:
+    pytest.importorskip("dask_jobqueue", reason="needs Dask: pip install dask-jobqueue")
+    solid(tmp_path / "tree" / "a" / "1.png")
+    nothing = {**os.environ, "DASK_JOBQUEUE__SLURM__CORES": "None", "DASK_JOBQUEUE__SLURM__MEMORY": "None"}
+    result = packer(
+        *("convert", tmp_path / "tree", tmp_path / "out.lmdb", "--parts", 1, "--cluster", "slurm"), env=nothing
+    )
+    assert result.returncode == 1
+    assert "as scripts/slurm/jobqueue.yaml does" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
 def test_what_names_no_cluster_is_said_before_anything_is_done(tmp_path: Path) -> None:
     solid(tmp_path / "tree" / "a" / "1.png")
     line = ["convert", tmp_path / "tree", tmp_path / "out.lmdb", "--parts", 1, "--cluster"]

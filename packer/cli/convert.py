@@ -156,7 +156,7 @@ class Size(click.ParamType):  # type: ignore[type-arg]  # no generic before clic
 @click.option(
     "--cluster",
     metavar="WHERE",
-    help="With --parts: make them on a Dask cluster: tcp://HOST:PORT, file:SCHEDULER.json, local:N, or slurm, pbs, lsf, sge as dask-jobqueue is configured.",
+    help="With --parts: make them on a Dask cluster: tcp://HOST:PORT, file:SCHEDULER.json, local:N, or slurm, pbs, lsf, sge as dask-jobqueue is configured (such as by scripts/slurm/jobqueue.yaml).",
 )
 @click.option(
     "--jobs", type=click.IntRange(min=1), metavar="N", help="How many jobs --cluster submits to a queue.  [default: 1]"
