@@ -10,11 +10,13 @@ import contextlib
 import importlib
 import os
 import re
+import signal
 import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from multiprocessing import resource_tracker
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from types import ModuleType
@@ -102,13 +104,15 @@ def open_client(where: str, jobs: int | None = None) -> Iterator[Any]:
         try:
             if kind == "local":
                 workers = int(rest)
-                target = opened.enter_context(
-                    distributed.LocalCluster(
-                        n_workers=workers,
-                        threads_per_worker=max(1, available_cpus() // workers),
-                        dashboard_address=":0",
+                with _keeping_interrupts():
+                    target = opened.enter_context(
+                        distributed.LocalCluster(
+                            n_workers=workers,
+                            threads_per_worker=max(1, available_cpus() // workers),
+                            dashboard_address=":0",
+                            silence_logs=40,  # logging.ERROR; that parts were cancelled, or failed, is said here
+                        )
                     )
-                )
             elif where in JOB_QUEUES:
                 target = opened.enter_context(getattr(_import("dask_jobqueue"), JOB_QUEUES[where])())
                 target.scale(jobs=jobs or 1)
@@ -127,6 +131,24 @@ def open_client(where: str, jobs: int | None = None) -> Iterator[Any]:
                 advice = ". Say in ~/.config/dask/jobqueue.yaml what a job is, as scripts/slurm/jobqueue.yaml does"
             raise ClusterError(f"--cluster {where}: {error}{advice}") from error
         yield opened.enter_context(client)
+
+
+@contextlib.contextmanager
+def _keeping_interrupts() -> Iterator[None]:
+    """Keep SIGINT from the threads and processes that are started meanwhile, and from those that they start.
+
+    A terminal's Ctrl-C reaches workers too, which would end with tracebacks before they are told to.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    # Its first start would let SIGINT through again.
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def convert_on(

@@ -132,6 +132,24 @@ def test_a_killed_client_s_job_continues(cluster: Any, client: Any, tree: Path, 
     assert {name: (out / name).stat().st_mtime_ns for name in made_at} == made_at
 
 
+@pytest.mark.skipif(os.name == "nt", reason="needs signals")
+def test_an_interrupt_at_the_terminal_ends_all_in_one_line(tmp_path: Path) -> None:
+    """It reaches the workers too, as they belong to the same process group."""
+    draw_imagefolder(tmp_path / "tree", classes=2, per_class=100, size=(200, 300))
+    out, pack = tmp_path / "out.lmdb", tmp_path / "out.lmdb.partial" / "pack"
+    line = ["convert", tmp_path / "tree", out, "--codec", "png", "--parts", 40, "--quiet", "--cluster", "local:2"]
+    process = subprocess.Popen(command(*line), stderr=subprocess.PIPE, text=True, start_new_session=True)
+    while not list(pack.glob("part-*.lmdb")):
+        assert process.poll() is None
+        time.sleep(0.005)
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert errors.endswith("packer: interrupted; the same command continues where this one stopped\n")
+    assert not any(said in errors for said in ("WARNING", "KeyboardInterrupt", "Dask Worker process")), errors
+    assert not out.exists()
+
+
 def test_a_cluster_of_its_own_and_a_scheduler_file(
     cluster: Any, client: Any, tree: Path, whole: str, tmp_path: Path
 ) -> None:
