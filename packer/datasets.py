@@ -19,7 +19,7 @@ from packer import staging
 from packer.crops import Boxes, Crop, Full, uniforms
 from packer.errors import CorruptPackError, ImageError, NotAPackError, printable
 from packer.formats import FORMATS, Reader, open_pack
-from packer.images.box import Box, allowed_halvings, touched
+from packer.images.box import Box, allowed_halvings, from_corner, touched
 from packer.images.decode import decode, decoder_advice, fast_decoder
 from packer.images.region import decode_rectangles, resize_into
 from packer.sample import Buffer, Names
@@ -313,10 +313,11 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
     ) -> Iterator[tuple[npt.NDArray[np.uint8], int]]:
         """Yield what each box's result depends on, and how often it is halved."""
         halvings = [allowed_halvings(box) if self.scaled_decode else 0 for box in boxes]
-        rectangles = [
+        seen = [
             box.rectangle if halved else touched(box, *out.shape[2:])
             for box, halved, out in zip(boxes, halvings, outs, strict=True)
         ]
+        rectangles = [from_corner(box, some) for box, some in zip(boxes, seen, strict=True)]
         if self.reader.manifest.codec == "raw":
             for index, data, (top, left, height, width) in zip(indices, stored, rectangles, strict=True):
                 yield np.array(self._raw_pixels(int(index), data)[top : top + height, left : left + width]), 0
@@ -324,7 +325,13 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
         table, places = self.reader.table, np.asarray(indices)
         sizes = list(zip(table.height[places].tolist(), table.width[places].tolist(), strict=True))
         yield from decode_rectangles(
-            stored, rectangles, sizes, halvings=halvings, exif=self.reader.manifest.exif, decoder=self.decoder
+            stored,
+            rectangles,
+            sizes,
+            halvings=halvings,
+            touched=seen,
+            exif=self.reader.manifest.exif,
+            decoder=self.decoder,
         )
 
     def _items(

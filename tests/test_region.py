@@ -14,9 +14,10 @@ from PIL import Image
 
 from packer.crops import CenterCrop
 from packer.errors import ImageError, ImageTooLargeError
-from packer.images.box import Box, allowed_halvings, touched
+from packer.images.box import Box, allowed_halvings, from_corner, touched
 from packer.images.decode import decode, fast_decoder
 from packer.images.region import decode_rectangle, decode_rectangles, resize_into
+from packer.images.tiles import annotate
 from packer.testing.photos import draw_photo
 from packer.testing.reference import torchvision
 
@@ -103,6 +104,15 @@ def test_resizing_equals_torchvision(flip: bool) -> None:
         assert np.abs(out[0].permute(1, 2, 0).numpy() - against_pillow).max() <= 1
 
 
+NOISE = encode(np.random.default_rng(3).integers(0, 256, (700, 700, 3), np.uint8))
+
+
+def tile_of(width: int) -> int:
+    """Return the MCUs of a tile of a 4:2:0 image: as few as divide its rows."""
+    mcus = -(-width // 16)
+    return next(count for count in range(1, mcus + 1) if mcus % count == 0 and count >= min(2, mcus))
+
+
 @pytest.mark.parametrize(
     "size", [(121, 163), (63, 95), (98, 63), (163, 121), (300, 97), (64, 64), (65, 640), (100, 131), (256, 300)]
 )
@@ -117,21 +127,28 @@ def test_center_crop_equals_torchvisions(size: tuple[int, int], output: int, res
     expected = transforms.CenterCrop(output)(transforms.Resize(resize, antialias=True)(whole))
     crop = CenterCrop(output, resize)
     box = crop.boxes(np.array([size[0]]), np.array([size[1]]), np.zeros((1, 0))).each()[0]
-    pixels = decode_rectangle(data, touched(box, output, output), size)
-    out = torch.empty((1, output, output, 3), dtype=torch.uint8).permute(0, 3, 1, 2)
-    resize_into(pixels, box, out)
-    difference = (out[0].int() - expected.int()).abs()
-    assert difference.max() <= 1
-    assert difference.double().mean() < 0.001
+    seen = touched(box, output, output)
+    corner = from_corner(box, seen)
+    for stored in (data, annotate(encode(photo, subsampling=2, restart_marker_blocks=tile_of(size[1])))):
+        decode_rectangle(NOISE, (0, 0, 700, 700), (700, 700))  # leaves other pixels in the memory that is used again
+        ((pixels, _),) = decode_rectangles([stored], [corner], [size], touched=[seen])
+        out = torch.empty((1, output, output, 3), dtype=torch.uint8).permute(0, 3, 1, 2)
+        resize_into(pixels, box, out)
+        difference = (out[0].int() - expected.int()).abs()
+        assert difference.max() <= 1
+        assert difference.double().mean() < 0.001
 
 
 def test_center_crop_leaves_out_what_it_does_not_show() -> None:
     crop = CenterCrop(224)
     boxes = crop.boxes(np.array([512, 256]), np.array([640, 300]), np.zeros((2, 0))).each()
-    top, left, height, width = touched(boxes[0], 224, 224)
-    assert (top, left) == (0, 0)
-    assert 480 <= height < 490
-    assert 544 <= width < 554
+    seen = touched(boxes[0], 224, 224)
+    top, left, height, width = seen
+    assert 26 <= top <= 32
+    assert 90 <= left <= 96
+    assert 448 <= height < 462
+    assert 448 <= width < 462
+    assert from_corner(boxes[0], seen) == (0, 0, top + height, left + width)
     assert touched(boxes[1], 224, 224) == (16, 38, 224, 224)  # nothing is resized
 
 

@@ -65,9 +65,9 @@ class Limit:
 
     def _input(self, stored: bytes, size: tuple[int, int], box: Any) -> Input:
         from packer.images import cutting, jpeg, region, tiles
-        from packer.images.box import touched
+        from packer.images.box import from_corner, touched
 
-        top, left, height, width = touched(box, OUTPUT, OUTPUT)
+        top, left, height, width = from_corner(box, touched(box, OUTPUT, OUTPUT))
         if self.raw:
             pixels = np.frombuffer(stored, np.uint8).reshape(*size, 3)[top : top + height, left : left + width].copy()
             return Input(pixels, size, False, (0, 0, height, width), box)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-__all__ = ["Box", "Rectangle", "allowed_halvings", "touched"]
+__all__ = ["Box", "Rectangle", "allowed_halvings", "from_corner", "touched"]
 
 Rectangle = tuple[int, int, int, int]
 """top, left, height, width"""
@@ -34,19 +34,29 @@ def allowed_halvings(box: Box) -> int:
 
 
 def touched(box: Box, height: int, width: int) -> Rectangle:
-    """Return what of a box's rectangle its result, `height` x `width` pixels, depends on.
-
-    Where the rectangle is resized, it begins where the rectangle begins: resizing could not be told to begin elsewhere.
-    """
+    """Return what of a box's rectangle its result, `height` x `width` pixels, depends on."""
     top, left, full_height, full_width = box.rectangle
     cut_top, cut_left = box.cut
     if box.scaled == (full_height, full_width):
         return top + cut_top, left + cut_left, height, width
-    tall = _needed(cut_top + height, full_height, box.scaled[0])
-    return top, left, tall, _needed(cut_left + width, full_width, box.scaled[1])
+    first_row, end_row = _span(cut_top, height, full_height, box.scaled[0])
+    first, end = _span(cut_left, width, full_width, box.scaled[1])
+    return top + first_row, left + first, end_row - first_row, end - first
 
 
-def _needed(count: int, full: int, scaled: int) -> int:
-    """Return how many of `full` pixels the first `count` of the `scaled` ones depend on."""
+def from_corner(box: Box, touched: Rectangle) -> Rectangle:
+    """Return what is touched, and what lies between it and the rectangle's upper left corner where that is resized.
+
+    The resizing kernel always begins at the corner; what lies before what is touched may have any colour.
+    """
+    if box.scaled == box.rectangle[2:]:
+        return touched
+    (top, left, height, width), (corner_top, corner_left, _, _) = touched, box.rectangle
+    return corner_top, corner_left, top + height - corner_top, left + width - corner_left
+
+
+def _span(first: int, count: int, full: int, scaled: int) -> tuple[int, int]:
+    """Return which of `full` pixels those from `first` on, `count` of the `scaled` ones, depend on: first and end."""
     scale = full / scaled
-    return min(full, math.ceil(count * scale + max(scale, 1)) + 1)
+    reach = max(scale, 1)
+    return max(0, math.floor(first * scale - reach) - 1), min(full, math.ceil((first + count) * scale + reach) + 1)

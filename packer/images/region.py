@@ -39,6 +39,7 @@ class _Scratch(threading.local):
 
     def __init__(self) -> None:
         self._decoded = np.empty(0, np.uint8)
+        self._framed = np.empty(0, np.uint8)
         self._mirrored = np.empty(0, np.uint8)
 
     def decoded(self, height: int, width: int, halvings: int) -> Pixels:
@@ -46,6 +47,14 @@ class _Scratch(threading.local):
         height, width = -(-height >> halvings), -(-width >> halvings)
         self._decoded = _enough(self._decoded, height * width * 3)
         return self._decoded[: height * width * 3].reshape(height, width, 3)
+
+    def framed(self, pixels: Pixels, top: int, left: int, height: int, width: int) -> Pixels:
+        """Return a rectangle with pixels in it from (top, left) on, and whatever was there before elsewhere."""
+        self._framed = _enough(self._framed, height * width * 3)
+        framed = self._framed[: height * width * 3].reshape(height, width, 3)
+        inside = framed[max(top, 0) :, max(left, 0) :]
+        inside[:] = pixels[max(-top, 0) :, max(-left, 0) :][: inside.shape[0], : inside.shape[1]]
+        return framed
 
     def mirrored(self, pixels: Pixels) -> Pixels:
         """Return pixels mirrored, left to right."""
@@ -77,6 +86,7 @@ def decode_rectangles(
     sizes: Sequence[tuple[int, int]],
     *,
     halvings: Sequence[int] | None = None,
+    touched: Sequence[Rectangle] | None = None,
     exif: str = "ignore",
     decoder: str = "auto",
     max_pixels: int = MAX_PIXELS,
@@ -93,6 +103,8 @@ def decode_rectangles(
         What the whole images are known to be.
     halvings : sequence of int, optional
         How often the decoder may halve each image.
+    touched : sequence of (top, left, height, width), optional
+        What of each rectangle matters, down to its lower right corner; the rest may come in any colour.
 
     Yields
     ------
@@ -109,7 +121,7 @@ def decode_rectangles(
     """
     halvings = halvings or [0] * len(stored)
     fast = decode.fast_decoder(decoder)[0] == "turbojpeg"
-    parts = _tiled_parts(stored, rectangles, sizes, halvings, exif, max_pixels) if fast else {}
+    parts = _tiled_parts(stored, touched or rectangles, sizes, halvings, exif, max_pixels) if fast else {}
     for place, (data, rectangle, size, halved) in enumerate(zip(stored, rectangles, sizes, halvings, strict=True)):
         around = None
         if place in parts:
@@ -131,6 +143,8 @@ class _Around(NamedTuple):
     def cut(self, rectangle: Rectangle) -> Pixels:
         top, left, height, width = rectangle
         top, left = top - self.top, left - self.left
+        if top < 0 or left < 0:
+            return _scratch.framed(self.pixels, -top, -left, height, width)
         bottom, right = top + height, left + width
         if self.halvings:
             step = 1 << self.halvings
@@ -223,7 +237,7 @@ def resize_into(pixels: Pixels, box: Box, out: torch.Tensor, halvings: int = 0) 
     Parameters
     ----------
     pixels : (H, W, 3) uint8 array
-        What `touched` says of the rectangle; the whole rectangle where it was halved.
+        What `from_corner` says of the rectangle; the whole rectangle where it was halved.
     out : (1, 3, height, width) uint8 tensor
         Its memory is channels last.
     halvings : int
