@@ -24,9 +24,9 @@ from packer.errors import CorruptPackError, NotAPackError, PackError, printable
 from packer.formats import open_pack
 from packer.formats.base import Reader, table_from
 from packer.formats.files import AppendFile, PackFile, sync_directory, writing_to
-from packer.formats.spread import SpreadData
+from packer.formats.spread import SpreadData, SpreadReader
 from packer.names import name_problem, windows_problem
-from packer.sample import COLUMNS, Buffer, Manifest, Table
+from packer.sample import COLUMNS, Manifest, Table
 
 __all__ = ["MANIFEST_FILE", "TABLE_FILE", "PartsReader", "join_parts", "write_manifest", "write_table"]
 
@@ -147,8 +147,10 @@ def _item_size(column: str) -> int:
     return np.dtype(COLUMNS[column]).itemsize
 
 
-class PartsReader(Reader):
+class PartsReader(SpreadReader):
     """Reads the table of the whole, and the parts' files through it."""
+
+    _data: _PartFiles
 
     def _open(self) -> tuple[Manifest, Table]:
         path = os.path.join(self.path, MANIFEST_FILE)
@@ -178,19 +180,6 @@ class PartsReader(Reader):
             for name, at in _places(rows).items()
         }
         return manifest, table_from(columns, self.path)
-
-    def _fetch(self, offset: int, size: int) -> Buffer:
-        return self._data.read(offset, size)
-
-    def data_files(self) -> list[tuple[str, int, int]]:
-        return self._data.files()
-
-    def require_table(self) -> None:
-        self._table_file.require_whole()
-
-    def close(self) -> None:
-        self._table_file.close()
-        self._data.close()
 
     def check_structure(self) -> Iterable[str]:
         """Compare the whole's table with those of the parts, and check the parts' own structure."""

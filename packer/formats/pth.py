@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from packer.errors import CorruptPackError, DestinationError, NotAPackError, PackError, printable
-from packer.formats.base import Reader, Writer, table_from
+from packer.formats.base import Writer, table_from
 from packer.formats.files import AppendFile, PackFile, sync_directory
-from packer.formats.spread import SpreadData
+from packer.formats.spread import SpreadData, SpreadReader
 from packer.formats.torchfile import ZIP_ERRORS, TorchFile, member_of, members_of
-from packer.sample import COLUMNS, Buffer, Manifest, Sample, Table, encode_name
+from packer.sample import COLUMNS, Manifest, Sample, Table, encode_name
 
 __all__ = ["DEFAULT_SHARD_SIZE", "PthReader", "PthWriter"]
 
@@ -176,7 +176,7 @@ class PthWriter(Writer):
         return self._path / f"shard-{len(self._shards) - 1:05d}.pth"
 
 
-class PthReader(Reader):
+class PthReader(SpreadReader):
     """Finds the vectors by the zips' directories, and samples by their offset in the data of all shards."""
 
     def _open(self) -> tuple[Manifest, Table]:
@@ -200,19 +200,6 @@ class PthReader(Reader):
             at, size = member_of(members, f"table/data/{number}", path)
             columns[name] = self._table_file.array(at, size // np.dtype(COLUMNS[name]).itemsize, COLUMNS[name])
         return manifest, table_from(columns, path)
-
-    def _fetch(self, offset: int, size: int) -> Buffer:
-        return self._data.read(offset, size)
-
-    def data_files(self) -> list[tuple[str, int, int]]:
-        return self._data.files()
-
-    def require_table(self) -> None:
-        self._table_file.require_whole()
-
-    def close(self) -> None:
-        self._table_file.close()
-        self._data.close()
 
     def check_structure(self) -> Iterable[str]:
         """Check the members that neither the table nor the samples' checksums cover against the zips' CRC-32."""

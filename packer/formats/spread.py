@@ -9,10 +9,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from packer.errors import CorruptPackError, printable
+from packer.formats.base import Reader
 from packer.formats.files import PackFile
 from packer.sample import Buffer
 
-__all__ = ["SpreadData"]
+__all__ = ["SpreadData", "SpreadReader"]
 
 _OPEN_FILES = 256
 
@@ -75,3 +76,23 @@ class SpreadData(abc.ABC):
                 self._open = {}
             self._open[number] = found
         return found
+
+
+class SpreadReader(Reader):
+    """A reader whose samples lie in several files, and whose table lies in one; `_open` opens both."""
+
+    _table_file: PackFile
+    _data: SpreadData
+
+    def _fetch(self, offset: int, size: int) -> Buffer:
+        return self._data.read(offset, size)
+
+    def data_files(self) -> list[tuple[str, int, int]]:
+        return self._data.files()
+
+    def require_table(self) -> None:
+        self._table_file.require_whole()
+
+    def close(self) -> None:
+        self._table_file.close()
+        self._data.close()
