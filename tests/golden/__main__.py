@@ -3,51 +3,117 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import tempfile
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
 
 from packer.convert import convert
 from packer.formats import open_pack
 from packer.images.sizing import ResizeSpec
+from packer.images.tiles import read_tiles
+from packer.parts import Job, finish
 from packer.prepare import Recipe
-from packer.sample import CODECS, SCHEMA
+from packer.sample import SCHEMA
 from packer.sources import imagefolder_source
-from packer.testing.photos import draw_imagefolder
+from packer.testing.photos import draw_imagefolder, draw_photo
+from tests.golden import KINDS
 from tests.packs import SUFFIXES, solid
 
 HERE = Path(__file__).parent
+PARTS = 2
+
+
+def draw_small(root: Path) -> None:
+    """Write a tree of images that are smaller than what they are resized to, and of larger ones."""
+    draw_imagefolder(root, classes=2, per_class=2, size=(24, 32))
+    solid(root / "class_01" / "é small.png", size=(9, 7))
+
+
+def draw_wide(root: Path) -> None:
+    """Write a tree of JPEGs that are wide enough for several tiles in a row, one of a single tile, and a PNG."""
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    options: dict[str, dict[str, Any]] = {
+        "class_00/4-2-0.jpg": {"subsampling": "4:2:0"},
+        "class_00/grey, turned.jpg": {"exif": exif},
+        "class_00/progressive.jpg": {"progressive": True, "subsampling": "4:4:4"},
+        "class_01/4-2-2.jpg": {"subsampling": "4:2:2"},
+        "class_01/é tiny.jpg": {},
+        "class_01/wide.png": {},
+    }
+    rng = np.random.default_rng(1)
+    for name, settings in options.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        image = Image.fromarray(draw_photo(rng, *((9, 15) if "tiny" in name else (27, 283))))
+        image.convert("L" if "grey" in name else "RGB").save(path, quality=96, **settings)
+
+
+def write(kind: str, path: Path, small: Path, wide: Path) -> None:
+    """Write one pack; tiled ones are made of the wide images."""
+    codec, _, tiling = kind.partition("-")
+    tiled = tiling.startswith("tiled")
+    size = 24 if tiled else 16
+    recipe = Recipe(codec, tiles=tiled) if codec == "keep" else Recipe(codec, ResizeSpec(size), tiles=tiled)
+    source = imagefolder_source(wide if tiled else small)
+    if not kind.endswith("-parts"):
+        convert(source, path, recipe=recipe)
+        return
+    job = Job(path, PARTS, recipe, next(format for format in SUFFIXES if SUFFIXES[format] == path.suffix))
+    for number in range(PARTS):
+        job.convert(job.begin(lambda: source, {}), number)
+    finish(path)
+
+
+def describe(path: Path) -> list[list[Any]]:
+    """Return a row for each sample: name, label, height, width, digests of data and pixels, rows and columns of tiles.
+
+    The pixels are those of the data that Pillow gives, and not those that the readers of packs give.
+    """
+    rows = []
+    with open_pack(path) as reader:
+        table = reader.table
+        for index, name in enumerate(table.sample_names()):
+            data, size = bytes(reader.read(index)), (int(table.height[index]), int(table.width[index]))
+            tiles = read_tiles(data) if reader.manifest.codec in ("keep", "jpeg") else None
+            raw = reader.manifest.codec == "raw"
+            pixels = data if raw else Image.open(io.BytesIO(data)).convert("RGB").tobytes()
+            digests = [hashlib.sha256(part).hexdigest() for part in (data, pixels)]
+            grid = [tiles.grid.rows, tiles.grid.columns] if tiles is not None else None
+            rows.append([name, int(table.label[index]), *size, *digests, grid])
+    return rows
 
 
 def main() -> None:
     """Write the packs, and what is in them."""
     directory = HERE / f"schema-{SCHEMA}"
     directory.mkdir(exist_ok=True)
+    described: dict[str, list[list[Any]]] = {}
+    if (directory / "samples.json").exists():
+        described = json.loads((directory / "samples.json").read_text())
     with tempfile.TemporaryDirectory() as temporary:
-        root = Path(temporary) / "tree"
-        draw_imagefolder(root, classes=2, per_class=2, size=(24, 32))
-        solid(root / "class_01" / "é small.png", size=(9, 7))
-        for codec in CODECS:
-            recipe = Recipe(codec) if codec == "keep" else Recipe(codec, ResizeSpec(16))
-            for suffix in SUFFIXES.values():
-                path = directory / f"{codec}{suffix}"
-                if not path.exists():
-                    convert(imagefolder_source(root), path, recipe=recipe)
-    described = {}
-    for path in sorted(directory.glob("*.*")):
-        if path.suffix != ".json":
-            with open_pack(path) as reader:
-                described[path.name] = [
-                    [
-                        name,
-                        int(reader.table.label[index]),
-                        int(reader.table.height[index]),
-                        int(reader.table.width[index]),
-                        hashlib.sha256(reader.read(index)).hexdigest(),
-                    ]
-                    for index, name in enumerate(reader.table.sample_names())
-                ]
-    (directory / "samples.json").write_text(json.dumps(described, indent=1) + "\n")
+        small, wide = Path(temporary) / "small", Path(temporary) / "wide"
+        draw_small(small)
+        draw_wide(wide)
+        for path in [directory / f"{kind}{suffix}" for kind in KINDS for suffix in SUFFIXES.values()]:
+            if not path.exists():
+                write(path.stem, path, small, wide)
+                described[path.name] = describe(path)
+    (directory / "samples.json").write_text(_as_json(described))
+
+
+def _as_json(described: dict[str, list[list[Any]]]) -> str:
+    """Return what is in the packs, a line a sample."""
+    packs = []
+    for name, rows in sorted(described.items()):
+        lines = ",\n  ".join(json.dumps(row) for row in rows)
+        packs.append(f"{json.dumps(name)}: [\n  {lines}\n ]")
+    return "{\n " + ",\n ".join(packs) + "\n}\n"
 
 
 main()
