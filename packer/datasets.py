@@ -240,12 +240,16 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
         self._epoch.fill_(epoch)
 
     def boxes(self, indices: Sequence[int] | npt.NDArray[np.int64], epoch: int, seed: int) -> Boxes:
-        """Choose the crops of a batch."""
+        """Choose the crops of a batch; CorruptPackError where the table says that an image has no pixels."""
         self.reader.require_table()
         crop = self.crop if self.crop is not None else Full()
         places = np.asarray(indices, np.int64)
         table = self.reader.table
         heights, widths = table.height[places].astype(np.int64), table.width[places].astype(np.int64)
+        shorter = np.minimum(heights, widths)
+        if shorter.min(initial=1) < 1:  # a stranger's table; a crop divides by it
+            place = int(shorter.argmin())
+            raise self._impossible(int(places[place]), int(heights[place]), int(widths[place]))
         return crop.boxes(heights, widths, uniforms(seed, epoch, places, crop.draws))
 
     def labels(self, indices: npt.NDArray[np.int64]) -> torch.Tensor:
@@ -385,12 +389,26 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
         """Say where a damaged image is."""
         if error.name:
             return error
-        name = printable(self.reader.table.sample_names()[index])
+        name = printable(self._name(index))
         return ImageError(error.reason, f"{printable(self.reader.path)}, sample {index % len(self)} ({name})")
+
+    def _impossible(self, index: int, height: int, width: int) -> CorruptPackError:
+        """Say that no image has such a size as a row of the table says."""
+        reason = f"its row in the table says {width} x {height} pixels"
+        return CorruptPackError(reason, self.reader.path, index % len(self), self._name(index))
+
+    def _name(self, index: int) -> str:
+        """Return a sample's name for a message; empty where the table has none for it."""
+        try:
+            return self.reader.table.sample_names()[index]
+        except IndexError:
+            return ""
 
     def _raw_pixels(self, index: int, data: Buffer) -> npt.NDArray[np.uint8]:
         height, width = int(self.reader.table.height[index]), int(self.reader.table.width[index])
-        if height < 0 or width < 0 or height * width * 3 != len(data):
+        if height < 1 or width < 1:
+            raise self._impossible(index, height, width)
+        if height * width * 3 != len(data):
             raise CorruptPackError(f"{len(data)} bytes are not {width} x {height} pixels", self.reader.path, index)
         return np.frombuffer(data, np.uint8).reshape(height, width, 3)
 

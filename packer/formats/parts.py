@@ -175,6 +175,11 @@ class PartsReader(SpreadReader):
         rows, rest = divmod(self._table_file.size - names, _ROW_SIZE)
         if names < 0 or rows < 0 or rest:
             raise CorruptPackError("it is not as long as the manifest says", self._table_file.path)
+        counts = [count for _, count, _ in self._parts]
+        if sum(counts) != rows or min(counts, default=0) < 0:
+            raise CorruptPackError(
+                f"its parts do not have the {rows} samples together that are in its table", self.path
+            )
         columns = {
             name: self._table_file.array(at, names if name == "names" else rows, COLUMNS[name])
             for name, at in _places(rows).items()
@@ -198,6 +203,9 @@ class PartsReader(SpreadReader):
         data = int(self._data.starts[inside[0]]) if inside else 0
         names = int(self.table.name_end[rows.start - 1]) if rows.start else 0
         with open_pack(os.path.join(self.path, part)) as reader:
+            if isinstance(reader, PartsReader):  # by way of a link perhaps this very pack
+                yield "a pack with parts, which cannot be a part"
+                return
             if reader.manifest.identity() != identity:
                 yield "another pack than the one that was joined"
             for column, values in _shifted(reader, data, names).columns().items():

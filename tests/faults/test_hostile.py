@@ -11,6 +11,7 @@ import pickle
 import subprocess
 import sys
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import pytest
 from PIL import Image
 
 import packer
+from packer.crops import CenterCrop, Full, RandomResizedCrop, Resize
 from packer.datasets import open_dataset
 from packer.errors import CorruptPackError, ImageTooLargeError, PackerError
 from packer.export import export
@@ -184,6 +186,28 @@ def test_rows_that_lead_elsewhere_are_not_exported(tmp_path: Path, format: str, 
     assert caught.value.index is not None
     assert not (tmp_path / "out").exists()
     assert verify(path) != []
+
+
+@formats
+@pytest.mark.parametrize("codec", ["png", "raw"])
+@pytest.mark.parametrize("crop", [None, RandomResizedCrop(8), CenterCrop(8, resize=9), Resize(8), Full()])
+@pytest.mark.parametrize("size", [{"height": 0}, {"width": 0}, {"height": 0, "width": 0}, {"width": -3}])
+def test_images_without_pixels(tmp_path: Path, format: str, codec: str, crop: Any, size: dict[str, int]) -> None:
+    """The table says so, and the checksums fit: who makes a pack can make them so."""
+    stream = io.BytesIO()
+    Image.new("RGB", (4, 3), (1, 2, 3)).save(stream, "PNG")
+    data = stream.getvalue() if codec == "png" else b"\1\2\3" * 12
+    samples = [Sample("a/good", 0, data, 3, 4), replace(Sample("a/bad", 0, data, 3, 4), **size)]
+    path = write_pack(tmp_path / f"pack{SUFFIXES[format]}", format, samples, codec=codec)
+    dataset = open_dataset(path, crop=crop)
+    assert dataset[0][0][:, 0, 0].tolist() == [1, 2, 3]
+    if codec == "png" and crop is None:  # the image alone says how large it is
+        assert dataset[1][0].shape == (3, 3, 4)
+        return
+    for read in (lambda: dataset[1], lambda: dataset.__getitems__([0, 1, 0])):
+        with pytest.raises(CorruptPackError, match=r"sample 1 \(a/bad\): its row in the table says") as caught:
+            read()
+        assert caught.value.index == 1
 
 
 MEASURED = """

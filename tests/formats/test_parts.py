@@ -170,6 +170,9 @@ def change_layout(pack: Path, change: Callable[[dict], object]) -> None:
         lambda layout: layout.update(names=-1),
         lambda layout: layout.update(names=10**12),
         lambda layout: layout.update(parts=[["a"]]),
+        lambda layout: layout["parts"][0].__setitem__(1, 11),
+        lambda layout: layout["parts"].append(["part-00001.lmdb", 1, "0" * 12]),
+        lambda layout: layout.update(parts=[*layout["parts"], ["a", -5, "0" * 12], ["b", 5, "0" * 12]]),
         lambda layout: layout["files"][0].__setitem__(0, "../other"),
         lambda layout: layout["files"][0].__setitem__(0, "/etc/passwd"),
         lambda layout: layout["parts"][0].__setitem__(0, ".."),
@@ -185,6 +188,18 @@ def test_a_strangers_manifest_leads_nowhere(
     change_layout(pack, change)
     with pytest.raises(CorruptPackError):
         open_pack(pack)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs symbolic links, which not everyone may make on Windows")
+def test_a_pack_that_is_its_own_part(tmp_path: Path, samples: list[Sample]) -> None:
+    """To look into its parts, and into theirs, would take for ever."""
+    pack = tmp_path / "pack.lmdb"
+    write_parts(pack, "lmdb", [samples[:5], samples[5:]])
+    for part in sorted(pack.glob("part-*")):
+        part.unlink()
+        part.symlink_to(".")
+    found = [str(damage) for damage in verify(pack, quick=True)]
+    assert found == [f"part-0000{number}.lmdb: a pack with parts, which cannot be a part" for number in range(2)]
 
 
 def test_data_that_are_not_where_the_manifest_says(tmp_path: Path, samples: list[Sample]) -> None:
