@@ -1,6 +1,6 @@
-"""Where fuzzing starts: small packs of each format, images of each type, manifests and tables.
+"""Where fuzzing starts: small packs of each format and in parts, images of each type, manifests and tables.
 
-``python -m fuzz.seeds DIRECTORY`` writes a folder of files for each target.
+``python -m fuzz.seeds DIRECTORY`` writes a folder of files for each target, and prints the targets' names.
 """
 
 from __future__ import annotations
@@ -15,33 +15,57 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from fuzz.targets import TARGETS, joined
+from fuzz.packs import PARTS
+from fuzz.sections import joined
+from fuzz.targets import TARGETS
 from packer.convert import convert
 from packer.formats import open_pack
+from packer.formats.parts import join_parts
+from packer.images.encode import encode_tiled
+from packer.images.tiles import annotate
+from packer.prepare import Recipe
 from packer.sources import imagefolder_source
 from packer.testing.photos import draw_photo
 
 __all__ = ["seeds", "write_seeds"]
 
+_SUFFIXES = {"lmdb": ".lmdb", "hdf5": ".h5", "pth": ".pth"}
+_PTH_FILES = ("manifest.json", "table.pth", "shard-00000.pth")
+
 
 def seeds() -> dict[str, list[bytes]]:
     """Return the inputs that each of the `TARGETS` starts from."""
-    pictures = [*_images()]
-    found: dict[str, list[bytes]] = {name: [] for name in TARGETS} | {"sniff": pictures, "image": pictures}
+    pictures, tiled = [*_images()], [*_tiled()]
+    found: dict[str, list[bytes]] = {name: [] for name in TARGETS}
+    found["sniff"] = found["image"] = [*pictures, *tiled]
+    found["transcode"] = [picture for picture in [*pictures, *tiled] if picture.startswith(b"\xff\xd8")]
+    found["region"] = [_controls(number) + picture for number, picture in enumerate([*tiled, *pictures])]
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory)
-        for number, data in enumerate(pictures[:6]):
+        for number, data in enumerate([*pictures[:6], *tiled[:2]]):
             (root / "tree" / f"class{number % 2}").mkdir(parents=True, exist_ok=True)
             (root / "tree" / f"class{number % 2}" / f"{number}.jpg").write_bytes(data)
-        for limit in (1, 6):
-            source = imagefolder_source(root / "tree").limited(limit)
-            for format, suffix in {"lmdb": ".lmdb", "hdf5": ".h5", "pth": ".pth"}.items():
-                path = root / f"{limit}{suffix}"
-                convert(source, path)
+        everything = imagefolder_source(root / "tree")
+        for limit, codec in ((1, "keep"), (len(everything), "keep"), (2, "jpeg"), (2, "raw")):
+            source = everything.limited(limit)
+            for format, suffix in _SUFFIXES.items():
+                path = root / f"{codec}-{limit}{suffix}"
+                convert(source, path, recipe=Recipe(codec))
                 found[format].append(_bytes_of(path))
             with open_pack(path) as reader:
                 found["manifest"].append(reader.manifest.to_json())
                 found["table"].append(joined(*(column.tobytes() for column in reader.table.columns().values())))
+        for format in _SUFFIXES:
+            for codec in ("keep", "jpeg"):
+                path = root / f"{format}-{codec}"
+                path.mkdir()
+                for number, part in enumerate(PARTS):
+                    convert(
+                        everything.between(2 * number, 2 * number + 2), path / part, recipe=Recipe(codec), format=format
+                    )
+                join_parts(path, PARTS, everything.describe())
+                found["manifest"].append((path / "manifest.json").read_bytes())
+                found["parts"].append(_bytes_of_parts(path))
     return found
 
 
@@ -56,7 +80,22 @@ def write_seeds(directory: Path) -> None:
 def _bytes_of(path: Path) -> bytes:
     if not path.is_dir():
         return path.read_bytes()
-    return joined(*((path / name).read_bytes() for name in ("manifest.json", "table.pth", "shard-00000.pth")))
+    return joined(*((path / name).read_bytes() for name in _PTH_FILES))
+
+
+def _bytes_of_parts(path: Path) -> bytes:
+    files = [(path / name).read_bytes() for name in ("manifest.json", "table.bin")]
+    for part in PARTS:
+        if (path / part).is_dir():
+            files += [(path / part / name).read_bytes() for name in _PTH_FILES]
+        else:
+            files += [(path / part).read_bytes(), b"", b""]
+    return joined(*files)
+
+
+def _controls(number: int) -> bytes:
+    """Return what stands before an image in the inputs of `region`: rectangles here and there, now and then halved."""
+    return bytes([(37 * number) % 256, (91 * number) % 256, 60, 90, number % 4 if number % 3 == 0 else 0, number % 2])
 
 
 def _images() -> Iterator[bytes]:
@@ -83,10 +122,27 @@ def _images() -> Iterator[bytes]:
         (photo, "WEBP", {"save_all": True, "append_images": [photo.rotate(180)]}),
     ]
     for image, kind, options in kinds:
-        stream = io.BytesIO()
-        image.save(stream, kind, **options)
-        yield stream.getvalue()
+        yield _encoded(image, kind, **options)
+
+
+def _tiled() -> Iterator[bytes]:
+    """Yield tiled JPEGs of several tiles in a row, of all usual samplings, and with an orientation."""
+    photo = draw_photo(np.random.default_rng(3), 26, 70)
+    exif = Image.Exif()
+    exif[0x0112] = 8
+    yield encode_tiled(photo[:, :64], 85)
+    yield annotate(_encoded(Image.fromarray(photo), "JPEG", subsampling=0, restart_marker_blocks=3))
+    yield annotate(_encoded(Image.fromarray(photo), "JPEG", subsampling=1, restart_marker_blocks=1))
+    yield annotate(_encoded(Image.fromarray(photo), "JPEG", subsampling=2, restart_marker_blocks=1, exif=exif))
+    yield annotate(_encoded(Image.fromarray(photo).convert("L"), "JPEG", restart_marker_blocks=3))
+
+
+def _encoded(image: Image.Image, kind: str, **options: Any) -> bytes:
+    stream = io.BytesIO()
+    image.save(stream, kind, **options)
+    return stream.getvalue()
 
 
 if __name__ == "__main__":
     write_seeds(Path(sys.argv[1]))
+    sys.stdout.write("\n".join(TARGETS) + "\n")

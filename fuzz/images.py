@@ -1,0 +1,151 @@
+"""Targets that read images: what they are, their pixels, rectangles of them, and tiled JPEGs made of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from fuzz.sections import sealed_tiles
+from packer.errors import ImageError
+from packer.images import turbojpeg
+from packer.images.box import Rectangle
+from packer.images.decode import DECODERS, decode
+from packer.images.encode import encode_tiled
+from packer.images.inspect import inspect
+from packer.images.jpeg import read_header
+from packer.images.region import decode_rectangles
+from packer.images.tiles import Tiles, read_tiles
+from packer.testing.photos import draw_photo
+
+__all__ = ["CONTROLS", "MAX_PIXELS", "image", "region", "sniff", "transcode"]
+
+MAX_PIXELS = 1 << 18
+CONTROLS = 6
+"""Bytes before the image in the inputs of `region`: where the rectangle is, its size, halvings, and what becomes of
+an orientation."""
+
+_PHOTO = draw_photo(np.random.default_rng(2), 40, 90)
+_NEIGHBOUR = encode_tiled(_PHOTO, 90)
+_NEIGHBOURS_RECTANGLE = (20, 40, 9, 30)
+_NEIGHBOURS_PIXELS = decode(_NEIGHBOUR)[20:29, 40:70]
+
+
+def sniff(data: bytes) -> None:
+    """Say what an image is, from its bytes."""
+    read_header(data)
+    try:
+        info = inspect(data, MAX_PIXELS)
+    except ImageError:
+        return
+    assert 0 < info.height * info.width <= MAX_PIXELS
+    assert info.orientation in range(1, 9)
+
+
+def image(data: bytes) -> None:
+    """Decode an image: every decoder gives the same pixels, of the size that was announced, or none does."""
+    found = [_decoded(data, decoder=decoder) for decoder in DECODERS]
+    first = found[0]
+    for pixels in found[1:]:
+        assert (pixels is None) == (first is None), [None if p is None else p.shape for p in found]
+        assert first is None or np.array_equal(pixels, first)
+    try:
+        info = inspect(data, MAX_PIXELS)
+    except ImageError:
+        return
+    if first is not None:
+        assert first.shape == (info.height, info.width, 3)
+
+
+def region(data: bytes) -> None:
+    """Decode a rectangle of an image, alone and among others: it has the pixels of the whole, and the others theirs."""
+    controls, picture = data[:CONTROLS].ljust(CONTROLS, b"\0"), data[CONTROLS:]
+    exif, halvings = ("ignore", "apply")[controls[5] & 1], controls[4] & 3
+    for stored in {picture, sealed_tiles(picture)}:
+        try:
+            size = inspect(stored, MAX_PIXELS).size_shown(exif)
+        except ImageError:
+            continue
+        top, left = controls[0] * size[0] // 256, controls[1] * size[1] // 256
+        height, width = 1 + controls[2] * (size[0] - top) // 256, 1 + controls[3] * (size[1] - left) // 256
+        _region(stored, (top, left, height, width), size, halvings, exif)
+
+
+def _region(data: bytes, rectangle: Rectangle, size: tuple[int, int], halvings: int, exif: str) -> None:
+    images = [_NEIGHBOUR, data, _NEIGHBOUR]
+    rectangles = [_NEIGHBOURS_RECTANGLE, rectangle, _NEIGHBOURS_RECTANGLE]
+    sizes = [(_PHOTO.shape[0], _PHOTO.shape[1]), size, (_PHOTO.shape[0], _PHOTO.shape[1])]
+    for order in ((0, 1, 2), (2, 0, 1)):  # what comes behind a damaged image is not decoded
+        found = decode_rectangles(
+            *([values[place] for place in order] for values in (images, rectangles, sizes)),
+            halvings=[halvings if place == 1 else 0 for place in order],
+            exif=exif,
+            max_pixels=MAX_PIXELS,
+        )
+        for place in order:
+            try:
+                pixels, halved = next(found)
+            except ImageError:
+                assert place == 1
+                break
+            if place != 1:
+                assert np.array_equal(pixels, _NEIGHBOURS_PIXELS)
+            else:
+                _require_same(pixels, halved, data, rectangle, size, exif)
+
+
+def _require_same(  # noqa: PLR0917
+    pixels: npt.NDArray[np.uint8], halved: int, data: bytes, rectangle: Rectangle, size: tuple[int, int], exif: str
+) -> None:
+    """Assert that the pixels of a rectangle are those of the whole, where that can be decoded."""
+    top, left, height, width = rectangle
+    step = 1 << halved
+    bottom, right = -(-(top + height) // step), -(-(left + width) // step)
+    top, left = top // step, left // step
+    assert pixels.shape == (bottom - top, right - left, 3)
+    whole: npt.NDArray[np.uint8] | None
+    header = read_header(data)
+    turned = exif == "apply" and header is not None and header.orientation != 1
+    tiles = None if turned else read_tiles(data)
+    if tiles is None and not halved:
+        whole = _decoded(data, exif=exif)
+    else:
+        if tiles is not None and not _truthful(data, tiles):
+            return
+        whole = np.empty((-(-size[0] // step), -(-size[1] // step), 3), np.uint8)
+        try:
+            turbojpeg.decode_jpeg(data, whole, scaled=halved > 0)
+        except ImageError:
+            return
+    assert whole is None or np.array_equal(pixels, whole[top:bottom, left:right])
+
+
+def _truthful(data: bytes, tiles: Tiles) -> bool:
+    """Tell whether the markers of a scan are where the table of its tiles says, and no others."""
+    sizes = np.frombuffer(data[tiles.table : tiles.header], ">u2").astype(np.int64)
+    scan = np.frombuffer(data[tiles.scan : tiles.scan + int(sizes.sum())], np.uint8)
+    markers = np.flatnonzero(scan[:-1] == 0xFF)
+    markers = markers[scan[markers + 1] != 0]
+    expected = [*(0xD0 + number % 8 for number in range(len(sizes) - 1)), 0xD9]
+    return np.array_equal(markers, sizes.cumsum() - 2) and scan[markers + 1].tolist() == expected
+
+
+def transcode(data: bytes) -> None:
+    """Make a tiled JPEG of a JPEG: it has the same pixels, or none is made."""
+    from packer.images import transcode as module  # compiles
+
+    try:
+        inspect(data, MAX_PIXELS)
+        made = module.transcode(data)
+    except ImageError:
+        return
+    assert read_tiles(made) is not None
+    before, after = _decoded(data), _decoded(made)
+    assert before is not None
+    assert np.array_equal(before, after)  # type: ignore[arg-type]
+
+
+def _decoded(data: bytes, *, exif: str = "ignore", decoder: str = "auto") -> npt.NDArray[np.uint8] | None:
+    try:
+        return decode(data, exif=exif, decoder=decoder, max_pixels=MAX_PIXELS)
+    except ImageError:
+        return None

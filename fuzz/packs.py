@@ -1,0 +1,150 @@
+"""Targets that open and read packs, and crops of the images in them."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import itertools
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fuzz.images import MAX_PIXELS
+from fuzz.sections import sealed_manifest, split
+from packer.crops import CenterCrop, RandomResizedCrop
+from packer.datasets import open_dataset
+from packer.errors import PackerError
+from packer.formats import Reader, open_pack
+from packer.formats.base import table_from
+from packer.images.inspect import inspect
+from packer.sample import COLUMNS, Manifest
+from packer.verify import verify
+
+__all__ = ["PARTS", "hdf5", "lmdb", "manifest", "parts", "pth", "table"]
+
+PARTS = ("part-00000", "part-00001")
+"""The parts of the packs with parts; what they are says their content."""
+
+_PTH_FILES = ("manifest.json", "table.pth", "shard-00000.pth")
+_CROPS = (CenterCrop(5, resize=9), RandomResizedCrop(7, scale=(0.01, 0.3)))
+
+_memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+_directory = Path(tempfile.mkdtemp(prefix="packer-fuzz-", dir=_memory))
+atexit.register(shutil.rmtree, _directory, ignore_errors=True)
+_open_manifest = Manifest.from_json.__func__  # type: ignore[attr-defined]
+
+
+def lmdb(data: bytes) -> None:
+    """Open and read an LMDB pack."""
+    path = _directory / "pack.lmdb"
+    path.write_bytes(data)
+    _read_pack(path)
+
+
+def hdf5(data: bytes) -> None:
+    """Open and read an HDF5 pack."""
+    path = _directory / "pack.h5"
+    path.write_bytes(data)
+    _read_pack(path)
+
+
+def pth(data: bytes) -> None:
+    """Open and read a .pth pack of one shard."""
+    _write_files(_directory / "pack.pth", _PTH_FILES, split(data, 3))
+    _read_pack(_directory / "pack.pth")
+
+
+def parts(data: bytes) -> None:
+    """Open and read a pack with two parts: the manifest and the table of the whole, then three files a part.
+
+    A part whose second and third file are empty is one file, and else a .pth pack.
+    """
+    path = _directory / "parts"
+    shutil.rmtree(path, ignore_errors=True)
+    whole, rows, *files = split(data, 2 + 3 * len(PARTS))
+    _write_files(path, ("manifest.json", "table.bin"), (whole, rows))
+    for number, name in enumerate(PARTS):
+        first, *others = files[3 * number : 3 * number + 3]
+        if any(others):
+            _write_files(path / name, _PTH_FILES, (first, *others))
+        else:
+            (path / name).write_bytes(first)
+    _read_pack(path)
+
+
+def manifest(data: bytes) -> None:
+    """Read a manifest; what is accepted comes back as it was."""
+    try:
+        read = Manifest.from_json(sealed_manifest(data), "manifest")
+    except PackerError:
+        return
+    again = Manifest.from_json(read.to_json(), "manifest")
+    assert repr(again) == repr(read)  # NaN is not itself
+    read.identity()
+
+
+def table(data: bytes) -> None:
+    """Build a table of any bytes and read its rows."""
+    pieces = dict(zip(COLUMNS, split(data, len(COLUMNS)), strict=True))
+    columns: dict[str, Any] = {}
+    for name, dtype in COLUMNS.items():
+        size = np.dtype(dtype).itemsize
+        columns[name] = np.frombuffer(pieces[name][: len(pieces[name]) // size * size], dtype)
+    try:
+        rows = table_from(columns, "table")
+    except PackerError:
+        return
+    for index in range(len(rows)):
+        with contextlib.suppress(IndexError):
+            rows.matches(index, b"data")
+            rows.sample_names()[index].encode("utf-8", "surrogateescape")
+
+
+def _write_files(path: Path, names: tuple[str, ...], contents: Any) -> None:
+    path.mkdir(exist_ok=True)
+    for name, content in zip(names, contents, strict=True):
+        (path / name).write_bytes(content)
+
+
+def _read_pack(path: Path) -> None:
+    Manifest.from_json = classmethod(  # type: ignore[method-assign, assignment]
+        lambda cls, text, where: _open_manifest(cls, sealed_manifest(text), where)
+    )
+    try:
+        with contextlib.suppress(PackerError):
+            with open_pack(path, check="never") as reader:
+                _read_all(reader)
+            verify(path, workers=1)
+            _read_crops(path)
+    finally:
+        Manifest.from_json = classmethod(_open_manifest)  # type: ignore[method-assign, assignment]
+
+
+def _read_all(reader: Reader) -> None:
+    list(itertools.islice(reader.check_structure(), 100))
+    for index in itertools.chain(range(min(len(reader), 30)), [-1]):
+        with contextlib.suppress(PackerError, IndexError):
+            assert len(reader.read(index)) == reader.table.size[index]
+    names = reader.table.sample_names()
+    for index in range(min(len(names), 30)):
+        with contextlib.suppress(IndexError):
+            assert isinstance(names[index], str)
+
+
+def _read_crops(path: Path) -> None:
+    """Read crops of the first samples, and their corners; images that would take long are left out."""
+    dataset = open_dataset(path, output="numpy", check="never", crop=_CROPS[0])
+    with dataset.reader as reader:
+        for crop, index in itertools.product(_CROPS, range(min(len(reader), 3))):
+            dataset.crop = crop
+            with contextlib.suppress(PackerError):
+                if reader.manifest.codec != "raw":
+                    inspect(reader.read(index), MAX_PIXELS)
+                assert dataset[index][0].shape == (*crop.size, 3)
+                height, width = int(reader.table.height[index]), int(reader.table.width[index])
+                for top, left in ((0, 0), (height - 1, width - 1), (height // 2, width // 2)):
+                    assert dataset.read_region(index, top, left, 1, 1).shape == (1, 1, 3)

@@ -1,0 +1,45 @@
+"""Several pieces as one input, and checksums made to fit: they would keep a fuzzer out of everything behind them."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+
+import google_crc32c
+
+__all__ = ["joined", "sealed_manifest", "sealed_tiles", "split"]
+
+_SEAL = b',"crc32c":"'
+_TILES = b"TILES\0"
+
+
+def joined(*parts: bytes) -> bytes:
+    """Return several files as one input, behind their lengths."""
+    return b"".join(struct.pack("<I", len(part)) + part for part in parts)
+
+
+def split(data: bytes, count: int) -> list[bytes]:
+    """Return so many files of an input; what it lacks is empty."""
+    parts = []
+    for _ in range(count):
+        length = int.from_bytes(data[:4], "little")
+        parts.append(data[4 : 4 + length])
+        data = data[4 + length :]
+    return parts
+
+
+def sealed_manifest(text: bytes) -> bytes:
+    """Return a manifest with the checksum that fits the rest of it."""
+    body = text.rpartition(_SEAL)[0] or text
+    return body + _SEAL + b"%08x" % google_crc32c.value(body) + b'"}'
+
+
+def sealed_tiles(data: bytes) -> bytes:
+    """Return a JPEG whose first tile segment has the checksum that fits its table and the header behind it."""
+    at = data.find(_TILES)
+    if at < 4 or len(data) < at + 18:
+        return data
+    (size,) = struct.unpack_from(">H", data, at - 2)
+    (length,) = struct.unpack_from(">H", data, at + 12)
+    checksum = zlib.crc32(data[at + 18 : at - 2 + size + length], zlib.crc32(data[at : at + 14]))
+    return data[: at + 14] + checksum.to_bytes(4, "big") + data[at + 18 :]
