@@ -257,7 +257,10 @@ def test_a_process_that_is_killed_is_an_error_and_replaced(loader: Loader) -> No
 
 def test_abandoned_epochs_leave_nothing_behind(loader: Loader) -> None:
     process = psutil.Process()
-    shared = set(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else set()
+
+    def shared() -> set[str]:  # of this process: what has a name there has its number in it
+        names = os.listdir("/dev/shm") if os.path.isdir("/dev/shm") else []
+        return {name for name in names if str(process.pid) in name}
 
     def abandon(number: int) -> None:
         for batch, _ in enumerate(loader):
@@ -269,14 +272,14 @@ def test_abandoned_epochs_leave_nothing_behind(loader: Loader) -> None:
         return threading.active_count(), process.num_fds(), len(process.children(recursive=True))
 
     abandon(1)
-    before, (worker, *_) = figures(), workers_of(process)
+    before, named, (worker, *_) = figures(), shared(), workers_of(process)
     files, memory = worker.num_fds(), process.memory_info().rss
     for number in range(20):
         abandon(number)
     assert figures() == before
     assert worker.num_fds() <= files
     assert process.memory_info().rss < 1.05 * memory
-    assert not os.path.isdir("/dev/shm") or set(os.listdir("/dev/shm")) <= shared
+    assert shared() <= named
 
 
 def test_a_loader_that_is_no_longer_held_leaves_nothing_behind(packs: dict[str, Path], loader: Loader) -> None:
@@ -341,6 +344,40 @@ def test_nothing_is_left_when_the_program_ends(packs: dict[str, Path], tmp_path:
             assert program.stderr is not None
             errors = program.stderr.read()
             assert errors.count("Traceback") == (how == "interrupt"), errors
+
+
+HELD = """
+import multiprocessing, os, signal, sys, threading, time
+from packer.processes import _interrupts_held
+
+if __name__ == "__main__":
+    threading.Thread(target=time.sleep, args=(600,), daemon=True).start()  # takes the signals that are blocked here
+    process = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(600,), daemon=True)
+    try:
+        with _interrupts_held():
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.1)
+            process.start()
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.1)
+    except KeyboardInterrupt:
+        blocked = next(line for line in open(f"/proc/{process.pid}/status") if line.startswith("SigBlk:"))
+        print(bool(int(blocked.split()[1], 16) >> signal.SIGINT - 1 & 1), flush=True)
+    print(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, []), flush=True)
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc to see which signals a process blocks")
+def test_an_interrupt_while_a_process_is_started(tmp_path: Path) -> None:
+    """It waits until the process is complete, which does not get it, and then takes place; the next does at once."""
+    script = tmp_path / "script.py"
+    script.write_text(HELD)
+    program = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120, check=False)
+    assert program.stdout.split() == ["True", "False"], program.stderr
+    assert program.returncode == -signal.SIGINT
+    assert program.stderr.count("Traceback") == 1, program.stderr
 
 
 def start(script: Path, pack: Path, how: str, stack: contextlib.ExitStack) -> subprocess.Popen[str]:
