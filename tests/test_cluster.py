@@ -135,9 +135,12 @@ def test_a_killed_client_s_job_continues(cluster: Any, client: Any, tree: Path, 
 @pytest.mark.skipif(os.name == "nt", reason="needs signals")
 def test_an_interrupt_at_the_terminal_ends_all_in_one_line(tmp_path: Path) -> None:
     """It reaches the workers too, as they belong to the same process group."""
-    draw_imagefolder(tmp_path / "tree", classes=2, per_class=100, size=(200, 300))
+    draw_imagefolder(tmp_path / "tree", classes=2, per_class=10, size=(200, 300))
+    for image in sorted((tmp_path / "tree").glob("*/*.jpg")):  # many, so that they are not done before this is noticed
+        for number in range(100):
+            os.link(image, image.with_name(f"{image.stem}-{number}.jpg"))
     out, pack = tmp_path / "out.lmdb", tmp_path / "out.lmdb.partial" / "pack"
-    line = ["convert", tmp_path / "tree", out, "--codec", "png", "--parts", 40, "--quiet", "--cluster", "local:2"]
+    line = ["convert", tmp_path / "tree", out, "--codec", "png", "--parts", 400, "--quiet", "--cluster", "local:2"]
     process = subprocess.Popen(command(*line), stderr=subprocess.PIPE, text=True, start_new_session=True)
     while not list(pack.glob("part-*.lmdb")):
         assert process.poll() is None
