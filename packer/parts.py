@@ -12,6 +12,7 @@ When all parts are there, `finish` writes the table and the manifest of the whol
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -413,7 +414,9 @@ def _read_job(directory: Path) -> dict[str, Any]:
 
 
 def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
+    while os.path.lexists(path):
+        with contextlib.suppress(FileNotFoundError):  # the task that left it may be removing it too
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
