@@ -297,6 +297,7 @@ class _Checkpoints:
                 if self._running is not None:
                     self._running.result()
             elif self._pending and (self._running is None or self._running.exception() is None):
+                self._partial.make_room()
                 self._begin()
 
 

@@ -5,6 +5,7 @@ Beside the destination ``out.lmdb`` stands the directory ``out.lmdb.partial`` wi
 ``pack``            what the format's writer writes, a file or a directory
 ``listing.npz``     what the source listed when the conversion began
 ``journal.jsonl``   what is known of the samples in it: a line a checkpoint, written after their bytes were synced
+``reserve``         room for the last line of the journal, given up where the disk is full
 ``lock``            held by the process that writes
 
 The destination itself appears by renaming ``pack``, complete and synced.
@@ -37,6 +38,7 @@ JOB_FILE = "parts.json"
 """Stands in the directory of an unfinished conversion in parts; see `packer.parts`."""
 
 _SECONDS_BETWEEN_TRIES = 0.2
+_RESERVE = 512 << 10  # bytes; a checkpoint of 2,000 samples takes some 200 kB
 
 
 def unfinished_directory(destination: Path) -> Path:
@@ -192,6 +194,7 @@ class Partial(Unfinished):
     def __init__(self, destination: Path, settings: Mapping[str, Any], source: Source, *, fresh: bool = False) -> None:
         super().__init__(destination)
         self._listing = self.directory / "listing.npz"
+        self._reserve = self.directory / "reserve"
         self._names_are_durable = False
         with self._held:
             self._refuse_parts(fresh)
@@ -209,6 +212,8 @@ class Partial(Unfinished):
                 save_listing(self._listing, source)
                 self._journal.begin(header)
                 sync_directory(destination.parent)  # the partial's own name
+            with contextlib.suppress(OSError):
+                self._reserve.write_bytes(os.urandom(_RESERVE))  # which no file system makes less of
             self._held = self._held.pop_all()
 
     def __enter__(self) -> Partial:
@@ -228,6 +233,11 @@ class Partial(Unfinished):
             sync_directory(self.directory)
             self._names_are_durable = True
         self._journal.record(entries)
+
+    def make_room(self) -> None:
+        """Give up what was reserved for recording, before the last entries of a conversion that fails."""
+        with contextlib.suppress(OSError):
+            self._reserve.unlink()
 
     def _release_files(self) -> None:
         self._journal.close()

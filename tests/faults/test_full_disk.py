@@ -89,6 +89,25 @@ def test_a_full_disk(many: Path, small_disk: Path, tmp_path: Path, format: str) 
     assert os.listdir(small_disk) == [path.name]
 
 
+@formats
+def test_what_was_done_is_recorded_wherever_the_disk_was_full(
+    many: Path, small_disk: Path, tmp_path: Path, format: str
+) -> None:
+    """The journal's last line needs room too, when the samples have taken all."""
+    path, reference = small_disk / f"pack{SUFFIXES[format]}", tmp_path / f"reference{SUFFIXES[format]}"
+    convert(imagefolder_source(many), reference)
+    other = small_disk / "other"
+    for percent in range(40, 80, 4):  # before the first checkpoint
+        free = shutil.disk_usage(small_disk).free
+        other.write_bytes(bytes(int(free - percent / 100 * disk_size(reference))))
+        with pytest.raises(DestinationError, match="No space left on device"):
+            convert(imagefolder_source(many), path)
+        other.unlink()
+        assert convert(imagefolder_source(many), path).continued > 0, percent
+        assert content(path) == content(reference)
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
 class Failing:
     """Makes a call of the system fail from the n-th time on: the disk is gone."""
 
