@@ -40,6 +40,8 @@ class Cluster:
         How many files it opens, for all nodes together.
     listing : float
         How many files one process lists.
+    stats : float
+        Of how many files one process learns the size and the time.
     spread : float
         Standard deviation of the logarithm of a part's duration: nodes and images differ.
     """
@@ -50,6 +52,7 @@ class Cluster:
     write: float
     opens: float
     listing: float
+    stats: float
     spread: float = 0.15
 
 
@@ -85,6 +88,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--write", type=float, default=20.0, help="GB/s of the shared file system (20)")
     parser.add_argument("--opens", type=float, default=100e3, help="files it opens a second (100,000)")
     parser.add_argument("--listing", type=float, default=20e3, help="files that one process lists a second (20,000)")
+    parser.add_argument(
+        "--stats", type=float, default=50e3, help="files whose size and time one process learns a second (50,000)"
+    )
     return parser.parse_args()
 
 
@@ -96,6 +102,7 @@ def _cluster(arguments: argparse.Namespace) -> Cluster:
         arguments.write * 1e9,
         arguments.opens,
         arguments.listing,
+        arguments.stats,
     )
 
 
@@ -196,7 +203,7 @@ def _simulate(images: int, nodes: int, rate: dict[str, float], cluster: Cluster)
     for _ in range(parts):
         heapq.heapreplace(free, free[0] + demands[slowest] * rng.lognormvariate(0, cluster.spread))
     phases = {
-        "scan_s": images / cluster.listing,
+        "scan_s": images / cluster.listing + images / cluster.stats,
         "convert_s": max(free),
         "finish_s": 2 * images * ROW_BYTES / min(cluster.network, cluster.write),
     }

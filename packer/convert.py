@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from packer import __version__
-from packer.errors import DestinationError, ResumeError, SourceError, printable
+from packer.errors import DestinationError, ImageError, ResumeError, SourceError, printable
 from packer.executors import available_cpus, open_executor
 from packer.formats import FORMATS, Writer, check_readable, format_for
 from packer.formats.files import disk_size, writing_to
@@ -117,7 +117,8 @@ def convert(
     options : mapping, optional
         The format's own settings, such as ``shard_size`` for pth.
     on_error : {"fail", "skip"}
-        What to do with a file that is not a readable image: stop, or leave it out and list it in the manifest.
+        What to do with a file that is not a readable image, or changed after it was listed: stop, or leave it out and
+        list it in the manifest.
     workers : int, optional
         By default what `available_cpus` counts.
     executor : str
@@ -136,7 +137,7 @@ def convert(
     Raises
     ------
     ImageError
-        With ``on_error="fail"``, for the first file that is not a readable image.
+        With ``on_error="fail"``, for the first file that is not a readable image, or changed after it was listed.
     CorruptPackError
         With ``on_error="fail"``, for the first sample of a pack that is damaged.
     SourceError
@@ -158,7 +159,7 @@ def convert(
     writer_class.check_table(len(source), len(source.names.blob))
     recipe.load()
     settings = conversion_settings(row.name, options, recipe)
-    with Partial(destination, settings, source, fresh=fresh) as partial:
+    with Partial(destination, settings, source, fresh=fresh) as partial, _letting_mend(partial):
         continued = len(partial.entries)
         ledger = _Ledger(partial.entries)
         if on_error == "fail" and ledger.skipped:
@@ -172,7 +173,7 @@ def convert(
         ):
             started = time.monotonic()
             workers = workers or available_cpus()
-            pipeline = Pipeline(source, recipe, on_error, start=continued, ahead=2 * workers + 2)
+            pipeline = Pipeline(partial.source, recipe, on_error, start=continued, ahead=2 * workers + 2)
             with (
                 open_executor(executor, workers) as pool,
                 _Checkpoints(writer, partial) as checkpoints,
@@ -206,6 +207,17 @@ def conversion_settings(format: str, options: Mapping[str, Any], recipe: Recipe)
     """Return everything that decides the bytes of a pack but its source."""
     versions = {"packer": __version__, **recipe.versions()}
     return {"format": format, "options": dict(options), "recipe": recipe.settings(), "versions": versions}
+
+
+@contextlib.contextmanager
+def _letting_mend(partial: Partial) -> Iterator[None]:
+    """Let the image that stopped the conversion be mended: any other that changes is refused when it continues."""
+    try:
+        yield
+    except ImageError as error:
+        if error.index is not None:
+            partial.let_mend(error.index)
+        raise
 
 
 @contextlib.contextmanager

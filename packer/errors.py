@@ -8,6 +8,7 @@
     │   ├── PackLockedError      another process is writing it
     │   └── ResumeError          an unfinished conversion there was started differently
     ├── ImageError               one image cannot be used; knows its name and the reason
+    │   ├── ImageChangedError    its file is not what it was when the source was listed
     │   ├── ImageTooLargeError   its header announces more pixels than are allowed
     │   └── NotTileableError     it cannot be made a tiled JPEG
     ├── PackError                a pack cannot be read
@@ -29,6 +30,7 @@ __all__ = [
     "ClusterError",
     "CorruptPackError",
     "DestinationError",
+    "ImageChangedError",
     "ImageError",
     "ImageTooLargeError",
     "MissingDependencyError",
@@ -79,15 +81,22 @@ class ImageError(PackerError):
         The sample's name, a path relative to the source; empty until somebody who knows it adds it.
     reason : str
         What is wrong with it, without the name.
+    index : int or None
+        Which image of the source it is, where that is known.
     """
 
     def __init__(self, reason: str, name: str = "") -> None:
         super().__init__(reason, name)
         self.reason = reason
         self.name = name
+        self.index: int | None = None
 
     def __str__(self) -> str:
         return f"{printable(self.name)}: {self.reason}" if self.name else self.reason
+
+
+class ImageChangedError(ImageError):
+    """The file of an image is not what it was when the source was listed."""
 
 
 class ImageTooLargeError(ImageError):

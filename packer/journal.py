@@ -18,12 +18,9 @@ import google_crc32c
 from packer.errors import DestinationError, printable
 from packer.formats.files import writing_to
 from packer.sample import TableBuilder, encode_name
-from packer.sources.base import Stamp
+from packer.sources.stamps import Stamp
 
-__all__ = ["NO_STAMP", "Entry", "Journal"]
-
-NO_STAMP: Stamp = (-1, -1)
-"""Of a file that is not there."""
+__all__ = ["Entry", "Journal"]
 
 
 @dataclass(slots=True)

@@ -3,7 +3,7 @@
 Beside the destination ``out.lmdb`` stands the directory ``out.lmdb.partial`` with
 
 ``pack``            what the format's writer writes, a file or a directory
-``listing.npz``     what the source listed when the conversion began
+``source.scan``     the source as it was when the conversion began: its list, the size and the time of every file
 ``journal.jsonl``   what is known of the samples in it: a line a checkpoint, written after their bytes were synced
 ``reserve``         room for the last line of the journal, given up where the disk is full
 ``lock``            held by the process that writes
@@ -23,14 +23,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from packer.errors import DestinationError, NotAPackError, PackLockedError, ResumeError, printable
+from packer.errors import DestinationError, NotAPackError, PackerError, PackLockedError, ResumeError, printable
 from packer.formats import recognise
 from packer.formats.files import sync_directory, writing_to
-from packer.journal import NO_STAMP, Entry, Journal
-from packer.listing import listing_differences, save_listing
+from packer.journal import Entry, Journal
+from packer.listing import compare_source
 from packer.locking import try_lock
 from packer.sample import Table, TableBuilder
-from packer.sources import Source
+from packer.sources import Source, let_mend, write_scan
 
 __all__ = ["JOB_FILE", "Partial", "Unfinished", "check_destination", "setting_differences", "unfinished_directory"]
 
@@ -182,6 +182,8 @@ class Partial(Unfinished):
     ----------
     entries : list of Entry
         What an earlier run made durable, in the order of the source.
+    source : Source
+        The images, which are read only where they are as they were when the conversion began.
 
     Raises
     ------
@@ -193,24 +195,25 @@ class Partial(Unfinished):
 
     def __init__(self, destination: Path, settings: Mapping[str, Any], source: Source, *, fresh: bool = False) -> None:
         super().__init__(destination)
-        self._listing = self.directory / "listing.npz"
+        self._scan = self.directory / "source.scan"
         self._reserve = self.directory / "reserve"
         self._names_are_durable = False
         with self._held:
             self._refuse_parts(fresh)
-            header = {"settings": dict(settings), "source": source.describe()}
             self._journal = Journal(self.directory / "journal.jsonl")
             self._held.callback(self._journal.close)
             if fresh or not self.pack.exists():
                 self._journal.entries = []
             self.entries = self._journal.entries
             if self.entries:
-                self._require_same(self._journal.header, header, source)
+                self.source = self._require_same(self._journal.header, settings, source)
                 self._journal.resume()
             else:  # nothing is lost by starting over
                 _remove(self.pack)
-                save_listing(self._listing, source)
-                self._journal.begin(header)
+                self.source = source.stamped()
+                write_scan(self.source, self._scan)  # before the journal: there are no entries without it
+                described = {"source": source.describe(), "packs": source.identities()}
+                self._journal.begin({"settings": dict(settings), **described})
                 sync_directory(destination.parent)  # the partial's own name
             with contextlib.suppress(OSError):
                 self._reserve.write_bytes(os.urandom(_RESERVE))  # which no file system makes less of
@@ -252,27 +255,23 @@ class Partial(Unfinished):
                 )
             job.unlink()
 
-    def _require_same(self, before: Mapping[str, Any], now: Mapping[str, Any], source: Source) -> None:
-        differences = setting_differences(before["settings"], now["settings"])
-        if before["source"] != now["source"]:
-            named = listing_differences(self._listing, source)
-            differences += named or ["the source's list of images or classes changed"]
-        elif not differences:
-            differences = self._changed_files(source)
-        if differences:
+    def let_mend(self, index: int) -> None:
+        """Let image `index` of the source, which stopped the conversion, be another file when it continues."""
+        with contextlib.suppress(PackerError):  # else it is refused by then, as any other that changed
+            let_mend(self._scan, self.source, index)
+
+    def _require_same(self, before: Mapping[str, Any], settings: Mapping[str, Any], source: Source) -> Source:
+        """Return the source with its files' first stamps; ResumeError where anything is not as it was then."""
+        differences = setting_differences(before["settings"], settings)
+        done = (entry.stamp for entry in self.entries)
+        source, changes = compare_source(self._scan, before, source, done=done, files=not differences)
+        if differences or changes:
             raise ResumeError(
                 f"{printable(self.directory)} holds an unfinished conversion that was started differently:\n  "
-                + "\n  ".join(differences)
-                + "\nRun the command as it was, or say --fresh to start over."
+                + "\n  ".join([*differences, *changes])
+                + "\nGo back to what was, or say --fresh to start over."
             )
-
-    def _changed_files(self, source: Source) -> list[str]:
-        changed = [
-            f"{printable(entry.name)} was changed or removed"
-            for index, entry in enumerate(self.entries)
-            if (source.stamp(index) or NO_STAMP) != entry.stamp
-        ]
-        return [*changed[:5], f"… and {len(changed) - 5} more"] if len(changed) > 5 else changed
+        return source
 
 
 def setting_differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

@@ -3,7 +3,7 @@
 Beside the destination ``out.lmdb`` stands the directory ``out.lmdb.partial`` with
 
 ``parts.json``      what is converted, how, and into how many parts
-``source.scan``     the list of the source, where tasks share it
+``source.scan``     the source as it was when the job began: its list, the size and the time of every file
 ``pack``            the parts, complete ones under their names, others in a ``.partial`` of their own
 ``lock``            held by whoever begins or finishes the job, and by nobody while parts are made
 
@@ -26,16 +26,25 @@ from pathlib import Path
 from typing import Any
 
 from packer.convert import Progress, Summary, conversion_settings, convert
-from packer.errors import DestinationError, NotAPackError, PackLockedError, ResumeError, SourceError, printable
+from packer.errors import (
+    DestinationError,
+    ImageError,
+    NotAPackError,
+    PackerError,
+    PackLockedError,
+    ResumeError,
+    SourceError,
+    printable,
+)
 from packer.formats import FORMATS, check_readable, open_pack
 from packer.formats.files import sync_directory, writing_to
 from packer.formats.parts import join_parts
+from packer.listing import compare_source
 from packer.partial import JOB_FILE, Unfinished, check_destination, setting_differences, unfinished_directory
 from packer.prepare import Recipe
 from packer.provenance import made_before, provenance, require_tileable
 from packer.sample import Manifest
-from packer.sources import Source, is_scan, pack_source, scanned_source, write_scan
-from packer.sources.scan import ScannedSource
+from packer.sources import ScannedSource, Source, is_scan, let_mend, pack_source, scanned_source, write_scan
 from packer.staging import copy_pack
 
 __all__ = ["Job", "Part", "SharedSource", "finish"]
@@ -54,15 +63,20 @@ class SharedSource:
         Of a pack: class names in the order of their ids, instead of its own.
     limit : int, optional
         How many images are taken.
+    identities : list of str, optional
+        Of a pack: what `Source.identities` must return.
     """
 
     path: Path
     classes: list[str] | None = None
     limit: int | None = None
+    identities: list[str] | None = None
 
     def open(self) -> Source:
-        """Open the source, in constant time."""
+        """Open the source, in constant time; SourceError where it is another pack by now."""
         source = scanned_source(self.path) if is_scan(self.path) else pack_source(self.path, classes=self.classes)
+        if self.identities is not None and source.identities() != self.identities:
+            raise SourceError(f"{printable(self.path)}: another pack is there than when the conversion began")
         return source.limited(self.limit) if self.limit else source
 
 
@@ -125,6 +139,10 @@ class Job:
     def directory(self) -> Path:
         return unfinished_directory(self.destination)
 
+    @property
+    def _scan(self) -> Path:
+        return self.directory / "source.scan"
+
     @cached_property
     def settings(self) -> dict[str, Any]:
         """Everything that decides the bytes of the parts but the source, as JSON values."""
@@ -148,9 +166,18 @@ class Job:
         return made_before(self.destination, source, self.recipe, self.format, self.parts)
 
     def begin(
-        self, open_source: Callable[[], Source], request: Mapping[str, Any], *, share: bool = False, fresh: bool = False
+        self,
+        open_source: Callable[[], Source],
+        request: Mapping[str, Any],
+        *,
+        share: bool = False,
+        compare: bool = True,
+        fresh: bool = False,
     ) -> Source:
         """Begin the job, or join the one that another process began; return the source.
+
+        Its files are known by size and time from the moment at which the job began. One that is another by then is
+        not read.
 
         Parameters
         ----------
@@ -159,7 +186,9 @@ class Job:
         request : mapping
             Where the source is and what of it is taken, as JSON values: those who join must ask for the same.
         share : bool
-            Whether to write the list to a file, which those who join read instead of listing the source again.
+            Whether those who join take the list that was written then, instead of listing the source again.
+        compare : bool
+            Whether those who join look at once whether any file changed; else that is found when it is read.
         fresh : bool
             Whether to drop what an earlier job left behind.
 
@@ -174,8 +203,8 @@ class Job:
         while fresh or not (self.directory / JOB_FILE).exists():
             with Unfinished(self.destination, wait=float("inf") if share else 0) as unfinished:
                 if fresh or not (self.directory / JOB_FILE).exists():
-                    return self._begin(unfinished, open_source(), request, share=share, fresh=fresh)
-        return self._join(open_source, request)
+                    return self._begin(unfinished, open_source(), request, fresh=fresh)
+        return self._join(open_source, request, share=share, compare=compare)
 
     def convert(
         self,
@@ -230,6 +259,11 @@ class Job:
                             raise
                         note = f"not made on scratch: {error}"
                 made = _counts(convert(piece, path, **settings))
+            except ImageError as error:
+                if error.index is not None:
+                    with contextlib.suppress(PackerError):  # as `Partial.let_mend`
+                        let_mend(self._scan, source, rows.start + error.index)
+                raise
             except PackLockedError:
                 if time.monotonic() >= deadline:
                     raise
@@ -241,9 +275,7 @@ class Job:
             made = _counts_of(path)
         return Part(number, len(piece), *made, time.monotonic() - started, socket.gethostname(), note)
 
-    def _begin(
-        self, unfinished: Unfinished, source: Source, request: Mapping[str, Any], *, share: bool, fresh: bool
-    ) -> Source:
+    def _begin(self, unfinished: Unfinished, source: Source, request: Mapping[str, Any], *, fresh: bool) -> Source:
         check_destination(self.destination, overwrite=self.overwrite, source=source.root)
         require_tileable(source, self.recipe)
         if len(source) < self.parts:
@@ -255,26 +287,30 @@ class Job:
                 "Leave --parts out as before, or say --fresh to start over."
             )
         with writing_to(self.directory):
-            for old in (journal, self.directory / JOB_FILE, self.directory / "source.scan"):
+            for old in (journal, self.directory / JOB_FILE, self._scan):
                 old.unlink(missing_ok=True)
             if unfinished.pack.is_dir():
                 shutil.rmtree(unfinished.pack)
             unfinished.pack.unlink(missing_ok=True)
             unfinished.pack.mkdir()
-        if share and source.origin is None and not isinstance(source, ScannedSource):
-            write_scan(source, self.directory / "source.scan")
+        if source.origin is None:
+            write_scan(source, self._scan)
         job = {
             "settings": self.settings,
             "request": dict(request),
             "source": source.describe(),
+            "packs": source.identities(),
+            "listed": source.origin is None and not isinstance(source, ScannedSource),
             "made_of": provenance(source, self.recipe)[2],
             "images": len(source),
             "overwrite": self.overwrite,
         }
         _write_job(self.directory, job)  # last: now others may join
-        return source
+        return source if source.origin is not None else scanned_source(self._scan)
 
-    def _join(self, open_source: Callable[[], Source], request: Mapping[str, Any]) -> Source:
+    def _join(
+        self, open_source: Callable[[], Source], request: Mapping[str, Any], *, share: bool, compare: bool
+    ) -> Source:
         job = _read_job(self.directory)
         # Whoever stopped at a bad file may go on without it: the parts that are there have left nothing out.
         relaxed = (job["settings"]["on_error"], self.on_error) == ("fail", "skip")
@@ -283,17 +319,17 @@ class Job:
         differences = setting_differences(job["settings"], self.settings)
         differences += setting_differences(job["request"], request)
         if not differences:
-            scan = self.directory / "source.scan"
-            source = scanned_source(scan) if scan.exists() else open_source()
-            if source.describe() == job["source"]:
+            shared = share and job["listed"] and self._scan.exists()
+            source = scanned_source(self._scan) if shared else open_source()
+            source, differences = compare_source(self._scan, job, source, files=compare)
+            if not differences:
                 if relaxed:
                     _write_job(self.directory, job)
                 return source
-            differences = ["the source's list of images or classes changed"]
         raise ResumeError(
             f"{printable(self.directory)} holds an unfinished conversion that was started differently:\n  "
             + "\n  ".join(differences)
-            + "\nRun the command as it was, or say --fresh to start over."
+            + "\nGo back to what was, or say --fresh to start over."
         )
 
     def _convert_on(self, scratch: Path, piece: Source, path: Path, settings: Mapping[str, Any]) -> tuple[int, int]:

@@ -8,12 +8,13 @@ from concurrent.futures import Executor, Future
 from queue import SimpleQueue
 
 from packer.errors import CorruptPackError, ImageError
-from packer.journal import NO_STAMP, Entry
+from packer.journal import Entry
 from packer.prepare import Prepared, Recipe, prepare
 from packer.repack import prepare_stored
 from packer.sample import Sample, checksum, encode_name
 from packer.sources import Source
-from packer.sources.base import ReadBuffer, Stamp
+from packer.sources.base import ReadBuffer
+from packer.sources.stamps import Stamp
 
 __all__ = ["Batch", "Pipeline"]
 
@@ -77,12 +78,12 @@ class Pipeline:
                 else:
                     prepared = prepare_stored(data, name, self._recipe, stored)
             except ImageError as error:
-                error.name = error.name or name
+                error.name, error.index = error.name or name, index
                 if self._on_error == "fail":
                     if isinstance(error.__cause__, CorruptPackError):  # it is the pack that must be mended
                         raise error.__cause__ from None
                     raise
-                stamp = self._source.stamp(index) or NO_STAMP
+                stamp = self._source.stamp(index)
                 batch.append((Entry(name, stamp=stamp, reason=error.reason), None))
             else:
                 batch.append(_sample(name, int(self._source.labels[index]), prepared, stamp))

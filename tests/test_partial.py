@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from packer.convert import Progress, Summary, convert
-from packer.errors import DestinationError, ImageError, PackLockedError, ResumeError
+from packer.errors import DestinationError, ImageChangedError, ImageError, PackLockedError, ResumeError
 from packer.formats import FORMATS
 from packer.images.sizing import ResizeSpec
 from packer.prepare import Recipe
-from packer.sources import imagefolder_source
+from packer.sources import csv_source, imagefolder_source, pack_source
 from packer.testing.photos import draw_imagefolder
 from packer.verify import verify
 from tests.packs import SUFFIXES, content, packer, solid
@@ -77,7 +77,7 @@ def interrupted(tree: Path, tmp_path: Path) -> tuple[Path, Path]:
     root, path = tmp_path / "tree", tmp_path / "pack.lmdb"
     shutil.copytree(tree, root)
     with pytest.raises(InterruptionError):
-        start(root, path, progress=Stop(12))
+        start(root, path, progress=Stop(8))
     return root, path
 
 
@@ -181,8 +181,12 @@ def test_other_settings_are_refused(
             lambda root: (root / "class_02").rename(root / "class_03"),
             "1 classes were removed: class_02\n  1 classes were added: class_03\n  9 images were removed: ",
         ),
-        (lambda root: os.utime(root / "class_00" / "0001.jpg", ns=(5, 5)), "class_00/0001.jpg was changed or removed"),
-        (lambda root: solid(root / "class_00" / "0001.jpg"), "class_00/0001.jpg was changed or removed"),
+        (
+            lambda root: os.utime(root / "class_00" / "0001.jpg", ns=(5000, 5000)),
+            "and is 1970-01-01 00:00:00.000005 UTC)",
+        ),
+        (lambda root: solid(root / "class_00" / "0001.jpg"), "1 images were changed: class_00/0001.jpg (its size was "),
+        (lambda root: solid(root / "class_02" / "0007.jpg"), "1 images were changed: class_02/0007.jpg (its size was "),
     ],
 )
 def test_another_source_is_refused(interrupted: tuple[Path, Path], tmp_path: Path, change: Any, message: str) -> None:
@@ -198,12 +202,199 @@ def test_another_source_is_refused(interrupted: tuple[Path, Path], tmp_path: Pat
     assert content(path) == content(tmp_path / "reference.lmdb")
 
 
+def done_before(path: Path) -> list[str]:
+    """Return the names of the images that an unfinished conversion has done."""
+    lines = (path.with_name(f"{path.name}.partial") / "journal.jsonl").read_text().splitlines()[1:]
+    return [entry[0] for line in lines for entry in json.loads(line[9:])["entries"]]
+
+
+def test_whichever_file_changed_it_is_named(interrupted: tuple[Path, Path], tmp_path: Path) -> None:
+    """Packed already or not; by its size, with the time put back, or by its time."""
+    root, path = interrupted
+    names = list(imagefolder_source(root).names)
+    assert 0 < len(done_before(path)) < len(names) - 10
+    for number, name in enumerate(names):
+        file = root / name
+        data, status = file.read_bytes(), os.stat(file)
+        if number % 2:
+            file.write_bytes(data + b"x")
+            expected = f"{name} (its size was {len(data)} and is {len(data) + 1} bytes)"
+        else:
+            file.write_bytes(bytes(len(data)))
+            expected = f"{name} (its time was "
+        os.utime(file, ns=(1, status.st_mtime_ns + (number + 1) % 2 * 10**9))
+        with pytest.raises(ResumeError) as caught:
+            start(root, path)
+        assert f"\n  1 images were changed: {expected}" in str(caught.value)
+        file.write_bytes(data)
+        os.utime(file, ns=(1, status.st_mtime_ns))
+    assert start(root, path).continued > 0  # all is as it was
+    start(root, tmp_path / "reference.lmdb")
+    assert content(path) == content(tmp_path / "reference.lmdb")
+
+
 def test_many_changed_files_are_counted(interrupted: tuple[Path, Path]) -> None:
     root, path = interrupted
     for file in root.rglob("*.jpg"):
         os.utime(file, ns=(1, 1))
-    with pytest.raises(ResumeError, match=r"\n  … and \d+ more\n"):
+    with pytest.raises(ResumeError) as caught:
         start(root, path)
+    line = str(caught.value).splitlines()[1]
+    assert line.startswith("  24 images were changed: class_00/0000.jpg (its time was ")
+    assert line.endswith(", …")
+    assert line.count("UTC") == 5
+
+
+def test_another_machine_and_another_mount(interrupted: tuple[Path, Path], tmp_path: Path) -> None:
+    """Where names, sizes and times are the same the conversion continues; a mount may keep whole seconds only."""
+    root, path = interrupted
+    elsewhere = tmp_path / "elsewhere"
+    shutil.copytree(root, elsewhere / "tree")  # with the times
+    shutil.copytree(f"{path}.partial", elsewhere / "pack.lmdb.partial")
+    for file in (elsewhere / "tree").rglob("*.*"):
+        os.utime(file, ns=(1, os.stat(file).st_mtime_ns // 10**9 * 10**9))
+    shutil.rmtree(root)
+    assert start(elsewhere / "tree", elsewhere / path.name).continued > 0
+    start(elsewhere / "tree", tmp_path / "reference.lmdb")
+    assert content(elsewhere / path.name) == content(tmp_path / "reference.lmdb")
+
+
+@pytest.mark.parametrize("damage", [lambda scan: scan.unlink(), lambda scan: scan.write_bytes(b"")])
+def test_what_the_files_were_is_not_guessed(interrupted: tuple[Path, Path], damage: Any) -> None:
+    root, path = interrupted
+    damage(path.with_name(f"{path.name}.partial") / "source.scan")
+    with pytest.raises(ResumeError, match=r"source\.scan is missing or damaged\n.*--fresh"):
+        start(root, path)
+    assert start(root, path, fresh=True).continued == 0
+
+
+def test_a_file_that_changes_before_it_is_read(tree: Path, tmp_path: Path) -> None:
+    """It stops the conversion, which continues where the file is put back, and not where it is another one."""
+    root, path = tmp_path / "tree", tmp_path / "pack.lmdb"
+    shutil.copytree(tree, root)
+    last = root / "class_02" / "0007.jpg"
+    kept = shutil.copy2(last, tmp_path / "kept.jpg")
+    with pytest.raises(ImageChangedError, match=r"class_02/0007\.jpg: changed since it was listed: its size was \d+"):
+        start(root, path, on_error="fail", workers=1, progress=lambda progress: solid(last))
+    for _ in range(2):
+        with pytest.raises(ResumeError, match=r"1 images were changed: class_02/0007\.jpg \(its size"):
+            start(root, path, on_error="skip")
+    shutil.copy2(kept, last)
+    assert start(root, path).continued > 0
+    start(tree, tmp_path / "reference.lmdb")
+    assert content(path) == content(tmp_path / "reference.lmdb")
+
+
+@pytest.mark.parametrize("change", [Path.unlink, solid])
+def test_a_file_that_was_left_out_for_it_stays_so(tree: Path, tmp_path: Path, change: Any) -> None:
+    root, path, table = tmp_path / "tree", tmp_path / "pack.lmdb", tmp_path / "list.csv"
+    shutil.copytree(tree, root)
+    table.write_text("path,label\n" + "".join(f"{name},0\n" for name in imagefolder_source(root).names))
+    file = root / "class_01" / "small59.png"
+
+    calls: list[int] = []
+
+    def change_and_stop(progress: Progress) -> None:
+        calls.append(progress.done)
+        if len(calls) == 1:
+            change(file)
+        if progress.done > 76:
+            raise InterruptionError
+
+    with pytest.raises(InterruptionError):
+        convert(csv_source(root, table), path, on_error="skip", workers=1, progress=change_and_stop)
+    assert "class_01/small59.png" in done_before(path)
+    summary = convert(csv_source(root, table), path, on_error="skip")
+    assert summary.continued > 0
+    assert [entry["name"] for entry in summary.manifest.skipped] == ["class_01/small59.png", "class_02/bad.png"]
+    assert summary.manifest.skipped[0]["reason"].startswith("changed since it was listed: it")
+
+
+def test_bad_files_are_mended_one_after_the_other(tree: Path, tmp_path: Path) -> None:
+    """A file that stopped the conversion may become another one, and then has to stay that."""
+    root, path = tmp_path / "tree", tmp_path / "pack.lmdb"
+    shutil.copytree(tree, root)
+    first, second = root / "class_01" / "small30.png", root / "class_02" / "bad.png"
+    first.write_text("no image either")
+    for file in (first, second):
+        with pytest.raises(ImageError, match=file.name):
+            start(root, path, on_error="fail", workers=1)
+        file.write_text("still no image")
+        solid(file, size=(50, 40))
+    with pytest.raises(InterruptionError):
+        start(root, path, on_error="fail", workers=1, progress=stop_behind(84))
+    assert done_before(path)[-1] == "class_02/bad.png"
+    kept = shutil.copy2(second, tmp_path / "kept.png")
+    solid(second, size=(51, 40))
+    with pytest.raises(ResumeError, match=r"1 images were changed: class_02/bad\.png"):
+        start(root, path, on_error="fail")
+    shutil.copy2(kept, second)
+    assert start(root, path, on_error="fail").continued == 85
+    start(root, tmp_path / "reference.lmdb", on_error="fail")
+    assert content(path) == content(tmp_path / "reference.lmdb")
+
+
+def stop_behind(count: int) -> Any:
+    def progress(now: Progress) -> None:
+        if now.done > count:
+            raise InterruptionError
+
+    return progress
+
+
+def test_a_file_that_became_bad_is_not_mended_but_put_back(tree: Path, tmp_path: Path) -> None:
+    root, path = tmp_path / "tree", tmp_path / "pack.lmdb"
+    shutil.copytree(tree, root)
+    last = root / "class_02" / "0007.jpg"
+    with pytest.raises(ImageChangedError, match=r"class_02/0007\.jpg: changed since it was listed"):
+        start(root, path, on_error="fail", workers=1, progress=lambda progress: last.write_text("bad"))
+    solid(last)
+    with pytest.raises(ResumeError, match=r"1 images were changed: class_02/0007\.jpg"):
+        start(root, path, on_error="fail")
+
+
+def test_a_csv_list_is_its_rows_and_the_files(tree: Path, tmp_path: Path) -> None:
+    path, table = tmp_path / "pack.lmdb", tmp_path / "list.csv"
+    root = tmp_path / "tree"
+    shutil.copytree(tree, root)
+    rows = [f"{name},{name[:8]}\n" for name in imagefolder_source(root).names]
+
+    def begin(rows: list[str], **options: Any) -> Summary:
+        table.write_text("path,label\n" + "".join(rows))
+        return convert(csv_source(root, table), path, on_error="skip", workers=1, **options)
+
+    with pytest.raises(InterruptionError):
+        begin(rows, progress=Stop(3))
+    for changed, message in [
+        ([*rows[:-1], rows[-1].replace(",class_02", ",class_00")], "1 images have another class: class_02/bad.png"),
+        (rows[:-1], "1 images were removed: class_02/bad.png"),
+        ([*rows[:-2], rows[-1], rows[-2]], "list of images or classes changed"),
+    ]:
+        with pytest.raises(ResumeError, match=message):
+            begin(changed)
+    solid(root / "class_02" / "0007.jpg")
+    with pytest.raises(ResumeError, match=r"1 images were changed: class_02/0007\.jpg"):
+        begin(rows)
+    shutil.copy2(tree / "class_02" / "0007.jpg", root / "class_02" / "0007.jpg")
+    os.utime(table, ns=(1, 1))
+    assert begin(rows).continued > 0
+
+
+def test_a_pack_is_known_by_its_identity(tree: Path, tmp_path: Path) -> None:
+    root, source, path = tmp_path / "tree", tmp_path / "source.lmdb", tmp_path / "pack.lmdb"
+    shutil.copytree(tree, root)
+    start(root, source)
+    kept = shutil.copytree(root, tmp_path / "kept")
+    with pytest.raises(InterruptionError):
+        convert(pack_source(source), path, workers=1, progress=Stop(3))
+    solid(root / "class_02" / "0007.jpg")  # another image of the same name
+    start(root, source, overwrite=True)
+    with pytest.raises(ResumeError, match=r"pack 0 of the source was \w{12} and is \w{12}, with .* the same names"):
+        convert(pack_source(source), path)
+    moved = tmp_path / "moved.lmdb"
+    start(kept, moved)
+    assert convert(pack_source(moved), path).continued > 0  # the very pack, made again elsewhere
+    assert content(path) == content(moved)
 
 
 def test_a_file_that_was_left_out_and_then_mended_is_not_lost(tree: Path, tmp_path: Path) -> None:
@@ -294,7 +485,7 @@ def test_a_partial_that_lost_bytes_is_refused(tree: Path, tmp_path: Path, format
 HOLDER = """
 import sys, pathlib
 from packer.convert import convert
-from packer.sources import imagefolder_source
+from packer.sources import csv_source, imagefolder_source, pack_source
 def hold(progress):
     print("holding", flush=True)
     sys.stdin.readline()

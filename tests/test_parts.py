@@ -16,13 +16,20 @@ import pytest
 
 from packer.convert import Progress, convert
 from packer.digest import digest
-from packer.errors import DestinationError, ImageError, PackLockedError, ResumeError, SourceError
+from packer.errors import (
+    DestinationError,
+    ImageChangedError,
+    ImageError,
+    PackLockedError,
+    ResumeError,
+    SourceError,
+)
 from packer.formats import open_pack
 from packer.images.sizing import ResizeSpec
 from packer.partial import Unfinished
 from packer.parts import Job, SharedSource, finish
 from packer.prepare import Recipe
-from packer.sources import Source, imagefolder_source, pack_source, write_scan
+from packer.sources import Source, imagefolder_source, pack_source, scanned_source, write_scan
 from packer.testing.photos import draw_imagefolder
 from packer.verify import verify
 from tests.packs import SUFFIXES, content, solid
@@ -146,6 +153,119 @@ def test_the_source_is_listed_once(tree: Path, tmp_path: Path) -> None:
     assert digest(works[0].destination) == digest(tmp_path / "whole.lmdb")
 
 
+def changed_tree(tree: Path, tmp_path: Path, name: str) -> tuple[Path, Path, Path]:
+    """Return a copy of the tree, one of its files, and a copy of that one as it is."""
+    root = tmp_path / "tree"
+    shutil.copytree(tree, root)
+    return root, root / name, shutil.copy2(root / name, tmp_path / "kept")
+
+
+def test_a_file_that_changed_since_the_job_began(tree: Path, tmp_path: Path) -> None:
+    """It is not read: neither by who joins and looks at all files, nor by a task that looks at none."""
+    name = "class_02/0005.jpg"
+    root, file, kept = changed_tree(tree, tmp_path, name)
+    work = job(tmp_path / "pack.lmdb", 4, on_error="fail")
+    for bad in ("class_00/bad.png", "class_02/bad.png"):
+        solid(root / bad)
+    work.convert(begin(work, root, share=True), 0)
+    solid(file)
+    for number in range(4):  # whichever parts are made
+        with pytest.raises(ResumeError, match=rf"1 images were changed: {name} \(its size was \d+ and is \d+ bytes\)"):
+            begin(work, root)
+        source = begin(work, root, share=True, compare=False)
+        if number < 3:
+            work.convert(source, number)
+    assert work.missing() == [3]
+    for _ in range(2):
+        with pytest.raises(ImageChangedError, match=rf"{name}: changed since it was listed: its size was"):
+            work.convert(source, 3)
+    solid(file, (9, 9, 9))  # such a file cannot be mended, only put back
+    with pytest.raises((ImageChangedError, ResumeError), match=name):
+        work.convert(source, 3)
+    shutil.copy2(kept, file)
+    make_all(work, begin(work, root))
+    convert(imagefolder_source(root), tmp_path / "whole.lmdb")
+    assert digest(work.destination) == digest(tmp_path / "whole.lmdb")
+
+
+def test_one_that_changed_is_left_out_where_that_was_asked(tree: Path, tmp_path: Path) -> None:
+    name = "class_02/0005.jpg"
+    root, file, _ = changed_tree(tree, tmp_path, name)
+    work = job(tmp_path / "pack.lmdb", 4)
+    source = begin(work, root)
+    file.unlink()
+    for number in range(4):
+        work.convert(source, number)
+    skipped = {entry["name"]: entry["reason"] for entry in finish(work.destination).skipped}
+    assert sorted(skipped) == ["class_00/bad.png", name, "class_02/bad.png"]
+    assert skipped[name] == "changed since it was listed: it is gone"
+
+
+def test_a_list_of_files_is_known_by_what_they_were(tree: Path, tmp_path: Path) -> None:
+    """A scan made before, and the same one made again after a file was changed."""
+    name = "class_02/0005.jpg"
+    root, file, _ = changed_tree(tree, tmp_path, name)
+    listed = tmp_path / "list"
+    write_scan(imagefolder_source(root), listed)
+    solid(file)
+    work = job(tmp_path / "pack.lmdb", 4)
+    source = work.begin(lambda: scanned_source(listed), {}, share=True)
+    part = work.convert(source, 3)
+    assert part.skipped == 2
+    write_scan(imagefolder_source(root), listed)
+    with pytest.raises(ResumeError, match=rf"1 images were changed: {name}"):
+        work.begin(lambda: scanned_source(listed), {}, share=True)
+    make_all(work, work.begin(lambda: scanned_source(listed), {}, share=True, compare=False))
+    with open_pack(work.destination) as reader:
+        assert [entry["name"] for entry in reader.manifest.skipped][1] == name
+
+
+@pytest.mark.parametrize("scratch", [False, True])
+def test_bad_files_are_mended_and_the_job_goes_on(tree: Path, tmp_path: Path, scratch: bool) -> None:
+    root, file, _ = changed_tree(tree, tmp_path, "class_02/bad.png")
+    work = job(tmp_path / "pack.lmdb", 4, on_error="fail")
+    solid(root / "class_00" / "bad.png")
+    disk = tmp_path / "scratch" if scratch else None
+    with pytest.raises(ImageError, match=r"class_02/bad\.png"):
+        work.convert(begin(work, root, share=True), 3, workers=1, scratch=disk)
+    solid(file)
+    if disk is not None:
+        shutil.rmtree(disk)  # another node goes on
+    for number in work.missing():
+        work.convert(begin(work, root, share=number > 1), number, scratch=disk)
+    begin(work, root)
+    finish(work.destination)
+    convert(imagefolder_source(root), tmp_path / "whole.lmdb")
+    assert digest(work.destination) == digest(tmp_path / "whole.lmdb")
+
+
+def test_another_pack_of_the_same_names(tree: Path, tmp_path: Path) -> None:
+    root, file, _ = changed_tree(tree, tmp_path, "class_02/0005.jpg")
+    pack, path = tmp_path / "source.lmdb", tmp_path / "pack.lmdb"
+    convert(imagefolder_source(root), pack, on_error="skip")
+    work = job(path, 4)
+    source = work.begin(lambda: pack_source(pack), {}, share=True)
+    shared = SharedSource(pack, identities=source.identities())
+    work.convert(shared.open(), 0)
+    solid(file)
+    convert(imagefolder_source(root), pack, on_error="skip", overwrite=True)
+    with pytest.raises(SourceError, match=r"source\.lmdb: another pack is there"):
+        shared.open()
+    for compare in (False, True):
+        with pytest.raises(ResumeError, match=r"pack 0 of the source was \w{12} and is \w{12}"):
+            work.begin(lambda: pack_source(pack), {}, share=True, compare=compare)
+
+
+def test_a_job_whose_list_is_lost(tree: Path, tmp_path: Path) -> None:
+    work = job(tmp_path / "pack.lmdb", 4)
+    begin(work, tree)
+    (work.directory / "source.scan").unlink()
+    for share in (False, True):
+        with pytest.raises(ResumeError, match=r"source\.scan is missing or damaged\n.*--fresh"):
+            begin(work, tree, share=share)
+    make_all(work, begin(work, tree, fresh=True))
+
+
 def test_tasks_must_agree(tree: Path, tmp_path: Path) -> None:
     path = tmp_path / "pack.lmdb"
     begin(job(path, 4), tree)
@@ -159,7 +279,7 @@ def test_tasks_must_agree(tree: Path, tmp_path: Path) -> None:
             begin(other, tree)
     with pytest.raises(ResumeError, match="src"):
         job(path).begin(lambda: imagefolder_source(tree), {"src": "elsewhere"})
-    with pytest.raises(ResumeError, match="images or classes changed"):
+    with pytest.raises(ResumeError, match=r"42 images were removed: class_00/bad\.png"):
         job(path).begin(lambda: imagefolder_source(tree).limited(20), {"src": str(tree)})
     begin(job(path, 5), tree, fresh=True)
 

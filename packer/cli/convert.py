@@ -15,7 +15,7 @@ from packer.cli.parts import convert_in_parts
 from packer.cli.source import classes_of, open_source, source_options, targets
 from packer.cli.status import Interrupted, Terminated
 from packer.cli.writing import done_already, format_options, say, status_of
-from packer.errors import ImageError
+from packer.errors import ImageChangedError, ImageError
 
 if TYPE_CHECKING:
     from packer.convert import Summary
@@ -121,7 +121,7 @@ class Size(click.ParamType):  # type: ignore[type-arg]  # no generic before clic
     type=click.Choice(["fail", "skip"]),
     default="fail",
     show_default=True,
-    help="What to do with a file that is no readable image: stop, or leave it out, list it, and exit with status 3.",
+    help="What to do with a file that is no readable image, or changed after it was listed: stop, or leave it out, list it, and exit with status 3.",
 )
 @click.option(
     "--report",
@@ -199,7 +199,7 @@ def convert_command(src: Path, dst: Path, **options: Any) -> int:
     if options["shard_size"] and row.name != "pth":
         raise click.UsageError("--shard-size is for .pth packs")
     if any(options[name] is not None for name in ("parts", "part", "cluster", "jobs", "scratch")):
-        with _explaining():
+        with _explaining(src):
             return convert_in_parts(src, dst, recipe, row.name, options)
     statuses = set()
     pairs = targets(src, dst, options["splits"])
@@ -215,7 +215,7 @@ def convert_command(src: Path, dst: Path, **options: Any) -> int:
             if before is not None:
                 statuses.add(done_already(destination, before, options))
                 continue
-        with _explaining():
+        with _explaining(root):
             summary = _convert(source, destination, recipe, row.name, options)
         statuses.add(status_of(summary.manifest))
         say(show.conversion(summary), options)
@@ -223,10 +223,15 @@ def convert_command(src: Path, dst: Path, **options: Any) -> int:
 
 
 @contextlib.contextmanager
-def _explaining() -> Iterator[None]:
-    """Add to what ends a conversion what its person can do."""
+def _explaining(src: Path) -> Iterator[None]:
+    """Add to what ends a conversion of `src` what its person can do."""
+    from packer.sources import is_scan
+
     try:
         yield
+    except ImageChangedError as error:
+        again = "run `packer scan` again, and start over" if is_scan(src) else "start over"
+        raise ImageError(f"{error}. Put it back, and the same command continues; or {again} with --fresh.") from error
     except ImageError as error:
         raise ImageError(f"{error}. Mend it, or say --on-error skip; the same command then continues.") from error
     except (KeyboardInterrupt, Terminated) as error:

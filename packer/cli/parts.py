@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from packer.cli import show
-from packer.cli.source import classes_of, is_pack, open_source
+from packer.cli.source import classes_of, open_source
 from packer.cli.status import EXIT_STATUS
 from packer.cli.writing import done_already, format_options, say, status_of
 from packer.errors import ClusterError, DestinationError, PackLockedError, printable
@@ -93,11 +93,11 @@ def _made_before(job: Job, src: Path, options: dict[str, Any]) -> Manifest | Non
     return job.made_before(_listing(job, src, options)())
 
 
-def _begin(job: Job, src: Path, options: dict[str, Any], *, share: bool) -> Source:
+def _begin(job: Job, src: Path, options: dict[str, Any], *, share: bool, compare: bool = True) -> Source:
     asked = ("labels", "path_column", "label_column", "classes_from", "limit")
     request = {name: None if options[name] is None else str(options[name]) for name in asked}
     request["src"] = os.path.abspath(src)
-    return job.begin(_listing(job, src, options), request, share=share, fresh=options["fresh"])
+    return job.begin(_listing(job, src, options), request, share=share, compare=compare, fresh=options["fresh"])
 
 
 def _one(job: Job, src: Path, options: dict[str, Any]) -> int:
@@ -105,7 +105,7 @@ def _one(job: Job, src: Path, options: dict[str, Any]) -> int:
     from packer.parts import finish
 
     number = options["part"]
-    source = _begin(job, src, options, share=True)
+    source = _begin(job, src, options, share=True, compare=False)  # of all files, by every task
     with show.ProgressDisplay(f"{job.destination.name}, part {number}", quiet=options["quiet"]) as display:
         part = job.convert(
             source,
@@ -151,12 +151,12 @@ def _on_cluster(job: Job, src: Path, options: dict[str, Any]) -> int:
     """Make all parts on a Dask cluster."""
     from packer.cluster import convert_on, open_client
     from packer.parts import SharedSource, finish
-    from packer.sources import is_scan
 
     started = time.monotonic()
     source = _begin(job, src, options, share=True)
-    if is_pack(src) or is_scan(src):
-        shared = SharedSource(Path(os.path.abspath(src)), classes_of(options["classes_from"]), options["limit"])
+    if source.origin is not None:
+        classes = classes_of(options["classes_from"])
+        shared = SharedSource(Path(os.path.abspath(src)), classes, options["limit"], source.identities())
     else:
         shared = SharedSource(job.directory / "source.scan")
     with open_client(options["cluster"], options["jobs"]) as client:

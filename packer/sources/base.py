@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 import stat
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from packer.errors import ImageError, SourceError, printable
+from packer.errors import ImageChangedError, ImageError, SourceError, printable
 from packer.sample import Manifest, Names
+from packer.sources.stamps import (
+    ABOUT_THE_FILE,
+    Stamp,
+    Stamps,
+    same_stamp,
+    stamp_at,
+    stamp_in,
+    stamp_of,
+    take_stamps,
+    what_changed,
+)
 
-__all__ = ["IMAGE_SUFFIXES", "ReadBuffer", "Source", "Stamp", "Stored"]
+__all__ = ["IMAGE_SUFFIXES", "ReadBuffer", "Source", "Stored"]
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 """torchvision's IMG_EXTENSIONS (torchvision/datasets/folder.py): what ImageFolder takes for an image."""
 
-Stamp = tuple[int, int]
-"""Size in bytes and time of the last change in nanoseconds: what tells that a file was changed."""
-
-_ABOUT_THE_FILE = {
-    *(0, errno.ENOENT, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG),
-    *(errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENXIO),
-}
 _OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)  # a FIFO must not block
 
 
@@ -61,7 +64,7 @@ class ReadBuffer:
         if changed or count != status.st_size:
             raise OSError(0, "the file changed while it was read")
         self._used += count
-        return room[:count].toreadonly(), (count, status.st_mtime_ns)
+        return room[:count].toreadonly(), stamp_of(status)
 
     def _room(self, size: int) -> memoryview:
         if self._used + size > len(self._memory):
@@ -115,6 +118,8 @@ class Source:
     classes : list of str
     notes : list of str
         What a person should know about the source.
+    stamps : (N, 2) int64 array, optional
+        Size and time of every file when it was listed. A file that is another one by then is not read.
     """
 
     kind: str
@@ -123,23 +128,33 @@ class Source:
     labels: npt.NDArray[np.int64]
     classes: list[str]
     notes: list[str] = field(default_factory=list)
+    stamps: Stamps | None = None
 
     def __len__(self) -> int:
         return len(self.names)
 
     def between(self, start: int, stop: int) -> Source:
         """Return a source of images `start` to `stop` - 1; the classes stay."""
-        names = self.names.between(start, stop)
-        return Source(self.kind, self.root, names, self.labels[start:stop], self.classes, self.notes)
+        names, labels = self.names.between(start, stop), self.labels[start:stop]
+        stamps = None if self.stamps is None else self.stamps[start:stop]
+        return Source(self.kind, self.root, names, labels, self.classes, self.notes, stamps)
 
     def limited(self, count: int) -> Source:
         """Return a source of the first `count` images; the classes stay."""
         return self.between(0, min(count, len(self)))
 
+    def stamped(self) -> Source:
+        """Return the source with the stamps of its files: those that it has, or the present ones."""
+        return replace(self, stamps=take_stamps(self.root, self.names)) if self.stamps is None else self
+
     @property
     def origin(self) -> Manifest | None:
         """Return the manifest of the pack that the images come from; None where they are files."""
         return None
+
+    def identities(self) -> list[str]:
+        """Return the names of the very packs that the images come from; none where they are files."""
+        return []
 
     def stored(self, index: int) -> Stored | None:
         """Return what the pack that image `index` comes from knows of it; None where it is a file."""
@@ -155,26 +170,30 @@ class Source:
         Raises
         ------
         ImageError
-            If this file cannot be read; it knows the file's name.
+            If this file cannot be read, or is not the one that was listed; it knows the file's name.
         SourceError
             If the disk fails, which says nothing about the file.
         """
         try:
-            return buffer.read(self.path(index))
+            data, stamp = buffer.read(self.path(index))
         except OSError as error:
-            if error.errno not in _ABOUT_THE_FILE:
+            if error.errno not in ABOUT_THE_FILE:
                 raise SourceError(f"{printable(self.path(index))}: reading failed: {error.strerror}") from error
+            self._require_as_listed(index, self.stamp(index))
             raise ImageError(f"cannot be read: {error.strerror}", self.names[index]) from error
         except MemoryError as error:
             raise ImageError("cannot be read: the file is larger than the memory", self.names[index]) from error
+        self._require_as_listed(index, stamp)
+        return data, stamp
 
-    def stamp(self, index: int) -> Stamp | None:
-        """Return the present stamp of image `index`; None where it is gone."""
-        try:
-            status = os.stat(self.path(index))
-        except OSError:
-            return None
-        return status.st_size, status.st_mtime_ns
+    def stamp(self, index: int) -> Stamp:
+        """Return the present stamp of image `index`; SourceError where the disk fails."""
+        return stamp_at(self.path(index))
+
+    def _require_as_listed(self, index: int, stamp: Stamp) -> None:
+        if self.stamps is not None and not same_stamp(stamp_in(self.stamps, index), stamp):
+            what = what_changed(stamp_in(self.stamps, index), stamp)
+            raise ImageChangedError(f"changed since it was listed: {what}", self.names[index])
 
     def describe(self) -> dict[str, str]:
         """Return kind and digest of names, labels and classes, for the manifest."""

@@ -13,7 +13,8 @@ import numpy.typing as npt
 from packer.errors import CorruptPackError, ImageError, PackError, SourceError, printable
 from packer.formats import Reader, open_pack
 from packer.sample import Manifest, Names
-from packer.sources.base import ReadBuffer, Source, Stamp, Stored
+from packer.sources.base import ReadBuffer, Source, Stored
+from packer.sources.stamps import Stamp
 
 __all__ = ["CLASS_MAPS", "PackSource", "pack_source"]
 
@@ -57,9 +58,16 @@ class PackSource(Source):
         part = self.between(0, count)  # what was counted and left out was of all samples
         return replace(part, united=replace(part.united, skipped=[], findings={}))
 
+    def stamped(self) -> PackSource:
+        """Return the source: its samples have checksums, and its packs identities."""
+        return self
+
     @property
     def origin(self) -> Manifest:
         return self.united
+
+    def identities(self) -> list[str]:
+        return [reader.manifest.identity() for reader in self.readers]
 
     def path(self, index: int) -> str:
         """Return the pack that sample `index` lies in."""
@@ -76,7 +84,7 @@ class PackSource(Source):
             raise SourceError(str(error)) from error
         return memoryview(data), (len(data), int(reader.table.crc32c[place]))
 
-    def stamp(self, index: int) -> Stamp | None:
+    def stamp(self, index: int) -> Stamp:
         """Return the size and the checksum of sample `index`."""
         reader, place = self._place(index)
         return int(reader.table.size[place]), int(reader.table.crc32c[place])

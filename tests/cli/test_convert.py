@@ -220,6 +220,32 @@ def test_findings_and_skipped_files(tree: Path, tmp_path: Path) -> None:
     assert "\x1b" not in info.stdout
 
 
+def test_a_file_that_changed_is_named_with_what_to_do(tmp_path: Path) -> None:
+    root, listing, out = tmp_path / "root", tmp_path / "list", tmp_path / "x.lmdb"
+    for name in "abcd":
+        solid(root / "a" / f"{name}.png", size=(40, 40))
+    (root / "a" / "e.png").write_text("bad")
+    result = packer("convert", root, out)
+    assert result.returncode == 1
+    assert "a/e.png: not an image" in result.stderr
+    os.utime(root / "a" / "d.png", (1, 1))
+    solid(root / "a" / "e.png", size=(40, 40))  # mended
+    result = packer("convert", root, out)
+    assert result.returncode == 1
+    assert "\n  1 images were changed: a/d.png (its time was 20" in result.stderr
+    assert "\nGo back to what was, or say --fresh to start over.\n" in result.stderr
+    assert "5 samples" in run(root, out, "--fresh")
+    packer("scan", root, listing)
+    solid(root / "a" / "b.png", size=(41, 40))
+    result = packer("convert", listing, tmp_path / "y.lmdb")
+    assert result.returncode == 1
+    assert result.stderr.startswith("packer: a/b.png: changed since it was listed: its ")
+    assert "run `packer scan` again, and start over with --fresh." in result.stderr
+    result = packer("convert", listing, tmp_path / "y.lmdb", "--fresh", "--on-error", "skip")
+    assert result.returncode == 3
+    assert "a/b.png: changed since it was listed: " in result.stdout
+
+
 def test_notes_about_the_source(tmp_path: Path) -> None:
     solid(tmp_path / "root" / "a" / "x.png", size=(40, 40))
     solid(tmp_path / "root" / "out\x1bside.png")

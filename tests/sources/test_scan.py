@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packer.errors import SourceError
+from packer.convert import convert
+from packer.errors import ImageChangedError, SourceError
 from packer.sample import Names
-from packer.sources import Source, imagefolder_source, is_scan, scanned_source, write_scan
+from packer.sources import (
+    Source,
+    imagefolder_source,
+    is_scan,
+    let_mend,
+    pack_source,
+    scanned_source,
+    write_scan,
+)
 from packer.sources.base import ReadBuffer
 
 
@@ -72,6 +82,62 @@ def test_what_is_no_list(tmp_path: Path, photo_tree: Path) -> None:
             scanned_source(path)
     assert not is_scan(tmp_path)
     assert not is_scan(tmp_path / "missing")
+
+
+def test_it_knows_the_files_by_size_and_time(photo_tree: Path, tmp_path: Path) -> None:
+    tree, path = tmp_path / "tree", tmp_path / "list"
+    shutil.copytree(photo_tree, tree)
+    source = imagefolder_source(tree)
+    write_scan(source, path)
+    expected = [(os.stat(tree / name).st_size, os.stat(tree / name).st_mtime_ns) for name in source.names]
+    os.utime(tree / source.names[3], (1, 1))
+    scanned = scanned_source(path)
+    assert scanned.stamps is not None
+    assert list(map(tuple, scanned.stamps.tolist())) == expected
+    write_scan(scanned, tmp_path / "copy")  # which takes no stamps anew
+    assert (tmp_path / "copy").read_bytes() == path.read_bytes()
+    with pytest.raises(ImageChangedError, match=r"its time was .* and is 1970-01-01 00:00:01"):
+        scanned.read(3, ReadBuffer())
+
+
+def test_what_may_be_mended(photo_tree: Path, tmp_path: Path) -> None:
+    """A file that is as it was listed; and then nothing else is written."""
+    tree, path = tmp_path / "tree", tmp_path / "list"
+    shutil.copytree(photo_tree, tree)
+    write_scan(imagefolder_source(tree), path)
+    before, source = path.read_bytes(), scanned_source(path)
+    (tree / source.names[2]).write_bytes(b"changed")
+    let_mend(path, source, 2)
+    assert path.read_bytes() == before
+    let_mend(path, source, 3)
+    after = path.read_bytes()
+    assert len(after) == len(before)
+    assert 1 <= sum(map(int.__ne__, before, after)) <= 16
+    (tree / source.names[3]).write_bytes(b"mended")
+    mended = scanned_source(path)
+    assert bytes(mended.read(3, ReadBuffer())[0]) == b"mended"
+    with pytest.raises(ImageChangedError):
+        mended.read(2, ReadBuffer())
+    assert_same(mended, source)
+
+
+def test_the_list_of_a_pack_has_no_stamps(photo_tree: Path, tmp_path: Path) -> None:
+    convert(imagefolder_source(photo_tree), tmp_path / "pack.lmdb")
+    source = pack_source(tmp_path / "pack.lmdb")
+    write_scan(source, tmp_path / "list")
+    scanned = scanned_source(tmp_path / "list")
+    assert scanned.stamps is None
+    assert_same(scanned, source)
+    let_mend(tmp_path / "list", source, 0)  # nothing to do
+
+
+def test_another_version_s_list_is_known_as_one(photo_tree: Path, tmp_path: Path) -> None:
+    path = tmp_path / "list"
+    write_scan(imagefolder_source(photo_tree), path)
+    path.write_bytes(path.read_bytes().replace(b"packer scan 2", b"packer scan 1", 1))
+    assert is_scan(path)
+    with pytest.raises(SourceError, match=r"another version of packer .* `packer scan` again"):
+        scanned_source(path)
 
 
 def test_a_list_that_cannot_be_written_leaves_nothing(tmp_path: Path, photo_tree: Path) -> None:
