@@ -81,7 +81,8 @@ def _listing_differences(before: ScannedSource, now: Source) -> list[str]:
         _line("images were added", present.keys() - labels.keys()),
         _line("images have another class", moved),
     ]
-    return [line for line in lines if line]
+    named = [line for line in lines if line]
+    return named or (["the images are in another order"] if list(labels) != list(present) else [])
 
 
 def _pack_differences(before: Sequence[str], now: Sequence[str]) -> list[str]:

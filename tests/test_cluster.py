@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -16,7 +17,7 @@ import pytest
 from packer.cluster import ClusterProgress, convert_on, open_client
 from packer.convert import convert
 from packer.digest import digest
-from packer.errors import ClusterError
+from packer.errors import ClusterError, ResumeError
 from packer.parts import Job, SharedSource, finish
 from packer.prepare import Recipe
 from packer.sources import imagefolder_source
@@ -108,6 +109,25 @@ def test_a_part_that_fails_is_named_and_the_rest_is_made(client: Any, tree: Path
     assert job.missing() == [3]
     bad.write_bytes(good)
     assert [part.number for part in convert_on(client, job, source)] == [3]
+    finish(job.destination)
+    convert(imagefolder_source(root), tmp_path / "whole.lmdb", recipe=Recipe("png"))
+    assert digest(job.destination) == digest(tmp_path / "whole.lmdb")
+
+
+def test_a_file_that_changed_since_the_job_began(client: Any, tree: Path, tmp_path: Path) -> None:
+    root = tmp_path / "tree"
+    draw_imagefolder(root, classes=2, per_class=10, size=(16, 16))
+    file = root / "class_01" / "0003.jpg"
+    job, source = begin(tmp_path / "out.lmdb", root, 5)
+    kept = shutil.copy2(file, tmp_path / "kept.jpg")
+    solid(file)
+    with pytest.raises(ClusterError, match=r"part 3: .*were changed: class_01/0003\.jpg \(its size was"):
+        convert_on(client, job, source)
+    assert job.missing() == [3]
+    with pytest.raises(ResumeError, match=r"1 images were changed: class_01/0003\.jpg \(its size was"):
+        begin(tmp_path / "out.lmdb", root, 5)
+    shutil.copy2(kept, file)
+    convert_on(client, job, source)
     finish(job.destination)
     convert(imagefolder_source(root), tmp_path / "whole.lmdb", recipe=Recipe("png"))
     assert digest(job.destination) == digest(tmp_path / "whole.lmdb")

@@ -368,7 +368,7 @@ def test_a_csv_list_is_its_rows_and_the_files(tree: Path, tmp_path: Path) -> Non
     for changed, message in [
         ([*rows[:-1], rows[-1].replace(",class_02", ",class_00")], "1 images have another class: class_02/bad.png"),
         (rows[:-1], "1 images were removed: class_02/bad.png"),
-        ([*rows[:-2], rows[-1], rows[-2]], "list of images or classes changed"),
+        ([*rows[:-2], rows[-1], rows[-2]], "\n  the images are in another order\n"),
     ]:
         with pytest.raises(ResumeError, match=message):
             begin(changed)
