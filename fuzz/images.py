@@ -9,13 +9,12 @@ from fuzz.sections import sealed_tiles
 from packer.errors import ImageError
 from packer.images import turbojpeg
 from packer.images.box import Rectangle
+from packer.images.cutting import cut_out, cut_out_in_python
 from packer.images.decode import DECODERS, decode
-from packer.images.encode import encode_tiled
 from packer.images.inspect import inspect
 from packer.images.jpeg import read_header
-from packer.images.region import decode_rectangles
+from packer.images.region import RectangleDecoder
 from packer.images.tiles import Tiles, read_tiles
-from packer.testing.photos import draw_photo
 
 __all__ = ["CONTROLS", "MAX_PIXELS", "image", "region", "sniff", "transcode"]
 
@@ -23,11 +22,6 @@ MAX_PIXELS = 1 << 18
 CONTROLS = 6
 """Bytes before the image in the inputs of `region`: where the rectangle is, its size, halvings, and what becomes of
 an orientation."""
-
-_PHOTO = draw_photo(np.random.default_rng(2), 40, 90)
-_NEIGHBOUR = encode_tiled(_PHOTO, 90)
-_NEIGHBOURS_RECTANGLE = (20, 40, 9, 30)
-_NEIGHBOURS_PIXELS = decode(_NEIGHBOUR)[20:29, 40:70]
 
 
 def sniff(data: bytes) -> None:
@@ -57,7 +51,7 @@ def image(data: bytes) -> None:
 
 
 def region(data: bytes) -> None:
-    """Decode a rectangle of an image, alone and among others: it has the pixels of the whole, and the others theirs."""
+    """Decode a rectangle of an image: it has the pixels of the whole."""
     controls, picture = data[:CONTROLS].ljust(CONTROLS, b"\0"), data[CONTROLS:]
     exif, halvings = ("ignore", "apply")[controls[5] & 1], controls[4] & 3
     for stored in {picture, sealed_tiles(picture)}:
@@ -71,26 +65,12 @@ def region(data: bytes) -> None:
 
 
 def _region(data: bytes, rectangle: Rectangle, size: tuple[int, int], halvings: int, exif: str) -> None:
-    images = [_NEIGHBOUR, data, _NEIGHBOUR]
-    rectangles = [_NEIGHBOURS_RECTANGLE, rectangle, _NEIGHBOURS_RECTANGLE]
-    sizes = [(_PHOTO.shape[0], _PHOTO.shape[1]), size, (_PHOTO.shape[0], _PHOTO.shape[1])]
-    for order in ((0, 1, 2), (2, 0, 1)):  # what comes behind a damaged image is not decoded
-        found = decode_rectangles(
-            *([values[place] for place in order] for values in (images, rectangles, sizes)),
-            halvings=[halvings if place == 1 else 0 for place in order],
-            exif=exif,
-            max_pixels=MAX_PIXELS,
-        )
-        for place in order:
-            try:
-                pixels, halved = next(found)
-            except ImageError:
-                assert place == 1
-                break
-            if place != 1:
-                assert np.array_equal(pixels, _NEIGHBOURS_PIXELS)
-            else:
-                _require_same(pixels, halved, data, rectangle, size, exif)
+    assert cut_out(data, size, rectangle, halvings) in (None, cut_out_in_python(data, size, rectangle, halvings))
+    try:
+        pixels, halved = RectangleDecoder(exif, max_pixels=MAX_PIXELS).decode(data, rectangle, size, halvings)
+    except ImageError:
+        return
+    _require_same(pixels, halved, data, rectangle, size, exif)
 
 
 def _require_same(  # noqa: PLR0917
@@ -120,13 +100,16 @@ def _require_same(  # noqa: PLR0917
 
 
 def _truthful(data: bytes, tiles: Tiles) -> bool:
-    """Tell whether the markers of a scan are where the table of its tiles says, and no others."""
-    sizes = np.frombuffer(data[tiles.table : tiles.header], ">u2").astype(np.int64)
-    scan = np.frombuffer(data[tiles.scan : tiles.scan + int(sizes.sum())], np.uint8)
+    """Tell whether the markers of a scan are those of its tiles, and where the table says, and no others."""
+    scan = np.frombuffer(data[tiles.scan : tiles.group_ends[-1]], np.uint8)
     markers = np.flatnonzero(scan[:-1] == 0xFF)
     markers = markers[scan[markers + 1] != 0]
-    expected = [*(0xD0 + number % 8 for number in range(len(sizes) - 1)), 0xD9]
-    return np.array_equal(markers, sizes.cumsum() - 2) and scan[markers + 1].tolist() == expected
+    count = tiles.grid.rows * tiles.grid.columns
+    expected = [*(0xD0 + number % 8 for number in range(count - 1)), 0xD9]
+    if scan[markers + 1].tolist() != expected:
+        return False
+    ends = tiles.scan + 2 + markers[tiles.grid.columns - 1 :: tiles.grid.columns]
+    return np.array_equal([*ends[tiles.group - 1 : -1 : tiles.group], ends[-1]], tiles.group_ends)
 
 
 def transcode(data: bytes) -> None:

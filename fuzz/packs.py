@@ -100,7 +100,7 @@ def table(data: bytes) -> None:
         return
     for index in range(len(rows)):
         with contextlib.suppress(IndexError):
-            rows.matches(index, b"data")
+            rows.row(index).matches(b"data")
             rows.sample_names()[index].encode("utf-8", "surrogateescape")
 
 

@@ -37,9 +37,9 @@ def sealed_manifest(text: bytes) -> bytes:
 def sealed_tiles(data: bytes) -> bytes:
     """Return a JPEG whose first tile segment has the checksum that fits its table and the header behind it."""
     at = data.find(_TILES)
-    if at < 4 or len(data) < at + 18:
+    if at < 4 or len(data) < at + 20:
         return data
     (size,) = struct.unpack_from(">H", data, at - 2)
-    (length,) = struct.unpack_from(">H", data, at + 12)
-    checksum = zlib.crc32(data[at + 18 : at - 2 + size + length], zlib.crc32(data[at : at + 14]))
-    return data[: at + 14] + checksum.to_bytes(4, "big") + data[at + 18 :]
+    (length,) = struct.unpack_from(">H", data, at + 14)
+    checksum = zlib.crc32(data[at + 20 : at - 2 + size + length], zlib.crc32(data[at : at + 16]))
+    return data[: at + 16] + checksum.to_bytes(4, "big") + data[at + 20 :]

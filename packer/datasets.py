@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, overload
 
@@ -21,8 +21,8 @@ from packer.errors import CorruptPackError, ImageError, NotAPackError, printable
 from packer.formats import FORMATS, Reader, open_pack
 from packer.images.box import Box, allowed_halvings, from_corner, touched
 from packer.images.decode import decode, decoder_advice, fast_decoder
-from packer.images.region import decode_rectangles, resize_into
-from packer.sample import Buffer, Names
+from packer.images.region import RectangleDecoder, resize_into
+from packer.sample import Buffer, Names, Row
 
 __all__ = [
     "OUTPUTS",
@@ -232,7 +232,7 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
             )
         box = Box((top, left, height, width), (height, width))
         out = torch.empty((1, height, width, 3), dtype=torch.uint8).permute(0, 3, 1, 2)
-        self.decode_into([index], [self.reader.read(index)], [box], [out])
+        self.draw([index], [box], [out])
         return self._shown(out[0].permute(1, 2, 0).numpy())
 
     def set_epoch(self, epoch: int) -> None:
@@ -260,32 +260,28 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
             return torch.as_tensor([self.target_transform(label) for label in labels.tolist()])
         return torch.from_numpy(labels)
 
-    def decode_into(
-        self,
-        indices: Sequence[int] | npt.NDArray[np.int64],
-        stored: Sequence[Buffer],
-        boxes: Sequence[Box],
-        outs: Sequence[torch.Tensor],
+    def draw(
+        self, indices: Sequence[int] | npt.NDArray[np.int64], boxes: Sequence[Box], outs: Sequence[torch.Tensor]
     ) -> None:
-        """Decode, crop and resize some images into their places.
+        """Read some images, and decode, crop and resize them into their places.
+
+        One after the other, so that what one step leaves in the processor's caches is there for the next, and so
+        that Python's lock is never held for long.
 
         Parameters
         ----------
-        stored : sequence of bytes-like
-            What `reader.read_many(indices)` gives.
         boxes : sequence of Box
             What is wanted of each.
         outs : sequence of (1, 3, height, width) uint8 tensors
             Their memory is channels last.
         """
-        done = 0
-        try:
-            decoded = self._rectangles(indices, stored, boxes, outs)
-            for box, (pixels, halvings), out in zip(boxes, decoded, outs, strict=True):
-                resize_into(pixels, box, out, halvings)
-                done += 1
-        except ImageError as error:
-            raise self._located(int(indices[done]), error) from error
+        rows = self.reader.rows(indices)
+        decoder = RectangleDecoder(self.reader.manifest.exif, self.decoder)
+        for place, data in self.reader.read_rows(rows):
+            try:
+                self._draw(decoder, rows[place], data, boxes[place], outs[place])
+            except ImageError as error:
+                raise self._located(rows[place].number, error) from error
 
     @property
     def classes(self) -> list[str]:
@@ -308,35 +304,17 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
     def imgs(self) -> Samples:
         return self.samples
 
-    def _rectangles(
-        self,
-        indices: Sequence[int] | npt.NDArray[np.int64],
-        stored: Sequence[Buffer],
-        boxes: Sequence[Box],
-        outs: Sequence[torch.Tensor],
-    ) -> Iterator[tuple[npt.NDArray[np.uint8], int]]:
-        """Yield what each box's result depends on, and how often it is halved."""
-        halvings = [allowed_halvings(box) if self.scaled_decode else 0 for box in boxes]
-        seen = [
-            box.rectangle if halved else touched(box, *out.shape[2:])
-            for box, halved, out in zip(boxes, halvings, outs, strict=True)
-        ]
-        rectangles = [from_corner(box, some) for box, some in zip(boxes, seen, strict=True)]
+    def _draw(self, decoder: RectangleDecoder, row: Row, data: Buffer, box: Box, out: torch.Tensor) -> None:
+        halvings = allowed_halvings(box) if self.scaled_decode else 0
+        seen = box.rectangle if halvings else touched(box, out.shape[2], out.shape[3])
+        rectangle = from_corner(box, seen)
         if self.reader.manifest.codec == "raw":
-            for index, data, (top, left, height, width) in zip(indices, stored, rectangles, strict=True):
-                yield np.array(self._raw_pixels(int(index), data)[top : top + height, left : left + width]), 0
-            return
-        table, places = self.reader.table, np.asarray(indices)
-        sizes = list(zip(table.height[places].tolist(), table.width[places].tolist(), strict=True))
-        yield from decode_rectangles(
-            stored,
-            rectangles,
-            sizes,
-            halvings=halvings,
-            touched=seen,
-            exif=self.reader.manifest.exif,
-            decoder=self.decoder,
-        )
+            top, left, height, width = rectangle
+            pixels = np.array(self._raw_pixels(row.number, data)[top : top + height, left : left + width])
+            halvings = 0
+        else:
+            pixels, halvings = decoder.decode(data, rectangle, (row.height, row.width), halvings, seen)
+        resize_into(pixels, box, out, halvings)
 
     def _items(
         self,
@@ -345,12 +323,12 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
         seed: int,
         transform: Callable[[Any], Any] | None,
     ) -> list[tuple[Any, Any]]:
-        stored = self.reader.read_many(indices)
         images: Iterable[Any]
         if self.crop is None:
+            stored = self.reader.read_many(indices)
             images = (self._image(index, data) for index, data in zip(indices, stored, strict=True))
         else:
-            images = self._cropped(indices, stored, self.boxes(indices, epoch, seed))
+            images = self._cropped(indices, self.boxes(indices, epoch, seed))
         items = []
         for index, image in zip(indices, images, strict=True):
             target: Any = int(self.reader.table.label[index])
@@ -361,12 +339,10 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
             items.append((image, target))
         return items
 
-    def _cropped(
-        self, indices: Sequence[int] | npt.NDArray[np.int64], stored: Sequence[Buffer], boxes: Boxes
-    ) -> Iterator[Any]:
+    def _cropped(self, indices: Sequence[int] | npt.NDArray[np.int64], boxes: Boxes) -> Iterable[Any]:
         sizes = zip(boxes.out_height.tolist(), boxes.out_width.tolist(), strict=True)
         images = [torch.empty((1, *size, 3), dtype=torch.uint8).permute(0, 3, 1, 2) for size in sizes]
-        self.decode_into(indices, stored, boxes.each(), images)
+        self.draw(indices, boxes.each(), images)
         return (self._shown(image[0].permute(1, 2, 0).numpy()) for image in images)
 
     def _image(self, index: int, data: Buffer) -> Any:

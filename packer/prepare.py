@@ -176,14 +176,10 @@ def _kept(info: ImageInfo, height: int, width: int, recipe: Recipe) -> bool:
 
 def _encode(pixels: npt.NDArray[np.uint8], recipe: Recipe) -> tuple[bytes, tuple[str, ...]]:
     """Return encoded pixels, and what there is to say about them."""
-    noted: tuple[str, ...] = ()
     try:
         if recipe.tiles or (recipe.tiles is None and recipe.codec == "jpeg"):
-            try:
-                return encode_tiled(pixels, recipe.quality), (TILED,)
-            except NotTileableError as error:
-                noted = (f"not tiled: {error.reason}",)
-        return encode(pixels, recipe.codec, recipe.quality), noted
+            return encode_tiled(pixels, recipe.quality), (TILED,)
+        return encode(pixels, recipe.codec, recipe.quality), ()
     except (OSError, ValueError) as error:
         raise ImageError(f"cannot be encoded as {recipe.codec}: {error}") from error
 

@@ -120,7 +120,7 @@ def _recipe(reader: Reader) -> Recipe:
 def _fits(reader: Reader, index: int) -> bool:
     """Tell whether a sample is what its row of the table says."""
     try:
-        return reader.table.matches(index, reader.read(index))
+        return reader.table.row(index).matches(reader.read(index))
     except (PackError, IndexError):
         return False
 
@@ -136,7 +136,8 @@ def _made_again(reader: Reader, source: Source, recipe: Recipe, damage: Damage) 
         data = prepare(source.read(index, ReadBuffer())[0], damage.name, recipe).data
     except ImageError as error:
         return replace(damage, reason=f"{damage.reason}; in {printable(source.root)}: {error.reason}")
-    if len(data) != reader.table.size[index] or not reader.table.matches(index, data):
+    row = reader.table.row(index)
+    if len(data) != row.size or not row.matches(data):
         return replace(
             damage,
             reason=f"{damage.reason}; {printable(source.path(index))} does not give the same bytes: it was changed, "

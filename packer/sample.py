@@ -13,7 +13,7 @@ from array import array
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, overload
+from typing import Any, NamedTuple, overload
 
 import google_crc32c
 import numpy as np
@@ -30,6 +30,7 @@ __all__ = [
     "Buffer",
     "Manifest",
     "Names",
+    "Row",
     "Sample",
     "Table",
     "TableBuilder",
@@ -163,6 +164,26 @@ def decode_name(name: bytes) -> str:
     return name.decode("utf-8", "surrogateescape")
 
 
+class Row(NamedTuple):
+    """What the table says of one sample, as plain numbers: its index, `number`, and the columns; see `Table`.
+
+    `name` is its bytes; None where the table's ends do not lie inside of its names.
+    """
+
+    number: int
+    label: int
+    height: int
+    width: int
+    offset: int
+    size: int
+    crc32c: int
+    name: bytes | None
+
+    def matches(self, data: Buffer) -> bool:
+        """Tell whether the row and `data` are what the row's checksum was taken of."""
+        return self.name is not None and checksum(data, self.label, self.height, self.width, self.name) == self.crc32c
+
+
 @dataclass(frozen=True, eq=False)
 class Table:
     """One row a sample, one array a column; the arrays may be views of a mapped file.
@@ -219,11 +240,31 @@ class Table:
         offset, size = self.offset[order], self.size[order]
         return order[1:][offset[1:] < np.maximum.accumulate(offset + size)[:-1]]
 
-    def matches(self, index: int, data: Buffer) -> bool:
-        """Tell whether row `index` and `data` are what the row's checksum was taken of."""
-        name = self.sample_names().encoded(index)
-        label, height, width = int(self.label[index]), int(self.height[index]), int(self.width[index])
-        return checksum(data, label, height, width, name) == int(self.crc32c[index])
+    def row(self, index: int) -> Row:
+        """Return row `index`, counted from the beginning."""
+        start = int(self.name_end[index - 1]) if index else 0
+        return Row(
+            index,
+            int(self.label[index]),
+            int(self.height[index]),
+            int(self.width[index]),
+            int(self.offset[index]),
+            int(self.size[index]),
+            int(self.crc32c[index]),
+            self._name(start, int(self.name_end[index])),
+        )
+
+    def rows(self, indices: npt.NDArray[np.int64]) -> list[Row]:
+        """Return some rows; the indices count from the beginning."""
+        if not len(indices):
+            return []
+        starts = np.where(indices > 0, self.name_end[indices - 1], 0).tolist()
+        names = map(self._name, starts, self.name_end[indices].tolist())
+        numbers = self.label, self.height, self.width, self.offset, self.size, self.crc32c
+        return list(map(Row, indices.tolist(), *(column[indices].tolist() for column in numbers), names))
+
+    def _name(self, start: int, end: int) -> bytes | None:
+        return self.names[start:end].tobytes() if 0 <= start <= end <= len(self.names) else None
 
 
 class TableBuilder:

@@ -119,8 +119,7 @@ class Threads(Workers):
         ]
 
     def _decode(self, indices: Ints, boxes: list[Box], images: torch.Tensor) -> None:
-        stored = self._dataset.reader.read_many(indices)
-        self._dataset.decode_into(indices, stored, boxes, images.split(1))  # type: ignore[no-untyped-call]
+        self._dataset.draw(indices, boxes, images.split(1))  # type: ignore[no-untyped-call]
 
     def make(self, indices: Ints, epoch: int, seed: int) -> list[Future[list[Any]]]:
         return [

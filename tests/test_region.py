@@ -14,12 +14,19 @@ from PIL import Image
 
 from packer.crops import CenterCrop
 from packer.errors import ImageError, ImageTooLargeError
-from packer.images.box import Box, allowed_halvings, from_corner, touched
+from packer.images.box import Box, Rectangle, allowed_halvings, from_corner, touched
 from packer.images.decode import decode, fast_decoder
-from packer.images.region import decode_rectangle, decode_rectangles, resize_into
+from packer.images.region import RectangleDecoder, resize_into
 from packer.images.tiles import annotate
 from packer.testing.photos import draw_photo
 from packer.testing.reference import torchvision
+
+
+def decode_rectangle(
+    data: bytes, rectangle: Rectangle, size: tuple[int, int], touched: Rectangle | None = None, **options: Any
+) -> np.ndarray:
+    return RectangleDecoder(**options).decode(data, rectangle, size, touched=touched)[0]
+
 
 PHOTO = draw_photo(np.random.default_rng(0), 121, 163)
 
@@ -131,7 +138,7 @@ def test_center_crop_equals_torchvisions(size: tuple[int, int], output: int, res
     corner = from_corner(box, seen)
     for stored in (data, annotate(encode(photo, subsampling=2, restart_marker_blocks=tile_of(size[1])))):
         decode_rectangle(NOISE, (0, 0, 700, 700), (700, 700))  # leaves other pixels in the memory that is used again
-        ((pixels, _),) = decode_rectangles([stored], [corner], [size], touched=[seen])
+        pixels = decode_rectangle(stored, corner, size, touched=seen)
         out = torch.empty((1, output, output, 3), dtype=torch.uint8).permute(0, 3, 1, 2)
         resize_into(pixels, box, out)
         difference = (out[0].int() - expected.int()).abs()
@@ -174,7 +181,7 @@ def test_halving_stays_close_and_is_used_only_where_it_may() -> None:
         outs = []
         for halvings in (0, 1, 2):
             out = torch.empty((1, 100, 100, 3), dtype=torch.uint8).permute(0, 3, 1, 2)
-            pixels, halved = next(decode_rectangles([data], [box.rectangle], [(640, 600)], halvings=[halvings]))
+            pixels, halved = RectangleDecoder().decode(data, box.rectangle, (640, 600), halvings)
             assert halved == halvings
             resize_into(pixels, box, out, halved)
             outs.append(out.double())

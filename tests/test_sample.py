@@ -190,15 +190,15 @@ def test_columns_that_do_not_fit_together(name: str) -> None:
 def test_a_row_matches_its_sample_and_no_other(data: bytes, row: dict[str, Any], at: st.DataObject) -> None:
     crc = checksum(data, row["label"], row["height"], row["width"], row["name"])
     table = build([{**row, "crc32c": crc}])
-    assert table.matches(0, data)
+    assert table.row(0).matches(data)
     if data:
         changed = bytearray(data)
         changed[at.draw(st.integers(0, len(data) - 1))] ^= at.draw(st.integers(1, 255))
-        assert not table.matches(0, changed)
+        assert not table.row(0).matches(changed)
     for column in ("label", "height", "width", "crc32c"):
         columns = table.columns()
         columns[column] = columns[column] ^ 1
-        assert not Table.of(columns).matches(0, data)
+        assert not Table.of(columns).row(0).matches(data)
 
 
 @given(st.lists(ROWS, max_size=5))

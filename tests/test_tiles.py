@@ -123,16 +123,6 @@ def test_a_check_that_fails_keeps_the_file(monkeypatch: pytest.MonkeyPatch) -> N
     assert (bytes(made.data), made.findings) == (jpeg(), ("not tiled: its pixels would change",))
 
 
-def test_too_large_for_tiles_is_encoded_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    from packer.images import tiles
-
-    monkeypatch.setattr(tiles, "MOST_TILES", 2)
-    made = prepare(encoded(photo(100, 131), "PNG"), "c/x.png", Recipe("jpeg", tiles=True))
-    assert made.findings[-1].startswith("not tiled: ")
-    plain = prepare(encoded(photo(100, 131), "PNG"), "c/x.png", Recipe("jpeg", tiles=False))
-    assert bytes(made.data) == bytes(plain.data)
-
-
 @pytest.mark.parametrize("codec", ["png", "webp", "raw"])
 def test_tiles_are_of_jpegs(codec: str) -> None:
     with pytest.raises(ValueError, match="tiles are parts of JPEGs"):

@@ -64,16 +64,15 @@ class Limit:
             self.inputs.append(self._input(bytes(self.dataset.reader.read(index)), size, box))
 
     def _input(self, stored: bytes, size: tuple[int, int], box: Any) -> Input:
-        from packer.images import cutting, jpeg, region, tiles
+        from packer.images import cutting, jpeg, region
         from packer.images.box import from_corner, touched
 
         top, left, height, width = from_corner(box, touched(box, OUTPUT, OUTPUT))
         if self.raw:
             pixels = np.frombuffer(stored, np.uint8).reshape(*size, 3)[top : top + height, left : left + width].copy()
             return Input(pixels, size, False, (0, 0, height, width), box)
-        found = tiles.read_tiles(stored)
-        if found is not None and not self.whole:
-            (part,) = cutting.cut_out([(stored, found)], [(top, left, height, width)], [0])
+        part = None if self.whole else cutting.cut_out(stored, size, (top, left, height, width))
+        if part is not None:
             part_top, part_left, *part_size = part.rectangle
             rectangle = top - part_top, left - part_left, height, width
             return Input(bytes(part.data), tuple(part_size), False, rectangle, box)

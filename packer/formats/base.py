@@ -17,7 +17,7 @@ from __future__ import annotations
 import abc
 import operator
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from packer.errors import CorruptPackError, PackError, printable
-from packer.sample import COLUMNS, Buffer, Manifest, Sample, Table
+from packer.sample import COLUMNS, Buffer, Manifest, Row, Sample, Table
 
 __all__ = ["Reader", "Writer"]
 
@@ -183,29 +183,38 @@ class Reader(abc.ABC):
             self.require_table()
         except CorruptPackError as error:  # whose name is in what is gone
             raise CorruptPackError(error.reason, error.path, index) from error
-        return self._read(index)
+        return self._read(self.table.row(index))
 
-    def _read(self, index: int) -> Buffer:
-        try:
-            data = self._fetch(int(self.table.offset[index]), int(self.table.size[index]))
-            intact = self.check == "never" or self.table.matches(index, data)
-        except (CorruptPackError, IndexError) as error:
-            raise self._damaged(index, str(getattr(error, "reason", error))) from error
-        except PackError as error:  # of the disk, which says nothing about the sample
-            raise PackError(f"{error} (sample {index})") from error
-        if not intact:
-            raise self._damaged(index, "the checksum does not fit")
-        return data
-
-    def read_many(self, indices: Sequence[int] | npt.NDArray[np.int64]) -> list[Buffer]:
-        """Return the data of several samples, in the order asked for; reads go through the file in one direction."""
+    def rows(self, indices: Sequence[int] | npt.NDArray[np.int64]) -> list[Row]:
+        """Return what the table says of several samples; IndexError and CorruptPackError as for `read`."""
         self.require_table()
         wanted = np.asarray(indices, np.int64)
-        found: list[Buffer] = [b""] * len(wanted)
-        valid = np.clip(wanted, -len(self), max(len(self) - 1, 0))  # `read` refuses what is out of range
-        for place in np.argsort(self.table.offset[valid], kind="stable") if len(self) else range(len(wanted)):
-            found[place] = self._read(self.position(int(wanted[place])))
-        return found
+        wanted = np.where(wanted < 0, wanted + len(self), wanted)
+        for index in np.asarray(indices)[(wanted < 0) | (wanted >= len(self))]:
+            self.position(index)  # which refuses it
+        return self.table.rows(wanted)
+
+    def read_rows(self, rows: Sequence[Row]) -> Iterator[tuple[int, Buffer]]:
+        """Yield the data of several samples, each with its row's place; reads go through the file in one direction."""
+        for place in sorted(range(len(rows)), key=lambda place: rows[place].offset):
+            yield place, self._read(rows[place])
+
+    def read_many(self, indices: Sequence[int] | npt.NDArray[np.int64]) -> list[Buffer]:
+        """Return the data of several samples, in the order asked for; errors as for `read`."""
+        found: dict[int, Buffer] = dict(self.read_rows(self.rows(indices)))
+        return [found[place] for place in range(len(found))]
+
+    def _read(self, row: Row) -> Buffer:
+        try:
+            data = self._fetch(row.offset, row.size)
+        except CorruptPackError as error:
+            raise self._damaged(row.number, error.reason) from error
+        except PackError as error:  # of the disk, which says nothing about the sample
+            raise PackError(f"{error} (sample {row.number})") from error
+        if self.check == "always" and not row.matches(data):
+            reason = "the checksum does not fit" if row.name is not None else "its name lies outside of the names"
+            raise self._damaged(row.number, reason)
+        return data
 
     def require_column(self, name: str) -> None:
         """Compare a whole column of the table with its checksum; CorruptPackError where it does not fit."""

@@ -35,6 +35,8 @@ def allowed_halvings(box: Box) -> int:
 
 def touched(box: Box, height: int, width: int) -> Rectangle:
     """Return what of a box's rectangle its result, `height` x `width` pixels, depends on."""
+    if box.scaled == (height, width):
+        return box.rectangle
     top, left, full_height, full_width = box.rectangle
     cut_top, cut_left = box.cut
     if box.scaled == (full_height, full_width):

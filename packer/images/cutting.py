@@ -7,21 +7,23 @@ joined behind a header that announces a smaller image, are a JPEG of that part o
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from packer.images.box import Rectangle
-from packer.images.tiles import RESTARTS, Tiles, Window
+from packer.images.tiles import Tiles, Window, read_tiles, restarts
 from packer.sample import Buffer
 
-__all__ = ["Part", "cut_out"]
+try:
+    from packer.images._tiles import cut_out as _compiled
+except ImportError:  # it was installed without a compiler
+    _compiled = None  # type: ignore[assignment]
 
-Ints = npt.NDArray[np.int64]
+__all__ = ["Part", "cut_out", "cut_out_in_python"]
 
-_EOI = 0xD9
+_END = b"\xff\xd9"
+_WORTH_PYTHON = 50_000  # bytes of an image; in a smaller one, cutting takes Python longer than decoding the rest
 
 
 class Part(NamedTuple):
@@ -31,102 +33,82 @@ class Part(NamedTuple):
     rectangle: Rectangle
 
 
-def cut_out(
-    images: Sequence[tuple[Buffer, Tiles]], rectangles: Sequence[Rectangle], halvings: Sequence[int]
-) -> list[Part]:
-    """Return JPEGs of the tiles that a rectangle of each image depends on.
+def cut_out(data: Buffer, size: tuple[int, int], rectangle: Rectangle, halvings: int = 0) -> Part | None:
+    """Return a JPEG of the tiles that a rectangle of a tiled JPEG depends on.
 
     Parameters
     ----------
-    images : sequence of (bytes-like, Tiles)
-    rectangles : sequence of (top, left, height, width)
-        In pixels of the whole images; they lie inside of them.
-    halvings : sequence of int
-        How often the decoder is going to halve each image.
+    data : bytes-like
+        Any image.
+    size : (height, width)
+        Its pixels.
+    rectangle : (top, left, height, width)
+        In pixels of the whole image; it lies inside of it.
+    halvings : int
+        How often the decoder is going to halve the image.
 
     Returns
     -------
-    list of Part
-        The whole image where nothing can be left out, or the markers are not where the table says.
+    Part or None
+        The whole image where nothing can be left out. None where the image is no tiled JPEG of that size, its
+        markers are not where its table says, or cutting is not worth its while.
     """
-    windows = [
-        tiles.grid.window(rectangle, halved)
-        for (_, tiles), rectangle, halved in zip(images, rectangles, halvings, strict=True)
-    ]
-    some = [(*image, window) for image, window in zip(images, windows, strict=True) if window is not None]
-    joined = iter(_join(some) if some else ())
-    made = []
-    for (data, tiles), window in zip(images, windows, strict=True):
-        piece = next(joined) if window is not None else None
-        if window is None or piece is None:
-            made.append(Part(data, (0, 0, tiles.grid.height, tiles.grid.width)))
-        else:
-            made.append(Part(piece, tiles.grid.extent(window)))
-    return made
+    if _compiled is None:
+        return cut_out_in_python(data, size, rectangle, halvings) if len(data) >= _WORTH_PYTHON else None
+    made = _compiled(bytes(data), *size, *rectangle, halvings)
+    return None if made is None else Part(*made)
 
 
-def _join(images: list[tuple[Buffer, Tiles, Window]]) -> list[memoryview | None]:
-    """Return the headers and some tiles of each image; None where its scan is damaged, as its decoder will find.
+def cut_out_in_python(data: Buffer, size: tuple[int, int], rectangle: Rectangle, halvings: int = 0) -> Part | None:
+    """Do the same as `cut_out`, more slowly."""
+    tiles = read_tiles(data)
+    if tiles is None or tiles.grid[:2] != size:
+        return None
+    window = tiles.grid.window(rectangle, halvings)
+    if window is None:
+        return Part(data, (0, 0, *size))
+    joined = _join(data, tiles, window)
+    if joined is None:
+        return None
+    part = tiles.grid.extent(window)
+    struct.pack_into(">HH", joined, tiles.segment + tiles.frame - tiles.header + 1, *part[2:])
+    return Part(joined, part)
 
-    All images in one go: their arrays are short, and NumPy's calls cost more than the work.
-    """
-    # Tiles are counted through all images; `before` is the number of an image's first one.
-    sizes = np.frombuffer(b"".join([data[tiles.table : tiles.header] for data, tiles, _ in images]), ">u2").astype(
-        np.int64
-    )
-    ends = np.zeros(len(sizes) + 1, np.int64)
-    sizes.cumsum(out=ends[1:])
-    figures = [(*tiles.grid[4:6], tiles.scan, tiles.segment + tiles.scan - tiles.header) for _, tiles, _ in images]
-    rows, columns, scan, header = np.array(figures).T
-    first_row, row_end, first, end = np.array([window for _, _, window in images]).T
-    tiles_after = (rows * columns).cumsum()
-    before = tiles_after - rows * columns
-    behind = (scan + ends[tiles_after] - ends[before]).tolist()
-    sound = [data[at - 2 : at] == b"\xff\xd9" for (data, _, _), at in zip(images, behind, strict=True)]
-    if not all(sound):
-        return [_join([image])[0] if fine else None for image, fine in zip(images, sound, strict=True)]
+
+def _join(data: Buffer, tiles: Tiles, window: Window) -> bytearray | None:
+    """Return the headers and some tiles; None where the rows of tiles have other markers than they should."""
+    grid, group = tiles.grid, tiles.group
+    first_group, group_end = window.first_row // group, -(-window.row_end // group)
+    first_row, row_end = first_group * group, min(group_end * group, grid.rows)
+    begin = int(tiles.group_ends[first_group - 1]) if first_group else tiles.scan
+    before, count = first_row * grid.columns, (row_end - first_row) * grid.columns
+    expected = restarts(before, count)
+    if row_end == grid.rows:
+        expected[-1] = _END[1]
+    scan = np.frombuffer(data, np.uint8)[begin : tiles.group_ends[group_end - 1]]
+    markers = np.flatnonzero(scan[:-1] == 0xFF)
+    markers = markers[scan[markers + 1] != 0]
+    if not np.array_equal(scan[markers + 1], expected):
+        return None
+    ends = (markers + 2).reshape(-1, grid.columns)
+    last_rows = [*range(group - 1, len(ends) - 1, group), -1]
+    if not np.array_equal(begin + ends[last_rows, -1], tiles.group_ends[first_group:group_end]):
+        return None
+    if before and data[begin - 2 : begin] != bytes([0xFF, *restarts(before - 1, 1)]):
+        return None
 
     # The tiles of a row lie in one piece.
-    tall, wide = row_end - first_row, end - first
-    image = np.arange(len(images)).repeat(tall)
-    left = (before + first)[image] + columns[image] * (_counted(tall) + first_row[image])
-    shift = (scan - ends[before])[image]
-    starts, stops = (ends[left] + shift).tolist(), (ends[left + wide[image]] + shift).tolist()
-    pieces: list[Buffer] = []
-    row = 0
-    for (data, tiles, _), count in zip(images, tall.tolist(), strict=True):
-        pieces += data[: tiles.segment], data[tiles.header : tiles.scan]
-        pieces += [
-            data[start:stop] for start, stop in zip(starts[row : row + count], stops[row : row + count], strict=True)
-        ]
-        row += count
-    joined = bytearray().join(pieces)
+    rows = slice(window.first_row - first_row, window.row_end - first_row)
+    starts = np.concatenate([[0], ends.ravel()[:-1]]).reshape(ends.shape)[rows, window.first]
+    ends = ends[rows, window.first : window.end]
+    joined = bytearray(data[: tiles.segment]) + data[tiles.header : tiles.scan]
+    head = len(joined)
+    for start, end in zip(starts.tolist(), ends[:, -1].tolist(), strict=True):
+        joined += data[begin + start : begin + end]
 
     # Each tile has brought the marker behind it, whose number is another one now; behind the last the image ends.
-    tile = left.repeat(wide[image]) + _counted(wide[image])
-    count = tall * wide
-    image = np.arange(len(images)).repeat(count)
-    at = sizes[tile].cumsum() + header.cumsum()[image] - 1
-    last = count.cumsum() - 1
-    written = np.frombuffer(joined, np.uint8)
-    wrong = written[at] != RESTARTS[tile - before[image]]
-    wrong[last] = False
-    written[at] = RESTARTS[_counted(count)]
-    written[at[last] - 1], written[at[last]] = 0xFF, _EOI
-
-    made: list[memoryview | None] = []
-    start = 0
-    for (_, tiles, window), stop in zip(images, (at[last] + 1).tolist(), strict=True):
-        _, _, height, width = tiles.grid.extent(window)
-        struct.pack_into(">HH", joined, start + tiles.segment + tiles.frame - tiles.header + 1, height, width)
-        made.append(memoryview(joined)[start:stop])
-        start = stop
-    for place in set(image[wrong].tolist()):
-        made[place] = None
-    return made
-
-
-def _counted(counts: Ints) -> Ints:
-    """Return 0, 1, … up to each count in turn."""
-    ends = counts.cumsum()
-    return np.arange(ends[-1]) - (ends - counts).repeat(counts)
+    lengths = ends[:, -1] - starts
+    at = head + ends + (lengths.cumsum() - lengths - starts)[:, None] - 1
+    np.frombuffer(joined, np.uint8)[at.ravel()] = restarts(0, at.size)
+    joined[-2:] = _END
+    return joined

@@ -38,15 +38,9 @@ def encode(pixels: npt.NDArray[np.uint8], codec: str, quality: int) -> bytes:
 
 
 def encode_tiled(pixels: npt.NDArray[np.uint8], quality: int) -> bytes:
-    """Encode (height, width, 3) uint8 RGB pixels as a tiled JPEG, which decodes as the one that `encode` makes.
-
-    Raises
-    ------
-    NotTileableError
-        If it is too large.
-    """
+    """Encode (height, width, 3) uint8 RGB pixels as a tiled JPEG, which decodes as the one that `encode` makes."""
     from packer.images import opencv, tiles
 
-    rows, mcus = (-(-side // _MCU) for side in pixels.shape[:2])
-    interval = mcus // tiles.columns(mcus, min(_MOST_COLUMNS, tiles.MOST_TILES / rows), 1)
+    mcus = -(-pixels.shape[1] // _MCU)
+    interval = mcus // tiles.columns(mcus, _MOST_COLUMNS, 1)
     return tiles.annotate(opencv.encode_jpeg(pixels, quality, interval))

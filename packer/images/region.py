@@ -8,9 +8,7 @@ the image while decoding (libjpeg's scaled DCT), which changes the pixels a litt
 
 from __future__ import annotations
 
-import contextlib
 import threading
-from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import cv2
@@ -21,12 +19,11 @@ import torch
 from packer.errors import ImageError, ImageTooLargeError
 from packer.images import decode, jpeg
 from packer.images.box import Box, Rectangle
-from packer.images.cutting import Part, cut_out
+from packer.images.cutting import cut_out
 from packer.images.inspect import MAX_PIXELS
-from packer.images.tiles import read_tiles
 from packer.sample import Buffer
 
-__all__ = ["decode_rectangle", "decode_rectangles", "resize_into"]
+__all__ = ["RectangleDecoder", "resize_into"]
 
 Pixels = npt.NDArray[np.uint8]
 
@@ -73,65 +70,6 @@ def _enough(memory: npt.NDArray[np.uint8], size: int) -> npt.NDArray[np.uint8]:
 _scratch = _Scratch()
 
 
-def decode_rectangle(
-    data: Buffer, rectangle: Rectangle, size: tuple[int, int], *, halvings: int = 0, **options: Any
-) -> Pixels:
-    """Decode a rectangle of one image; see `decode_rectangles`."""
-    return next(decode_rectangles([data], [rectangle], [size], halvings=[halvings], **options))[0]
-
-
-def decode_rectangles(
-    stored: Sequence[Buffer],
-    rectangles: Sequence[Rectangle],
-    sizes: Sequence[tuple[int, int]],
-    *,
-    halvings: Sequence[int] | None = None,
-    touched: Sequence[Rectangle] | None = None,
-    exif: str = "ignore",
-    decoder: str = "auto",
-    max_pixels: int = MAX_PIXELS,
-) -> Iterator[tuple[Pixels, int]]:
-    """Decode a rectangle of each of some images, one after the other.
-
-    Parameters
-    ----------
-    stored : sequence of bytes-like
-        The encoded images.
-    rectangles : sequence of (top, left, height, width)
-        In pixels of the whole images; they lie inside of them.
-    sizes : sequence of (height, width)
-        What the whole images are known to be.
-    halvings : sequence of int, optional
-        How often the decoder may halve each image.
-    touched : sequence of (top, left, height, width), optional
-        What of each rectangle matters, down to its lower right corner; the rest may come in any colour.
-
-    Yields
-    ------
-    pixels : (ceil(height / 2**h), ceil(width / 2**h), 3) uint8 array
-        RGB. Valid until this thread decodes the next rectangle. Without halvings, exactly the rectangle of what
-        `decode` gives.
-    h : int
-        How often the pixels are halved.
-
-    Raises
-    ------
-    ImageError
-        If Pillow cannot read an image, or its size is another.
-    """
-    halvings = halvings or [0] * len(stored)
-    fast = decode.fast_decoder(decoder)[0] == "turbojpeg"
-    parts = _tiled_parts(stored, touched or rectangles, sizes, halvings, exif, max_pixels) if fast else {}
-    for place, (data, rectangle, size, halved) in enumerate(zip(stored, rectangles, sizes, halvings, strict=True)):
-        around = None
-        if place in parts:
-            with contextlib.suppress(ImageError):
-                around = _decode_part(parts[place], halved)
-        if around is None:
-            around = _decode_around(data, rectangle, size, halved, fast, exif, decoder, max_pixels)
-        yield around.cut(rectangle), around.halvings
-
-
 class _Around(NamedTuple):
     """Pixels of a part of the image that holds the rectangle, where the part begins, and how often it is halved."""
 
@@ -153,64 +91,103 @@ class _Around(NamedTuple):
         return self.pixels[top:bottom, left:right]
 
 
-def _tiled_parts(  # noqa: PLR0917
-    stored: Sequence[Buffer],
-    rectangles: Sequence[Rectangle],
-    sizes: Sequence[tuple[int, int]],
-    halvings: Sequence[int],
-    exif: str,
-    max_pixels: int,
-) -> dict[int, Part]:
-    """Return JPEGs of what the rectangles touch, by the places of those images that are tiled."""
-    tiled = {}
-    for place, (data, (height, width)) in enumerate(zip(stored, sizes, strict=True)):
-        tiles = read_tiles(data)
-        if tiles is None or (tiles.grid.height, tiles.grid.width) != (height, width) or height * width > max_pixels:
-            continue
-        if exif == "apply" and ((header := jpeg.read_header(data)) is None or header.orientation != 1):
-            continue
-        tiled[place] = data, tiles
-    made = cut_out(list(tiled.values()), [rectangles[place] for place in tiled], [halvings[place] for place in tiled])
-    return dict(zip(tiled, made, strict=True))
+class RectangleDecoder:
+    """Decodes rectangles of images, as `packer.images.decode.decode` would decode the whole.
 
+    Parameters
+    ----------
+    exif, decoder, max_pixels
+        As for `decode`.
+    """
 
-def _decode_part(part: Part, halvings: int) -> _Around:
-    from packer.images import turbojpeg
+    def __init__(self, exif: str = "ignore", decoder: str = "auto", max_pixels: int = MAX_PIXELS) -> None:
+        name, function = decode.fast_decoder(decoder)
+        self._decode_part: Any = function if name == "turbojpeg" else None
+        self._exif = exif
+        self._decoder = decoder
+        self._max_pixels = max_pixels
 
-    top, left, height, width = part.rectangle
-    out = _scratch.decoded(height, width, halvings)
-    return _Around(turbojpeg.decode_jpeg(part.data, out, scaled=halvings > 0), top, left, halvings)
+    def decode(
+        self,
+        data: Buffer,
+        rectangle: Rectangle,
+        size: tuple[int, int],
+        halvings: int = 0,
+        touched: Rectangle | None = None,
+    ) -> tuple[Pixels, int]:
+        """Decode a rectangle of an image.
 
+        Parameters
+        ----------
+        data : bytes-like
+            The encoded image.
+        rectangle : (top, left, height, width)
+            In pixels of the whole image; it lies inside of it.
+        size : (height, width)
+            What the whole image is known to be.
+        halvings : int
+            How often the decoder may halve the image.
+        touched : (top, left, height, width), optional
+            What of the rectangle matters, down to its lower right corner; the rest may come in any colour.
 
-def _decode_around(  # noqa: PLR0917
-    data: Buffer,
-    rectangle: Rectangle,
-    size: tuple[int, int],
-    halvings: int,
-    fast: bool,
-    exif: str,
-    decoder: str,
-    max_pixels: int,
-) -> _Around:
-    """Decode the rows of an image down to the rectangle's last, or more."""
-    header = jpeg.read_header(data) if fast and bytes(data[:3]) == b"\xff\xd8\xff" else None
-    if header is None or not header.ordinary or (exif == "apply" and header.orientation != 1):
-        pixels = decode.decode(data, exif=exif, decoder=decoder, max_pixels=max_pixels)
-        _require_size(pixels.shape[:2], size)
-        return _Around(pixels)
-    if header.height * header.width > max_pixels:
-        raise ImageTooLargeError(f"{header.width} x {header.height} pixels are more than the {max_pixels} allowed")
-    _require_size((header.height, header.width), size)
-    from packer.images import turbojpeg
+        Returns
+        -------
+        pixels : (ceil(height / 2**h), ceil(width / 2**h), 3) uint8 array
+            RGB. Valid until this thread decodes the next rectangle. Without halvings, exactly the rectangle of what
+            `decode` gives.
+        h : int
+            How often the pixels are halved.
 
-    rows = _rows_needed(header, rectangle[0] + rectangle[2])
-    cut = rows < header.height
-    shortened = jpeg.with_height(data, header, rows) if cut else data
-    out = _scratch.decoded(rows, header.width, halvings)
-    try:
-        return _Around(turbojpeg.decode_jpeg(shortened, out, scaled=halvings > 0, cut=cut), halvings=halvings)
-    except ImageError:
-        return _Around(decode.decode(data, exif=exif, decoder="pillow", max_pixels=max_pixels))
+        Raises
+        ------
+        ImageError
+            If Pillow cannot read the image, or its size is another.
+        """
+        around = None
+        if self._decode_part is not None:
+            around = self._tiles(data, touched or rectangle, size, halvings) or self._rows(
+                data, rectangle, size, halvings
+            )
+        if around is None:
+            pixels = decode.decode(data, exif=self._exif, decoder=self._decoder, max_pixels=self._max_pixels)
+            _require_size(pixels.shape[:2], size)
+            around = _Around(pixels)
+        return around.cut(rectangle), around.halvings
+
+    def _tiles(self, data: Buffer, rectangle: Rectangle, size: tuple[int, int], halvings: int) -> _Around | None:
+        """Decode the tiles that a rectangle touches; None where the image is not tiled, or damaged."""
+        if size[0] * size[1] > self._max_pixels:
+            return None
+        if self._exif == "apply" and ((header := jpeg.read_header(data)) is None or header.orientation != 1):
+            return None
+        part = cut_out(data, size, rectangle, halvings)
+        if part is None:
+            return None
+        top, left, height, width = part.rectangle
+        out = _scratch.decoded(height, width, halvings)
+        try:
+            return _Around(self._decode_part(part.data, out, scaled=halvings > 0), top, left, halvings)
+        except ImageError:
+            return None
+
+    def _rows(self, data: Buffer, rectangle: Rectangle, size: tuple[int, int], halvings: int) -> _Around | None:
+        """Decode the rows down to a rectangle's last, or more; None where the image is no ordinary JPEG."""
+        header = jpeg.read_header(data) if bytes(data[:3]) == b"\xff\xd8\xff" else None
+        if header is None or not header.ordinary or (self._exif == "apply" and header.orientation != 1):
+            return None
+        if header.height * header.width > self._max_pixels:
+            raise ImageTooLargeError(
+                f"{header.width} x {header.height} pixels are more than the {self._max_pixels} allowed"
+            )
+        _require_size((header.height, header.width), size)
+        rows = _rows_needed(header, rectangle[0] + rectangle[2])
+        cut = rows < header.height
+        shortened = jpeg.with_height(data, header, rows) if cut else data
+        out = _scratch.decoded(rows, header.width, halvings)
+        try:
+            return _Around(self._decode_part(shortened, out, scaled=halvings > 0, cut=cut), halvings=halvings)
+        except ImageError:
+            return _Around(decode.decode(data, exif=self._exif, decoder="pillow", max_pixels=self._max_pixels))
 
 
 def _rows_needed(header: jpeg.JPEGHeader, bottom: int) -> int:

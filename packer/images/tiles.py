@@ -18,16 +18,17 @@ from packer.images import jpeg
 from packer.images.box import Rectangle
 from packer.sample import Buffer
 
-__all__ = ["MOST_TILES", "RESTARTS", "Grid", "Tiles", "Window", "annotate", "assemble", "columns", "read_tiles"]
+__all__ = ["Grid", "Tiles", "Window", "annotate", "assemble", "columns", "read_tiles", "restarts"]
 
 _SOF0, _SOF1, _EOI, _DRI, _APP9, _COM = 0xC0, 0xC1, 0xD9, 0xDD, 0xE9, 0xFE
+_FRAMES = b"\xff\xc0", b"\xff\xc1"
 _IDENTIFIER = b"TILES\0"
-_VERSION = 1
-_SEGMENT = struct.Struct(">HH6sBBHHHI")  # marker, length, identifier, version, 0, columns, frame, header, checksum
+_VERSION = 2
+# Marker, length, identifier, version, bytes of an entry, columns, rows of a group, frame, header, checksum.
+_SEGMENT = struct.Struct(">HH6sBBHHHHI")
 _INTERVAL = struct.Struct(">HHH")  # marker, length, MCUs
-_LONGEST_TILE = 0xFFFF  # bytes, with the marker behind it
-MOST_TILES = (0xFFFF + 2 - _SEGMENT.size) // 2
-RESTARTS = np.resize(np.arange(0xD0, 0xD8, dtype=np.uint8), MOST_TILES)  # the markers' second bytes, in their order
+_LONGEST = 0xFFFF  # bytes of a segment; and of a group that two bytes of the table have room for
+_GROUP = 1 << 13  # bytes, at least: markers amid so few are found in less than a microsecond
 
 _NARROWEST = 2  # MCUs of a tile: the decoder is slower at each tile's end
 
@@ -112,7 +113,18 @@ class Grid(NamedTuple):
 
 
 class Tiles(NamedTuple):
-    """Where in a JPEG the tile segment, its table, the headers behind it, the frame's parameters and the scan begin."""
+    """What a tile segment says.
+
+    Attributes
+    ----------
+    grid : Grid
+    segment, table, header, frame, scan : int
+        Where in the JPEG the segment, its table, the headers behind it, the frame's parameters and the scan begin.
+    group : int
+        Rows of tiles of which the table has one entry.
+    group_ends : (ceil(rows / group),) int64 array
+        Where in the JPEG each group of rows ends, with the marker behind its last tile.
+    """
 
     grid: Grid
     segment: int
@@ -120,6 +132,13 @@ class Tiles(NamedTuple):
     header: int
     frame: int
     scan: int
+    group: int
+    group_ends: npt.NDArray[np.int64]
+
+
+def restarts(first: int, count: int) -> npt.NDArray[np.uint8]:
+    """Return the second bytes of the restart markers behind `count` tiles, of which the first has that number."""
+    return (0xD0 + (np.arange(first, first + count) & 7)).astype(np.uint8)
 
 
 def read_tiles(data: Buffer) -> Tiles | None:
@@ -142,27 +161,29 @@ def _find(data: Buffer) -> int | None:
 
 
 def _read(data: Buffer, segment: int) -> Tiles | None:
-    _, size, _, version, _, columns, frame, length, checksum = _SEGMENT.unpack_from(data, segment)
+    _, size, _, version, entry, columns, group, frame, length, checksum = _SEGMENT.unpack_from(data, segment)
     table, header = segment + _SEGMENT.size, segment + 2 + size
     frame, scan = header + frame, header + length
-    if version != _VERSION or not table <= header < frame < scan <= len(data):
+    if version != _VERSION or entry not in (2, 4) or not group or not table <= header < frame < scan <= len(data):
         return None
     if zlib.crc32(data[table:scan], zlib.crc32(data[segment + 4 : table - 4])) != checksum:
         return None
-    if data[frame] != 0xFF or data[frame + 1] not in (_SOF0, _SOF1):
-        return None
-    grid = Grid.of(data[frame + 4 : scan], columns)
-    if grid is None or header - table != 2 * grid.rows * columns:
+    grid = Grid.of(data[frame + 4 : scan], columns) if data[frame : frame + 2] in _FRAMES else None
+    if grid is None or header - table != entry * -(-grid.rows // group):
         return None
     if data[header : header + _INTERVAL.size] != _INTERVAL.pack(0xFF00 | _DRI, 4, grid.interval):
         return None
-    return Tiles(grid, segment, table, header, frame + 4, scan)
+    sizes = np.frombuffer(data, f">u{entry}", (header - table) // entry, table).astype(np.int64)
+    ends = scan + sizes.cumsum()
+    if sizes.min() < 2 or data[ends[-1] - 2 : ends[-1]] != b"\xff\xd9":
+        return None
+    return Tiles(grid, segment, table, header, frame + 4, scan, group, ends)
 
 
 def columns(mcus: int, row_bytes: float, least: float) -> int:
     """Return into how many tiles to cut the MCU rows of an image.
 
-    A tile costs some six bytes, and some time; what it saves grows with what it holds.
+    A tile costs some four bytes, and some time; what it saves grows with what it holds.
 
     Parameters
     ----------
@@ -184,7 +205,7 @@ def assemble(  # noqa: PLR0917
     metadata: Buffer,
     header: Buffer,
     columns: int,
-    lengths: npt.NDArray[np.integer[Any]],
+    row_sizes: npt.NDArray[np.integer[Any]],
     scan: Buffer,
     rest: Buffer = b"",
 ) -> bytes:
@@ -198,21 +219,16 @@ def assemble(  # noqa: PLR0917
         The other segments, from the first marker up to the scan.
     columns : int
         Tiles of an MCU row.
-    lengths : (tiles,) array of int
-        Bytes of each tile, without the marker behind it.
+    row_sizes : (rows,) array of int
+        Bytes of each row of tiles, with the marker behind each tile.
     scan : bytes-like
         The coded data with the restart markers between the tiles, without an end-of-image marker.
     rest : bytes-like
         What follows the end of the image.
-
-    Raises
-    ------
-    NotTileableError
-        If there are more tiles, or longer ones, than the tile segment has room for.
     """
-    sizes = np.asarray(lengths, np.int64) + 2
-    if len(sizes) > MOST_TILES or sizes.max() > _LONGEST_TILE:
-        raise NotTileableError("it has more tiles, or longer ones, than their table has room for")
+    group = max(min(_GROUP * len(row_sizes) // int(row_sizes.sum()), len(row_sizes)), 1)
+    sizes = np.add.reduceat(row_sizes, np.arange(0, len(row_sizes), group))
+    entry = 2 if sizes.max() <= _LONGEST else 4
     interval, others, frame = b"", bytearray(), 0
     for marker, start, end in jpeg.segments(header, 0):
         if marker == _DRI:
@@ -222,9 +238,10 @@ def assemble(  # noqa: PLR0917
             frame = _INTERVAL.size + len(others)
         others += header[start:end]
     core = interval + others  # the interval first, where a reader compares it with the number of columns
-    length = _SEGMENT.size - 2 + 2 * len(sizes)
-    fixed = _SEGMENT.pack(0xFF00 | _APP9, length, _IDENTIFIER, _VERSION, 0, columns, frame, len(core), 0)[:-4]
-    table = sizes.astype(">u2").tobytes()
+    table = sizes.astype(f">u{entry}").tobytes()
+    length = _SEGMENT.size - 2 + len(table)
+    values = _IDENTIFIER, _VERSION, entry, columns, group, frame, len(core)
+    fixed = _SEGMENT.pack(0xFF00 | _APP9, length, *values, 0)[:-4]
     checksum = zlib.crc32(core, zlib.crc32(table, zlib.crc32(fixed[4:])))
     return b"".join((b"\xff\xd8", metadata, fixed, checksum.to_bytes(4, "big"), table, core, scan, b"\xff\xd9", rest))
 
@@ -260,8 +277,8 @@ def annotate(data: Buffer) -> bytes:
     markers = np.flatnonzero(scan[:-1] == 0xFF)
     markers = markers[scan[markers + 1] != 0][: rows.rows * columns]
     found = scan[markers + 1]
-    if len(found) < rows.rows * columns or found[-1] != _EOI or (found[:-1] != RESTARTS[: len(found) - 1]).any():
+    if len(found) < rows.rows * columns or found[-1] != _EOI or (found[:-1] != restarts(0, len(found) - 1)).any():
         raise NotTileableError("its scan has other markers than those between its tiles")
-    lengths = np.diff(markers, prepend=-2) - 2
+    row_sizes = np.diff(markers[columns - 1 :: columns] + 2, prepend=0)
     end = scan_at + int(markers[-1])
-    return assemble(metadata, header, columns, lengths, data[scan_at:end], data[end + 2 :])
+    return assemble(metadata, header, columns, row_sizes, data[scan_at:end], data[end + 2 :])

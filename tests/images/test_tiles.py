@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from packer.errors import ImageError, NotTileableError
-from packer.images import jpeg, turbojpeg
+from packer.images import cutting, jpeg, turbojpeg
 from packer.images.box import Rectangle
-from packer.images.cutting import Part, cut_out
+from packer.images.cutting import Part, cut_out, cut_out_in_python
 from packer.images.decode import decode
-from packer.images.region import decode_rectangle, decode_rectangles
+from packer.images.region import RectangleDecoder
 from packer.images.tiles import Grid, annotate, columns, read_tiles
 from packer.testing.photos import draw_photo
 from tests.images.drawn import encoded, pillow_pixels
@@ -57,15 +57,16 @@ def tiled(subsampling: str = "4:2:0", size: tuple[int, int] = (121, 190), count:
 
 
 def part_of(image: bytes, rectangle: Rectangle, halvings: int = 0) -> Part:
-    table = read_tiles(image)
-    assert table is not None
-    return cut_out([(image, table)], [rectangle], [halvings])[0]
+    height, width = read_tiles(image).grid[:2]  # type: ignore[union-attr]
+    part = cut_out_in_python(image, (height, width), rectangle, halvings)
+    assert part is not None
+    if cutting._compiled is not None:
+        assert cut_out(image, (height, width), rectangle, halvings) == part
+    return part
 
 
-def sizes_of(image: bytes) -> np.ndarray:
-    table = read_tiles(image)
-    assert table is not None
-    return np.frombuffer(image[table.table : table.header], ">u2")
+def decode_rectangle(image: bytes, rectangle: Rectangle, size: tuple[int, int], **options: Any) -> np.ndarray:
+    return RectangleDecoder(options.pop("exif", "ignore")).decode(image, rectangle, size, **options)[0]
 
 
 @pytest.mark.parametrize("size", [(1, 1), (8, 8), (7, 33), (121, 190), (64, 640)])
@@ -80,7 +81,7 @@ def test_annotating_adds_a_segment_and_nothing_else(subsampling: str, size: tupl
     header = jpeg.read_header(before)
     assert header is not None
     assert after[table.scan :] == before[header.scan :]
-    assert int(sizes_of(after).sum()) == len(before) - header.scan
+    assert table.group_ends[-1] == len(after)
     assert annotate(after) == after
     assert read_tiles(before) is None
 
@@ -129,8 +130,8 @@ def test_tiles_outside_of_a_part_are_not_needed() -> None:
     part = part_of(image, wanted)
     assert len(part.data) < len(image) * 2 // 3
     zeroed = bytearray(image)
-    start, end = table.scan, table.scan + int(sizes_of(image)[0])
-    zeroed[start + 1 : end - 2] = bytes(end - start - 3)  # the first tile, up to its marker
+    start, end = table.scan, image.index(b"\xff\xd0", table.scan)
+    zeroed[start + 1 : end] = bytes(end - start - 1)  # the first tile, up to its marker
     assert np.array_equal(decode_rectangle(bytes(zeroed), wanted, (121, 190)), expected[40:70, 100:140])
 
 
@@ -138,37 +139,48 @@ def changed(image: bytes, seal: bool, **fields: Any) -> bytes:
     """Return a tiled JPEG whose segment says something else, with a fitting checksum if `seal`."""
     table = read_tiles(image)
     assert table is not None
-    names = "identifier", "version", "zero", "columns", "frame", "length"
-    values = dict(zip(names, struct.unpack_from(">6sBBHHH", image, table.segment + 4), strict=True))
-    sizes = fields.pop("sizes", image[table.segment + 22 : table.header])
-    fixed = struct.pack(">6sBBHHH", *(values | fields).values())
+    names = "identifier", "version", "entry", "columns", "group", "frame", "length"
+    values = dict(zip(names, struct.unpack_from(">6sBBHHHH", image, table.segment + 4), strict=True))
+    sizes = fields.pop("sizes", image[table.table : table.header])
+    fixed = struct.pack(">6sBBHHHH", *(values | fields).values())
     core = image[table.header : table.scan]
     checksum = zlib.crc32(core, zlib.crc32(sizes, zlib.crc32(fixed)))
     if not seal:
         checksum ^= 1
-    segment = struct.pack(">HH", 0xFFE9, 20 + len(sizes)) + fixed + struct.pack(">I", checksum) + sizes
+    segment = struct.pack(">HH", 0xFFE9, 22 + len(sizes)) + fixed + struct.pack(">I", checksum) + sizes
     return image[: table.segment] + segment + image[table.header :]
 
 
-WHOLE = tiled()
+WHOLE = tiled("4:2:0", (421, 390), 5, 50)
+SIZE = (421, 390)
 _TABLE = read_tiles(WHOLE)
 assert _TABLE is not None
-SIZES = WHOLE[_TABLE.segment + 22 : _TABLE.header]
+assert _TABLE.group > 1
+assert len(_TABLE.group_ends) > 2
+SIZES = WHOLE[_TABLE.table : _TABLE.header]
 WRONG: dict[str, dict[str, Any]] = {
     "unchanged but for the checksum": {},
-    "version": {"version": 2},
+    "version": {"version": 1},
     "another identifier": {"identifier": b"TILEZ\0"},
     "no columns": {"columns": 0},
     "too many columns": {"columns": 11},
     "fewer columns": {"columns": 1},
+    "no rows in a group": {"group": 0},
+    "a row in a group": {"group": 1},
+    "all rows in a group": {"group": 65_535},
+    "wide entries": {"entry": 4},
+    "entries of another width": {"entry": 3},
     "frame": {"frame": 0},
     "frame behind the scan": {"frame": 65_535},
     "header": {"length": 10},
     "header beyond the file": {"length": 65_535},
-    "one tile less": {"sizes": SIZES[:-2]},
-    "one tile more": {"sizes": SIZES + SIZES[:2]},
-    "half a tile": {"sizes": SIZES[:-1]},
-    "no tiles": {"sizes": b""},
+    "one group less": {"sizes": SIZES[:-2]},
+    "one group more": {"sizes": SIZES + SIZES[:2]},
+    "half a group": {"sizes": SIZES[:-1]},
+    "no groups": {"sizes": b""},
+    "not up to the end": {"sizes": bytes(2) + SIZES[2:]},
+    "beyond the end": {"sizes": b"\xff" * len(SIZES)},
+    "beyond memory": {"entry": 4, "sizes": b"\xff" * 2 * len(SIZES)},
 }
 
 
@@ -179,35 +191,48 @@ def test_a_wrong_segment_is_ignored(name: str) -> None:
     assert read_tiles(image) is None
     expected = pillow_pixels(WHOLE)
     assert expected is not None
-    assert np.array_equal(decode_rectangle(image, (40, 90, 30, 40), (121, 190)), expected[40:70, 90:130])
+    assert cut_out_in_python(image, SIZE, (40, 90, 30, 40)) is None
+    assert cut_out(image, SIZE, (40, 90, 30, 40)) is None
+    assert np.array_equal(decode_rectangle(image, (40, 90, 30, 40), SIZE), expected[40:70, 90:130])
 
 
-def test_the_first_segment_counts_and_its_reserved_byte_does_not() -> None:
-    reserved = changed(WHOLE, seal=True, zero=255)
-    assert read_tiles(reserved) is not None
+def test_the_first_segment_counts() -> None:
     assert _TABLE is not None
-    unreadable = changed(WHOLE, seal=True, version=2)[_TABLE.segment : _TABLE.header]
+    unreadable = changed(WHOLE, seal=True, version=1)[_TABLE.segment : _TABLE.header]
     assert read_tiles(WHOLE[: _TABLE.segment] + unreadable + WHOLE[_TABLE.segment :]) is None
 
 
 def moved(by: int) -> bytes:
     sizes = np.frombuffer(SIZES, ">u2").copy()
-    sizes[4:6] += np.array([by, -by]).astype(">u2")
+    sizes[:2] += np.array([by, -by]).astype(">u2")
     return sizes.tobytes()
 
 
-@pytest.mark.parametrize("sizes", [moved(1), moved(-2), moved(300), b"\xff" * len(SIZES), bytes(len(SIZES))])
-def test_tiles_that_lie_elsewhere_are_not_believed(sizes: bytes) -> None:
+@pytest.mark.parametrize("sizes", [moved(1), moved(-2), moved(300), SIZES[2:4] + SIZES[:2] + SIZES[4:]])
+def test_groups_that_end_elsewhere_are_not_believed(sizes: bytes) -> None:
     image = changed(WHOLE, seal=True, sizes=sizes)
     assert read_tiles(image) is not None
     expected = pillow_pixels(WHOLE)
     assert expected is not None
-    for top in range(0, 100, 10):
-        assert np.array_equal(decode_rectangle(image, (top, 60, 21, 60), (121, 190)), expected[top : top + 21, 60:120])
+    for top in range(0, 400, 10):
+        assert np.array_equal(decode_rectangle(image, (top, 60, 21, 60), SIZE), expected[top : top + 21, 60:120])
+
+
+def test_a_wide_table() -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (48, 30_000), np.uint8)
+    written, data = cv2.imencode(".jpg", noise, [cv2.IMWRITE_JPEG_QUALITY, 100, cv2.IMWRITE_JPEG_RST_INTERVAL, 375])
+    assert written
+    image = annotate(data.tobytes())
+    table = read_tiles(image)
+    assert table is not None
+    assert table.header - table.table == 4 * 6
+    part_of(image, (17, 2000, 10, 10))
+    found = decode_rectangle(image, (17, 2000, 10, 10), (48, 30_000))
+    assert np.array_equal(found, decode(image)[17:27, 2000:2010])
 
 
 @settings(max_examples=400, deadline=None)
-@given(place=st.floats(0, 1), bit=st.integers(0, 7), rectangle=st.sampled_from([(0, 0, 121, 163), (40, 90, 30, 40)]))
+@given(place=st.floats(0, 1), bit=st.integers(0, 7), rectangle=st.sampled_from([(0, 0, 421, 163), (40, 90, 30, 40)]))
 def test_flipped_bits_give_the_usual_pixels_or_the_usual_error(
     place: float, bit: int, rectangle: tuple[int, int, int, int]
 ) -> None:
@@ -215,7 +240,7 @@ def test_flipped_bits_give_the_usual_pixels_or_the_usual_error(
     image[int(place * (len(image) - 1))] ^= 1 << bit
     top, left, height, width = rectangle
     try:
-        found = decode_rectangle(bytes(image), rectangle, (121, 190))
+        found = decode_rectangle(bytes(image), rectangle, SIZE)
     except ImageError:
         return
     assert found.shape == (height, width, 3)
@@ -224,11 +249,42 @@ def test_flipped_bits_give_the_usual_pixels_or_the_usual_error(
         assert np.array_equal(found, whole[top : top + height, left : left + width])
 
 
+@pytest.mark.skipif(cutting._compiled is None, reason="needs a C compiler when packer is installed")
+@settings(max_examples=1000, deadline=None)
+@given(data=st.data())
+def test_compiled_and_in_python_the_same_is_cut_out(data: st.DataObject) -> None:
+    """Of whatever lies there: changed bytes, where most matter, and segments that say anything under a fitting seal."""
+    assert _TABLE is not None
+    image = WHOLE
+    if data.draw(st.booleans()):
+        numbers = st.one_of(st.integers(0, 65_535), st.integers(0, 40))
+        fields = dict.fromkeys(("columns", "group", "frame", "length"), numbers)
+        fields |= {"entry": st.sampled_from([0, 2, 3, 4]), "sizes": st.binary(max_size=40)}
+        chosen = data.draw(st.fixed_dictionaries({}, optional=fields))
+        image = changed(image, seal=True, **chosen)
+    table, end = bytearray(image), len(image) - 1
+    place = st.one_of(st.integers(0, end), st.integers(0, min(_TABLE.scan + 20, end)))
+    for at, byte in data.draw(st.lists(st.tuples(place, st.one_of(st.just(0xFF), st.integers(0, 255))), max_size=3)):
+        table[at] = byte
+    image = bytes(table)[: data.draw(st.one_of(st.just(end + 1), st.integers(0, end + 1)))]
+    top, left = data.draw(st.integers(0, SIZE[0] - 1)), data.draw(st.integers(0, SIZE[1] - 1))
+    tall, wide = data.draw(st.integers(1, SIZE[0] - top)), data.draw(st.integers(1, SIZE[1] - left))
+    rectangle, halvings = (top, left, tall, wide), data.draw(st.integers(0, 3))
+    assert cut_out(image, SIZE, rectangle, halvings) == cut_out_in_python(image, SIZE, rectangle, halvings)
+
+
+@pytest.mark.skipif(cutting._compiled is None, reason="needs a C compiler when packer is installed")
+@pytest.mark.parametrize("rectangle", [(-1, 0, 5, 5), (0, 0, 0, 5), (400, 0, 22, 5), (0, 2**62, 5, 2**62)])
+def test_a_rectangle_outside_is_refused(rectangle: Rectangle) -> None:
+    with pytest.raises(ValueError, match="inside"):
+        cut_out(WHOLE, SIZE, rectangle)
+
+
 @settings(max_examples=100, deadline=None)
 @given(length=st.integers(0, len(WHOLE) - 1))
 def test_truncated(length: int) -> None:
     with pytest.raises(ImageError):
-        decode_rectangle(WHOLE[:length], (0, 0, 121, 190), (121, 190))
+        decode_rectangle(WHOLE[:length], (0, 0, *SIZE), SIZE)
 
 
 @settings(max_examples=200, deadline=None)
@@ -253,7 +309,7 @@ def test_metadata_stay_and_stand_first() -> None:
     assert np.array_equal(pixels, decode(image, exif="apply"))
 
 
-def test_many_images_at_once() -> None:
+def test_images_of_all_kinds() -> None:
     shapes = [("4:2:0", (121, 190), 3), ("grey", (40, 700), 6), ("4:4:4", (64, 96), 1), ("4:2:2", (17, 5), 1)]
     images = [tiled(*shape) for shape in shapes]
     images.insert(2, changed(WHOLE, seal=True, sizes=moved(1)))
@@ -262,9 +318,9 @@ def test_many_images_at_once() -> None:
     wholes = [decode(image) for image in images]
     sizes = [whole.shape[:2] for whole in wholes]
     rectangles = [(height // 3, width // 3, height // 3 + 1, width // 2 + 1) for height, width in sizes]
-    found = decode_rectangles(images, rectangles, sizes)
-    for (pixels, _), whole, (top, left, height, width) in zip(found, wholes, rectangles, strict=True):
-        assert np.array_equal(pixels, whole[top : top + height, left : left + width])
+    for image, whole, rectangle, size in zip(images, wholes, rectangles, sizes, strict=True):
+        top, left, height, width = rectangle
+        assert np.array_equal(decode_rectangle(image, rectangle, size), whole[top : top + height, left : left + width])
 
 
 def test_what_follows_the_image_stays() -> None:

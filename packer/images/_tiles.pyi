@@ -1,0 +1,3 @@
+def cut_out(
+    data: bytes, height: int, width: int, top: int, left: int, tall: int, wide: int, halvings: int, /
+) -> tuple[bytes | bytearray, tuple[int, int, int, int]] | None: ...
