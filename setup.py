@@ -10,8 +10,8 @@ LIMITED = not sysconfig.get_config_var("Py_GIL_DISABLED")
 setup(
     ext_modules=[
         Extension(
-            "packer.images._tiles",
-            ["packer/images/_tiles.c"],
+            "packer.images._cutting",
+            ["packer/images/_cutting.c"],
             define_macros=[("Py_LIMITED_API", "0x030A0000")] if LIMITED else [],
             py_limited_api=LIMITED,
             optional=True,  # without a compiler, packer/images/cutting.py does the same

@@ -14,7 +14,9 @@ from PIL import Image
 
 from packer.crops import CenterCrop
 from packer.errors import ImageError, ImageTooLargeError
+from packer.images import cutting
 from packer.images.box import Box, Rectangle, allowed_halvings, from_corner, touched
+from packer.images.cutting import first_rows, first_rows_in_python
 from packer.images.decode import decode, fast_decoder
 from packer.images.region import RectangleDecoder, resize_into
 from packer.images.tiles import annotate
@@ -188,3 +190,17 @@ def test_halving_stays_close_and_is_used_only_where_it_may() -> None:
         for other in outs[1:]:
             error = (other - outs[0]).square().mean()
             assert 10 * torch.log10(255**2 / error) > 30
+
+
+@pytest.mark.skipif(cutting._compiled is None, reason="needs a C compiler when packer is installed")
+@settings(max_examples=1000, deadline=None)
+@given(data=st.data())
+def test_compiled_and_in_python_the_rows_are_the_same(data: st.DataObject) -> None:
+    image = bytearray(IMAGES[data.draw(st.sampled_from(sorted(IMAGES)))])
+    near = st.one_of(st.integers(0, len(image) - 1), st.integers(0, min(700, len(image) - 1)))
+    for at, byte in data.draw(st.lists(st.tuples(near, st.one_of(st.just(0xFF), st.integers(0, 255))), max_size=3)):
+        image[at] = byte
+    cut = bytes(image[: data.draw(st.one_of(st.just(len(image)), st.integers(0, len(image))))])
+    bottom = data.draw(st.integers(1, PHOTO.shape[0]))
+    height, width = PHOTO.shape[:2]
+    assert first_rows(cut, (height, width), bottom) == first_rows_in_python(cut, (height, width), bottom)

@@ -64,7 +64,7 @@ class Limit:
             self.inputs.append(self._input(bytes(self.dataset.reader.read(index)), size, box))
 
     def _input(self, stored: bytes, size: tuple[int, int], box: Any) -> Input:
-        from packer.images import cutting, jpeg, region
+        from packer.images import cutting
         from packer.images.box import from_corner, touched
 
         top, left, height, width = from_corner(box, touched(box, OUTPUT, OUTPUT))
@@ -76,12 +76,8 @@ class Limit:
             part_top, part_left, *part_size = part.rectangle
             rectangle = top - part_top, left - part_left, height, width
             return Input(bytes(part.data), tuple(part_size), False, rectangle, box)
-        header = jpeg.read_header(stored)
-        rows = size[0] if self.whole else region._rows_needed(header, top + height)
-        cut = rows < size[0]
-        if cut:
-            stored = bytes(jpeg.with_height(stored, header, rows))
-        return Input(stored, (rows, size[1]), cut, (top, left, height, width), box)
+        data, rows = (stored, size[0]) if self.whole else cutting.first_rows(stored, size, top + height)
+        return Input(bytes(data), (rows, size[1]), rows < size[0], (top, left, height, width), box)
 
     def __iter__(self) -> Iterator[Any]:
         errors: list[BaseException] = []

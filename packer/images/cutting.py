@@ -1,7 +1,8 @@
-"""JPEGs of parts of tiled JPEGs.
+"""JPEGs of parts of JPEGs: the rows down to some place, and the tiles that a rectangle touches.
 
-Between two restart markers a scan can be decoded without what comes before. So the tiles that a rectangle touches,
-joined behind a header that announces a smaller image, are a JPEG of that part of the image, with the same pixels.
+Where a header announces fewer rows than there are, the decoder stops behind them. Between two restart markers a scan
+can be decoded without what comes before. So the tiles that a rectangle touches, joined behind a header that announces a
+smaller image, are a JPEG of that part of the image, with the same pixels.
 """
 
 from __future__ import annotations
@@ -11,16 +12,17 @@ from typing import NamedTuple
 
 import numpy as np
 
+from packer.images import jpeg
 from packer.images.box import Rectangle
 from packer.images.tiles import Tiles, Window, read_tiles, restarts
 from packer.sample import Buffer
 
 try:
-    from packer.images._tiles import cut_out as _compiled
+    from packer.images import _cutting as _compiled
 except ImportError:  # it was installed without a compiler
     _compiled = None  # type: ignore[assignment]
 
-__all__ = ["Part", "cut_out", "cut_out_in_python"]
+__all__ = ["Part", "cut_out", "cut_out_in_python", "first_rows", "first_rows_in_python"]
 
 _END = b"\xff\xd9"
 _WORTH_PYTHON = 50_000  # bytes of an image; in a smaller one, cutting takes Python longer than decoding the rest
@@ -31,6 +33,46 @@ class Part(NamedTuple):
 
     data: Buffer
     rectangle: Rectangle
+
+
+def first_rows(data: Buffer, size: tuple[int, int], bottom: int) -> tuple[Buffer, int] | None:
+    """Return a JPEG of the rows of a JPEG that those above `bottom` depend on, or more, and how many those are.
+
+    Parameters
+    ----------
+    data : bytes-like
+        Any image.
+    size : (height, width)
+        Its pixels.
+    bottom : int
+        1 or more; in pixels of the whole image.
+
+    Returns
+    -------
+    (bytes-like, int) or None
+        The whole image where nothing can be left out. None where it is no ordinary JPEG of that size.
+    """
+    if _compiled is None:
+        return first_rows_in_python(data, size, bottom)
+    return _compiled.first_rows(bytes(data), *size, bottom)
+
+
+def first_rows_in_python(data: Buffer, size: tuple[int, int], bottom: int) -> tuple[Buffer, int] | None:
+    """Do the same as `first_rows`, more slowly."""
+    header = jpeg.read_header(data) if bytes(data[:3]) == b"\xff\xd8\xff" else None
+    if header is None or not header.ordinary or (header.height, header.width) != size:
+        return None
+    step = header.mcu_height
+    if not header.sequential or step not in (8, 16, 32):
+        return data, header.height
+    rows = -(-bottom // step) * step
+    if step > 8:
+        rows += step  # upsampling of the chroma planes looks at the row below
+    if rows >= header.height:
+        return data, header.height
+    part = bytearray(data)
+    struct.pack_into(">H", part, header.frame + 1, rows)
+    return part, rows
 
 
 def cut_out(data: Buffer, size: tuple[int, int], rectangle: Rectangle, halvings: int = 0) -> Part | None:
@@ -55,7 +97,7 @@ def cut_out(data: Buffer, size: tuple[int, int], rectangle: Rectangle, halvings:
     """
     if _compiled is None:
         return cut_out_in_python(data, size, rectangle, halvings) if len(data) >= _WORTH_PYTHON else None
-    made = _compiled(bytes(data), *size, *rectangle, halvings)
+    made = _compiled.cut_out(bytes(data), *size, *rectangle, halvings)
     return None if made is None else Part(*made)
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from packer.errors import ImageError
 from packer.sample import Buffer
 
-__all__ = ["JPEGHeader", "end_of_image", "read_header", "scans", "segments", "with_height"]
+__all__ = ["JPEGHeader", "end_of_image", "read_header", "scans", "segments"]
 
 _SOF = frozenset({0xC0, 0xC1, 0xC2, 0xC3, 0xC5, 0xC6, 0xC7, 0xC9, 0xCA, 0xCB, 0xCD, 0xCE, 0xCF})
 _HUFFMAN_DCT = frozenset({0xC0, 0xC1, 0xC2})
@@ -125,13 +125,6 @@ def segments(data: Buffer, at: int = 2) -> Iterator[tuple[int, int, int]]:
             return
         at = end
     raise ImageError("its header is not one of a JPEG")
-
-
-def with_height(data: Buffer, header: JPEGHeader, height: int) -> bytearray:
-    """Return a copy of the JPEG whose header announces `height` rows: its decoder stops there."""
-    patched = bytearray(data)
-    struct.pack_into(">H", patched, header.frame + 1, height)
-    return patched
 
 
 def scans(data: Buffer, header: JPEGHeader) -> int:

@@ -8,6 +8,7 @@ the image while decoding (libjpeg's scaled DCT), which changes the pixels a litt
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from typing import Any, NamedTuple
 
@@ -16,10 +17,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from packer.errors import ImageError, ImageTooLargeError
+from packer.errors import ImageError
 from packer.images import decode, jpeg
 from packer.images.box import Box, Rectangle
-from packer.images.cutting import cut_out
+from packer.images.cutting import cut_out, first_rows
 from packer.images.inspect import MAX_PIXELS
 from packer.sample import Buffer
 
@@ -143,62 +144,37 @@ class RectangleDecoder:
         ImageError
             If Pillow cannot read the image, or its size is another.
         """
-        around = None
-        if self._decode_part is not None:
-            around = self._tiles(data, touched or rectangle, size, halvings) or self._rows(
-                data, rectangle, size, halvings
-            )
+        around = self._decode_around(data, rectangle, size, halvings, touched or rectangle)
         if around is None:
             pixels = decode.decode(data, exif=self._exif, decoder=self._decoder, max_pixels=self._max_pixels)
             _require_size(pixels.shape[:2], size)
             around = _Around(pixels)
         return around.cut(rectangle), around.halvings
 
-    def _tiles(self, data: Buffer, rectangle: Rectangle, size: tuple[int, int], halvings: int) -> _Around | None:
-        """Decode the tiles that a rectangle touches; None where the image is not tiled, or damaged."""
-        if size[0] * size[1] > self._max_pixels:
+    def _decode_around(
+        self, data: Buffer, rectangle: Rectangle, size: tuple[int, int], halvings: int, touched: Rectangle
+    ) -> _Around | None:
+        """Decode a part of an ordinary JPEG, the tiles that are touched or the first rows; None where it is another."""
+        if self._decode_part is None or size[0] * size[1] > self._max_pixels:
             return None
         if self._exif == "apply" and ((header := jpeg.read_header(data)) is None or header.orientation != 1):
             return None
-        part = cut_out(data, size, rectangle, halvings)
-        if part is None:
+        part = cut_out(data, size, touched, halvings)
+        if part is not None:
+            top, left, height, width = part.rectangle
+            out = _scratch.decoded(height, width, halvings)
+            with contextlib.suppress(ImageError):
+                return _Around(self._decode_part(part.data, out, scaled=halvings > 0), top, left, halvings)
+        rows = first_rows(data, size, rectangle[0] + rectangle[2])
+        if rows is None:
             return None
-        top, left, height, width = part.rectangle
-        out = _scratch.decoded(height, width, halvings)
+        first, count = rows
+        out = _scratch.decoded(count, size[1], halvings)
         try:
-            return _Around(self._decode_part(part.data, out, scaled=halvings > 0), top, left, halvings)
-        except ImageError:
-            return None
-
-    def _rows(self, data: Buffer, rectangle: Rectangle, size: tuple[int, int], halvings: int) -> _Around | None:
-        """Decode the rows down to a rectangle's last, or more; None where the image is no ordinary JPEG."""
-        header = jpeg.read_header(data) if bytes(data[:3]) == b"\xff\xd8\xff" else None
-        if header is None or not header.ordinary or (self._exif == "apply" and header.orientation != 1):
-            return None
-        if header.height * header.width > self._max_pixels:
-            raise ImageTooLargeError(
-                f"{header.width} x {header.height} pixels are more than the {self._max_pixels} allowed"
-            )
-        _require_size((header.height, header.width), size)
-        rows = _rows_needed(header, rectangle[0] + rectangle[2])
-        cut = rows < header.height
-        shortened = jpeg.with_height(data, header, rows) if cut else data
-        out = _scratch.decoded(rows, header.width, halvings)
-        try:
-            return _Around(self._decode_part(shortened, out, scaled=halvings > 0, cut=cut), halvings=halvings)
+            pixels = self._decode_part(first, out, scaled=halvings > 0, cut=count < size[0])
         except ImageError:
             return _Around(decode.decode(data, exif=self._exif, decoder="pillow", max_pixels=self._max_pixels))
-
-
-def _rows_needed(header: jpeg.JPEGHeader, bottom: int) -> int:
-    """Return how many rows to decode so that those above `bottom` come out as in the whole image."""
-    step = header.mcu_height
-    if not header.sequential or step not in (8, 16, 32):
-        return header.height
-    rows = -(-bottom // step) * step
-    if step > 8:
-        rows += step  # upsampling of the chroma planes looks at the row below
-    return min(rows, header.height)
+        return _Around(pixels, halvings=halvings)
 
 
 def _require_size(found: tuple[int, ...], expected: tuple[int, int]) -> None:

@@ -1,4 +1,4 @@
-/* Cuts JPEGs of parts out of tiled JPEGs: what packer/images/cutting.py does, in a few microseconds.
+/* Cuts JPEGs of parts out of JPEGs: what packer/images/cutting.py does, in a few microseconds.
 
    Nothing that a JPEG says is believed before it was compared with the extent of what there is: every read lies in
    [data, data + size), and every write in the memory that was allocated for the result. */
@@ -8,7 +8,10 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { SOF0 = 0xC0, SOF1 = 0xC1, RST0 = 0xD0, EOI = 0xD9, DRI = 0xDD, APP9 = 0xE9, COM = 0xFE };
+enum {
+    SOF0 = 0xC0, SOF1 = 0xC1, SOF2 = 0xC2, DHT = 0xC4, JPG = 0xC8, DAC = 0xCC, SOF15 = 0xCF,
+    RST0 = 0xD0, SOI = 0xD8, EOI = 0xD9, SOS = 0xDA, DRI = 0xDD, APP9 = 0xE9, COM = 0xFE,
+};
 enum { VERSION = 2, FIXED = 24, INTERVAL = 6 }; /* the segment without its table; the restart interval's segment */
 
 static const char IDENTIFIER[6] = "TILES";
@@ -249,17 +252,97 @@ cut_out(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
     return Py_BuildValue("N(nnnn)", part, top, left, bottom - top, right - left);
 }
 
+/* Finds the frame of a JPEG: where the parameters of its segment begin, or 0 where the segments up to the first scan
+   are not well-formed. */
+static Py_ssize_t
+find_frame(const uint8_t *data, Py_ssize_t size)
+{
+    Py_ssize_t frame = 0, at = 2;
+    while (at + 4 <= size && data[at] == 0xFF) {
+        uint8_t marker = data[at + 1];
+        if (marker == 0xFF) { /* a fill byte */
+            at++;
+            continue;
+        }
+        Py_ssize_t length = two_bytes(data + at + 2), end = at + 2 + length;
+        if (length < 2 || end > size || marker < 2 || (marker >= RST0 && marker <= EOI))
+            return 0;
+        if (marker == SOS)
+            return frame;
+        if (marker >= SOF0 && marker <= SOF15 && marker != DHT && marker != JPG && marker != DAC) {
+            if (frame || length < 8)
+                return 0;
+            frame = at + 4;
+        }
+        at = end;
+    }
+    return 0;
+}
+
+PyDoc_STRVAR(first_rows_doc,
+"first_rows(data, height, width, bottom)\n--\n\n"
+"Return a JPEG of the rows of a JPEG down to `bottom`, or more, and how many those are.\n\n"
+"See packer.images.cutting.first_rows. None where the data are no ordinary JPEG of that height and width.");
+
+static PyObject *
+first_rows(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+{
+    Py_ssize_t numbers[3], size;
+    char *bytes;
+    if (count != 4) {
+        PyErr_SetString(PyExc_TypeError, "first_rows takes bytes and three numbers");
+        return NULL;
+    }
+    if (PyBytes_AsStringAndSize(arguments[0], &bytes, &size) < 0)
+        return NULL;
+    for (int i = 0; i < 3; i++) {
+        numbers[i] = PyLong_AsSsize_t(arguments[i + 1]);
+        if (numbers[i] == -1 && PyErr_Occurred())
+            return NULL;
+    }
+    const uint8_t *data = (const uint8_t *)bytes;
+    Py_ssize_t height = numbers[0], bottom = numbers[2];
+    Py_ssize_t frame = size > 2 && !memcmp(data, "\xFF\xD8\xFF", 3) ? find_frame(data, size) : 0;
+    if (!frame || size - frame < 15) /* where the frame has three components, and where it has one a scan follows */
+        Py_RETURN_NONE;
+    uint8_t process = data[frame - 3], components = data[frame + 5];
+    if (process > SOF2 || data[frame] != 8 || (components != 1 && components != 3))
+        Py_RETURN_NONE;
+    if (!height || !numbers[1] || two_bytes(data + frame + 1) != height || two_bytes(data + frame + 3) != numbers[1])
+        Py_RETURN_NONE;
+    Py_ssize_t down = 1, rows = height;
+    if (components == 3) { /* of one component, an MCU is a block, whatever its factors say */
+        down = 0;
+        for (int at = 7; at <= 13; at += 3)
+            down = (data[frame + at] & 15) > down ? data[frame + at] & 15 : down;
+    }
+    if (process != SOF2 && (down == 1 || down == 2 || down == 4) && bottom < height) {
+        rows = (bottom + 8 * down - 1) / (8 * down) * (8 * down);
+        rows += down > 1 ? 8 * down : 0; /* upsampling of the chroma planes looks at the row below */
+        rows = rows < height ? rows : height;
+    }
+    if (rows == height || rows < 1)
+        return Py_BuildValue("On", arguments[0], height);
+    PyObject *part = PyByteArray_FromStringAndSize(bytes, size);
+    if (part == NULL)
+        return NULL;
+    uint8_t *sides = (uint8_t *)PyByteArray_AsString(part) + frame + 1;
+    sides[0] = rows >> 8, sides[1] = rows & 0xFF;
+    return Py_BuildValue("Nn", part, rows);
+}
+
 static PyMethodDef methods[] = {
+    {"first_rows", (PyCFunction)(void (*)(void))first_rows, METH_FASTCALL, first_rows_doc},
     {"cut_out", (PyCFunction)(void (*)(void))cut_out, METH_FASTCALL, cut_out_doc},
     {NULL, NULL, 0, NULL},
 };
 
 static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "packer.images._tiles", NULL, 0, methods, NULL, NULL, NULL, NULL,
+    PyModuleDef_HEAD_INIT, "packer.images._cutting", NULL, 0, methods, NULL, NULL, NULL, NULL,
 };
 
 PyMODINIT_FUNC
-PyInit__tiles(void)
+PyInit__cutting(void)
 {
     for (uint32_t byte = 0; byte < 256; byte++) {
         uint32_t crc = byte;
