@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import io
+import struct
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -16,13 +17,13 @@ import numpy as np
 from PIL import Image
 
 from fuzz.packs import PARTS
-from fuzz.sections import joined
+from fuzz.sections import joined, sealed_tiles
 from fuzz.targets import TARGETS
 from packer.convert import convert
 from packer.formats import open_pack
 from packer.formats.parts import join_parts
 from packer.images.encode import encode_tiled
-from packer.images.tiles import annotate
+from packer.images.tiles import annotate, read_tiles
 from packer.prepare import Recipe
 from packer.sources import imagefolder_source
 from packer.testing.photos import draw_photo
@@ -134,7 +135,23 @@ def _tiled() -> Iterator[bytes]:
     yield annotate(_encoded(Image.fromarray(photo), "JPEG", subsampling=0, restart_marker_blocks=3))
     yield annotate(_encoded(Image.fromarray(photo), "JPEG", subsampling=1, restart_marker_blocks=1))
     yield annotate(_encoded(Image.fromarray(photo), "JPEG", subsampling=2, restart_marker_blocks=1, exif=exif))
-    yield annotate(_encoded(Image.fromarray(photo).convert("L"), "JPEG", restart_marker_blocks=3))
+    grey = annotate(_encoded(Image.fromarray(photo).convert("L"), "JPEG", restart_marker_blocks=3))
+    yield from (grey, _regrouped(grey, 1, 2), _regrouped(grey, 3, 4))
+
+
+def _regrouped(data: bytes, group: int, entry: int) -> bytes:
+    """Return a tiled JPEG whose table has an entry of so many bytes a `group` of rows; small ones have one group."""
+    tiles = read_tiles(data)
+    assert tiles is not None
+    scan = np.frombuffer(data[tiles.scan : tiles.group_ends[-1]], np.uint8)
+    markers = np.flatnonzero((scan[:-1] == 0xFF) & (scan[1:] != 0))
+    row_sizes = np.diff(markers[tiles.grid.columns - 1 :: tiles.grid.columns] + 2, prepend=0)
+    table = np.add.reduceat(row_sizes, np.arange(0, len(row_sizes), group)).astype(f">u{entry}").tobytes()
+    segment = bytearray(data[tiles.segment : tiles.table])
+    struct.pack_into(">H", segment, 2, len(segment) - 2 + len(table))
+    segment[11] = entry
+    struct.pack_into(">H", segment, 14, group)
+    return sealed_tiles(data[: tiles.segment] + segment + table + data[tiles.header :])
 
 
 def _encoded(image: Image.Image, kind: str, **options: Any) -> bytes:

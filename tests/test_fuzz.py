@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from fuzz.images import CONTROLS
 from fuzz.seeds import seeds, write_seeds
 from fuzz.targets import TARGETS
+from packer.images.tiles import read_tiles
 
 ROOT = Path(__file__).parents[1]
 FOUND = sorted((ROOT / "fuzz" / "found").glob("*/*"))
@@ -36,6 +38,11 @@ def test_seeds_and_changes_of_them(corpus: dict[str, list[bytes]], name: str, sw
             at = chance.randrange(len(changed))
             changed[at : at + chance.randrange(3)] = chance.choice([b"", b"\0", b"\xff", b"\xff\xff\xff\x7f", b"\x80"])
         TARGETS[name](bytes(changed))
+
+
+def test_seeds_of_regions_have_tiles_in_several_groups(corpus: dict[str, list[bytes]]) -> None:
+    tiles = [read_tiles(data[CONTROLS:]) for data in corpus["region"]]
+    assert {len(found.group_ends) for found in tiles if found is not None} == {1, 2, 4}
 
 
 @pytest.mark.parametrize("path", FOUND, ids=lambda path: f"{path.parent.name}-{path.name}")
