@@ -11,7 +11,7 @@ from fuzz.sections import sealed_tiles
 from packer.errors import ImageError
 from packer.images import turbojpeg
 from packer.images.box import Rectangle
-from packer.images.cutting import cut_out, cut_out_in_python
+from packer.images.cutting import cut_out, cut_out_in_python, first_rows, first_rows_in_python
 from packer.images.decode import DECODERS, decode
 from packer.images.inspect import inspect
 from packer.images.jpeg import read_header
@@ -71,6 +71,8 @@ def region(data: bytes) -> None:
 def _region(data: bytes, rectangle: Rectangle, size: tuple[int, int], halvings: int, exif: str) -> None:
     if _COMPILED:
         assert cut_out(data, size, rectangle, halvings) == cut_out_in_python(data, size, rectangle, halvings)
+        bottom = rectangle[0] + rectangle[2]
+        assert first_rows(data, size, bottom) == first_rows_in_python(data, size, bottom)
     try:
         pixels, halved = RectangleDecoder(exif, max_pixels=MAX_PIXELS).decode(data, rectangle, size, halvings)
     except ImageError:

@@ -9,7 +9,7 @@
 #include <string.h>
 
 enum {
-    SOF0 = 0xC0, SOF1 = 0xC1, SOF2 = 0xC2, DHT = 0xC4, JPG = 0xC8, DAC = 0xCC, SOF15 = 0xCF,
+    SOF0 = 0xC0, SOF1 = 0xC1, DHT = 0xC4, JPG = 0xC8, DAC = 0xCC, SOF15 = 0xCF,
     RST0 = 0xD0, SOI = 0xD8, EOI = 0xD9, SOS = 0xDA, DRI = 0xDD, APP9 = 0xE9, COM = 0xFE,
 };
 enum { VERSION = 2, FIXED = 24, INTERVAL = 6 }; /* the segment without its table; the restart interval's segment */
@@ -253,7 +253,7 @@ cut_out(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
 }
 
 /* Finds the frame of a JPEG: where the parameters of its segment begin, or 0 where the segments up to the first scan
-   are not well-formed. */
+   are not well-formed, or that scan has not all components: a file of many scans would take very long to decode. */
 static Py_ssize_t
 find_frame(const uint8_t *data, Py_ssize_t size)
 {
@@ -267,8 +267,8 @@ find_frame(const uint8_t *data, Py_ssize_t size)
         Py_ssize_t length = two_bytes(data + at + 2), end = at + 2 + length;
         if (length < 2 || end > size || marker < 2 || (marker >= RST0 && marker <= EOI))
             return 0;
-        if (marker == SOS)
-            return frame;
+        if (marker == SOS) /* the frame has 6 bytes at least */
+            return frame && length == 6 + 2 * data[frame + 5] && data[at + 4] == data[frame + 5] ? frame : 0;
         if (marker >= SOF0 && marker <= SOF15 && marker != DHT && marker != JPG && marker != DAC) {
             if (frame || length < 8)
                 return 0;
@@ -282,7 +282,7 @@ find_frame(const uint8_t *data, Py_ssize_t size)
 PyDoc_STRVAR(first_rows_doc,
 "first_rows(data, height, width, bottom)\n--\n\n"
 "Return a JPEG of the rows of a JPEG down to `bottom`, or more, and how many those are.\n\n"
-"See packer.images.cutting.first_rows. None where the data are no ordinary JPEG of that height and width.");
+"See packer.images.cutting.first_rows. None where the data are no ordinary JPEG of that height and width in one scan.");
 
 static PyObject *
 first_rows(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
@@ -306,7 +306,7 @@ first_rows(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
     if (!frame || size - frame < 15) /* where the frame has three components, and where it has one a scan follows */
         Py_RETURN_NONE;
     uint8_t process = data[frame - 3], components = data[frame + 5];
-    if (process > SOF2 || data[frame] != 8 || (components != 1 && components != 3))
+    if (process > SOF1 || data[frame] != 8 || (components != 1 && components != 3))
         Py_RETURN_NONE;
     if (!height || !numbers[1] || two_bytes(data + frame + 1) != height || two_bytes(data + frame + 3) != numbers[1])
         Py_RETURN_NONE;
@@ -316,7 +316,7 @@ first_rows(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
         for (int at = 7; at <= 13; at += 3)
             down = (data[frame + at] & 15) > down ? data[frame + at] & 15 : down;
     }
-    if (process != SOF2 && (down == 1 || down == 2 || down == 4) && bottom < height) {
+    if ((down == 1 || down == 2 || down == 4) && bottom < height) {
         rows = (bottom + 8 * down - 1) / (8 * down) * (8 * down);
         rows += down > 1 ? 8 * down : 0; /* upsampling of the chroma planes looks at the row below */
         rows = rows < height ? rows : height;

@@ -50,7 +50,8 @@ def first_rows(data: Buffer, size: tuple[int, int], bottom: int) -> tuple[Buffer
     Returns
     -------
     (bytes-like, int) or None
-        The whole image where nothing can be left out. None where it is no ordinary JPEG of that size.
+        The whole image where nothing can be left out. None where it is no ordinary JPEG of that size in one scan, in
+        which the decoder goes over the pixels once.
     """
     if _compiled is None:
         return first_rows_in_python(data, size, bottom)
@@ -62,8 +63,10 @@ def first_rows_in_python(data: Buffer, size: tuple[int, int], bottom: int) -> tu
     header = jpeg.read_header(data) if bytes(data[:3]) == b"\xff\xd8\xff" else None
     if header is None or not header.ordinary or (header.height, header.width) != size:
         return None
+    if not header.sequential or not jpeg.one_scan(data, header):
+        return None
     step = header.mcu_height
-    if not header.sequential or step not in (8, 16, 32):
+    if step not in (8, 16, 32):
         return data, header.height
     rows = -(-bottom // step) * step
     if step > 8:

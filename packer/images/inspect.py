@@ -103,7 +103,7 @@ def _require_pixels(height: int, width: int, max_pixels: int) -> None:
 def require_affordable(header: jpeg.JPEGHeader, data: Buffer, max_pixels: int) -> None:
     """Raise ImageTooLargeError where a JPEG has more pixels than allowed, or goes over them too often."""
     _require_pixels(header.height, header.width, max_pixels)
-    if header.sequential:
+    if header.sequential and jpeg.one_scan(data, header):
         return
     scans = jpeg.scans(data, header)
     if header.height * header.width * scans > max_pixels * _SCANS:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from packer.errors import ImageError
 from packer.sample import Buffer
 
-__all__ = ["JPEGHeader", "end_of_image", "read_header", "scans", "segments"]
+__all__ = ["JPEGHeader", "end_of_image", "one_scan", "read_header", "scans", "segments"]
 
 _SOF = frozenset({0xC0, 0xC1, 0xC2, 0xC3, 0xC5, 0xC6, 0xC7, 0xC9, 0xCA, 0xCB, 0xCD, 0xCE, 0xCF})
 _HUFFMAN_DCT = frozenset({0xC0, 0xC1, 0xC2})
@@ -125,6 +125,13 @@ def segments(data: Buffer, at: int = 2) -> Iterator[tuple[int, int, int]]:
             return
         at = end
     raise ImageError("its header is not one of a JPEG")
+
+
+def one_scan(data: Buffer, header: JPEGHeader) -> bool:
+    """Tell whether the first scan has all components of a sequential image: its decoder then reads no other."""
+    size = 6 + 2 * header.components
+    start = b"\xff\xda" + struct.pack(">HB", size, header.components)
+    return bytes(data[header.scan - size - 2 :][: len(start)]) == start
 
 
 def scans(data: Buffer, header: JPEGHeader) -> int:

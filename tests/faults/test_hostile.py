@@ -28,6 +28,8 @@ from packer.export import export
 from packer.formats import FORMATS, open_pack
 from packer.images.decode import decode
 from packer.images.inspect import inspect
+from packer.images.jpeg import segments
+from packer.images.region import RectangleDecoder
 from packer.sample import Sample
 from packer.verify import verify
 from tests.packs import SUFFIXES, packer_many, write_pack
@@ -215,6 +217,8 @@ import resource, sys, time
 from packer.errors import PackerError
 from packer.formats import open_pack
 from packer.images.inspect import inspect
+from packer.images.jpeg import segments
+from packer.images.region import RectangleDecoder
 from packer.images.decode import decode
 from packer.errors import ImageTooLargeError
 small = open(sys.argv[1], "rb").read()
@@ -261,6 +265,32 @@ def test_images_that_would_take_hours(tmp_path: Path) -> None:
     hundreds = scanned(Image.new("L", (40, 32), 128), 300)
     assert inspect(hundreds).width == 40
     assert np.array_equal(decode(hundreds), np.asarray(Image.open(io.BytesIO(hundreds)).convert("RGB")))
+
+
+def one_at_a_time(side: int, times: int) -> bytes:
+    """Return a sequential JPEG that has a scan of each component, without data, many times."""
+    stream = io.BytesIO()
+    Image.new("RGB", (side, side)).save(stream, "JPEG", subsampling=0)
+    data = stream.getvalue()
+    header = b"".join(data[start:end] for marker, start, end in segments(data) if marker != 0xDA)
+    scans = b"".join(
+        b"\xff\xda\0\x08\x01" + bytes([component, tables, 0, 63, 0])
+        for component, tables in [(1, 0), (2, 0x11), (3, 0x11)]
+    )
+    return b"\xff\xd8" + header + scans * times + b"\xff\xd9"
+
+
+@pytest.mark.parametrize(
+    "bomb", [scanned(Image.new("L", (1000, 1000)), 3000), one_at_a_time(1000, 1000)], ids=["progressive", "sequential"]
+)
+def test_crops_of_images_that_would_take_hours(bomb: bytes) -> None:
+    assert len(bomb) < 100_000
+    for look in (inspect, decode, lambda data: RectangleDecoder().decode(data, (0, 0, 9, 9), (1000, 1000))):
+        with pytest.raises(ImageTooLargeError, match=r"300\d passes over 1000 x 1000 pixels"):
+            look(bomb)
+    few = one_at_a_time(40, 3)
+    pixels, _ = RectangleDecoder().decode(few, (0, 0, 9, 9), (40, 40))
+    assert np.array_equal(pixels, decode(few)[:9, :9])
 
 
 # Terminals.
