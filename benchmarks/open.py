@@ -98,8 +98,9 @@ def _build(name: str, path: Path, count: int) -> None:
     import numpy as np
 
     from packer.formats import FORMATS
+    from packer.formats.spool import TableBuilder
     from packer.prepare import Recipe
-    from packer.sample import Manifest, Sample, TableBuilder, checksum, column_checksums
+    from packer.sample import Manifest, Sample, checksum, column_checksums
 
     content = np.random.default_rng(0).bytes(count + SAMPLE_BYTES)  # every sample is another stretch of it
     classes = [f"n{1_440_764 + 13_577 * label:08d}" for label in range(CLASSES)]

@@ -257,7 +257,8 @@ def _opened(path: Path, index: int) -> float:
 def _write_part(path: Path, number: int) -> None:
     """Write a pack of 100 samples, which are number * 100 and so on of the whole."""
     from packer.formats import FORMATS
-    from packer.sample import Manifest, Sample, TableBuilder, checksum, column_checksums
+    from packer.formats.spool import TableBuilder
+    from packer.sample import Manifest, Sample, checksum, column_checksums
 
     writer = FORMATS["lmdb"].open_writer()(path, {}, TableBuilder().build())
     rows = TableBuilder()

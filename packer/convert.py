@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import itertools
 import json
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,12 +23,13 @@ from packer.errors import DestinationError, ImageError, ResumeError, SourceError
 from packer.executors import available_cpus, open_executor
 from packer.formats import FORMATS, Writer, check_readable, format_for
 from packer.formats.files import disk_size, writing_to
+from packer.formats.spool import Spool, TableBuilder
 from packer.journal import Entry
 from packer.partial import Partial, check_destination
 from packer.pipeline import Batch, Pipeline
 from packer.prepare import Recipe
 from packer.provenance import carried_from, provenance, require_tileable
-from packer.sample import TILED, Manifest, Table, TableBuilder, column_checksums
+from packer.sample import TILED, Manifest, column_checksums
 from packer.sources import Source
 
 __all__ = ["Progress", "Summary", "conversion_settings", "convert"]
@@ -159,9 +159,14 @@ def convert(
     writer_class.check_table(len(source), len(source.names.blob))
     recipe.load()
     settings = conversion_settings(row.name, options, recipe)
-    with Partial(destination, settings, source, fresh=fresh) as partial, _letting_mend(partial):
-        continued = len(partial.entries)
-        ledger = _Ledger(partial.entries)
+    with (
+        Partial(destination, settings, source, fresh=fresh) as partial,
+        _letting_mend(partial),
+        contextlib.closing(_Ledger(partial.directory, reporting=report is not None)) as ledger,
+    ):
+        for entry in partial.entries():
+            ledger.add(entry)
+        continued = ledger.count
         if on_error == "fail" and ledger.skipped:
             raise ResumeError(
                 f"{printable(partial.directory)} holds an unfinished conversion that left files out. "
@@ -169,7 +174,7 @@ def convert(
             )
         with (
             _saying_how_much_is_needed(partial.pack, ledger, source),
-            contextlib.closing(writer_class(partial.pack, options, partial.table())) as writer,
+            contextlib.closing(writer_class(partial.pack, options, ledger.rows.build())) as writer,
         ):
             started = time.monotonic()
             workers = workers or available_cpus()
@@ -184,13 +189,13 @@ def convert(
                     checkpoints.add([entry for entry, _ in batch])
                     if progress is not None:
                         progress(Progress(ledger.count, len(source), len(ledger.skipped), pipeline.bytes_read))
-            manifest, table = _describe(source, recipe, row.name, ledger, writer)
-            if not len(table) and not allow_empty:
+            if not len(ledger.rows) and not allow_empty:
                 raise SourceError(f"{printable(source.root)}: not one of its {len(source)} images can be read")
-            writer.commit(manifest, table)
+            manifest = _commit(source, recipe, row.name, ledger, writer)
         check_readable(partial.pack, manifest)
         if report is not None:
             ledger.write_report(Path(report))
+        ledger.close()  # before the directory goes: a file that is open in it keeps it, on some network disks
         partial.commit(overwrite=overwrite)
     return Summary(
         destination=destination,
@@ -240,8 +245,8 @@ def _write(batch: Batch, writer: Writer, ledger: _Ledger) -> None:
     writer.flush()
 
 
-def _describe(source: Source, recipe: Recipe, format: str, ledger: _Ledger, writer: Writer) -> tuple[Manifest, Table]:
-    """Return manifest and table of what was written."""
+def _commit(source: Source, recipe: Recipe, format: str, ledger: _Ledger, writer: Writer) -> Manifest:
+    """Make a complete pack of what was written; return its manifest."""
     table = ledger.rows.build()
     codec, settings, described = provenance(source, recipe)
     carried = carried_from(source, recipe)
@@ -265,7 +270,8 @@ def _describe(source: Source, recipe: Recipe, format: str, ledger: _Ledger, writ
         columns=column_checksums(table),
         layout=writer.layout(),
     )
-    return manifest, table
+    writer.commit(manifest, table)
+    return manifest
 
 
 class _Checkpoints:
@@ -314,36 +320,51 @@ class _Checkpoints:
 
 
 class _Ledger:
-    """Keeps account of what became of the images, beginning with those of an earlier run."""
+    """Keeps account of what became of the images, in files where that grows with their number.
 
-    def __init__(self, entries: Iterable[Entry]) -> None:
-        self.rows = TableBuilder()
+    Parameters
+    ----------
+    directory : Path
+        Where the files lie; they have no names.
+    reporting : bool
+        Whether a report will be written.
+    """
+
+    def __init__(self, directory: Path, *, reporting: bool) -> None:
+        self.rows = TableBuilder(directory)
         self.count = 0
         self.bytes_in = 0
         self.skipped: list[dict[str, str]] = []
         self.findings: Counter[str] = Counter()
-        self._noted: list[tuple[str, tuple[str, ...]]] = []
-        for entry in entries:
-            self.add(entry)
+        self._report = Spool(directory) if reporting else None
 
     def add(self, entry: Entry) -> None:
         """Account for the next image of the source."""
         self.count += 1
         if entry.reason:
             self.skipped.append({"name": entry.name, "reason": entry.reason})
+            self._note({"name": entry.name, "skipped": entry.reason})
             return
         entry.add_to(self.rows)
         self.bytes_in += entry.stamp[0]
         if entry.findings:
             self.findings.update(entry.findings)
-        noted = tuple(finding for finding in entry.findings if finding != TILED)
-        if noted:
-            self._noted.append((entry.name, noted))
+            noted = [finding for finding in entry.findings if finding != TILED]
+            if noted:
+                self._note({"name": entry.name, "findings": noted})
 
     def write_report(self, path: Path) -> None:
         """Write a JSON line for every image with a finding and every one that was left out."""
-        skipped = ({"name": entry["name"], "skipped": entry["reason"]} for entry in self.skipped)
-        noted = ({"name": name, "findings": list(findings)} for name, findings in self._noted)
-        with writing_to(path), open(path, "w", encoding="ascii") as file:
-            for line in itertools.chain(skipped, noted):
-                file.write(json.dumps(line) + "\n")
+        assert self._report is not None
+        with writing_to(path), open(path, "wb") as file:
+            file.write(self._report.array("u1").data)
+
+    def close(self) -> None:
+        """Close the files."""
+        self.rows.close()
+        if self._report is not None:
+            self._report.close()
+
+    def _note(self, line: Mapping[str, Any]) -> None:
+        if self._report is not None:
+            self._report.append(json.dumps(line).encode("ascii") + b"\n")

@@ -6,9 +6,10 @@ when the bytes it speaks of are on the disk. A last line that was not written wh
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -17,7 +18,8 @@ import google_crc32c
 
 from packer.errors import DestinationError, printable
 from packer.formats.files import writing_to
-from packer.sample import TableBuilder, encode_name
+from packer.formats.spool import TableBuilder
+from packer.sample import encode_name
 from packer.sources.stamps import Stamp
 
 __all__ = ["Entry", "Journal"]
@@ -73,16 +75,27 @@ class Journal:
     ----------
     header : dict
         What an earlier run began with; empty where there was none.
-    entries : list of Entry
-        What an earlier run recorded.
+    checkpoints : int
+        How many lines it recorded behind that.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file: IO[bytes] | None = None
-        lines, self._valid = self._read()
-        self.header: dict[str, Any] = lines[0] if lines else {}
-        self.entries = [Entry.from_json(values) for line in lines[1:] for values in line["entries"]]
+        self.header: dict[str, Any] = {}
+        self.checkpoints = 0
+        self._valid = 0  # bytes
+        for text, end in self._lines():
+            if self._valid:
+                self.checkpoints += 1
+            else:
+                self.header = json.loads(text)
+            self._valid = end
+
+    def entries(self) -> Iterator[Entry]:
+        """Yield what was recorded so far, in the order of the source."""
+        for text, _ in itertools.islice(self._lines(), 1, None):
+            yield from map(Entry.from_json, json.loads(text)["entries"])
 
     def begin(self, header: Mapping[str, Any]) -> None:
         """Start over."""
@@ -102,23 +115,21 @@ class Journal:
         if self._file is not None:
             self._file.close()
 
-    def _read(self) -> tuple[list[dict[str, Any]], int]:
-        """Return the whole lines, and their length in bytes."""
-        lines: list[dict[str, Any]] = []
-        length = 0
+    def _lines(self) -> Iterator[tuple[bytes, int]]:
+        """Yield the JSON of each whole line, and where in the file the line ends."""
+        end = 0
         try:
             with open(self._path, "rb") as file:
                 for line in file:
                     text = line[9:-1]
                     if not line.endswith(b"\n") or line[:9] != b"%08x " % google_crc32c.value(text):
                         break
-                    lines.append(json.loads(text))
-                    length += len(line)
+                    end += len(line)
+                    yield text, end
         except FileNotFoundError:
             pass
         except OSError as error:
             raise DestinationError(f"{printable(self._path)}: cannot be read: {error.strerror}") from error
-        return lines, length
 
     def _open(self, keep: int) -> None:
         with writing_to(self._path):

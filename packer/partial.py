@@ -8,6 +8,8 @@ Beside the destination ``out.lmdb`` stands the directory ``out.lmdb.partial`` wi
 ``reserve``         room for the last line of the journal, given up where the disk is full
 ``lock``            held by the process that writes
 
+and files without names, in which that process keeps what grows with the pack and which go with it.
+
 The destination itself appears by renaming ``pack``, complete and synced.
 """
 
@@ -19,7 +21,7 @@ import os
 import shutil
 import socket
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -29,7 +31,6 @@ from packer.formats.files import sync_directory, writing_to
 from packer.journal import Entry, Journal
 from packer.listing import compare_source
 from packer.locking import try_lock
-from packer.sample import Table, TableBuilder
 from packer.sources import Source, let_mend, write_scan
 
 __all__ = ["JOB_FILE", "Partial", "Unfinished", "check_destination", "setting_differences", "unfinished_directory"]
@@ -180,8 +181,6 @@ class Partial(Unfinished):
 
     Attributes
     ----------
-    entries : list of Entry
-        What an earlier run made durable, in the order of the source.
     source : Source
         The images, which are read only where they are as they were when the conversion began.
 
@@ -202,10 +201,7 @@ class Partial(Unfinished):
             self._refuse_parts(fresh)
             self._journal = Journal(self.directory / "journal.jsonl")
             self._held.callback(self._journal.close)
-            if fresh or not self.pack.exists():
-                self._journal.entries = []
-            self.entries = self._journal.entries
-            if self.entries:
+            if self._journal.checkpoints and self.pack.exists() and not fresh:
                 self.source = self._require_same(self._journal.header, settings, source)
                 self._journal.resume()
             else:  # nothing is lost by starting over
@@ -222,13 +218,9 @@ class Partial(Unfinished):
     def __enter__(self) -> Partial:
         return self
 
-    def table(self) -> Table:
-        """Return the rows of `entries`."""
-        rows = TableBuilder()
-        for entry in self.entries:
-            if not entry.reason:
-                entry.add_to(rows)
-        return rows.build()
+    def entries(self) -> Iterator[Entry]:
+        """Yield what was made durable so far, by this run or an earlier one, in the order of the source."""
+        return self._journal.entries()
 
     def record(self, entries: Sequence[Entry]) -> None:
         """Write down what became of the next images of the source; their bytes are durable already."""
@@ -263,7 +255,7 @@ class Partial(Unfinished):
     def _require_same(self, before: Mapping[str, Any], settings: Mapping[str, Any], source: Source) -> Source:
         """Return the source with its files' first stamps; ResumeError where anything is not as it was then."""
         differences = setting_differences(before["settings"], settings)
-        done = (entry.stamp for entry in self.entries)
+        done = (entry.stamp for entry in self.entries())
         source, changes = compare_source(self._scan, before, source, done=done, files=not differences)
         if differences or changes:
             raise ResumeError(

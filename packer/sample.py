@@ -6,12 +6,12 @@ arrays and never by building millions of Python objects. `formats.md` specifies 
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import struct
-from array import array
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, NamedTuple, overload
 
@@ -33,7 +33,7 @@ __all__ = [
     "Row",
     "Sample",
     "Table",
-    "TableBuilder",
+    "blocks",
     "checksum",
 ]
 
@@ -85,6 +85,7 @@ class Sample:
     width: int
 
 
+_BLOCK = 1 << 16  # elements
 _CHECKED_FIELDS = struct.Struct("<qii")
 
 
@@ -186,7 +187,7 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """One row a sample, one array a column; the arrays may be views of a mapped file.
+    """One row a sample, one array a column; the arrays may be views of a mapped file, with gaps between their elements.
 
     Attributes
     ----------
@@ -265,43 +266,6 @@ class Table:
 
     def _name(self, start: int, end: int) -> bytes | None:
         return self.names[start:end].tobytes() if 0 <= start <= end <= len(self.names) else None
-
-
-class TableBuilder:
-    """Collects the rows of a table, in compact arrays."""
-
-    def __init__(self) -> None:
-        # array's 'i' and 'I' are 4 bytes and 'q' is 8 wherever CPython runs.
-        self._columns = {
-            name: array({"<i8": "q", "<i4": "i", "<u4": "I"}[dtype])
-            for name, dtype in COLUMNS.items()
-            if name != "names"
-        }
-        self._names = bytearray()
-
-    def __len__(self) -> int:
-        return len(self._columns["label"])
-
-    def append(self, *, label: int, height: int, width: int, offset: int, size: int, crc32c: int, name: bytes) -> None:
-        """Add one row."""
-        self._names += name
-        columns = self._columns
-        columns["label"].append(label)
-        columns["height"].append(height)
-        columns["width"].append(width)
-        columns["offset"].append(offset)
-        columns["size"].append(size)
-        columns["crc32c"].append(crc32c)
-        columns["name_end"].append(len(self._names))
-
-    def build(self) -> Table:
-        """Return the table; the builder must not be used afterwards."""
-        columns: dict[str, npt.NDArray[Any]] = {
-            name: np.frombuffer(values, values.typecode).astype(COLUMNS[name], copy=False)
-            for name, values in self._columns.items()
-        }
-        columns["names"] = np.frombuffer(self._names, np.uint8)
-        return Table.of(columns)
 
 
 _SEAL = b',"crc32c":"'
@@ -448,4 +412,14 @@ class Manifest:
 
 def column_checksums(table: Table) -> dict[str, int]:
     """Return the CRC-32C of every column of a table."""
-    return {name: google_crc32c.value(column.tobytes()) for name, column in table.columns().items()}
+    return {name: column_checksum(column) for name, column in table.columns().items()}
+
+
+def column_checksum(column: npt.NDArray[Any]) -> int:
+    """Return the CRC-32C of a vector's bytes."""
+    return functools.reduce(google_crc32c.extend, (block.tobytes() for block in blocks(column)), 0)
+
+
+def blocks(column: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
+    """Yield a vector piece by piece, so that a copy of each takes no more memory for a longer one."""
+    return (column[start : start + _BLOCK] for start in range(0, len(column), _BLOCK))

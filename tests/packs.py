@@ -13,12 +13,27 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import strategies as st
 from PIL import Image
 
 from packer.formats import FORMATS
-from packer.sample import Manifest, Sample, TableBuilder, checksum, column_checksums, encode_name
+from packer.formats.spool import TableBuilder
+from packer.sample import Manifest, Sample, Table, checksum, column_checksums, encode_name
 
 SUFFIXES = {"lmdb": ".lmdb", "hdf5": ".h5", "pth": ".pth"}
+
+ROWS = st.fixed_dictionaries(
+    {
+        "label": st.integers(-(2**63), 2**63 - 1),
+        "height": st.integers(-(2**31), 2**31 - 1),
+        "width": st.integers(-(2**31), 2**31 - 1),
+        "offset": st.integers(-(2**63), 2**63 - 1),
+        "size": st.integers(-(2**63), 2**63 - 1),
+        "crc32c": st.integers(0, 2**32 - 1),
+        "name": st.binary(max_size=20),
+    }
+)
+"""Rows of a table, as `TableBuilder` takes them."""
 
 without_root_powers = pytest.mark.skipif(
     hasattr(os, "geteuid") and os.geteuid() == 0 and shutil.which("setpriv") is None,
@@ -75,6 +90,14 @@ def write_pack(
     )
     writer.close()
     return path
+
+
+def table_of(rows: Iterable[dict[str, Any]]) -> Table:
+    """Return the table of some rows."""
+    builder = TableBuilder()
+    for row in rows:
+        builder.append(**row)
+    return builder.build()
 
 
 def solid(path: Path, colour: tuple[int, int, int] = (10, 200, 30), size: tuple[int, int] = (8, 6)) -> Path:

@@ -21,12 +21,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
 from packer.errors import CorruptPackError, PackError, printable
-from packer.sample import COLUMNS, Buffer, Manifest, Row, Sample, Table
+from packer.sample import COLUMNS, Buffer, Manifest, Row, Sample, Table, column_checksum
 
 __all__ = ["Reader", "Writer"]
 
@@ -77,7 +76,10 @@ class Writer(abc.ABC):
 
     @abc.abstractmethod
     def commit(self, manifest: Manifest, table: Table) -> None:
-        """Write the table and then the manifest, and return once the whole pack is on the disk."""
+        """Write the table and then the manifest, and return once the whole pack is on the disk.
+
+        Columns are written in `packer.sample.blocks`: however long they are, that takes no more memory.
+        """
 
     @abc.abstractmethod
     def close(self) -> None:
@@ -218,8 +220,7 @@ class Reader(abc.ABC):
 
     def require_column(self, name: str) -> None:
         """Compare a whole column of the table with its checksum; CorruptPackError where it does not fit."""
-        column = getattr(self.table, name)
-        if google_crc32c.value(column.tobytes()) != self.manifest.columns.get(name):
+        if column_checksum(getattr(self.table, name)) != self.manifest.columns.get(name):
             raise CorruptPackError(f"the table's column {name!r} does not fit its checksum", self.path)
 
     def _damaged(self, index: int, reason: str) -> CorruptPackError:

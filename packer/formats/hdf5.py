@@ -19,7 +19,7 @@ import numpy as np
 from packer.errors import CorruptPackError, DestinationError, NotAPackError, printable
 from packer.formats.base import Reader, Writer, table_from
 from packer.formats.files import AppendFile, PackFile, writing_to
-from packer.sample import COLUMNS, Buffer, Manifest, Sample, Table
+from packer.sample import COLUMNS, Buffer, Manifest, Sample, Table, blocks
 
 __all__ = ["HDF5Reader", "HDF5Writer"]
 
@@ -71,7 +71,11 @@ class HDF5Writer(Writer):
                         "in another way than expected; please report this version"
                     )
                 for name, column in table.columns().items():
-                    file.create_dataset(name, data=column, track_times=False)
+                    dataset = file.create_dataset(name, column.shape, column.dtype, track_times=False)
+                    start = 0
+                    for block in blocks(column):
+                        dataset[start : start + len(block)] = block
+                        start += len(block)
                 file.create_dataset("manifest", data=np.frombuffer(manifest.to_json(), np.uint8), track_times=False)
                 file.attrs["format"] = np.bytes_(b"packer")
                 file.attrs["schema"] = np.int64(manifest.schema)

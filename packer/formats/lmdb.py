@@ -24,7 +24,8 @@ import numpy as np
 from packer.errors import CorruptPackError, DestinationError, NotAPackError, printable
 from packer.formats.base import Reader, Writer, table_from
 from packer.formats.files import AppendFile, PackFile
-from packer.sample import COLUMNS, Buffer, Manifest, Sample, Table
+from packer.formats.spool import Spool
+from packer.sample import COLUMNS, Buffer, Manifest, Sample, Table, blocks
 
 __all__ = ["LMDBReader", "LMDBWriter"]
 
@@ -48,6 +49,8 @@ _MOST_BYTES = 2**32 - 1  # of a value, whose size has 32 bits
 _MAX_DEPTH = 32  # CURSOR_STACK
 
 _MANIFEST_KEY = b"packer/manifest"
+
+_LEAF = struct.Struct("<24pQ")  # of a leaf page, in the spool: its first key and its number
 
 
 def sample_key(index: int) -> bytes:
@@ -105,10 +108,11 @@ class LMDBWriter(Writer):
         self._overflow_pages = 0
         self._entries = 0
         self._leaf: _Page | None = None
-        self._leaves: list[tuple[bytes, int]] = []  # first key and page number of each
-        for size, offset in zip(written.size.tolist(), written.offset.tolist(), strict=True):
-            if self._put(sample_key(self._entries), size, None) != offset:
-                raise DestinationError(f"{printable(path)}: does not fit its journal. Start again with --fresh.")
+        self._leaves = Spool(path.parent)
+        for sizes, offsets in zip(blocks(written.size), blocks(written.offset), strict=True):
+            for size, offset in zip(sizes.tolist(), offsets.tolist(), strict=True):
+                if self._put(sample_key(self._entries), size) != offset:
+                    raise DestinationError(f"{printable(path)}: does not fit its journal. Start again with --fresh.")
         self._file = AppendFile(path, keep=self._pages * _PAGE if len(written) else 0)
         if self._leaf is None:
             self._file.append(bytes(2 * _PAGE))
@@ -124,7 +128,7 @@ class LMDBWriter(Writer):
             )
 
     def append(self, sample: Sample) -> int:
-        return self._put(sample_key(self._entries), len(sample.data), sample.data)
+        return self._put(sample_key(self._entries), len(sample.data), [sample.data])
 
     def flush(self) -> None:
         if self._file is not None:
@@ -138,13 +142,15 @@ class LMDBWriter(Writer):
 
     def commit(self, manifest: Manifest, table: Table) -> None:
         assert self._file is not None
-        values: dict[bytes, bytes] = {_column_key(name): column.tobytes() for name, column in table.columns().items()}
-        values[_MANIFEST_KEY] = manifest.to_json()
+        values = {_column_key(name): column for name, column in table.columns().items()}
+        values[_MANIFEST_KEY] = np.frombuffer(manifest.to_json(), np.uint8)
         for key in sorted(values):  # behind the samples, whose keys begin with a zero byte
-            self._put(key, len(values[key]), values[key])
+            self._put(key, values[key].nbytes, (block.tobytes() for block in blocks(values[key])))
         self.flush()
-        root, depth, branch_pages = self._write_branches(self._file)
-        tree = _DB.pack(0, 0, depth, branch_pages, len(self._leaves), self._overflow_pages, self._entries, root)
+        leaves = self._leaves.array("u1").data
+        root, depth, branch_pages = self._write_branches(self._file, leaves)
+        leaf_pages = len(leaves) // _LEAF.size
+        tree = _DB.pack(0, 0, depth, branch_pages, leaf_pages, self._overflow_pages, self._entries, root)
         empty = _DB.pack(0, 0, 0, 0, 0, 0, 0, _NO_PAGE)
         self._file.flush()
         self._file.sync()  # the tree is on the disk before the page that makes it valid
@@ -163,53 +169,67 @@ class LMDBWriter(Writer):
     def close(self) -> None:
         if self._file is not None:
             self._file.close()
+        self._leaves.close()
 
-    def _put(self, key: bytes, size: int, data: Buffer | None) -> int:
-        """Place a value, and write it unless `data` is None; return where in the file it begins."""
+    def _put(self, key: bytes, size: int, data: Iterable[Buffer] | None = None) -> int:
+        """Place a value, and write it, part after part, unless it is there; return where in the file it begins."""
         inline = _NODE_HEADER.size + len(key) + size <= _NODE_MAX
         if self._leaf is None or not self._leaf.has_room_for(_NODE_HEADER.size + len(key) + (size if inline else 8)):
             if data is not None:
                 self.flush()
             self._leaf = _Page(self._pages, _P_LEAF)
-            self._leaves.append((key, self._pages))
+            self._leaves.append(_LEAF.pack(key, self._pages))
             self._pages += 1
             if data is not None and self._file is not None:
                 self._file.append(bytes(_PAGE))  # the leaf's place, until it is full
         self._entries += 1
         header = _NODE_HEADER.pack(size & 0xFFFF, size >> 16, 0 if inline else _F_BIGDATA, len(key))
         if inline:
-            at = self._leaf.add(header, key, bytes(size) if data is None else data)
+            at = self._leaf.add(header, key, *([bytes(size)] if data is None else data))
             return self._leaf.number * _PAGE + at + len(header) + len(key)
         page, count = self._pages, -(-(_OVERFLOW_HEADER.size + size) // _PAGE)
         self._leaf.add(header, key, struct.pack("<Q", page))
         self._pages += count
         self._overflow_pages += count
         if data is not None and self._file is not None:
-            padding = bytes(count * _PAGE - _OVERFLOW_HEADER.size - size)
-            self._file.append(_OVERFLOW_HEADER.pack(page, 0, _P_OVERFLOW, count), data, padding)
+            self._file.append(_OVERFLOW_HEADER.pack(page, 0, _P_OVERFLOW, count))
+            for part in data:
+                self._file.append(part)
+            self._file.append(bytes(count * _PAGE - _OVERFLOW_HEADER.size - size))
         return page * _PAGE + _OVERFLOW_HEADER.size
 
-    def _write_branches(self, file: AppendFile) -> tuple[int, int, int]:
+    def _write_branches(self, file: AppendFile, leaves: Buffer) -> tuple[int, int, int]:
         """Write the levels above the leaves; return the root's page, the depth and the number of branch pages."""
-        level, depth, written = self._leaves, 1, 0
-        while len(level) > 1:
+        count, depth, written = len(leaves) // _LEAF.size, 1, 0
+        level, longest = _LEAF.iter_unpack(leaves), _longest_key(_LEAF.iter_unpack(leaves))
+        while count > 1:
             # A branch page must hold two nodes or more, so the children are spread evenly. The longest node
             # has a key of 8 bytes but for the last few, whose keys are the table's.
-            node_size = _NODE_HEADER.size + max(len(key) for key, _ in level) + 2
-            parents = -(-len(level) // ((_PAGE - _PAGE_HEADER.size) // _even(node_size)))
-            bounds = [i * len(level) // parents for i in range(parents + 1)]
-            above = []
-            for start, end in itertools.pairwise(bounds):
-                page = _Page(self._pages, _P_BRANCH)
-                for position, (key, child) in enumerate(level[start:end]):
-                    node_key = key if position else b""  # the first is less than every key
-                    lo, hi, top = child & 0xFFFF, child >> 16 & 0xFFFF, child >> 32
-                    page.add(_NODE_HEADER.pack(lo, hi, top, len(node_key)), node_key)
-                file.append(page.to_bytes())
-                above.append((level[start][0], page.number))
-                self._pages += 1
-            level, depth, written = above, depth + 1, written + parents
-        return level[0][1], depth, written
+            parents = -(-count // ((_PAGE - _PAGE_HEADER.size) // _even(_NODE_HEADER.size + longest + 2)))
+            bounds = [i * count // parents for i in range(parents + 1)]
+            above = [
+                self._write_branch(file, itertools.islice(level, end - start))
+                for start, end in itertools.pairwise(bounds)
+            ]
+            level, longest = iter(above), _longest_key(above)
+            count, depth, written = parents, depth + 1, written + parents
+        return next(level)[1], depth, written
+
+    def _write_branch(self, file: AppendFile, children: Iterable[tuple[bytes, int]]) -> tuple[bytes, int]:
+        """Write the page above some pages, each given by its first key and its number; return its own."""
+        page, first = _Page(self._pages, _P_BRANCH), b""
+        for key, child in children:
+            first = first or key
+            node_key = key if page.pointers else b""  # the first is less than every key
+            lo, hi, top = child & 0xFFFF, child >> 16 & 0xFFFF, child >> 32
+            page.add(_NODE_HEADER.pack(lo, hi, top, len(node_key)), node_key)
+        file.append(page.to_bytes())
+        self._pages += 1
+        return first, page.number
+
+
+def _longest_key(children: Iterable[tuple[bytes, int]]) -> int:
+    return max(len(key) for key, _ in children)
 
 
 class LMDBReader(Reader):

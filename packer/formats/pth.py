@@ -16,9 +16,10 @@ import numpy as np
 from packer.errors import CorruptPackError, DestinationError, NotAPackError, PackError, printable
 from packer.formats.base import Writer, table_from
 from packer.formats.files import AppendFile, PackFile, sync_directory
+from packer.formats.spool import TableBuilder
 from packer.formats.spread import SpreadData, SpreadReader
 from packer.formats.torchfile import ZIP_ERRORS, TorchFile, member_of, members_of
-from packer.sample import COLUMNS, Manifest, Sample, Table, encode_name
+from packer.sample import COLUMNS, Manifest, Sample, Table, blocks, encode_name
 
 __all__ = ["DEFAULT_SHARD_SIZE", "PthReader", "PthWriter"]
 
@@ -41,15 +42,14 @@ class PthWriter(Writer):
         self._growing: AppendFile | None = None  # the open shard at the last `flush`
         self._shards: list[list[int]] = []  # of each: its number of samples, its number of bytes
         self._shard: TorchFile | None = None
-        self._labels: list[int] = []  # of the open shard, as are the next two
-        self._ends: list[int] = []
-        self._names: list[bytes] = []
+        self._rows = TableBuilder(path.parent)  # of the open shard
         self._end = 0
         import torch  # noqa: F401 - needed at the end; imported here, its absence shows at the beginning
 
         path.mkdir(exist_ok=True)
-        for size in written.size.tolist():
-            self._place(size)
+        for sizes in blocks(written.size):
+            for size in sizes.tolist():
+                self._place(size)
         if self._shards:
             count, length = self._shards[-1]
             self._require_finished_shards()
@@ -57,7 +57,7 @@ class PthWriter(Writer):
             self._shard.resume_checksum()
             names = written.sample_names()
             for index in range(len(written) - count, len(written)):
-                self._remember(int(written.label[index]), int(written.size[index]), names.encoded(index))
+                self._add_row(int(written.label[index]), int(written.offset[index]), names.encoded(index))
         keep = {f"shard-{number:05d}.pth" for number in range(len(self._shards))}
         for stale in set(os.listdir(path)) - keep:
             (path / stale).unlink()
@@ -86,7 +86,7 @@ class PthWriter(Writer):
             self._shard = TorchFile(self._shard_path())
         assert self._shard is not None
         self._shard.append(sample.data)
-        self._remember(sample.label, size, encode_name(sample.name))
+        self._add_row(sample.label, offset, encode_name(sample.name))
         return offset
 
     def flush(self) -> None:
@@ -111,8 +111,9 @@ class PthWriter(Writer):
         self._finish_shard()
         index = TorchFile(self._path / "table.pth")
         columns = table.columns()
-        index.append(columns["names"].tobytes())
-        index.finish("names", {name: column for name, column in columns.items() if name != "names"})
+        for block in blocks(columns.pop("names")):
+            index.append(block.tobytes())
+        index.finish("names", columns)
         self._finished.append(index.file)
         self.flush()
         self.sync()
@@ -125,6 +126,7 @@ class PthWriter(Writer):
     def close(self) -> None:
         for file in [*self._flushed, *self._finished, *([self._shard.file] if self._shard else [])]:
             file.close()
+        self._rows.close()
 
     def layout(self) -> dict[str, Any]:
         return {"shard_size": self._shard_size, "shards": self._shards}
@@ -152,25 +154,22 @@ class PthWriter(Writer):
             if size != length:
                 raise DestinationError(f"{printable(file.path)}: does not fit its journal. Start again with --fresh.")
 
-    def _remember(self, label: int, size: int, name: bytes) -> None:
-        self._labels.append(label)
-        self._ends.append((self._ends[-1] if self._ends else 0) + size)
-        self._names.append(name)
+    def _add_row(self, label: int, offset: int, name: bytes) -> None:
+        """Note a sample of the open shard, whose `offset` counts from the beginning of the first."""
+        begin = self._end - self._shards[-1][1]
+        self._rows.append(label=label, height=0, width=0, offset=offset - begin, size=0, crc32c=0, name=name)
 
     def _finish_shard(self) -> None:
         if self._shard is None:
             return
-        name_end = np.cumsum([len(name) for name in self._names], dtype="<i8")
-        vectors = {
-            "offset": np.array([0, *self._ends], "<i8"),
-            "label": np.array(self._labels, "<i8"),
-            "name_end": name_end,
-            "names": np.frombuffer(b"".join(self._names), "|u1"),
-        }
+        rows = self._rows.build()
+        offset = np.append(rows.offset, self._shard.length)
+        vectors = {"offset": offset, "label": rows.label, "name_end": rows.name_end, "names": rows.names}
         self._shard.finish("data", vectors)
         self._finished.append(self._shard.file)
         self._shard = None
-        self._labels, self._ends, self._names = [], [], []
+        self._rows.close()
+        self._rows = TableBuilder(self._path.parent)
 
     def _shard_path(self) -> Path:
         return self._path / f"shard-{len(self._shards) - 1:05d}.pth"

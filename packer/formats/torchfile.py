@@ -16,11 +16,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from packer.errors import CorruptPackError
 from packer.formats.files import AppendFile, PackFile
-from packer.sample import Buffer
+from packer.sample import Buffer, blocks
 
 __all__ = ["ZIP_ERRORS", "TorchFile", "member_of", "members_of"]
 
@@ -68,11 +69,10 @@ class TorchFile:
         self._members.append((self._member("data/0"), 0, self.length, self._crc))
         self._keys[first] = ("ByteStorage", self.length)
         for number, (key, vector) in enumerate(vectors.items(), 1):
-            self._add(f"data/{number}", vector.tobytes())
+            self._add(f"data/{number}", vector)
             self._keys[key] = (_STORAGES[vector.dtype.str], len(vector))
-        self._add("data.pkl", _pickled(self._keys))
-        self._add("byteorder", b"little")
-        self._add("version", b"3\n")
+        for member, data in [("data.pkl", _pickled(self._keys)), ("byteorder", b"little"), ("version", b"3\n")]:
+            self._add(member, np.frombuffer(data, np.uint8))
         start = self.file.size
         for name, at, size, crc in self._members:
             self.file.append(
@@ -81,10 +81,14 @@ class TorchFile:
         count = len(self._members)
         self.file.append(_END.pack(b"PK\5\6", 0, 0, count, count, self.file.size - start, start, 0))
 
-    def _add(self, name: str, data: bytes) -> None:
-        at, crc = self.file.size, zlib.crc32(data)
-        self.file.append(self._header(name, len(data), crc, at), data)
-        self._members.append((self._member(name), at, len(data), crc))
+    def _add(self, name: str, vector: npt.NDArray[Any]) -> None:
+        at, crc = self.file.size, 0
+        for block in blocks(vector):
+            crc = zlib.crc32(block.tobytes(), crc)
+        self.file.append(self._header(name, vector.nbytes, crc, at))
+        for block in blocks(vector):
+            self.file.append(block.tobytes())
+        self._members.append((self._member(name), at, vector.nbytes, crc))
 
     def _member(self, name: str) -> bytes:
         return f"{self._stem}/{name}".encode()

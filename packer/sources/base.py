@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from packer.errors import ImageChangedError, ImageError, SourceError, printable
-from packer.sample import Manifest, Names
+from packer.sample import Manifest, Names, blocks
 from packer.sources.stamps import (
     ABOUT_THE_FILE,
     Stamp,
@@ -199,7 +199,7 @@ class Source:
         """Return kind and digest of names, labels and classes, for the manifest."""
         digest = hashlib.sha256()
         digest.update("\0".join(self.classes).encode("utf-8", "surrogateescape"))
-        digest.update(self.labels.astype("<i8").tobytes())
-        digest.update(self.names.ends.astype("<i8").tobytes())
-        digest.update(self.names.blob.tobytes())
+        for column, dtype in ((self.labels, "<i8"), (self.names.ends, "<i8"), (self.names.blob, "|u1")):
+            for block in blocks(column):
+                digest.update(block.astype(dtype, copy=False).tobytes())
         return {"kind": self.kind, "sha256": digest.hexdigest()}

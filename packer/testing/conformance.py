@@ -37,6 +37,7 @@ from PIL import Image
 
 from packer.errors import CorruptPackError, DestinationError, NotAPackError, PackError, UnsupportedVersionError
 from packer.formats import FORMATS, Format, Reader, open_pack
+from packer.formats.spool import TableBuilder
 from packer.sample import (
     COLUMNS,
     SCHEMA,
@@ -44,7 +45,6 @@ from packer.sample import (
     Manifest,
     Sample,
     Table,
-    TableBuilder,
     checksum,
     column_checksums,
     encode_name,

@@ -6,18 +6,22 @@ import gc
 import os
 import threading
 import time
+import tracemalloc
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 import torch
 
-from packer.convert import convert
+import packer.convert
+from packer.convert import Progress, convert
 from packer.datasets import open_dataset
 from packer.formats import FORMATS
 from packer.loader import Loader
-from packer.sources import imagefolder_source
-from tests.packs import SUFFIXES
+from packer.sample import Names
+from packer.sources import Source, imagefolder_source
+from tests.packs import SUFFIXES, solid
 
 process = psutil.Process()
 MB = 1 << 20
@@ -90,3 +94,30 @@ def test_three_epochs_of_the_loader(pack: Path, format: str) -> None:
         assert sum(len(batch) for batch in loader) == len(loader.dataset)
     require_no_more(before)
     assert process.memory_info().rss < 1.05 * memory
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_packing_takes_no_more_memory_for_more_samples(
+    tmp_path: Path, format: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What lies in memory of each sample until the end would show: a row of the table has 44 bytes and its name."""
+    monkeypatch.setattr(packer.convert, "_CHECKPOINT_SAMPLES", 100)
+    solid(tmp_path / "tree" / "a" / "tiny.png", size=(40, 40))
+    count = 20_000
+    names, labels = Names.of(["a/tiny.png"] * count), np.zeros(count, np.int64)
+    held: dict[int, int] = {}
+
+    def note(progress: Progress) -> None:
+        if progress.done % 1000 < 64:
+            held[progress.done] = tracemalloc.get_traced_memory()[0]
+
+    tracemalloc.start()
+    try:
+        source = Source("csv", tmp_path / "tree", names, labels, ["a"])
+        convert(source, tmp_path / f"pack{SUFFIXES[format]}", workers=1, progress=note)
+    finally:
+        tracemalloc.stop()
+    early, late = (
+        np.median([size for done, size in held.items() if low < done / count <= low + 0.3]) for low in (0.1, 0.7)
+    )
+    assert (late - early) / (0.6 * count) < 20  # bytes a sample
