@@ -10,8 +10,9 @@ import functools
 import hashlib
 import json
 import struct
+from array import array
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, NamedTuple, overload
 
@@ -121,11 +122,20 @@ class Names(Sequence[str]):
         self.ends = ends
 
     @classmethod
-    def of(cls, names: Sequence[str]) -> Names:
+    def of(cls, names: Iterable[str]) -> Names:
         """Store `names`."""
-        encoded = [encode_name(name) for name in names]
-        ends = np.cumsum(np.fromiter(map(len, encoded), np.int64, len(encoded)), dtype=np.int64)
-        return cls(np.frombuffer(b"".join(encoded), np.uint8), ends)
+        blob, ends = bytearray(), array("q")
+        for name in names:
+            blob += encode_name(name)
+            ends.append(len(blob))
+        return cls(np.frombuffer(blob, np.uint8), np.frombuffer(ends, np.int64))
+
+    @classmethod
+    def joined(cls, parts: Sequence[Names]) -> Names:
+        """Return the names of all `parts`, one part behind the other."""
+        starts = np.cumsum([0, *(len(part.blob) for part in parts)])
+        ends = [part.ends + start for part, start in zip(parts, starts[:-1], strict=True)]
+        return cls(np.concatenate([part.blob for part in parts]), np.concatenate(ends))
 
     def __len__(self) -> int:
         return len(self.ends)

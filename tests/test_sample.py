@@ -110,6 +110,13 @@ def test_any_bytes_are_a_name(name: bytes) -> None:
     assert encode_name(decode_name(name)) == name
 
 
+@given(st.lists(st.lists(names(), max_size=5), min_size=1, max_size=4))
+def test_names_are_joined(parts: list[list[str]]) -> None:
+    joined = Names.joined([Names.of(iter(part)) for part in parts])
+    assert list(joined) == [name for part in parts for name in part]
+    assert len(joined.blob) == sum(len(encode_name(name)) for name in joined)
+
+
 @given(blob=st.binary(max_size=20), ends=st.lists(INT64 | st.integers(-3, 25), min_size=1, max_size=5))
 def test_ends_that_lie_elsewhere_raise_or_stay_inside(blob: bytes, ends: list[int]) -> None:
     stored = Names(np.frombuffer(blob, np.uint8), np.array(ends, np.int64))

@@ -52,27 +52,20 @@ def imagefolder_source(root: Path, classes: Sequence[str] | None = None) -> Sour
                 + ", ".join(map(printable, unknown[:5]))
                 + (", …" if len(unknown) > 5 else "")
             )
-    names: list[str] = []
-    labels: list[int] = []
     notes: list[str] = []
-    empty: list[str] = []
-    ids = {name: label for label, name in enumerate(folders if classes is None else classes)}
-    for folder in folders:
-        found = _images_below(str(root), folder, notes)
-        names += found
-        labels += [ids[folder]] * len(found)
-        if not found:
-            empty.append(folder)
-    if not names:
+    found = [Names.of(_images_below(str(root), folder, notes)) for folder in folders]
+    if not any(map(len, found)):
         raise SourceError(
             f"{printable(root)}: no images ({', '.join(IMAGE_SUFFIXES)}) in its {len(folders)} directories"
         )
-    if empty:
+    if empty := [folder for folder, names in zip(folders, found, strict=True) if not len(names)]:
         notes.append(f"classes without images, which keep their ids: {_some(empty)}")
     outside = [name for name in os.listdir(root) if _is_image(name) and not (root / name).is_dir()]
     if outside:
         notes.append(f"images outside of any class, which are left out as ImageFolder does: {_some(sorted(outside))}")
-    return Source("imagefolder", root, Names.of(names), np.array(labels, np.int64), list(ids), notes)
+    ids = {name: label for label, name in enumerate(folders if classes is None else classes)}
+    labels = np.repeat(np.array([ids[folder] for folder in folders], np.int64), [len(names) for names in found])
+    return Source("imagefolder", root, Names.joined(found), labels, list(ids), notes)
 
 
 def class_directories(root: Path) -> list[str]:

@@ -133,7 +133,7 @@ def pack_source(
     if len(readers) == 1:
         names = readers[0].table.sample_names()
     else:
-        names = _joined([reader.table.sample_names() for reader in readers])
+        names = Names.joined([reader.table.sample_names() for reader in readers])
         _require_unique(names, readers)
     source = PackSource(
         "pack",
@@ -199,12 +199,6 @@ def _labels(reader: Reader, classes: Sequence[str]) -> npt.NDArray[np.int64]:
     if len(label) and not 0 <= int(label.min()) <= int(label.max()) < len(own):
         raise CorruptPackError(f"it has labels that are not one of its {len(own)} classes", reader.path)
     return np.array([ids[name] for name in own], np.int64)[label]
-
-
-def _joined(parts: Sequence[Names]) -> Names:
-    starts = np.cumsum([0, *(len(part.blob) for part in parts)])
-    ends = [part.ends + start for part, start in zip(parts, starts[:-1], strict=True)]
-    return Names(np.concatenate([part.blob for part in parts]), np.concatenate(ends))
 
 
 def _require_unique(names: Names, readers: Sequence[Reader]) -> None:
