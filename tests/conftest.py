@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,10 @@ from packer.testing.photos import draw_imagefolder, draw_photo
 # The first example pays for imports, and the machine may be busy: how long one takes says nothing.
 settings.register_profile("packer", deadline=None)
 settings.load_profile("packer")
+
+
+# Shells start what runs in the background without SIGINT, which the programs that are tested would inherit.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import itertools
+import multiprocessing
 import os
 import pickle
 import signal
@@ -73,9 +74,10 @@ def same(made: list[tuple[Any, list[int]]], expected: list[tuple[Any, list[int]]
     )
 
 
-def workers_of(process: psutil.Process) -> list[psutil.Process]:
-    """Return the processes that make batches, and not the one that multiprocessing cleans up with."""
-    return [child for child in process.children() if "resource_tracker" not in " ".join(child.cmdline())]
+def workers() -> list[psutil.Process]:
+    """Return the processes that make batches, of all loaders that are held."""
+    gc.collect()
+    return [psutil.Process(child.pid) for child in multiprocessing.active_children() if child.name == "packer-worker"]
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -102,7 +104,7 @@ def test_their_number_changes_nothing(
     dataset = open_dataset(packs["lmdb"], crop=CROP)
     loader = Loader(dataset, 10, shuffle=True, threads=2, processes=processes, prefetch=0)
     assert same(batches(loader), batches(Loader(dataset, 10, shuffle=True)))
-    assert len(workers_of(psutil.Process())) >= processes
+    assert len(workers()) >= processes
 
 
 def test_an_epoch_sees_the_dataset_as_it_is_then(loader: Loader) -> None:
@@ -117,9 +119,9 @@ def test_an_epoch_sees_the_dataset_as_it_is_then(loader: Loader) -> None:
 
 def test_processes_stay_from_epoch_to_epoch(loader: Loader) -> None:
     batches(loader)
-    before = {child.pid for child in workers_of(psutil.Process())}
+    before = {child.pid for child in workers()}
     batches(loader)
-    assert {child.pid for child in workers_of(psutil.Process())} == before
+    assert {child.pid for child in workers()} == before
 
 
 def test_two_passes_at_once_do_not_disturb_each_other(loader: Loader) -> None:
@@ -247,7 +249,7 @@ def test_a_damaged_sample_stops_the_loop_with_its_name(tmp_path: Path, loader: L
 def test_a_process_that_is_killed_is_an_error_and_replaced(loader: Loader) -> None:
     iterator = iter(loader)
     next(iterator)
-    (victim, *others) = workers_of(psutil.Process())
+    (victim, *others) = workers()
     victim.send_signal(signal.SIGKILL)
     with pytest.raises(WorkerError, match=rf"pid {victim.pid}\) was killed by signal 9 \(SIGKILL\)"):
         list(iterator)
@@ -272,7 +274,7 @@ def test_abandoned_epochs_leave_nothing_behind(loader: Loader) -> None:
         return threading.active_count(), process.num_fds(), len(process.children(recursive=True))
 
     abandon(1)
-    before, named, (worker, *_) = figures(), shared(), workers_of(process)
+    before, named, (worker, *_) = figures(), shared(), workers()
     files, memory = worker.num_fds(), process.memory_info().rss
     for number in range(20):
         abandon(number)
