@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
-
 import numpy as np
 import numpy.typing as npt
 
 from fuzz.sections import sealed_tiles
 from packer.errors import ImageError
-from packer.images import turbojpeg
+from packer.images import cutting, turbojpeg
 from packer.images.box import Rectangle
 from packer.images.cutting import cut_out, cut_out_in_python, first_rows, first_rows_in_python
 from packer.images.decode import DECODERS, decode
@@ -25,7 +23,7 @@ CONTROLS = 6
 """Bytes before the image in the inputs of `region`: where the rectangle is, its size, halvings, and what becomes of
 an orientation."""
 
-_COMPILED = importlib.util.find_spec("packer.images._cutting") is not None
+_COMPILED = cutting._compiled is not None
 
 
 def sniff(data: bytes) -> None:

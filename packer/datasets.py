@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 import os
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -224,6 +225,7 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
         if self.output == "bytes":
             raise ValueError("a region is made of pixels, which output='bytes' does not give")
         index = self.reader.position(index)
+        top, left, height, width = map(operator.index, (top, left, height, width))
         full_height, full_width = int(self.reader.table.height[index]), int(self.reader.table.width[index])
         if not (height >= 1 <= width and 0 <= top <= full_height - height and 0 <= left <= full_width - width):
             raise ValueError(
@@ -243,7 +245,7 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
         """Choose the crops of a batch; CorruptPackError where the table says that an image has no pixels."""
         self.reader.require_table()
         crop = self.crop if self.crop is not None else Full()
-        places = np.asarray(indices, np.int64)
+        places = self.reader.positions(indices)
         table = self.reader.table
         heights, widths = table.height[places].astype(np.int64), table.width[places].astype(np.int64)
         shorter = np.minimum(heights, widths)

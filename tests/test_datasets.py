@@ -277,6 +277,10 @@ def test_read_region(codec: str, output: str, name: str, packs: Packs, odd_tree:
             found = dataset.read_region(index, top, left, tall, wide)
             assert isinstance(found, type(dataset[index][0]))
             assert np.array_equal(as_array(found), whole[top : top + tall, left : left + wide])
+            again = dataset.read_region(np.int64(index), *map(np.int32, (top, left, tall, wide)))  # type: ignore[arg-type]
+            assert np.array_equal(as_array(again), as_array(found))
+    with pytest.raises(TypeError):
+        dataset.read_region(0, 0.5, 0, 1, 1)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"does not lie inside of sample 0, which has \d+ x \d+"):
         dataset.read_region(0, 0, 1, 1, 100_000)
     with pytest.raises(ValueError, match="does not lie inside"):

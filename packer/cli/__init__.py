@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import signal
 import sys
@@ -25,8 +26,13 @@ from packer.errors import CorruptPackError, NotAPackError, PackerError, PackLock
 __all__ = ["EXIT_STATUS", "main"]
 
 
+_VERSION = "%(prog)s, version %(version)s"
+if importlib.util.find_spec("packer.images._cutting") is None:
+    _VERSION += " (its C part was not compiled, for which pip needs a C compiler: crops take a little longer)"
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(__version__, prog_name="packer")
+@click.version_option(__version__, prog_name="packer", message=_VERSION)
 def cli() -> None:
     """Turn trees of images into one pack (LMDB, HDF5 or .pth) that training code reads at the decoder's speed.
 

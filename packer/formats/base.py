@@ -190,11 +190,17 @@ class Reader(abc.ABC):
     def rows(self, indices: Sequence[int] | npt.NDArray[np.int64]) -> list[Row]:
         """Return what the table says of several samples; IndexError and CorruptPackError as for `read`."""
         self.require_table()
-        wanted = np.asarray(indices, np.int64)
-        wanted = np.where(wanted < 0, wanted + len(self), wanted)
-        for index in np.asarray(indices)[(wanted < 0) | (wanted >= len(self))]:
+        return self.table.rows(self.positions(indices))
+
+    def positions(self, indices: Sequence[int] | npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return indices counted from the beginning; errors as for `position`."""
+        wanted = np.asarray(indices)
+        if wanted.dtype.kind not in "iu":
+            return np.array([self.position(index) for index in indices], np.int64)
+        counted = np.where(wanted < 0, wanted + len(self), wanted)
+        for index in wanted[(counted < 0) | (counted >= len(self))]:
             self.position(index)  # which refuses it
-        return self.table.rows(wanted)
+        return counted.astype(np.int64, copy=False)
 
     def read_rows(self, rows: Sequence[Row]) -> Iterator[tuple[int, Buffer]]:
         """Yield the data of several samples, each with its row's place; reads go through the file in one direction."""

@@ -161,6 +161,27 @@ copy_group(uint8_t *to, const uint8_t *from, Py_ssize_t size, const Tiles *tiles
     return tile == stop ? to : NULL;
 }
 
+/* Reads the arguments, bytes and `count` integers after them; 0 where they are others, with an exception. */
+static int
+read_arguments(PyObject *const *arguments, Py_ssize_t given, const uint8_t **data, Py_ssize_t *size,
+               Py_ssize_t *numbers, Py_ssize_t count)
+{
+    char *bytes;
+    if (given != 1 + count) {
+        PyErr_Format(PyExc_TypeError, "it takes bytes and %zd integers", count);
+        return 0;
+    }
+    if (PyBytes_AsStringAndSize(arguments[0], &bytes, size) < 0)
+        return 0;
+    *data = (const uint8_t *)bytes;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        numbers[i] = PyNumber_AsSsize_t(arguments[i + 1], PyExc_OverflowError);
+        if (numbers[i] == -1 && PyErr_Occurred())
+            return 0;
+    }
+    return 1;
+}
+
 PyDoc_STRVAR(cut_out_doc,
 "cut_out(data, height, width, top, left, tall, wide, halvings)\n--\n\n"
 "Return a JPEG of the tiles that a rectangle of a tiled JPEG depends on, and the part of the image that it shows.\n\n"
@@ -171,29 +192,23 @@ static PyObject *
 cut_out(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
 {
     Py_ssize_t numbers[7], size;
-    char *bytes;
-    if (count != 8) {
-        PyErr_SetString(PyExc_TypeError, "cut_out takes bytes and seven numbers");
+    const uint8_t *data;
+    if (!read_arguments(arguments, count, &data, &size, numbers, 7))
         return NULL;
-    }
-    if (PyBytes_AsStringAndSize(arguments[0], &bytes, &size) < 0)
-        return NULL;
-    for (int i = 0; i < 7; i++) {
-        numbers[i] = PyLong_AsSsize_t(arguments[i + 1]);
-        if (numbers[i] == -1 && PyErr_Occurred())
-            return NULL;
-    }
-    const uint8_t *data = (const uint8_t *)bytes;
-    Py_ssize_t top = numbers[2], left = numbers[3], halvings = numbers[6];
+    Py_ssize_t top = numbers[2], left = numbers[3], tall = numbers[4], wide = numbers[5], halvings = numbers[6];
     Tiles tiles;
     if (!read_tiles(&tiles, data, size) || tiles.height != numbers[0] || tiles.width != numbers[1])
         Py_RETURN_NONE;
-    Py_ssize_t bottom = top + numbers[4], right = left + numbers[5];
-    if (top < 0 || left < 0 || numbers[4] < 1 || numbers[5] < 1 || halvings < 0 || halvings > 3
-        || numbers[4] > tiles.height || numbers[5] > tiles.width || bottom > tiles.height || right > tiles.width) {
+    if (top < 0 || left < 0 || tall < 1 || wide < 1 || tall > tiles.height || wide > tiles.width
+        || top > tiles.height - tall || left > tiles.width - wide) {
         PyErr_SetString(PyExc_ValueError, "the rectangle does not lie inside of the image");
         return NULL;
     }
+    if (halvings < 0 || halvings > 3) {
+        PyErr_SetString(PyExc_ValueError, "halvings are 0 to 3");
+        return NULL;
+    }
+    Py_ssize_t bottom = top + tall, right = left + wide;
 
     Py_ssize_t above = tiles.margin_height << halvings, beside = tiles.margin_width << halvings;
     Window window;
@@ -288,19 +303,9 @@ static PyObject *
 first_rows(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
 {
     Py_ssize_t numbers[3], size;
-    char *bytes;
-    if (count != 4) {
-        PyErr_SetString(PyExc_TypeError, "first_rows takes bytes and three numbers");
+    const uint8_t *data;
+    if (!read_arguments(arguments, count, &data, &size, numbers, 3))
         return NULL;
-    }
-    if (PyBytes_AsStringAndSize(arguments[0], &bytes, &size) < 0)
-        return NULL;
-    for (int i = 0; i < 3; i++) {
-        numbers[i] = PyLong_AsSsize_t(arguments[i + 1]);
-        if (numbers[i] == -1 && PyErr_Occurred())
-            return NULL;
-    }
-    const uint8_t *data = (const uint8_t *)bytes;
     Py_ssize_t height = numbers[0], bottom = numbers[2];
     Py_ssize_t frame = size > 2 && !memcmp(data, "\xFF\xD8\xFF", 3) ? find_frame(data, size) : 0;
     if (!frame || size - frame < 15) /* where the frame has three components, and where it has one a scan follows */
@@ -323,7 +328,7 @@ first_rows(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
     }
     if (rows == height || rows < 1)
         return Py_BuildValue("On", arguments[0], height);
-    PyObject *part = PyByteArray_FromStringAndSize(bytes, size);
+    PyObject *part = PyByteArray_FromStringAndSize((const char *)data, size);
     if (part == NULL)
         return NULL;
     uint8_t *sides = (uint8_t *)PyByteArray_AsString(part) + frame + 1;

@@ -109,6 +109,11 @@ def cut_out_in_python(data: Buffer, size: tuple[int, int], rectangle: Rectangle,
     tiles = read_tiles(data)
     if tiles is None or tiles.grid[:2] != size:
         return None
+    top, left, height, width = rectangle
+    if not (height >= 1 <= width and 0 <= top <= size[0] - height and 0 <= left <= size[1] - width):
+        raise ValueError("the rectangle does not lie inside of the image")
+    if not 0 <= halvings <= 3:
+        raise ValueError("halvings are 0 to 3")
     window = tiles.grid.window(rectangle, halvings)
     if window is None:
         return Part(data, (0, 0, *size))

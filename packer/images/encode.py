@@ -42,5 +42,5 @@ def encode_tiled(pixels: npt.NDArray[np.uint8], quality: int) -> bytes:
     from packer.images import opencv, tiles
 
     mcus = -(-pixels.shape[1] // _MCU)
-    interval = mcus // tiles.columns(mcus, _MOST_COLUMNS, 1)
+    interval = mcus // tiles.choose_columns(mcus, _MOST_COLUMNS, 1)
     return tiles.annotate(opencv.encode_jpeg(pixels, quality, interval))

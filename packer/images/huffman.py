@@ -21,7 +21,7 @@ from packer.errors import MissingDependencyError
 try:
     import numba
 except ImportError as error:
-    raise MissingDependencyError("tiled JPEGs are written with numba (pip install numba)") from error
+    raise MissingDependencyError("tiled JPEGs are written with numba (pip install numba, or '.[tiles]')") from error
 
 __all__ = [
     "AMPLITUDE",

@@ -18,7 +18,7 @@ from packer.images import jpeg
 from packer.images.box import Rectangle
 from packer.sample import Buffer
 
-__all__ = ["Grid", "Tiles", "Window", "annotate", "assemble", "columns", "read_tiles", "restarts"]
+__all__ = ["Grid", "Tiles", "Window", "annotate", "assemble", "choose_columns", "read_tiles", "restarts"]
 
 _SOF0, _SOF1, _EOI, _DRI, _APP9, _COM = 0xC0, 0xC1, 0xD9, 0xDD, 0xE9, 0xFE
 _FRAMES = b"\xff\xc0", b"\xff\xc1"
@@ -27,7 +27,7 @@ _VERSION = 2
 # Marker, length, identifier, version, bytes of an entry, columns, rows of a group, frame, header, checksum.
 _SEGMENT = struct.Struct(">HH6sBBHHHHI")
 _INTERVAL = struct.Struct(">HHH")  # marker, length, MCUs
-_LONGEST = 0xFFFF  # bytes of a segment; and of a group that two bytes of the table have room for
+_LONGEST = 0xFFFF  # what two bytes have room for
 _GROUP = 1 << 13  # bytes, at least: markers amid so few are found in less than a microsecond
 
 _NARROWEST = 2  # MCUs of a tile: the decoder is slower at each tile's end
@@ -180,7 +180,7 @@ def _read(data: Buffer, segment: int) -> Tiles | None:
     return Tiles(grid, segment, table, header, frame + 4, scan, group, ends)
 
 
-def columns(mcus: int, row_bytes: float, least: float) -> int:
+def choose_columns(mcus: int, row_bytes: float, least: float) -> int:
     """Return into how many tiles to cut the MCU rows of an image.
 
     A tile costs some four bytes, and some time; what it saves grows with what it holds.
@@ -225,6 +225,11 @@ def assemble(  # noqa: PLR0917
         The coded data with the restart markers between the tiles, without an end-of-image marker.
     rest : bytes-like
         What follows the end of the image.
+
+    Raises
+    ------
+    NotTileableError
+        If the header is longer than the tile segment can say.
     """
     group = max(min(_GROUP * len(row_sizes) // int(row_sizes.sum()), len(row_sizes)), 1)
     sizes = np.add.reduceat(row_sizes, np.arange(0, len(row_sizes), group))
@@ -238,6 +243,8 @@ def assemble(  # noqa: PLR0917
             frame = _INTERVAL.size + len(others)
         others += header[start:end]
     core = interval + others  # the interval first, where a reader compares it with the number of columns
+    if len(core) > _LONGEST:
+        raise NotTileableError("its header is too long")
     table = sizes.astype(f">u{entry}").tobytes()
     length = _SEGMENT.size - 2 + len(table)
     values = _IDENTIFIER, _VERSION, entry, columns, group, frame, len(core)

@@ -67,7 +67,7 @@ class _Coded:
 
     def __init__(self, frame: Frame, capacity: int, size: int) -> None:
         across, down = frame.mcus
-        self.columns = tiles.columns(across, size / down, _LEAST_TILE)
+        self.columns = tiles.choose_columns(across, size / down, _LEAST_TILE)
         self.tile = across // self.columns
         self.tokens = np.empty(capacity, np.uint32)
         self.counts = np.zeros(huffman.KEYS, np.int64)

@@ -48,11 +48,9 @@ NO_STAMP: Stamp = (-1, -1)
 MENDABLE: Stamp = (-2, -2)
 """Of a file that stopped a conversion: it may have become any other."""
 
-ABOUT_THE_FILE = {
-    *(0, errno.ENOENT, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG),
-    *(errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENXIO),
-}
-"""Errors that say something about a file, and not about the disk."""
+_BY_THE_SYSTEM = "ENOENT", "EACCES", "EPERM", "ENAMETOOLONG", "ELOOP", "ENOTDIR", "EISDIR", "ENXIO"
+ABOUT_THE_FILE = frozenset([0, *(getattr(errno, name) for name in _BY_THE_SYSTEM)])
+"""Errors that say something about a file, and not about the disk; 0 is the number of those that no system raised."""
 
 _GRANULARITIES = (100, 10**3, 10**6, 10**9)  # ns: what protocols, disks and archives keep of a time
 _CHUNK = 256  # files
@@ -153,7 +151,7 @@ def same_stamp(before: Stamp, now: Stamp) -> bool:
 def what_changed(before: Stamp, now: Stamp) -> str:
     """Say in what two stamps differ."""
     if now == NO_STAMP:
-        return "it is gone"
+        return "it is gone, or cannot be read"
     if before == NO_STAMP:
         return "it was not there"
     if before[0] != now[0]:

@@ -342,6 +342,13 @@ class PackConformance:
         indices = np.array([5, -1, 5], np.int32)
         assert list(map(bytes, reader.read_many(indices))) == [samples[i].data for i in (5, -1, 5)]  # type: ignore[arg-type]
 
+    @pytest.mark.parametrize("index", [1.0, "1", None])
+    def test_what_is_no_integer_is_no_index(self, reader: Reader, index: Any) -> None:
+        with pytest.raises(TypeError, match="an index is an integer"):
+            reader.read(index)
+        with pytest.raises(TypeError, match="an index is an integer"):
+            reader.read_many([0, index])
+
     def test_read_many_keeps_the_order_asked_for(self, reader: Reader, samples: list[Sample]) -> None:
         rng = random.Random(1)
         for count in (0, 1, 2, 50):
