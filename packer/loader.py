@@ -18,7 +18,7 @@ from torch.utils.data import default_collate
 
 from packer.datasets import ImageDataset
 from packer.executors import available_cpus
-from packer.prefetch import CUDAPrefetcher, Normalizer
+from packer.prefetch import CUDAPrefetcher, Normalizer, usable_device
 from packer.processes import Processes
 from packer.samplers import OrderSampler, SequentialSampler, ShuffleSampler
 from packer.workers import Threads, Workers
@@ -117,7 +117,7 @@ class Loader:
         self.prefetch = prefetch
         self.drop_last = drop_last
         self.seed = seed
-        self.device = torch.device(device) if device is not None else None
+        self.device = usable_device(device) if device is not None else None
         self.pin_memory = (self.device is not None and self.device.type == "cuda") if pin_memory is None else pin_memory
         self.normalizer = Normalizer(normalize, dtype, channels_last)
         self.transform = transform

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["BackgroundPrefetcher", "CUDAPrefetcher", "Normalizer"]
+__all__ = ["BackgroundPrefetcher", "CUDAPrefetcher", "Normalizer", "usable_device"]
 
 
 class Normalizer:
@@ -119,6 +119,14 @@ class _Wrapper:
                 return
 
 
+def usable_device(device: torch.device | str) -> torch.device:
+    """Return a device; ValueError where it is a CUDA device and there is none."""
+    found = torch.device(device)
+    if found.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"device {str(found)!r}: torch finds no CUDA device here; 'cpu' does the same work")
+    return found
+
+
 class CUDAPrefetcher(_Wrapper):
     """Copies the next batch to a device and normalises it there, while the present one is used.
 
@@ -148,7 +156,7 @@ class CUDAPrefetcher(_Wrapper):
         super().__init__(source)
         if device is None:
             device = "cuda" if torch.cuda.is_available() else "cpu"
-        self.device = torch.device(device)
+        self.device = usable_device(device)
         self.normalizer = normalizer or Normalizer(normalize, dtype, channels_last)
 
     def __iter__(self) -> Iterator[Any]:

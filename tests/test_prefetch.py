@@ -85,6 +85,12 @@ def test_each_device_gives_the_same(device: str) -> None:
             assert one.stride() == other.stride()
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a CUDA GPU")
+def test_a_missing_device_is_refused() -> None:
+    with pytest.raises(ValueError, match="no CUDA device here; 'cpu' does the same"):
+        CUDAPrefetcher([], "cuda:0")
+
+
 def test_the_device_is_cuda_where_there_is_one() -> None:
     prefetcher = CUDAPrefetcher(Source())
     assert prefetcher.device.type == ("cuda" if torch.cuda.is_available() else "cpu")
