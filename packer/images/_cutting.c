@@ -10,7 +10,7 @@
 
 enum {
     SOF0 = 0xC0, SOF1 = 0xC1, DHT = 0xC4, JPG = 0xC8, DAC = 0xCC, SOF15 = 0xCF,
-    RST0 = 0xD0, SOI = 0xD8, EOI = 0xD9, SOS = 0xDA, DRI = 0xDD, APP9 = 0xE9, COM = 0xFE,
+    RST0 = 0xD0, EOI = 0xD9, SOS = 0xDA, DRI = 0xDD, APP9 = 0xE9, COM = 0xFE,
 };
 enum { VERSION = 2, FIXED = 24, INTERVAL = 6 }; /* the segment without its table; the restart interval's segment */
 
@@ -43,6 +43,19 @@ crc32_of(uint32_t crc, const uint8_t *data, Py_ssize_t size)
     return ~crc;
 }
 
+/* Returns the largest sampling factor of three components: the horizontal ones are in the upper four bits (shift 4), the
+   vertical ones in the lower (shift 0). */
+static Py_ssize_t
+largest_factor(const uint8_t *frame, int shift)
+{
+    Py_ssize_t largest = 0;
+    for (int at = 7; at <= 13; at += 3) {
+        Py_ssize_t factor = frame[at] >> shift & 15;
+        largest = factor > largest ? factor : largest;
+    }
+    return largest;
+}
+
 /* Sets what the frame says; 0 where it is not one that can be tiled. */
 static int
 read_frame(Tiles *tiles, const uint8_t *data)
@@ -54,11 +67,8 @@ read_frame(Tiles *tiles, const uint8_t *data)
     if (frame[5] == 3) { /* of one component, an MCU is a block, whatever its factors say */
         if (room < 14)
             return 0;
-        across = down = 0;
-        for (int at = 7; at <= 13; at += 3) {
-            across = frame[at] >> 4 > across ? frame[at] >> 4 : across;
-            down = (frame[at] & 15) > down ? frame[at] & 15 : down;
-        }
+        across = largest_factor(frame, 4);
+        down = largest_factor(frame, 0);
     }
     tiles->height = two_bytes(frame + 1);
     tiles->width = two_bytes(frame + 3);
@@ -306,21 +316,17 @@ first_rows(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
     const uint8_t *data;
     if (!read_arguments(arguments, count, &data, &size, numbers, 3))
         return NULL;
-    Py_ssize_t height = numbers[0], bottom = numbers[2];
+    Py_ssize_t height = numbers[0], width = numbers[1], bottom = numbers[2];
     Py_ssize_t frame = size > 2 && !memcmp(data, "\xFF\xD8\xFF", 3) ? find_frame(data, size) : 0;
     if (!frame || size - frame < 15) /* where the frame has three components, and where it has one a scan follows */
         Py_RETURN_NONE;
     uint8_t process = data[frame - 3], components = data[frame + 5];
     if (process > SOF1 || data[frame] != 8 || (components != 1 && components != 3))
         Py_RETURN_NONE;
-    if (!height || !numbers[1] || two_bytes(data + frame + 1) != height || two_bytes(data + frame + 3) != numbers[1])
+    if (!height || !width || two_bytes(data + frame + 1) != height || two_bytes(data + frame + 3) != width)
         Py_RETURN_NONE;
-    Py_ssize_t down = 1, rows = height;
-    if (components == 3) { /* of one component, an MCU is a block, whatever its factors say */
-        down = 0;
-        for (int at = 7; at <= 13; at += 3)
-            down = (data[frame + at] & 15) > down ? data[frame + at] & 15 : down;
-    }
+    /* Of one component, an MCU is a block, whatever its factors say. */
+    Py_ssize_t down = components == 3 ? largest_factor(data + frame, 0) : 1, rows = height;
     if ((down == 1 || down == 2 || down == 4) && bottom < height) {
         rows = (bottom + 8 * down - 1) / (8 * down) * (8 * down);
         rows += down > 1 ? 8 * down : 0; /* upsampling of the chroma planes looks at the row below */
