@@ -38,6 +38,7 @@ __all__ = ["JOB_FILE", "Partial", "Unfinished", "check_destination", "setting_di
 JOB_FILE = "parts.json"
 """Stands in the directory of an unfinished conversion in parts; see `packer.parts`."""
 
+_LOCK = "lock"
 _SECONDS_BETWEEN_TRIES = 0.2
 _RESERVE = 512 << 10  # bytes; a checkpoint of 2,000 samples takes some 200 kB
 
@@ -97,7 +98,8 @@ class Unfinished:
         self.pack = self.directory / "pack"
         self._replaced = self.directory / "replaced"
         with contextlib.ExitStack() as held:  # what fails below lets go of what was opened above it
-            held.enter_context(self._take_lock(time.monotonic() + wait))
+            lock = held.enter_context(self._take_lock(time.monotonic() + wait))
+            held.callback(self._remove_if_empty, lock)  # once, and before the lock goes
             self._put_back()
             self._held = held.pop_all()
 
@@ -121,7 +123,7 @@ class Unfinished:
             shutil.rmtree(self.directory, ignore_errors=True)
 
     def close(self) -> None:
-        """Let go of the lock; what was recorded stays for the next run."""
+        """Let go of the lock; what was recorded stays for the next run. A directory without anything goes as well."""
         self._held.close()
 
     def __enter__(self) -> Unfinished:
@@ -129,6 +131,12 @@ class Unfinished:
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()
+
+    def _remove_if_empty(self, lock: IO[str]) -> None:
+        """Remove the directory where nothing was done in it, unless it is already another process's."""
+        with contextlib.suppress(OSError):
+            if os.listdir(self.directory) == [_LOCK] and _same_file(lock, self.directory / _LOCK):
+                shutil.rmtree(self.directory, ignore_errors=True)  # still locked, as in `commit`
 
     def _release_files(self) -> None:
         """Close what else is open in the directory."""
@@ -143,11 +151,14 @@ class Unfinished:
                     os.rename(self._replaced, self.destination)
 
     def _take_lock(self, deadline: float) -> IO[str]:
-        path = self.directory / "lock"
+        path = self.directory / _LOCK
         while True:
             with writing_to(self.directory):
                 self.directory.mkdir(exist_ok=True)
-                lock = open(path, "a+", encoding="utf-8")  # noqa: SIM115 - held until `close`
+                try:
+                    lock = open(path, "a+", encoding="utf-8")  # noqa: SIM115 - held until `close`
+                except FileNotFoundError:  # its holder finished, and removed the directory, in this moment
+                    continue
             if not try_lock(lock):
                 lock.seek(0)
                 holder = lock.read().strip() or "another process"

@@ -17,6 +17,7 @@ from packer.convert import Progress, Summary, convert
 from packer.errors import DestinationError, ImageChangedError, ImageError, PackLockedError, ResumeError
 from packer.formats import FORMATS
 from packer.images.sizing import ResizeSpec
+from packer.partial import Unfinished
 from packer.prepare import Recipe
 from packer.sources import csv_source, imagefolder_source, pack_source
 from packer.testing.photos import draw_imagefolder
@@ -526,3 +527,25 @@ def test_killed_between_the_renaming_and_the_end(tree: Path, tmp_path: Path, for
         start(tree, path, overwrite=True, **options)
         assert (content(path) == reference) == (not options)
         assert not os.path.exists(f"{path}.partial")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs directories that can be moved while a file in them is open")
+def test_an_empty_directory_goes_with_its_lock_and_no_other_one(tmp_path: Path) -> None:
+    destination = tmp_path / "pack.lmdb"
+    first = Unfinished(destination)
+    first.close()
+    assert os.listdir(tmp_path) == []
+    second = Unfinished(destination)
+    first.close()  # again: the directory is the second one's by now
+    assert second.directory.is_dir()
+    (second.directory / "kept").touch()
+    second.close()
+    assert sorted(os.listdir(second.directory)) == ["kept", "lock"]
+    third = Unfinished(destination)
+    (third.directory / "kept").unlink()
+    os.rename(third.directory, tmp_path / "away")
+    fourth = Unfinished(destination)
+    third.close()  # where its directory was, there is another one
+    assert fourth.directory.is_dir()
+    fourth.close()
+    assert os.listdir(tmp_path) == ["away"]
