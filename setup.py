@@ -2,19 +2,27 @@
 
 import os
 import sysconfig
+from pathlib import Path
 
 from setuptools import Extension, setup
 
-CUTTING = Extension(
-    "packer.images._cutting",
-    ["packer/images/_cutting.c"],
+SOURCES = Path("packer/images/native")
+
+# -O3 for its vectors; without contraction, as the weights of resizing are to be torch's to the bit.
+FLAGS = ["-std=c11", "-O3", "-ffp-contract=off", "-fvisibility=hidden"]
+
+NATIVE = Extension(
+    "packer.images._native",
+    sorted(map(str, SOURCES.glob("*.c"))),
+    depends=sorted(map(str, SOURCES.glob("*.h"))),
     define_macros=[("Py_LIMITED_API", "0x030A0000")],  # one binary for every Python from 3.10 on
     py_limited_api=True,
-    # Without a compiler, packer/images/cutting.py does the same. A wheel for others is built with PACKER_COMPILED=1.
+    extra_compile_args=["/std:c11", "/O2"] if os.name == "nt" else FLAGS,
+    # Without a compiler, Python and other libraries do the same. A wheel for others is built with PACKER_COMPILED=1.
     optional=not os.environ.get("PACKER_COMPILED"),
 )
 
 if sysconfig.get_config_var("Py_GIL_DISABLED"):  # Python without its lock has no such interface
     setup()
 else:
-    setup(ext_modules=[CUTTING], options={"bdist_wheel": {"py_limited_api": "cp310"}})
+    setup(ext_modules=[NATIVE], options={"bdist_wheel": {"py_limited_api": "cp310"}})

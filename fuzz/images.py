@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from fuzz.sections import sealed_tiles
 from packer.errors import ImageError
-from packer.images import cutting, turbojpeg
-from packer.images.box import Rectangle
+from packer.images import cutting, drawing, turbojpeg
+from packer.images.box import Box, Rectangle
 from packer.images.cutting import cut_out, cut_out_in_python, first_rows, first_rows_in_python
 from packer.images.decode import DECODERS, decode
 from packer.images.inspect import inspect
 from packer.images.jpeg import read_header
-from packer.images.region import RectangleDecoder
+from packer.images.region import RectangleDecoder, resize_by_torch
 from packer.images.tiles import Tiles, read_tiles
 
-__all__ = ["CONTROLS", "MAX_PIXELS", "image", "region", "sniff", "transcode"]
+__all__ = ["CONTROLS", "DRAW_CONTROLS", "MAX_PIXELS", "draw", "image", "region", "sniff", "transcode"]
 
 MAX_PIXELS = 1 << 18
 CONTROLS = 6
 """Bytes before the image in the inputs of `region`: where the rectangle is, its size, halvings, and what becomes of
 an orientation."""
+DRAW_CONTROLS = 11
+"""The same for `draw`: where the rectangle is, its size, what it is resized to, the window's size and place in that,
+and whether it is mirrored."""
 
-_COMPILED = cutting._compiled is not None
+_COMPILED = cutting._native is not None
 
 
 def sniff(data: bytes) -> None:
@@ -115,6 +119,49 @@ def _truthful(data: bytes, tiles: Tiles) -> bool:
         return False
     ends = tiles.scan + 2 + markers[tiles.grid.columns - 1 :: tiles.grid.columns]
     return np.array_equal([*ends[tiles.group - 1 : -1 : tiles.group], ends[-1]], tiles.group_ends)
+
+
+def draw(data: bytes) -> None:
+    """Draw a window of a resized rectangle: it has the pixels of libjpeg-turbo and torch, or is left to them."""
+    controls, picture = data[:DRAW_CONTROLS].ljust(DRAW_CONTROLS, b"\0"), data[DRAW_CONTROLS:]
+    for stored in {picture, sealed_tiles(picture)}:
+        try:
+            info = inspect(stored, MAX_PIXELS)
+        except ImageError:
+            continue
+        size = info.height, info.width
+        box, window = _box(controls, size)
+        found = _drawn(stored, size, box, window) if drawing.AVAILABLE else None
+        tiles = read_tiles(stored)
+        if found is None or (tiles is not None and not _truthful(stored, tiles)):
+            continue
+        whole = _decoded(stored, decoder="turbojpeg")
+        if whole is None:  # it is damaged where the window does not depend on it
+            continue
+        top, left, height, width = box.rectangle
+        pixels = whole[top : top + height, left : left + width]
+        if box.scaled == (height, width):  # then torch is given the window alone
+            pixels = pixels[box.cut[0] :, box.cut[1] :][: window[0], : window[1]]
+        expected = torch.empty((1, *window, 3), dtype=torch.uint8).permute(0, 3, 1, 2)
+        resize_by_torch(np.ascontiguousarray(pixels), box, expected)
+        assert np.array_equal(found, expected[0].permute(1, 2, 0).numpy())
+
+
+def _box(controls: bytes, size: tuple[int, int]) -> tuple[Box, tuple[int, int]]:
+    """Return what the controls of `draw` want of an image of that height and width, and the window's."""
+    top, left = controls[0] * size[0] // 256, controls[1] * size[1] // 256
+    height, width = 1 + controls[2] * (size[0] - top - 1) // 255, 1 + controls[3] * (size[1] - left - 1) // 255
+    scaled = controls[4] or height, controls[5] or width
+    window = 1 + controls[6] * (scaled[0] - 1) // 255, 1 + controls[7] * (scaled[1] - 1) // 255
+    cut = controls[8] * (scaled[0] - window[0]) // 255, controls[9] * (scaled[1] - window[1]) // 255
+    return Box((top, left, height, width), scaled, cut, bool(controls[10] & 1)), window
+
+
+def _drawn(data: bytes, size: tuple[int, int], box: Box, window: tuple[int, int]) -> npt.NDArray[np.uint8] | None:
+    out = np.empty((*window, 3), np.uint8)
+    plan = np.array([(*box.rectangle, *box.scaled, *box.cut, *window, box.flip)], np.int64)
+    left = drawing.draw([data], drawing.job_rows(np.array([size]), plan, np.array([out.ctypes.data])))
+    return None if left else out
 
 
 def transcode(data: bytes) -> None:

@@ -41,6 +41,8 @@ def seeds() -> dict[str, list[bytes]]:
     found["sniff"] = found["image"] = [*pictures, *tiled]
     found["transcode"] = [picture for picture in [*pictures, *tiled] if picture.startswith(b"\xff\xd8")]
     found["region"] = [_controls(number) + picture for number, picture in enumerate([*tiled, *pictures])]
+    jpegs = [*found["transcode"], *_long(), _high()]
+    found["draw"] = [_draw_controls(number) + picture for number, picture in enumerate(jpegs)]
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory)
         for number, data in enumerate([*pictures[:6], *tiled[:2]]):
@@ -97,6 +99,31 @@ def _bytes_of_parts(path: Path) -> bytes:
 def _controls(number: int) -> bytes:
     """Return what stands before an image in the inputs of `region`: rectangles here and there, now and then halved."""
     return bytes([(37 * number) % 256, (91 * number) % 256, 60, 90, number % 4 if number % 3 == 0 else 0, number % 2])
+
+
+def _draw_controls(number: int) -> bytes:
+    """Return what stands before an image in the inputs of `draw`: all of it, rectangles, windows, with and without
+    resizing."""
+    rectangle = (0, 0, 255, 255) if number % 3 == 0 else ((53 * number) % 256, (97 * number) % 256, 120, 200)
+    scaled = (0, 0) if number % 2 == 0 else (20 + number, 31)
+    window = (255, 255, 0, 0) if number % 4 < 2 else (120, 200, 60, 200)
+    return bytes([*rectangle, *scaled, *window, number % 5 == 0])
+
+
+def _long() -> Iterator[bytes]:
+    """Yield JPEGs whose scans are longer than what a decoder has at hand, without and with restarts."""
+    noise = Image.fromarray(np.random.default_rng(5).integers(0, 256, (40, 120, 3), np.uint8))
+    for restarts in (0, 1, 20):
+        yield _encoded(noise, "JPEG", quality=100, subsampling=0, restart_marker_blocks=restarts)
+
+
+def _high() -> bytes:
+    """Return a JPEG of which the chroma is half as high as the luma, but as wide: one of the other kind, turned."""
+    data = bytearray(_encoded(Image.fromarray(draw_photo(np.random.default_rng(7), 16, 32)), "JPEG", subsampling=1))
+    frame = data.index(b"\xff\xc0") + 4
+    data[frame + 1 : frame + 5] = struct.pack(">HH", 32, 16)
+    data[frame + 7] = 0x12
+    return bytes(data)
 
 
 def _images() -> Iterator[bytes]:

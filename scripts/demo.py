@@ -175,7 +175,7 @@ def print_table(rows: Sequence[Row]) -> None:
         print(f"{what:{width}}  {size / 1e6:9.1f}  {shown:>17}  {reading:14,.0f}")
     print(
         f"\nConversion: on {available_cpus()} threads, to the synced pack, in a process that has its modules loaded;"
-        "\nthe commands above loaded them first, torch among them for --resize and .pth."
+        "\nthe commands above loaded them first, torch among them for .pth."
         "\nReading: decoded to a uint8 tensor, a plain loop on one thread, files in the system's cache."
         f"\nMedians of {ROUNDS} rounds."
     )

@@ -3,6 +3,8 @@
 Where a header announces fewer rows than there are, the decoder stops behind them. Between two restart markers a scan
 can be decoded without what comes before. So the tiles that a rectangle touches, joined behind a header that announces a
 smaller image, are a JPEG of that part of the image, with the same pixels.
+
+This is for decoders that know no rectangles, and for large files, whose tiles a table finds sooner than a search does.
 """
 
 from __future__ import annotations
@@ -18,9 +20,9 @@ from packer.images.tiles import Tiles, Window, read_tiles, restarts
 from packer.sample import Buffer
 
 try:
-    from packer.images import _cutting as _compiled
+    from packer.images import _native
 except ImportError:  # it was installed without a compiler
-    _compiled = None  # type: ignore[assignment]
+    _native = None  # type: ignore[assignment]
 
 __all__ = ["Part", "cut_out", "cut_out_in_python", "first_rows", "first_rows_in_python"]
 
@@ -53,9 +55,9 @@ def first_rows(data: Buffer, size: tuple[int, int], bottom: int) -> tuple[Buffer
         The whole image where nothing can be left out. None where it is no ordinary JPEG of that size in one scan, in
         which the decoder goes over the pixels once.
     """
-    if _compiled is None:
+    if _native is None:
         return first_rows_in_python(data, size, bottom)
-    return _compiled.first_rows(bytes(data), *size, bottom)
+    return _native.first_rows(bytes(data), *size, bottom)
 
 
 def first_rows_in_python(data: Buffer, size: tuple[int, int], bottom: int) -> tuple[Buffer, int] | None:
@@ -98,9 +100,9 @@ def cut_out(data: Buffer, size: tuple[int, int], rectangle: Rectangle, halvings:
         The whole image where nothing can be left out. None where the image is no tiled JPEG of that size, its
         markers are not where its table says, or cutting is not worth its while.
     """
-    if _compiled is None:
+    if _native is None:
         return cut_out_in_python(data, size, rectangle, halvings) if len(data) >= _WORTH_PYTHON else None
-    made = _compiled.cut_out(bytes(data), *size, *rectangle, halvings)
+    made = _native.cut_out(bytes(data), *size, *rectangle, halvings)
     return None if made is None else Part(*made)
 
 

@@ -60,7 +60,7 @@ def part_of(image: bytes, rectangle: Rectangle, halvings: int = 0) -> Part:
     height, width = read_tiles(image).grid[:2]  # type: ignore[union-attr]
     part = cut_out_in_python(image, (height, width), rectangle, halvings)
     assert part is not None
-    if cutting._compiled is not None:
+    if cutting._native is not None:
         assert cut_out(image, (height, width), rectangle, halvings) == part
     return part
 
@@ -249,7 +249,7 @@ def test_flipped_bits_give_the_usual_pixels_or_the_usual_error(
         assert np.array_equal(found, whole[top : top + height, left : left + width])
 
 
-@pytest.mark.skipif(cutting._compiled is None, reason="needs a C compiler when packer is installed")
+@pytest.mark.skipif(cutting._native is None, reason="needs a C compiler when packer is installed")
 @settings(max_examples=1000, deadline=None)
 @given(data=st.data())
 def test_compiled_and_in_python_the_same_is_cut_out(data: st.DataObject) -> None:
@@ -273,7 +273,7 @@ def test_compiled_and_in_python_the_same_is_cut_out(data: st.DataObject) -> None
     assert cut_out(image, SIZE, rectangle, halvings) == cut_out_in_python(image, SIZE, rectangle, halvings)
 
 
-@pytest.mark.skipif(cutting._compiled is None, reason="needs a C compiler when packer is installed")
+@pytest.mark.skipif(cutting._native is None, reason="needs a C compiler when packer is installed")
 @pytest.mark.parametrize("top", [-1, 417, 2**63 - 1])
 @pytest.mark.parametrize("height", [0, 5, 422, 2**62])
 def test_a_rectangle_outside_is_refused(top: int, height: int) -> None:

@@ -1,10 +1,10 @@
-/* Cuts JPEGs of parts out of JPEGs: what packer/images/cutting.py does, in a few microseconds.
+/* Cuts JPEGs of parts out of JPEGs: what packer/images/cutting.py does in Python, in a few microseconds.
 
    Nothing that a JPEG says is believed before it was compared with the extent of what there is: every read lies in
    [data, data + size), and every write in the memory that was allocated for the result. */
 
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
+#include "native.h"
+
 #include <stdint.h>
 #include <string.h>
 
@@ -15,7 +15,7 @@ enum {
 enum { VERSION = 2, FIXED = 24, INTERVAL = 6 }; /* the segment without its table; the restart interval's segment */
 
 static const char IDENTIFIER[6] = "TILES";
-static uint32_t crc_table[256];
+static uint32_t crc_table[256]; /* filled by cutting_init */
 
 typedef struct {
     Py_ssize_t height, width;           /* pixels of the image */
@@ -171,34 +171,7 @@ copy_group(uint8_t *to, const uint8_t *from, Py_ssize_t size, const Tiles *tiles
     return tile == stop ? to : NULL;
 }
 
-/* Reads the arguments, bytes and `count` integers after them; 0 where they are others, with an exception. */
-static int
-read_arguments(PyObject *const *arguments, Py_ssize_t given, const uint8_t **data, Py_ssize_t *size,
-               Py_ssize_t *numbers, Py_ssize_t count)
-{
-    char *bytes;
-    if (given != 1 + count) {
-        PyErr_Format(PyExc_TypeError, "it takes bytes and %zd integers", count);
-        return 0;
-    }
-    if (PyBytes_AsStringAndSize(arguments[0], &bytes, size) < 0)
-        return 0;
-    *data = (const uint8_t *)bytes;
-    for (Py_ssize_t i = 0; i < count; i++) {
-        numbers[i] = PyNumber_AsSsize_t(arguments[i + 1], PyExc_OverflowError);
-        if (numbers[i] == -1 && PyErr_Occurred())
-            return 0;
-    }
-    return 1;
-}
-
-PyDoc_STRVAR(cut_out_doc,
-"cut_out(data, height, width, top, left, tall, wide, halvings)\n--\n\n"
-"Return a JPEG of the tiles that a rectangle of a tiled JPEG depends on, and the part of the image that it shows.\n\n"
-"See packer.images.cutting.cut_out. None where the data are no tiled JPEG of that height and width, or its markers\n"
-"are not where its table says.");
-
-static PyObject *
+PyObject *
 cut_out(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
 {
     Py_ssize_t numbers[7], size;
@@ -304,12 +277,7 @@ find_frame(const uint8_t *data, Py_ssize_t size)
     return 0;
 }
 
-PyDoc_STRVAR(first_rows_doc,
-"first_rows(data, height, width, bottom)\n--\n\n"
-"Return a JPEG of the rows of a JPEG down to `bottom`, or more, and how many those are.\n\n"
-"See packer.images.cutting.first_rows. None where the data are no ordinary JPEG of that height and width in one scan.");
-
-static PyObject *
+PyObject *
 first_rows(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
 {
     Py_ssize_t numbers[3], size;
@@ -342,18 +310,8 @@ first_rows(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
     return Py_BuildValue("Nn", part, rows);
 }
 
-static PyMethodDef methods[] = {
-    {"first_rows", (PyCFunction)(void (*)(void))first_rows, METH_FASTCALL, first_rows_doc},
-    {"cut_out", (PyCFunction)(void (*)(void))cut_out, METH_FASTCALL, cut_out_doc},
-    {NULL, NULL, 0, NULL},
-};
-
-static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "packer.images._cutting", NULL, 0, methods, NULL, NULL, NULL, NULL,
-};
-
-PyMODINIT_FUNC
-PyInit__cutting(void)
+void
+cutting_init(void)
 {
     for (uint32_t byte = 0; byte < 256; byte++) {
         uint32_t crc = byte;
@@ -361,5 +319,4 @@ PyInit__cutting(void)
             crc = crc >> 1 ^ (crc & 1 ? 0xEDB88320u : 0);
         crc_table[byte] = crc;
     }
-    return PyModule_Create(&definition);
 }

@@ -1,0 +1,26 @@
+from collections.abc import Sequence
+
+HAS_VECTORS: int
+
+def cut_out(
+    data: bytes, height: int, width: int, top: int, left: int, tall: int, wide: int, halvings: int, /
+) -> tuple[bytes | bytearray, tuple[int, int, int, int]] | None: ...
+def first_rows(data: bytes, height: int, width: int, bottom: int, /) -> tuple[bytes | bytearray, int] | None: ...
+def draw(images: Sequence[bytes], jobs: int, /) -> list[int]: ...
+def resize(
+    pixels: int,
+    stride: int,
+    rows: int,
+    columns: int,
+    tall: int,
+    wide: int,
+    scaled_height: int,
+    scaled_width: int,
+    cut_top: int,
+    cut_left: int,
+    out_height: int,
+    out_width: int,
+    flip: bool,
+    out: int,
+    /,
+) -> bool: ...

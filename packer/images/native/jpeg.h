@@ -1,0 +1,137 @@
+/* What the parts of the decoder share; see decoding.h for what it does. */
+
+#ifndef PACKER_JPEG_H
+#define PACKER_JPEG_H
+
+#include "vectors.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__) || defined(__clang__)
+#define INLINE static inline __attribute__((always_inline))
+#define UNLIKELY(condition) __builtin_expect(!!(condition), 0)
+#else
+#define INLINE static inline
+#define UNLIKELY(condition) (condition)
+#endif
+
+enum {
+    LOOK = 10,   /* bits of code that one look in a table knows */
+    BLOCKS = 6,  /* at most, of an MCU */
+    MCU_BYTES = BLOCKS * 64 * 27 / 8 + 16, /* at most, of codes and values of 16 + 11 bits, and what is read beyond */
+    CHUNK = 8192 /* bytes of the scan that are at hand */
+};
+
+/* What a code says: in the lowest byte how many bits it and the value behind it have, in the next the zeros before the
+   value, in the upper half the least value of so many bits: 1 - 2^bits. 0 is no code. */
+typedef int32_t Symbol;
+
+typedef struct {
+    Symbol look[1 << LOOK]; /* by the next bits; 0 for longer codes */
+    int32_t end[17];        /* first code that is too large to be one of so many bits */
+    int32_t symbol[17];     /* minus the first code of so many bits plus the index of its symbol */
+    Symbol symbols[256];
+    int defined;
+} Table;
+
+typedef struct {
+    ptrdiff_t across, down; /* sampling factors: blocks of an MCU */
+    ptrdiff_t stride;       /* of the plane of samples */
+    uint8_t *plane;
+    const int16_t *quantum;
+    const Table *dc, *ac;
+    int id, prediction;
+} Component;
+
+typedef struct { /* bits of the scan: the next one is the uppermost of `bits` */
+    uint64_t bits;
+    int count;
+    const uint8_t *next;
+} Bits;
+
+typedef struct {
+    ptrdiff_t first_row, row_end, first, end; /* MCUs: rows, and in each the columns from `first` to before `end` */
+} Window;
+
+typedef struct Decoder {
+    /* Headers. */
+    Table tables[2][4];     /* DC, AC */
+    int16_t quanta[4][64];  /* in the order of the coefficients */
+    unsigned quantised;     /* which of these there are */
+    Component components[3];
+    int count;                /* of components: 1 or 3 */
+    ptrdiff_t height, width;  /* pixels */
+    ptrdiff_t interval;       /* MCUs between two markers; 0 without them */
+    ptrdiff_t across, down;   /* blocks of luma of an MCU */
+    ptrdiff_t rows, columns;  /* MCUs */
+    /* The scan. */
+    const uint8_t *from, *stop; /* what was not yet looked at */
+    ptrdiff_t segment;          /* which, of those that markers end */
+    ptrdiff_t mcu;              /* the next one */
+    int ended;                  /* whether all bytes of the segment are at hand */
+    const uint8_t *end;         /* of the bytes at hand */
+    Bits at;
+    uint8_t chunk[CHUNK + MCU_BYTES];
+    /* Samples and pixels. */
+    uint8_t *memory;
+    ptrdiff_t size;
+} Decoder;
+
+/* headers.c: reads everything up to the scan of a JPEG of d->height * d->width pixels; 0 where it is not one that this
+   decoder knows. */
+int read_headers(Decoder *d, const uint8_t *data, ptrdiff_t size);
+
+/* scan.c: goes to the first MCU; decodes the wanted ones of a row, behind those that were decoded before, into the planes
+   of samples. 0 where the scan is damaged. */
+int begin_scan(Decoder *d);
+int decode_row(Decoder *d, const Window *window, ptrdiff_t row);
+
+/* samples.c: the arithmetic, for the processor that this is. */
+typedef struct {
+    /* Transforms coefficients into 8 x 8 samples, and leaves zeros in their place. */
+    void (*transform)(int16_t *block, const int16_t *quantum, uint8_t *to, ptrdiff_t stride);
+    /* Makes `count` samples of chroma twice as wide, of a row and, for chroma that is also half as high, its neighbour; else
+       `other` is the row itself. Reads a sample more at both ends. `sums` has room for as many and two. */
+    void (*widen)(const uint8_t *row, const uint8_t *other, int16_t *sums, uint8_t *to, ptrdiff_t count);
+    /* Makes four bytes a pixel, red, green, blue and one of any value, of luma and chroma. */
+    void (*convert)(const uint8_t *luma, const uint8_t *blue, const uint8_t *red, uint8_t *to, ptrdiff_t count);
+} Kernels;
+
+const Kernels *best_kernels(void);
+
+/* Returns a row of a component's samples. The planes hold two rows of MCUs, one after the other in turn: upsampling looks
+   no further, and so much stays in the caches. */
+enum { HELD = 2 * 8 };
+
+static inline uint8_t *
+samples_of(const Component *c, ptrdiff_t row)
+{
+    return c->plane + (row & (HELD * c->down - 1)) * c->stride;
+}
+
+static inline ptrdiff_t
+two_bytes(const uint8_t *at)
+{
+    return (ptrdiff_t)at[0] << 8 | at[1];
+}
+
+static inline ptrdiff_t
+smaller(ptrdiff_t a, ptrdiff_t b)
+{
+    return a < b ? a : b;
+}
+
+static inline ptrdiff_t
+larger(ptrdiff_t a, ptrdiff_t b)
+{
+    return a > b ? a : b;
+}
+
+static const uint8_t zigzag[64 + 16] = { /* where a coefficient stands, by its place in the zigzag order, or behind it */
+    0, 1, 8, 16, 9, 2, 3, 10, 17, 24, 32, 25, 18, 11, 4, 5, 12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13, 6, 7, 14, 21, 28,
+    35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47,
+    55, 62, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63,
+};
+
+#endif

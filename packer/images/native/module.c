@@ -1,0 +1,85 @@
+/* packer.images._native: the parts of packer that Python is too slow for. */
+
+#include "native.h"
+#include "decoding.h"
+
+int
+read_integers(PyObject *const *arguments, Py_ssize_t given, Py_ssize_t *numbers, Py_ssize_t count)
+{
+    if (given != count) {
+        PyErr_Format(PyExc_TypeError, "%zd integers are expected, and there are %zd", count, given);
+        return 0;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        numbers[i] = PyNumber_AsSsize_t(arguments[i], PyExc_OverflowError);
+        if (numbers[i] == -1 && PyErr_Occurred())
+            return 0;
+    }
+    return 1;
+}
+
+int
+read_arguments(PyObject *const *arguments, Py_ssize_t given, const uint8_t **data, Py_ssize_t *size,
+               Py_ssize_t *numbers, Py_ssize_t count)
+{
+    char *bytes;
+    if (given < 1) {
+        PyErr_SetString(PyExc_TypeError, "bytes are expected first");
+        return 0;
+    }
+    if (PyBytes_AsStringAndSize(arguments[0], &bytes, size) < 0)
+        return 0;
+    *data = (const uint8_t *)bytes;
+    return read_integers(arguments + 1, given - 1, numbers, count);
+}
+
+PyDoc_STRVAR(cut_out_doc,
+"cut_out(data, height, width, top, left, tall, wide, halvings)\n--\n\n"
+"Return a JPEG of the tiles that a rectangle of a tiled JPEG depends on, and the part of the image that it shows.\n\n"
+"See packer.images.cutting.cut_out. None where the data are no tiled JPEG of that height and width, or its markers\n"
+"are not where its table says.");
+
+PyDoc_STRVAR(first_rows_doc,
+"first_rows(data, height, width, bottom)\n--\n\n"
+"Return a JPEG of the rows of a JPEG down to `bottom`, or more, and how many those are.\n\n"
+"See packer.images.cutting.first_rows. None where the data are no ordinary JPEG of that height and width in one scan.");
+
+PyDoc_STRVAR(draw_doc,
+"draw(images, jobs)\n--\n\n"
+"Decode rectangles of baseline JPEGs, resize them, and write windows of the results.\n\n"
+"`jobs` is the address of fourteen int64 for each image: its height and width; top, left, height and width of the\n"
+"rectangle; height and width that it is resized to; top and left, height and width of the window in that; whether it is\n"
+"mirrored; the address of height * width * 3 bytes for the window. Returns which were not done, as\n"
+"their numbers: another decoder has to do those, as the image is not an undamaged baseline JPEG of that size in one of the usual\n"
+"samplings; the window has any pixels then.");
+
+PyDoc_STRVAR(resize_doc,
+"resize(pixels, stride, rows, columns, tall, wide, scaled_height, scaled_width, cut_top, cut_left, out_height, out_width,\n"
+"       flip, out)\n--\n\n"
+"Resize tall * wide pixels, of which `rows` * `columns` are there, and write a window of the result.\n\n"
+"`pixels` is the address of RGB rows, `stride` bytes from one to the next, and `out` that of out_height * out_width * 3\n"
+"bytes. False where the sizes are too large, or the window depends on pixels that are not there.");
+
+static PyMethodDef methods[] = {
+    {"cut_out", (PyCFunction)(void (*)(void))cut_out, METH_FASTCALL, cut_out_doc},
+    {"first_rows", (PyCFunction)(void (*)(void))first_rows, METH_FASTCALL, first_rows_doc},
+    {"draw", (PyCFunction)(void (*)(void))draw, METH_FASTCALL, draw_doc},
+    {"resize", (PyCFunction)(void (*)(void))resize, METH_FASTCALL, resize_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "packer.images._native", NULL, 0, methods, NULL, NULL, NULL, NULL,
+};
+
+PyMODINIT_FUNC
+PyInit__native(void)
+{
+    cutting_init();
+    PyObject *module = PyModule_Create(&definition);
+    if (module != NULL && PyModule_AddIntConstant(module, "HAS_VECTORS", decoder_has_vectors()) < 0) {
+        Py_DECREF(module);
+        return NULL;
+    }
+    return module;
+}
