@@ -8,7 +8,7 @@ and an item is the same whatever thread, worker or rank decodes it.
 from __future__ import annotations
 
 import abc
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import numpy.typing as npt
@@ -61,12 +61,13 @@ class Boxes:
         none = np.zeros(len(flip), np.int64)
         return cls(*rectangle, *out, none, none, *out, flip)
 
+    def plan(self) -> Ints:
+        """Return what is wanted of each image as a row of numbers: an (N, 11) array of the fields, in their order."""
+        return np.stack([getattr(self, field.name) for field in fields(self)], 1, dtype=np.int64)
+
     def each(self) -> list[Box]:
-        """Return what is wanted of each image, as plain numbers."""
-        rectangles = np.stack((self.top, self.left, self.height, self.width), 1).tolist()
-        scaled = np.stack((self.scaled_height, self.scaled_width), 1).tolist()
-        cuts = np.stack((self.cut_top, self.cut_left), 1).tolist()
-        return list(map(Box, map(tuple, rectangles), map(tuple, scaled), map(tuple, cuts), self.flip.tolist()))
+        """Return what is wanted of each image."""
+        return [Box.of(numbers) for numbers in self.plan().tolist()]
 
 
 class Crop(abc.ABC):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
+import math
 import operator
 import os
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, overload
 
@@ -20,9 +21,10 @@ from packer import staging
 from packer.crops import Boxes, Crop, Full, uniforms
 from packer.errors import CorruptPackError, ImageError, NotAPackError, printable
 from packer.formats import FORMATS, Reader, open_pack
-from packer.images.box import Box, allowed_halvings, from_corner, touched
+from packer.images import drawing
+from packer.images.box import Box, from_corner, touched
 from packer.images.decode import decode, decoder_advice, fast_decoder
-from packer.images.region import RectangleDecoder, resize_into
+from packer.images.region import RectangleDecoder, require_drawable, resize_into
 from packer.sample import Buffer, Names, Row
 
 __all__ = [
@@ -36,6 +38,8 @@ __all__ = [
 ]
 
 OUTPUTS = ("tensor", "numpy", "pil", "bytes")
+
+_TOGETHER = 1 << 20  # bytes of images that are read before they are decoded: about what the caches have room for
 
 
 class Samples(Sequence[tuple[str, int]]):
@@ -232,10 +236,10 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
                 f"a rectangle of {width} x {height} pixels from ({left}, {top}) does not lie inside of sample {index}, "
                 f"which has {full_width} x {full_height}"
             )
-        box = Box((top, left, height, width), (height, width))
-        out = torch.empty((1, height, width, 3), dtype=torch.uint8).permute(0, 3, 1, 2)
-        self.draw([index], [box], [out])
-        return self._shown(out[0].permute(1, 2, 0).numpy())
+        plan = np.array([(top, left, height, width, height, width, 0, 0, height, width, False)], np.int64)
+        out = torch.empty((1, height, width, 3), dtype=torch.uint8)
+        self.draw([index], plan, out.permute(0, 3, 1, 2))
+        return self._shown(out[0].numpy())
 
     def set_epoch(self, epoch: int) -> None:
         """Say which epoch the random crops are those of; DataLoader workers that run already learn it too."""
@@ -263,27 +267,52 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
         return torch.from_numpy(labels)
 
     def draw(
-        self, indices: Sequence[int] | npt.NDArray[np.int64], boxes: Sequence[Box], outs: Sequence[torch.Tensor]
+        self,
+        indices: Sequence[int] | npt.NDArray[np.int64],
+        plan: npt.NDArray[np.int64],
+        outs: torch.Tensor | Sequence[torch.Tensor],
     ) -> None:
-        """Read some images, and decode, crop and resize them into their places.
+        """Read N images, and decode, crop and resize them into their places.
 
-        One after the other, so that what one step leaves in the processor's caches is there for the next, and so
-        that Python's lock is never held for long.
+        Some at a time, so that what one step leaves in the processor's caches is there for the next, and so that
+        Python's lock is seldom asked for and never held for long.
 
         Parameters
         ----------
-        boxes : sequence of Box
-            What is wanted of each.
-        outs : sequence of (1, 3, height, width) uint8 tensors
+        indices : sequence of N int
+        plan : (N, 11) int64 array
+            What is wanted of each; see `packer.crops.Boxes.plan`.
+        outs : (N, 3, height, width) uint8 tensor or sequence of N (3, height, width) uint8 tensors
             Their memory is channels last.
+
+        Raises
+        ------
+        ValueError
+            If `outs` are other tensors than `plan` needs, or a rectangle does not lie inside of its image.
+        IndexError, CorruptPackError, ImageError
+            As for ``dataset[index]``.
         """
-        rows = self.reader.rows(indices)
+        rows, addresses = self.reader.rows(indices), _addresses(outs, plan)
+        if len(rows) != len(plan):
+            raise ValueError(f"{len(rows)} images are to be drawn, and the plan is for {len(plan)}")
+        if self.reader.manifest.codec == "raw":
+            for place, data in self.reader.read_rows(rows):
+                self._draw_raw(rows[place], data, Box.of(plan[place].tolist()), outs[place][None])
+            return
+        sizes = np.array([(row.height, row.width) for row in rows], np.int64).reshape(-1, 2)
+        jobs = drawing.job_rows(sizes, plan, addresses)
         decoder = RectangleDecoder(self.reader.manifest.exif, self.decoder)
-        for place, data in self.reader.read_rows(rows):
-            try:
-                self._draw(decoder, rows[place], data, boxes[place], outs[place])
-            except ImageError as error:
-                raise self._located(rows[place].number, error) from error
+        suited = decoder.suits_fast(jobs, self.scaled_decode)
+        for some, images in _together(self.reader.read_rows(rows)):
+            for number in decoder.draw_fast(images, jobs[some], suited[some]):
+                place = some[number]
+                row, box = rows[place], Box.of(plan[place].tolist())
+                try:
+                    decoder.draw_any(
+                        images[number], (row.height, row.width), box, outs[place][None], self.scaled_decode
+                    )
+                except ImageError as error:
+                    raise self._located(row.number, error) from error
 
     @property
     def classes(self) -> list[str]:
@@ -306,17 +335,10 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
     def imgs(self) -> Samples:
         return self.samples
 
-    def _draw(self, decoder: RectangleDecoder, row: Row, data: Buffer, box: Box, out: torch.Tensor) -> None:
-        halvings = allowed_halvings(box) if self.scaled_decode else 0
-        seen = box.rectangle if halvings else touched(box, out.shape[2], out.shape[3])
-        rectangle = from_corner(box, seen)
-        if self.reader.manifest.codec == "raw":
-            top, left, height, width = rectangle
-            pixels = np.array(self._raw_pixels(row.number, data)[top : top + height, left : left + width])
-            halvings = 0
-        else:
-            pixels, halvings = decoder.decode(data, rectangle, (row.height, row.width), halvings, seen)
-        resize_into(pixels, box, out, halvings)
+    def _draw_raw(self, row: Row, data: Buffer, box: Box, out: torch.Tensor) -> None:
+        top, left, height, width = from_corner(box, touched(box, out.shape[2], out.shape[3]))
+        pixels = self._raw_pixels(row.number, data)
+        resize_into(pixels[top : top + height, left : left + width], box, out)
 
     def _items(
         self,
@@ -343,9 +365,9 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
 
     def _cropped(self, indices: Sequence[int] | npt.NDArray[np.int64], boxes: Boxes) -> Iterable[Any]:
         sizes = zip(boxes.out_height.tolist(), boxes.out_width.tolist(), strict=True)
-        images = [torch.empty((1, *size, 3), dtype=torch.uint8).permute(0, 3, 1, 2) for size in sizes]
-        self.draw(indices, boxes.each(), images)
-        return (self._shown(image[0].permute(1, 2, 0).numpy()) for image in images)
+        images = [torch.empty((*size, 3), dtype=torch.uint8) for size in sizes]
+        self.draw(indices, boxes.plan(), [image.permute(2, 0, 1) for image in images])
+        return (self._shown(image.numpy()) for image in images)
 
     def _image(self, index: int, data: Buffer) -> Any:
         if self.output == "bytes":
@@ -398,6 +420,41 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
             f"{type(self).__name__}({printable(self.reader.path)!r}): "
             f"{len(self)} samples, {len(self.classes)} classes, output={self.output!r}"
         )
+
+
+def _together(read: Iterable[tuple[int, Buffer]]) -> Iterator[tuple[list[int], list[Buffer]]]:
+    """Yield what is read, places and images, in lists that the processor's caches have room for."""
+    places: list[int] = []
+    images: list[Buffer] = []
+    size = 0
+    for place, data in read:
+        places.append(place)
+        images.append(data)
+        size += len(data)
+        if size >= _TOGETHER:
+            yield places, images
+            places, images, size = [], [], 0
+    if images:
+        yield places, images
+
+
+def _addresses(outs: torch.Tensor | Sequence[torch.Tensor], plan: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return where the memory begins of (3, height, width) uint8 tensors, which is channels last and what a plan needs.
+
+    Raises
+    ------
+    ValueError
+        If it is not.
+    """
+    batches = [outs] if isinstance(outs, torch.Tensor) else [out[None] for out in outs]
+    for batch in batches:
+        require_drawable(batch)
+    shapes = [shape for batch in batches for shape in [batch.shape[1:]] * len(batch)]
+    if shapes != [(3, height, width) for height, width in plan[:, 8:10].tolist()]:
+        raise ValueError("images are drawn into tensors of other sizes, or another number, than the crop says")
+    if isinstance(outs, torch.Tensor):
+        return outs.data_ptr() + math.prod(outs.shape[1:]) * np.arange(len(outs))
+    return np.array([out.data_ptr() for out in outs], np.int64)
 
 
 class LMDBImageDataset(ImageDataset):

@@ -5,6 +5,7 @@ Who does it, threads of this process or of several, is the business of `packer.w
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -26,6 +27,8 @@ from packer.workers import Threads, Workers
 __all__ = ["Loader"]
 
 Ints = npt.NDArray[np.int64]
+
+_PLANNED_TOGETHER = 8  # batches; so far ahead the sampler is asked
 
 
 class Loader:
@@ -173,8 +176,8 @@ class Loader:
         pending: deque[_Batch] = deque()
         try:
             workers.begin(self.dataset, transform)
-            for indices in self._index_batches():
-                pending.append(self._submit(workers, indices, size))
+            for batch in self._planned_batches(size is not None):
+                pending.append(self._submit(workers, batch, size))
                 if len(pending) > self.prefetch:
                     yield self._finish(workers, pending)
             while pending:
@@ -219,11 +222,26 @@ class Loader:
         if batch and not self.drop_last:
             yield np.array(batch, np.int64)
 
-    def _submit(self, workers: Workers, indices: Ints, size: tuple[int, int] | None) -> _Batch:
-        if size is None:
-            return _Batch(indices, None, workers.make(indices, self._epoch, self.seed))
-        images = workers.allocate(len(indices), *size)
-        return _Batch(indices, images, workers.fill(images, indices, self._epoch, self.seed))
+    def _planned_batches(self, written_in_place: bool) -> Iterator[_Batch]:
+        """Yield batches whose crops are chosen and whose labels are looked up, which is cheap for many at a time."""
+        batches = self._index_batches()
+        while some := list(itertools.islice(batches, _PLANNED_TOGETHER)):
+            if not written_in_place:
+                yield from (_Batch(indices) for indices in some)
+                continue
+            indices = np.concatenate(some)
+            plan, labels = self.dataset.boxes(indices, self._epoch, self.seed).plan(), self.dataset.labels(indices)
+            begin = 0
+            for batch in some:
+                part = slice(begin, begin + len(batch))
+                yield _Batch(batch, plan[part], labels[part])
+                begin = part.stop
+
+    def _submit(self, workers: Workers, batch: _Batch, size: tuple[int, int] | None) -> _Batch:
+        if size is None or batch.plan is None:
+            return batch._replace(tasks=workers.make(batch.indices, self._epoch, self.seed))
+        images = workers.allocate(len(batch.indices), *size)
+        return batch._replace(images=images, tasks=workers.fill(images, batch.indices, batch.plan))
 
     def _finish(self, workers: Workers, pending: deque[_Batch]) -> tuple[Any, Any]:
         results = [task.result() for task in pending[0].tasks]
@@ -234,7 +252,7 @@ class Loader:
             images = workers.hand_out(batch.images)
             if self.pin_memory and not images.is_pinned():
                 images = images.pin_memory()
-            made = images, self.dataset.labels(batch.indices)
+            made = images, batch.labels
         if self.device is None or self.device.type != "cuda":
             made = self.normalizer(made)
         return made  # type: ignore[no-any-return]
@@ -244,6 +262,10 @@ class Loader:
 
 
 class _Batch(NamedTuple):
+    """A batch in work; where images are written in place, with what is wanted of each, their labels and the images."""
+
     indices: Ints
-    images: torch.Tensor | None
-    tasks: list[Future[Any]]
+    plan: Ints | None = None
+    labels: torch.Tensor | None = None
+    images: torch.Tensor | None = None
+    tasks: Sequence[Future[Any]] = ()

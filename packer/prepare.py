@@ -12,9 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from packer.errors import ImageError, NotTileableError
+from packer.images import drawing
 from packer.images.decode import decode, fast_decoder
 from packer.images.encode import encode, encode_tiled
 from packer.images.inspect import MAX_PIXELS, ImageInfo, inspect
+from packer.images.resize import require_kernel, resize
 from packer.images.sizing import ResizeSpec
 from packer.sample import CODECS, TILED, Buffer
 
@@ -104,7 +106,7 @@ class Recipe:
         if self.codec != "keep" or self.check == "decode":
             fast_decoder()
         if self.resize is not None:
-            from packer.images import resize  # noqa: F401
+            require_kernel(self.resize.interpolation)
         if self.tiles:
             from packer.images import transcode  # noqa: F401 - imports numba
 
@@ -151,16 +153,32 @@ def prepare(data: Buffer, name: str, recipe: Recipe) -> Prepared:
             data, finding = tiled(data, info, pixels)
             findings += (finding,)
         return Prepared(data, height, width, findings)
-    return encoded(decode(data, exif=recipe.exif, max_pixels=recipe.max_pixels), recipe, findings)
+    return _encoded(_decoded(data, info, recipe), recipe, findings)
 
 
-def encoded(pixels: npt.NDArray[np.uint8], recipe: Recipe, findings: tuple[str, ...] = ()) -> Prepared:
+def encoded(pixels: npt.NDArray[np.uint8], recipe: Recipe) -> Prepared:
     """Turn the pixels of an image, (height, width, 3) uint8 RGB, into a sample's bytes: resize and encode them."""
     if recipe.resize is not None:
-        from packer.images.resize import resize  # imports torch
+        pixels = resize(pixels, *recipe.resize.scaled(*pixels.shape[:2]), recipe.resize.interpolation)
+    return _encoded(pixels, recipe, ())
 
-        scaled_height, scaled_width = recipe.resize.scaled(*pixels.shape[:2])
-        pixels = recipe.resize.frame(resize(pixels, scaled_height, scaled_width, recipe.resize.interpolation))
+
+def _decoded(data: Buffer, info: ImageInfo, recipe: Recipe) -> npt.NDArray[np.uint8]:
+    """Return the pixels of an image, resized."""
+    height, width = info.size_shown(recipe.exif)
+    scaled = recipe.resize.scaled(height, width) if recipe.resize is not None else (height, width)
+    interpolation = recipe.resize.interpolation if recipe.resize is not None else "bilinear"
+    upright = recipe.exif == "ignore" or info.orientation == 1
+    if drawing.AVAILABLE and info.plain and info.kind == "jpeg" and upright and interpolation == "bilinear":
+        pixels = drawing.decode(data, height, width, scaled)  # at once, without a detour of all pixels through memory
+        if pixels is not None:
+            return pixels
+    return resize(decode(data, exif=recipe.exif, max_pixels=recipe.max_pixels), *scaled, interpolation)
+
+
+def _encoded(pixels: npt.NDArray[np.uint8], recipe: Recipe, findings: tuple[str, ...]) -> Prepared:
+    if recipe.resize is not None:
+        pixels = recipe.resize.frame(pixels)
     data, noted = _encode(pixels, recipe)
     return Prepared(data, pixels.shape[0], pixels.shape[1], findings + noted)
 
@@ -187,7 +205,8 @@ def _encode(pixels: npt.NDArray[np.uint8], recipe: Recipe) -> tuple[bytes, tuple
 def tiled(data: Buffer, info: ImageInfo, pixels: npt.NDArray[np.uint8] | None) -> tuple[Buffer, str]:
     """Return a tiled JPEG, or what was given where none can be made of it, and the finding that says which.
 
-    `pixels` are compared with those of the tiled one where they are given.
+    `pixels` are compared with those of the tiled one where they are given: with a library's, lest packer's own decoder
+    misreads both.
     """
     from packer.images.transcode import transcode  # imports numba
 
@@ -195,7 +214,7 @@ def tiled(data: Buffer, info: ImageInfo, pixels: npt.NDArray[np.uint8] | None) -
         return data, f"not tiled: {info.kind.upper()}"
     try:
         made = transcode(data)
-        if pixels is not None and not np.array_equal(decode(made), pixels):
+        if pixels is not None and not np.array_equal(decode(made, decoder=fast_decoder()[0]), pixels):
             raise NotTileableError("its pixels would change")
     except NotTileableError as error:
         return data, f"not tiled: {error.reason}"

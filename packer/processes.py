@@ -118,11 +118,11 @@ class Processes(Workers):
         self._filling += 1
         return next(slot for slot in self._slots if slot.free).images((count, height, width))
 
-    def fill(self, images: torch.Tensor, indices: Ints, epoch: int, seed: int) -> list[Future[Any]]:
+    def fill(self, images: torch.Tensor, indices: Ints, plan: Ints) -> list[Future[Any]]:
         _, channels, height, width = images.shape
         begin, size = images.data_ptr() - self._address, channels * height * width
         return [
-            self._submit("fill", begin + some.start * size, (height, width), indices[some], epoch, seed)
+            self._submit("fill", begin + some.start * size, (height, width), indices[some], plan[some])
             for some in split(len(indices), self._step)
         ]
 
@@ -316,10 +316,10 @@ class _Server:
         self._workers.begin(*pickle.loads(settings))  # the threads of an earlier epoch are at rest, and end
         return []
 
-    def fill(self, place: int, size: tuple[int, int], indices: Ints, epoch: int, seed: int) -> list[Future[Any]]:
+    def fill(self, place: int, size: tuple[int, int], indices: Ints, plan: Ints) -> list[Future[Any]]:
         height, width = size
         pixels = self._pixels[place:][: len(indices) * height * width * 3]
-        return self._workers.fill(images_in(pixels, (len(indices), height, width)), indices, epoch, seed)
+        return self._workers.fill(images_in(pixels, (len(indices), height, width)), indices, plan)
 
     def make(self, indices: Ints, epoch: int, seed: int) -> list[Future[Any]]:
         return self._workers.make(indices, epoch, seed)

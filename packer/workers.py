@@ -12,7 +12,6 @@ import numpy.typing as npt
 import torch
 
 from packer.datasets import ImageDataset
-from packer.images.box import Box
 from packer.slots import Slot
 
 __all__ = ["HELD", "Threads", "Transform", "Workers", "split"]
@@ -22,7 +21,7 @@ Transform = Callable[[Any], Any] | None
 
 HELD = 3  # batches that the loop may hold before memory is needed beside the slots
 _MOST_IN_A_TASK = 32  # images; more make tasks no cheaper
-_TASKS_A_THREAD = 4  # in work at a time, so that no thread waits for the slowest image
+_TASKS_A_THREAD = 3  # in work at a time, so that no thread waits for the slowest image
 
 
 class Workers(abc.ABC):
@@ -49,8 +48,11 @@ class Workers(abc.ABC):
         """Return an (N, 3, H, W) uint8 batch, channels last, to be filled."""
 
     @abc.abstractmethod
-    def fill(self, images: torch.Tensor, indices: Ints, epoch: int, seed: int) -> list[Future[Any]]:
-        """Decode samples into a batch that `allocate` gave; done when all futures are."""
+    def fill(self, images: torch.Tensor, indices: Ints, plan: Ints) -> list[Future[Any]]:
+        """Decode samples into a batch that `allocate` gave, as a plan says (`packer.crops.Boxes.plan`).
+
+        It is done when all futures are.
+        """
 
     @abc.abstractmethod
     def make(self, indices: Ints, epoch: int, seed: int) -> list[Future[list[Any]]]:
@@ -111,15 +113,11 @@ class Threads(Workers):
         slot = next((slot for slot in self._slots if slot.free and slot.size >= size), None)
         return (slot or Slot(np.empty(size, np.uint8))).images((count, height, width))
 
-    def fill(self, images: torch.Tensor, indices: Ints, epoch: int, seed: int) -> list[Future[Any]]:
-        boxes = self._dataset.boxes(indices, epoch, seed).each()
+    def fill(self, images: torch.Tensor, indices: Ints, plan: Ints) -> list[Future[Any]]:
         return [
-            self._pool.submit(self._decode, indices[some], boxes[some], images[some])
+            self._pool.submit(self._dataset.draw, indices[some], plan[some], images[some])
             for some in split(len(indices), self._step)
         ]
-
-    def _decode(self, indices: Ints, boxes: list[Box], images: torch.Tensor) -> None:
-        self._dataset.draw(indices, boxes, images.split(1))  # type: ignore[no-untyped-call]
 
     def make(self, indices: Ints, epoch: int, seed: int) -> list[Future[list[Any]]]:
         return [

@@ -18,10 +18,12 @@ from torch.utils.data import DataLoader, Dataset, Subset
 
 import packer
 from packer.convert import convert
+from packer.crops import Boxes, Crop, Resize
 from packer.datasets import OUTPUTS, HDF5ImageDataset, LMDBImageDataset, PthImageDataset, open_dataset
 from packer.errors import CorruptPackError, ImageError, NotAPackError
 from packer.formats import FORMATS
 from packer.images.sizing import ResizeSpec
+from packer.loader import Loader
 from packer.prepare import Recipe
 from packer.sample import CODECS
 from packer.sources import imagefolder_source
@@ -620,3 +622,28 @@ def test_400_photos(output: str, name: str, packs: Packs, photo_digests: list[An
 
     with ThreadPoolExecutor(2) as pool:
         assert list(pool.map(check, range(400))) == [True] * 400
+
+
+class Lying(Crop):
+    """A crop whose results are larger than it says."""
+
+    @property
+    def size(self) -> tuple[int, int]:
+        return 8, 8
+
+    def boxes(self, heights: npt.NDArray[np.int64], widths: npt.NDArray[np.int64], random: Any) -> Boxes:
+        return Resize(9).boxes(heights, widths, random)
+
+
+@pytest.mark.parametrize("codec", ["keep", "raw"])
+def test_nothing_is_drawn_beyond_its_place(codec: str, photo_tree: Path, packs: Packs) -> None:
+    dataset = open_dataset(packs(photo_tree, "lmdb", Recipe(codec=codec)), crop=Lying())
+    with pytest.raises(ValueError, match="other sizes"):
+        list(Loader(dataset, 2, threads=1))
+    indices, plan = np.arange(2), dataset.boxes(np.arange(2), 0, 0).plan()
+    images = torch.empty((3, 9, 9, 3), dtype=torch.uint8).permute(0, 3, 1, 2)
+    dataset.draw(indices, plan, images[:2])
+    others = images[:2].to(torch.int16), images[:2].to("meta")
+    for wrong in (images, images[:1], images[:2, :, :8], images[:2].contiguous(), *others):
+        with pytest.raises(ValueError, match="tensors"):
+            dataset.draw(indices, plan, wrong)

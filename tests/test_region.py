@@ -192,7 +192,7 @@ def test_halving_stays_close_and_is_used_only_where_it_may() -> None:
             assert 10 * torch.log10(255**2 / error) > 30
 
 
-@pytest.mark.skipif(cutting._compiled is None, reason="needs a C compiler when packer is installed")
+@pytest.mark.skipif(cutting._native is None, reason="needs a C compiler when packer is installed")
 @settings(max_examples=1000, deadline=None)
 @given(data=st.data())
 def test_compiled_and_in_python_the_rows_are_the_same(data: st.DataObject) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 __all__ = ["Box", "Rectangle", "allowed_halvings", "from_corner", "touched"]
@@ -20,6 +21,12 @@ class Box(NamedTuple):
     scaled: tuple[int, int]
     cut: tuple[int, int] = (0, 0)
     flip: bool = False
+
+    @classmethod
+    def of(cls, numbers: Sequence[int]) -> Box:
+        """Return the box of a row of a plan: the fields of `packer.crops.Boxes`, in their order."""
+        top, left, height, width, scaled_height, scaled_width, cut_top, cut_left, _, _, flip = numbers
+        return cls((top, left, height, width), (scaled_height, scaled_width), (cut_top, cut_left), bool(flip))
 
 
 def allowed_halvings(box: Box) -> int:

@@ -1,7 +1,8 @@
 """Encoded images to pixels, and the choice of the decoder.
 
-Ordinary JPEGs go to a fast decoder; whatever it complains about, and every other image, goes to Pillow, whose
-pixels, or whose error, are the answer. So the choice of the decoder changes the speed and nothing else.
+Baseline JPEGs go to packer's own decoder, where that is the fastest, and other ordinary JPEGs to a library; whatever
+these complain about, and every other image, goes to Pillow, whose pixels, or whose error, are the answer. So the choice
+of the decoder changes the speed and nothing else.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ import numpy as np
 import numpy.typing as npt
 
 from packer.errors import ImageError, MissingDependencyError
-from packer.images import jpeg, pillow
+from packer.images import drawing, jpeg, pillow
 from packer.images.inspect import MAX_PIXELS, require_affordable
 from packer.sample import Buffer
 
 __all__ = ["DECODERS", "apply_orientation", "decode", "decoder_advice", "fast_decoder"]
 
 DECODERS = ("turbojpeg", "opencv", "pillow")
-"""The JPEG decoders, the fastest first."""
+"""The libraries that decode JPEGs, the fastest first; with ``"auto"``, packer's own decoder comes before them."""
 
 Decoder = Callable[[Buffer], npt.NDArray[np.uint8]]
 
@@ -55,7 +56,7 @@ def fast_decoder(name: str = "auto") -> tuple[str, Decoder]:
 def decoder_advice() -> str | None:
     """Return one line that says how to decode faster on this machine, or None."""
     name, _ = fast_decoder()
-    if name == "turbojpeg":
+    if drawing.AVAILABLE or name == "turbojpeg":
         return None
     return (
         f"simplejpeg is not installed; {name} decodes instead, and crops are decoded in full (pip install simplejpeg)"
@@ -93,6 +94,10 @@ def decode(
         if header is not None:
             require_affordable(header, data, max_pixels)
         if header is not None and header.ordinary:
+            if decoder == "auto" and drawing.AVAILABLE and header.sequential:
+                pixels = drawing.decode(data, header.height, header.width)
+                if pixels is not None:
+                    return apply_orientation(pixels, header.orientation) if exif == "apply" else pixels
             try:
                 pixels = fast_decoder(decoder)[1](data)
             except ImageError:

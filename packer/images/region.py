@@ -1,5 +1,8 @@
 """A rectangle of an image, decoded with as little work as gives the same pixels, and resized into its place.
 
+Baseline JPEGs are drawn in C (`packer.images.drawing`). What follows is for all others, for halving, and for machines
+without it.
+
 Of a tiled JPEG only the tiles that the rectangle touches are decoded. Of another sequential JPEG the rows below the
 rectangle are left out, by giving the decoder a header with a smaller height.
 Where the rectangle is at least twice as large as what it is resized to, and the caller allows it, the decoder halves
@@ -10,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import cv2
@@ -18,14 +22,15 @@ import numpy.typing as npt
 import torch
 
 from packer.errors import ImageError
-from packer.images import decode, jpeg
-from packer.images.box import Box, Rectangle
+from packer.images import decode, drawing, jpeg
+from packer.images.box import Box, Rectangle, allowed_halvings, from_corner, touched
 from packer.images.cutting import cut_out, first_rows
 from packer.images.inspect import MAX_PIXELS
 from packer.sample import Buffer
 
-__all__ = ["RectangleDecoder", "resize_into"]
+__all__ = ["RectangleDecoder", "require_drawable", "resize_by_torch", "resize_into"]
 
+Ints = npt.NDArray[np.int64]
 Pixels = npt.NDArray[np.uint8]
 
 _resize: Any = torch._C._nn._upsample_bilinear2d_aa  # what torch.nn.functional.interpolate calls, with `out`
@@ -104,9 +109,78 @@ class RectangleDecoder:
     def __init__(self, exif: str = "ignore", decoder: str = "auto", max_pixels: int = MAX_PIXELS) -> None:
         name, function = decode.fast_decoder(decoder)
         self._decode_part: Any = function if name == "turbojpeg" else None
+        self._drawn = decoder == "auto" and drawing.AVAILABLE
         self._exif = exif
         self._decoder = decoder
         self._max_pixels = max_pixels
+
+    def suits_fast(self, jobs: Ints, scaled: bool = False) -> npt.NDArray[np.bool_]:
+        """Tell which jobs `draw_fast` may do, whatever the images are.
+
+        Parameters
+        ----------
+        jobs : (N, 14) int64 array
+            As `packer.images.drawing.job_rows` gives.
+        scaled : bool
+            Whether a decoder may halve what is at least twice as large as wanted, which packer's own does not.
+
+        Returns
+        -------
+        (N,) bool array
+        """
+        suited: npt.NDArray[np.bool_] = jobs[:, 0] * jobs[:, 1] <= (self._max_pixels if self._drawn else -1)
+        if scaled:
+            suited &= (jobs[:, 4:6] < 2 * jobs[:, 6:8]).any(1)
+        return suited
+
+    def draw_fast(self, images: Sequence[Buffer], jobs: Ints, suited: npt.NDArray[np.bool_]) -> list[int]:
+        """Do those jobs that packer's own decoder knows, which is to say undamaged baseline JPEGs.
+
+        Without Python's lock from the first to the last.
+
+        Parameters
+        ----------
+        images : sequence of N bytes-like
+        jobs : (N, 14) int64 array
+        suited : (N,) bool array
+            As `suits_fast` tells.
+
+        Returns
+        -------
+        list of int
+            Which of them were not done, in order; `draw_any` does those.
+        """
+        if self._exif == "apply":
+            suited = suited & [_upright(data) for data in images]
+        if suited.all():
+            return drawing.draw(images, jobs)
+        chosen = np.flatnonzero(suited).tolist()
+        left = drawing.draw([images[number] for number in chosen], jobs[chosen]) if chosen else []
+        return sorted([*np.flatnonzero(~suited).tolist(), *(chosen[number] for number in left)])
+
+    def draw_any(self, data: Buffer, size: tuple[int, int], box: Box, out: torch.Tensor, scaled: bool = False) -> None:
+        """Decode what is wanted of any image, and resize it into its place.
+
+        Parameters
+        ----------
+        data : bytes-like
+            The encoded image.
+        size : (height, width)
+            What the whole image is known to be; the box's rectangle lies inside of it.
+        out : (1, 3, height, width) uint8 tensor
+            Its memory is channels last.
+        scaled : bool
+            Whether the decoder may halve what is at least twice as large as wanted.
+
+        Raises
+        ------
+        ImageError
+            If Pillow cannot read the image, or its size is another.
+        """
+        halvings = allowed_halvings(box) if scaled else 0
+        seen = box.rectangle if halvings else touched(box, out.shape[2], out.shape[3])
+        pixels, halvings = self.decode(data, from_corner(box, seen), size, halvings, seen)
+        resize_into(pixels, box, out, halvings)
 
     def decode(
         self,
@@ -157,7 +231,7 @@ class RectangleDecoder:
         """Decode a part of an ordinary JPEG, the tiles that are touched or the first rows; None where it is another."""
         if self._decode_part is None or size[0] * size[1] > self._max_pixels:
             return None
-        if self._exif == "apply" and ((header := jpeg.read_header(data)) is None or header.orientation != 1):
+        if self._exif == "apply" and not _upright(data):
             return None
         part = cut_out(data, size, touched, halvings)
         if part is not None:
@@ -175,6 +249,10 @@ class RectangleDecoder:
         except ImageError:
             return _Around(decode.decode(data, exif=self._exif, decoder="pillow", max_pixels=self._max_pixels))
         return _Around(pixels, halvings=halvings)
+
+
+def _upright(data: Buffer) -> bool:
+    return (header := jpeg.read_header(data)) is not None and header.orientation == 1
 
 
 def _require_size(found: tuple[int, ...], expected: tuple[int, int]) -> None:
@@ -196,6 +274,20 @@ def resize_into(pixels: Pixels, box: Box, out: torch.Tensor, halvings: int = 0) 
     halvings : int
         How often the pixels are halved.
     """
+    if drawing.AVAILABLE and not halvings:
+        present = box
+        if box.scaled == box.rectangle[2:]:  # then it is the window alone that is there
+            height, width = out.shape[2:]
+            present = Box((0, 0, height, width), (height, width), flip=box.flip)
+        if drawing.resize(pixels, present, *_place(out)):
+            return
+    resize_by_torch(pixels, box, out, halvings)
+
+
+def resize_by_torch(pixels: Pixels, box: Box, out: torch.Tensor, halvings: int = 0) -> None:
+    """Do the same as `resize_into`, by torch's kernel: the same pixels, more slowly."""
+    if not pixels.flags.writeable:
+        pixels = np.array(pixels)  # torch warns of others
     size = tuple(out.shape[2:])
     full = box.rectangle[2:]
     if box.scaled == full:
@@ -212,6 +304,21 @@ def resize_into(pixels: Pixels, box: Box, out: torch.Tensor, halvings: int = 0) 
         resized = _resize_by(_as_batch(pixels), wanted, False, *scale)
         resized = resized[:, :, top : top + height, left : left + width]
         out.copy_(resized.flip(3) if box.flip else resized)
+
+
+def require_drawable(images: torch.Tensor) -> None:
+    """Raise ValueError where C must not write into an (N, 3, H, W) tensor, which it knows by its address alone."""
+    channels_last = images.is_contiguous(memory_format=torch.channels_last)
+    if images.device.type != "cpu" or images.dtype != torch.uint8 or not channels_last:
+        raise ValueError("images are drawn into uint8 tensors of the CPU that are laid out channels last")
+
+
+def _place(out: torch.Tensor) -> tuple[tuple[int, int], int]:
+    """Return height and width of a (1, 3, height, width) uint8 tensor, and where its memory begins."""
+    require_drawable(out)
+    if out.shape[0] != 1:
+        raise ValueError(f"an image is drawn into a tensor of shape (1, 3, H, W), not {tuple(out.shape)}")
+    return tuple(out.shape[2:]), out.data_ptr()  # type: ignore[return-value]
 
 
 def _as_batch(pixels: Pixels) -> torch.Tensor:

@@ -241,6 +241,7 @@ def test_without_the_libraries(missing: tuple[str, ...], tmp_path: Path) -> None
         (tmp_path / f"{name}.py").write_text("raise ImportError('hidden by a test')\n")
     code = """
 import hashlib, sys
+sys.modules["packer.images._native"] = None
 from packer.errors import MissingDependencyError
 from packer.images.decode import decode, decoder_advice, fast_decoder
 try:
