@@ -25,8 +25,10 @@ from report import machine, table, write_json
 from packer.convert import convert
 from packer.executors import available_cpus
 from packer.formats import FORMATS
+from packer.images import drawing
 from packer.images.decode import decode
 from packer.images.encode import encode
+from packer.images.jpeg import read_header
 from packer.images.resize import resize
 from packer.images.sizing import ResizeSpec
 from packer.prepare import Recipe
@@ -192,8 +194,13 @@ def _resize_all_with_pillow(pool: Pool, paths: Sequence[str], directory: Path) -
 
 def _resize_in_memory(encoded: Sequence[bytes]) -> None:
     for data in encoded:
-        pixels = decode(data)
-        encode(resize(pixels, *SPEC.scaled(*pixels.shape[:2]), SPEC.interpolation), "jpeg", QUALITY)
+        header = read_header(data)
+        assert header is not None
+        scaled = SPEC.scaled(header.height, header.width)
+        pixels = drawing.decode(data, header.height, header.width, scaled) if drawing.AVAILABLE else None
+        if pixels is None:
+            pixels = resize(decode(data), *scaled, SPEC.interpolation)
+        encode(pixels, "jpeg", QUALITY)
 
 
 def _measure_resize(source: Source, work: Path, workers: int, rounds: int) -> dict[str, Any]:

@@ -1,87 +1,69 @@
-"""What no loader of these libraries can exceed: their calls alone, on plain threads, over inputs prepared in memory.
+"""What no loader can exceed: the calls alone that decode and resize, on plain threads, over inputs prepared in memory.
 
-The inputs are those that `packer.Loader` would give the libraries in the same epoch: JPEGs whose header says that
-they end below the crop's last row, or the tiles that the crop touches, joined (with `whole`, untouched ones), each with
-its rectangle. Choosing crops, reading, checking, patching headers, joining tiles, flipping, queues and batches are left
-out.
+Of packer's own decoder, which takes a JPEG and a box; or of libraries, libjpeg-turbo's decoder through simplejpeg and
+torch's resizing, to which packer would hand what it left to them in the same epoch: JPEGs whose header says that they
+end below the crop's last row, or the tiles that the crop touches, joined, each with its rectangle. Choosing crops,
+reading, checking, patching headers, joining tiles, queues and batches are left out.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from peers import BATCH, OUTPUT, RESIZE, own
 
 REQUIRES = ("torch", "simplejpeg")
-NOTE = "simplejpeg's decode into a reused buffer, torch's anti-aliased resize into the batch; nothing else"
+NOTE = "the calls that decode and resize into the batch; nothing else"
 
 prepare = own.prepare
 
-_TASK = 8  # images that a thread takes in turn
+_TASK = 8  # images that a thread takes in turn; divides a batch
 _RING = 4  # batches that are written, in turn
 
+Call = Callable[[Any], None]
+"""Draws images, into the (N, 3, H, W) places that it is given."""
 
-def open_loader(pack: Path, crop: str, threads: int, whole: bool = False) -> Any:
-    return Limit(pack, crop, threads, whole)
 
-
-class Input(NamedTuple):
-    """What a thread gets: a JPEG or pixels, its size, whether it is cut below, the rectangle and how to resize that."""
-
-    data: Any
-    size: tuple[int, int]
-    cut: bool
-    rectangle: tuple[int, int, int, int]
-    box: Any
+def open_loader(pack: Path, crop: str, threads: int, libraries: bool = False) -> Any:
+    return Limit(pack, crop, threads, libraries)
 
 
 class Limit:
-    def __init__(self, pack: Path, crop: str, threads: int, whole: bool) -> None:
+    def __init__(self, pack: Path, crop: str, threads: int, libraries: bool) -> None:
         import torch
 
         from packer import open_dataset
         from packer.crops import CenterCrop, RandomResizedCrop
 
+        torch.set_num_threads(1)
         chosen = RandomResizedCrop(OUTPUT) if crop == "train" else CenterCrop(OUTPUT, RESIZE)
         self.dataset = open_dataset(pack, crop=chosen)
         self.threads = threads
-        self.whole = whole
-        self.raw = self.dataset.reader.manifest.codec == "raw"
+        raw = self.dataset.reader.manifest.codec == "raw"
+        self.prepare_calls = _resizing if raw else _library_calls if libraries else _drawing
         self.batches = torch.empty((_RING, BATCH, OUTPUT, OUTPUT, 3), dtype=torch.uint8).permute(0, 1, 4, 2, 3)
-        self.inputs: list[Input] = []
+        self.tasks: list[tuple[Call, Any]] = []
 
     def set_epoch(self, epoch: int) -> None:
-        self.inputs.clear()
         table = self.dataset.reader.table
-        indices = np.arange(len(self.dataset), dtype=np.int64)
-        for index, box in enumerate(self.dataset.boxes(indices, epoch, 0).each()):
-            size = int(table.height[index]), int(table.width[index])
-            self.inputs.append(self._input(bytes(self.dataset.reader.read(index)), size, box))
-
-    def _input(self, stored: bytes, size: tuple[int, int], box: Any) -> Input:
-        from packer.images import cutting
-        from packer.images.box import from_corner, touched
-
-        top, left, height, width = from_corner(box, touched(box, OUTPUT, OUTPUT))
-        if self.raw:
-            pixels = np.frombuffer(stored, np.uint8).reshape(*size, 3)[top : top + height, left : left + width].copy()
-            return Input(pixels, size, False, (0, 0, height, width), box)
-        part = None if self.whole else cutting.cut_out(stored, size, (top, left, height, width))
-        if part is not None:
-            part_top, part_left, *part_size = part.rectangle
-            rectangle = top - part_top, left - part_left, height, width
-            return Input(bytes(part.data), tuple(part_size), False, rectangle, box)
-        data, rows = (stored, size[0]) if self.whole else cutting.first_rows(stored, size, top + height)
-        return Input(bytes(data), (rows, size[1]), rows < size[0], (top, left, height, width), box)
+        boxes = self.dataset.boxes(np.arange(len(self.dataset), dtype=np.int64), epoch, 0).each()
+        sizes = list(zip(table.height.tolist(), table.width.tolist(), strict=True))
+        self.tasks = []
+        for start in range(0, len(boxes), _TASK):
+            some = slice(start, start + _TASK)
+            stored = [bytes(self.dataset.reader.read(index)) for index in range(len(boxes))[some]]
+            places = self.batches[start // BATCH % _RING, start % BATCH :][: len(stored)]
+            self.tasks.append((self.prepare_calls(stored, sizes[some], boxes[some]), places))
 
     def __iter__(self) -> Iterator[Any]:
         errors: list[BaseException] = []
-        workers = [threading.Thread(target=self._guarded, args=(number, errors)) for number in range(self.threads)]
+        tasks = iter(self.tasks)
+        workers = [threading.Thread(target=_work, args=(tasks, errors)) for _ in range(self.threads)]
         for worker in workers:
             worker.start()
         for worker in workers:
@@ -93,31 +75,94 @@ class Limit:
             some = labels[start : start + BATCH]
             yield self.batches[start // BATCH % _RING][: len(some)], some
 
-    def _guarded(self, number: int, errors: list[BaseException]) -> None:
-        try:
-            self._work(number)
-        except BaseException as error:
-            errors.append(error)
 
-    def _work(self, number: int) -> None:
-        import torch
+def _work(tasks: Iterator[tuple[Call, Any]], errors: list[BaseException]) -> None:
+    try:
+        for call, places in tasks:  # shared by the threads, which take the next one each
+            call(places)
+    except BaseException as error:
+        errors.append(error)
 
-        from packer.images.region import resize_into
-        from packer.images.turbojpeg import decode_jpeg
 
-        resize = torch.ops.aten._upsample_bilinear2d_aa.out
-        scratch = np.empty(max(one.size[0] * one.size[1] * 3 for one in self.inputs), np.uint8)
-        for start in range(number * _TASK, len(self.inputs), self.threads * _TASK):
-            for index in range(start, min(start + _TASK, len(self.inputs))):
-                stored, (rows, columns), cut, (top, left, height, width), box = self.inputs[index]
-                pixels = stored
-                if not self.raw:
-                    out = scratch[: rows * columns * 3].reshape(rows, columns, 3)
-                    pixels = decode_jpeg(stored, out, cut=cut)
-                place = self.batches[index // BATCH % _RING, index % BATCH][None]
-                pixels = pixels[top : top + height, left : left + width]
-                if box.scaled == (OUTPUT, OUTPUT):
-                    source = torch.from_numpy(pixels).permute(2, 0, 1)[None]
-                    resize(source, (OUTPUT, OUTPUT), False, None, None, out=place)
-                else:  # the evaluation crop, which is not mirrored
-                    resize_into(pixels, box, place)
+def _drawing(stored: list[bytes], sizes: list[tuple[int, int]], boxes: list[Any]) -> Call:
+    from packer.images import drawing
+    from packer.images.region import RectangleDecoder
+
+    plan = [(*box.rectangle, *box.scaled, *box.cut, OUTPUT, OUTPUT, box.flip) for box in boxes]
+    rows = drawing.job_rows(np.array(sizes), np.array(plan, np.int64), np.zeros(len(boxes), np.int64))
+
+    def call(places: Any) -> None:
+        rows[:, -1] = places.data_ptr() + OUTPUT * OUTPUT * 3 * np.arange(len(places))
+        for number in drawing.draw(stored, rows):  # what is left to libraries
+            RectangleDecoder().draw_any(stored[number], sizes[number], boxes[number], places[number][None])
+
+    return call
+
+
+def _resizing(stored: list[bytes], sizes: list[tuple[int, int]], boxes: list[Any]) -> Call:
+    return _one_by_one([_resize_call(*one) for one in zip(stored, sizes, boxes, strict=True)])
+
+
+def _library_calls(stored: list[bytes], sizes: list[tuple[int, int]], boxes: list[Any]) -> Call:
+    return _one_by_one([_library_call(*one) for one in zip(stored, sizes, boxes, strict=True)])
+
+
+def _one_by_one(calls: list[Call]) -> Call:
+    def call(places: Any) -> None:
+        for place, one in zip(places.split(1), calls, strict=True):
+            one(place)
+
+    return call
+
+
+def _resize_call(stored: bytes, size: tuple[int, int], box: Any) -> Call:
+    from packer.images.region import resize_into
+
+    top, left, height, width = _rectangle(box)
+    pixels = np.frombuffer(stored, np.uint8).reshape(*size, 3)[top : top + height, left : left + width].copy()
+    return lambda place: resize_into(pixels, box, place)
+
+
+def _library_call(stored: bytes, size: tuple[int, int], box: Any) -> Call:
+    import torch
+
+    from packer.images import cutting
+    from packer.images.region import resize_by_torch
+    from packer.images.turbojpeg import decode_jpeg
+
+    top, left, height, width = _rectangle(box)
+    part = cutting.cut_out(stored, size, (top, left, height, width))
+    if part is not None:
+        data, (part_top, part_left, rows, columns) = part
+        top, left, cut = top - part_top, left - part_left, False
+    else:
+        data, rows = cutting.first_rows(stored, size, top + height)
+        columns, cut = size[1], rows < size[0]
+    data = bytes(data)
+    resize = torch.ops.aten._upsample_bilinear2d_aa.out
+
+    def call(place: Any) -> None:
+        pixels = decode_jpeg(data, _scratch(rows, columns), cut=cut)[top : top + height, left : left + width]
+        if box.scaled == (OUTPUT, OUTPUT):
+            resize(torch.from_numpy(pixels).permute(2, 0, 1)[None], box.scaled, False, None, None, out=place)
+        else:  # the evaluation crop, which is not mirrored
+            resize_by_torch(pixels, box, place)
+
+    return call
+
+
+def _rectangle(box: Any) -> tuple[int, int, int, int]:
+    from packer.images.box import from_corner, touched
+
+    return from_corner(box, touched(box, OUTPUT, OUTPUT))
+
+
+_memory = threading.local()
+
+
+def _scratch(rows: int, columns: int) -> Any:
+    """Return memory of this thread for an image, used again and again."""
+    needed = rows * columns * 3
+    if getattr(_memory, "pixels", np.empty(0)).size < needed:
+        _memory.pixels = np.empty(2 * needed, np.uint8)
+    return _memory.pixels[:needed].reshape(rows, columns, 3)
