@@ -159,9 +159,7 @@ def _box(controls: bytes, size: tuple[int, int]) -> tuple[Box, tuple[int, int]]:
 
 def _drawn(data: bytes, size: tuple[int, int], box: Box, window: tuple[int, int]) -> npt.NDArray[np.uint8] | None:
     out = np.empty((*window, 3), np.uint8)
-    plan = np.array([(*box.rectangle, *box.scaled, *box.cut, *window, box.flip)], np.int64)
-    left = drawing.draw([data], drawing.job_rows(np.array([size]), plan, np.array([out.ctypes.data])))
-    return None if left else out
+    return None if drawing.draw(drawing.job_of(data, size, box, window, out.ctypes.data)) else out
 
 
 def transcode(data: bytes) -> None:

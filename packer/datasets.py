@@ -7,7 +7,7 @@ import math
 import operator
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, overload
 
@@ -25,7 +25,7 @@ from packer.images import drawing
 from packer.images.box import Box, from_corner, touched
 from packer.images.decode import decode, decoder_advice, fast_decoder
 from packer.images.region import RectangleDecoder, require_drawable, resize_into
-from packer.sample import Buffer, Names, Row
+from packer.sample import NOWHERE, Buffer, Names
 
 __all__ = [
     "OUTPUTS",
@@ -37,15 +37,15 @@ __all__ = [
     "open_dataset",
 ]
 
-OUTPUTS = ("tensor", "numpy", "pil", "bytes")
+Ints = npt.NDArray[np.int64]
 
-_TOGETHER = 1 << 20  # bytes of images that are read before they are decoded: about what the caches have room for
+OUTPUTS = ("tensor", "numpy", "pil", "bytes")
 
 
 class Samples(Sequence[tuple[str, int]]):
     """``(name, label)`` of every sample, as ImageFolder's `samples`, read from the pack when asked for."""
 
-    def __init__(self, names: Names, labels: npt.NDArray[np.int64]) -> None:
+    def __init__(self, names: Names, labels: Ints) -> None:
         self._names = names
         self._labels = labels
 
@@ -185,7 +185,7 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
 
     def items(
         self,
-        indices: Sequence[int] | npt.NDArray[np.int64],
+        indices: Sequence[int] | Ints,
         epoch: int,
         seed: int,
         transform: Callable[[Any], Any] | None = None,
@@ -245,7 +245,7 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
         """Say which epoch the random crops are those of; DataLoader workers that run already learn it too."""
         self._epoch.fill_(epoch)
 
-    def boxes(self, indices: Sequence[int] | npt.NDArray[np.int64], epoch: int, seed: int) -> Boxes:
+    def boxes(self, indices: Sequence[int] | Ints, epoch: int, seed: int) -> Boxes:
         """Choose the crops of a batch; CorruptPackError where the table says that an image has no pixels."""
         self.reader.require_table()
         crop = self.crop if self.crop is not None else Full()
@@ -258,7 +258,7 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
             raise self._impossible(int(places[place]), int(heights[place]), int(widths[place]))
         return crop.boxes(heights, widths, uniforms(seed, epoch, places, crop.draws))
 
-    def labels(self, indices: npt.NDArray[np.int64]) -> torch.Tensor:
+    def labels(self, indices: Ints) -> torch.Tensor:
         """Return the labels of a batch, (N,) int64, after `target_transform`."""
         self.reader.require_table()
         labels = self.reader.table.label[indices]
@@ -268,8 +268,8 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
 
     def draw(
         self,
-        indices: Sequence[int] | npt.NDArray[np.int64],
-        plan: npt.NDArray[np.int64],
+        indices: Sequence[int] | Ints,
+        plan: Ints,
         outs: torch.Tensor | Sequence[torch.Tensor],
     ) -> None:
         """Read N images, and decode, crop and resize them into their places.
@@ -292,27 +292,15 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
         IndexError, CorruptPackError, ImageError
             As for ``dataset[index]``.
         """
-        rows, addresses = self.reader.rows(indices), _addresses(outs, plan)
-        if len(rows) != len(plan):
-            raise ValueError(f"{len(rows)} images are to be drawn, and the plan is for {len(plan)}")
-        if self.reader.manifest.codec == "raw":
-            for place, data in self.reader.read_rows(rows):
-                self._draw_raw(rows[place], data, Box.of(plan[place].tolist()), outs[place][None])
-            return
-        sizes = np.array([(row.height, row.width) for row in rows], np.int64).reshape(-1, 2)
-        jobs = drawing.job_rows(sizes, plan, addresses)
+        positions, addresses = self.reader.positions(indices), _addresses(outs, plan)
+        if len(positions) != len(plan):
+            raise ValueError(f"{len(positions)} images are to be drawn, and the plan is for {len(plan)}")
         decoder = RectangleDecoder(self.reader.manifest.exif, self.decoder)
-        suited = decoder.suits_fast(jobs, self.scaled_decode)
-        for some, images in _together(self.reader.read_rows(rows)):
-            for number in decoder.draw_fast(images, jobs[some], suited[some]):
-                place = some[number]
-                row, box = rows[place], Box.of(plan[place].tolist())
-                try:
-                    decoder.draw_any(
-                        images[number], (row.height, row.width), box, outs[place][None], self.scaled_decode
-                    )
-                except ImageError as error:
-                    raise self._located(row.number, error) from error
+        self.reader.require_table()
+        order = np.argsort(self.reader.table.offset[positions])  # reads go through the file in one direction
+        left = self._left_by_c(decoder, positions[order], plan[order], addresses[order])
+        for place in order[left].tolist():
+            self._draw(decoder, int(positions[place]), Box.of(plan[place].tolist()), outs[place][None])
 
     @property
     def classes(self) -> list[str]:
@@ -323,7 +311,7 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
         return {name: label for label, name in enumerate(self.classes)}
 
     @functools.cached_property
-    def targets(self) -> npt.NDArray[np.int64]:
+    def targets(self) -> Ints:
         self.reader.require_column("label")
         return self.reader.table.label
 
@@ -335,14 +323,33 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
     def imgs(self) -> Samples:
         return self.samples
 
-    def _draw_raw(self, row: Row, data: Buffer, box: Box, out: torch.Tensor) -> None:
-        top, left, height, width = from_corner(box, touched(box, out.shape[2], out.shape[3]))
-        pixels = self._raw_pixels(row.number, data)
-        resize_into(pixels[top : top + height, left : left + width], box, out)
+    def _left_by_c(self, decoder: RectangleDecoder, positions: Ints, plan: Ints, addresses: Ints) -> list[int] | slice:
+        """Draw what can be read and drawn without Python's lock; return the rest."""
+        raw = self.reader.manifest.codec == "raw"
+        if not (drawing.AVAILABLE if raw else decoder.native):
+            return slice(None)
+        stored, _files = self.reader.stored(positions)
+        suited = np.full(len(stored), True) if raw else decoder.suits(stored, plan, self.scaled_decode)
+        stored["file"][~suited] = NOWHERE
+        return drawing.draw(drawing.jobs(stored, plan, addresses))
+
+    def _draw(self, decoder: RectangleDecoder, position: int, box: Box, out: torch.Tensor) -> None:
+        """Read a sample, whatever it is, and draw it into a (1, 3, height, width) tensor."""
+        data = self.reader.read(position)
+        if self.reader.manifest.codec == "raw":
+            top, left, height, width = from_corner(box, touched(box, out.shape[2], out.shape[3]))
+            pixels = self._raw_pixels(position, data)
+            resize_into(pixels[top : top + height, left : left + width], box, out)
+            return
+        size = int(self.reader.table.height[position]), int(self.reader.table.width[position])
+        try:
+            decoder.draw(data, size, box, out, self.scaled_decode)
+        except ImageError as error:
+            raise self._located(position, error) from error
 
     def _items(
         self,
-        indices: Sequence[int] | npt.NDArray[np.int64],
+        indices: Sequence[int] | Ints,
         epoch: int,
         seed: int,
         transform: Callable[[Any], Any] | None,
@@ -363,7 +370,7 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
             items.append((image, target))
         return items
 
-    def _cropped(self, indices: Sequence[int] | npt.NDArray[np.int64], boxes: Boxes) -> Iterable[Any]:
+    def _cropped(self, indices: Sequence[int] | Ints, boxes: Boxes) -> Iterable[Any]:
         sizes = zip(boxes.out_height.tolist(), boxes.out_width.tolist(), strict=True)
         images = [torch.empty((*size, 3), dtype=torch.uint8) for size in sizes]
         self.draw(indices, boxes.plan(), [image.permute(2, 0, 1) for image in images])
@@ -422,23 +429,7 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
         )
 
 
-def _together(read: Iterable[tuple[int, Buffer]]) -> Iterator[tuple[list[int], list[Buffer]]]:
-    """Yield what is read, places and images, in lists that the processor's caches have room for."""
-    places: list[int] = []
-    images: list[Buffer] = []
-    size = 0
-    for place, data in read:
-        places.append(place)
-        images.append(data)
-        size += len(data)
-        if size >= _TOGETHER:
-            yield places, images
-            places, images, size = [], [], 0
-    if images:
-        yield places, images
-
-
-def _addresses(outs: torch.Tensor | Sequence[torch.Tensor], plan: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _addresses(outs: torch.Tensor | Sequence[torch.Tensor], plan: Ints) -> Ints:
     """Return where the memory begins of (3, height, width) uint8 tensors, which is channels last and what a plan needs.
 
     Raises

@@ -26,7 +26,10 @@ __all__ = [
     "CODECS",
     "COLUMNS",
     "LOSSY",
+    "MEMORY",
+    "NOWHERE",
     "SCHEMA",
+    "STORED",
     "TILED",
     "Buffer",
     "Manifest",
@@ -61,6 +64,30 @@ COLUMNS: Mapping[str, str] = {
     "names": "|u1",
 }
 """The table's columns and their dtypes. `names` is all names in one; `name_end[i]` is where name i ends in it."""
+
+
+STORED = np.dtype(
+    [
+        (name, np.int64)
+        for name in (
+            *("file", "position", "size"),
+            *("raw", "height", "width"),
+            *("checked", "crc32c", "label", "name", "name_size"),
+        )
+    ]
+)
+"""Where the bytes of a sample lie and what they are compared with, for C.
+
+``file``, ``position``, ``size``
+    A file's descriptor, and where in it how many bytes lie. `MEMORY` for a file: the position is their address.
+    `NOWHERE`: they are not where the table says.
+``raw``, ``height``, ``width``
+    Whether the bytes are pixels; the image's size.
+``checked``, ``crc32c``, ``label``, ``name``, ``name_size``
+    Whether they are compared with a checksum, which one, and what else it was taken of; `name` is an address.
+"""
+
+MEMORY, NOWHERE = -1, -2
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,12 +89,12 @@ def _drawing(stored: list[bytes], sizes: list[tuple[int, int]], boxes: list[Any]
     from packer.images.region import RectangleDecoder
 
     plan = [(*box.rectangle, *box.scaled, *box.cut, OUTPUT, OUTPUT, box.flip) for box in boxes]
-    rows = drawing.job_rows(np.array(sizes), np.array(plan, np.int64), np.zeros(len(boxes), np.int64))
+    jobs = drawing.jobs(drawing.in_memory(stored, sizes), np.array(plan, np.int64), np.zeros(len(boxes), np.int64))
 
     def call(places: Any) -> None:
-        rows[:, -1] = places.data_ptr() + OUTPUT * OUTPUT * 3 * np.arange(len(places))
-        for number in drawing.draw(stored, rows):  # what is left to libraries
-            RectangleDecoder().draw_any(stored[number], sizes[number], boxes[number], places[number][None])
+        jobs["out"] = places.data_ptr() + OUTPUT * OUTPUT * 3 * np.arange(len(places))
+        for number in drawing.draw(jobs):  # what is left to libraries
+            RectangleDecoder().draw(stored[number], sizes[number], boxes[number], places[number][None])
 
     return call
 

@@ -17,17 +17,30 @@ from __future__ import annotations
 import abc
 import operator
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from packer.errors import CorruptPackError, PackError, printable
-from packer.sample import COLUMNS, Buffer, Manifest, Row, Sample, Table, column_checksum
+from packer.sample import COLUMNS, NOWHERE, STORED, Buffer, Manifest, Row, Sample, Table, column_checksum
 
-__all__ = ["Reader", "Writer"]
+__all__ = ["Places", "Reader", "Writer"]
+
+Ints = npt.NDArray[np.int64]
+
+
+class Places(NamedTuple):
+    """Where the bytes of some rows lie: each one's file, by its descriptor, and its position there.
+
+    `held` keeps the files open.
+    """
+
+    file: Ints
+    position: Ints
+    held: object
 
 
 class Writer(abc.ABC):
@@ -122,6 +135,7 @@ class Reader(abc.ABC):
         self.path = os.path.abspath(path)
         self.check = check
         self.manifest, self.table = self._open()
+        self._names_begin = self.table.names.ctypes.data
         if len(self.table) != self.manifest.count:
             raise CorruptPackError(
                 f"the table has {len(self.table)} rows and the manifest counts {self.manifest.count}", self.path
@@ -134,6 +148,10 @@ class Reader(abc.ABC):
     @abc.abstractmethod
     def _fetch(self, offset: int, size: int) -> Buffer:
         """Return the `size` bytes at a row's `offset`; CorruptPackError where there are none."""
+
+    @abc.abstractmethod
+    def _locate(self, offset: Ints, size: Ints) -> Places:
+        """Return where in which files the bytes of rows lie; NOWHERE where there are none."""
 
     @abc.abstractmethod
     def close(self) -> None:
@@ -187,10 +205,35 @@ class Reader(abc.ABC):
             raise CorruptPackError(error.reason, error.path, index) from error
         return self._read(self.table.row(index))
 
-    def rows(self, indices: Sequence[int] | npt.NDArray[np.int64]) -> list[Row]:
-        """Return what the table says of several samples; IndexError and CorruptPackError as for `read`."""
+    def stored(self, positions: Ints) -> tuple[npt.NDArray[Any], object]:
+        """Return where the bytes of samples lie, for C, which reads and checks them without Python's lock.
+
+        Parameters
+        ----------
+        positions : (N,) int64 array
+            As `positions` gives.
+
+        Returns
+        -------
+        (N,) array of STORED
+            See there. What it says of a file holds until the reader is closed.
+        object
+            To be kept until they are read: the files.
+        """
         self.require_table()
-        return self.table.rows(self.positions(indices))
+        table, found = self.table, np.empty(len(positions), STORED)
+        for name in ("size", "height", "width", "crc32c", "label"):
+            found[name] = getattr(table, name)[positions]
+        found["raw"] = self.manifest.codec == "raw"
+        found["checked"] = self.check == "always"
+        places = self._locate(table.offset[positions], found["size"])
+        start, end = np.where(positions > 0, table.name_end[positions - 1], 0), table.name_end[positions]
+        named = (start >= 0) & (start <= end) & (end <= len(table.names))
+        found["file"] = np.where(named, places.file, NOWHERE)
+        found["position"] = places.position
+        found["name"] = self._names_begin + start
+        found["name_size"] = end - start
+        return found, places.held
 
     def positions(self, indices: Sequence[int] | npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return indices counted from the beginning; errors as for `position`."""
@@ -202,14 +245,14 @@ class Reader(abc.ABC):
             self.position(index)  # which refuses it
         return counted.astype(np.int64, copy=False)
 
-    def read_rows(self, rows: Sequence[Row]) -> Iterator[tuple[int, Buffer]]:
-        """Yield the data of several samples, each with its row's place; reads go through the file in one direction."""
-        for place in sorted(range(len(rows)), key=lambda place: rows[place].offset):
-            yield place, self._read(rows[place])
-
     def read_many(self, indices: Sequence[int] | npt.NDArray[np.int64]) -> list[Buffer]:
-        """Return the data of several samples, in the order asked for; errors as for `read`."""
-        found: dict[int, Buffer] = dict(self.read_rows(self.rows(indices)))
+        """Return the data of several samples, in the order asked for; errors as for `read`.
+
+        Reads go through the file in one direction.
+        """
+        self.require_table()
+        rows = self.table.rows(self.positions(indices))
+        found = {place: self._read(rows[place]) for place in sorted(range(len(rows)), key=lambda n: rows[n].offset)}
         return [found[place] for place in range(len(found))]
 
     def _read(self, row: Row) -> Buffer:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from packer.errors import CorruptPackError, DestinationError, PackError, printable
-from packer.sample import Buffer
+from packer.sample import NOWHERE, Buffer
 
 __all__ = ["AppendFile", "PackFile", "PatchFile", "disk_size", "files_of", "sync_directory", "writing_to"]
 
@@ -61,6 +61,11 @@ class PackFile:
         except OSError as error:
             raise PackError(f"{printable(self.path)}: reading at byte {offset} failed: {error.strerror}") from error
         return data
+
+    def locate(self, offset: npt.NDArray[np.int64], size: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return this file's descriptor for the bytes that lie inside of the file, and NOWHERE for others."""
+        self._require_open()
+        return np.where((offset >= 0) & (size >= 0) & (offset <= self.size - size), self._fd, NOWHERE)
 
     def array(self, offset: int, count: int, dtype: str) -> npt.NDArray[Any]:
         """Return a read-only vector of `count` elements that begins at byte `offset`; a mapping where it is large."""

@@ -17,9 +17,9 @@ import h5py
 import numpy as np
 
 from packer.errors import CorruptPackError, DestinationError, NotAPackError, printable
-from packer.formats.base import Reader, Writer, table_from
+from packer.formats.base import Ints, Places, Reader, Writer, table_from
 from packer.formats.files import AppendFile, PackFile, writing_to
-from packer.sample import COLUMNS, Buffer, Manifest, Sample, Table, blocks
+from packer.sample import COLUMNS, NOWHERE, Buffer, Manifest, Sample, Table, blocks
 
 __all__ = ["HDF5Reader", "HDF5Writer"]
 
@@ -156,10 +156,10 @@ class HDF5Reader(Reader):
             with open(self.path, "rb") as raw, h5py.File(raw, "r") as file:
                 if file.attrs.get("format") != b"packer":
                     raise NotAPackError("an HDF5 file that packer did not write", self.path)
-                manifest_at, manifest_size = self._locate(file, "manifest", "|u1")
+                manifest_at, manifest_size = self._find(file, "manifest", "|u1")
                 manifest = Manifest.from_json(self._file.read(manifest_at, manifest_size), self.path)
-                places = {name: self._locate(file, name, dtype) for name, dtype in COLUMNS.items()}
-                self._data_at, self._data_size = self._locate(file, "data", "|u1")
+                places = {name: self._find(file, name, dtype) for name, dtype in COLUMNS.items()}
+                self._data_at, self._data_size = self._find(file, "data", "|u1")
         except (OSError, KeyError, RuntimeError, ValueError, TypeError) as error:
             raise CorruptPackError(f"libhdf5 cannot read its structure: {error}", self.path) from error
         columns = {name: self._file.array(at, count, COLUMNS[name]) for name, (at, count) in places.items()}
@@ -170,6 +170,11 @@ class HDF5Reader(Reader):
             raise CorruptPackError("its row points outside the data", self.path)
         return self._file.read(self._data_at + offset, size)
 
+    def _locate(self, offset: Ints, size: Ints) -> Places:
+        inside = (offset >= 0) & (size >= 0) & (offset <= self._data_size - size)
+        position = self._data_at + np.where(inside, offset, 0)
+        return Places(np.where(inside, self._file.locate(position, size), NOWHERE), position, self._file)
+
     def data_files(self) -> list[tuple[str, int, int]]:
         return [("", self._data_at, self._data_size)]
 
@@ -179,7 +184,7 @@ class HDF5Reader(Reader):
     def close(self) -> None:
         self._file.close()
 
-    def _locate(self, file: h5py.File, name: str, dtype: str) -> tuple[int, int]:
+    def _find(self, file: h5py.File, name: str, dtype: str) -> tuple[int, int]:
         """Return where a dataset lies in the file, and its length; refuse what is not a plain range of this file."""
         link = file.get(name, getlink=True)
         dataset = file[name] if isinstance(link, h5py.HardLink) else None

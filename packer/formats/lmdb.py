@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from packer.errors import CorruptPackError, DestinationError, NotAPackError, printable
-from packer.formats.base import Reader, Writer, table_from
+from packer.formats.base import Ints, Places, Reader, Writer, table_from
 from packer.formats.files import AppendFile, PackFile
 from packer.formats.spool import Spool
 from packer.sample import COLUMNS, Buffer, Manifest, Sample, Table, blocks
@@ -255,6 +255,9 @@ class LMDBReader(Reader):
 
     def _fetch(self, offset: int, size: int) -> Buffer:
         return self._file.read(offset, size)
+
+    def _locate(self, offset: Ints, size: Ints) -> Places:
+        return Places(self._file.locate(offset, size), offset, self._file)
 
     def data_files(self) -> list[tuple[str, int, int]]:
         return [("", 0, self._file.size)]

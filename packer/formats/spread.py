@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from packer.errors import CorruptPackError, printable
-from packer.formats.base import Reader
+from packer.errors import CorruptPackError, PackError, printable
+from packer.formats.base import Ints, Places, Reader
 from packer.formats.files import PackFile
-from packer.sample import Buffer
+from packer.sample import NOWHERE, Buffer
 
 __all__ = ["SpreadData", "SpreadReader"]
 
@@ -55,6 +55,24 @@ class SpreadData(abc.ABC):
         file, begin = self._file(number)
         return file.read(begin + offset - int(self.starts[number]), size)
 
+    def locate(self, offset: Ints, size: Ints) -> Places:
+        """Return where in which files the bytes from `offset` on lie; NOWHERE where there are none."""
+        numbers = np.searchsorted(self.starts, offset, side="right") - 1
+        inside = (numbers >= 0) & (numbers < len(self.starts) - 1) & (size >= 0)
+        numbers[~inside] = 0
+        within = offset - self.starts[numbers]
+        files, positions, held = np.full(len(offset), NOWHERE), np.zeros(len(offset), np.int64), []
+        for number in np.unique(numbers[inside]).tolist():
+            chosen = inside & (numbers == number) & (size <= self.starts[number + 1] - offset)
+            try:
+                file, begin = self._file(number)
+            except PackError:  # reading says of which sample
+                continue
+            positions[chosen] = begin + within[chosen]
+            files[chosen] = file.locate(positions[chosen], size[chosen])
+            held.append(file)
+        return Places(files, positions, held)
+
     def close(self) -> None:
         """Close the files that are open."""
         self._closed = True
@@ -86,6 +104,9 @@ class SpreadReader(Reader):
 
     def _fetch(self, offset: int, size: int) -> Buffer:
         return self._data.read(offset, size)
+
+    def _locate(self, offset: Ints, size: Ints) -> Places:
+        return self._data.locate(offset, size)
 
     def data_files(self) -> list[tuple[str, int, int]]:
         return self._data.files()

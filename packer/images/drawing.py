@@ -1,4 +1,4 @@
-"""Images decoded, resized and put into their places in C, without Python's lock: see packer/images/native.
+"""Images read, decoded, resized and put into their places in C, without Python's lock: see packer/images/native.
 
 packer's own decoder knows baseline JPEGs, which nearly all JPEGs are, and gives libjpeg-turbo's pixels. Of a rectangle
 it decodes no more than what is wanted: tiles that are not touched it skips, and what lies below it leaves alone.
@@ -8,29 +8,97 @@ Whatever is unusual or damaged it leaves to other decoders.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from packer.images.box import Box
-from packer.images.cutting import cut_out
-from packer.sample import Buffer
+from packer.sample import MEMORY, STORED, Buffer
 
 try:
     from packer.images import _native
 except ImportError:  # it was installed without a compiler
     _native = None  # type: ignore[assignment]
 
-__all__ = ["AVAILABLE", "decode", "draw", "job_rows", "resize"]
+__all__ = ["AVAILABLE", "JOB", "decode", "draw", "in_memory", "job_of", "jobs", "resize"]
 
 Ints = npt.NDArray[np.int64]
 Pixels = npt.NDArray[np.uint8]
+Records = npt.NDArray[Any]
 
 AVAILABLE = _native is not None and bool(_native.HAS_VECTORS)
 """Whether this is the fastest way: C was compiled, and there are the vectors that it uses (AVX2). libjpeg-turbo knows
 more kinds of vectors, and without them is twice as fast."""
 
-_WORTH_CUTTING = 1 << 18  # bytes of a JPEG; in a smaller one all markers are found faster than a table is checked
+_WANTED = (
+    *("top", "left", "tall", "wide"),
+    *("scaled_height", "scaled_width"),
+    *("cut_top", "cut_left", "out_height", "out_width"),
+    "flip",
+)
+JOB = np.dtype([*STORED.descr, *((name, np.int64) for name in (*_WANTED, "out"))])
+"""An image and what is wanted of it: `STORED`; the fields of `packer.crops.Boxes`; the address of the window's memory,
+of (out_height, out_width, 3) uint8."""
+
+
+def jobs(stored: Records, plan: Ints, addresses: Ints) -> Records:
+    """Return what `draw` has to do.
+
+    Parameters
+    ----------
+    stored : (N,) array of STORED
+    plan : (N, 11) int64 array
+        What is wanted of each; see `packer.images.box.Box.of`.
+    addresses : (N,) int64 array
+        Those of the windows' memory.
+
+    Returns
+    -------
+    (N,) array of JOB
+    """
+    numbers = stored.view(np.int64).reshape(len(stored), -1)
+    made = np.concatenate([numbers, plan, addresses[:, None]], 1, dtype=np.int64)
+    return made.view(JOB)[:, 0]
+
+
+def in_memory(images: Sequence[Buffer], sizes: Sequence[tuple[int, int]]) -> Records:
+    """Return where images of known pixels lie in memory, where they must stay; an (N,) array of STORED."""
+    stored = np.zeros(len(images), STORED)
+    stored["file"] = MEMORY
+    stored["position"] = [np.frombuffer(data, np.uint8).ctypes.data if len(data) else 0 for data in images]
+    stored["size"] = list(map(len, images))
+    stored["height"], stored["width"] = np.array(sizes, np.int64).reshape(-1, 2).T
+    return stored
+
+
+def job_of(data: Buffer, size: tuple[int, int], box: Box, out_size: tuple[int, int], out: int) -> Records:
+    """Return what `draw` has to do for one image in memory, which must stay there; a (1,) array of JOB."""
+    plan = np.array([(*box.rectangle, *box.scaled, *box.cut, *out_size, box.flip)], np.int64)
+    return jobs(in_memory([data], [size]), plan, np.array([out], np.int64))
+
+
+def draw(jobs: Records) -> list[int]:
+    """Read images, decode rectangles of them, resize those, and write windows of the results.
+
+    Parameters
+    ----------
+    jobs : (N,) array of JOB
+        Addresses in them are believed.
+
+    Returns
+    -------
+    list of int
+        The numbers of those that are to be done in another way: the bytes are not there, or not what they were, or
+        no undamaged baseline JPEG of that size. Their windows may have any pixels.
+
+    Raises
+    ------
+    ValueError
+        If a rectangle does not lie inside of its image, or a window inside of what that is resized to.
+    """
+    jobs = np.ascontiguousarray(jobs, JOB)
+    return _native.draw(jobs.ctypes.data, len(jobs))
 
 
 def decode(data: Buffer, height: int, width: int, scaled: tuple[int, int] | None = None) -> Pixels | None:
@@ -51,67 +119,8 @@ def decode(data: Buffer, height: int, width: int, scaled: tuple[int, int] | None
         RGB. None where another decoder has to do it.
     """
     out = np.empty((*(scaled or (height, width)), 3), np.uint8)
-    numbers = height, width, 0, 0, height, width, *out.shape[:2], 0, 0, *out.shape[:2], False, out.ctypes.data
-    job = np.array(numbers, np.int64)
-    return None if _native.draw((bytes(data),), job.ctypes.data) else out
-
-
-def job_rows(sizes: Ints, plan: Ints, addresses: Ints) -> Ints:
-    """Return what `draw` has to do.
-
-    Parameters
-    ----------
-    sizes : (N, 2) int64 array
-        Heights and widths of N images.
-    plan : (N, 11) int64 array
-        What is wanted of each; see `packer.images.box.Box.of`.
-    addresses : (N,) int64 array
-        Those of the windows' memory, of (height, width, 3) uint8 each.
-
-    Returns
-    -------
-    (N, 14) int64 array
-        One job a row.
-    """
-    return np.concatenate([sizes, plan, addresses[:, None]], 1, dtype=np.int64)
-
-
-def draw(images: Sequence[Buffer], jobs: Ints) -> list[int]:
-    """Decode rectangles of JPEGs, resize them, and write windows of the results.
-
-    Parameters
-    ----------
-    images : sequence of N bytes-like
-        Any images.
-    jobs : (N, 14) int64 array
-        As `job_rows` gives.
-
-    Returns
-    -------
-    list of int
-        The numbers of those that another decoder has to do, as the image is not an undamaged baseline JPEG of that
-        size. Their windows may have any pixels.
-    """
-    if jobs.shape != (len(images), 14) or jobs.dtype != np.int64:
-        raise ValueError("a job for each image is needed, of 14 numbers")
-    jobs = np.ascontiguousarray(jobs)
-    if max(map(len, images), default=0) >= _WORTH_CUTTING:
-        jobs = jobs.copy()
-        images = [_cut(data, job) for data, job in zip(images, jobs, strict=True)]
-    return _native.draw([bytes(data) for data in images], jobs.ctypes.data)
-
-
-def _cut(data: Buffer, job: Ints) -> bytes:
-    """Return what of an image the tiles are that its job depends on, and change the job accordingly."""
-    if len(data) < _WORTH_CUTTING:
-        return bytes(data)
-    height, width, top, left, tall, wide = job[:6].tolist()
-    part = cut_out(data, (height, width), (top, left, tall, wide))
-    if part is None:
-        return bytes(data)
-    part_top, part_left, *size = part.rectangle
-    job[:4] = *size, top - part_top, left - part_left
-    return bytes(part.data)
+    box = Box((0, 0, height, width), (out.shape[0], out.shape[1]))
+    return None if draw(job_of(data, (height, width), box, box.scaled, out.ctypes.data)) else out
 
 
 def resize(pixels: Pixels, box: Box, out_size: tuple[int, int], out: int) -> bool:
@@ -121,8 +130,10 @@ def resize(pixels: Pixels, box: Box, out_size: tuple[int, int], out: int) -> boo
     ----------
     pixels : (H, W, 3) uint8 array
         From the rectangle's upper left corner on, as much as `packer.images.box.touched` says or more.
-    out_size, out
-        As for `draw`.
+    out_size : (height, width)
+        The window's.
+    out : int
+        The address of its memory, of (height, width, 3) uint8.
 
     Returns
     -------

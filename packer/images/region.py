@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import cv2
@@ -104,61 +103,38 @@ class RectangleDecoder:
     ----------
     exif, decoder, max_pixels
         As for `decode`.
+
+    Attributes
+    ----------
+    native : bool
+        Whether packer's own decoder comes first. It knows nothing of orientations.
     """
 
     def __init__(self, exif: str = "ignore", decoder: str = "auto", max_pixels: int = MAX_PIXELS) -> None:
         name, function = decode.fast_decoder(decoder)
         self._decode_part: Any = function if name == "turbojpeg" else None
-        self._drawn = decoder == "auto" and drawing.AVAILABLE
+        self.native = decoder == "auto" and exif == "ignore" and drawing.AVAILABLE
         self._exif = exif
         self._decoder = decoder
         self._max_pixels = max_pixels
 
-    def suits_fast(self, jobs: Ints, scaled: bool = False) -> npt.NDArray[np.bool_]:
-        """Tell which jobs `draw_fast` may do, whatever the images are.
+    def suits(self, stored: npt.NDArray[Any], plan: Ints, scaled: bool = False) -> npt.NDArray[np.bool_]:
+        """Tell which of N images packer's own decoder may draw, as `draw` would.
 
         Parameters
         ----------
-        jobs : (N, 14) int64 array
-            As `packer.images.drawing.job_rows` gives.
+        stored : (N,) array of STORED
+        plan : (N, 11) int64 array
+            See `packer.crops.Boxes.plan`.
         scaled : bool
-            Whether a decoder may halve what is at least twice as large as wanted, which packer's own does not.
-
-        Returns
-        -------
-        (N,) bool array
+            As for `draw`.
         """
-        suited: npt.NDArray[np.bool_] = jobs[:, 0] * jobs[:, 1] <= (self._max_pixels if self._drawn else -1)
+        suited: npt.NDArray[np.bool_] = stored["height"] * stored["width"] <= self._max_pixels
         if scaled:
-            suited &= (jobs[:, 4:6] < 2 * jobs[:, 6:8]).any(1)
+            suited &= (plan[:, 2:4] < 2 * plan[:, 4:6]).any(1)
         return suited
 
-    def draw_fast(self, images: Sequence[Buffer], jobs: Ints, suited: npt.NDArray[np.bool_]) -> list[int]:
-        """Do those jobs that packer's own decoder knows, which is to say undamaged baseline JPEGs.
-
-        Without Python's lock from the first to the last.
-
-        Parameters
-        ----------
-        images : sequence of N bytes-like
-        jobs : (N, 14) int64 array
-        suited : (N,) bool array
-            As `suits_fast` tells.
-
-        Returns
-        -------
-        list of int
-            Which of them were not done, in order; `draw_any` does those.
-        """
-        if self._exif == "apply":
-            suited = suited & [_upright(data) for data in images]
-        if suited.all():
-            return drawing.draw(images, jobs)
-        chosen = np.flatnonzero(suited).tolist()
-        left = drawing.draw([images[number] for number in chosen], jobs[chosen]) if chosen else []
-        return sorted([*np.flatnonzero(~suited).tolist(), *(chosen[number] for number in left)])
-
-    def draw_any(self, data: Buffer, size: tuple[int, int], box: Box, out: torch.Tensor, scaled: bool = False) -> None:
+    def draw(self, data: Buffer, size: tuple[int, int], box: Box, out: torch.Tensor, scaled: bool = False) -> None:
         """Decode what is wanted of any image, and resize it into its place.
 
         Parameters
@@ -178,6 +154,9 @@ class RectangleDecoder:
             If Pillow cannot read the image, or its size is another.
         """
         halvings = allowed_halvings(box) if scaled else 0
+        native = self.native and not halvings and size[0] * size[1] <= self._max_pixels
+        if native and not drawing.draw(drawing.job_of(data, size, box, *_place(out))):
+            return
         seen = box.rectangle if halvings else touched(box, out.shape[2], out.shape[3])
         pixels, halvings = self.decode(data, from_corner(box, seen), size, halvings, seen)
         resize_into(pixels, box, out, halvings)

@@ -14,8 +14,8 @@ import numpy as np
 
 from packer.errors import CorruptPackError, DestinationError, NotAPackError
 from packer.formats import Format, Reader, Writer
-from packer.formats.base import table_from
-from packer.sample import COLUMNS, Buffer, Manifest, Sample, Table
+from packer.formats.base import Ints, Places, table_from
+from packer.sample import COLUMNS, MEMORY, NOWHERE, Buffer, Manifest, Sample, Table
 
 _MAGIC = b"packer in memory "
 _blobs: dict[int, bytearray] = {}
@@ -68,6 +68,13 @@ class MemoryReader(Reader):
         self._blob: bytearray | None = _blobs[number]
         arrays = {name: np.frombuffer(columns[name], dtype) for name, dtype in COLUMNS.items()}
         return Manifest.from_json(manifest, self.path), table_from(arrays, self.path)
+
+    def _locate(self, offset: Ints, size: Ints) -> Places:
+        if self._blob is None:
+            raise ValueError(f"{self.path}: is closed")
+        blob = np.frombuffer(self._blob, np.uint8)
+        inside = (offset >= 0) & (size >= 0) & (offset <= len(blob) - size)
+        return Places(np.where(inside, MEMORY, NOWHERE), blob.ctypes.data + offset, blob)
 
     def _fetch(self, offset: int, size: int) -> Buffer:
         if self._blob is None:

@@ -100,7 +100,7 @@ def draw(images: list[tuple[bytes, tuple[int, int], Box, int]], out_size: tuple[
     """Draw what boxes want of images: bytes, height and width, box, and the address of the window's memory of each."""
     data, sizes, boxes, places = zip(*images, strict=True)
     plan = [(*box.rectangle, *box.scaled, *box.cut, *out_size, box.flip) for box in boxes]
-    left = drawing.draw(data, drawing.job_rows(np.array(sizes), np.array(plan, np.int64), np.array(places)))
+    left = drawing.draw(drawing.jobs(drawing.in_memory(data, sizes), np.array(plan, np.int64), np.array(places)))
     return [number not in left for number in range(len(images))]
 
 
@@ -413,7 +413,7 @@ def test_sides_that_are_longer_than_those_of_any_jpeg(size: tuple[int, int]) -> 
     found, expected = placed(5, 7), placed(5, 7)
     assert not drawing.resize(pixels, box, (5, 7), found.data_ptr())
     assert drawn(data, size, box) is None
-    RectangleDecoder().draw_any(data, size, box, found)
+    RectangleDecoder().draw(data, size, box, found)
     resize_by_torch(pixels, box, expected)
     assert torch.equal(found, expected)
 
@@ -450,12 +450,9 @@ def test_what_does_not_lie_inside_is_refused(box: Box) -> None:
             drawn(ORDINARY, size, box, (5, 5))
 
 
-def test_images_that_are_no_bytes_are_refused() -> None:
-    out, box = np.empty((5, 5, 3), np.uint8), Box((0, 0, 5, 5), (5, 5))
-    with pytest.raises(TypeError):
-        draw([(ORDINARY, SIZE, box, out.ctypes.data), ("text", SIZE, box, out.ctypes.data)], (5, 5))  # type: ignore[list-item]
+def test_any_bytes_will_do() -> None:
     for data in (bytearray(ORDINARY), memoryview(ORDINARY)):
-        assert same(drawn(data, SIZE, box), decode(ORDINARY)[:5, :5])  # type: ignore[arg-type]
+        assert same(cut(data, SIZE, (0, 0, 5, 5)), decode(ORDINARY)[:5, :5])  # type: ignore[arg-type]
 
 
 def test_images_beside_damaged_ones() -> None:

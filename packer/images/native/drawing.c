@@ -1,7 +1,8 @@
-/* Draws images: decodes what is wanted of them and resizes it into its place, without Python's lock. */
+/* Draws images: reads their bytes, decodes what is wanted of them and resizes it into its place, without Python's lock. */
 
 #include "native.h"
 #include "decoding.h"
+#include "reading.h"
 #include "resizing.h"
 #include "vectors.h"
 
@@ -10,6 +11,8 @@
 typedef struct Workspace { /* memory that one thread at a time draws with */
     Decoder *decoder;
     Resizing *resizing;
+    uint8_t *stored; /* what was read from a file */
+    size_t size;
     struct Workspace *next;
 } Workspace;
 
@@ -33,136 +36,107 @@ take_workspace(void)
         resizing_free(workspace->resizing);
         free(workspace);
     }
+    PyErr_NoMemory();
     return NULL;
 }
+
+enum { KEPT = 1 << 22 }; /* bytes of memory for files that wait for the next image */
 
 static void
 return_workspace(Workspace *workspace)
 {
+    if (workspace->size > KEPT) {
+        free(workspace->stored);
+        workspace->stored = NULL;
+        workspace->size = 0;
+    }
     workspace->next = idle;
     idle = workspace;
 }
 
-static void
-take_rows(void *resizing, const uint8_t *rows, ptrdiff_t stride, ptrdiff_t count)
-{
-    resizing_rows(resizing, rows, stride, count);
-}
-
-enum { JOB_NUMBERS = 14 };
-
+/* One image and what is wanted of it: a record of JOB in packer/images/drawing.py. */
 typedef struct {
-    const uint8_t *data;
-    Py_ssize_t size;
-    ptrdiff_t height, width;
-    Rectangle rectangle;
-    Wanted wanted;
-    uint8_t *out;
-    Outcome outcome;
+    int64_t file, position, size, raw, height, width, checked, crc32c, label, name, name_size;
+    int64_t top, left, tall, wide, scaled_height, scaled_width, cut_top, cut_left, out_height, out_width, flip, out;
 } Job;
 
-static Outcome
-draw_image(Workspace *workspace, const Job *job)
-{
-    ptrdiff_t first_row, row_end, first, end;
-    if (!resizing_begin(workspace->resizing, &job->wanted, job->out)) /* other limits than memory are those of sizes */
-        return UNDECODED;
-    resizing_needs(workspace->resizing, &first_row, &row_end, &first, &end);
-    Rectangle needed = {job->rectangle.top + first_row, job->rectangle.left + first, row_end - first_row, end - first};
-    return decoder_decode(workspace->decoder, job->data, job->size, job->height, job->width, needed, take_rows,
-                          workspace->resizing);
-}
+enum { MEMORY = -1, NOWHERE = -2 }; /* in place of a file: `position` is an address; the job is left to others */
 
-/* Reads what is wanted of a rectangle from seven integers; 0 where it makes no sense, with an exception. */
+/* Reads what is wanted of the rectangle; 0 where it makes no sense. */
 static int
-read_wanted(Wanted *wanted, ptrdiff_t tall, ptrdiff_t wide, const int64_t *numbers)
+read_wanted(Wanted *wanted, const Job *job)
 {
     *wanted = (Wanted){
-        .height = tall, .width = wide, .scaled_height = (ptrdiff_t)numbers[0], .scaled_width = (ptrdiff_t)numbers[1],
-        .cut_top = (ptrdiff_t)numbers[2], .cut_left = (ptrdiff_t)numbers[3], .out_height = (ptrdiff_t)numbers[4],
-        .out_width = (ptrdiff_t)numbers[5], .flip = numbers[6] != 0,
+        .height = (ptrdiff_t)job->tall, .width = (ptrdiff_t)job->wide,
+        .scaled_height = (ptrdiff_t)job->scaled_height, .scaled_width = (ptrdiff_t)job->scaled_width,
+        .cut_top = (ptrdiff_t)job->cut_top, .cut_left = (ptrdiff_t)job->cut_left,
+        .out_height = (ptrdiff_t)job->out_height, .out_width = (ptrdiff_t)job->out_width, .flip = job->flip != 0,
     };
     const Wanted *w = wanted;
-    if (tall < 1 || wide < 1 || w->out_height < 1 || w->out_width < 1 || w->cut_top < 0 || w->cut_left < 0
-        || w->out_height > w->scaled_height || w->cut_top > w->scaled_height - w->out_height
-        || w->out_width > w->scaled_width || w->cut_left > w->scaled_width - w->out_width) {
+    return w->height >= 1 && w->width >= 1 && w->out_height >= 1 && w->out_width >= 1 && w->cut_top >= 0
+        && w->cut_left >= 0 && w->out_height <= w->scaled_height && w->cut_top <= w->scaled_height - w->out_height
+        && w->out_width <= w->scaled_width && w->cut_left <= w->scaled_width - w->out_width;
+}
+
+/* Tells whether a job makes sense; sets an exception where it does not. */
+static int
+require_sense(const Job *job)
+{
+    Wanted wanted;
+    if (job->top < 0 || job->tall < 1 || job->tall > job->height || job->top > job->height - job->tall || job->left < 0
+        || job->wide < 1 || job->wide > job->width || job->left > job->width - job->wide) {
+        PyErr_SetString(PyExc_ValueError, "the rectangle does not lie inside of the image");
+        return 0;
+    }
+    if (!read_wanted(&wanted, job)) {
         PyErr_SetString(PyExc_ValueError, "the window does not lie inside of what the rectangle is resized to");
         return 0;
     }
     return 1;
 }
 
-/* Reads a job from its bytes and fourteen numbers; 0 where it is another or makes no sense, with an exception. */
-static int
-read_job(Job *job, PyObject *data, const int64_t *numbers)
+/* Finds the bytes of an image; NULL where they cannot be read or are not what they were. */
+static const uint8_t *
+find_bytes(Workspace *workspace, const Job *job, Outcome *outcome)
 {
-    char *bytes;
-    if (data == NULL || PyBytes_AsStringAndSize(data, &bytes, &job->size) < 0)
-        return 0;
-    job->data = (const uint8_t *)bytes;
-    job->height = (ptrdiff_t)numbers[0];
-    job->width = (ptrdiff_t)numbers[1];
-    job->rectangle = (Rectangle){(ptrdiff_t)numbers[2], (ptrdiff_t)numbers[3], (ptrdiff_t)numbers[4], (ptrdiff_t)numbers[5]};
-    job->out = (uint8_t *)(intptr_t)numbers[13];
-    const Rectangle *r = &job->rectangle;
-    if (r->top < 0 || r->height < 1 || r->height > job->height || r->top > job->height - r->height || r->left < 0
-        || r->width < 1 || r->width > job->width || r->left > job->width - r->width) {
-        PyErr_SetString(PyExc_ValueError, "the rectangle does not lie inside of the image");
-        return 0;
+    const uint8_t *data = (const uint8_t *)(intptr_t)job->position;
+    size_t size = (size_t)job->size;
+    *outcome = UNDECODED;
+    if (job->file == NOWHERE || job->size < 1)
+        return NULL;
+    if (job->file != MEMORY) {
+        if (workspace->size < size) {
+            free(workspace->stored);
+            workspace->stored = malloc(size);
+            workspace->size = workspace->stored == NULL ? 0 : size;
+        }
+        if (workspace->stored == NULL) {
+            *outcome = NO_MEMORY;
+            return NULL;
+        }
+        if (!read_from((int)job->file, workspace->stored, size, job->position))
+            return NULL;
+        data = workspace->stored;
     }
-    return read_wanted(&job->wanted, r->height, r->width, numbers + 6);
+    if (job->checked) { /* as `checksum` in packer/sample.py */
+        uint8_t row[16];
+        for (int i = 0; i < 8; i++)
+            row[i] = (uint8_t)((uint64_t)job->label >> 8 * i);
+        for (int i = 0; i < 4; i++) {
+            row[8 + i] = (uint8_t)((uint64_t)job->height >> 8 * i);
+            row[12 + i] = (uint8_t)((uint64_t)job->width >> 8 * i);
+        }
+        uint32_t crc = crc32c(crc32c(0, data, size), row, sizeof row);
+        if (crc32c(crc, (const uint8_t *)(intptr_t)job->name, (size_t)job->name_size) != (uint32_t)job->crc32c)
+            return NULL;
+    }
+    return data;
 }
 
-/* Returns a list of which jobs were not done. */
-static PyObject *
-left_over(const Job *jobs, Py_ssize_t count)
+static void
+take_rows(void *resizing, const uint8_t *rows, ptrdiff_t stride, ptrdiff_t count)
 {
-    PyObject *left = PyList_New(0);
-    for (Py_ssize_t i = 0; i < count && left != NULL; i++) {
-        if (jobs[i].outcome == DECODED)
-            continue;
-        PyObject *number = jobs[i].outcome == NO_MEMORY ? PyErr_NoMemory() : PyLong_FromSsize_t(i);
-        if (number == NULL || PyList_Append(left, number) < 0)
-            Py_CLEAR(left);
-        Py_XDECREF(number);
-    }
-    return left;
-}
-
-PyObject *
-draw(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
-{
-    Py_ssize_t address;
-    if (given != 2) {
-        PyErr_SetString(PyExc_TypeError, "images and an address are expected");
-        return NULL;
-    }
-    if (!read_integers(arguments + 1, 1, &address, 1))
-        return NULL;
-    PyObject *images = PySequence_Tuple(arguments[0]), *result = NULL; /* nobody can take something out of a tuple */
-    if (images == NULL)
-        return NULL;
-    const int64_t *numbers = (const int64_t *)address;
-    Py_ssize_t count = PyTuple_Size(images), read = 0;
-    Job *jobs = calloc((size_t)count + 1, sizeof *jobs);
-    Workspace *workspace = jobs == NULL ? NULL : take_workspace();
-    if (workspace == NULL)
-        PyErr_NoMemory();
-    while (workspace != NULL && read < count
-           && read_job(&jobs[read], PyTuple_GetItem(images, read), numbers + read * JOB_NUMBERS))
-        read++;
-    if (workspace != NULL && read == count) {
-        Py_BEGIN_ALLOW_THREADS
-        for (Job *job = jobs; job < jobs + count; job++)
-            job->outcome = draw_image(workspace, job);
-        Py_END_ALLOW_THREADS
-        result = left_over(jobs, count);
-    }
-    if (workspace != NULL)
-        return_workspace(workspace);
-    free(jobs);
-    Py_DECREF(images);
-    return result;
+    resizing_rows(resizing, rows, stride, count);
 }
 
 enum { ROWS = 16, BESIDE = 32 }; /* rows that are handed over at a time; bytes that may be read behind them */
@@ -228,25 +202,97 @@ resize_pixels(Workspace *workspace, const uint8_t *pixels, ptrdiff_t stride, ptr
     return DECODED;
 }
 
+static Outcome
+draw_job(Workspace *workspace, const Job *job)
+{
+    Outcome outcome;
+    Wanted wanted;
+    const uint8_t *data = find_bytes(workspace, job, &outcome);
+    uint8_t *out = (uint8_t *)(intptr_t)job->out;
+    if (data == NULL)
+        return outcome;
+    read_wanted(&wanted, job);
+    if (job->raw) {
+        if (job->size % 3 || job->size / 3 % job->width || job->size / 3 / job->width != job->height)
+            return UNDECODED;
+        const uint8_t *corner = data + 3 * (job->top * job->width + job->left);
+        return resize_pixels(workspace, corner, 3 * job->width, job->tall, job->wide, &wanted, out);
+    }
+    if (!resizing_begin(workspace->resizing, &wanted, out)) /* other limits than memory are those of sizes */
+        return UNDECODED;
+    ptrdiff_t first_row, row_end, first, end;
+    resizing_needs(workspace->resizing, &first_row, &row_end, &first, &end);
+    Rectangle needed = {
+        (ptrdiff_t)job->top + first_row, (ptrdiff_t)job->left + first, row_end - first_row, end - first,
+    };
+    return decoder_decode(workspace->decoder, data, (ptrdiff_t)job->size, (ptrdiff_t)job->height, (ptrdiff_t)job->width,
+                          needed, take_rows, workspace->resizing);
+}
+
+/* Returns a list of which jobs were not done. */
+static PyObject *
+left_over(const Outcome *outcomes, Py_ssize_t count)
+{
+    PyObject *left = PyList_New(0);
+    for (Py_ssize_t i = 0; i < count && left != NULL; i++) {
+        if (outcomes[i] == DECODED)
+            continue;
+        PyObject *number = outcomes[i] == NO_MEMORY ? PyErr_NoMemory() : PyLong_FromSsize_t(i);
+        if (number == NULL || PyList_Append(left, number) < 0)
+            Py_CLEAR(left);
+        Py_XDECREF(number);
+    }
+    return left;
+}
+
+PyObject *
+draw(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
+{
+    Py_ssize_t numbers[2];
+    if (!read_integers(arguments, given, numbers, 2))
+        return NULL;
+    const Job *jobs = (const Job *)numbers[0];
+    Py_ssize_t count = numbers[1];
+    for (const Job *job = jobs; job < jobs + count; job++)
+        if (!require_sense(job))
+            return NULL;
+    Outcome *outcomes = calloc((size_t)count + 1, sizeof *outcomes);
+    if (outcomes == NULL)
+        return PyErr_NoMemory();
+    PyObject *left = NULL;
+    Workspace *workspace = take_workspace();
+    if (workspace != NULL) {
+        Py_BEGIN_ALLOW_THREADS
+        for (Py_ssize_t i = 0; i < count; i++)
+            outcomes[i] = draw_job(workspace, &jobs[i]);
+        Py_END_ALLOW_THREADS
+        return_workspace(workspace);
+        left = left_over(outcomes, count);
+    }
+    free(outcomes);
+    return left;
+}
+
 PyObject *
 resize(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
 {
-    Py_ssize_t numbers[14];
-    int64_t wide_numbers[7];
+    Py_ssize_t n[14];
+    if (!read_integers(arguments, count, n, 14))
+        return NULL;
+    const Job job = {
+        .height = n[4], .width = n[5], .tall = n[4], .wide = n[5], .scaled_height = n[6], .scaled_width = n[7],
+        .cut_top = n[8], .cut_left = n[9], .out_height = n[10], .out_width = n[11], .flip = n[12],
+    };
     Wanted wanted;
-    if (!read_integers(arguments, count, numbers, 14))
+    if (!require_sense(&job))
         return NULL;
-    for (int i = 0; i < 7; i++)
-        wide_numbers[i] = numbers[6 + i];
-    if (!read_wanted(&wanted, numbers[4], numbers[5], wide_numbers))
-        return NULL;
+    read_wanted(&wanted, &job);
     Workspace *workspace = take_workspace();
     if (workspace == NULL)
-        return PyErr_NoMemory();
+        return NULL;
     Outcome outcome;
     Py_BEGIN_ALLOW_THREADS
-    outcome = resize_pixels(workspace, (const uint8_t *)numbers[0], numbers[1], numbers[2], numbers[3], &wanted,
-                            (uint8_t *)numbers[13]);
+    outcome = resize_pixels(workspace, (const uint8_t *)n[0], n[1], n[2], n[3], &wanted, (uint8_t *)n[13]);
     Py_END_ALLOW_THREADS
     return_workspace(workspace);
     if (outcome == NO_MEMORY)

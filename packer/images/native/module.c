@@ -2,6 +2,7 @@
 
 #include "native.h"
 #include "decoding.h"
+#include "reading.h"
 
 int
 read_integers(PyObject *const *arguments, Py_ssize_t given, Py_ssize_t *numbers, Py_ssize_t count)
@@ -45,13 +46,11 @@ PyDoc_STRVAR(first_rows_doc,
 "See packer.images.cutting.first_rows. None where the data are no ordinary JPEG of that height and width in one scan.");
 
 PyDoc_STRVAR(draw_doc,
-"draw(images, jobs)\n--\n\n"
-"Decode rectangles of baseline JPEGs, resize them, and write windows of the results.\n\n"
-"`jobs` is the address of fourteen int64 for each image: its height and width; top, left, height and width of the\n"
-"rectangle; height and width that it is resized to; top and left, height and width of the window in that; whether it is\n"
-"mirrored; the address of height * width * 3 bytes for the window. Returns which were not done, as\n"
-"their numbers: another decoder has to do those, as the image is not an undamaged baseline JPEG of that size in one of the usual\n"
-"samplings; the window has any pixels then.");
+"draw(jobs, count)\n--\n\n"
+"Read images, decode rectangles of baseline JPEGs, resize them, and write windows of the results.\n\n"
+"`jobs` is the address of so many records; see packer.images.drawing.JOB. Returns which were not done, as their numbers:\n"
+"those are to be read and decoded in another way, as their bytes are not there or not what they were, or are no\n"
+"undamaged baseline JPEG of that size in one of the usual samplings; the window has any pixels then.");
 
 PyDoc_STRVAR(resize_doc,
 "resize(pixels, stride, rows, columns, tall, wide, scaled_height, scaled_width, cut_top, cut_left, out_height, out_width,\n"
@@ -60,10 +59,25 @@ PyDoc_STRVAR(resize_doc,
 "`pixels` is the address of RGB rows, `stride` bytes from one to the next, and `out` that of out_height * out_width * 3\n"
 "bytes. False where the sizes are too large, or the window depends on pixels that are not there.");
 
+PyDoc_STRVAR(crc32c_doc,
+"crc32c(data, crc)\n--\n\n"
+"Return the CRC-32C of bytes behind others whose CRC-32C is `crc`, 0 where there are none.");
+
+static PyObject *
+crc32c_of(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
+{
+    const uint8_t *data;
+    Py_ssize_t size, crc;
+    if (!read_arguments(arguments, given, &data, &size, &crc, 1))
+        return NULL;
+    return PyLong_FromUnsignedLong(crc32c((uint32_t)crc, data, (size_t)size));
+}
+
 static PyMethodDef methods[] = {
     {"cut_out", (PyCFunction)(void (*)(void))cut_out, METH_FASTCALL, cut_out_doc},
     {"first_rows", (PyCFunction)(void (*)(void))first_rows, METH_FASTCALL, first_rows_doc},
     {"draw", (PyCFunction)(void (*)(void))draw, METH_FASTCALL, draw_doc},
+    {"crc32c", (PyCFunction)(void (*)(void))crc32c_of, METH_FASTCALL, crc32c_doc},
     {"resize", (PyCFunction)(void (*)(void))resize, METH_FASTCALL, resize_doc},
     {NULL, NULL, 0, NULL},
 };
@@ -76,6 +90,7 @@ PyMODINIT_FUNC
 PyInit__native(void)
 {
     cutting_init();
+    reading_init();
     PyObject *module = PyModule_Create(&definition);
     if (module != NULL && PyModule_AddIntConstant(module, "HAS_VECTORS", decoder_has_vectors()) < 0) {
         Py_DECREF(module);
