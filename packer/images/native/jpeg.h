@@ -87,10 +87,17 @@ int read_headers(Decoder *d, const uint8_t *data, ptrdiff_t size);
 int begin_scan(Decoder *d);
 int decode_row(Decoder *d, const Window *window, ptrdiff_t row);
 
+typedef struct { /* the coefficients of a block, and where its samples belong */
+    int16_t *coefficients;
+    const int16_t *quantum;
+    uint8_t *to;
+    ptrdiff_t stride;
+} Coded;
+
 /* samples.c: the arithmetic, for the processor that this is. */
 typedef struct {
-    /* Transforms coefficients into 8 x 8 samples, and leaves zeros in their place. */
-    void (*transform)(int16_t *block, const int16_t *quantum, uint8_t *to, ptrdiff_t stride);
+    /* Transforms the coefficients of some blocks into 8 x 8 samples each, and leaves zeros in their place. */
+    void (*transform)(const Coded *blocks, int count);
     /* Makes `count` samples of chroma twice as wide, of a row and, for chroma that is also half as high, its neighbour; else
        `other` is the row itself. Reads a sample more at both ends. `sums` has room for as many and two. */
     void (*widen)(const uint8_t *row, const uint8_t *other, int16_t *sums, uint8_t *to, ptrdiff_t count);

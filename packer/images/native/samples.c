@@ -40,8 +40,11 @@ transform_row(const int16_t *in, ptrdiff_t step, int32_t *out)
 }
 
 static void
-transform_plain(int16_t *block, const int16_t *quantum, uint8_t *to, ptrdiff_t stride)
+transform_block(const Coded *coded)
 {
+    int16_t *block = coded->coefficients;
+    const int16_t *quantum = coded->quantum;
+    uint8_t *to = coded->to;
     int16_t dequantised[64], between[64];
     int32_t line[8];
     int others = 0; /* whether there are coefficients below the first row */
@@ -58,11 +61,18 @@ transform_plain(int16_t *block, const int16_t *quantum, uint8_t *to, ptrdiff_t s
             between[8 * row + column] = (int16_t)(others ? value : dequantised[column] * 4);
         }
     }
-    for (int row = 0; row < 8; row++, to += stride) {
+    for (int row = 0; row < 8; row++, to += coded->stride) {
         transform_row(between + 8 * row, 1, line);
         for (int column = 0; column < 8; column++)
             to[column] = to_sample(((line[column] + (1 << 17)) >> 18) + 128);
     }
+}
+
+static void
+transform_plain(const Coded *blocks, int count)
+{
+    for (; count > 0; count--)
+        transform_block(blocks++);
 }
 
 static void
@@ -136,8 +146,12 @@ pass_avx2(const __m128i *in, __m256i *out, int shift)
 }
 
 AVX2 static void
-transform_avx2(int16_t *block, const int16_t *quantum, uint8_t *to, ptrdiff_t stride)
+transform_block_avx2(const Coded *coded)
 {
+    int16_t *block = coded->coefficients;
+    const int16_t *quantum = coded->quantum;
+    uint8_t *to = coded->to;
+    ptrdiff_t stride = coded->stride;
     __m128i in[8];
     __m256i out[8];
     for (int i = 0; i < 8; i++)
@@ -145,7 +159,7 @@ transform_avx2(int16_t *block, const int16_t *quantum, uint8_t *to, ptrdiff_t st
                                 _mm_loadu_si128((const __m128i *)(const void *)(quantum + 8 * i)));
     /* Four times a coefficient of the first row is to fit 16 bits; of damaged images, it may not. */
     if (UNLIKELY(!_mm_testz_si128(_mm_add_epi16(in[0], _mm_set1_epi16(1 << 13)), _mm_set1_epi16((short)0xC000)))) {
-        transform_plain(block, quantum, to, stride);
+        transform_block(coded);
         return;
     }
     for (int i = 0; i < 4; i++)
@@ -183,6 +197,13 @@ transform_avx2(int16_t *block, const int16_t *quantum, uint8_t *to, ptrdiff_t st
         _mm_storel_epi64((__m128i *)(void *)to, rows[i]);
         _mm_storeh_pd((double *)(void *)(to + stride), _mm_castsi128_pd(rows[i]));
     }
+}
+
+AVX2 static void
+transform_avx2(const Coded *blocks, int count)
+{
+    for (; count > 0; count--)
+        transform_block_avx2(blocks++);
 }
 
 AVX2 static void
@@ -235,11 +256,164 @@ convert_avx2(const uint8_t *luma, const uint8_t *blue, const uint8_t *red, uint8
 }
 #endif
 
+#if HAS_AVX512
+/* Two blocks at a time, one behind the other where there is one of eight columns above. */
+
+#define CONSTANTS(first, second) _mm512_set1_epi32((int)((uint32_t)(uint16_t)(first) | (uint32_t)(uint16_t)(second) << 16))
+#define PLUS(sum, pair, first, second) _mm512_dpwssd_epi32(sum, pair, CONSTANTS(first, second))
+
+AVX512_INLINE __m512i
+pairs_avx512(__m256i first, __m256i second)
+{
+    return _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_unpacklo_epi16(first, second)),
+                              _mm256_unpackhi_epi16(first, second), 1);
+}
+
+AVX512_INLINE void
+pass_avx512(const __m256i *in, __m512i *out, int shift)
+{
+    const __m256i zero = _mm256_setzero_si256();
+    const __m512i none = _mm512_setzero_si512(), round = _mm512_set1_epi32(1 << (shift - 1));
+    __m512i c26 = pairs_avx512(in[2], in[6]), c17 = pairs_avx512(in[1], in[7]), c35 = pairs_avx512(in[3], in[5]);
+    __m512i sums = pairs_avx512(_mm256_add_epi16(in[1], in[5]), _mm256_add_epi16(in[3], in[7]));
+    __m512i even0 = _mm512_srai_epi32(pairs_avx512(zero, _mm256_add_epi16(in[0], in[4])), 3);
+    __m512i even1 = _mm512_srai_epi32(pairs_avx512(zero, _mm256_sub_epi16(in[0], in[4])), 3);
+    even0 = _mm512_add_epi32(even0, round);
+    even1 = _mm512_add_epi32(even1, round);
+    const __m512i even[4] = {
+        PLUS(even0, c26, F_0_541 + F_0_765, F_0_541), PLUS(even1, c26, F_0_541, F_0_541 - F_1_847),
+        PLUS(even1, c26, -F_0_541, F_1_847 - F_0_541), PLUS(even0, c26, -F_0_541 - F_0_765, -F_0_541),
+    };
+    __m512i z3 = PLUS(none, sums, F_1_175, F_1_175 - F_1_961), z4 = PLUS(none, sums, F_1_175 - F_0_390, F_1_175);
+    const __m512i odd[4] = {
+        PLUS(z4, c17, F_1_501 - F_0_899, -F_0_899), PLUS(z3, c35, F_3_072 - F_2_562, -F_2_562),
+        PLUS(z4, c35, -F_2_562, F_2_053 - F_2_562), PLUS(z3, c17, -F_0_899, F_0_298 - F_0_899),
+    };
+    for (int i = 0; i < 4; i++) {
+        out[i] = _mm512_srai_epi32(_mm512_add_epi32(even[i], odd[i]), shift);
+        out[7 - i] = _mm512_srai_epi32(_mm512_sub_epi32(even[i], odd[i]), shift);
+    }
+}
+
+AVX512_INLINE __m256i
+load_row(const int16_t *first, const int16_t *second)
+{
+    __m256i row = _mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)first));
+    return _mm256_inserti128_si256(row, _mm_loadu_si128((const __m128i *)(const void *)second), 1);
+}
+
+AVX512_INLINE void
+store_rows(const Coded *block, __m128i rows01, __m128i rows23, __m128i rows45, __m128i rows67)
+{
+    const __m128i rows[4] = {rows01, rows23, rows45, rows67};
+    uint8_t *to = block->to;
+    for (int i = 0; i < 4; i++, to += 2 * block->stride) {
+        _mm_storel_epi64((__m128i *)(void *)to, rows[i]);
+        _mm_storeh_pd((double *)(void *)(to + block->stride), _mm_castsi128_pd(rows[i]));
+    }
+}
+
+AVX512 static void
+transform_two_avx512(const Coded *first, const Coded *second)
+{
+    __m256i in[8];
+    __m512i out[8];
+    for (int i = 0; i < 8; i++)
+        in[i] = _mm256_mullo_epi16(load_row(first->coefficients + 8 * i, second->coefficients + 8 * i),
+                                   load_row(first->quantum + 8 * i, second->quantum + 8 * i));
+    if (UNLIKELY(!_mm256_testz_si256(_mm256_add_epi16(in[0], _mm256_set1_epi16(1 << 13)),
+                                     _mm256_set1_epi16((short)0xC000)))) {
+        transform_block(first);
+        transform_block(second);
+        return;
+    }
+    for (int i = 0; i < 2; i++) {
+        _mm512_storeu_si512(first->coefficients + 32 * i, _mm512_setzero_si512());
+        _mm512_storeu_si512(second->coefficients + 32 * i, _mm512_setzero_si512());
+    }
+    pass_avx512(in, out, 11);
+    __m512i r04 = _mm512_packs_epi32(out[0], out[4]), r15 = _mm512_packs_epi32(out[1], out[5]);
+    __m512i r26 = _mm512_packs_epi32(out[2], out[6]), r37 = _mm512_packs_epi32(out[3], out[7]);
+    __m512i a = _mm512_unpacklo_epi16(r04, r15), b = _mm512_unpackhi_epi16(r04, r15);
+    __m512i c = _mm512_unpacklo_epi16(r26, r37), d = _mm512_unpackhi_epi16(r26, r37);
+    __m512i ac_low = _mm512_unpacklo_epi32(a, c), ac_high = _mm512_unpackhi_epi32(a, c);
+    __m512i bd_low = _mm512_unpacklo_epi32(b, d), bd_high = _mm512_unpackhi_epi32(b, d);
+    const __m512i columns[4] = { /* 0 and 4, 1 and 5, 2 and 6, 3 and 7 */
+        _mm512_unpacklo_epi64(ac_low, bd_low), _mm512_unpackhi_epi64(ac_low, bd_low),
+        _mm512_unpacklo_epi64(ac_high, bd_high), _mm512_unpackhi_epi64(ac_high, bd_high),
+    };
+    for (int i = 0; i < 4; i++) {
+        in[i] = _mm512_castsi512_si256(columns[i]);
+        in[4 + i] = _mm512_extracti64x4_epi64(columns[i], 1);
+    }
+    pass_avx512(in, out, 18);
+    const __m512i to_rows =
+        _mm512_broadcast_i32x4(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
+    __m512i low = _mm512_packs_epi16(_mm512_packs_epi32(out[0], out[1]), _mm512_packs_epi32(out[2], out[3]));
+    __m512i high = _mm512_packs_epi16(_mm512_packs_epi32(out[4], out[5]), _mm512_packs_epi32(out[6], out[7]));
+    low = _mm512_shuffle_epi8(low, to_rows);
+    high = _mm512_shuffle_epi8(high, to_rows);
+    const __m512i middle = _mm512_set1_epi8((char)128);
+    __m512i rows0145 = _mm512_add_epi8(_mm512_unpacklo_epi32(low, high), middle);
+    __m512i rows2367 = _mm512_add_epi8(_mm512_unpackhi_epi32(low, high), middle);
+    store_rows(first, _mm512_castsi512_si128(rows0145), _mm512_castsi512_si128(rows2367),
+               _mm512_extracti32x4_epi32(rows0145, 2), _mm512_extracti32x4_epi32(rows2367, 2));
+    store_rows(second, _mm512_extracti32x4_epi32(rows0145, 1), _mm512_extracti32x4_epi32(rows2367, 1),
+               _mm512_extracti32x4_epi32(rows0145, 3), _mm512_extracti32x4_epi32(rows2367, 3));
+}
+
+AVX512 static void
+transform_avx512(const Coded *blocks, int count)
+{
+    for (; count > 1; count -= 2, blocks += 2)
+        transform_two_avx512(blocks, blocks + 1);
+    if (count)
+        transform_block_avx2(blocks);
+}
+
+AVX512_INLINE __m512i
+load_bytes_avx512(const uint8_t *from)
+{
+    return _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)(const void *)from));
+}
+
+/* As convert_avx2, of twice as many pixels. */
+AVX512 static void
+convert_avx512(const uint8_t *luma, const uint8_t *blue, const uint8_t *red, uint8_t *to, ptrdiff_t count)
+{
+    const __m512i middle = _mm512_set1_epi16(128), half = _mm512_set1_epi32(1 << 15), zero = _mm512_setzero_si512();
+    const __m512i front = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11), back = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
+    for (ptrdiff_t i = 0; i < count; i += 32, to += 128) {
+        __m512i y = load_bytes_avx512(luma + i);
+        __m512i cb = _mm512_sub_epi16(load_bytes_avx512(blue + i), middle);
+        __m512i cr = _mm512_sub_epi16(load_bytes_avx512(red + i), middle);
+        __m512i r = _mm512_add_epi16(cr, _mm512_mulhrs_epi16(cr, _mm512_set1_epi16((91881 - 65536 + 1) / 2)));
+        __m512i b = _mm512_add_epi16(_mm512_add_epi16(cb, cb),
+                                     _mm512_mulhrs_epi16(cb, _mm512_set1_epi16((116130 - 2 * 65536) / 2)));
+        __m512i low = _mm512_srai_epi32(PLUS(half, _mm512_unpacklo_epi16(cb, cr), -22554, 65536 - 46802), 16);
+        __m512i high = _mm512_srai_epi32(PLUS(half, _mm512_unpackhi_epi16(cb, cr), -22554, 65536 - 46802), 16);
+        __m512i g = _mm512_sub_epi16(_mm512_packs_epi32(low, high), cr);
+        __m512i red_blue = _mm512_packus_epi16(_mm512_add_epi16(y, r), _mm512_add_epi16(y, b));
+        __m512i green = _mm512_packus_epi16(_mm512_add_epi16(y, g), zero);
+        __m512i red_green = _mm512_unpacklo_epi8(red_blue, green), blue_none = _mm512_unpackhi_epi8(red_blue, green);
+        __m512i first = _mm512_unpacklo_epi16(red_green, blue_none); /* of each eight pixels the first four */
+        __m512i second = _mm512_unpackhi_epi16(red_green, blue_none);
+        _mm512_storeu_si512(to, _mm512_permutex2var_epi64(first, front, second));
+        _mm512_storeu_si512(to + 64, _mm512_permutex2var_epi64(first, back, second));
+    }
+}
+#endif
+
 const Kernels *
 best_kernels(void)
 {
     static const Kernels plain = {transform_plain, widen_plain, convert_plain};
 #if HAS_AVX2
+#if HAS_AVX512
+    static const Kernels avx512 = {transform_avx512, widen_avx2, convert_avx512};
+    if (has_avx512())
+        return &avx512;
+#endif
     static const Kernels avx2 = {transform_avx2, widen_avx2, convert_avx2};
     if (has_avx2())
         return &avx2;
