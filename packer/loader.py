@@ -212,30 +212,29 @@ class Loader:
         else:
             workers.close()
 
-    def _index_batches(self) -> Iterator[Ints]:
-        batch: list[int] = []
-        for index in self.sampler:
-            batch.append(int(index))
-            if len(batch) == self.batch_size:
-                yield np.array(batch, np.int64)
-                batch = []
-        if batch and not self.drop_last:
-            yield np.array(batch, np.int64)
+    def _index_chunks(self, size: int) -> Iterator[Ints]:
+        if isinstance(self.sampler, OrderSampler) and type(self.sampler).__iter__ is OrderSampler.__iter__:
+            yield from self.sampler.chunks(size)
+            return
+        indices = map(int, self.sampler)
+        while len(chunk := np.fromiter(itertools.islice(indices, size), np.int64)):
+            yield chunk
 
     def _planned_batches(self, written_in_place: bool) -> Iterator[_Batch]:
         """Yield batches whose crops are chosen and whose labels are looked up, which is cheap for many at a time."""
-        batches = self._index_batches()
-        while some := list(itertools.islice(batches, _PLANNED_TOGETHER)):
-            if not written_in_place:
-                yield from (_Batch(indices) for indices in some)
-                continue
-            indices = np.concatenate(some)
-            plan, labels = self.dataset.boxes(indices, self._epoch, self.seed).plan(), self.dataset.labels(indices)
-            begin = 0
-            for batch in some:
-                part = slice(begin, begin + len(batch))
-                yield _Batch(batch, plan[part], labels[part])
-                begin = part.stop
+        for indices in self._index_chunks(self.batch_size * _PLANNED_TOGETHER):
+            if self.drop_last:
+                indices = indices[: len(indices) // self.batch_size * self.batch_size]
+            plan = labels = None
+            if written_in_place:
+                plan = self.dataset.boxes(indices, self._epoch, self.seed).plan()
+                labels = self.dataset.labels(indices)
+            for begin in range(0, len(indices), self.batch_size):
+                batch = slice(begin, begin + self.batch_size)
+                if plan is None or labels is None:
+                    yield _Batch(indices[batch])
+                else:
+                    yield _Batch(indices[batch], plan[batch], labels[batch])
 
     def _submit(self, workers: Workers, batch: _Batch, size: tuple[int, int] | None) -> _Batch:
         if size is None or batch.plan is None:
@@ -253,6 +252,8 @@ class Loader:
             if self.pin_memory and not images.is_pinned():
                 images = images.pin_memory()
             made = images, batch.labels
+            if self.normalizer.changes_nothing:
+                return made
         if self.device is None or self.device.type != "cuda":
             made = self.normalizer(made)
         return made  # type: ignore[no-any-return]

@@ -48,6 +48,11 @@ class Normalizer:
             self._scale = 1 / (255 * std)
             self._shift = -mean / std
 
+    @property
+    def changes_nothing(self) -> bool:
+        """Whether uint8 images that are channels last stay what they are."""
+        return self.dtype is None and self.channels_last
+
     def __call__(self, value: Any) -> Any:
         return _map(value, self._image)
 

@@ -81,10 +81,15 @@ class OrderSampler(Sampler[int], abc.ABC):
         return -(-left // self.world) if self.uneven == "pad" else left // self.world
 
     def __iter__(self) -> Iterator[int]:
+        for indices in self.chunks(_CHUNK):
+            yield from indices.tolist()
+
+    def chunks(self, size: int) -> Iterator[Ints]:
+        """Yield what iterating does in arrays of so many indices, of which the last may have fewer."""
         count = len(self)
-        for begin in range(0, count, _CHUNK):
-            places = self.start + self.rank + self.world * np.arange(begin, min(begin + _CHUNK, count), dtype=np.int64)
-            yield from self.order(places % self.length).tolist()
+        for begin in range(0, count, size):
+            places = self.start + self.rank + self.world * np.arange(begin, min(begin + size, count), dtype=np.int64)
+            yield self.order(places % self.length)
 
 
 class SequentialSampler(OrderSampler):

@@ -96,8 +96,7 @@ fill(Decoder *d)
             int last = !d->interval || (d->segment + 1) * d->interval >= d->rows * d->columns;
             if (from[1] != (last ? EOI : RST0 + (d->segment & 7)))
                 return 0;
-            d->ended = 1;
-            memset(to, 0, MCU_BYTES); /* damaged bits may go on for an MCU */
+            d->ended = 1; /* damaged bits may go on for an MCU, in what was here before; then it is not taken */
         } else {
             *to++ = 0xFF;
             from += 2;
