@@ -199,6 +199,20 @@ def test_resuming_with_another_world_size(pack: Path) -> None:
     assert torch.equal(torch.cat([images for images, _ in batches(alone)]), whole[24:])
 
 
+class Backwards(SequentialSampler):
+    """A sampler that changes what its base class yields."""
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(list(super().__iter__())[::-1])
+
+
+def test_samplers_that_iterate_in_a_way_of_their_own(pack: Path) -> None:
+    dataset = open_dataset(pack, crop=CROP)
+    loader = Loader(dataset, 5, sampler=Backwards(len(dataset)))
+    labels = [label for _, labels in loader for label in labels.tolist()]
+    assert labels == [dataset[index][1] for index in range(len(dataset))][::-1]
+
+
 def test_samplers_of_others_work_and_say_that_they_cannot_resume(pack: Path) -> None:
     dataset = open_dataset(pack, crop=CROP)
     loader = Loader(dataset, 5, sampler=[3, 1, 4, 1, 5, 9, 2], drop_last=True)

@@ -102,3 +102,13 @@ def test_bad_settings_are_refused() -> None:
 def test_samplers_pickle_small() -> None:
     sampler = BlockShuffleSampler(10**7)
     assert len(pickle.dumps(sampler)) < 1000
+
+
+@pytest.mark.parametrize("kind", [SequentialSampler, ShuffleSampler, BlockShuffleSampler])
+@pytest.mark.parametrize("size", [1, 7, 64, 1000])
+def test_chunks_are_what_iterating_gives(kind: type[OrderSampler], size: int) -> None:
+    sampler = make(kind, 301, rank=1, world=2)
+    sampler.set_epoch(3)
+    chunks = list(sampler.chunks(size))
+    assert [len(chunk) for chunk in chunks[:-1]] == [size] * (len(chunks) - 1)
+    assert np.concatenate(chunks).tolist() == list(sampler)

@@ -57,7 +57,7 @@ def jobs(stored: Records, plan: Ints, addresses: Ints) -> Records:
     -------
     (N,) array of JOB
     """
-    numbers = stored.view(np.int64).reshape(len(stored), -1)
+    numbers = stored.view(np.int64).reshape(len(stored), len(STORED.names or ()))
     made = np.concatenate([numbers, plan, addresses[:, None]], 1, dtype=np.int64)
     return made.view(JOB)[:, 0]
 

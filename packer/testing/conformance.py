@@ -12,6 +12,7 @@ both, `PackConformance` and `FilePackConformance` are what holds of packs that n
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import dataclasses
 import io
 import multiprocessing
@@ -40,6 +41,8 @@ from packer.formats import FORMATS, Format, Reader, open_pack
 from packer.formats.spool import TableBuilder
 from packer.sample import (
     COLUMNS,
+    MEMORY,
+    NOWHERE,
     SCHEMA,
     Buffer,
     Manifest,
@@ -178,10 +181,30 @@ def assert_holds(reader: Reader, samples: Sequence[Sample]) -> None:
     assert table.height.tolist() == [sample.height for sample in samples]
     assert table.width.tolist() == [sample.width for sample in samples]
     assert table.size.tolist() == [len(sample.data) for sample in samples]
+    stored, _files = reader.stored(np.arange(len(samples)))
     for index, sample in enumerate(samples):
         assert bytes(reader.read(index)) == sample.data
+        assert _found_through(stored[index]) == sample.data
     for column in COLUMNS:
         reader.require_column(column)
+
+
+def _found_through(stored: Any) -> bytes | None:
+    """Return the bytes that a record of STORED leads to, as C does; None where there are none, or others."""
+    file, position, size = (int(stored[column]) for column in ("file", "position", "size"))
+    if file == NOWHERE:
+        return None
+    if file == MEMORY:
+        data = ctypes.string_at(position, size)
+    elif hasattr(os, "pread"):
+        data = os.pread(file, size, position)
+    else:  # Windows, which has no forks that share a position
+        os.lseek(file, position, os.SEEK_SET)
+        data = os.read(file, size)
+    name = ctypes.string_at(int(stored["name"]), int(stored["name_size"]))
+    label, height, width = (int(stored[column]) for column in ("label", "height", "width"))
+    fits = len(data) == size and checksum(data, label, height, width, name) == stored["crc32c"]
+    return data if fits or not stored["checked"] else None
 
 
 def files_of(path: Path) -> list[Path]:
@@ -483,6 +506,8 @@ class PackConformance:
             for index in range(len(samples)):
                 with pytest.raises((PackError, ValueError)):
                     reader.read(index)
+            with pytest.raises((PackError, ValueError)):
+                reader.stored(np.arange(len(samples)))
 
     # What is damaged, or too new, is refused.
 
@@ -529,6 +554,8 @@ class PackConformance:
                 reader.read(5)
             assert caught.value.index == 5
             assert bytes(reader.read(3)) == samples[3].data
+            stored, _files = reader.stored(np.array([5, 3]))
+            assert [_found_through(record) for record in stored] == [None, samples[3].data]
         assert verify(path) != []
 
     def test_a_table_of_another_length_than_the_manifest_says(self, path: Path, samples: list[Sample]) -> None:
@@ -552,8 +579,10 @@ class PackConformance:
         assert samples[index].name in str(caught.value)
         found = [damage for damage in verify(reader.path) if damage.index is not None]
         assert [(damage.index, damage.name) for damage in found] == [(index, samples[index].name)]
+        stored, _files = reader.stored(np.arange(len(samples)))
+        assert _found_through(stored[index]) is None
         for intact in set(range(len(samples))) - {index}:
-            assert bytes(reader.read(intact)) == samples[intact].data
+            assert bytes(reader.read(intact)) == _found_through(stored[intact]) == samples[intact].data
 
 
 class FormatConformance(PackConformance):
@@ -780,6 +809,9 @@ class FilePackConformance(PackConformance):
             for index in range(len(samples)):
                 with pytest.raises(PackError):
                     reader.read(index)
+            with contextlib.suppress(PackError):  # where it is the table's file
+                stored, _files = reader.stored(np.arange(len(samples)))
+                assert not any(map(_found_through, stored))
 
     # Files of others.
 
