@@ -114,7 +114,7 @@ class Reader(abc.ABC):
     path : path
         The pack.
     check : {"always", "never"}
-        Whether `read` compares every sample with its checksum (about 10 µs for a photo of 100 kB).
+        Whether `read` compares every sample with its checksum (5 to 10 µs for a photo of 100 kB).
 
     Attributes
     ----------

@@ -4,7 +4,7 @@ Where a header announces fewer rows than there are, the decoder stops behind the
 can be decoded without what comes before. So the tiles that a rectangle touches, joined behind a header that announces a
 smaller image, are a JPEG of that part of the image, with the same pixels.
 
-This is for decoders that know no rectangles, and for large files, whose tiles a table finds sooner than a search does.
+This is for decoders that know no rectangles.
 """
 
 from __future__ import annotations

@@ -470,9 +470,8 @@ def test_images_beside_damaged_ones() -> None:
 
 def test_of_tiles_that_a_rectangle_does_not_touch_nothing_is_decoded() -> None:
     noise = np.random.default_rng(0).integers(0, 256, (650, 800, 3), np.uint8)
-    for pixels, large in ((noise, True), (np.array(photo(650, 800)), False)):
+    for pixels in (noise, np.array(photo(650, 800))):
         data, size = encode_tiled(pixels, 90), (650, 800)
-        assert (len(data) >= 1 << 18) is large  # the larger one is cut, of the smaller one all markers are found
         whole = turbojpeg.decode_jpeg(data)
         tiles = read_tiles(data)
         assert tiles is not None
