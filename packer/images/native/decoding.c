@@ -75,9 +75,9 @@ repeat_edges(const Decoder *d, const Window *window, ptrdiff_t row)
     }
 }
 
-/* Lays out the memory for the samples of some MCUs and for the pixels of a row of them; 0 without memory. */
+/* Lays out the memory for the samples of `held` rows of MCUs and for the pixels of one; 0 without memory. */
 static int
-lay_out(Decoder *d, const Window *window, Conversion *to)
+lay_out(Decoder *d, const Window *window, Conversion *to, int held)
 {
     ptrdiff_t wide = (window->end - window->first) * 8;
     ptrdiff_t widest = wide * d->across + 2 * PAD;
@@ -86,7 +86,8 @@ lay_out(Decoder *d, const Window *window, Conversion *to)
     ptrdiff_t needed = rows + 4 * widest + PAD; /* some megabytes at most */
     for (Component *c = d->components; c < d->components + d->count; c++) {
         c->stride = wide * c->across + 2 * PAD;
-        needed += c->stride * HELD * c->down;
+        c->mask = held * 8 * c->down - 1;
+        needed += c->stride * (c->mask + 1);
     }
     if (d->size < needed) {
         free(d->memory);
@@ -106,7 +107,7 @@ lay_out(Decoder *d, const Window *window, Conversion *to)
     for (int i = 0; i < d->count; i++) {
         Component *c = &d->components[i];
         c->plane = at + PAD;
-        at += c->stride * HELD * c->down;
+        at += c->stride * (c->mask + 1);
     }
     return 1;
 }
@@ -146,18 +147,22 @@ decoder_decode(Decoder *d, const uint8_t *data, ptrdiff_t size, ptrdiff_t height
         larger(wanted.left - beside, 0) / wide, smaller((wanted.left + wanted.width + beside + wide - 1) / wide, d->columns),
     };
     Conversion to = {.wanted = wanted, .next = wanted.top, .left = window.first * wide, .top = window.first_row * tall};
-    if (!lay_out(d, &window, &to))
+    int together = rows_go_together(d) ? 2 : 1;
+    if (!lay_out(d, &window, &to, 2 * together))
         return NO_MEMORY;
     if (!begin_scan(d))
         return UNDECODED;
     ptrdiff_t bottom = wanted.top + wanted.height;
-    for (ptrdiff_t row = window.first_row; row < window.row_end; row++) {
-        if (!decode_row(d, &window, row))
+    for (ptrdiff_t row = window.first_row; row < window.row_end;) {
+        int rows = row + together <= window.row_end ? together : 1;
+        if (!decode_rows(d, &window, row, rows))
             return UNDECODED;
-        repeat_edges(d, &window, row);
-        /* The last row of the MCUs waits for the chroma below it. */
-        ptrdiff_t ready = (row + 1) * tall - (d->down == 2 && row + 1 < d->rows);
-        convert_rows(d, &to, smaller(ready, bottom), take, taker);
+        for (; rows > 0; rows--, row++) {
+            repeat_edges(d, &window, row);
+            /* The last row of the MCUs waits for the chroma below it. */
+            ptrdiff_t ready = (row + 1) * tall - (d->down == 2 && row + 1 < d->rows);
+            convert_rows(d, &to, smaller(ready, bottom), take, taker);
+        }
     }
     return DECODED;
 }

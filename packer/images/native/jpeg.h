@@ -37,11 +37,11 @@ typedef struct {
 
 typedef struct {
     ptrdiff_t across, down; /* sampling factors: blocks of an MCU */
-    ptrdiff_t stride;       /* of the plane of samples */
+    ptrdiff_t stride, mask; /* of the plane of samples; of its rows, whose number is a power of two */
     uint8_t *plane;
     const int16_t *quantum;
     const Table *dc, *ac;
-    int id, prediction;
+    int id;
 } Component;
 
 typedef struct { /* bits of the scan: the next one is the uppermost of `bits` */
@@ -49,6 +49,16 @@ typedef struct { /* bits of the scan: the next one is the uppermost of `bits` */
     int count;
     const uint8_t *next;
 } Bits;
+
+typedef struct { /* where in the scan decoding has come to */
+    const uint8_t *from;    /* what was not yet looked at; ends at the decoder's `stop` */
+    ptrdiff_t segment, mcu; /* the segment, of those that markers end; the next MCU */
+    int ended;              /* whether all bytes of the segment are at hand */
+    const uint8_t *end;     /* of the bytes at hand */
+    Bits at;
+    int predictions[3];     /* of the next block of each component */
+    uint8_t chunk[CHUNK + MCU_BYTES];
+} Stream;
 
 typedef struct {
     ptrdiff_t first_row, row_end, first, end; /* MCUs: rows, and in each the columns from `first` to before `end` */
@@ -66,13 +76,9 @@ typedef struct Decoder {
     ptrdiff_t across, down;   /* blocks of luma of an MCU */
     ptrdiff_t rows, columns;  /* MCUs */
     /* The scan. */
-    const uint8_t *from, *stop; /* what was not yet looked at */
-    ptrdiff_t segment;          /* which, of those that markers end */
-    ptrdiff_t mcu;              /* the next one */
-    int ended;                  /* whether all bytes of the segment are at hand */
-    const uint8_t *end;         /* of the bytes at hand */
-    Bits at;
-    uint8_t chunk[CHUNK + MCU_BYTES];
+    const uint8_t *from, *stop; /* it lies between these */
+    Stream streams[2];          /* two where two rows are decoded together */
+    int current;                /* which of them goes on with the next row */
     /* Samples and pixels. */
     uint8_t *memory;
     ptrdiff_t size;
@@ -82,10 +88,11 @@ typedef struct Decoder {
    decoder knows. */
 int read_headers(Decoder *d, const uint8_t *data, ptrdiff_t size);
 
-/* scan.c: goes to the first MCU; decodes the wanted ones of a row, behind those that were decoded before, into the planes
-   of samples. 0 where the scan is damaged. */
+/* scan.c: goes to the first MCU; decodes the wanted ones of a row, or of two where `rows_go_together` says that they can be,
+   behind those that were decoded before, into the planes of samples. 0 where the scan is damaged. */
 int begin_scan(Decoder *d);
-int decode_row(Decoder *d, const Window *window, ptrdiff_t row);
+int rows_go_together(const Decoder *d);
+int decode_rows(Decoder *d, const Window *window, ptrdiff_t row, int rows);
 
 typedef struct { /* the coefficients of a block, and where its samples belong */
     int16_t *coefficients;
@@ -107,14 +114,12 @@ typedef struct {
 
 const Kernels *best_kernels(void);
 
-/* Returns a row of a component's samples. The planes hold two rows of MCUs, one after the other in turn: upsampling looks
-   no further, and so much stays in the caches. */
-enum { HELD = 2 * 8 };
-
+/* Returns a row of a component's samples. The planes hold two or four rows of MCUs, one after the other in turn: upsampling
+   looks no further, and so much stays in the caches. */
 static inline uint8_t *
 samples_of(const Component *c, ptrdiff_t row)
 {
-    return c->plane + (row & (HELD * c->down - 1)) * c->stride;
+    return c->plane + (row & c->mask) * c->stride;
 }
 
 static inline ptrdiff_t

@@ -69,7 +69,7 @@ find_marker_avx2(const uint8_t *from, const uint8_t *stop)
 /* Brings more of the segment's bytes, without the zeros that are stuffed behind 0xFF; 0 where it does not end with the
    marker that belongs there. */
 static int
-fill(Decoder *d)
+fill(const Decoder *d, Stream *s)
 {
     size_t (*copy)(uint8_t *, const uint8_t *, size_t, const uint8_t *) = copy_run;
 #if HAS_AVX2
@@ -77,14 +77,14 @@ fill(Decoder *d)
         copy = copy_run_avx2;
 #endif
     for (int i = 0; i < d->count; i++) /* what a chunk adds is less than 2^30 */
-        if (d->components[i].prediction > 1 << 30 || d->components[i].prediction < -(1 << 30))
+        if (s->predictions[i] > 1 << 30 || s->predictions[i] < -(1 << 30))
             return 0;
-    ptrdiff_t left = larger(d->end - d->at.next, 0);
-    memmove(d->chunk, d->at.next, (size_t)left);
-    uint8_t *to = d->chunk + left, *room = d->chunk + CHUNK;
-    const uint8_t *from = d->from;
-    d->at.next = d->chunk;
-    while (to < room && !d->ended) {
+    ptrdiff_t left = larger(s->end - s->at.next, 0);
+    memmove(s->chunk, s->at.next, (size_t)left);
+    uint8_t *to = s->chunk + left, *room = s->chunk + CHUNK;
+    const uint8_t *from = s->from;
+    s->at.next = s->chunk;
+    while (to < room && !s->ended) {
         size_t count = copy(to, from, (size_t)(room - to), d->stop);
         to += count;
         from += count;
@@ -93,42 +93,41 @@ fill(Decoder *d)
         if (d->stop - from < 2)
             return 0;
         if (from[1]) {
-            int last = !d->interval || (d->segment + 1) * d->interval >= d->rows * d->columns;
-            if (from[1] != (last ? EOI : RST0 + (d->segment & 7)))
+            int last = !d->interval || (s->segment + 1) * d->interval >= d->rows * d->columns;
+            if (from[1] != (last ? EOI : RST0 + (s->segment & 7)))
                 return 0;
-            d->ended = 1; /* damaged bits may go on for an MCU, in what was here before; then it is not taken */
+            s->ended = 1; /* damaged bits may go on for an MCU, in what was here before; then it is not taken */
         } else {
             *to++ = 0xFF;
             from += 2;
         }
     }
-    d->from = from;
-    d->end = to;
+    s->from = from;
+    s->end = to;
     return 1;
 }
 
 /* Goes to the beginning of a segment behind the present one. */
 static int
-enter(Decoder *d, ptrdiff_t segment)
+enter(const Decoder *d, Stream *s, ptrdiff_t segment)
 {
     const uint8_t *(*find)(const uint8_t *, const uint8_t *) = find_marker;
 #if HAS_AVX2
     if (has_avx2())
         find = find_marker_avx2;
 #endif
-    for (; d->segment < segment; d->segment++, d->ended = 0) {
-        const uint8_t *marker = d->ended ? d->from : find(d->from, d->stop);
-        if (marker == NULL || marker[1] != RST0 + (d->segment & 7))
+    for (; s->segment < segment; s->segment++, s->ended = 0) {
+        const uint8_t *marker = s->ended ? s->from : find(s->from, d->stop);
+        if (marker == NULL || marker[1] != RST0 + (s->segment & 7))
             return 0;
-        d->from = marker + 2;
+        s->from = marker + 2;
     }
-    d->mcu = segment * d->interval;
-    d->ended = 0;
-    d->at = (Bits){0, 0, d->chunk};
-    d->end = d->chunk;
-    for (int i = 0; i < d->count; i++)
-        d->components[i].prediction = 0;
-    return fill(d);
+    s->mcu = segment * d->interval;
+    s->ended = 0;
+    s->at = (Bits){0, 0, s->chunk};
+    s->end = s->chunk;
+    memset(s->predictions, 0, sizeof s->predictions);
+    return fill(d, s);
 }
 
 INLINE void
@@ -176,25 +175,29 @@ take_value(Bits *b, Symbol symbol)
     int least = symbol >> 16, value = (int)(b->bits >> (-symbol & 63)) & -least;
     b->bits <<= symbol & 63;
     b->count -= symbol & 63;
-    return 2 * value + least <= 0 ? value + least : value;
+    return value + (least & (2 * value + least) >> 31); /* no branch, which would be guessed wrong every other time */
 }
 
-/* Decodes a block into coefficients, which were zeros, or past it where it is not wanted. Returns the index behind the
-   last coefficient in zigzag order, 0 where the bits are none of a block. */
+/* Decodes the first coefficient; 0 where the bits are none of one. */
 INLINE int
-decode_block(Bits *b, int *prediction, const Table *dc, const Table *ac, int16_t *block, int wanted)
+decode_first(Bits *b, int *prediction, const Table *dc)
 {
-    refill(b);
     Symbol symbol = dc->look[b->bits >> (64 - LOOK)];
     if (UNLIKELY(!symbol) && !(symbol = look_further(dc, b->bits)))
         return 0;
     *prediction += take_value(b, symbol);
-    if (wanted)
-        block[0] = (int16_t)*prediction;
-    for (int k = 1;;) {
+    return 1;
+}
+
+/* Decodes the coefficients of a block from index k on, which were zeros, or past them where they are not wanted. Returns
+   the index behind the last coefficient in zigzag order, 0 where the bits are none of a block. */
+INLINE int
+decode_others(Bits *b, const Table *ac, int16_t *block, int k, int wanted)
+{
+    while (k < 64) {
         refill(b); /* is enough for two */
         for (int i = 0; i < 2; i++) {
-            symbol = ac->look[b->bits >> (64 - LOOK)];
+            Symbol symbol = ac->look[b->bits >> (64 - LOOK)];
             if (UNLIKELY(symbol >= 0)) {
                 if (!symbol && !(symbol = look_further(ac, b->bits)))
                     return 0;
@@ -216,11 +219,48 @@ decode_block(Bits *b, int *prediction, const Table *dc, const Table *ac, int16_t
                 return k == 64 ? k : 0;
         }
     }
+    return k == 64 ? k : 0;
+}
+
+/* Decodes a block of each of two streams, as decode_others does. Where a code ends must be known before the next one can be
+   looked at; while the processor waits for that in one stream, it goes on in the other. */
+INLINE void
+decode_both(Bits *first, Bits *second, const Table *ac, int16_t *block, int16_t *other, int ends[2])
+{
+    Bits a = *first, b = *second;
+    int k = 1, l = 1;
+    for (;;) {
+        refill(&a);
+        refill(&b);
+        Symbol symbol = ac->look[a.bits >> (64 - LOOK)], another = ac->look[b.bits >> (64 - LOOK)];
+        if (UNLIKELY((symbol & another) >= 0)) /* one of them is no ordinary coefficient */
+            break;
+        k += symbol >> 8 & 0xFF;
+        l += another >> 8 & 0xFF;
+        block[zigzag[k++]] = (int16_t)take_value(&a, symbol);
+        other[zigzag[l++]] = (int16_t)take_value(&b, another);
+        if (UNLIKELY((k | l) > 63))
+            break;
+        symbol = ac->look[a.bits >> (64 - LOOK)];
+        another = ac->look[b.bits >> (64 - LOOK)];
+        if (UNLIKELY((symbol & another) >= 0))
+            break;
+        k += symbol >> 8 & 0xFF;
+        l += another >> 8 & 0xFF;
+        block[zigzag[k++]] = (int16_t)take_value(&a, symbol);
+        other[zigzag[l++]] = (int16_t)take_value(&b, another);
+        if (UNLIKELY((k | l) > 63))
+            break;
+    }
+    ends[0] = decode_others(&a, ac, block, k, 1);
+    ends[1] = decode_others(&b, ac, other, l, 1);
+    *first = a;
+    *second = b;
 }
 
 typedef struct { /* a block of each MCU */
     const Table *dc, *ac;
-    int *prediction;
+    int component;
     const int16_t *quantum;
     uint8_t *to; /* the samples of the next MCU's */
     ptrdiff_t stride, step;
@@ -229,9 +269,9 @@ typedef struct { /* a block of each MCU */
 enum { MOST_WAITING = 2 * BLOCKS };
 
 typedef struct { /* blocks that were decoded and not yet transformed */
-    _Alignas(64) int16_t coefficients[MOST_WAITING][64]; /* zeros, where nothing waits */
+    _Alignas(64) int16_t coefficients[MOST_WAITING][64]; /* zeros behind the first of each, where nothing waits */
     Coded blocks[MOST_WAITING];
-    int count;
+    int count, used; /* of the blocks; of the room for coefficients */
 } Waiting;
 
 /* Lays out the blocks of the wanted MCUs of a row; returns how many an MCU has. */
@@ -243,7 +283,7 @@ lay_out_blocks(Decoder *d, Block *block, ptrdiff_t row)
         for (ptrdiff_t y = 0; y < c->down; y++) {
             for (ptrdiff_t x = 0; x < c->across; x++, block++) {
                 uint8_t *to = samples_of(c, (row * c->down + y) * 8) + x * 8;
-                *block = (Block){c->dc, c->ac, &c->prediction, c->quantum, to, c->stride, 8 * c->across};
+                *block = (Block){c->dc, c->ac, (int)(c - d->components), c->quantum, to, c->stride, 8 * c->across};
             }
         }
     }
@@ -263,101 +303,200 @@ static void
 transform_waiting(Waiting *waiting, const Kernels *kernels)
 {
     kernels->transform(waiting->blocks, waiting->count);
-    waiting->count = 0;
+    waiting->count = waiting->used = 0;
+}
+
+/* Makes room for the coefficients of so many blocks. First come the bits of some MCUs, then their samples: the processor
+   loads slowly in wide pieces what it has just stored in small ones. */
+INLINE void
+make_room(Waiting *waiting, int count, const Kernels *kernels)
+{
+    if (waiting->used + count > MOST_WAITING)
+        transform_waiting(waiting, kernels);
+}
+
+/* Lets a block wait, or makes its samples at once where that is easy, and goes to that of the next MCU. */
+INLINE void
+take_block(Waiting *waiting, Block *block, int16_t *coefficients, int end)
+{
+    if (end > 1)
+        waiting->blocks[waiting->count++] = (Coded){coefficients, block->quantum, block->to, block->stride};
+    else
+        fill_block(coefficients[0] * block->quantum[0], block->to, block->stride);
+    block->to += block->step;
+}
+
+/* Sees to it that the bytes of an MCU are at hand. */
+INLINE int
+provide(const Decoder *d, Stream *s, Bits *bits)
+{
+    if (UNLIKELY(s->end - bits->next < MCU_BYTES && !s->ended)) {
+        s->at = *bits;
+        if (!fill(d, s))
+            return 0;
+        *bits = s->at;
+    }
+    return 1;
 }
 
 /* Decodes MCUs up to `stop`, which is not behind the segment's end; leaves out those that nobody is `waiting` for. */
 INLINE int
-decode_mcus(Decoder *d, Block *blocks, int count, ptrdiff_t stop, Waiting *waiting, const Kernels *kernels)
+decode_mcus(const Decoder *d, Stream *s, Block *blocks, int count, ptrdiff_t stop, Waiting *waiting,
+            const Kernels *kernels)
 {
-    Bits bits = d->at;
-    for (; d->mcu < stop; d->mcu++) {
-        if (UNLIKELY(d->end - bits.next < MCU_BYTES && !d->ended)) {
-            d->at = bits;
-            if (!fill(d))
-                return 0;
-            bits = d->at;
-        }
-        /* First the bits of some MCUs, then their samples: the processor loads slowly in wide pieces what it has just
-           stored in small ones. */
-        if (waiting != NULL && waiting->count + count > MOST_WAITING)
-            transform_waiting(waiting, kernels);
+    Bits bits = s->at;
+    int16_t *coefficients = NULL;
+    for (; s->mcu < stop; s->mcu++) {
+        if (!provide(d, s, &bits))
+            return 0;
+        if (waiting != NULL)
+            make_room(waiting, count, kernels);
         for (Block *block = blocks; block < blocks + count; block++) {
-            int16_t *coefficients = waiting != NULL ? waiting->coefficients[waiting->count] : NULL;
-            int end = decode_block(&bits, block->prediction, block->dc, block->ac, coefficients, waiting != NULL);
+            refill(&bits);
+            if (UNLIKELY(!decode_first(&bits, &s->predictions[block->component], block->dc)))
+                return 0;
+            if (waiting != NULL) {
+                coefficients = waiting->coefficients[waiting->used++];
+                coefficients[0] = (int16_t)s->predictions[block->component];
+            }
+            int end = decode_others(&bits, block->ac, coefficients, 1, waiting != NULL);
             if (UNLIKELY(!end))
                 return 0;
-            if (waiting == NULL)
-                continue;
-            if (end > 1)
-                waiting->blocks[waiting->count++] = (Coded){coefficients, block->quantum, block->to, block->stride};
-            else
-                fill_block(coefficients[0] * block->quantum[0], block->to, block->stride);
-            block->to += block->step;
+            if (waiting != NULL)
+                take_block(waiting, block, coefficients, end);
         }
-        if (UNLIKELY(d->ended && position(&bits) > d->end))
+        if (UNLIKELY(s->ended && position(&bits) > s->end))
             return 0;
     }
-    d->at = bits;
+    s->at = bits;
     return 1;
 }
 
+/* Decodes MCUs up to `stop`, and as many of another stream, whose blocks are `others`. */
 INLINE int
-decode_row_with(Decoder *d, const Window *window, ptrdiff_t row, const Kernels *kernels)
+decode_mcus_of_both(const Decoder *d, Stream *s, Stream *t, Block *blocks, Block *others, int count, ptrdiff_t stop,
+                    Waiting *waiting, const Kernels *kernels)
+{
+    Bits a = s->at, b = t->at;
+    for (; s->mcu < stop; s->mcu++, t->mcu++) {
+        if (!provide(d, s, &a) || !provide(d, t, &b))
+            return 0;
+        make_room(waiting, 2 * count, kernels);
+        for (int i = 0; i < count; i++) {
+            int component = blocks[i].component, ends[2];
+            refill(&a);
+            refill(&b);
+            if (UNLIKELY(!decode_first(&a, &s->predictions[component], blocks[i].dc)
+                         || !decode_first(&b, &t->predictions[component], blocks[i].dc)))
+                return 0;
+            int16_t *block = waiting->coefficients[waiting->used++], *other = waiting->coefficients[waiting->used++];
+            block[0] = (int16_t)s->predictions[component];
+            other[0] = (int16_t)t->predictions[component];
+            decode_both(&a, &b, blocks[i].ac, block, other, ends);
+            if (UNLIKELY(!ends[0] || !ends[1]))
+                return 0;
+            take_block(waiting, &blocks[i], block, ends[0]);
+            take_block(waiting, &others[i], other, ends[1]);
+        }
+        if (UNLIKELY((s->ended && position(&a) > s->end) || (t->ended && position(&b) > t->end)))
+            return 0;
+    }
+    s->at = a;
+    t->at = b;
+    return 1;
+}
+
+/* Tells whether nothing is left of a segment whose MCUs were all decoded. */
+INLINE int
+is_used_up(const Decoder *d, const Stream *s)
+{
+    return s->mcu < (d->interval ? (s->segment + 1) * d->interval : d->rows * d->columns) || position(&s->at) == s->end;
+}
+
+/* Goes to an MCU of this or a later segment. */
+INLINE int
+go_to(const Decoder *d, Stream *s, ptrdiff_t mcu, Block *blocks, int count, const Kernels *kernels)
+{
+    ptrdiff_t segment = d->interval ? mcu / d->interval : 0;
+    if (segment != s->segment && (!is_used_up(d, s) || !enter(d, s, segment)))
+        return 0;
+    return decode_mcus(d, s, blocks, count, mcu, NULL, kernels);
+}
+
+INLINE int
+decode_rows_with(Decoder *d, const Window *window, ptrdiff_t row, int rows, const Kernels *kernels)
 {
     const ptrdiff_t first = row * d->columns + window->first, end = row * d->columns + window->end;
-    Block blocks[BLOCKS];
+    Stream *s = &d->streams[d->current], *t = &d->streams[1 - d->current];
+    Block blocks[BLOCKS], others[BLOCKS];
     Waiting waiting;
     int count = lay_out_blocks(d, blocks, row - window->first_row);
     memset(waiting.coefficients, 0, sizeof waiting.coefficients);
-    waiting.count = 0;
-    while (d->mcu < end) {
-        ptrdiff_t segment = d->interval ? larger(d->mcu, first) / d->interval : 0;
-        if (segment != d->segment) {
-            if (d->mcu == (d->segment + 1) * d->interval && position(&d->at) != d->end) /* bytes are left over */
+    waiting.count = waiting.used = 0;
+    if (rows == 2)
+        lay_out_blocks(d, others, row + 1 - window->first_row);
+    for (ptrdiff_t mcu = first; mcu < end;) {
+        ptrdiff_t stop = d->interval ? smaller(end, (mcu / d->interval + 1) * d->interval) : end;
+        if (!go_to(d, s, mcu, blocks, count, kernels))
+            return 0;
+        if (rows == 2) {
+            if (mcu == first) { /* it goes on from there */
+                t->from = s->from;
+                t->segment = s->segment;
+                t->mcu = s->mcu;
+                t->ended = s->ended;
+            }
+            if (!go_to(d, t, mcu + d->columns, others, count, kernels)
+                || !decode_mcus_of_both(d, s, t, blocks, others, count, stop, &waiting, kernels))
                 return 0;
-            if (!enter(d, segment))
-                return 0;
+        } else if (!decode_mcus(d, s, blocks, count, stop, &waiting, kernels)) {
+            return 0;
         }
-        ptrdiff_t segment_end = d->interval ? (segment + 1) * d->interval : end;
-        if (d->mcu < first && !decode_mcus(d, blocks, count, smaller(first, segment_end), NULL, kernels))
-            return 0;
-        if (!decode_mcus(d, blocks, count, smaller(end, segment_end), &waiting, kernels))
-            return 0;
+        mcu = stop;
     }
     transform_waiting(&waiting, kernels);
     /* After the last MCU of all, no bytes may be left over either: what libjpeg says of them depends on what they are. */
-    return d->mcu < d->rows * d->columns || position(&d->at) == d->end;
+    if (rows == 2)
+        d->current = 1 - d->current;
+    return is_used_up(d, s) && (rows == 1 || is_used_up(d, t));
 }
 
 int
 begin_scan(Decoder *d)
 {
-    d->segment = 0;
-    d->ended = 0;
-    return enter(d, 0);
+    Stream *s = &d->streams[d->current];
+    s->from = d->from;
+    s->segment = 0;
+    s->ended = 0;
+    return enter(d, s, 0);
+}
+
+int
+rows_go_together(const Decoder *d)
+{
+    return d->interval && d->columns % d->interval == 0;
 }
 
 static int
-decode_row_plain(Decoder *d, const Window *window, ptrdiff_t row)
+decode_rows_plain(Decoder *d, const Window *window, ptrdiff_t row, int rows)
 {
-    return decode_row_with(d, window, row, best_kernels());
+    return decode_rows_with(d, window, row, rows, best_kernels());
 }
 
 #if HAS_AVX2
 AVX2 static int
-decode_row_avx2(Decoder *d, const Window *window, ptrdiff_t row) /* what counts here is BMI2's shifts */
+decode_rows_avx2(Decoder *d, const Window *window, ptrdiff_t row, int rows) /* what counts here is BMI2's shifts */
 {
-    return decode_row_with(d, window, row, best_kernels());
+    return decode_rows_with(d, window, row, rows, best_kernels());
 }
 #endif
 
 int
-decode_row(Decoder *d, const Window *window, ptrdiff_t row)
+decode_rows(Decoder *d, const Window *window, ptrdiff_t row, int rows)
 {
 #if HAS_AVX2
     if (has_avx2())
-        return decode_row_avx2(d, window, row);
+        return decode_rows_avx2(d, window, row, rows);
 #endif
-    return decode_row_plain(d, window, row);
+    return decode_rows_plain(d, window, row, rows);
 }
