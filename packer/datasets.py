@@ -25,7 +25,7 @@ from packer.images import drawing
 from packer.images.box import Box, from_corner, touched
 from packer.images.decode import decode, decoder_advice, fast_decoder
 from packer.images.region import RectangleDecoder, require_drawable, resize_into
-from packer.sample import NOWHERE, Buffer, Names
+from packer.sample import NOWHERE, Buffer, Names, Row
 
 __all__ = [
     "OUTPUTS",
@@ -38,6 +38,8 @@ __all__ = [
 ]
 
 Ints = npt.NDArray[np.int64]
+
+_TOGETHER = 32  # images that C draws in one call: for so long nobody can interrupt it, and files are held open
 
 OUTPUTS = ("tensor", "numpy", "pil", "bytes")
 
@@ -274,8 +276,8 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
     ) -> None:
         """Read N images, and decode, crop and resize them into their places.
 
-        Some at a time, so that what one step leaves in the processor's caches is there for the next, and so that
-        Python's lock is seldom asked for and never held for long.
+        Where packer's own decoder is used, C reads, checks and draws dozens of them in one call, without Python's lock.
+        What it leaves, which is other and damaged images, is read and drawn one by one.
 
         Parameters
         ----------
@@ -295,12 +297,15 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
         positions, addresses = self.reader.positions(indices), _addresses(outs, plan)
         if len(positions) != len(plan):
             raise ValueError(f"{len(positions)} images are to be drawn, and the plan is for {len(plan)}")
-        decoder = RectangleDecoder(self.reader.manifest.exif, self.decoder)
         self.reader.require_table()
+        decoder = RectangleDecoder(self.reader.manifest.exif, self.decoder)
         order = np.argsort(self.reader.table.offset[positions])  # reads go through the file in one direction
-        left = self._left_by_c(decoder, positions[order], plan[order], addresses[order])
-        for place in order[left].tolist():
-            self._draw(decoder, int(positions[place]), Box.of(plan[place].tolist()), outs[place][None])
+        for begin in range(0, len(order), _TOGETHER):
+            some = order[begin : begin + _TOGETHER]
+            left = some[self._draw_in_c(decoder, positions[some], plan[some], addresses[some])]
+            for number, row, data in self.reader.read_rows(positions[left]):
+                place = int(left[number])
+                self._draw(decoder, row, data, Box.of(plan[place].tolist()), outs[place][None])
 
     @property
     def classes(self) -> list[str]:
@@ -323,29 +328,27 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
     def imgs(self) -> Samples:
         return self.samples
 
-    def _left_by_c(self, decoder: RectangleDecoder, positions: Ints, plan: Ints, addresses: Ints) -> list[int] | slice:
-        """Draw what can be read and drawn without Python's lock; return the rest."""
-        raw = self.reader.manifest.codec == "raw"
-        if not (drawing.AVAILABLE if raw else decoder.native):
+    def _draw_in_c(self, decoder: RectangleDecoder, positions: Ints, plan: Ints, addresses: Ints) -> list[int] | slice:
+        """Draw what can be read and drawn without Python's lock; return which are left."""
+        codec = self.reader.manifest.codec
+        if not (drawing.AVAILABLE if codec == "raw" else decoder.native and codec in ("keep", "jpeg")):
             return slice(None)
-        stored, _files = self.reader.stored(positions)
-        suited = np.full(len(stored), True) if raw else decoder.suits(stored, plan, self.scaled_decode)
-        stored["file"][~suited] = NOWHERE
+        stored, _held = self.reader.stored(positions)
+        if codec != "raw":
+            stored["file"][~decoder.suits(stored, plan, self.scaled_decode)] = NOWHERE
         return drawing.draw(drawing.jobs(stored, plan, addresses))
 
-    def _draw(self, decoder: RectangleDecoder, position: int, box: Box, out: torch.Tensor) -> None:
-        """Read a sample, whatever it is, and draw it into a (1, 3, height, width) tensor."""
-        data = self.reader.read(position)
+    def _draw(self, decoder: RectangleDecoder, row: Row, data: Buffer, box: Box, out: torch.Tensor) -> None:
+        """Draw a sample, whatever it is, into a (1, 3, height, width) tensor."""
         if self.reader.manifest.codec == "raw":
             top, left, height, width = from_corner(box, touched(box, out.shape[2], out.shape[3]))
-            pixels = self._raw_pixels(position, data)
+            pixels = self._raw_pixels(row.number, data)
             resize_into(pixels[top : top + height, left : left + width], box, out)
             return
-        size = int(self.reader.table.height[position]), int(self.reader.table.width[position])
         try:
-            decoder.draw(data, size, box, out, self.scaled_decode)
+            decoder.draw(data, (row.height, row.width), box, out, self.scaled_decode)
         except ImageError as error:
-            raise self._located(position, error) from error
+            raise self._located(row.number, error) from error
 
     def _items(
         self,

@@ -213,6 +213,7 @@ class Loader:
             workers.close()
 
     def _index_chunks(self, size: int) -> Iterator[Ints]:
+        # Arrays at once, unless a subclass says by its own `__iter__` what comes.
         if isinstance(self.sampler, OrderSampler) and type(self.sampler).__iter__ is OrderSampler.__iter__:
             yield from self.sampler.chunks(size)
             return

@@ -80,7 +80,7 @@ STORED = np.dtype(
 
 ``file``, ``position``, ``size``
     A file's descriptor, and where in it how many bytes lie. `MEMORY` for a file: the position is their address.
-    `NOWHERE`: they are not where the table says.
+    `NOWHERE`: they are not where the table says, or C shall not read them.
 ``raw``, ``height``, ``width``
     Whether the bytes are pixels; the image's size.
 ``checked``, ``crc32c``, ``label``, ``name``, ``name_size``

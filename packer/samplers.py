@@ -85,7 +85,18 @@ class OrderSampler(Sampler[int], abc.ABC):
             yield from indices.tolist()
 
     def chunks(self, size: int) -> Iterator[Ints]:
-        """Yield what iterating does in arrays of so many indices, of which the last may have fewer."""
+        """Yield what iterating does, many at a time.
+
+        Parameters
+        ----------
+        size : int
+            1 or more.
+
+        Yields
+        ------
+        (size,) int64 array
+            Indices. The last array may have fewer.
+        """
         count = len(self)
         for begin in range(0, count, size):
             places = self.start + self.rank + self.world * np.arange(begin, min(begin + size, count), dtype=np.int64)

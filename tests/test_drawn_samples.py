@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +17,7 @@ import google_crc32c
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import packer.formats.spread
@@ -180,8 +186,126 @@ def test_indices_that_are_none_or_negative(packs: Any) -> None:
 
 
 @needs_c
-@given(data=st.binary(max_size=4000), cut=st.integers(0, 4000))
-def test_checksums_are_those_of_a_library(data: bytes, cut: int) -> None:
-    expected = google_crc32c.value(data)
-    assert drawing._native.crc32c(data, 0) == expected
-    assert drawing._native.crc32c(data[cut:], drawing._native.crc32c(data[:cut], 0)) == expected
+@given(size=st.one_of(st.integers(0, 5000), st.sampled_from([1535, 1536, 1537, 12_289, 1 << 20])), data=st.data())
+def test_checksums_are_those_of_a_library(size: int, data: st.DataObject) -> None:
+    content = np.random.default_rng(size).bytes(size)
+    cut, expected = data.draw(st.integers(0, size)), google_crc32c.value(content)
+    assert drawing._native.crc32c(content, 0) == expected
+    assert drawing._native.crc32c(content[cut:], drawing._native.crc32c(content[:cut], 0)) == expected
+
+
+def outcomes(path: Path, check: str) -> list[str]:
+    """Return what comes of drawing each sample of a pack: its pixels' digest, or the error."""
+    dataset = open_dataset(path, crop=CROPS[1], output="numpy", check=check)
+    found = []
+    for index in range(len(dataset)):
+        try:
+            (image, _), _ = dataset.__getitems__([index, 0])
+            found.append(hashlib.sha256(image.tobytes()).hexdigest())
+        except (CorruptPackError, ImageError) as error:
+            found.append(str(error))
+    return found
+
+
+FAR = st.sampled_from([-1, 1, -(2**63), 2**63 - 1, 2**62, 2**40, -(2**40), 7])
+
+
+@needs_c
+@settings(max_examples=60)
+@given(data=st.data())
+def test_tables_of_strangers_lead_to_the_same_as_without_c(data: st.DataObject, photo_tree: Path) -> None:
+    photos = [path.read_bytes() for path in sorted(photo_tree.rglob("*.jpg"))[:6]]
+    samples = [Sample(str(number), 0, photo, 64, 48) for number, photo in enumerate(photos)]
+    column, victim = data.draw(st.sampled_from(["offset", "size", "label", "crc32c"])), data.draw(st.integers(1, 5))
+    value = data.draw(FAR)
+
+    def change(index: int, row: dict[str, Any]) -> None:
+        if index == victim:
+            row[column] = value % 2**32 if column == "crc32c" else value
+
+    with tempfile.TemporaryDirectory() as directory:
+        path = write_pack(Path(directory, "pack.lmdb"), "lmdb", samples, change=change)
+        by_c = outcomes(path, "always")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(drawing, "AVAILABLE", False)
+            assert by_c == outcomes(path, "always")
+        assert len(set(by_c)) == 6
+
+
+SHRINKING = """
+import os, sys, threading, time
+from packer.crops import RandomResizedCrop
+from packer.datasets import open_dataset
+from packer.errors import CorruptPackError
+path = sys.argv[1]
+dataset = open_dataset(path, crop=RandomResizedCrop(300))
+threading.Timer(0.2, os.truncate, (path, int(dataset.reader.table.offset[-1]))).start()
+end = time.monotonic() + 20
+try:
+    while time.monotonic() < end:
+        dataset.__getitems__(range(len(dataset)))
+except CorruptPackError as error:
+    print("shorter" in str(error))
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs files that can be cut short while they are open")
+def test_a_table_that_is_cut_off_while_samples_are_drawn(photo_tree: Path, tmp_path: Path) -> None:
+    """Its names are mapped, and nobody touches them for longer than it takes to copy them."""
+    photo = next(photo_tree.rglob("*.jpg")).read_bytes()
+    samples = (Sample(f"{number}{'x' * 200}", 0, photo, 64, 48) for number in range(1000))
+    path = write_pack(tmp_path / "pack.lmdb", "lmdb", samples)
+    line = [sys.executable, "-c", SHRINKING, path]
+    result = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout) == (0, "True\n"), result.stderr
+
+
+@needs_c
+def test_closing_while_samples_are_drawn_gives_no_other_files_pixels(tmp_path: Path) -> None:
+    path, other = (
+        write_pack(
+            tmp_path / f"{value}.lmdb",
+            "lmdb",
+            [Sample(str(number), 0, bytes([value]) * (64 * 48 * 3), 64, 48) for number in range(32)],
+            codec="raw",
+        )
+        for value in (1, 2)
+    )
+    taker = os.open(other, os.O_RDONLY)
+    for turn in range(60):
+        dataset = open_dataset(path, crop=Resize(400), check="never", output="numpy")
+        number = dataset.reader._file._fd  # type: ignore[attr-defined]
+        with ThreadPoolExecutor(1) as pool:
+            drawing_on = pool.submit(dataset.__getitems__, range(32))
+            time.sleep(turn * 1e-4)
+            dataset.reader.close()
+            os.dup2(taker, number)  # as the next file that is opened
+            try:
+                items = drawing_on.result()
+            except ValueError:  # it is closed
+                items = []
+            finally:
+                os.close(number)
+            assert all((image == 1).all() for image, _ in items)
+    os.close(taker)
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs /proc")
+def test_drawing_leaves_no_file_open(packs: Any) -> None:
+    dataset = open_dataset(packs("lmdb"), crop=CROPS[0])
+    drawn(dataset)
+    before = len(os.listdir("/proc/self/fd"))
+    for seed in range(5):
+        drawn(dataset, seed)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_oriented_images_are_drawn_as_upright_ones(packs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the orientation is applied, packer's own decoder draws those images that have none."""
+    dataset = open_dataset(packs("lmdb", "exif applied"), crop=CROPS[0], output="numpy")
+    done = counted(monkeypatch)
+    found = drawn(dataset)
+    assert sum(done) >= 15 or not drawing.AVAILABLE
+    monkeypatch.setattr(drawing, "AVAILABLE", False)
+    for image, expected in zip(found, drawn(dataset), strict=True):
+        assert np.array_equal(image, expected)

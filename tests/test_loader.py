@@ -199,6 +199,17 @@ def test_resuming_with_another_world_size(pack: Path) -> None:
     assert torch.equal(torch.cat([images for images, _ in batches(alone)]), whole[24:])
 
 
+@pytest.mark.parametrize("options", [{"dtype": torch.uint8}, {"channels_last": False}, {"dtype": torch.float16}])
+def test_what_becomes_of_the_bytes(options: dict[str, Any], pack: Path) -> None:
+    dataset = open_dataset(pack, crop=CROP)
+    expected = torch.cat([images for images, _ in Loader(dataset, 5)])
+    found = [images for images, _ in Loader(dataset, 5, **options)]
+    assert torch.equal(torch.cat(found).to(torch.uint8), expected)
+    for images in found:
+        assert images.dtype == options.get("dtype", torch.uint8)
+        assert images.is_contiguous() == ("channels_last" in options)
+
+
 class Backwards(SequentialSampler):
     """A sampler that changes what its base class yields."""
 

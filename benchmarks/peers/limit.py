@@ -1,6 +1,6 @@
 """What no loader can exceed: the calls alone that decode and resize, on plain threads, over inputs prepared in memory.
 
-Of packer's own decoder, which takes a JPEG and a box; or of libraries, libjpeg-turbo's decoder through simplejpeg and
+Of packer's own decoder (of raw pixels, its resizing), which takes eight images and boxes at a time; or of libraries, libjpeg-turbo's decoder through simplejpeg and
 torch's resizing, to which packer would hand what it left to them in the same epoch: JPEGs whose header says that they
 end below the crop's last row, or the tiles that the crop touches, joined, each with its rectangle. Choosing crops,
 reading, checking, patching headers, joining tiles, queues and batches are left out.
@@ -8,6 +8,7 @@ reading, checking, patching headers, joining tiles, queues and batches are left 
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -45,7 +46,7 @@ class Limit:
         self.dataset = open_dataset(pack, crop=chosen)
         self.threads = threads
         raw = self.dataset.reader.manifest.codec == "raw"
-        self.prepare_calls = _resizing if raw else _library_calls if libraries else _drawing
+        self.prepare_calls = _library_calls if libraries else functools.partial(_drawing, raw)
         self.batches = torch.empty((_RING, BATCH, OUTPUT, OUTPUT, 3), dtype=torch.uint8).permute(0, 1, 4, 2, 3)
         self.tasks: list[tuple[Call, Any]] = []
 
@@ -84,12 +85,14 @@ def _work(tasks: Iterator[tuple[Call, Any]], errors: list[BaseException]) -> Non
         errors.append(error)
 
 
-def _drawing(stored: list[bytes], sizes: list[tuple[int, int]], boxes: list[Any]) -> Call:
+def _drawing(raw: bool, stored: list[bytes], sizes: list[tuple[int, int]], boxes: list[Any]) -> Call:
     from packer.images import drawing
     from packer.images.region import RectangleDecoder
 
     plan = [(*box.rectangle, *box.scaled, *box.cut, OUTPUT, OUTPUT, box.flip) for box in boxes]
-    jobs = drawing.jobs(drawing.in_memory(stored, sizes), np.array(plan, np.int64), np.zeros(len(boxes), np.int64))
+    images = drawing.in_memory(stored, sizes)
+    images["raw"] = raw
+    jobs = drawing.jobs(images, np.array(plan, np.int64), np.zeros(len(boxes), np.int64))
 
     def call(places: Any) -> None:
         jobs["out"] = places.data_ptr() + OUTPUT * OUTPUT * 3 * np.arange(len(places))
@@ -99,28 +102,14 @@ def _drawing(stored: list[bytes], sizes: list[tuple[int, int]], boxes: list[Any]
     return call
 
 
-def _resizing(stored: list[bytes], sizes: list[tuple[int, int]], boxes: list[Any]) -> Call:
-    return _one_by_one([_resize_call(*one) for one in zip(stored, sizes, boxes, strict=True)])
-
-
 def _library_calls(stored: list[bytes], sizes: list[tuple[int, int]], boxes: list[Any]) -> Call:
-    return _one_by_one([_library_call(*one) for one in zip(stored, sizes, boxes, strict=True)])
+    calls = [_library_call(*one) for one in zip(stored, sizes, boxes, strict=True)]
 
-
-def _one_by_one(calls: list[Call]) -> Call:
     def call(places: Any) -> None:
         for place, one in zip(places.split(1), calls, strict=True):
             one(place)
 
     return call
-
-
-def _resize_call(stored: bytes, size: tuple[int, int], box: Any) -> Call:
-    from packer.images.region import resize_into
-
-    top, left, height, width = _rectangle(box)
-    pixels = np.frombuffer(stored, np.uint8).reshape(*size, 3)[top : top + height, left : left + width].copy()
-    return lambda place: resize_into(pixels, box, place)
 
 
 def _library_call(stored: bytes, size: tuple[int, int], box: Any) -> Call:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import abc
 import operator
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,15 +27,17 @@ import numpy.typing as npt
 from packer.errors import CorruptPackError, PackError, printable
 from packer.sample import COLUMNS, NOWHERE, STORED, Buffer, Manifest, Row, Sample, Table, column_checksum
 
-__all__ = ["Places", "Reader", "Writer"]
+__all__ = ["Ints", "Places", "Reader", "Writer"]
 
 Ints = npt.NDArray[np.int64]
 
+_LONGEST_NAME = 1 << 16  # bytes; C copies names, and one that is longer is no path
+
 
 class Places(NamedTuple):
-    """Where the bytes of some rows lie: each one's file, by its descriptor, and its position there.
+    """Where the bytes of some rows lie, as `STORED` says: each one's file and its position there.
 
-    `held` keeps the files open.
+    `held` is to be kept until they were read: it keeps files open, and memory where it is.
     """
 
     file: Ints
@@ -149,9 +151,15 @@ class Reader(abc.ABC):
     def _fetch(self, offset: int, size: int) -> Buffer:
         """Return the `size` bytes at a row's `offset`; CorruptPackError where there are none."""
 
-    @abc.abstractmethod
     def _locate(self, offset: Ints, size: Ints) -> Places:
-        """Return where in which files the bytes of rows lie; NOWHERE where there are none."""
+        """Return where the bytes of rows lie that C can read by itself; by default those of none.
+
+        Parameters
+        ----------
+        offset, size : (N,) int64 array
+            As in the table, which may say anything.
+        """
+        return Places(np.full(len(offset), NOWHERE), offset, None)
 
     @abc.abstractmethod
     def close(self) -> None:
@@ -216,9 +224,9 @@ class Reader(abc.ABC):
         Returns
         -------
         (N,) array of STORED
-            See there. What it says of a file holds until the reader is closed.
+            See there.
         object
-            To be kept until they are read: the files.
+            To be kept until they were read: files and memory.
         """
         self.require_table()
         table, found = self.table, np.empty(len(positions), STORED)
@@ -228,7 +236,7 @@ class Reader(abc.ABC):
         found["checked"] = self.check == "always"
         places = self._locate(table.offset[positions], found["size"])
         start, end = np.where(positions > 0, table.name_end[positions - 1], 0), table.name_end[positions]
-        named = (start >= 0) & (start <= end) & (end <= len(table.names))
+        named = (start >= 0) & (start <= end) & (end <= len(table.names)) & (end - start <= _LONGEST_NAME)
         found["file"] = np.where(named, places.file, NOWHERE)
         found["position"] = places.position
         found["name"] = self._names_begin + start
@@ -245,14 +253,19 @@ class Reader(abc.ABC):
             self.position(index)  # which refuses it
         return counted.astype(np.int64, copy=False)
 
-    def read_many(self, indices: Sequence[int] | npt.NDArray[np.int64]) -> list[Buffer]:
-        """Return the data of several samples, in the order asked for; errors as for `read`.
+    def read_rows(self, positions: Ints) -> Iterator[tuple[int, Row, Buffer]]:
+        """Yield place, row and data of several samples; reads go through the file in one direction.
 
-        Reads go through the file in one direction.
+        `positions` are indices counted from the beginning; errors as for `read`.
         """
         self.require_table()
-        rows = self.table.rows(self.positions(indices))
-        found = {place: self._read(rows[place]) for place in sorted(range(len(rows)), key=lambda n: rows[n].offset)}
+        rows = self.table.rows(positions)
+        for place in sorted(range(len(rows)), key=lambda place: rows[place].offset):
+            yield place, rows[place], self._read(rows[place])
+
+    def read_many(self, indices: Sequence[int] | npt.NDArray[np.int64]) -> list[Buffer]:
+        """Return the data of several samples, in the order asked for; errors as for `read`."""
+        found = {place: data for place, _, data in self.read_rows(self.positions(indices))}
         return [found[place] for place in range(len(found))]
 
     def _read(self, row: Row) -> Buffer:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from packer.errors import CorruptPackError, DestinationError, PackError, printable
 from packer.sample import NOWHERE, Buffer
 
-__all__ = ["AppendFile", "PackFile", "PatchFile", "disk_size", "files_of", "sync_directory", "writing_to"]
+__all__ = ["AppendFile", "Descriptor", "PackFile", "PatchFile", "disk_size", "files_of", "sync_directory", "writing_to"]
 
 _MAPPED_FROM = 1 << 16  # bytes; smaller arrays are read, which costs less than a page of address space each
 _COLLECT = 8 << 20  # bytes
@@ -62,10 +62,23 @@ class PackFile:
             raise PackError(f"{printable(self.path)}: reading at byte {offset} failed: {error.strerror}") from error
         return data
 
-    def locate(self, offset: npt.NDArray[np.int64], size: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return this file's descriptor for the bytes that lie inside of the file, and NOWHERE for others."""
+    def locate(
+        self, offset: npt.NDArray[np.int64], size: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.int64], Descriptor | None]:
+        """Return a descriptor for the bytes that lie inside of the file, and NOWHERE for others, to be read by C.
+
+        The descriptor is another one than this file's, lest closing it meanwhile lets C read from whatever is opened
+        next. It is closed with the second thing that is returned.
+        """
         self._require_open()
-        return np.where((offset >= 0) & (size >= 0) & (offset <= self.size - size), self._fd, NOWHERE)
+        try:
+            descriptor = Descriptor(os.dup(self._fd)) if hasattr(os, "pread") else None  # else C cannot read it
+        except OSError:  # too many open files: reading one after the other needs no more
+            descriptor = None
+        if descriptor is None:
+            return np.full(len(offset), NOWHERE), None
+        inside = (offset >= 0) & (size >= 0) & (offset <= self.size - size)
+        return np.where(inside, descriptor.number, NOWHERE), descriptor
 
     def array(self, offset: int, count: int, dtype: str) -> npt.NDArray[Any]:
         """Return a read-only vector of `count` elements that begins at byte `offset`; a mapping where it is large."""
@@ -105,6 +118,16 @@ def _pread(fd: int, size: int, offset: int) -> bytes:
     with _seek_lock:  # Windows
         os.lseek(fd, offset, os.SEEK_SET)
         return os.read(fd, size)
+
+
+class Descriptor:
+    """A number that the system knows an open file by; closed when nobody holds this any more."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __del__(self) -> None:
+        os.close(self.number)
 
 
 class AppendFile:

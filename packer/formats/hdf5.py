@@ -160,6 +160,10 @@ class HDF5Reader(Reader):
                 manifest = Manifest.from_json(self._file.read(manifest_at, manifest_size), self.path)
                 places = {name: self._find(file, name, dtype) for name, dtype in COLUMNS.items()}
                 self._data_at, self._data_size = self._find(file, "data", "|u1")
+                if self._data_at + self._data_size > self._file.size:
+                    raise CorruptPackError(
+                        "the file was cut short, or the dataset 'data' has no place in it", self.path
+                    )
         except (OSError, KeyError, RuntimeError, ValueError, TypeError) as error:
             raise CorruptPackError(f"libhdf5 cannot read its structure: {error}", self.path) from error
         columns = {name: self._file.array(at, count, COLUMNS[name]) for name, (at, count) in places.items()}
@@ -173,7 +177,8 @@ class HDF5Reader(Reader):
     def _locate(self, offset: Ints, size: Ints) -> Places:
         inside = (offset >= 0) & (size >= 0) & (offset <= self._data_size - size)
         position = self._data_at + np.where(inside, offset, 0)
-        return Places(np.where(inside, self._file.locate(position, size), NOWHERE), position, self._file)
+        file, held = self._file.locate(position, size)
+        return Places(np.where(inside, file, NOWHERE), position, held)
 
     def data_files(self) -> list[tuple[str, int, int]]:
         return [("", self._data_at, self._data_size)]

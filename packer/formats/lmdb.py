@@ -257,7 +257,8 @@ class LMDBReader(Reader):
         return self._file.read(offset, size)
 
     def _locate(self, offset: Ints, size: Ints) -> Places:
-        return Places(self._file.locate(offset, size), offset, self._file)
+        file, held = self._file.locate(offset, size)
+        return Places(file, offset, held)
 
     def data_files(self) -> list[tuple[str, int, int]]:
         return [("", 0, self._file.size)]

@@ -21,6 +21,8 @@ _OPEN_FILES = 256
 class SpreadData(abc.ABC):
     """The data of a pack in several files, which are opened when they are needed, a bounded number at a time.
 
+    Beside those, the files are open that C reads a batch from.
+
     Parameters
     ----------
     path : str
@@ -68,9 +70,11 @@ class SpreadData(abc.ABC):
                 file, begin = self._file(number)
             except PackError:  # reading says of which sample
                 continue
+            if not 0 <= begin <= file.size:
+                continue
             positions[chosen] = begin + within[chosen]
-            files[chosen] = file.locate(positions[chosen], size[chosen])
-            held.append(file)
+            files[chosen], descriptor = file.locate(positions[chosen], size[chosen])
+            held.append(descriptor)
         return Places(files, positions, held)
 
     def close(self) -> None:

@@ -41,6 +41,9 @@ JOB = np.dtype([*STORED.descr, *((name, np.int64) for name in (*_WANTED, "out"))
 """An image and what is wanted of it: `STORED`; the fields of `packer.crops.Boxes`; the address of the window's memory,
 of (out_height, out_width, 3) uint8."""
 
+if _native is not None and JOB.itemsize != _native.JOB_SIZE:
+    raise ImportError("packer.images._native was compiled from another version: install packer anew")
+
 
 def jobs(stored: Records, plan: Ints, addresses: Ints) -> Records:
     """Return what `draw` has to do.
@@ -64,10 +67,10 @@ def jobs(stored: Records, plan: Ints, addresses: Ints) -> Records:
 
 def in_memory(images: Sequence[Buffer], sizes: Sequence[tuple[int, int]]) -> Records:
     """Return where images of known pixels lie in memory, where they must stay; an (N,) array of STORED."""
-    stored = np.zeros(len(images), STORED)
+    stored, bytes_of = np.zeros(len(images), STORED), [np.frombuffer(data, np.uint8) for data in images]
     stored["file"] = MEMORY
-    stored["position"] = [np.frombuffer(data, np.uint8).ctypes.data if len(data) else 0 for data in images]
-    stored["size"] = list(map(len, images))
+    stored["position"] = [data.ctypes.data for data in bytes_of]
+    stored["size"] = [data.size for data in bytes_of]
     stored["height"], stored["width"] = np.array(sizes, np.int64).reshape(-1, 2).T
     return stored
 

@@ -107,13 +107,14 @@ class RectangleDecoder:
     Attributes
     ----------
     native : bool
-        Whether packer's own decoder comes first. It knows nothing of orientations.
+        Whether packer's own decoder comes first, whatever the image. It knows nothing of orientations.
     """
 
     def __init__(self, exif: str = "ignore", decoder: str = "auto", max_pixels: int = MAX_PIXELS) -> None:
         name, function = decode.fast_decoder(decoder)
         self._decode_part: Any = function if name == "turbojpeg" else None
-        self.native = decoder == "auto" and exif == "ignore" and drawing.AVAILABLE
+        self._drawn = decoder == "auto" and drawing.AVAILABLE
+        self.native = self._drawn and exif == "ignore"
         self._exif = exif
         self._decoder = decoder
         self._max_pixels = max_pixels
@@ -154,8 +155,9 @@ class RectangleDecoder:
             If Pillow cannot read the image, or its size is another.
         """
         halvings = allowed_halvings(box) if scaled else 0
-        native = self.native and not halvings and size[0] * size[1] <= self._max_pixels
-        if native and not drawing.draw(drawing.job_of(data, size, box, *_place(out))):
+        drawn = self._drawn and not halvings and size[0] * size[1] <= self._max_pixels
+        upright = self._exif == "ignore" or not drawn or _upright(data)
+        if drawn and upright and not drawing.draw(drawing.job_of(data, size, box, *_place(out))):
             return
         seen = box.rectangle if halvings else touched(box, out.shape[2], out.shape[3])
         pixels, halvings = self.decode(data, from_corner(box, seen), size, halvings, seen)

@@ -451,8 +451,11 @@ def test_what_does_not_lie_inside_is_refused(box: Box) -> None:
 
 
 def test_any_bytes_will_do() -> None:
-    for data in (bytearray(ORDINARY), memoryview(ORDINARY)):
+    for data in (bytearray(ORDINARY), memoryview(ORDINARY), memoryview(ORDINARY[:-1] + b"\xd9").cast("c")):
         assert same(cut(data, SIZE, (0, 0, 5, 5)), decode(ORDINARY)[:5, :5])  # type: ignore[arg-type]
+    for other in ("text", memoryview(ORDINARY)[::2]):
+        with pytest.raises((TypeError, ValueError, BufferError)):
+            drawing.in_memory([other], [SIZE])  # type: ignore[list-item]
 
 
 def test_images_beside_damaged_ones() -> None:
@@ -573,32 +576,33 @@ def test_packs_are_read_the_same_without_the_compiled_part(packed: Path) -> None
     assert hidden.stdout.strip() == digest_of_items(str(packed))
 
 
-PLAIN = """
+COMPILED = """
 import importlib.util, sys
 spec = importlib.util.spec_from_file_location("packer.images._native", sys.argv[1])
 sys.modules[spec.name] = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(sys.modules[spec.name])
 from packer.images import drawing
-assert not drawing.AVAILABLE  # libjpeg-turbo is faster
+assert drawing.AVAILABLE == (sys.argv[3] != "PLAIN")  # without vectors, libjpeg-turbo is faster
 drawing.AVAILABLE = True
 from tests.images.test_drawing import digest_of_items
 print(digest_of_items(sys.argv[2]))
 """
 
 
-def test_processors_without_these_vectors_draw_the_same(packed: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("without", ["PLAIN", "NO_AVX512"])
+def test_processors_without_these_vectors_draw_the_same(without: str, packed: Path, tmp_path: Path) -> None:
     root = Path(__file__).parents[2]
     sources = sorted((root / "packer/images/native").glob("*.c"))
     compiler = sysconfig.get_config_var("CC")
     if os.name != "posix" or not compiler or not sources:
         pytest.skip("needs a C compiler and the sources")
     library = tmp_path / "_native.so"
-    line = [*compiler.split(), "-std=c11", "-O2", "-shared", "-fPIC", "-ffp-contract=off", "-DPACKER_PLAIN"]
+    line = [*compiler.split(), "-std=c11", "-O2", "-shared", "-fPIC", "-ffp-contract=off", f"-DPACKER_{without}"]
     line += ["-DPy_LIMITED_API=0x030A0000", f"-I{sysconfig.get_path('include')}", "-o", library, *sources, "-lm"]
     made = subprocess.run(line, capture_output=True, text=True, check=False)
     if made.returncode:
         pytest.skip(f"needs a C compiler that works: {made.stderr[-200:]}")
-    line = [sys.executable, "-c", PLAIN, str(library), str(packed)]
+    line = [sys.executable, "-c", COMPILED, str(library), str(packed), without]
     plain = subprocess.run(line, capture_output=True, text=True, check=False, cwd=root)
     assert plain.returncode == 0, plain.stderr
     assert plain.stdout.strip() == digest_of_items(str(packed))

@@ -7,6 +7,7 @@
 #include "vectors.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 typedef struct Workspace { /* memory that one thread at a time draws with */
     Decoder *decoder;
@@ -54,11 +55,18 @@ return_workspace(Workspace *workspace)
     idle = workspace;
 }
 
-/* One image and what is wanted of it: a record of JOB in packer/images/drawing.py. */
+/* One image and what is wanted of it: a record of JOB in packer/images/drawing.py, whose first line is STORED in
+   packer/sample.py. */
 typedef struct {
     int64_t file, position, size, raw, height, width, checked, crc32c, label, name, name_size;
     int64_t top, left, tall, wide, scaled_height, scaled_width, cut_top, cut_left, out_height, out_width, flip, out;
 } Job;
+
+long
+job_size(void)
+{
+    return sizeof(Job);
+}
 
 enum { MEMORY = -1, NOWHERE = -2 }; /* in place of a file: `position` is an address; the job is left to others */
 
@@ -83,6 +91,10 @@ static int
 require_sense(const Job *job)
 {
     Wanted wanted;
+    if (job->height > INT32_MAX || job->width > INT32_MAX) {
+        PyErr_SetString(PyExc_ValueError, "the image is too large");
+        return 0;
+    }
     if (job->top < 0 || job->tall < 1 || job->tall > job->height || job->top > job->height - job->tall || job->left < 0
         || job->wide < 1 || job->wide > job->width || job->left > job->width - job->wide) {
         PyErr_SetString(PyExc_ValueError, "the rectangle does not lie inside of the image");
@@ -95,14 +107,15 @@ require_sense(const Job *job)
     return 1;
 }
 
-/* Finds the bytes of an image; NULL where they cannot be read or are not what they were. */
+/* Finds the bytes of an image; NULL where they cannot be read, are not what they were, or are neither pixels nor a JPEG.
+   `name` is a copy of the sample's. */
 static const uint8_t *
-find_bytes(Workspace *workspace, const Job *job, Outcome *outcome)
+find_bytes(Workspace *workspace, const Job *job, const uint8_t *name, Outcome *outcome)
 {
     const uint8_t *data = (const uint8_t *)(intptr_t)job->position;
     size_t size = (size_t)job->size;
     *outcome = UNDECODED;
-    if (job->file == NOWHERE || job->size < 1)
+    if (job->file == NOWHERE || job->size < 2 || job->size > PTRDIFF_MAX)
         return NULL;
     if (job->file != MEMORY) {
         if (workspace->size < size) {
@@ -118,6 +131,8 @@ find_bytes(Workspace *workspace, const Job *job, Outcome *outcome)
             return NULL;
         data = workspace->stored;
     }
+    if (!job->raw && (data[0] != 0xFF || data[1] != 0xD8))
+        return NULL;
     if (job->checked) { /* as `checksum` in packer/sample.py */
         uint8_t row[16];
         for (int i = 0; i < 8; i++)
@@ -127,7 +142,7 @@ find_bytes(Workspace *workspace, const Job *job, Outcome *outcome)
             row[12 + i] = (uint8_t)((uint64_t)job->width >> 8 * i);
         }
         uint32_t crc = crc32c(crc32c(0, data, size), row, sizeof row);
-        if (crc32c(crc, (const uint8_t *)(intptr_t)job->name, (size_t)job->name_size) != (uint32_t)job->crc32c)
+        if (crc32c(crc, name, (size_t)job->name_size) != (uint32_t)job->crc32c)
             return NULL;
     }
     return data;
@@ -203,11 +218,11 @@ resize_pixels(Workspace *workspace, const uint8_t *pixels, ptrdiff_t stride, ptr
 }
 
 static Outcome
-draw_job(Workspace *workspace, const Job *job)
+draw_job(Workspace *workspace, const Job *job, const uint8_t *name)
 {
     Outcome outcome;
     Wanted wanted;
-    const uint8_t *data = find_bytes(workspace, job, &outcome);
+    const uint8_t *data = find_bytes(workspace, job, name, &outcome);
     uint8_t *out = (uint8_t *)(intptr_t)job->out;
     if (data == NULL)
         return outcome;
@@ -227,6 +242,24 @@ draw_job(Workspace *workspace, const Job *job)
     };
     return decoder_decode(workspace->decoder, data, (ptrdiff_t)job->size, (ptrdiff_t)job->height, (ptrdiff_t)job->width,
                           needed, take_rows, workspace->resizing);
+}
+
+/* Returns the names of the samples that are checked, one behind the other; NULL without memory. They lie in a mapped table,
+   whose file was found whole just now; touching it later might end the process. */
+static uint8_t *
+copy_names(const Job *jobs, Py_ssize_t count)
+{
+    size_t size = 1;
+    for (const Job *job = jobs; job < jobs + count; job++)
+        size += job->checked && job->file != NOWHERE ? (size_t)job->name_size : 0;
+    uint8_t *names = malloc(size), *to = names;
+    for (const Job *job = jobs; job < jobs + count && names != NULL; job++) {
+        if (!job->checked || job->file == NOWHERE)
+            continue;
+        memcpy(to, (const uint8_t *)(intptr_t)job->name, (size_t)job->name_size);
+        to += job->name_size;
+    }
+    return names;
 }
 
 /* Returns a list of which jobs were not done. */
@@ -257,19 +290,26 @@ draw(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
         if (!require_sense(job))
             return NULL;
     Outcome *outcomes = calloc((size_t)count + 1, sizeof *outcomes);
-    if (outcomes == NULL)
-        return PyErr_NoMemory();
+    uint8_t *names = copy_names(jobs, count);
+    Workspace *workspace = NULL;
     PyObject *left = NULL;
-    Workspace *workspace = take_workspace();
+    if (outcomes == NULL || names == NULL)
+        PyErr_NoMemory();
+    else
+        workspace = take_workspace();
     if (workspace != NULL) {
         Py_BEGIN_ALLOW_THREADS
-        for (Py_ssize_t i = 0; i < count; i++)
-            outcomes[i] = draw_job(workspace, &jobs[i]);
+        const uint8_t *name = names;
+        for (Py_ssize_t i = 0; i < count; i++) {
+            outcomes[i] = draw_job(workspace, &jobs[i], name);
+            name += jobs[i].checked && jobs[i].file != NOWHERE ? jobs[i].name_size : 0;
+        }
         Py_END_ALLOW_THREADS
         return_workspace(workspace);
         left = left_over(outcomes, count);
     }
     free(outcomes);
+    free(names);
     return left;
 }
 

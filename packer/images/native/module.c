@@ -92,7 +92,9 @@ PyInit__native(void)
     cutting_init();
     reading_init();
     PyObject *module = PyModule_Create(&definition);
-    if (module != NULL && PyModule_AddIntConstant(module, "HAS_VECTORS", decoder_has_vectors()) < 0) {
+    if (module != NULL
+        && (PyModule_AddIntConstant(module, "HAS_VECTORS", decoder_has_vectors()) < 0
+            || PyModule_AddIntConstant(module, "JOB_SIZE", job_size()) < 0)) {
         Py_DECREF(module);
         return NULL;
     }

@@ -12,6 +12,8 @@ PyObject *first_rows(PyObject *module, PyObject *const *arguments, Py_ssize_t co
 PyObject *draw(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
 PyObject *resize(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 
+long job_size(void); /* bytes of a record that `draw` takes */
+
 void cutting_init(void);
 
 /* Reads integers; 0 where they are none, or not so many, with an exception. */

@@ -17,7 +17,8 @@ enum { MOST = 1 << 30 }; /* bytes that a system is asked for at a time */
 int
 read_from(int file, uint8_t *to, size_t size, int64_t position)
 {
-#ifdef _WIN32 /* has no call that names the position and leaves the file's own alone */
+#ifdef _WIN32 /* has no call that names the position and leaves the file's own alone; nobody asks for it there */
+    (void)file, (void)to, (void)size, (void)position;
     return 0;
 #else
     while (size > 0) {
@@ -36,8 +37,12 @@ read_from(int file, uint8_t *to, size_t size, int64_t position)
 
 /* Bits stand in reverse order, as for every CRC of this kind: the uppermost is the one of x^0. */
 static const uint32_t polynomial = 0x82F63B78;
-static uint32_t table[256];  /* of a byte */
-static uint32_t powers[64];  /* x^(8 * 2^n) modulo the polynomial */
+static uint32_t table[256]; /* of a byte */
+
+#if HAS_AVX2
+/* What follows goes on from and returns the state of a CRC, without the inversions at its beginning and its end. */
+
+static uint32_t powers[64]; /* x^(8 * 2^n) modulo the polynomial */
 
 static uint32_t
 multiply(uint32_t a, uint32_t b)
@@ -50,22 +55,6 @@ multiply(uint32_t a, uint32_t b)
     return product;
 }
 
-void
-reading_init(void)
-{
-    for (uint32_t byte = 0; byte < 256; byte++) {
-        table[byte] = byte;
-        for (int bit = 0; bit < 8; bit++)
-            table[byte] = table[byte] >> 1 ^ (polynomial & (0 - (table[byte] & 1)));
-    }
-    powers[0] = 1u << (31 - 8);
-    for (int n = 1; n < 64; n++)
-        powers[n] = multiply(powers[n - 1], powers[n - 1]);
-}
-
-#if HAS_AVX2
-/* What follows goes on from and returns the state of a CRC, without the inversions at its beginning and its end. */
-
 /* Returns what becomes of a state when so many bytes of zeros follow. */
 static uint32_t
 shift(uint32_t state, size_t size)
@@ -76,7 +65,7 @@ shift(uint32_t state, size_t size)
     return state;
 }
 
-AVX2 static inline uint64_t
+CRC32 static inline uint64_t
 take_word(uint64_t state, const uint8_t *data)
 {
     uint64_t word;
@@ -85,8 +74,8 @@ take_word(uint64_t state, const uint8_t *data)
 }
 
 /* An instruction takes three cycles and can begin in each, so three thirds are taken at once. */
-AVX2 static uint32_t
-crc32c_avx2(uint32_t state, const uint8_t *data, size_t size)
+CRC32 static uint32_t
+crc32c_of_words(uint32_t state, const uint8_t *data, size_t size)
 {
     size_t third = size / 24 * 8;
     if (third >= 512) { /* else joining them costs more than it saves */
@@ -108,13 +97,28 @@ crc32c_avx2(uint32_t state, const uint8_t *data, size_t size)
 }
 #endif
 
+void
+reading_init(void)
+{
+    for (uint32_t byte = 0; byte < 256; byte++) {
+        table[byte] = byte;
+        for (int bit = 0; bit < 8; bit++)
+            table[byte] = table[byte] >> 1 ^ (polynomial & (0 - (table[byte] & 1)));
+    }
+#if HAS_AVX2
+    powers[0] = 1u << (31 - 8);
+    for (int n = 1; n < 64; n++)
+        powers[n] = multiply(powers[n - 1], powers[n - 1]);
+#endif
+}
+
 uint32_t
 crc32c(uint32_t crc, const uint8_t *data, size_t size)
 {
     uint32_t state = ~crc;
 #if HAS_AVX2
     if (has_avx2())
-        return ~crc32c_avx2(state, data, size);
+        return ~crc32c_of_words(state, data, size);
 #endif
     while (size-- > 0)
         state = table[(state ^ *data++) & 0xFF] ^ state >> 8;

@@ -8,12 +8,24 @@
 #define HAS_AVX2 1
 #define AVX2 __attribute__((target("avx2,bmi,bmi2")))
 #define AVX2_INLINE __attribute__((target("avx2,bmi,bmi2"), always_inline)) static inline
+#if defined(__apple_build_version__) ? __clang_major__ >= 15 : defined(__clang__) ? __clang_major__ >= 14 : __GNUC__ >= 11
+#define CRC32 __attribute__((target("sse4.2,crc32"))) /* which is a part of SSE 4.2, and with some flags is not */
+#else
+#define CRC32 __attribute__((target("sse4.2")))
+#endif
 #else
 #define HAS_AVX2 0
 #endif
 
 /* Of AVX-512 what Ice Lake and Zen 4 know, which are not slowed down by it as processors before them were. */
-#if HAS_AVX2 && (defined(__clang__) ? __clang_major__ >= 7 : __GNUC__ >= 8)
+#if defined(__apple_build_version__)
+#define KNOWS_AVX512 (__clang_major__ >= 11)
+#elif defined(__clang__)
+#define KNOWS_AVX512 (__clang_major__ >= 7)
+#else
+#define KNOWS_AVX512 (__GNUC__ >= 8)
+#endif
+#if HAS_AVX2 && KNOWS_AVX512 && !defined(PACKER_NO_AVX512)
 #define HAS_AVX512 1
 #define AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,bmi,bmi2")))
 #define AVX512_INLINE \
@@ -26,7 +38,8 @@ static inline int
 has_avx2(void)
 {
 #if HAS_AVX2
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2")
+        && __builtin_cpu_supports("sse4.2");
 #else
     return 0;
 #endif
