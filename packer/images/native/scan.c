@@ -464,7 +464,8 @@ decode_rows_with(Decoder *d, const Window *window, ptrdiff_t row, int rows, cons
 int
 begin_scan(Decoder *d)
 {
-    Stream *s = &d->streams[d->current];
+    Stream *s = &d->streams[0];
+    d->current = 0;
     s->from = d->from;
     s->segment = 0;
     s->ended = 0;
