@@ -28,7 +28,7 @@ _VERSION = 2
 _SEGMENT = struct.Struct(">HH6sBBHHHHI")
 _INTERVAL = struct.Struct(">HHH")  # marker, length, MCUs
 _LONGEST = 0xFFFF  # what two bytes have room for
-_GROUP = 1 << 15  # bytes, at least: markers amid so few are found in a microsecond or two
+_GROUP = 1 << 13  # bytes, at least: markers amid so few are found in less than a microsecond
 
 _NARROWEST = 2  # MCUs of a tile: the decoder is slower at each tile's end
 
