@@ -44,6 +44,8 @@ CHUNK = 32
 
 def main() -> None:
     arguments = _arguments()
+    if arguments.work is not None:
+        arguments.work.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="packer-benchmark-", dir=arguments.work) as directory:
         work = Path(directory)
         tree = _prepare_tree(arguments.source, work, arguments.files)

@@ -29,6 +29,8 @@ def main() -> None:
     if arguments.measure:
         print(json.dumps(_measure_here(Path(arguments.measure), loaded=arguments.loaded)))
         return
+    if arguments.work is not None:
+        arguments.work.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="packer-benchmark-", dir=arguments.work) as directory:
         _measure_all(Path(directory), arguments)
 

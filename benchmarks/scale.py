@@ -59,6 +59,8 @@ class Cluster:
 def main() -> None:
     arguments = _arguments()
     results: dict[str, Any] = {}
+    if arguments.work is not None:
+        arguments.work.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="packer-benchmark-", dir=arguments.work) as directory:
         work = Path(directory)
         if "simulation" in arguments.sections:
