@@ -244,6 +244,13 @@ draw_job(Workspace *workspace, const Job *job, const uint8_t *name)
                           needed, take_rows, workspace->resizing);
 }
 
+/* Returns how many bytes of a sample's name its checksum needs. */
+static size_t
+size_of_name(const Job *job)
+{
+    return job->checked && job->file != NOWHERE ? (size_t)job->name_size : 0;
+}
+
 /* Returns the names of the samples that are checked, one behind the other; NULL without memory. They lie in a mapped table,
    whose file was found whole just now; touching it later might end the process. */
 static uint8_t *
@@ -251,13 +258,12 @@ copy_names(const Job *jobs, Py_ssize_t count)
 {
     size_t size = 1;
     for (const Job *job = jobs; job < jobs + count; job++)
-        size += job->checked && job->file != NOWHERE ? (size_t)job->name_size : 0;
+        size += size_of_name(job);
     uint8_t *names = malloc(size), *to = names;
     for (const Job *job = jobs; job < jobs + count && names != NULL; job++) {
-        if (!job->checked || job->file == NOWHERE)
-            continue;
-        memcpy(to, (const uint8_t *)(intptr_t)job->name, (size_t)job->name_size);
-        to += job->name_size;
+        if (size_of_name(job) > 0)
+            memcpy(to, (const uint8_t *)(intptr_t)job->name, size_of_name(job));
+        to += size_of_name(job);
     }
     return names;
 }
@@ -302,7 +308,7 @@ draw(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
         const uint8_t *name = names;
         for (Py_ssize_t i = 0; i < count; i++) {
             outcomes[i] = draw_job(workspace, &jobs[i], name);
-            name += jobs[i].checked && jobs[i].file != NOWHERE ? jobs[i].name_size : 0;
+            name += size_of_name(&jobs[i]);
         }
         Py_END_ALLOW_THREADS
         return_workspace(workspace);

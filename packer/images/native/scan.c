@@ -222,6 +222,20 @@ decode_others(Bits *b, const Table *ac, int16_t *block, int k, int wanted)
     return k == 64 ? k : 0;
 }
 
+/* Decodes the next coefficient of both streams, where both are ordinary ones; tells whether there may be more such. */
+INLINE int
+take_of_both(Bits *a, Bits *b, const Table *ac, int16_t *block, int16_t *other, int *k, int *l)
+{
+    Symbol symbol = ac->look[a->bits >> (64 - LOOK)], another = ac->look[b->bits >> (64 - LOOK)];
+    if (UNLIKELY((symbol & another) >= 0))
+        return 0;
+    *k += symbol >> 8 & 0xFF;
+    *l += another >> 8 & 0xFF;
+    block[zigzag[(*k)++]] = (int16_t)take_value(a, symbol);
+    other[zigzag[(*l)++]] = (int16_t)take_value(b, another);
+    return (*k | *l) <= 63;
+}
+
 /* Decodes a block of each of two streams, as decode_others does. Where a code ends must be known before the next one can be
    looked at; while the processor waits for that in one stream, it goes on in the other. */
 INLINE void
@@ -229,29 +243,10 @@ decode_both(Bits *first, Bits *second, const Table *ac, int16_t *block, int16_t 
 {
     Bits a = *first, b = *second;
     int k = 1, l = 1;
-    for (;;) {
+    do { /* what is at hand is enough for two */
         refill(&a);
         refill(&b);
-        Symbol symbol = ac->look[a.bits >> (64 - LOOK)], another = ac->look[b.bits >> (64 - LOOK)];
-        if (UNLIKELY((symbol & another) >= 0)) /* one of them is no ordinary coefficient */
-            break;
-        k += symbol >> 8 & 0xFF;
-        l += another >> 8 & 0xFF;
-        block[zigzag[k++]] = (int16_t)take_value(&a, symbol);
-        other[zigzag[l++]] = (int16_t)take_value(&b, another);
-        if (UNLIKELY((k | l) > 63))
-            break;
-        symbol = ac->look[a.bits >> (64 - LOOK)];
-        another = ac->look[b.bits >> (64 - LOOK)];
-        if (UNLIKELY((symbol & another) >= 0))
-            break;
-        k += symbol >> 8 & 0xFF;
-        l += another >> 8 & 0xFF;
-        block[zigzag[k++]] = (int16_t)take_value(&a, symbol);
-        other[zigzag[l++]] = (int16_t)take_value(&b, another);
-        if (UNLIKELY((k | l) > 63))
-            break;
-    }
+    } while (take_of_both(&a, &b, ac, block, other, &k, &l) && take_of_both(&a, &b, ac, block, other, &k, &l));
     ends[0] = decode_others(&a, ac, block, k, 1);
     ends[1] = decode_others(&b, ac, other, l, 1);
     *first = a;
