@@ -44,7 +44,7 @@ def batches(loader: Any) -> list[tuple[torch.Tensor, list[int]]]:
 @pytest.mark.parametrize("crop", [CROP, CenterCrop(32, 40), Resize(24)])
 def test_batches_are_the_datasets_items(pack: Path, crop: Any) -> None:
     dataset = open_dataset(pack, crop=crop, seed=5)
-    loader = Loader(dataset, 10, seed=5, threads=3)
+    loader = Loader(dataset, 10, threads=3)
     assert len(loader) == 6
     made = batches(loader)
     assert [len(labels) for _, labels in made] == [10, 10, 10, 10, 10, 2]
@@ -175,7 +175,7 @@ def test_resuming_in_the_middle_of_an_epoch(pack: Path, kind: Any, stop: int) ->
         next(iterator)
     state = pickle.loads(pickle.dumps(loader.state_dict()))
     iterator.close()
-    resumed = Loader(dataset, 6, sampler=kind(len(dataset)), threads=5, seed=99)
+    resumed = Loader(dataset, 6, sampler=kind(len(dataset)), threads=5)
     resumed.load_state_dict(state)
     for (images, labels), (others, more) in zip(batches(resumed), expected[stop:], strict=True):
         assert torch.equal(images, others)
