@@ -69,13 +69,13 @@ class Loader:
         Seed of the order that `shuffle` makes; 0 by default. A `sampler` has a seed of its own. The seed of the crops
         is the dataset's.
     device : torch.device or str, optional
-        Where the batches are brought; to a CUDA device ahead of time, as `CUDAPrefetcher` does.
+        The device that batches are copied to; to a CUDA device ahead of time, as `CUDAPrefetcher` does.
     pin_memory : bool, optional
         Whether batches are page-locked; by default where `device` is a CUDA device.
     normalize : (sequence of float, sequence of float), optional
         Mean and standard deviation a channel, in units of 0 to 1; done on the device.
     dtype : torch.dtype, optional
-        What images are converted to; uint8 by default, float32 with `normalize`.
+        The type that images are converted to; uint8 by default, float32 with `normalize`.
     channels_last : bool
         Whether batches are laid out channels last.
     transform : callable, optional
@@ -91,9 +91,9 @@ class Loader:
     Notes
     -----
     The order is a function of the sampler's seed and epoch, and a crop of the dataset's seed, the sampler's epoch and
-    the index: neither threads nor processes nor ranks change them. What a `transform` draws at random is its own. Each
-    pass over the loader is the next epoch, unless `set_epoch` says which. A pass keeps the epoch and the seeds that it
-    began with.
+    the index: neither threads nor processes nor ranks change them. The random numbers of a `transform` come from
+    elsewhere, and no state holds them. Each pass over the loader is the next epoch, unless `set_epoch` says which. A
+    pass keeps the epoch and the seeds that it began with.
 
     Processes are spawned by the first pass, which takes as long as importing torch, and stay as long as the loader.
     They get the dataset and the transform pickled, and import the script that the program began with, which
@@ -122,19 +122,15 @@ class Loader:
     ) -> None:
         if not isinstance(dataset, ImageDataset):
             raise TypeError(f"a Loader reads a dataset such as packer.open_dataset gives, not {dataset!r}")
-        if batch_size < 1 or prefetch < 0 or (threads is not None and threads < 1):
-            raise ValueError("batch_size and threads are 1 or more, prefetch is 0 or more")
-        if processes is not None and processes < 0:
-            raise ValueError("processes is 0 or more")
+        if batch_size < 1 or prefetch < 0 or (threads is not None and threads < 1) or (processes or 0) < 0:
+            raise ValueError("batch_size and threads are 1 or more, prefetch and processes are 0 or more")
         self._chose_order = sampler is None
         if sampler is None:
             sampler = (ShuffleSampler if shuffle else SequentialSampler)(len(dataset), seed=seed or 0)
         elif shuffle:
             raise ValueError("shuffle goes without a sampler: the sampler decides the order")
         elif seed is not None:
-            raise ValueError(
-                "seed goes without a sampler: give the sampler its seed, and the dataset that of the crops"
-            )
+            raise ValueError("seed goes without a sampler: the order's seed is the sampler's, the crops' the dataset's")
         elif isinstance(sampler, OrderSampler) and sampler.length != len(dataset):
             raise ValueError(f"the sampler orders {sampler.length} samples, and the dataset has {len(dataset)}")
         self.dataset = dataset
@@ -219,9 +215,7 @@ class Loader:
         chunks = self._order.chunks(self.batch_size * _PLANNED_TOGETHER)
         return self._counted(progress, self._batches(chunks, self._order.epoch, self.dataset.seed))
 
-    def _counted(
-        self, progress: _Progress, batches: Iterable[tuple[Any, Any]]
-    ) -> Generator[tuple[Any, Any], None, None]:
+    def _counted(self, progress: _Progress, batches: Iterable[Any]) -> Generator[tuple[Any, Any], None, None]:
         if self.device is not None and self.device.type != "cpu":
             batches = CUDAPrefetcher(batches, self.device, normalizer=self.normalizer)
         for batch in batches:
@@ -239,7 +233,7 @@ class Loader:
         pending: deque[_Batch] = deque()
         try:
             workers.begin(self.dataset, transform)
-            for batch in self._planned_batches(chunks, epoch, seed, size is not None):
+            for batch in self._planned(chunks, epoch, seed, size is not None):
                 pending.append(self._submit(workers, batch, size, epoch, seed))
                 if len(pending) > self.prefetch:
                     yield self._finish(workers, pending)
@@ -253,10 +247,9 @@ class Loader:
 
     def _end(self, settings: tuple[Any, ...], workers: Workers, pending: deque[_Batch]) -> None:
         """End a pass, also one that is left early."""
-        running = [task for batch in pending for task in batch.tasks if not task.cancel()]
-        for task in running:
+        for task in [task for batch in pending for task in batch.tasks if not task.cancel()]:
             task.exception()  # waits: tasks write into memory that the next batches use
-        pending.clear()  # the traceback of an error may be kept, and with it what this holds
+        pending.clear()  # the traceback of an error may be kept, and this frame with it
         workers.end()
         if self._workers is None and workers.usable:
             self._workers = settings, workers
@@ -279,15 +272,13 @@ class Loader:
             return settings, Processes(self, self.processes, self.threads, in_work, size, count, locked)
         return settings, Threads.with_memory(self.threads, in_work, size, count, self.pin_memory)
 
-    def _planned_batches(
-        self, chunks: Iterator[Ints], epoch: int, seed: int, written_in_place: bool
-    ) -> Iterator[_Batch]:
+    def _planned(self, chunks: Iterator[Ints], epoch: int, seed: int, in_place: bool) -> Iterator[_Batch]:
         """Yield batches whose crops are chosen and whose labels are looked up, which is cheap for many at a time."""
         for indices in chunks:
             if self.drop_last:
                 indices = indices[: len(indices) // self.batch_size * self.batch_size]
             plan = labels = None
-            if written_in_place:
+            if in_place:
                 plan = self.dataset.boxes(indices, epoch, seed).plan()
                 labels = self.dataset.labels(indices)
             for begin in range(0, len(indices), self.batch_size):

@@ -241,11 +241,11 @@ class _Worker:
             cause = f"was killed by signal {-code} ({signal.Signals(-code).name})"
             cause += ", as the system does when memory runs out" if code == -signal.SIGKILL else ""
         else:
-            cause = f"ended with exit code {code}; what it wrote before says why"
-        return (
-            f"a worker process of the Loader (pid {self.process.pid}) {cause}. A script that uses `processes` does its "
-            "work below `if __name__ == '__main__':`, because each process imports it."
-        )
+            cause = (
+                f"ended with exit code {code}; what it wrote before says why. A script that uses `processes` does its "
+                "work below `if __name__ == '__main__':`, because each process imports it"
+            )
+        return f"a worker process of the Loader (pid {self.process.pid}) {cause}."
 
 
 def _settle(future: Future[Any], failed: bool, data: bytes) -> None:

@@ -288,6 +288,33 @@ def test_abandoned_epochs_leave_nothing_behind(pack: Path) -> None:
     assert process.memory_info().rss < 1.05 * memory
 
 
+@pytest.mark.parametrize("options", [{}, {"normalize": ((0.4, 0.5, 0.6), (0.2, 0.3, 0.1))}])
+def test_batches_are_brought_to_any_device_that_torch_has(pack: Path, options: dict[str, Any]) -> None:
+    dataset = open_dataset(pack, crop=CROP)
+    for (images, labels), (expected, _) in zip(
+        Loader(dataset, 10, device="meta", **options), Loader(dataset, 10, **options), strict=True
+    ):
+        assert (images.device.type, labels.device.type) == ("meta", "meta")
+        assert (images.shape, images.dtype) == (expected.shape, expected.dtype)
+
+
+@pytest.mark.parametrize("output", ["tensor", "numpy"])
+def test_images_of_different_shapes_ask_for_a_crop(tmp_path: Path, output: str) -> None:
+    for label, size in enumerate([(40, 50), (40, 60)]):
+        draw_imagefolder(tmp_path / "tree" / str(label), classes=1, per_class=2, size=size)
+    convert(imagefolder_source(tmp_path / "tree"), tmp_path / "pack.lmdb")
+    with pytest.raises(
+        ValueError, match=r"different shapes, such as \(.*40.*50.*\) and .*60.*give the dataset a crop="
+    ):
+        list(Loader(open_dataset(tmp_path / "pack.lmdb", output=output), 4))
+
+    def fail(items: list[Any]) -> Any:
+        raise RuntimeError("of the collate function")
+
+    with pytest.raises(RuntimeError, match="of the collate function"):
+        list(Loader(open_dataset(tmp_path / "pack.lmdb", output=output), 4, collate=fail))
+
+
 def test_bad_arguments(pack: Path) -> None:
     dataset = open_dataset(pack, crop=CROP)
     with pytest.raises(ValueError, match="batch_size"):
