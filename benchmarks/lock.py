@@ -1,12 +1,12 @@
-"""Measures how long packer.Loader holds Python's lock for an image, of which follows how far one process scales.
+"""Measures how long packer's Loader holds Python's lock for an image, which tells how far one process scales.
 
 python benchmarks/lock.py PACK [--crop train|eval]
 
-One thread decodes whole epochs. What is counted is the CPU time of the process, less what its threads spend inside of
-the calls that release the lock (they are listed in `_RELEASING`). The rest is an upper bound, but for some hundredths
-of a microsecond in which C reads its arguments: it has what the system and smaller calls do without the lock. What
-measuring costs is measured before, and taken off. The least of several epochs counts: other processes can only add to
-it.
+One thread decodes whole epochs. The result is the CPU time of the process, less the time that its threads spend inside
+of the calls that release the lock (`_RELEASING`), for an image. The result is an upper bound, because the system and
+smaller calls do some of the rest without the lock; only the hundredths of a microsecond in which C reads its arguments
+are missing. The cost of measuring is measured before, and subtracted. The least of several epochs counts, because other
+processes can only add time.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _RELEASING = [
 
 
 def lock_held(pack: Path, crop: str, epochs: int = 5) -> float:
-    """Return for how many microseconds of an image's work Python's lock is held."""
+    """Return for how many microseconds an image Python's lock is held."""
     torch.set_num_threads(1)
     loader = own.open_loader(pack, crop, 1)
     inside = [0.0, 0]
@@ -75,7 +75,7 @@ def _measured(function: Callable[..., Any], inside: list[Any]) -> Callable[..., 
 
 
 def _cost_of_measuring(calls: int = 20_000) -> float:
-    """Return what a measured call costs beside what it measures, in seconds of CPU time."""
+    """Return the seconds of CPU time that measuring adds to a call."""
 
     def nothing(*arguments: Any, **options: Any) -> None:
         return None

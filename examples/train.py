@@ -51,6 +51,8 @@ def fit(options: argparse.Namespace, device: torch.device) -> None:
     model = network(options.arch, len(batches.source.dataset.classes)).to(device, memory_format=torch.channels_last)
     parallel = nn.parallel.DistributedDataParallel(model, device_ids(device)) if world > 1 else model
     run = Run(options, model, batches, steps=options.epochs * len(batches))
+    if run.epoch >= options.epochs and rank == 0:
+        print(f"all {options.epochs} epochs are done; remove {options.checkpoint} to train anew")
     for epoch in range(run.epoch, options.epochs):
         started, first = time.monotonic(), run.step
         loss, complete = train(parallel, batches, run, device)
@@ -58,7 +60,6 @@ def fit(options: argparse.Namespace, device: torch.device) -> None:
         correct, count = evaluate(parallel, val_batches, device)
         if complete:
             run.epoch = epoch + 1
-            batches.set_epoch(epoch + 1)
         run.save()
         if rank == 0:
             print(f"epoch {epoch}, step {run.step}: loss {loss:.3f}, accuracy {correct / count:.3f}, {rate:.0f} img/s")
@@ -75,23 +76,28 @@ LAUNCHER = [("RANK", "0"), ("LOCAL_RANK", "0"), ("WORLD_SIZE", "1")]
 
 def data(options: argparse.Namespace, device: torch.device) -> tuple[CUDAPrefetcher, CUDAPrefetcher]:
     """Return the batches to train on and those to evaluate on; each rank gets its share by itself."""
-    train = open_dataset(options.train, crop=RandomResizedCrop(options.size), stage=options.stage)
+    train = open_dataset(options.train, crop=RandomResizedCrop(options.size), seed=options.seed, stage=options.stage)
     val = open_dataset(options.val, crop=CenterCrop(options.size, options.size * 8 // 7), stage=options.stage)
     if train.classes != val.classes:
         raise SystemExit("the packs have different classes: convert val with --classes-from train")
     cuda = device.type == "cuda"
-    shared = {"threads": options.threads, "pin_memory": cuda, "seed": options.seed}
+    shared = {"threads": options.threads, "pin_memory": cuda}
     loaders = [
-        Loader(train, options.batch_size, shuffle=True, drop_last=True, **shared),
+        Loader(train, options.batch_size, shuffle=True, seed=options.seed, drop_last=True, **shared),
         Loader(val, options.batch_size, **shared),
     ]
+    if not len(loaders[0]):
+        raise SystemExit(
+            f"{options.train}: {len(train)} samples do not fill a batch of {options.batch_size} on each rank; "
+            "say a smaller --batch-size"
+        )
     dtype = torch.bfloat16 if cuda else torch.float32
     first, second = (CUDAPrefetcher(loader, device, normalize=(MEAN, STD), dtype=dtype) for loader in loaders)
     return first, second
 
 
 class Run:
-    """What a checkpoint holds, and where the run stands."""
+    """A training run: its epoch and step, and all that its checkpoint holds."""
 
     def __init__(self, options: argparse.Namespace, model: nn.Module, batches: CUDAPrefetcher, steps: int) -> None:
         self.optimizer = torch.optim.SGD(model.parameters(), options.lr, momentum=0.9, weight_decay=5e-5, nesterov=True)
@@ -117,7 +123,7 @@ class Run:
 
 
 def train(model: nn.Module, batches: CUDAPrefetcher, run: Run, device: torch.device) -> tuple[float, bool]:
-    """Train to the end of the epoch, unless --stop-after comes first; return the last loss, and whether it did not."""
+    """Train until the epoch or --stop-after ends; return the last loss, and whether the epoch was completed."""
     model.train()
     loss = torch.zeros(())
     for images, labels in batches:
@@ -137,7 +143,7 @@ def train(model: nn.Module, batches: CUDAPrefetcher, run: Run, device: torch.dev
 
 @torch.inference_mode()
 def evaluate(model: nn.Module, batches: CUDAPrefetcher, device: torch.device) -> tuple[int, int]:
-    """Return how many images are classified rightly, and how many there are, over all ranks."""
+    """Return how many images are classified rightly and how many there are, on all ranks together."""
     model.eval()
     counts = torch.zeros(2, dtype=torch.int64, device=device)
     for images, labels in batches:
@@ -171,7 +177,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("val", help="the pack to evaluate on")
     parser.add_argument("--arch", default="resnet50")
     parser.add_argument("--size", type=int, default=224, help="pixels")
-    parser.add_argument("--batch-size", type=int, default=256, help="of each rank")
+    parser.add_argument("--batch-size", type=int, default=256, help="images of each rank in a step")
     parser.add_argument("--epochs", type=int, default=18)
     parser.add_argument("--stop-after", type=int, metavar="STEPS", help="stop then, as if interrupted")
     parser.add_argument("--lr", type=float, default=1.0)

@@ -20,7 +20,7 @@ from typing import Any
 
 from packer import __version__
 from packer.errors import DestinationError, ImageError, ResumeError, SourceError, printable
-from packer.executors import available_cpus, open_executor
+from packer.executors import available_cpus
 from packer.formats import FORMATS, Writer, check_readable, format_for
 from packer.formats.files import disk_size, writing_to
 from packer.formats.spool import Spool, TableBuilder
@@ -94,7 +94,6 @@ def convert(
     options: Mapping[str, Any] | None = None,
     on_error: str = "fail",
     workers: int | None = None,
-    executor: str = "threads",
     overwrite: bool = False,
     fresh: bool = False,
     report: str | os.PathLike[str] | None = None,
@@ -121,8 +120,6 @@ def convert(
         list it in the manifest.
     workers : int, optional
         By default what `available_cpus` counts.
-    executor : str
-        A key of `packer.executors.EXECUTORS`.
     overwrite : bool
         Whether to replace what is at the destination; that happens at the end, when the new pack is complete.
     fresh : bool
@@ -180,7 +177,7 @@ def convert(
             workers = workers or available_cpus()
             pipeline = Pipeline(partial.source, recipe, on_error, start=continued, ahead=2 * workers + 2)
             with (
-                open_executor(executor, workers) as pool,
+                ThreadPoolExecutor(workers, thread_name_prefix="packer") as pool,
                 _Checkpoints(writer, partial) as checkpoints,
                 contextlib.closing(pipeline.run(pool)) as batches,
             ):

@@ -1,48 +1,19 @@
-"""Who does the work of a conversion: names to `concurrent.futures.Executor`. Nothing else knows which one runs."""
+"""How many CPUs and how much memory this process may use."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from collections.abc import Iterator
 from pathlib import Path
-from typing import ParamSpec, TypeVar
 
-__all__ = ["EXECUTORS", "available_cpus", "available_memory", "open_executor"]
+__all__ = ["available_cpus", "available_memory"]
 
 _ROOT = Path("/sys/fs/cgroup")
 _MEMBERSHIP = Path("/proc/self/cgroup")
 
-_P = ParamSpec("_P")
-_T = TypeVar("_T")
-
-
-class SerialExecutor(Executor):
-    """Runs each task at once, on the thread that submits it."""
-
-    def submit(self, fn: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> Future[_T]:
-        future: Future[_T] = Future()
-        try:
-            future.set_result(fn(*args, **kwargs))
-        except Exception as error:
-            future.set_exception(error)
-        return future
-
-
-EXECUTORS: dict[str, Callable[[int], Executor]] = {
-    "serial": lambda workers: SerialExecutor(),
-    # Reading, decoding, resizing and encoding all release Python's lock.
-    "threads": lambda workers: ThreadPoolExecutor(workers, thread_name_prefix="packer"),
-}
-
-
-def open_executor(name: str, workers: int) -> Executor:
-    """Return a new executor of the kind `name`, a key of `EXECUTORS`, with `workers` workers."""
-    return EXECUTORS[name](workers)
-
 
 def available_cpus() -> int:
-    """Return how many CPUs this process may really use: by affinity, by its cgroup's quota, by SLURM's allocation."""
+    """Return how many CPUs this process may use: the least of affinity, cgroup's quota and SLURM's allocation."""
     limits = [_affinity()]
     quota = _cgroup_quota()
     if quota is not None:
@@ -68,13 +39,13 @@ def _affinity() -> int:
 
 
 def _cgroup_quota(root: Path = _ROOT, membership: Path = _MEMBERSHIP) -> int | None:
-    """Return the CPUs that the cgroup and those above it grant, rounded up; None where there is no limit."""
+    """Return how many CPUs the cgroup and those above it grant, rounded up; None where there is no limit."""
     granted = [cpus for directory in _cgroups("cpu", root, membership) for cpus in _quota_of(directory)]
     return max(1, -int(-min(granted) // 1)) if granted else None
 
 
 def _cgroup_memory(root: Path = _ROOT, membership: Path = _MEMBERSHIP) -> int | None:
-    """Return the bytes of memory that the cgroup and those above it grant; None where there is no limit."""
+    """Return how many bytes of memory the cgroup and those above it grant; None where there is no limit."""
     granted = [
         int(word)
         for directory in _cgroups("memory", root, membership)
@@ -85,7 +56,7 @@ def _cgroup_memory(root: Path = _ROOT, membership: Path = _MEMBERSHIP) -> int | 
 
 
 def _cgroups(controller: str, root: Path = _ROOT, membership: Path = _MEMBERSHIP) -> Iterator[Path]:
-    """Yield the directories of the cgroups, of either version, that bind this process, from the innermost outwards."""
+    """Yield the directories of the cgroups (version 1 or 2) that limit this process, from the innermost outwards."""
     try:
         lines = membership.read_text().splitlines()
     except OSError:
@@ -103,6 +74,7 @@ def _cgroups(controller: str, root: Path = _ROOT, membership: Path = _MEMBERSHIP
 
 
 def _quota_of(directory: Path) -> list[float]:
+    """Return how many CPUs a cgroup's own files grant, as a list of one number; an empty list where they do not say."""
     values = _words(directory, "cpu.max") or [
         *_words(directory, "cpu.cfs_quota_us"),
         *_words(directory, "cpu.cfs_period_us"),
@@ -113,7 +85,7 @@ def _quota_of(directory: Path) -> list[float]:
 
 
 def _words(directory: Path, *names: str) -> list[str]:
-    """Return the words of the first of the files that is there."""
+    """Return the words of the first of the files that can be read."""
     for name in names:
         try:
             return (directory / name).read_text().split()

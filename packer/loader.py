@@ -1,15 +1,20 @@
 """A data loader of threads: decoders that release Python's lock write their images straight into the batch.
 
-Who does it, threads of this process or of several, is the business of `packer.workers` and `packer.processes`.
+The Loader plans batches and hands them out in order. The threads are those of `packer.workers` in this process, or of
+`packer.processes` in several.
+
+Each random decision has one owner: the sampler's seed decides the order, the dataset's seed the crops, and the
+sampler's epoch both. The Loader counts what was handed out, and brings the three together in its state.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
+import os
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,16 +24,20 @@ from torch.utils.data import default_collate
 
 from packer.datasets import ImageDataset
 from packer.executors import available_cpus
+from packer.foreign import ForeignOrder, order_of
+from packer.forks import require_same_process
 from packer.prefetch import CUDAPrefetcher, Normalizer, usable_device
 from packer.processes import Processes
 from packer.samplers import OrderSampler, SequentialSampler, ShuffleSampler
+from packer.states import number_in, require_same_seeds, require_version
 from packer.workers import Threads, Workers
 
 __all__ = ["Loader"]
 
 Ints = npt.NDArray[np.int64]
 
-_PLANNED_TOGETHER = 8  # batches; so far ahead the sampler is asked
+_PLANNED_TOGETHER = 8  # batches whose indices, crops and labels are computed at once
+_VERSION = 1  # of the states
 
 
 class Loader:
@@ -45,7 +54,8 @@ class Loader:
     shuffle : bool
         A new permutation every epoch.
     sampler : OrderSampler or iterable of int, optional
-        The order, instead of `shuffle`. By default each rank of an initialised `torch.distributed` gets its share.
+        The order, instead of `shuffle`. Packer's samplers (`packer.samplers`) give each rank of an initialised
+        `torch.distributed` its share. Another iterable is read whole by each rank, and cannot be resumed.
     threads : int, optional
         How many threads decode; by default what `packer.executors.available_cpus` counts.
     processes : int, optional
@@ -55,16 +65,17 @@ class Loader:
         How many batches are in work beyond the one that is asked for.
     drop_last : bool
         Leave out the last batch where it is not full.
-    seed : int
-        Of the order and of the crops.
+    seed : int, optional
+        Seed of the order that `shuffle` makes; 0 by default. A `sampler` has a seed of its own. The seed of the crops
+        is the dataset's.
     device : torch.device or str, optional
-        Where the batches are brought, ahead of time; see `CUDAPrefetcher`.
+        The device that batches are copied to; to a CUDA device ahead of time, as `CUDAPrefetcher` does.
     pin_memory : bool, optional
         Whether batches are page-locked; by default where `device` is a CUDA device.
     normalize : (sequence of float, sequence of float), optional
         Mean and standard deviation a channel, in units of 0 to 1; done on the device.
     dtype : torch.dtype, optional
-        What images are converted to; uint8 by default, float32 with `normalize`.
+        The type that images are converted to; uint8 by default, float32 with `normalize`.
     channels_last : bool
         Whether batches are laid out channels last.
     transform : callable, optional
@@ -72,10 +83,17 @@ class Loader:
     collate : callable
         Makes a batch of a list of items, where items are not written in place.
 
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is of the wrong kind, or two of them contradict each other.
+
     Notes
     -----
-    An item is a pure function of seed, epoch and index: neither threads nor processes nor ranks change it. Each pass
-    over the loader is the next epoch, unless `set_epoch` says which.
+    The order is a function of the sampler's seed and epoch, and a crop of the dataset's seed, the sampler's epoch and
+    the index: neither threads nor processes nor ranks change them. The random numbers of a `transform` come from
+    elsewhere, and no state holds them. Each pass over the loader is the next epoch, unless `set_epoch` says which. A
+    pass keeps the epoch and the seeds that it began with.
 
     Processes are spawned by the first pass, which takes as long as importing torch, and stay as long as the loader.
     They get the dataset and the transform pickled, and import the script that the program began with, which
@@ -93,7 +111,7 @@ class Loader:
         processes: int | None = None,
         prefetch: int = 2,
         drop_last: bool = False,
-        seed: int = 0,
+        seed: int | None = None,
         device: torch.device | str | None = None,
         pin_memory: bool | None = None,
         normalize: tuple[Sequence[float], Sequence[float]] | None = None,
@@ -104,14 +122,17 @@ class Loader:
     ) -> None:
         if not isinstance(dataset, ImageDataset):
             raise TypeError(f"a Loader reads a dataset such as packer.open_dataset gives, not {dataset!r}")
-        if batch_size < 1 or prefetch < 0 or (threads is not None and threads < 1):
-            raise ValueError("batch_size and threads are 1 or more, prefetch is 0 or more")
-        if processes is not None and processes < 0:
-            raise ValueError("processes is 0 or more")
+        if batch_size < 1 or prefetch < 0 or (threads is not None and threads < 1) or (processes or 0) < 0:
+            raise ValueError("batch_size and threads are 1 or more, prefetch and processes are 0 or more")
+        self._chose_order = sampler is None
         if sampler is None:
-            sampler = (ShuffleSampler if shuffle else SequentialSampler)(len(dataset), seed=seed)
+            sampler = (ShuffleSampler if shuffle else SequentialSampler)(len(dataset), seed=seed or 0)
         elif shuffle:
             raise ValueError("shuffle goes without a sampler: the sampler decides the order")
+        elif seed is not None:
+            raise ValueError("seed goes without a sampler: the order's seed is the sampler's, the crops' the dataset's")
+        elif isinstance(sampler, OrderSampler) and sampler.length != len(dataset):
+            raise ValueError(f"the sampler orders {sampler.length} samples, and the dataset has {len(dataset)}")
         self.dataset = dataset
         self.batch_size = batch_size
         self.sampler = sampler
@@ -119,56 +140,92 @@ class Loader:
         self.processes = processes or 0
         self.prefetch = prefetch
         self.drop_last = drop_last
-        self.seed = seed
         self.device = usable_device(device) if device is not None else None
         self.pin_memory = (self.device is not None and self.device.type == "cuda") if pin_memory is None else pin_memory
         self.normalizer = Normalizer(normalize, dtype, channels_last)
         self.transform = transform
         self.collate = collate
-        self._epoch = 0
-        self._done = 0  # samples of this rank that were handed out in the present epoch
-        self._begun = False
+        self._progress = _Progress()
         self._workers: tuple[tuple[Any, ...], Workers] | None = None  # with their settings, while no pass uses them
+
+    @property
+    def sampler(self) -> Any:
+        """The sampler that decides the order."""
+        return self._order.indices if isinstance(self._order, ForeignOrder) else self._order
+
+    @sampler.setter
+    def sampler(self, sampler: Any) -> None:
+        self._order = order_of(sampler)
 
     def __len__(self) -> int:
         """Return the number of batches from where the epoch begins, or was resumed."""
-        count = len(self.sampler)
+        count = len(self._order)
         return count // self.batch_size if self.drop_last else math.ceil(count / self.batch_size)
 
     def set_epoch(self, epoch: int) -> None:
-        """Say which epoch the next pass is."""
-        self._epoch, self._done, self._begun = epoch, 0, False
-        if hasattr(self.sampler, "set_epoch"):
-            self.sampler.set_epoch(epoch)
+        """Let the next pass be `epoch`, from its first sample; the order and the crops are those of this epoch."""
+        self._order.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where the present epoch stands: at the first sample that was not handed out yet."""
-        start, world = getattr(self.sampler, "start", 0), getattr(self.sampler, "world", 1)
-        return {"epoch": self._epoch, "start": start + self._done * world, "seed": self.seed}
+        """Return the order, the seeds and the first sample that was not handed out yet.
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Let the next pass go on where `state_dict` was taken, also on another number of ranks or threads."""
-        if not isinstance(self.sampler, OrderSampler):
-            raise TypeError("only packer's samplers can be resumed; give the loader one of them")
-        self.seed = self.sampler.seed = int(state["seed"])
-        self._epoch, self._done, self._begun = int(state["epoch"]), 0, False
-        self.sampler.load_state_dict({"epoch": state["epoch"], "start": state["start"]})
+        Returns
+        -------
+        dict
+            Numbers, strings and dicts only. After a pass that ran to its end, the state is the next epoch's beginning.
+
+        Raises
+        ------
+        TypeError
+            If the order is not one of packer's samplers: it cannot be resumed.
+        """
+        done = self._progress.handed_out if self._order.begun else 0
+        return {"version": _VERSION, "sampler": self._order.state_dict(done), "crop_seed": self.dataset.seed}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Let the next pass go on where `state_dict` was taken, also with other ranks, threads or batch sizes.
+
+        The seeds of the sampler and of the dataset become the state's. Of packer 0.1.0's states, which have one seed,
+        those are accepted that say the same order and the same crops as the Loader and the dataset were made with.
+
+        Raises
+        ------
+        TypeError
+            If the order is not one of packer's samplers.
+        ValueError
+            If `state` is no such state, or of another order or another number of samples.
+        """
+        if isinstance(self._order, ForeignOrder) or not isinstance(state, Mapping):
+            raise TypeError(f"only packer's samplers go on at any sample, from what `state_dict` gave, not {state!r}")
+        if "version" not in state:
+            draws = self.dataset.crop is not None and self.dataset.crop.draws > 0
+            order_seed = None if self._chose_order else self._order.seed
+            require_same_seeds(state, order_seed, self.dataset.seed if draws else None)
+            self._order.load_state_dict(state)
+            return
+        require_version(state, _VERSION)
+        crop_seed = number_in(state, "crop_seed")
+        self._order.load_state_dict(state.get("sampler", {}))
+        self.dataset.seed = crop_seed
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
-        if self._begun:
-            self.set_epoch(self._epoch + 1)
-        self._begun = True
-        return self._counted(len(self.sampler))
+        if self._order.begun:
+            self.set_epoch(self._order.epoch + 1)
+        self._progress = progress = _Progress()
+        chunks = self._order.chunks(self.batch_size * _PLANNED_TOGETHER)
+        return self._counted(progress, self._batches(chunks, self._order.epoch, self.dataset.seed))
 
-    def _counted(self, total: int) -> Generator[tuple[Any, Any], None, None]:
-        batches: Iterable[tuple[Any, Any]] = self._batches()
-        if self.device is not None and self.device.type == "cuda":
+    def _counted(self, progress: _Progress, batches: Iterable[Any]) -> Generator[tuple[Any, Any], None, None]:
+        if self.device is not None and self.device.type != "cpu":
             batches = CUDAPrefetcher(batches, self.device, normalizer=self.normalizer)
-        for number, batch in enumerate(batches, 1):
-            self._done = min(number * self.batch_size, total)
+        for batch in batches:
+            progress.handed_out += self.batch_size
             yield batch
+        if progress is self._progress and self._order.begun:
+            self.set_epoch(self._order.epoch + 1)
 
-    def _batches(self) -> Generator[tuple[Any, Any], None, None]:
+    def _batches(self, chunks: Iterator[Ints], epoch: int, seed: int) -> Generator[tuple[Any, Any], None, None]:
+        process = os.getpid()
         transform = self.transform or self.dataset.transform
         in_place = self.dataset.crop is not None and transform is None and self.dataset.output == "tensor"
         size = self.dataset.crop.size if in_place and self.dataset.crop is not None else None
@@ -176,19 +233,28 @@ class Loader:
         pending: deque[_Batch] = deque()
         try:
             workers.begin(self.dataset, transform)
-            for batch in self._planned_batches(size is not None):
-                pending.append(self._submit(workers, batch, size))
+            for batch in self._planned(chunks, epoch, seed, size is not None):
+                pending.append(self._submit(workers, batch, size, epoch, seed))
                 if len(pending) > self.prefetch:
                     yield self._finish(workers, pending)
+                    require_same_process(process)
             while pending:
                 yield self._finish(workers, pending)
+                require_same_process(process)
         finally:
-            running = [task for batch in pending for task in batch.tasks if not task.cancel()]
-            for task in running:
-                task.exception()  # waits: tasks write into memory that the next batches use
-            pending.clear()  # the traceback of an error may be kept, and with it what this holds
-            workers.end()
-            self._keep_workers(settings, workers)
+            if os.getpid() == process:  # a fork has no threads that would end the tasks
+                self._end(settings, workers, pending)
+
+    def _end(self, settings: tuple[Any, ...], workers: Workers, pending: deque[_Batch]) -> None:
+        """End a pass, also one that is left early."""
+        for task in [task for batch in pending for task in batch.tasks if not task.cancel()]:
+            task.exception()  # waits: tasks write into memory that the next batches use
+        pending.clear()  # the traceback of an error may be kept, and this frame with it
+        workers.end()
+        if self._workers is None and workers.usable:
+            self._workers = settings, workers
+        else:
+            workers.close()
 
     def _take_workers(self, size: int) -> tuple[tuple[Any, ...], Workers]:
         """Return workers for batches of `size` bytes, and their settings: those kept, or new ones."""
@@ -206,29 +272,14 @@ class Loader:
             return settings, Processes(self, self.processes, self.threads, in_work, size, count, locked)
         return settings, Threads.with_memory(self.threads, in_work, size, count, self.pin_memory)
 
-    def _keep_workers(self, settings: tuple[Any, ...], workers: Workers) -> None:
-        if self._workers is None and workers.usable:
-            self._workers = settings, workers
-        else:
-            workers.close()
-
-    def _index_chunks(self, size: int) -> Iterator[Ints]:
-        # Arrays at once, unless a subclass says by its own `__iter__` what comes.
-        if isinstance(self.sampler, OrderSampler) and type(self.sampler).__iter__ is OrderSampler.__iter__:
-            yield from self.sampler.chunks(size)
-            return
-        indices = map(int, self.sampler)
-        while len(chunk := np.fromiter(itertools.islice(indices, size), np.int64)):
-            yield chunk
-
-    def _planned_batches(self, written_in_place: bool) -> Iterator[_Batch]:
+    def _planned(self, chunks: Iterator[Ints], epoch: int, seed: int, in_place: bool) -> Iterator[_Batch]:
         """Yield batches whose crops are chosen and whose labels are looked up, which is cheap for many at a time."""
-        for indices in self._index_chunks(self.batch_size * _PLANNED_TOGETHER):
+        for indices in chunks:
             if self.drop_last:
                 indices = indices[: len(indices) // self.batch_size * self.batch_size]
             plan = labels = None
-            if written_in_place:
-                plan = self.dataset.boxes(indices, self._epoch, self.seed).plan()
+            if in_place:
+                plan = self.dataset.boxes(indices, epoch, seed).plan()
                 labels = self.dataset.labels(indices)
             for begin in range(0, len(indices), self.batch_size):
                 batch = slice(begin, begin + self.batch_size)
@@ -237,9 +288,9 @@ class Loader:
                 else:
                     yield _Batch(indices[batch], plan[batch], labels[batch])
 
-    def _submit(self, workers: Workers, batch: _Batch, size: tuple[int, int] | None) -> _Batch:
+    def _submit(self, workers: Workers, batch: _Batch, size: tuple[int, int] | None, epoch: int, seed: int) -> _Batch:
         if size is None or batch.plan is None:
-            return batch._replace(tasks=workers.make(batch.indices, self._epoch, self.seed))
+            return batch._replace(tasks=workers.make(batch.indices, epoch, seed))
         images = workers.allocate(len(batch.indices), *size)
         return batch._replace(images=images, tasks=workers.fill(images, batch.indices, batch.plan))
 
@@ -247,7 +298,7 @@ class Loader:
         results = [task.result() for task in pending[0].tasks]
         batch = pending.popleft()  # not before all of its tasks have ended
         if batch.images is None:
-            made = self.collate([item for items in results for item in items])
+            made = self._collated([item for items in results for item in items])
         else:
             images = workers.hand_out(batch.images)
             if self.pin_memory and not images.is_pinned():
@@ -255,16 +306,41 @@ class Loader:
             made = images, batch.labels
             if self.normalizer.changes_nothing:
                 return made
-        if self.device is None or self.device.type != "cuda":
+        if self.device is None or self.device.type == "cpu":
             made = self.normalizer(made)
         return made  # type: ignore[no-any-return]
+
+    def _collated(self, items: list[Any]) -> Any:
+        try:
+            return self.collate(items)
+        except RuntimeError as error:
+            shapes = sorted({tuple(getattr(image, "shape", ())) for image, _ in items})
+            if self.collate is not default_collate or len(shapes) < 2:
+                raise
+            raise ValueError(
+                f"the images of a batch have different shapes, such as {shapes[0]} and {shapes[-1]}: give the dataset "
+                "a crop= of a fixed size (packer.crops), or the Loader a collate= that does not stack them"
+            ) from error
+
+    def __repr__(self) -> str:
+        return (
+            f"Loader({self.dataset!r}, batch_size={self.batch_size}, sampler={self.sampler!r}, "
+            f"threads={self.threads}, processes={self.processes}, device={self.device})"
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_workers": None}
 
 
+@dataclass
+class _Progress:
+    """How far a pass has come: how many samples of this rank were handed out, counted in whole batches."""
+
+    handed_out: int = 0
+
+
 class _Batch(NamedTuple):
-    """A batch in work; where images are written in place, with what is wanted of each, their labels and the images."""
+    """A batch in work: its indices, and, where images are written in place, also their crops, labels and memory."""
 
     indices: Ints
     plan: Ints | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 from collections import deque
@@ -10,25 +11,28 @@ from typing import Any
 
 import torch
 
+from packer.forks import require_same_process
+
 __all__ = ["BackgroundPrefetcher", "CUDAPrefetcher", "Normalizer", "usable_device"]
 
 
 class Normalizer:
-    """Turns uint8 images into what the network wants, wherever they are.
+    """Turns uint8 images into what the network wants, on the device that they are on.
 
     Parameters
     ----------
     normalize : (mean, std), optional
         A number a channel each, in units of 0 to 1: the result is ``(image / 255 - mean) / std``.
     dtype : torch.dtype, optional
-        Of the result; float32 with `normalize`, and otherwise uint8 stays.
+        Type of the result; by default float32 with `normalize`, and otherwise uint8.
     channels_last : bool
-        Memory layout of 4-dimensional results.
+        Whether (N, C, H, W) results are laid out channels last, or contiguous.
 
     Notes
     -----
-    Applies to uint8 tensors of 3 or 4 dimensions with a channel for every mean, wherever they stand in nested tuples,
-    lists and dicts; everything else stays as it is.
+    Images are the (N, C, H, W) uint8 tensors in nested tuples, lists and dicts that have a channel for every mean, or 3
+    without `normalize`. Where there is none, they are the (C, H, W) tensors of that kind. Everything else stays as it
+    is, such as masks of shape (N, H, W) or (N, 1, H, W).
     """
 
     def __init__(
@@ -42,9 +46,11 @@ class Normalizer:
         self.dtype = dtype or (torch.float32 if normalize is not None else None)
         self.channels_last = channels_last
         self._scale = self._shift = torch.empty(0)
+        self._channels = 3
         self.normalizes = normalize is not None
         if normalize is not None:
             mean, std = _mean_and_std(normalize)
+            self._channels = len(mean)
             self._scale = 1 / (255 * std)
             self._shift = -mean / std
 
@@ -54,15 +60,22 @@ class Normalizer:
         return self.dtype is None and self.channels_last
 
     def __call__(self, value: Any) -> Any:
-        return _map(value, self._image)
+        """Return a tensor, or nested tuples, lists and dicts of tensors, with the images prepared."""
+        # A mask batch of as many images as there are channels has the shape of an image.
+        dimensions = max((tensor.dim() for tensor in _tensors(value) if self._is_image(tensor)), default=0)
+        return _map(
+            value,
+            lambda tensor: self._image(tensor) if tensor.dim() == dimensions and self._is_image(tensor) else tensor,
+        )
+
+    def _is_image(self, tensor: torch.Tensor) -> bool:
+        return tensor.dtype == torch.uint8 and tensor.dim() in (3, 4) and tensor.shape[-3] == self._channels
 
     def _image(self, tensor: torch.Tensor) -> torch.Tensor:
-        if tensor.dtype != torch.uint8 or tensor.dim() not in (3, 4):
-            return tensor
         if self.normalizes:
             if self._scale.device != tensor.device:
                 self._scale, self._shift = self._scale.to(tensor.device), self._shift.to(tensor.device)
-            # In float32, and rounded once at the end.
+            # Computed in float32, and rounded to `dtype` once, at the end.
             tensor = torch.addcmul(self._shift, tensor.to(torch.float32), self._scale)
         if self.dtype is not None:
             tensor = tensor.to(self.dtype)
@@ -94,41 +107,68 @@ class _Wrapper:
 
     def __init__(self, source: Iterable[Any]) -> None:
         self.source = source
-        self._state: dict[str, Any] | None = None
+        self._state: dict[str, Any] | Exception | None = None  # while a pass runs; an error is for whoever asks
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the source's state as of the item that was handed out last."""
-        return self._state if self._state is not None else self._state_now()
+        """Return the source's state as of the item that was handed out last.
+
+        Raises
+        ------
+        TypeError
+            If the source has no state.
+        """
+        state = self._state if self._state is not None else self._state_now()
+        if isinstance(state, Exception):
+            raise state
+        return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Let the source go on where `state_dict` was taken."""
+        """Let the source go on where `state_dict` was taken; TypeError where it cannot."""
+        if not hasattr(self.source, "load_state_dict"):
+            raise self._no_state()
         self._state = None
-        self.source.load_state_dict(state)  # type: ignore[attr-defined]
+        self.source.load_state_dict(state)
 
-    def _state_now(self) -> dict[str, Any]:
-        return self.source.state_dict() if hasattr(self.source, "state_dict") else {}
+    def _state_now(self) -> dict[str, Any] | Exception:
+        if not hasattr(self.source, "state_dict"):
+            return self._no_state()
+        try:
+            return self.source.state_dict()  # type: ignore[no-any-return]
+        except Exception as error:  # nobody may ask for the state
+            return error
 
-    def _with_states(self) -> Iterator[tuple[Any, dict[str, Any]]]:
-        return ((item, self._state_now()) for item in self.source)
+    def _no_state(self) -> TypeError:
+        return TypeError(f"{type(self.source).__name__} cannot be resumed: it has no state_dict; packer's Loader has")
+
+    def _begin(self) -> Iterator[tuple[Any, Any]]:
+        """Begin a pass over the source; return its items, each with the state after it."""
+        items = iter(self.source)
+        self._state = self._state_now()
+        return ((item, self._state_now()) for item in items)
 
     def __len__(self) -> int:
         return len(self.source)  # type: ignore[arg-type]
 
     def set_epoch(self, epoch: int) -> None:
-        """Pass the epoch on to the source, or to its sampler, where they care."""
+        """Pass the epoch on: to the source, or else to its sampler and its dataset, where they care."""
         self._state = None
-        targets: list[Any] = [self.source, getattr(self.source, "sampler", None)]
+        inner = [getattr(self.source, name, None) for name in ("sampler", "dataset")]
+        targets: list[Any] = [self.source] if hasattr(self.source, "set_epoch") else inner
         for target in targets:
             if hasattr(target, "set_epoch"):
                 target.set_epoch(epoch)
-                return
 
 
 def usable_device(device: torch.device | str) -> torch.device:
-    """Return a device; ValueError where it is a CUDA device and there is none."""
+    """Return a device; ValueError where torch cannot use it here."""
     found = torch.device(device)
     if found.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"device {str(found)!r}: torch finds no CUDA device here; 'cpu' does the same work")
+    if found.type not in ("cpu", "cuda"):
+        try:
+            torch.empty(0, device=found)
+        except (RuntimeError, AssertionError, NotImplementedError, ImportError) as error:
+            raise ValueError(f"device {str(found)!r}: torch cannot use it here; 'cpu' does the same work") from error
     return found
 
 
@@ -141,7 +181,7 @@ class CUDAPrefetcher(_Wrapper):
     Parameters
     ----------
     source : iterable
-        Batches: tensors in nested tuples, lists and dicts. Whatever is not a tensor is passed on.
+        Batches: tensors in nested tuples, lists and dicts. Other values are passed on as they are.
     device : torch.device or str, optional
         By default the current CUDA device, or the CPU where there is none.
     normalize, dtype, channels_last
@@ -165,21 +205,24 @@ class CUDAPrefetcher(_Wrapper):
         self.normalizer = normalizer or Normalizer(normalize, dtype, channels_last)
 
     def __iter__(self) -> Iterator[Any]:
-        return self._on_cuda() if self.device.type == "cuda" else self._directly()
+        batches = self._begin()
+        return self._on_cuda(batches) if self.device.type == "cuda" else self._directly(batches)
 
-    def _directly(self) -> Generator[Any, None, None]:
-        for batch, state in self._with_states():
+    def _directly(self, batches: Iterator[tuple[Any, Any]]) -> Generator[Any, None, None]:
+        for batch, state in batches:
             self._state = state
+            # The copy is waited for: only on CUDA the memory of the batch is held until it is complete.
             yield self.normalizer(_map(batch, lambda tensor: tensor.to(self.device)))
+        self._state = None
 
-    def _on_cuda(self) -> Generator[Any, None, None]:
+    def _on_cuda(self, batches: Iterator[tuple[Any, Any]]) -> Generator[Any, None, None]:
+        process = os.getpid()
         stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
-        copying: deque[tuple[Any, Any]] = (
-            deque()
-        )  # batches, held until they are copied: not all pinned memory is watched
-        ready: tuple[Any, Any, dict[str, Any]] | None = None
+        # Batches are held here until they are copied, because torch does not watch all pinned memory.
+        copying: deque[tuple[Any, Any]] = deque()
+        ready: tuple[Any, Any, Any] | None = None
         try:
-            for batch, state in self._with_states():
+            for batch, state in batches:
                 pinned = _map(batch, _pinned)
                 with torch.cuda.stream(stream):
                     moved = _map(pinned, lambda tensor: tensor.to(self.device, non_blocking=True))
@@ -193,10 +236,12 @@ class CUDAPrefetcher(_Wrapper):
                 ready = moved, done, state
             if ready is not None:
                 yield self._hand_over(*ready)
+            self._state = None
         finally:
-            stream.synchronize()
+            if os.getpid() == process:  # CUDA cannot be used in a fork
+                stream.synchronize()
 
-    def _hand_over(self, batch: Any, done: Any, state: dict[str, Any]) -> Any:
+    def _hand_over(self, batch: Any, done: Any, state: Any) -> Any:
         self._state = state
         current = torch.cuda.current_stream(self.device)
         current.wait_event(done)
@@ -217,29 +262,15 @@ class BackgroundPrefetcher(_Wrapper):
             raise ValueError(f"depth is 1 or more, not {depth}")
         self.depth = depth
 
-    def __iter__(self) -> Generator[Any, None, None]:
+    def __iter__(self) -> Iterator[Any]:
+        return self._on_thread(self._begin())
+
+    def _on_thread(self, source: Iterator[tuple[Any, Any]]) -> Generator[Any, None, None]:
+        process = os.getpid()
         items: queue.Queue[tuple[str, Any]] = queue.Queue(self.depth)
         stopped = threading.Event()
-
-        def put(kind: str, value: Any) -> bool:
-            while not stopped.is_set():
-                try:
-                    items.put((kind, value), timeout=0.1)
-                    return True
-                except queue.Full:
-                    continue
-            return False
-
-        def run() -> None:
-            try:
-                for item in self._with_states():
-                    if not put("item", item):
-                        return
-                put("end", None)
-            except BaseException as error:  # passed on to the loop, whatever it is
-                put("error", error)
-
-        thread = threading.Thread(target=run, name="packer-prefetch", daemon=True)
+        thread = threading.Thread(target=_fetch, args=(source, items, stopped), name="packer-prefetch", daemon=True)
+        del source  # the thread's, which lets go of it at the end
         thread.start()
         try:
             while True:
@@ -247,12 +278,43 @@ class BackgroundPrefetcher(_Wrapper):
                 if kind == "error":
                     raise value
                 if kind == "end":
+                    self._state = None
                     return
                 item, self._state = value
                 yield item
+                require_same_process(process)
         finally:
-            stopped.set()
-            thread.join()
+            if os.getpid() == process:  # a fork has no such thread
+                stopped.set()
+                thread.join()
+
+
+def _fetch(source: Iterator[tuple[Any, Any]], items: queue.Queue[tuple[str, Any]], stopped: threading.Event) -> None:
+    """Put the items of an iterator, and what ends it, into a queue, until nobody wants them."""
+
+    def put(kind: str, value: Any) -> bool:
+        while not stopped.is_set():
+            try:
+                items.put((kind, value), timeout=0.1)
+                return True
+            except queue.Full:
+                continue
+        return False
+
+    try:
+        for item in source:
+            if not put("item", item):
+                return
+        put("end", None)
+    except BaseException as error:  # passed on to the loop, whatever it is
+        put("error", error)
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    """Return the tensors in nested tuples, lists and dicts."""
+    found: list[torch.Tensor] = []
+    _map(value, found.append)
+    return found
 
 
 def _map(value: Any, function: Any) -> Any:

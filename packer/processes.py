@@ -1,9 +1,8 @@
 """Batches that are made in several processes, which share the batches' memory.
 
-Python's lock lets one thread of a process at a time do what is not done by libraries. With dozens of cores that is
-what limits a process, and several processes go on scaling. Each runs `Threads`, over memory that all of them share; a
-task that it is sent says where in that memory which images go, and nothing but the answer that they are there comes
-back.
+Python's lock lets one thread of a process at a time run Python code. With dozens of cores that lock limits a process,
+and several processes go on scaling. Each process runs `Threads` over memory that all of them share. A task says which
+images go where in that memory, and the answer says only that they are there.
 """
 
 from __future__ import annotations
@@ -12,15 +11,12 @@ import contextlib
 import multiprocessing
 import os
 import pickle
-import queue
 import signal
 import threading
-import traceback
 import weakref
 from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future, wait
-from multiprocessing.connection import Connection
+from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
@@ -29,32 +25,36 @@ import torch
 
 from packer.datasets import ImageDataset
 from packer.errors import WorkerError
-from packer.slots import SharedMemory, Slot, images_in, page_lock
-from packer.workers import HELD, Threads, Transform, Workers, split
+from packer.serving import serve
+from packer.slots import SharedMemory, Slot, page_lock
+from packer.workers import HELD, Transform, Workers, split
 
 __all__ = ["Processes"]
 
 Ints = npt.NDArray[np.int64]
 
-_PARTS_A_PROCESS = 4  # in work at a time, so that no process waits for the slowest image
-_SENT = 2  # parts that a process is sent ahead of its answers: one to work at, and the next
-_PATIENCE = 5  # seconds that a process has to end in
+_TASKS_A_PROCESS = 4  # tasks that a process's share of the images in work is cut into: none waits for the slowest image
+_SENT = 2  # tasks that a process has at a time: one to work at, and the next
+_PATIENCE = 5  # seconds that a process gets to end
 
 
 class Processes(Workers):
-    """Makes batches in processes, on threads of theirs.
+    """Makes batches in several processes, each with threads of its own.
 
-    The processes are started afresh (spawned), get the pickled dataset when an epoch begins, and stay until `close`,
-    or until `owner` is collected; they end by themselves when this process dies.
+    The processes are spawned, and get the pickled dataset when an epoch begins. They stay until `close`, or until
+    `owner` is collected, and end by themselves when this process dies. They belong to this process alone: a fork of it
+    makes new ones.
 
     Parameters
     ----------
     owner : object
+        The processes end with it.
     processes : int
+        Number of processes.
     threads : int
-        Of all processes together; each has one at least.
+        Number of threads of all processes together; each process has one at least.
     in_work : int
-        Images that are in work at a time.
+        Images that are in work at a time, of which tasks are cut.
     size : int
         Bytes of the largest batch; 0 where only items are made.
     count : int
@@ -71,7 +71,7 @@ class Processes(Workers):
         self._queue: deque[tuple[Future[Any], tuple[Any, ...]]] = deque()
         self._settings = b""
         self._broken: WorkerError | None = None
-        self._step = max(in_work // (processes * _PARTS_A_PROCESS), 1)
+        self._step = max(in_work // (processes * _TASKS_A_PROCESS), 1)
         self.size = size
         self._count, self._filling = count, 0
         memory = SharedMemory(max(size * (count + HELD), 1))
@@ -88,14 +88,16 @@ class Processes(Workers):
         for reader in self._readers:
             reader.start()
         self._finalizer = weakref.finalize(owner, self._close)
+        _STARTED.add(self)
 
     def close(self) -> None:
         self._finalizer()
 
     @property
     def usable(self) -> bool:
-        """Whether all processes live, and belong to this one rather than to one that it was forked from."""
-        return self._broken is None and self._pid == os.getpid()
+        """Whether all processes live and are this process's, and enough memory is free of batches that are held."""
+        enough = not self.size or self._free() >= self._count
+        return self._broken is None and self._pid == os.getpid() and enough
 
     def begin(self, dataset: ImageDataset, transform: Transform) -> None:
         self._filling = 0
@@ -115,8 +117,11 @@ class Processes(Workers):
         self._settings = settings
 
     def allocate(self, count: int, height: int, width: int) -> torch.Tensor:
+        slot = next((slot for slot in self._slots if slot.free), None)
+        if slot is None:
+            raise WorkerError(f"all {len(self._slots)} batches of the memory that processes share are in use")
         self._filling += 1
-        return next(slot for slot in self._slots if slot.free).images((count, height, width))
+        return slot.images((count, height, width))
 
     def fill(self, images: torch.Tensor, indices: Ints, plan: Ints) -> list[Future[Any]]:
         _, channels, height, width = images.shape
@@ -130,10 +135,17 @@ class Processes(Workers):
         return [self._submit("make", indices[some], epoch, seed) for some in split(len(indices), self._step)]
 
     def hand_out(self, images: torch.Tensor) -> torch.Tensor:
-        """Return the batch itself, or a copy where its memory is needed for those that are in work at a time."""
+        """Return the batch itself, or a copy where the batches that are in work at a time need its memory."""
         self._filling -= 1
-        enough = sum(slot.free for slot in self._slots) + self._filling >= self._count
-        return images if enough else images.clone()
+        return images if self._free() + self._filling >= self._count else images.clone()
+
+    def forget(self) -> None:
+        """Let go of the processes, in a fork: they and what they are asked belong to the process that started them."""
+        for worker in self._workers:
+            worker.forget()
+
+    def _free(self) -> int:
+        return sum(slot.free for slot in self._slots)
 
     def _submit(self, *task: Any) -> Future[Any]:
         future: Future[Any] = Future()
@@ -146,7 +158,7 @@ class Processes(Workers):
         return future
 
     def _dispatch(self) -> None:
-        """Send tasks to the processes with the least to do; needs the lock."""
+        """Send tasks to the processes with the least to do. The caller holds the lock."""
         while self._queue:
             worker = min(self._workers, key=lambda worker: len(worker.running))
             if len(worker.running) >= _SENT:
@@ -156,7 +168,7 @@ class Processes(Workers):
                 worker.run(future, task)
 
     def _read(self, worker: _Worker) -> None:
-        """Take a process's answers, until it ends."""
+        """Take a process's answers until it ends."""
         try:
             while True:
                 number, failed = worker.connection.recv()
@@ -170,7 +182,7 @@ class Processes(Workers):
             self._fail(worker)
 
     def _fail(self, worker: _Worker) -> None:
-        """Give up: a process ended, and the tasks that it had will not be done."""
+        """Fail all tasks, because a process ended."""
         error = WorkerError(worker.last_words())
         with self._lock:
             self._broken = self._broken or error
@@ -182,7 +194,7 @@ class Processes(Workers):
             future.set_exception(self._broken)
 
     def _close(self) -> None:
-        if self._pid != os.getpid():  # a fork has copies of all this, and no processes of its own
+        if self._pid != os.getpid():  # in a fork, which has none of these threads and processes
             return
         for worker in self._workers:
             worker.process.terminate()
@@ -194,29 +206,34 @@ class Processes(Workers):
 
 
 class _Worker:
-    """A process, seen from outside: what it was sent and has not answered yet."""
+    """A process, and the tasks that it was sent and has not answered yet."""
 
     def __init__(self, memory: SharedMemory, threads: int, in_work: int) -> None:
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
         self.process = context.Process(
-            target=_serve, args=(theirs, memory, threads, in_work), name="packer-worker", daemon=True
+            target=serve, args=(theirs, memory, threads, in_work), name="packer-worker", daemon=True
         )
         with _interrupts_held():
             self.process.start()
-        theirs.close()  # so that the process's end is the connection's
+        theirs.close()  # or the connection would not end with the process
         self.running: dict[int, Future[Any]] = {}
         self._count = 0
 
     def run(self, future: Future[Any], task: tuple[Any, ...]) -> None:
-        """Send a task; its answer is for `future`."""
+        """Send a task, whose answer `future` gets."""
         self._count += 1
         self.running[self._count] = future
-        with contextlib.suppress(OSError):  # the process died, which who reads its answers learns too
+        with contextlib.suppress(OSError):  # the process died, and the thread that reads its answers finds that out
             self.connection.send((*task, self._count))
 
+    def forget(self) -> None:
+        """Let go of the process, in a fork: as a child of ours, `multiprocessing` would kill it when the fork ends."""
+        self.connection.close()
+        getattr(multiprocessing.process, "_children", set()).discard(self.process)
+
     def last_words(self) -> str:
-        """Return why the process ended, when it has."""
+        """Wait for the process to end, and return why it did."""
         self.process.join(_PATIENCE)
         self.connection.close()
         code = self.process.exitcode
@@ -224,15 +241,15 @@ class _Worker:
             cause = f"was killed by signal {-code} ({signal.Signals(-code).name})"
             cause += ", as the system does when memory runs out" if code == -signal.SIGKILL else ""
         else:
-            cause = f"ended with exit code {code}; what it wrote before says why"
-        return (
-            f"a worker process of the Loader (pid {self.process.pid}) {cause}. A script that uses `processes` does its "
-            "work below `if __name__ == '__main__':`, because each process imports it."
-        )
+            cause = (
+                f"ended with exit code {code}; what it wrote before says why. A script that uses `processes` does its "
+                "work below `if __name__ == '__main__':`, because each process imports it"
+            )
+        return f"a worker process of the Loader (pid {self.process.pid}) {cause}."
 
 
 def _settle(future: Future[Any], failed: bool, data: bytes) -> None:
-    """Give a future what a process answered."""
+    """Resolve a future with a process's answer."""
     try:
         answer = pickle.loads(data)
     except Exception as unreadable:  # an item of a class that cannot be unpickled
@@ -251,7 +268,7 @@ def _interrupts_held() -> Iterator[None]:
     """Hold Ctrl-C back; a process that is started meanwhile never gets one, not even while it imports its modules.
 
     A signal that this thread blocks goes to another thread, and Python then interrupts the main thread all the same,
-    which would leave a process behind that was started by half. So its handler is held back too.
+    which would leave a half-started process behind. So the signal's handler is held back too.
     """
     held: list[int] = []
     handler = signal.getsignal(signal.SIGINT)
@@ -278,76 +295,20 @@ def _interrupts_held() -> Iterator[None]:
 
 
 class _Elsewhere(Exception):  # noqa: N818
-    """Shows where in another process an error was raised, as the cause of the error."""
+    """The cause of an error that was raised in another process: shows the traceback from there."""
 
     def __str__(self) -> str:
         return f'\n"""\n{self.args[0]}"""'
 
 
-def _serve(connection: Connection, pixels: npt.NDArray[np.uint8], threads: int, in_work: int) -> None:
-    """Do what is asked for on `connection`, until it is closed: what a process runs."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started this process decides when it ends
-    torch.set_num_threads(1)
-    torch.seed()  # or random transforms would do the same in every process
-    answers: queue.SimpleQueue[tuple[int, list[Future[Any]]]] = queue.SimpleQueue()
-    threading.Thread(target=_answer, args=(connection, answers), daemon=True).start()
-    server = _Server(pixels, threads, in_work)
-    while True:
-        try:
-            request, *arguments, number = connection.recv()
-        except (EOFError, OSError):
-            os._exit(0)  # threads may be at work, for nobody
-        try:
-            tasks = getattr(server, request)(*arguments)
-        except Exception as error:
-            tasks = [Future()]
-            tasks[0].set_exception(error)
-        answers.put((number, tasks))
+_STARTED: weakref.WeakSet[Processes] = weakref.WeakSet()  # to be forgotten by forks
 
 
-class _Server:
-    """What a process can be asked for."""
-
-    def __init__(self, pixels: npt.NDArray[np.uint8], threads: int, in_work: int) -> None:
-        self._pixels = pixels
-        self._workers = Threads(threads, in_work, [])
-
-    def begin(self, settings: bytes) -> list[Future[Any]]:
-        self._workers.begin(*pickle.loads(settings))  # the threads of an earlier epoch are at rest, and end
-        return []
-
-    def fill(self, place: int, size: tuple[int, int], indices: Ints, plan: Ints) -> list[Future[Any]]:
-        height, width = size
-        pixels = self._pixels[place:][: len(indices) * height * width * 3]
-        return self._workers.fill(images_in(pixels, (len(indices), height, width)), indices, plan)
-
-    def make(self, indices: Ints, epoch: int, seed: int) -> list[Future[Any]]:
-        return self._workers.make(indices, epoch, seed)
+def _forget_processes() -> None:
+    for processes in list(_STARTED):
+        processes.forget()
+    _STARTED.clear()
 
 
-def _answer(connection: Connection, answers: queue.SimpleQueue[tuple[int, list[Future[Any]]]]) -> None:
-    """Send back what became of each request, when all of its tasks have ended."""
-    while True:
-        number, tasks = answers.get()
-        wait(tasks)
-        failed = False
-        try:
-            data = pickle.dumps([item for task in tasks for item in task.result() or ()], pickle.HIGHEST_PROTOCOL)
-        except BaseException as error:  # whatever a transform raises
-            failed, data = True, _pickled(error)
-        try:
-            connection.send((number, failed))
-            connection.send_bytes(data)
-        except OSError:
-            return
-
-
-def _pickled(error: BaseException) -> bytes:
-    """Return an error with the text of its traceback, pickled; or a RuntimeError that tells what it was."""
-    text = "".join(traceback.format_exception(error))
-    try:
-        data = pickle.dumps((error, text))
-        pickle.loads(data)
-    except Exception:
-        return pickle.dumps((RuntimeError(f"{type(error).__name__}: {error}"), text))
-    return data
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_processes)

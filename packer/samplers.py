@@ -1,14 +1,19 @@
 """Orders of samples: pure functions of seed, epoch, rank and world size, which start anywhere at once.
 
-Every sampler describes one order of all samples, the same on every rank; rank r of w takes the places r, r + w,
-r + 2 w, … of it. So the state of an epoch is one number, how many places all ranks together have done, and an epoch
-that was begun on eight ranks goes on at the very next sample on two.
+Every sampler describes one order of all samples, the same on every rank. Rank r of w takes the places r, r + w,
+r + 2 w, … of that order. So the position in an epoch is one number: how many places all ranks together have done. An
+epoch that was begun on eight ranks goes on at the very next sample on two.
+
+A sampler owns all that decides the order: seed, epoch and position. The crops of an image are the dataset's.
 """
 
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterator
+import copy
+import itertools
+import operator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,12 +21,14 @@ import numpy.typing as npt
 from torch.utils.data import Sampler
 
 from packer.crops import uniforms
+from packer.states import number_in, require_version
 
 __all__ = ["BlockShuffleSampler", "OrderSampler", "SequentialSampler", "ShuffleSampler"]
 
 Ints = npt.NDArray[np.int64]
 
 _CHUNK = 1 << 14
+_VERSION = 1  # of the states
 
 
 class OrderSampler(Sampler[int], abc.ABC):
@@ -32,25 +39,40 @@ class OrderSampler(Sampler[int], abc.ABC):
     length : int
         Number of samples, ``len(dataset)``.
     seed : int
-    rank, world : int
-        This process and how many there are; by default those of `torch.distributed`, where it is initialised.
+        Seed of the order.
+    rank, world : int, optional
+        This process and how many processes there are; by default those of `torch.distributed`, where it is
+        initialised when a pass begins.
     uneven : {"pad", "keep", "drop"}
         What happens where `length` is no multiple of `world`. ``pad``: the first samples come again at the end, so that
         every rank has equally many, as with `DistributedSampler`. ``keep``: each sample comes exactly once, and some
         ranks have one less. ``drop``: the last few are left out.
+
+    Attributes
+    ----------
+    epoch : int
+        The epoch that the next pass gives, or the running pass gives.
+    start : int
+        The place in the order of all ranks at which that pass begins.
+    begun : bool
+        Whether a pass over this epoch has begun.
+
+    Notes
+    -----
+    A pass that has begun keeps its epoch, whatever `set_epoch` says meanwhile. A pass without `set_epoch` before it
+    gives the same epoch again, from its first sample.
     """
 
     def __init__(
         self, length: int, *, seed: int = 0, rank: int | None = None, world: int | None = None, uneven: str = "pad"
     ) -> None:
-        default_rank, default_world = _distributed()
         self.length = length
-        self.seed = seed
-        self.rank = default_rank if rank is None else rank
-        self.world = default_world if world is None else world
+        self.seed = operator.index(seed)
         self.uneven = uneven
         self.epoch = 0
         self.start = 0
+        self.begun = False
+        self._rank, self._world = rank, world
         if not 0 <= self.rank < self.world:
             raise ValueError(f"rank {self.rank} is not one of {self.world}")
         if uneven not in ("pad", "keep", "drop"):
@@ -60,18 +82,73 @@ class OrderSampler(Sampler[int], abc.ABC):
     def order(self, places: Ints) -> Ints:
         """Return which samples stand at the given places of the present epoch's order."""
 
+    def fingerprint(self) -> dict[str, Any]:
+        """Return what the order depends on beside seed and epoch; a state with another fingerprint is refused."""
+        return {"kind": type(self).__name__, "length": self.length}
+
+    @property
+    def rank(self) -> int:
+        return rank_and_world()[0] if self._rank is None else self._rank
+
+    @property
+    def world(self) -> int:
+        return rank_and_world()[1] if self._world is None else self._world
+
     def set_epoch(self, epoch: int) -> None:
-        """Begin epoch `epoch` at its first sample."""
+        """Let the next pass give epoch `epoch` from its first sample."""
         self.epoch = epoch
         self.start = 0
+        self.begun = False
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return epoch and start; see `load_state_dict`."""
-        return {"epoch": self.epoch, "start": self.start}
+    def state_dict(self, done: int = 0) -> dict[str, Any]:
+        """Return the order and the position in it.
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on at place ``state["start"]`` of the order of all ranks, in epoch ``state["epoch"]``."""
-        self.epoch, self.start = int(state["epoch"]), int(state["start"])
+        Parameters
+        ----------
+        done : int
+            How many samples of the present pass this rank has done: steps times batch size. The sampler cannot know,
+            because a DataLoader asks for indices ahead of time. `Loader` counts by itself.
+
+        Returns
+        -------
+        dict
+            Numbers and strings only. All ranks return the same as long as all have samples left; rank 0 is right at
+            the end of the epoch, too.
+        """
+        start = min(self.start + done * self.world, self.length)
+        return {
+            "version": _VERSION,
+            **self.fingerprint(),
+            "seed": self.seed,
+            "epoch": self.epoch,
+            "start": start,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Let the next pass go on where `state_dict` was taken, in the same order, on any number of ranks.
+
+        The seed becomes the state's. A state of packer 0.1.0 has epoch and start only, and leaves the seed.
+
+        Raises
+        ------
+        ValueError
+            If `state` is no such state, or one of another kind of order or another number of samples.
+        """
+        epoch, start = (number_in(state, name, 0) for name in ("epoch", "start"))
+        seed = number_in(state, "seed") if "seed" in state or "version" in state else self.seed
+        if "version" in state:
+            require_version(state, _VERSION)
+            for name, value in self.fingerprint().items():
+                if state.get(name) != value:
+                    raise ValueError(
+                        f"the state is of another order: its {name} is {state.get(name)!r}, and this sampler's is "
+                        f"{value!r}. Make the sampler as it was made when the state was taken."
+                    )
+        elif start > 2 * self.length:  # up to so many where ranks were padded
+            raise ValueError(f"the state is at sample {start}, and there are only {self.length}: it is of another pack")
+        self.seed = seed
+        self.set_epoch(epoch)
+        self.start = min(start, self.length)
 
     def __len__(self) -> int:
         """Return how many samples this rank has from `start` on."""
@@ -81,26 +158,66 @@ class OrderSampler(Sampler[int], abc.ABC):
         return -(-left // self.world) if self.uneven == "pad" else left // self.world
 
     def __iter__(self) -> Iterator[int]:
-        for indices in self.chunks(_CHUNK):
-            yield from indices.tolist()
+        return _Pass(self._begin())
 
     def chunks(self, size: int) -> Iterator[Ints]:
-        """Yield what iterating does, many at a time.
+        """Begin a pass, and return an iterator over what iterating gives, many at a time.
 
         Parameters
         ----------
         size : int
             1 or more.
 
-        Yields
-        ------
-        (size,) int64 array
+        Returns
+        -------
+        iterator of (size,) int64 arrays
             Indices. The last array may have fewer.
         """
+        return self._begin().cut(size)
+
+    def cut(self, size: int) -> Iterator[Ints]:
+        """Yield the indices from `start` on, `size` at a time, without beginning a pass."""
         count = len(self)
         for begin in range(0, count, size):
             places = self.start + self.rank + self.world * np.arange(begin, min(begin + size, count), dtype=np.int64)
             yield self.order(places % self.length)
+
+    def _begin(self) -> OrderSampler:
+        """Begin a pass; return the sampler as it is now, for the pass to use."""
+        if self.begun:  # the position of a state is for the first pass after it
+            self.start = 0
+        self.begun = True
+        return copy.copy(self)
+
+    def __repr__(self) -> str:
+        settings = {name: value for name, value in self.fingerprint().items() if name != "kind"}
+        settings |= {name: getattr(self, name) for name in ("seed", "epoch", "start", "rank", "world", "uneven")}
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in settings.items())})"
+
+
+class _Pass(Iterator[int]):
+    """The indices of one pass, with the state after those that were taken: torchdata's StatefulDataLoader asks it."""
+
+    def __init__(self, sampler: OrderSampler) -> None:
+        self._sampler = sampler
+        self._restart()
+
+    def _restart(self) -> None:
+        self._taken = 0
+        chunks = self._sampler.cut(_CHUNK)
+        self._indices: Iterator[int] = itertools.chain.from_iterable(indices.tolist() for indices in chunks)
+
+    def __next__(self) -> int:
+        index = next(self._indices)
+        self._taken += 1
+        return index
+
+    def state_dict(self) -> dict[str, Any]:
+        return self._sampler.state_dict(self._taken)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._sampler.load_state_dict(state)
+        self._restart()
 
 
 class SequentialSampler(OrderSampler):
@@ -130,6 +247,8 @@ class BlockShuffleSampler(OrderSampler):
         Samples in a block.
     window : int
         Blocks whose samples are mixed.
+    **settings
+        Those of `OrderSampler`.
     """
 
     def __init__(self, length: int, block: int = 256, window: int = 64, **settings: Any) -> None:
@@ -138,7 +257,10 @@ class BlockShuffleSampler(OrderSampler):
             raise ValueError("block and window are 1 or more")
         self.block = block
         self.window = window
-        self._laid_out: tuple[int, Ints, Ints] | None = None
+        self._laid_out: tuple[tuple[int, ...], Ints, Ints] | None = None
+
+    def fingerprint(self) -> dict[str, Any]:
+        return {**super().fingerprint(), "block": self.block, "window": self.window}
 
     def order(self, places: Ints) -> Ints:
         blocks, ends = self._layout()
@@ -158,12 +280,13 @@ class BlockShuffleSampler(OrderSampler):
 
     def _layout(self) -> tuple[Ints, Ints]:
         """Return the epoch's order of the blocks, and where each window ends in the order of the samples."""
-        if self._laid_out is None or self._laid_out[0] != self.epoch:
+        settings = (self.length, self.block, self.window, self.seed, self.epoch)
+        if self._laid_out is None or self._laid_out[0] != settings:
             count = -(-self.length // self.block)
             blocks = permute(np.arange(count, dtype=np.int64), count, self.seed, self.epoch)
             sizes = np.minimum(self.block, self.length - blocks * self.block)
             ends = np.cumsum(np.add.reduceat(sizes, np.arange(0, count, self.window)))
-            self._laid_out = self.epoch, blocks, ends
+            self._laid_out = settings, blocks, ends
         return self._laid_out[1:]
 
 
@@ -194,7 +317,7 @@ def permute(places: Ints, length: int, seed: int, epoch: int) -> Ints:
     return values.astype(np.int64)
 
 
-def _distributed() -> tuple[int, int]:
+def rank_and_world() -> tuple[int, int]:
     import torch.distributed as dist
 
     if dist.is_available() and dist.is_initialized():

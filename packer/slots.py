@@ -1,4 +1,4 @@
-"""Memory of batches, used for one batch after the other; also by several processes, and page-locked for a GPU."""
+"""Memory of batches, used for one batch after the other: shared by processes, and page-locked for a GPU, if need be."""
 
 from __future__ import annotations
 
@@ -22,9 +22,14 @@ _PORTABLE = 1  # cudaHostRegisterPortable: page-locked for every device
 
 
 class SharedMemory:
-    """Memory of this process and of those that it is handed to when they are started (`Process(args=...)`).
+    """Memory that this process shares with those that get it when they are started (`Process(args=...)`).
 
-    It has no name, so nothing is left of it, whoever is killed.
+    The memory has no name, so the system frees it when the last process ends, however that ends.
+
+    Parameters
+    ----------
+    size : int
+        Number of bytes.
 
     Attributes
     ----------
@@ -34,7 +39,7 @@ class SharedMemory:
     def __init__(self, size: int) -> None:
         buffer: Any
         self._fd: int | None = None
-        if hasattr(os, "memfd_create"):  # as much as there is memory, where /dev/shm has 64 MB in many containers
+        if hasattr(os, "memfd_create"):  # limited by memory alone; /dev/shm has 64 MB in many containers
             self._fd = os.memfd_create("packer-batches")
             weakref.finalize(self, os.close, self._fd)
             os.ftruncate(self._fd, size)
@@ -63,7 +68,7 @@ def _pixels(buffer: Any) -> npt.NDArray[np.uint8]:
 
 
 class Slot:
-    """Memory for one batch after the other: free again when nobody holds a tensor that lies in it.
+    """Memory for one batch after the other: free when no tensor that lies in it is held any more.
 
     Parameters
     ----------
@@ -84,8 +89,9 @@ class Slot:
         return self._pixels.size
 
     def images(self, shape: tuple[int, int, int]) -> torch.Tensor:
-        """Return the slot as a batch; `shape` as in `images_in`. It is taken until the last view of it is gone."""
-        # All views of a tensor hold its storage, and the storage this array: it ends at a buffer that is no array.
+        """Return the slot as a batch, and take it until the batch's last view is gone; `shape` as in `images_in`."""
+        # All views of a tensor hold its storage, and the storage holds this array, which is over a buffer: over an
+        # array, numpy would let the views hold that one instead.
         holder = np.frombuffer(self._pixels.data, np.uint8, math.prod(shape) * 3)
         self._holder = weakref.ref(holder)
         return images_in(holder, shape)
@@ -93,22 +99,22 @@ class Slot:
 
 def images_in(pixels: npt.NDArray[np.uint8], shape: tuple[int, int, int]) -> torch.Tensor:
     """Return memory as an (N, 3, H, W) uint8 tensor, laid out channels last; `shape` is N, H and W."""
-    with torch.inference_mode(False):  # the threads, which write into it, are not in that mode
+    with torch.inference_mode(False):  # the threads that write into the tensor are not in that mode
         return torch.from_numpy(pixels.reshape(*shape, 3)).permute(0, 3, 1, 2)
 
 
 def page_lock(pixels: npt.NDArray[np.uint8]) -> None:
-    """Keep an array's memory from being moved, so that a GPU can copy it by itself, until the array is no longer held.
+    """Page-lock an array's memory until the array is no longer held, so that a GPU can copy from it by itself.
 
-    Memory that PyTorch did not page-lock itself is not watched by it: who copies from it holds it until the copy is
-    done.
+    PyTorch does not watch memory that it did not page-lock itself: the caller holds the array until a copy is done.
     """
     cudart: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
     address = pixels.ctypes.data
     torch.cuda.check_error(cudart.cudaHostRegister(address, pixels.nbytes, _PORTABLE))
-    weakref.finalize(pixels, _unlock, cudart, address, pixels.base)
+    weakref.finalize(pixels, _unlock, os.getpid(), cudart, address, pixels.base)
 
 
-def _unlock(cudart: Any, address: int, memory: Any) -> None:
-    """Undo `page_lock`, while `memory` is still there."""
-    cudart.cudaHostUnregister(address)
+def _unlock(process: int, cudart: Any, address: int, memory: Any) -> None:
+    """Undo `page_lock` while `memory` is still there; not in a fork, where CUDA cannot be used."""
+    if os.getpid() == process:
+        cudart.cudaHostUnregister(address)

@@ -1,4 +1,4 @@
-"""Who makes a loader's batches: threads of this process, or, in `packer.processes`, those of several."""
+"""Workers that make a loader's batches: threads of this process, or of several processes (`packer.processes`)."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ __all__ = ["HELD", "Threads", "Transform", "Workers", "split"]
 Ints = npt.NDArray[np.int64]
 Transform = Callable[[Any], Any] | None
 
-HELD = 3  # batches that the loop may hold before memory is needed beside the slots
-_MOST_IN_A_TASK = 32  # images; more make tasks no cheaper
-_TASKS_A_THREAD = 3  # in work at a time, so that no thread waits for the slowest image
+HELD = 3  # batches that the training loop may keep before new memory is allocated
+_MOST_IN_A_TASK = 32  # images; larger tasks cost no less an image
+_TASKS_A_THREAD = 3  # tasks that a thread's share of the images in work is cut into: none waits for the slowest image
 
 
 class Workers(abc.ABC):
     """Makes batches, up to `in_work` images of them at a time.
 
-    The order of things: `begin`; for each batch `allocate` and `fill`, or `make`; `hand_out`; `end`, when no task is
-    running any more. Then it may `begin` again.
+    The order of calls: `begin`; for each batch `allocate` and `fill`, or `make`, and then `hand_out`; `end`, when no
+    task is running any more. Then `begin` may come again.
     """
 
     size: int = 0
@@ -36,7 +36,7 @@ class Workers(abc.ABC):
 
     @property
     def usable(self) -> bool:
-        """Whether they can `begin` again."""
+        """Whether `begin` may come again."""
         return True
 
     @abc.abstractmethod
@@ -45,28 +45,28 @@ class Workers(abc.ABC):
 
     @abc.abstractmethod
     def allocate(self, count: int, height: int, width: int) -> torch.Tensor:
-        """Return an (N, 3, H, W) uint8 batch, channels last, to be filled."""
+        """Return memory for a batch: an (N, 3, H, W) uint8 tensor, channels last, of any content."""
 
     @abc.abstractmethod
     def fill(self, images: torch.Tensor, indices: Ints, plan: Ints) -> list[Future[Any]]:
         """Decode samples into a batch that `allocate` gave, as a plan says (`packer.crops.Boxes.plan`).
 
-        It is done when all futures are.
+        The batch is filled when all futures are done.
         """
 
     @abc.abstractmethod
     def make(self, indices: Ints, epoch: int, seed: int) -> list[Future[list[Any]]]:
-        """Make the items of some samples; the futures give one part after the other."""
+        """Make the items of some samples; each future gives a list of items, in the order of `indices`."""
 
     def hand_out(self, images: torch.Tensor) -> torch.Tensor:
-        """Return a batch that is filled, for the loop to keep as long as it likes."""
+        """Return a filled batch, or a copy, which the loop may keep as long as it likes."""
         return images
 
     def end(self) -> None:
         """End the epoch."""
 
     def close(self) -> None:
-        """Let go of everything."""
+        """End for good: `begin` cannot come again."""
 
 
 class Threads(Workers):
@@ -75,10 +75,11 @@ class Threads(Workers):
     Parameters
     ----------
     threads : int
+        Number of threads.
     in_work : int
         Images that are in work at a time, of which tasks are cut.
     slots : sequence of Slot
-        Memory for batches; where it does not suffice, there is more.
+        Memory for batches; new memory is allocated where no slot is free.
     pinned : bool
         Whether batches are page-locked.
     """
@@ -91,7 +92,7 @@ class Threads(Workers):
 
     @classmethod
     def with_memory(cls, threads: int, in_work: int, size: int, count: int, pinned: bool) -> Threads:
-        """Return threads with slots for the loop and for `count` batches of `size` bytes that are in work."""
+        """Return threads with memory for `count` batches of `size` bytes in work, and for those that the loop keeps."""
         slots = [] if pinned else [Slot(np.empty(size, np.uint8)) for _ in range(count + HELD)]
         workers = cls(threads, in_work, slots, pinned)
         workers.size = size
@@ -127,4 +128,5 @@ class Threads(Workers):
 
 
 def split(count: int, step: int) -> list[slice]:
+    """Return slices of `step` things each, of which the last may have fewer, that cover ``range(count)``."""
     return [slice(start, start + step) for start in range(0, count, step)]

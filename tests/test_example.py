@@ -26,12 +26,12 @@ def packs(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return [str(root / "pack.lmdb")] * 2
 
 
-def run(packs: list[str], checkpoint: Path, *options: str, launcher: tuple[str, ...] = ()) -> str:
+def run(packs: list[str], checkpoint: Path, *options: str, launcher: tuple[str, ...] = (), status: int = 0) -> str:
     command = [sys.executable, *launcher, str(SCRIPT), *packs, "--arch", "tiny", "--size", "32", "--batch-size", "4"]
     command += ["--threads", "1", "--lr", "0.05", "--checkpoint", str(checkpoint), *options]
     result = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
-    assert result.returncode == 0, result.stderr
-    return result.stdout
+    assert result.returncode == status, result.stderr
+    return result.stdout if status == 0 else result.stderr
 
 
 def test_continuing_equals_running_through(packs: list[str], tmp_path: Path) -> None:
@@ -40,6 +40,7 @@ def test_continuing_equals_running_through(packs: list[str], tmp_path: Path) -> 
     for stop in ("5", "17"):
         run(packs, tmp_path / "parts.pt", "--epochs", "2", "--save-every", stop, "--stop-after", stop)
     run(packs, tmp_path / "parts.pt", "--epochs", "2")
+    assert run(packs, tmp_path / "parts.pt", "--epochs", "2").startswith("all 2 epochs are done; remove ")
     whole_state, state = (torch.load(tmp_path / f"{name}.pt", weights_only=True) for name in ("whole", "parts"))
     assert state["step"] == whole_state["step"] == 24
     for name, values in whole_state["model"].items():
@@ -53,3 +54,9 @@ def test_two_ranks(packs: list[str], tmp_path: Path) -> None:
     output = run(packs, tmp_path / "two.pt", "--epochs", "2", launcher=launcher)
     assert "epoch 0, step 6" in output
     assert "epoch 1, step 12" in output
+
+
+def test_a_pack_that_fills_no_batch_is_refused(packs: list[str], tmp_path: Path) -> None:
+    error = run(packs, tmp_path / "none.pt", "--batch-size", "49", status=1)
+    assert error == f"{packs[0]}: 48 samples do not fill a batch of 49 on each rank; say a smaller --batch-size\n"
+    assert not list(tmp_path.iterdir())

@@ -1,17 +1,16 @@
-"""Who does the work, and how many CPUs and how much memory a process may use."""
+"""How many CPUs and how much memory a process may use."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import psutil
 import pytest
 
-from packer.executors import EXECUTORS, _cgroup_memory, _cgroup_quota, available_cpus, available_memory, open_executor
+from packer.executors import _cgroup_memory, _cgroup_quota, available_cpus, available_memory
 
 UNLIMITED = {name: value for name, value in os.environ.items() if not name.startswith("SLURM")}
 
@@ -108,26 +107,3 @@ def test_cgroup_memory(tmp_path: Path, membership: str, files: dict[str, str], m
         path.write_text(text)
     (tmp_path / "membership").write_text(membership)
     assert _cgroup_memory(tmp_path / "cgroup", tmp_path / "membership") == memory
-
-
-@pytest.mark.parametrize("name", EXECUTORS)
-def test_executors_give_results_and_errors(name: str) -> None:
-    def divide(numerator: int, *, by: int) -> float:
-        return numerator / by
-
-    with open_executor(name, 3) as pool:
-        assert [pool.submit(divide, n, by=2).result() for n in range(9)] == [n / 2 for n in range(9)]
-        assert isinstance(pool.submit(divide, 1, by=0).exception(), ZeroDivisionError)
-        assert list(pool.map(abs, [-1, 2])) == [1, 2]
-
-
-def test_the_serial_executor_stays_on_its_thread() -> None:
-    with open_executor("serial", 8) as pool:
-        assert {future.result() for future in [pool.submit(threading.get_ident) for _ in range(4)]} == {
-            threading.get_ident()
-        }
-
-
-def test_an_unknown_executor() -> None:
-    with pytest.raises(KeyError, match="gpu"):
-        open_executor("gpu", 1)

@@ -141,7 +141,7 @@ def test_dependencies_point_downwards() -> None:
 
 TENSORS = {"packer.formats.pth", "packer.formats.torchfile", "packer.images.resize", "packer.images.region"}
 TENSORS |= {"packer.datasets", "packer.loader", "packer.prefetch", "packer.samplers", "packer.slots"}
-TENSORS |= {"packer.workers", "packer.processes"}
+TENSORS |= {"packer.workers", "packer.processes", "packer.serving"}
 
 
 @pytest.mark.parametrize(

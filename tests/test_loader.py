@@ -44,7 +44,7 @@ def batches(loader: Any) -> list[tuple[torch.Tensor, list[int]]]:
 @pytest.mark.parametrize("crop", [CROP, CenterCrop(32, 40), Resize(24)])
 def test_batches_are_the_datasets_items(pack: Path, crop: Any) -> None:
     dataset = open_dataset(pack, crop=crop, seed=5)
-    loader = Loader(dataset, 10, seed=5, threads=3)
+    loader = Loader(dataset, 10, threads=3)
     assert len(loader) == 6
     made = batches(loader)
     assert [len(labels) for _, labels in made] == [10, 10, 10, 10, 10, 2]
@@ -175,7 +175,7 @@ def test_resuming_in_the_middle_of_an_epoch(pack: Path, kind: Any, stop: int) ->
         next(iterator)
     state = pickle.loads(pickle.dumps(loader.state_dict()))
     iterator.close()
-    resumed = Loader(dataset, 6, sampler=kind(len(dataset)), threads=5, seed=99)
+    resumed = Loader(dataset, 6, sampler=kind(len(dataset)), threads=5)
     resumed.load_state_dict(state)
     for (images, labels), (others, more) in zip(batches(resumed), expected[stop:], strict=True):
         assert torch.equal(images, others)
@@ -286,6 +286,33 @@ def test_abandoned_epochs_leave_nothing_behind(pack: Path) -> None:
     assert threading.active_count() == threads
     assert process.num_fds() == files
     assert process.memory_info().rss < 1.05 * memory
+
+
+@pytest.mark.parametrize("options", [{}, {"normalize": ((0.4, 0.5, 0.6), (0.2, 0.3, 0.1))}])
+def test_batches_are_brought_to_any_device_that_torch_has(pack: Path, options: dict[str, Any]) -> None:
+    dataset = open_dataset(pack, crop=CROP)
+    for (images, labels), (expected, _) in zip(
+        Loader(dataset, 10, device="meta", **options), Loader(dataset, 10, **options), strict=True
+    ):
+        assert (images.device.type, labels.device.type) == ("meta", "meta")
+        assert (images.shape, images.dtype) == (expected.shape, expected.dtype)
+
+
+@pytest.mark.parametrize("output", ["tensor", "numpy"])
+def test_images_of_different_shapes_ask_for_a_crop(tmp_path: Path, output: str) -> None:
+    for label, size in enumerate([(40, 50), (40, 60)]):
+        draw_imagefolder(tmp_path / "tree" / str(label), classes=1, per_class=2, size=size)
+    convert(imagefolder_source(tmp_path / "tree"), tmp_path / "pack.lmdb")
+    with pytest.raises(
+        ValueError, match=r"different shapes, such as \(.*40.*50.*\) and .*60.*give the dataset a crop="
+    ):
+        list(Loader(open_dataset(tmp_path / "pack.lmdb", output=output), 4))
+
+    def fail(items: list[Any]) -> Any:
+        raise RuntimeError("of the collate function")
+
+    with pytest.raises(RuntimeError, match="of the collate function"):
+        list(Loader(open_dataset(tmp_path / "pack.lmdb", output=output), 4, collate=fail))
 
 
 def test_bad_arguments(pack: Path) -> None:

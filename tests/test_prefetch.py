@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils.data import DataLoader
 
 from packer.prefetch import BackgroundPrefetcher, CUDAPrefetcher, Normalizer
+from packer.samplers import ShuffleSampler
 
 Pair = namedtuple("Pair", "images labels")
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -177,6 +179,54 @@ def test_without_settings_nothing_changes() -> None:
     for made, given in zip(CUDAPrefetcher(Source(), "cpu"), Source(), strict=True):
         assert torch.equal(made["pair"].images, given["pair"].images)
         assert made["pair"].images.dtype == torch.uint8
+
+
+@pytest.mark.parametrize("batch", [1, 3, 8])
+def test_masks_stay_as_they_are_beside_images(batch: int) -> None:
+    images = torch.full((batch, 3, 5, 6), 200, dtype=torch.uint8)
+    masks = [torch.full(shape, 7, dtype=torch.uint8) for shape in [(batch, 5, 6), (batch, 1, 5, 6), (batch, 4, 5, 6)]]
+    for normalizer in (Normalizer((MEAN, STD)), Normalizer(dtype=torch.float16), Normalizer(channels_last=False)):
+        made, *others = normalizer((images, *masks))
+        assert made.dtype == (normalizer.dtype or torch.uint8)
+        for other, mask in zip(others, masks, strict=True):
+            assert other is mask
+
+
+def test_images_have_as_many_channels_as_there_are_means() -> None:
+    normalizer = Normalizer(((0.5,), (0.25,)))
+    grey, rgb = torch.full((2, 1, 5, 6), 255, dtype=torch.uint8), torch.zeros((2, 3, 5, 6), dtype=torch.uint8)
+    made, other = normalizer([grey, rgb])
+    torch.testing.assert_close(made, torch.full((2, 1, 5, 6), 2.0))
+    assert other is rgb
+
+
+def test_single_images_are_normalised_where_there_is_no_batch() -> None:
+    images = [torch.full((3, size, 6), 51, dtype=torch.uint8) for size in (4, 5)]
+    expected = (0.2 - torch.tensor(MEAN)) / torch.tensor(STD)
+    for image, (made, label) in zip(images, Normalizer((MEAN, STD))([(image, 1) for image in images]), strict=True):
+        assert label == 1
+        torch.testing.assert_close(made, expected.view(3, 1, 1).expand(image.shape))
+
+
+def test_the_epoch_reaches_the_sampler_and_the_dataset_of_a_dataloader() -> None:
+    class Dataset(torch.utils.data.TensorDataset):
+        epoch = 0
+
+        def set_epoch(self, epoch: int) -> None:
+            self.epoch = epoch
+
+    sampler, dataset = ShuffleSampler(5), Dataset(torch.arange(5))
+    BackgroundPrefetcher(DataLoader(dataset, sampler=sampler)).set_epoch(3)
+    assert (sampler.epoch, dataset.epoch) == (3, 3)
+
+
+@pytest.mark.parametrize("device", ["xpu", "mps", "mtia:0", "vulkan"])
+def test_a_device_that_torch_cannot_use_here_is_refused(device: str) -> None:
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError):
+        with pytest.raises(ValueError, match=f"device '{device}': torch cannot use it here; 'cpu' does the same"):
+            CUDAPrefetcher([], device)
 
 
 def test_integer_results_of_normalising_are_refused() -> None:
