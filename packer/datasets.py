@@ -322,7 +322,7 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
 
     @property
     def samples(self) -> Samples:
-        return Samples(self.reader.table.sample_names(), self.reader.table.label)
+        return Samples(self.reader.names, self.reader.table.label)
 
     @property
     def imgs(self) -> Samples:
@@ -409,10 +409,7 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
 
     def _name(self, index: int) -> str:
         """Return a sample's name for a message; empty where the table has none for it."""
-        try:
-            return self.reader.table.sample_names()[index]
-        except IndexError:
-            return ""
+        return self.reader.names.get(index)
 
     def _raw_pixels(self, index: int, data: Buffer) -> npt.NDArray[np.uint8]:
         height, width = int(self.reader.table.height[index]), int(self.reader.table.width[index])

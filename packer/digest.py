@@ -12,15 +12,14 @@ import hashlib
 import os
 import struct
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
-from packer.executors import available_cpus
 from packer.formats import Reader, open_pack
 from packer.sample import Names
+from packer.sweep import over_samples
 
 __all__ = ["digest"]
 
-_BATCH = 64
 _NUMBERS = struct.Struct("<qqqqq")
 
 
@@ -49,19 +48,15 @@ def digest(
         classes = Names.of(reader.manifest.classes)
         whole = hashlib.sha256()
         whole.update(hashlib.sha256(classes.ends.astype("<i8").tobytes() + classes.blob.tobytes()).digest())
-        with ThreadPoolExecutor(workers or available_cpus(), thread_name_prefix="packer") as pool:
-            starts = range(0, len(reader), _BATCH)
-            for start, hashes in zip(starts, pool.map(lambda start: _hashes(reader, start), starts), strict=True):
-                whole.update(hashes)
-                if progress is not None:
-                    progress(min(start + _BATCH, len(reader)), len(reader))
+        for hashes in over_samples(partial(_hashes, reader), len(reader), workers=workers, progress=progress):
+            whole.update(hashes)
     return whole.hexdigest()
 
 
-def _hashes(reader: Reader, start: int) -> bytes:
-    table, names = reader.table, reader.table.sample_names()
+def _hashes(reader: Reader, indices: range) -> bytes:
+    table, names = reader.table, reader.names
     hashes = []
-    for index in range(start, min(start + _BATCH, len(reader))):
+    for index in indices:
         data, name = reader.read(index), names.encoded(index)
         label, height, width = int(table.label[index]), int(table.height[index]), int(table.width[index])
         sample = hashlib.sha256(_NUMBERS.pack(len(name), label, height, width, len(data)))

@@ -8,32 +8,37 @@ import io
 import itertools
 import os
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from packer.errors import CorruptPackError, DestinationError, printable
+from packer.filenames import FileNames
 from packer.formats import Reader, open_pack
-from packer.formats.files import writing_to
+from packer.formats.files import sync_directory
 from packer.images.encode import encode
-from packer.names import name_problem, windows_problem
-from packer.sample import Buffer, encode_name
-from packer.tree import Tree
+from packer.names import name_problem, path_problem
+from packer.repeats import repeats
+from packer.sample import COLUMNS, Buffer, are_pixels, encode_name, spans
+from packer.sweep import in_order
+from packer.tree import Tree, writing_to
 
 __all__ = ["export"]
 
-_LONGEST_NAME = 255  # bytes, of what Linux and macOS take
-_SUFFIXES = {"jpeg": (".jpg", ".jpeg"), "png": (".png",), "webp": (".webp",), "raw": (".png",)}
+_SUFFIXES = {"keep": (), "jpeg": (".jpg", ".jpeg"), "png": (".png",), "webp": (".webp",), "raw": (".png",)}
+_SHOWN_EVERY = 100  # files
 
 
 def export(
     path: str | os.PathLike[str],
     directory: str | os.PathLike[str],
     *,
+    workers: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> int:
-    """Write every sample of a pack to a file of its name below `directory`.
+    """Write every sample of a pack to a file of its name below `directory`; return once all are on the disk.
 
     Kept bytes are written as they are. A sample that was re-encoded, and whose name says another type, gets
     the suffix of its type added; raw pixels become PNG. Classes without samples become empty directories.
@@ -45,6 +50,8 @@ def export(
         The pack.
     directory : path
         Made where it is missing; must be empty.
+    workers : int, optional
+        Threads that read and encode; by default what `available_cpus` counts.
     progress : callable, optional
         Called with the number of files written and their total.
 
@@ -56,21 +63,18 @@ def export(
     Raises
     ------
     CorruptPackError
-        If a sample is damaged, or its name would lead out of `directory`.
+        If the table or a sample is damaged, or a name would lead out of `directory`.
     DestinationError
         If `directory` is not empty, or a file cannot be written.
     """
     root = Path(os.path.abspath(directory))
     with open_pack(path) as reader:
-        reader.require_column("label")
+        for column in COLUMNS:
+            reader.require_column(column)
         labels_follow = _labels_follow(reader)
-        names = _file_names(reader)
-        _refuse_bad_names(reader, names)
         _refuse_bad_rows(reader)
-        with writing_to(root):
-            root.mkdir(parents=True, exist_ok=True)
-            if os.listdir(root):
-                raise DestinationError(f"{printable(root)}: not empty. Export goes into an empty or a new directory.")
+        names = _file_names(reader)
+        _make_root(root)
         with contextlib.closing(Tree(root)) as tree:
             if tree.folds_names():
                 _refuse_names_that_meet(reader, names)
@@ -78,95 +82,109 @@ def export(
                 for name in reader.manifest.classes:
                     tree.make(name)
             else:
-                tree.write(_free_name("labels", ".csv", set(names)), _labels_as_csv(reader, names))
-            for index, name in enumerate(names):
-                tree.write(name, _content(reader, index))
-                if progress is not None and (index % 100 == 99 or index + 1 == len(names)):
-                    progress(index + 1, len(names))
+                table = names.free("labels", ".csv")
+                tree.write_blocks(table, _labels_as_csv(reader, names))
+                tree.sync([table])
+            contents = in_order(partial(_content, reader), range(len(reader)), workers)
+            for index, (name, data) in enumerate(zip(names, contents, strict=True), 1):
+                tree.write(name, data)
+                if progress is not None and (index % _SHOWN_EVERY == 0 or index == len(names)):
+                    progress(index, len(names))
+            tree.sync(names)
     return len(names)
 
 
-def _file_names(reader: Reader) -> list[str]:
-    """Return the name of every sample's file: its own, with the suffix of its type added where it has another."""
-    names, codec = list(reader.table.sample_names()), reader.manifest.codec
-    if codec == "keep":
-        return names
-    suffixes = _SUFFIXES[codec]
-    taken = set(names)
+def _make_root(root: Path) -> None:
+    """Make the directory and those above it where they are missing; DestinationError where it is not empty."""
+    with writing_to(root):
+        missing = [folder for folder in (root, *root.parents) if not os.path.lexists(folder)]
+        root.mkdir(parents=True, exist_ok=True)
+        if os.listdir(root):
+            raise DestinationError(f"{printable(root)}: not empty. Export goes into an empty or a new directory.")
+    for folder in missing:
+        sync_directory(folder.parent)
+
+
+def _file_names(reader: Reader) -> FileNames:
+    """Return the names of the files; CorruptPackError where one must not become a file, or two samples have one."""
+    for index, name in enumerate(reader.names):
+        problem = name_problem(name)
+        if problem is not None:
+            raise _refused(reader, index, problem)
+    for index, _ in repeats(reader.names):
+        raise _refused(reader, index, "another sample has the same name")
+    names = FileNames(reader.names, _SUFFIXES[reader.manifest.codec])
     for index, name in enumerate(names):
-        if not name.lower().endswith(suffixes):
-            names[index] = _free_name(name, suffixes[0], taken)
-            taken.add(names[index])
+        problem = path_problem(name)
+        if problem is not None:
+            raise _refused(reader, index, problem)
     return names
 
 
-def _free_name(stem: str, suffix: str, taken: set[str]) -> str:
-    """Return a name that is not taken: `stem`, cut where it would be too long for a file, and `suffix`."""
-    folder, slash, last = stem.rpartition("/")
-
-    def candidate(suffix: str) -> str:
-        cut = encode_name(last)[: _LONGEST_NAME - len(suffix)]
-        return folder + slash + (last if cut == encode_name(last) else cut.decode("utf-8", "ignore")) + suffix
-
-    candidates = map(candidate, itertools.chain([suffix], (f"-{number}{suffix}" for number in itertools.count(1))))
-    return next(name for name in candidates if name not in taken)
-
-
-def _refuse_bad_names(reader: Reader, names: list[str]) -> None:
-    """Raise before the first file is written."""
-    seen: set[str] = set()
-    for index, name in enumerate(names):
-        problem = name_problem(name) or (windows_problem(name) if os.name == "nt" else None)
-        if problem is None and name in seen:
-            problem = "another sample has the same name"
-        if problem is not None:
-            raise CorruptPackError(f"cannot be exported ({printable(name)}): {problem}", reader.path, index)
-        seen.add(name)
+def _refused(reader: Reader, index: int, problem: str) -> CorruptPackError:
+    return CorruptPackError(f"cannot be exported ({printable(reader.names[index])}): {problem}", reader.path, index)
 
 
 def _refuse_bad_rows(reader: Reader) -> None:
     """Raise where rows lead outside of the data, or several to the same data, of which a bomb could be made."""
     table, extent = reader.table, sum(size for _, _, size in reader.data_files())
-    inside = (table.size >= 0) & (table.offset >= 0) & (table.size <= extent) & (table.offset <= extent - table.size)
-    for index in np.flatnonzero(~inside)[:1].tolist():
-        raise CorruptPackError("damaged: its row points outside the data", reader.path, index)
-    for index in table.overlapping()[:1].tolist():
+    for part in spans(len(table)):
+        offset, size = table.offset[part], table.size[part]
+        outside = (size < 0) | (offset < 0) | (size > extent) | (offset > extent - size)
+        for row in np.flatnonzero(outside).tolist():
+            raise CorruptPackError("damaged: its row points outside the data", reader.path, part.start + row)
+    for index in table.overlapping():
         raise CorruptPackError("its bytes overlap another sample's", reader.path, index)
 
 
-def _refuse_names_that_meet(reader: Reader, names: list[str]) -> None:
+class _Folded:
+    """Names as a file system takes them that ignores case, and how accents are encoded."""
+
+    def __init__(self, names: FileNames) -> None:
+        self._names = names
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __getitem__(self, index: int) -> str:
+        return _folded(self._names[index])
+
+    def __iter__(self) -> Iterator[str]:
+        return map(_folded, self._names)
+
+
+def _folded(name: str) -> str:
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
+
+
+def _refuse_names_that_meet(reader: Reader, names: FileNames) -> None:
     """Raise where two names are one on a file system that ignores case, or how accents are encoded."""
-    seen: dict[str, str] = {}
-    for index, name in enumerate(names):
-        folded = unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
-        if folded in seen:
-            raise CorruptPackError(
-                f"cannot be exported ({printable(name)}): to this file system its name is that of "
-                f"{printable(seen[folded])}",
-                reader.path,
-                index,
-            )
-        seen[folded] = name
+    for index, first in repeats(_Folded(names)):
+        raise _refused(reader, index, f"to this file system its name is that of {printable(names[first])}")
 
 
 def _labels_follow(reader: Reader) -> bool:
     """Tell whether every sample's first directory is the name of its class; CorruptPackError where it has no class."""
-    names, classes = reader.table.sample_names(), reader.manifest.classes
-    follow = len(set(classes)) == len(classes) and not any(name_problem(name) or "/" in name for name in classes)
-    for index, label in enumerate(reader.table.label.tolist()):
-        if not 0 <= label < len(classes):
-            raise CorruptPackError(f"label {label} is not one of the {len(classes)} classes", reader.path, index)
-        follow = follow and names[index].startswith(classes[label] + "/")
+    label, classes = reader.table.label, reader.manifest.classes
+    follow = len(set(classes)) == len(classes) and not any(path_problem(name) or "/" in name for name in classes)
+    labels = itertools.chain.from_iterable(label[part].tolist() for part in spans(len(label)))
+    for index, (own, name) in enumerate(zip(labels, reader.names, strict=True)):
+        if not 0 <= own < len(classes):
+            raise CorruptPackError(f"label {own} is not one of the {len(classes)} classes", reader.path, index)
+        follow = follow and name.startswith(classes[own] + "/")
     return follow
 
 
-def _labels_as_csv(reader: Reader, names: list[str]) -> bytes:
-    text = io.StringIO(newline="")
-    rows = csv.writer(text)
-    rows.writerow(["path", "label"])
-    for name, label in zip(names, reader.table.label.tolist(), strict=True):
-        rows.writerow([name, reader.manifest.classes[label]])
-    return encode_name(text.getvalue())
+def _labels_as_csv(reader: Reader, names: FileNames) -> Iterator[bytes]:
+    """Yield the lines of ``labels.csv``, many at a time."""
+    classes, rest = reader.manifest.classes, iter(names)
+    yield b"path,label\r\n"
+    for part in spans(len(names)):
+        labels = reader.table.label[part].tolist()
+        text = io.StringIO(newline="")
+        rows = zip(itertools.islice(rest, len(labels)), (classes[label] for label in labels), strict=True)
+        csv.writer(text).writerows(rows)
+        yield encode_name(text.getvalue())
 
 
 def _content(reader: Reader, index: int) -> Buffer:
@@ -174,6 +192,6 @@ def _content(reader: Reader, index: int) -> Buffer:
     if reader.manifest.codec != "raw":
         return data
     height, width = int(reader.table.height[index]), int(reader.table.width[index])
-    if height * width * 3 != len(data):
+    if not are_pixels(len(data), height, width):
         raise CorruptPackError(f"{len(data)} bytes are not {width} x {height} pixels", reader.path, index)
     return encode(np.frombuffer(data, np.uint8).reshape(height, width, 3), "png", 0)

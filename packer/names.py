@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-__all__ = ["name_problem"]
+import os
 
-_RESERVED = {"con", "prn", "aux", "nul", *(f"com{n}" for n in range(1, 10)), *(f"lpt{n}" for n in range(1, 10))}
+__all__ = ["name_problem", "path_problem", "windows_problem"]
+
+_PORTS = "123456789\u00b9\u00b2\u00b3"  # Windows takes raised digits for digits
+_RESERVED = {"con", "prn", "aux", "nul", "conin$", "conout$", *(f"{p}{n}" for p in ("com", "lpt") for n in _PORTS)}
+
+
+def path_problem(name: str) -> str | None:
+    """Say why `name` must not become a path below a directory on this system; None where it may."""
+    return name_problem(name) or (windows_problem(name) if os.name == "nt" else None)
 
 
 def name_problem(name: str) -> str | None:
-    """Say why `name` must not become a path below a directory; None where it may."""
+    """Say why `name` is no name of a sample, on any system; None where it may be one."""
     parts = name.split("/")
     if not name or "\0" in name:
         return "its name is empty or has a NUL in it"
@@ -26,6 +34,6 @@ def windows_problem(name: str) -> str | None:
     for part in name.split("/"):
         if any(c in '<>:"|?*\\' or ord(c) < 32 for c in part) or part.endswith((" ", ".")):
             return "its name has characters that Windows does not allow"
-        if part.split(".")[0].lower() in _RESERVED:
+        if part.split(".")[0].rstrip(" ").lower() in _RESERVED:
             return "its name is one that Windows reserves"
     return None

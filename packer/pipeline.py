@@ -69,7 +69,7 @@ class Pipeline:
         buffer.reset()
         batch: Batch = []
         for index in indices:
-            name = self._source.names[index]
+            name = self._source.names.get(index)  # of a pack's sample that has none, reading says so
             try:
                 data, stamp = self._source.read(index, buffer)
                 stored = self._source.stored(index)

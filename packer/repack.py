@@ -10,7 +10,7 @@ from packer.errors import ImageError
 from packer.images.decode import decode
 from packer.images.inspect import inspect
 from packer.prepare import Prepared, Recipe, encoded, prepare, tiled
-from packer.sample import Buffer
+from packer.sample import Buffer, are_pixels
 from packer.sources.base import Stored
 
 __all__ = ["carries", "prepare_stored"]
@@ -26,6 +26,8 @@ def carries(recipe: Recipe, codec: str, exif: str) -> bool:
 
 def prepare_stored(data: Buffer, name: str, recipe: Recipe, stored: Stored) -> Prepared:
     """Turn a sample of a pack into one of another; ImageError where that is not possible."""
+    if stored.codec == "raw" and not are_pixels(len(data), stored.height, stored.width):
+        raise ImageError(f"{len(data)} bytes are not {stored.width} x {stored.height} pixels")
     if carries(recipe, stored.codec, stored.exif):
         pixels = None
         findings: tuple[str, ...] = ()
@@ -36,8 +38,6 @@ def prepare_stored(data: Buffer, name: str, recipe: Recipe, stored: Stored) -> P
             findings = (finding,)
         return Prepared(data, stored.height, stored.width, findings)
     if stored.codec == "raw":
-        if stored.height * stored.width * 3 != len(data):
-            raise ImageError(f"{len(data)} bytes are not {stored.width} x {stored.height} pixels")
         rows = np.frombuffer(data, np.uint8).reshape(stored.height, stored.width, 3)
         return encoded(np.array(rows), recipe)  # a copy: torch wants it writable
     if stored.codec == "keep":

@@ -1,4 +1,4 @@
-"""Repair: damaged samples are made again from the images that the pack was made of.
+"""Repair: damaged samples are made again from the images that the pack was made of, or taken from a copy of the pack.
 
 A pack's samples lie at known places with known checksums. What is made again is written only where its checksum
 is the one in the table, so that a repair can make nothing worse: interrupted, it leaves a sample as damaged as it was.
@@ -8,25 +8,26 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from packer.errors import CorruptPackError, ImageError, PackError, SourceError, printable
-from packer.executors import available_cpus
+from packer.errors import CorruptPackError, ImageError, NotAPackError, PackError, SourceError, printable
 from packer.formats import Reader, open_pack
 from packer.formats.files import PatchFile
 from packer.names import name_problem
 from packer.prepare import Recipe, prepare
+from packer.repack import prepare_stored
 from packer.sample import Buffer
-from packer.sources import Source
+from packer.sources import Source, pack_source
 from packer.sources.base import ReadBuffer
+from packer.sources.pack import PackSource
+from packer.sweep import in_order
 from packer.verify import Damage, verify
 
-__all__ = ["Repaired", "repair", "tree_of"]
+__all__ = ["Repaired", "repair"]
 
 
 @dataclass(frozen=True)
@@ -45,13 +46,6 @@ class Repaired:
     left: list[Damage]
 
 
-def tree_of(reader: Reader, root: Path) -> Source:
-    """Return the files below `root` that have the names of a pack's samples."""
-    if not root.is_dir():
-        raise SourceError(f"{printable(root)}: no such directory")
-    return Source("tree", root, reader.table.sample_names(), reader.table.label, reader.manifest.classes)
-
-
 def repair(
     path: str | os.PathLike[str],
     root: str | os.PathLike[str],
@@ -59,14 +53,15 @@ def repair(
     workers: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Repaired:
-    """Check a pack, and make the damaged samples again.
+    """Check a pack, and put back the damaged samples.
 
     Parameters
     ----------
     path : path
         The pack.
     root : path
-        What the samples' names are relative to: the directory that was converted.
+        What the samples' names are relative to: the directory that was converted. Or a pack, of any format, that has
+        samples of the same names.
     workers : int, optional
         Threads; by default what `available_cpus` counts.
     progress : callable, optional
@@ -81,7 +76,7 @@ def repair(
     PackError
         If the pack is damaged so much that it cannot be opened, or no conversion of this packer wrote it.
     SourceError
-        If there is no such directory, or its disk fails.
+        If `root` is no directory and no pack, or its disk fails.
     DestinationError
         If the pack cannot be written to.
     """
@@ -95,12 +90,11 @@ def repair(
                 reader.require_column(column)
         except CorruptPackError:  # where the samples lie, and what they were, is not known
             return Repaired([], damage)
-        source, recipe = tree_of(reader, Path(root)), _recipe(reader)
         with (
-            ThreadPoolExecutor(workers or available_cpus(), thread_name_prefix="packer") as pool,
+            contextlib.closing(_Origin(reader, Path(root), broken)) as origin,
             contextlib.closing(_Patches(reader)) as patches,
         ):
-            made = pool.map(lambda item: _made_again(reader, source, recipe, item), broken.values())
+            made = in_order(origin.made_again, broken.values(), workers)
             for (index, item), data in zip(broken.items(), made, strict=True):
                 if isinstance(data, Damage):
                     left.append(data)
@@ -108,13 +102,6 @@ def repair(
                     patches.write(index, data)
                     repaired.append(item.name)
     return Repaired(repaired, left)
-
-
-def _recipe(reader: Reader) -> Recipe:
-    try:
-        return Recipe.of(reader.manifest.settings)
-    except ValueError as error:
-        raise PackError(f"{printable(reader.path)}: cannot be repaired: {printable(error)}") from error
 
 
 def _fits(reader: Reader, index: int) -> bool:
@@ -125,25 +112,79 @@ def _fits(reader: Reader, index: int) -> bool:
         return False
 
 
-def _made_again(reader: Reader, source: Source, recipe: Recipe, damage: Damage) -> Buffer | Damage:
-    """Return the bytes of a sample as they were; the damage, with what prevents it, where they cannot be had."""
-    index = damage.index
-    assert index is not None
-    problem = name_problem(damage.name)
-    if problem is not None:
+class _Origin:
+    """What the samples of a pack are made again from.
+
+    Parameters
+    ----------
+    reader : Reader
+        The pack.
+    root : Path
+        A directory of images, or a pack.
+    wanted : iterable of int
+        Which samples.
+    """
+
+    def __init__(self, reader: Reader, root: Path, wanted: Iterable[int]) -> None:
+        self._reader = reader
+        self._source, self._places = _opened(reader, root, wanted)
+        try:
+            self._recipe: Recipe | str = Recipe.of(reader.manifest.settings)
+        except ValueError as error:
+            self._recipe = f"how the pack's samples were made is not known: {printable(error)}"
+
+    def made_again(self, damage: Damage) -> Buffer | Damage:
+        """Return the bytes of a sample as they were; the damage, with what prevents it, where they cannot be had."""
+        assert damage.index is not None
+        row, problem = self._reader.table.row(damage.index), name_problem(damage.name)
+        place = self._places.get(damage.index)
+        if problem is None and place is None:
+            problem = f"{printable(self._source.root)} has no sample of this name"
+        if problem is None and place is not None:
+            try:
+                for data in self._candidates(place, damage.name):
+                    if len(data) == row.size and row.matches(data):
+                        return data
+                problem = (
+                    f"{printable(self._source.path(place))} does not give the same bytes: it was changed, "
+                    "or the libraries that decode and encode it were"
+                )
+            except ImageError as error:
+                problem = f"in {printable(self._source.root)}: {error.reason}"
         return replace(damage, reason=f"{damage.reason}; {problem}")
+
+    def close(self) -> None:
+        """Close what was opened."""
+        if isinstance(self._source, PackSource):
+            for reader in self._source.readers:
+                reader.close()
+
+    def _candidates(self, place: int, name: str) -> Iterator[Buffer]:
+        """Yield what the sample's bytes may be: those that are there, and what converting them gives."""
+        data, _ = self._source.read(place, ReadBuffer())
+        yield data
+        if isinstance(self._recipe, str):
+            raise ImageError(self._recipe)
+        stored = self._source.stored(place)
+        if stored is None:
+            yield prepare(data, name, self._recipe).data
+        elif stored.codec == "keep":
+            yield prepare_stored(data, name, self._recipe, stored).data
+
+
+def _opened(reader: Reader, root: Path, wanted: Iterable[int]) -> tuple[Source, dict[int, int]]:
+    """Open what samples are made again from; return it, and where in it each sample that is wanted has its place."""
     try:
-        data = prepare(source.read(index, ReadBuffer())[0], damage.name, recipe).data
-    except ImageError as error:
-        return replace(damage, reason=f"{damage.reason}; in {printable(source.root)}: {error.reason}")
-    row = reader.table.row(index)
-    if len(data) != row.size or not row.matches(data):
-        return replace(
-            damage,
-            reason=f"{damage.reason}; {printable(source.path(index))} does not give the same bytes: it was changed, "
-            "or the libraries that decode and encode it were",
-        )
-    return data
+        copy = pack_source(root)
+    except NotAPackError:
+        if not root.is_dir():
+            what = "no such directory, and no such pack" if not root.exists() else "neither a directory nor a pack"
+            raise SourceError(f"{printable(root)}: {what}") from None
+        tree = Source("tree", root, reader.names, reader.table.label, reader.manifest.classes)
+        return tree, {index: index for index in wanted}
+    indices = {name: index for index in wanted if (name := reader.table.row(index).name) is not None}
+    found = enumerate(copy.names.each_encoded())
+    return copy, {indices[name]: place for place, name in found if name is not None and name in indices}
 
 
 class _Patches:

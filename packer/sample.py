@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import json
 import struct
 from array import array
@@ -37,8 +38,10 @@ __all__ = [
     "Row",
     "Sample",
     "Table",
+    "are_pixels",
     "blocks",
     "checksum",
+    "spans",
 ]
 
 SCHEMA = 1
@@ -131,8 +134,17 @@ def checksum(data: Buffer, label: int, height: int, width: int, name: bytes) -> 
     return int(google_crc32c.extend(crc, _CHECKED_FIELDS.pack(label, height, width) + name))
 
 
+def are_pixels(size: npt.ArrayLike, height: npt.ArrayLike, width: npt.ArrayLike) -> npt.NDArray[np.bool_]:
+    """Tell whether so many bytes are the pixels of an image of the codec ``raw``; of one, or of each of several."""
+    size, height, width = np.asarray(size, np.int64), np.asarray(height, np.int64), np.asarray(width, np.int64)
+    # A third of the size, because three times the number of pixels may be more than an integer holds.
+    return np.asarray((height > 0) & (width > 0) & (size % 3 == 0) & (height * width == size // 3))
+
+
 class Names(Sequence[str]):
     """An immutable sequence of strings in two arrays.
+
+    Every way to a name raises CorruptPackError, with its index, where the ends do not lie inside of the blob.
 
     Parameters
     ----------
@@ -140,13 +152,16 @@ class Names(Sequence[str]):
         All names, one after the other, as UTF-8; bytes that are not UTF-8 come back as surrogates.
     ends : (N,) int64 array
         Where each name ends in `blob`.
+    path : str
+        The pack that the names are those of, for messages.
     """
 
-    __slots__ = ("blob", "ends")
+    __slots__ = ("blob", "ends", "path")
 
-    def __init__(self, blob: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64]) -> None:
+    def __init__(self, blob: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64], path: str = "") -> None:
         self.blob = blob
         self.ends = ends
+        self.path = path
 
     @classmethod
     def of(cls, names: Iterable[str]) -> Names:
@@ -159,10 +174,14 @@ class Names(Sequence[str]):
 
     @classmethod
     def joined(cls, parts: Sequence[Names]) -> Names:
-        """Return the names of all `parts`, one part behind the other."""
-        starts = np.cumsum([0, *(len(part.blob) for part in parts)])
-        ends = [part.ends + start for part, start in zip(parts, starts[:-1], strict=True)]
-        return cls(np.concatenate([part.blob for part in parts]), np.concatenate(ends))
+        """Return the names of all `parts`, one part after the other; a name that a part has not is none here either."""
+        blobs = [part.blob[: max(0, int(part.ends[-1]))] if len(part) else part.blob[:0] for part in parts]
+        starts = np.cumsum([0, *map(len, blobs)])
+        ends = [
+            np.where((part.ends < 0) | (part.ends > len(blob)), -1, part.ends + start)
+            for part, blob, start in zip(parts, blobs, starts[:-1], strict=True)
+        ]
+        return cls(np.concatenate(blobs), np.concatenate(ends))
 
     def __len__(self) -> int:
         return len(self.ends)
@@ -176,20 +195,49 @@ class Names(Sequence[str]):
             return [self[i] for i in range(*index.indices(len(self)))]
         return decode_name(self.encoded(index))
 
+    def __iter__(self) -> Iterator[str]:
+        for index, name in enumerate(self.each_encoded()):
+            if name is None:
+                raise self._missing(index)
+            yield decode_name(name)
+
+    def get(self, index: int) -> str:
+        """Return name `index` for a message: empty where the ends do not lie inside of the blob."""
+        return decode_name(self._between_ends(range(len(self))[index]) or b"")
+
     def between(self, start: int, stop: int) -> Names:
-        """Return names `start` to `stop` - 1."""
-        first = int(self.ends[start - 1]) if start else 0
+        """Return names `start` to `stop` - 1, of which none is another one than here, whatever the ends are."""
         ends = self.ends[start:stop]
-        return Names(self.blob[first : int(ends[-1]) if len(ends) else first], ends - first)
+        first, last = int(self.ends[start - 1]) if start else 0, int(ends[-1]) if len(ends) else 0
+        first = first if 0 <= first <= len(self.blob) else 0
+        return Names(self.blob[first : max(first, last)], ends - first, self.path)
 
     def encoded(self, index: int) -> bytes:
-        """Return name `index` as its bytes; IndexError where the ends do not lie inside the blob."""
+        """Return name `index` as its bytes."""
         index = range(len(self))[index]
-        start = int(self.ends[index - 1]) if index else 0
-        end = int(self.ends[index])
-        if not 0 <= start <= end <= len(self.blob):
-            raise IndexError(f"name {index} lies outside the names")
-        return self.blob[start:end].tobytes()
+        name = self._between_ends(index)
+        if name is None:
+            raise self._missing(index)
+        return name
+
+    def each_encoded(self) -> Iterator[bytes | None]:
+        """Yield every name as its bytes; None where the ends do not lie inside of the blob."""
+        blob, start = self.blob.data, 0
+        for ends in blocks(self.ends):
+            for end in ends.tolist():
+                yield bytes(blob[start:end]) if 0 <= start <= end <= len(blob) else None
+                start = end
+
+    def _between_ends(self, index: int) -> bytes | None:
+        return cut_name(self.blob, int(self.ends[index - 1]) if index else 0, int(self.ends[index]))
+
+    def _missing(self, index: int) -> CorruptPackError:
+        return CorruptPackError(f"name {index} lies outside of the names", self.path, index)
+
+
+def cut_name(blob: npt.NDArray[np.uint8], start: int, end: int) -> bytes | None:
+    """Return the name from `start` to `end`; None where these do not lie inside of the blob."""
+    return blob[start:end].tobytes() if 0 <= start <= end <= len(blob) else None
 
 
 def encode_name(name: str) -> bytes:
@@ -267,16 +315,24 @@ class Table:
         """Return the columns by name, in the order of `COLUMNS`."""
         return {name: getattr(self, name) for name in COLUMNS}
 
-    def sample_names(self) -> Names:
-        """Return the names as a sequence of strings."""
-        return Names(self.names, self.name_end)
+    def sample_names(self, path: str = "") -> Names:
+        """Return the names as a sequence of strings; `path` is the pack's, for messages."""
+        return Names(self.names, self.name_end, path)
 
-    def overlapping(self) -> npt.NDArray[np.intp]:
-        """Return the rows whose data begin before the data of an earlier row end: there are none in a proper pack."""
-        order = np.argsort(self.offset, kind="stable")
-        order = order[self.size[order] > 0]
-        offset, size = self.offset[order], self.size[order]
-        return order[1:][offset[1:] < np.maximum.accumulate(offset + size)[:-1]]
+    def overlapping(self) -> Iterator[int]:
+        """Yield the rows whose data begin before the data of an earlier row end: there are none in a proper pack.
+
+        Where the data do not lie in the order of the rows, that takes 8 bytes a row.
+        """
+        order = None if _ascends(self.offset) else np.argsort(self.offset, kind="stable")
+        end = np.int64(np.iinfo(np.int64).min)
+        for part in spans(len(self)):
+            rows = np.arange(part.start, part.stop) if order is None else order[part]
+            rows = rows[self.size[rows] > 0]
+            offset = self.offset[rows]
+            ends = np.maximum.accumulate(np.concatenate([[end], offset + self.size[rows]]))
+            yield from rows[offset < ends[:-1]].tolist()
+            end = ends[-1]
 
     def row(self, index: int) -> Row:
         """Return row `index`, counted from the beginning."""
@@ -289,7 +345,7 @@ class Table:
             int(self.offset[index]),
             int(self.size[index]),
             int(self.crc32c[index]),
-            self._name(start, int(self.name_end[index])),
+            cut_name(self.names, start, int(self.name_end[index])),
         )
 
     def rows(self, indices: npt.NDArray[np.int64]) -> list[Row]:
@@ -297,12 +353,9 @@ class Table:
         if not len(indices):
             return []
         starts = np.where(indices > 0, self.name_end[indices - 1], 0).tolist()
-        names = map(self._name, starts, self.name_end[indices].tolist())
+        names = map(cut_name, itertools.repeat(self.names), starts, self.name_end[indices].tolist())
         numbers = self.label, self.height, self.width, self.offset, self.size, self.crc32c
         return list(map(Row, indices.tolist(), *(column[indices].tolist() for column in numbers), names))
-
-    def _name(self, start: int, end: int) -> bytes | None:
-        return self.names[start:end].tobytes() if 0 <= start <= end <= len(self.names) else None
 
 
 _SEAL = b',"crc32c":"'
@@ -338,6 +391,8 @@ class Manifest:
     layout : dict
         What the format needs to find its data.
     schema : int
+    more : dict
+        Members that this packer does not know, which say nothing that it needs.
     """
 
     format: str
@@ -352,10 +407,12 @@ class Manifest:
     columns: dict[str, int] = field(default_factory=dict)
     layout: dict[str, Any] = field(default_factory=dict)
     schema: int = SCHEMA
+    more: dict[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> bytes:
         """Return the manifest as a JSON object in ASCII, whose last member is the CRC-32C of all before it."""
         document = {"schema": self.schema, **asdict(self)}
+        document |= document.pop("more")
         body = json.dumps(document, ensure_ascii=True, separators=(",", ":")).encode("ascii")[:-1]
         return body + _SEAL + b"%08x" % google_crc32c.value(body) + b'"}'
 
@@ -382,10 +439,12 @@ class Manifest:
                 raise UnsupportedVersionError(
                     f"{printable(path)}: written with schema {schema}; this packer reads up to {SCHEMA}. Update packer."
                 )
-            missing = {field.name for field in fields(cls)} - {"schema", *document}
-            if missing:
+            names = {field.name for field in fields(cls)} - {"schema", "more"}
+            if missing := names - document.keys():
                 raise ValueError(f"{', '.join(sorted(missing))}: missing")
-            manifest = cls(schema=schema, **document)
+            known = {name: document.pop(name) for name in names}
+            manifest = cls(schema=schema, more=document, **known)
+            object.__setattr__(manifest, "_identity", _digest(text))  # of these very bytes, whoever wrote them
             manifest._require_types()
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise CorruptPackError(f"the manifest cannot be read: {error}", path) from error
@@ -426,7 +485,7 @@ class Manifest:
 
     def identity(self) -> str:
         """Return a short name of this very pack: a digest of the manifest, which holds checksums of the table."""
-        return hashlib.sha256(self.to_json()).hexdigest()[:12]
+        return str(self.__dict__.get("_identity") or _digest(self.to_json()))
 
     def _require_types(self) -> None:
         def every(values: Any, kind: type) -> bool:
@@ -447,6 +506,10 @@ class Manifest:
             encode_name(text)  # UnicodeEncodeError is a ValueError
 
 
+def _digest(text: bytes) -> str:
+    return hashlib.sha256(text).hexdigest()[:12]
+
+
 def column_checksums(table: Table) -> dict[str, int]:
     """Return the CRC-32C of every column of a table."""
     return {name: column_checksum(column) for name, column in table.columns().items()}
@@ -459,4 +522,13 @@ def column_checksum(column: npt.NDArray[Any]) -> int:
 
 def blocks(column: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
     """Yield a vector piece by piece, so that a copy of each takes no more memory for a longer one."""
-    return (column[start : start + _BLOCK] for start in range(0, len(column), _BLOCK))
+    return (column[part] for part in spans(len(column)))
+
+
+def _ascends(column: npt.NDArray[Any]) -> bool:
+    return not any((column[part][1:] < column[part][:-1]).any() for part in spans(len(column), overlap=1))
+
+
+def spans(length: int, overlap: int = 0) -> Iterator[slice]:
+    """Yield slices that cover a vector piece by piece; each goes on for `overlap` elements of the next one."""
+    return (slice(start, min(start + _BLOCK + overlap, length)) for start in range(0, length, _BLOCK))

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from packer.errors import CorruptPackError, PackError, printable
-from packer.executors import available_cpus
 from packer.formats import Reader, open_pack
 from packer.names import name_problem
+from packer.repeats import repeats
+from packer.sample import are_pixels, decode_name, spans
+from packer.sweep import over_samples
 
 __all__ = ["Damage", "verify"]
 
-_BATCH = 64
-_LISTED = 10  # of rows that are wrong in the same way; in a hostile table, all may be
+_LISTED = 100  # rows of a table that are wrong in the same way; in a hostile one, all may be
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,8 @@ class Damage:
     name: str = ""
 
     def __str__(self) -> str:
-        return self.reason if self.index is None else f"sample {self.index} ({printable(self.name)}): {self.reason}"
+        name = f" ({printable(self.name)})" if self.name else ""
+        return self.reason if self.index is None else f"sample {self.index}{name}: {self.reason}"
 
 
 def verify(
@@ -41,6 +44,10 @@ def verify(
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Damage]:
     """Check a pack: its structure, its table, and unless `quick` the checksum of every sample.
+
+    Memory does not grow with the pack while it is read; what it takes at the beginning is 8 bytes a sample, and 16 of
+    a pack whose names are not unique. Every damaged sample is in the list, and so many of the table's wrong rows as a
+    person may want to see.
 
     Parameters
     ----------
@@ -55,7 +62,7 @@ def verify(
     Returns
     -------
     list of Damage
-        Empty for an intact pack.
+        Empty for an intact pack. What is wrong with a whole column or file comes before what is wrong with samples.
 
     Raises
     ------
@@ -65,55 +72,104 @@ def verify(
     with open_pack(path) as reader:
         damage = [*_check_table(reader), *(Damage(reason) for reason in reader.check_structure())]
         if not quick:
-            damage += _check_samples(reader, workers or available_cpus(), progress)
-    return damage
+            damage += _check_samples(reader, workers, progress)
+    return sorted(damage, key=lambda item: item.index is not None)
 
 
 def _check_table(reader: Reader) -> Iterator[Damage]:
-    table, manifest = reader.table, reader.manifest
-    for column in table.columns():
+    """Compare the columns with their checksums, and look for wrong rows in those that fit: in others all may be."""
+    damaged = set()
+    for column in reader.table.columns():
         try:
             reader.require_column(column)
         except CorruptPackError as error:
+            damaged.add(column)
             yield Damage(error.reason)
-    labels = table.label
-    for index in np.flatnonzero((labels < 0) | (labels >= len(manifest.classes)))[:_LISTED].tolist():
-        yield Damage(f"label {labels[index]} is not one of the {len(manifest.classes)} classes", index)
-    for index in table.overlapping()[:_LISTED].tolist():
-        yield Damage("its bytes overlap another sample's", index)
-    names = table.sample_names()
-    seen: set[bytes] = set()
-    for index in range(len(table)):
-        try:
-            name = names.encoded(index)
-        except IndexError as error:
-            yield Damage(str(error), index)
-            return
-        problem = "another sample has the same name" if name in seen else name_problem(names[index])
+    for check, columns in [
+        (_wrong_labels, {"label"}),
+        (_wrong_sizes, {"height", "width"}),
+        (_wrong_pixels, {"height", "width", "size"}),
+        (_overlaps, {"offset", "size"}),
+        (_wrong_names, {"names", "name_end"}),
+        (_repeated_names, {"names", "name_end"}),
+    ]:
+        if not damaged & columns:
+            yield from _first(check(reader))
+
+
+def _first(found: Iterator[Damage]) -> Iterator[Damage]:
+    """Yield the first rows that are wrong in one way, and say how many more there are."""
+    shown = sorted(itertools.islice(found, _LISTED), key=lambda item: item.index or 0)
+    yield from shown
+    if more := sum(1 for _ in found):
+        yield Damage(f"{more} more rows of the table are wrong in the same way as that of sample {shown[0].index}")
+
+
+def _wrong_labels(reader: Reader) -> Iterator[Damage]:
+    label, classes = reader.table.label, len(reader.manifest.classes)
+    for index in _where(len(label), lambda part: (label[part] < 0) | (label[part] >= classes)):
+        yield Damage(f"label {label[index]} is not one of the {classes} classes", index, reader.names.get(index))
+
+
+def _wrong_sizes(reader: Reader) -> Iterator[Damage]:
+    height, width = reader.table.height, reader.table.width
+    for index in _where(len(height), lambda part: (height[part] < 1) | (width[part] < 1)):
+        reason = f"its row in the table says {width[index]} x {height[index]} pixels"
+        yield Damage(reason, index, reader.names.get(index))
+
+
+def _wrong_pixels(reader: Reader) -> Iterator[Damage]:
+    height, width, size = reader.table.height, reader.table.width, reader.table.size
+    if reader.manifest.codec != "raw":
+        return
+    for index in _where(len(size), lambda part: ~are_pixels(size[part], height[part], width[part])):
+        reason = f"{size[index]} bytes are not {width[index]} x {height[index]} pixels"
+        yield Damage(reason, index, reader.names.get(index))
+
+
+def _overlaps(reader: Reader) -> Iterator[Damage]:
+    for index in reader.table.overlapping():
+        yield Damage("its bytes overlap another sample's", index, reader.names.get(index))
+
+
+def _wrong_names(reader: Reader) -> Iterator[Damage]:
+    for index, name in enumerate(reader.names.each_encoded()):
+        problem = "its name lies outside of the names" if name is None else name_problem(decode_name(name))
         if problem is not None:
-            yield Damage(problem, index, names[index])
-        seen.add(name)
+            yield Damage(problem, index, decode_name(name or b""))
 
 
-def _check_samples(reader: Reader, workers: int, progress: Callable[[int, int], None] | None) -> Iterator[Damage]:
-    def check(start: int) -> list[Damage | str]:
+def _repeated_names(reader: Reader) -> Iterator[Damage]:
+    if None in reader.names.each_encoded():  # of which there is no telling
+        return
+    for index, _ in repeats(reader.names):
+        yield Damage("another sample has the same name", index, reader.names[index])
+
+
+def _where(count: int, wrong: Callable[[slice], npt.NDArray[np.bool_]]) -> Iterator[int]:
+    """Yield the rows that `wrong` tells, which is asked of a stretch of the table at a time."""
+    for part in spans(count):
+        yield from (part.start + np.flatnonzero(wrong(part))).tolist()
+
+
+def _check_samples(
+    reader: Reader, workers: int | None, progress: Callable[[int, int], None] | None
+) -> Iterator[Damage]:
+    def check(indices: range) -> list[Damage | str]:
         found: list[Damage | str] = []
-        for index in range(start, min(start + _BATCH, len(reader))):
+        for index in indices:
             try:
                 reader.read(index)
             except PackError as error:
                 whole_file = _file_problem(reader, error)
                 reason = getattr(error, "reason", str(error))
-                found.append(whole_file or Damage(reason, index, _name_of(reader, index)))
+                found.append(whole_file or Damage(reason, index, reader.names.get(index)))
         return found
 
     files: Counter[str] = Counter()
-    with ThreadPoolExecutor(workers, thread_name_prefix="packer") as pool:
-        for batch, found in enumerate(pool.map(check, range(0, len(reader), _BATCH))):
-            files.update(item for item in found if isinstance(item, str))
-            yield from (item for item in found if isinstance(item, Damage))
-            if progress is not None:
-                progress(min((batch + 1) * _BATCH, len(reader)), len(reader))
+    for found in over_samples(check, len(reader), workers=workers, progress=progress):
+        files.update(item for item in found if isinstance(item, str))
+        yield from (item for item in found if isinstance(item, Damage))
     for problem, samples in files.items():
         yield Damage(f"{problem} (samples in it that cannot be read: {samples})")
 
@@ -124,10 +180,3 @@ def _file_problem(reader: Reader, error: PackError) -> str | None:
     if not isinstance(cause, CorruptPackError) or cause.path == reader.path:
         return None
     return f"{os.path.relpath(cause.path, reader.path)}: {cause.reason}"
-
-
-def _name_of(reader: Reader, index: int) -> str:
-    try:
-        return reader.table.sample_names()[index]
-    except IndexError:
-        return ""

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import hashlib
 import json
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import google_crc32c
@@ -125,8 +127,37 @@ def test_ends_that_lie_elsewhere_raise_or_stay_inside(blob: bytes, ends: list[in
         if 0 <= start <= end <= len(blob):
             assert stored.encoded(index) == blob[start:end]
         else:
-            with pytest.raises(IndexError):
+            assert stored.get(index) == ""
+            with pytest.raises(CorruptPackError) as caught:
                 stored.encoded(index)
+            assert caught.value.index == index
+            with pytest.raises(CorruptPackError):
+                list(stored)
+    starts = [0, *ends]
+    whole = [blob[i:j] if 0 <= i <= j <= len(blob) else None for i, j in zip(starts, ends, strict=False)]
+    assert list(stored.each_encoded()) == whole
+
+
+@given(blob=st.binary(max_size=20), ends=st.lists(INT64 | st.integers(-3, 25), min_size=1, max_size=5))
+def test_joined_names_are_the_same_or_none(blob: bytes, ends: list[int]) -> None:
+    """Whatever a part's ends are; also those that leave bytes of its blob to no name."""
+    stored, others = Names(np.frombuffer(blob, np.uint8), np.array(ends, np.int64)), Names.of(["x", "yz"])
+    expected = [*others.each_encoded(), *stored.each_encoded(), *others.each_encoded()]
+    found = list(Names.joined([others, stored, others]).each_encoded())
+    assert len(found) == len(expected)
+    assert all(name in (wanted, None) for name, wanted in zip(found, expected, strict=True))
+    if 0 <= ends[-1] <= len(blob) and list(ends) == sorted(ends):
+        assert found == expected
+
+
+@given(blob=st.binary(max_size=20), ends=st.lists(INT64 | st.integers(-3, 25), min_size=1, max_size=5), at=st.data())
+def test_a_stretch_has_no_other_names(blob: bytes, ends: list[int], at: st.DataObject) -> None:
+    stored = Names(np.frombuffer(blob, np.uint8), np.array(ends, np.int64))
+    start = at.draw(st.integers(0, len(ends) - 1))
+    stretch = stored.between(start, at.draw(st.integers(start, len(ends))))
+    whole = list(stored.each_encoded())[start:]
+    for found, name in zip(stretch.each_encoded(), whole, strict=False):
+        assert found in (name, None) or name is None
 
 
 # The table.
@@ -270,12 +301,33 @@ def test_members_that_are_missing(member: str) -> None:
         Manifest.from_json(seal(without), "path")
 
 
-@pytest.mark.parametrize(
-    "value", [[], 1, "x", None, {}, {"schema": SCHEMA}, document(unknown=1), {"schema": SCHEMA, "self": 1}]
-)
+@pytest.mark.parametrize("value", [[], 1, "x", None, {}, {"schema": SCHEMA}, {"schema": SCHEMA, "self": 1}])
 def test_json_that_is_no_manifest(value: object) -> None:
     with pytest.raises(CorruptPackError):
         Manifest.from_json(seal(value), "path")
+
+
+def test_members_that_a_later_packer_may_add_are_kept() -> None:
+    known = Manifest.from_json(seal(document()), "path")
+    for more in ({"note": "x"}, {"more": [1], "self": None}, {"unknown": {"a": [1.5, "ö"]}, "schema_of": 3}):
+        text = seal(document(**more))
+        manifest = Manifest.from_json(text, "path")
+        assert manifest.to_json() == Manifest.from_json(manifest.to_json(), "path").to_json()
+        assert {**json.loads(text), "crc32c": 0} == {**json.loads(manifest.to_json()), "crc32c": 0}
+        assert manifest.identity() == hashlib.sha256(text).hexdigest()[:12] != known.identity()
+        assert manifest.more == more
+        assert replace(manifest, more={}) == known
+        assert Manifest.united([manifest, manifest]).more == {}
+
+
+def test_an_identity_is_of_the_bytes_whoever_wrote_them() -> None:
+    text = seal(dict(reversed(document().items())))
+    manifest = Manifest.from_json(text, "path")
+    assert manifest == Manifest.from_json(seal(document()), "path")
+    assert manifest.identity() == hashlib.sha256(text).hexdigest()[:12]
+    assert (
+        replace(manifest, count=1).identity() == hashlib.sha256(replace(manifest, count=1).to_json()).hexdigest()[:12]
+    )
 
 
 def test_json_made_to_exhaust() -> None:

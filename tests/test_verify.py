@@ -171,7 +171,7 @@ def test_labels_and_names_that_cannot_be(tmp_path: Path, format: str) -> None:
     names = ["a/ok", "../x", "/etc/x", "a/../../x", "a/./x", "a//x", "", "a\0b", "a/ok", "b/\x1b[2J"]
     damage = made(tmp_path, format, [sample(name, label) for label, name in enumerate(names)], classes=["x"] * 9)
     for index in range(1, 8):
-        assert any(line.startswith(f"sample {index} (") for line in damage), index
+        assert any(line.startswith((f"sample {index} (", f"sample {index}:")) for line in damage), index
     assert any(line.startswith("sample 8 (a/ok): another sample has the same name") for line in damage)
     assert any(line.startswith("sample 9 (") and "label 9 is not one of the 9 classes" in line for line in damage)
     assert not any(line.startswith("sample 0 (") for line in damage)
@@ -239,6 +239,33 @@ def test_ends_of_names_of_a_stranger(ends: list[int], tmp_path: Path, monkeypatc
     damage = verify(path)
     assert any("name" in item.reason for item in damage)
     assert len(damage) >= 2
+
+
+def test_wrong_rows_without_number(tmp_path: Path) -> None:
+    """A hostile table may have nothing else: the first ones are listed, the others counted."""
+    samples = [sample(f"a/{number:03d}", -1) for number in range(150)] + [sample("a/000", -1)] * 150
+    lines = made(tmp_path, "hdf5", samples)
+    assert [line for line in lines if "200 more rows" in line] == [
+        "200 more rows of the table are wrong in the same way as that of sample 0"
+    ]
+    assert len([line for line in lines if "label -1" in line]) == 100
+    assert len([line for line in lines if "another sample has the same name" in line]) == 100
+    assert len([line for line in lines if "50 more rows" in line]) == 1
+    assert len(lines) == 202
+
+
+@formats
+def test_damaged_names_are_not_judged(pack: Path) -> None:
+    """Their column is; and the samples whose checksums do not fit, by their indices."""
+    _, columns, _ = everything(pack)
+    (file, at) = next(place for place in places(pack, columns["names"]) if "shard" not in place[0].name)
+    with open(file, "r+b") as opened:
+        opened.seek(at)
+        opened.write(b"\x91\xcf//" * (len(columns["names"]) // 8))
+    damage = [item for item in verify(pack) if not item.reason.startswith("table.pth")]
+    assert "column 'names'" in damage[0].reason
+    assert damage[0].index is None
+    assert {item.reason for item in damage[1:]} == {"damaged: the checksum does not fit"}
 
 
 def test_too_few_columns() -> None:

@@ -62,6 +62,7 @@ def _facts(reader: Reader) -> dict[str, Any]:
             for start, end, number in zip(edges, edges[1:], histogram, strict=False)
             if number
         ],
+        "without_class": len(table) - len(inside),
         "tiled": manifest.findings.get(TILED, 0),
         "findings": {name: number for name, number in manifest.findings.items() if name != TILED},
         "skipped": manifest.skipped,
@@ -94,6 +95,8 @@ def _describe(facts: dict[str, Any], all_classes: bool) -> str:
         bar = "█" * max(1, round(_BAR * row["samples"] / most))
         lines.append(f"  {label:>14}  {bar:<{_BAR}}  {show.count(row['samples'])}")
     lines += ["", "  classes", *_class_lines(facts["classes"], all_classes)]
+    if facts["without_class"]:
+        lines.append(f"  {show.counted(facts['without_class'], 'sample')} of no class: `packer verify` names them")
     if facts["findings"] or facts["skipped"]:
         lines += ["", "  findings"]
     lines += [f"  {show.count(number)} x {finding}" for finding, number in facts["findings"].items()]

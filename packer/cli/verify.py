@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from packer.cli import show
+from packer.cli.source import is_pack
 from packer.cli.status import EXIT_STATUS
 from packer.errors import CorruptPackError, NotAPackError, printable
+
+if TYPE_CHECKING:
+    from packer.verify import Damage
 
 __all__ = ["verify_command"]
 
 _LISTED = 20
+_LISTED_BESIDE_A_CAUSE = 3
 
 
 @click.command("verify")
@@ -30,53 +37,92 @@ _LISTED = 20
     "source",
     type=click.Path(path_type=Path),
     metavar="SRC",
-    help="Make damaged samples again from the images in SRC, the directory that was converted.",
+    help="Make damaged samples again from SRC: the directory that was converted, or a pack with the same samples.",
 )
 @click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Threads.  [default: the CPUs granted]")
-@click.option("--quiet", is_flag=True, help="Print nothing; the exit status tells.")
+@click.option(
+    "--quiet", is_flag=True, help="Print nothing, or with --digest the hash alone; the exit status tells about damage."
+)
 def verify_command(
     pack: Path, *, quick: bool, with_digest: bool, source: Path | None, workers: int | None, quiet: bool
 ) -> int:
     """Check that everything in PACK is what was written. Exit status 4 where it is not."""
-    from packer.digest import digest
-    from packer.verify import verify
-
     if quick and (with_digest or source is not None):
         raise click.UsageError("--digest and --repair read every sample, which --quick leaves out")
     try:
-        with show.ProgressDisplay(pack.name, quiet=quiet) as display:
-            if source is None:
-                damage = verify(pack, quick=quick or with_digest, workers=workers, progress=display.update)
-            else:
-                from packer.repair import repair
+        with _telling_damage(pack):
+            damage = _damage(pack, source, quick=quick or with_digest, workers=workers, quiet=quiet)
+            hashed = _digest(pack, workers, quiet=quiet) if with_digest and not damage else ""
+    except CorruptPackError as error:
+        if quiet and not isinstance(error, NotAPackError):
+            return EXIT_STATUS["corrupt"]
+        raise
+    if damage:
+        if not quiet:
+            _report(pack, damage, repairing=source is not None)
+        return EXIT_STATUS["corrupt"]
+    if hashed:
+        click.echo(hashed if quiet else f"{hashed}  {printable(pack)}")
+    elif not quiet:
+        click.echo(f"{printable(pack)}: intact{' (quick: the samples were not read)' if quick else ''}")
+    return EXIT_STATUS["ok"]
 
-                repaired = repair(pack, source, workers=workers, progress=display.update)
-                damage = repaired.left
-    except NotAPackError as error:
-        if not pack.exists():
-            raise
-        raise CorruptPackError(error.reason, error.path) from error  # it is there, and said to be a pack
-    if source is not None and not quiet:
+
+def _damage(pack: Path, source: Path | None, *, quick: bool, workers: int | None, quiet: bool) -> list[Damage]:
+    """Check a pack, and where there is a source, repair it; return what is damaged then."""
+    from packer.verify import verify
+
+    with show.ProgressDisplay(pack.name, quiet=quiet) as display:
+        if source is None:
+            return verify(pack, quick=quick, workers=workers, progress=display.update)
+        from packer.repair import repair
+
+        repaired = repair(pack, source, workers=workers, progress=display.update)
+    if not quiet:
         made = show.counted(len(repaired.samples), "sample")
         click.echo(f"{printable(pack)}: {made} made again from {printable(source)}")
         _list(repaired.samples)
-    if not damage:
-        if with_digest:
-            with show.ProgressDisplay(pack.name, quiet=quiet) as display:
-                click.echo(f"{digest(pack, workers=workers, progress=display.update)}  {printable(pack)}")
-        elif not quiet:
-            click.echo(f"{printable(pack)}: intact{' (quick: the samples were not read)' if quick else ''}")
-        return EXIT_STATUS["ok"]
-    if not quiet:
-        click.echo(f"{printable(pack)}: damaged in {show.counted(len(damage), 'place')}", err=True)
-        _list(damage, err=True)
-        if source is not None and any(item.index is None for item in damage):
-            click.echo("Damage outside of the samples is not repaired: convert the images again.", err=True)
-    return EXIT_STATUS["corrupt"]
+    return repaired.left
 
 
-def _list(items: Sequence[object], *, err: bool = False) -> None:
-    for item in items[:_LISTED]:
+def _digest(pack: Path, workers: int | None, *, quiet: bool) -> str:
+    from packer.digest import digest
+
+    with show.ProgressDisplay(pack.name, quiet=quiet) as display:
+        return digest(pack, workers=workers, progress=display.update)
+
+
+@contextlib.contextmanager
+def _telling_damage(pack: Path) -> Iterator[None]:
+    """Take what claims to be a pack, and is recognised as none, for a damaged one."""
+    try:
+        yield
+    except NotAPackError as error:
+        if not _claims_to_be_a_pack(pack):
+            raise
+        raise CorruptPackError(error.reason, error.path) from error
+
+
+def _claims_to_be_a_pack(path: Path) -> bool:
+    """Tell whether what is at `path` has a pack's suffix, or a pack's content: then it is a damaged pack."""
+    from packer.formats import FORMATS
+
+    return path.exists() and (any(path.suffix.lower() in row.suffixes for row in FORMATS.values()) or is_pack(path))
+
+
+def _report(pack: Path, damage: Sequence[Damage], *, repairing: bool) -> None:
+    """Print what is damaged: whole columns and files, and then samples, which are few beside a cause."""
+    causes = [item for item in damage if item.index is None]
+    samples = [item for item in damage if item.index is not None]
+    click.echo(f"{printable(pack)}: damaged in {show.counted(len(damage), 'place')}", err=True)
+    _list(causes, err=True)
+    _list(samples, err=True, most=_LISTED_BESIDE_A_CAUSE if causes else _LISTED)
+    if repairing and causes:
+        click.echo("Damage outside of the samples is not repaired: convert the images again.", err=True)
+
+
+def _list(items: Sequence[object], *, err: bool = False, most: int = _LISTED) -> None:
+    for item in items[:most]:
         click.echo(f"  {printable(item)}", err=err)
-    if len(items) > _LISTED:
-        click.echo(f"  … and {show.count(len(items) - _LISTED)} more", err=err)
+    if len(items) > most:
+        click.echo(f"  … and {show.count(len(items) - most)} more", err=err)

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from packer.errors import CorruptPackError, PackError, printable
-from packer.sample import COLUMNS, NOWHERE, STORED, Buffer, Manifest, Row, Sample, Table, column_checksum
+from packer.sample import COLUMNS, NOWHERE, STORED, Buffer, Manifest, Names, Row, Sample, Table, column_checksum
 
 __all__ = ["Ints", "Places", "Reader", "Writer"]
 
@@ -182,6 +182,11 @@ class Reader(abc.ABC):
         """Yield what is wrong with the parts of the pack that neither the table nor the samples' checksums cover."""
         return ()
 
+    @property
+    def names(self) -> Names:
+        """The samples' names, read from the table when they are asked for."""
+        return self.table.sample_names(self.path)
+
     def __len__(self) -> int:
         return self.manifest.count
 
@@ -286,11 +291,7 @@ class Reader(abc.ABC):
             raise CorruptPackError(f"the table's column {name!r} does not fit its checksum", self.path)
 
     def _damaged(self, index: int, reason: str) -> CorruptPackError:
-        try:
-            name = self.table.sample_names()[index]
-        except IndexError:
-            name = ""
-        return CorruptPackError(f"damaged: {reason}", self.path, index, name)
+        return CorruptPackError(f"damaged: {reason}", self.path, index, self.names.get(index))
 
     def __enter__(self) -> Reader:
         return self

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,7 +13,8 @@ import numpy.typing as npt
 
 from packer.errors import CorruptPackError, ImageError, PackError, SourceError, printable
 from packer.formats import Reader, open_pack
-from packer.sample import Manifest, Names
+from packer.repeats import repeats
+from packer.sample import Manifest, Names, blocks
 from packer.sources.base import ReadBuffer, Source, Stored
 from packer.sources.stamps import Stamp
 
@@ -74,12 +76,14 @@ class PackSource(Source):
         return self._place(index)[0].path
 
     def read(self, index: int, buffer: ReadBuffer) -> tuple[memoryview, Stamp]:
-        """Read sample `index`; ImageError where it is damaged, SourceError where the disk fails."""
+        """Read sample `index`; ImageError where it or its row is damaged, SourceError where the disk fails."""
         reader, place = self._place(index)
         try:
             data = reader.read(place)
+            self._require_row(index, reader, place)
         except CorruptPackError as error:
-            raise ImageError(f"{printable(reader.path)}, sample {place}: {error.reason}", self.names[index]) from error
+            where = f"{printable(reader.path)}, sample {place}"
+            raise ImageError(f"{where}: {error.reason}", self.names.get(index)) from error
         except PackError as error:
             raise SourceError(str(error)) from error
         return memoryview(data), (len(data), int(reader.table.crc32c[place]))
@@ -94,6 +98,19 @@ class PackSource(Source):
         reader, place = self._place(index)
         height, width = int(reader.table.height[place]), int(reader.table.width[place])
         return Stored(reader.manifest.codec, height, width, reader.manifest.exif)
+
+    def _require_row(self, index: int, reader: Reader, place: int) -> None:
+        """Raise CorruptPackError where no sample has such a label, size or name, whatever its checksum says."""
+        row, name, classes = reader.table.row(place), self.names.get(index), len(reader.manifest.classes)
+        reason = ""
+        if not 0 <= row.label < classes:
+            reason = f"label {row.label} is not one of the {classes} classes"
+        elif row.height < 1 or row.width < 1:
+            reason = f"its row in the table says {row.width} x {row.height} pixels"
+        elif not name:
+            reason = "it has no name"
+        if reason:
+            raise CorruptPackError(reason, reader.path, place, name)
 
     def _place(self, index: int) -> tuple[Reader, int]:
         number = int(np.searchsorted(self.starts, self.first + index, side="right")) - 1
@@ -131,9 +148,9 @@ def pack_source(
             _require_same_classes(readers)
         classes = list(dict.fromkeys(name for reader in readers for name in reader.manifest.classes))
     if len(readers) == 1:
-        names = readers[0].table.sample_names()
+        names = readers[0].names
     else:
-        names = Names.joined([reader.table.sample_names() for reader in readers])
+        names = Names.joined([reader.names for reader in readers])
         _require_unique(names, readers)
     source = PackSource(
         "pack",
@@ -183,7 +200,7 @@ def _require_same_classes(readers: Sequence[Reader]) -> None:
 
 
 def _labels(reader: Reader, classes: Sequence[str]) -> npt.NDArray[np.int64]:
-    """Return the labels of a pack as indices into `classes`."""
+    """Return the labels of a pack as indices into `classes`; -1 for those that are none, which reading refuses."""
     own = reader.manifest.classes
     if own == list(classes):
         return reader.table.label
@@ -194,18 +211,19 @@ def _labels(reader: Reader, classes: Sequence[str]) -> npt.NDArray[np.int64]:
             f"{printable(reader.path)}: {len(unknown)} of its classes are unknown to the given class list: "
             + ", ".join(map(printable, unknown[:5]))
         )
-    reader.require_column("label")
-    label = reader.table.label
-    if len(label) and not 0 <= int(label.min()) <= int(label.max()) < len(own):
-        raise CorruptPackError(f"it has labels that are not one of its {len(own)} classes", reader.path)
-    return np.array([ids[name] for name in own], np.int64)[label]
+    return np.concatenate(
+        [np.empty(0, np.int64), *(_mapped(label, [ids[name] for name in own]) for label in blocks(reader.table.label))]
+    )
+
+
+def _mapped(label: npt.NDArray[np.int64], ids: list[int]) -> npt.NDArray[np.int64]:
+    inside = (label >= 0) & (label < len(ids))
+    return np.where(inside, np.array([*ids, -1], np.int64)[np.where(inside, label, -1)], -1)
 
 
 def _require_unique(names: Names, readers: Sequence[Reader]) -> None:
-    seen: set[bytes] = set()
-    for index in range(len(names)):
-        name = names.encoded(index)
-        if name in seen:
-            which = ", ".join(printable(reader.path) for reader in readers)
-            raise SourceError(f"{printable(names[index])}: two samples of {which} have this name")
-        seen.add(name)
+    for reader in readers:
+        deque(reader.names, maxlen=0)  # raises where a sample has none
+    for index, _ in repeats(names):
+        which = ", ".join(printable(reader.path) for reader in readers)
+        raise SourceError(f"{printable(names[index])}: two samples of {which} have this name")
