@@ -22,7 +22,7 @@ from packer.crops import Boxes, Crop, Full, uniforms
 from packer.errors import CorruptPackError, ImageError, NotAPackError, printable
 from packer.formats import FORMATS, Reader, open_pack
 from packer.images import drawing
-from packer.images.box import Box, from_corner, touched
+from packer.images.box import Box, affordable, from_corner, require_affordable, touched
 from packer.images.decode import decode, decoder_advice, fast_decoder
 from packer.images.region import RectangleDecoder, require_drawable, resize_into
 from packer.sample import NOWHERE, Buffer, Names, Row
@@ -248,7 +248,15 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
         self._epoch.fill_(epoch)
 
     def boxes(self, indices: Sequence[int] | Ints, epoch: int, seed: int) -> Boxes:
-        """Choose the crops of a batch; CorruptPackError where the table says that an image has no pixels."""
+        """Choose the crops of a batch.
+
+        Raises
+        ------
+        CorruptPackError
+            If the table says of an image that it has no pixels, or others than there are data of.
+        ImageError
+            If what is wanted of an image has too many pixels, or needs far too many on the way.
+        """
         self.reader.require_table()
         crop = self.crop if self.crop is not None else Full()
         places = self.reader.positions(indices)
@@ -258,7 +266,12 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
         if shorter.min(initial=1) < 1:  # a stranger's table; a crop divides by it
             place = int(shorter.argmin())
             raise self._impossible(int(places[place]), int(heights[place]), int(widths[place]))
-        return crop.boxes(heights, widths, uniforms(seed, epoch, places, crop.draws))
+        if self.reader.manifest.codec == "raw":
+            for wrong in np.flatnonzero(heights * widths * 3 != table.size[places])[:1]:
+                raise self._other_size(int(places[wrong]), int(table.size[places[wrong]]))
+        boxes = crop.boxes(heights, widths, uniforms(seed, epoch, places, crop.draws))
+        self._require_affordable(places, boxes)
+        return boxes
 
     def labels(self, indices: Ints) -> torch.Tensor:
         """Return the labels of a batch, (N,) int64, after `target_transform`."""
@@ -340,15 +353,25 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
 
     def _draw(self, decoder: RectangleDecoder, row: Row, data: Buffer, box: Box, out: torch.Tensor) -> None:
         """Draw a sample, whatever it is, into a (1, 3, height, width) tensor."""
-        if self.reader.manifest.codec == "raw":
-            top, left, height, width = from_corner(box, touched(box, out.shape[2], out.shape[3]))
-            pixels = self._raw_pixels(row.number, data)
-            resize_into(pixels[top : top + height, left : left + width], box, out)
-            return
         try:
-            decoder.draw(data, (row.height, row.width), box, out, self.scaled_decode)
+            if self.reader.manifest.codec == "raw":
+                top, left, height, width = from_corner(box, touched(box, out.shape[2], out.shape[3]))
+                pixels = self._raw_pixels(row.number, data)
+                resize_into(pixels[top : top + height, left : left + width], box, out)
+            else:
+                decoder.draw(data, (row.height, row.width), box, out, self.scaled_decode)
         except ImageError as error:
             raise self._located(row.number, error) from error
+
+    def _require_affordable(self, places: Ints, boxes: Boxes) -> None:
+        """Raise ImageError for the first image of which too much is wanted, before there is any memory for it."""
+        scaled, out = (boxes.scaled_height, boxes.scaled_width), (boxes.out_height, boxes.out_width)
+        for refused in np.flatnonzero(~affordable(boxes.height, boxes.width, scaled, out))[:1]:
+            numbers = boxes.plan()[refused].tolist()
+            try:
+                require_affordable(Box.of(numbers), (numbers[8], numbers[9]))
+            except ImageError as error:
+                raise self._located(int(places[refused]), error) from error
 
     def _items(
         self,
@@ -407,6 +430,13 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
         reason = f"its row in the table says {width} x {height} pixels"
         return CorruptPackError(reason, self.reader.path, index % len(self), self._name(index))
 
+    def _other_size(self, index: int, size: int) -> CorruptPackError:
+        """Say that pixels are others than a row of the table says."""
+        height, width = int(self.reader.table.height[index]), int(self.reader.table.width[index])
+        return CorruptPackError(
+            f"{size} bytes are not {width} x {height} pixels", self.reader.path, index, self._name(index)
+        )
+
     def _name(self, index: int) -> str:
         """Return a sample's name for a message; empty where the table has none for it."""
         try:
@@ -419,7 +449,7 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
         if height < 1 or width < 1:
             raise self._impossible(index, height, width)
         if height * width * 3 != len(data):
-            raise CorruptPackError(f"{len(data)} bytes are not {width} x {height} pixels", self.reader.path, index)
+            raise self._other_size(index, len(data))
         return np.frombuffer(data, np.uint8).reshape(height, width, 3)
 
     def __getstate__(self) -> dict[str, Any]:
