@@ -112,11 +112,11 @@ class RectangleDecoder:
 
     def __init__(self, exif: str = "ignore", decoder: str = "auto", max_pixels: int = MAX_PIXELS) -> None:
         name, function = decode.fast_decoder(decoder)
+        self._library = name
         self._decode_part: Any = function if name == "turbojpeg" else None
         self._drawn = decoder == "auto" and drawing.AVAILABLE
         self.native = self._drawn and exif == "ignore"
         self._exif = exif
-        self._decoder = decoder
         self._max_pixels = max_pixels
 
     def suits(self, stored: npt.NDArray[Any], plan: Ints, scaled: bool = False) -> npt.NDArray[np.bool_]:
@@ -135,7 +135,16 @@ class RectangleDecoder:
             suited &= (plan[:, 2:4] < 2 * plan[:, 4:6]).any(1)
         return suited
 
-    def draw(self, data: Buffer, size: tuple[int, int], box: Box, out: torch.Tensor, scaled: bool = False) -> None:
+    def draw(
+        self,
+        data: Buffer,
+        size: tuple[int, int],
+        box: Box,
+        out: torch.Tensor,
+        scaled: bool = False,
+        *,
+        refused: bool = False,
+    ) -> None:
         """Decode what is wanted of any image, and resize it into its place.
 
         Parameters
@@ -148,6 +157,8 @@ class RectangleDecoder:
             Its memory is channels last.
         scaled : bool
             Whether the decoder may halve what is at least twice as large as wanted.
+        refused : bool
+            Whether packer's own decoder has left this image to others before.
 
         Raises
         ------
@@ -155,7 +166,7 @@ class RectangleDecoder:
             If Pillow cannot read the image, or its size is another.
         """
         halvings = allowed_halvings(box) if scaled else 0
-        drawn = self._drawn and not halvings and size[0] * size[1] <= self._max_pixels
+        drawn = self._drawn and not refused and not halvings and size[0] * size[1] <= self._max_pixels
         upright = self._exif == "ignore" or not drawn or _upright(data)
         if drawn and upright and not drawing.draw(drawing.job_of(data, size, box, *_place(out))):
             return
@@ -201,7 +212,7 @@ class RectangleDecoder:
         """
         around = self._decode_around(data, rectangle, size, halvings, touched or rectangle)
         if around is None:
-            pixels = decode.decode(data, exif=self._exif, decoder=self._decoder, max_pixels=self._max_pixels)
+            pixels = decode.decode(data, exif=self._exif, decoder=self._library, max_pixels=self._max_pixels)
             _require_size(pixels.shape[:2], size)
             around = _Around(pixels)
         return around.cut(rectangle), around.halvings
