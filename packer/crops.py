@@ -8,12 +8,15 @@ and an item is the same whatever thread, worker or rank decodes it.
 from __future__ import annotations
 
 import abc
+import math
+import operator
 from dataclasses import dataclass, fields
 
 import numpy as np
 import numpy.typing as npt
 
 from packer.images.box import Box
+from packer.images.inspect import MAX_PIXELS
 
 __all__ = ["Boxes", "CenterCrop", "Crop", "Full", "RandomResizedCrop", "Resize", "uniforms"]
 
@@ -109,6 +112,11 @@ class RandomResizedCrop(Crop):
     scale, ratio : (float, float)
     flip : float
         Probability of mirroring.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `output` is no integer, as (224, 224), or a range does not go from a smaller number to a larger one.
     """
 
     output: int
@@ -117,6 +125,15 @@ class RandomResizedCrop(Crop):
     flip: float = 0.5
 
     draws = 2 * _ATTEMPTS + 3
+
+    def __post_init__(self) -> None:
+        _require_side("output", self.output)
+        _require_range("scale", self.scale)
+        _require_range("ratio", self.ratio)
+        if self.ratio[0] == 0:
+            raise ValueError(f"ratio is of width to height, and more than 0, not {self.ratio!r}")
+        if not 0 <= self.flip <= 1:
+            raise ValueError(f"flip is a probability, 0 to 1, not {self.flip!r}")
 
     @property
     def size(self) -> tuple[int, int]:
@@ -169,7 +186,9 @@ class CenterCrop(Crop):
     resize: int = 256
 
     def __post_init__(self) -> None:
-        if not 1 <= self.output <= self.resize:
+        _require_side("output", self.output)
+        _require_side("resize", self.resize)
+        if self.output > self.resize:
             raise ValueError(f"output is 1 to resize, {self.resize}, not {self.output}")
 
     @property
@@ -196,6 +215,9 @@ class Resize(Crop):
     """The whole image, resized to a square of `output` pixels, whatever its shape."""
 
     output: int
+
+    def __post_init__(self) -> None:
+        _require_side("output", self.output)
 
     @property
     def size(self) -> tuple[int, int]:
@@ -241,6 +263,27 @@ def _mix(values: npt.NDArray[np.uint64] | np.uint64) -> npt.NDArray[np.uint64]:
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return np.asarray(values ^ (values >> np.uint64(31)))
+
+
+def _require_side(name: str, side: object) -> None:
+    """Raise TypeError or ValueError where a number is not the side of a square."""
+    try:
+        number = operator.index(side)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"{name} is an integer, the height and width of a square, not {side!r}") from None
+    if not 1 <= number <= math.isqrt(MAX_PIXELS):
+        raise ValueError(f"{name} is 1 to {math.isqrt(MAX_PIXELS)}, not {side!r}")
+
+
+def _require_range(name: str, limits: tuple[float, float]) -> None:
+    """Raise ValueError or TypeError where limits are not two numbers, the smaller one first."""
+    try:
+        low, high = limits
+        sound = 0 <= low <= high < math.inf and high > 0
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} is two numbers, not {limits!r}") from None
+    if not sound:
+        raise ValueError(f"{name} is two numbers that are not negative, the smaller one first, not {limits!r}")
 
 
 def _between(random: Floats, low: float, high: float) -> Floats:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import operator
 import os
+import threading
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any, overload
 
 import numpy as np
@@ -22,8 +24,9 @@ from packer.crops import Boxes, Crop, Full, uniforms
 from packer.errors import CorruptPackError, ImageError, NotAPackError, printable
 from packer.formats import FORMATS, Reader, open_pack
 from packer.images import drawing
-from packer.images.box import Box, from_corner, touched
+from packer.images.box import Box, affordable, from_corner, require_affordable, touched
 from packer.images.decode import decode, decoder_advice, fast_decoder
+from packer.images.inspect import MAX_PIXELS
 from packer.images.region import RectangleDecoder, require_drawable, resize_into
 from packer.sample import NOWHERE, Buffer, Names, Row
 
@@ -39,7 +42,9 @@ __all__ = [
 
 Ints = npt.NDArray[np.int64]
 
-_TOGETHER = 32  # images that C draws in one call: for so long nobody can interrupt it, and files are held open
+_TOGETHER = 32  # images whose files are held open at a time, and which C draws in one call unless they are very large
+
+_of_a_pool = threading.local()  # has `mark` in the threads of a dataset
 
 OUTPUTS = ("tensor", "numpy", "pil", "bytes")
 
@@ -197,13 +202,15 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
         `transform` takes the place of the dataset's.
         """
         transform = transform or self.transform
-        if self.threads == 1 or len(indices) < 2:
+        if self.threads == 1 or len(indices) < 2 or hasattr(_of_a_pool, "mark"):  # a thread would wait for itself
             return self._items(indices, epoch, seed, transform)
         step = -(-len(indices) // self.threads)
         parts = [indices[start : start + step] for start in range(0, len(indices), step)]
-        with ThreadPoolExecutor(self.threads, thread_name_prefix="packer") as pool:
-            made = pool.map(lambda part: self._items(part, epoch, seed, transform), parts)
-            return [item for items in made for item in items]
+        made = [self._pool.submit(self._items, part, epoch, seed, transform) for part in parts]
+        try:
+            return [item for part in made for item in part.result()]
+        finally:
+            wait(made)  # after an error as well: nobody reads on behind the caller's back
 
     def read_region(self, index: int, top: int, left: int, height: int, width: int) -> Any:
         """Return a rectangle of an image, without a transform: exactly those pixels of the whole image.
@@ -248,7 +255,15 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
         self._epoch.fill_(epoch)
 
     def boxes(self, indices: Sequence[int] | Ints, epoch: int, seed: int) -> Boxes:
-        """Choose the crops of a batch; CorruptPackError where the table says that an image has no pixels."""
+        """Choose the crops of a batch.
+
+        Raises
+        ------
+        CorruptPackError
+            If the table says of an image that it has no pixels, or others than there are data of.
+        ImageError
+            If what is wanted of an image has too many pixels, or needs far too many on the way.
+        """
         self.reader.require_table()
         crop = self.crop if self.crop is not None else Full()
         places = self.reader.positions(indices)
@@ -258,7 +273,12 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
         if shorter.min(initial=1) < 1:  # a stranger's table; a crop divides by it
             place = int(shorter.argmin())
             raise self._impossible(int(places[place]), int(heights[place]), int(widths[place]))
-        return crop.boxes(heights, widths, uniforms(seed, epoch, places, crop.draws))
+        if self.reader.manifest.codec == "raw":
+            for wrong in np.flatnonzero(heights * widths * 3 != table.size[places])[:1]:
+                raise self._other_size(int(places[wrong]), int(table.size[places[wrong]]))
+        boxes = crop.boxes(heights, widths, uniforms(seed, epoch, places, crop.draws))
+        self._require_affordable(places, boxes)
+        return boxes
 
     def labels(self, indices: Ints) -> torch.Tensor:
         """Return the labels of a batch, (N,) int64, after `target_transform`."""
@@ -298,14 +318,16 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
         if len(positions) != len(plan):
             raise ValueError(f"{len(positions)} images are to be drawn, and the plan is for {len(plan)}")
         self.reader.require_table()
-        decoder = RectangleDecoder(self.reader.manifest.exif, self.decoder)
+        decoder, codec = self._rectangle_decoder, self.reader.manifest.codec
+        in_c = drawing.AVAILABLE if codec == "raw" else decoder.native and codec in ("keep", "jpeg")
         order = np.argsort(self.reader.table.offset[positions])  # reads go through the file in one direction
         for begin in range(0, len(order), _TOGETHER):
-            some = order[begin : begin + _TOGETHER]
-            left = some[self._draw_in_c(decoder, positions[some], plan[some], addresses[some])]
+            left = order[begin : begin + _TOGETHER]
+            if in_c:
+                left = left[self._draw_in_c(positions[left], plan[left], addresses[left])]
             for number, row, data in self.reader.read_rows(positions[left]):
                 place = int(left[number])
-                self._draw(decoder, row, data, Box.of(plan[place].tolist()), outs[place][None])
+                self._draw(row, data, Box.of(plan[place].tolist()), outs[place][None], in_c)
 
     @property
     def classes(self) -> list[str]:
@@ -328,27 +350,54 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
     def imgs(self) -> Samples:
         return self.samples
 
-    def _draw_in_c(self, decoder: RectangleDecoder, positions: Ints, plan: Ints, addresses: Ints) -> list[int] | slice:
-        """Draw what can be read and drawn without Python's lock; return which are left."""
-        codec = self.reader.manifest.codec
-        if not (drawing.AVAILABLE if codec == "raw" else decoder.native and codec in ("keep", "jpeg")):
-            return slice(None)
-        stored, _held = self.reader.stored(positions)
-        if codec != "raw":
-            stored["file"][~decoder.suits(stored, plan, self.scaled_decode)] = NOWHERE
-        return drawing.draw(drawing.jobs(stored, plan, addresses))
+    @functools.cached_property
+    def _rectangle_decoder(self) -> RectangleDecoder:
+        return RectangleDecoder(self.reader.manifest.exif, self.decoder)
 
-    def _draw(self, decoder: RectangleDecoder, row: Row, data: Buffer, box: Box, out: torch.Tensor) -> None:
-        """Draw a sample, whatever it is, into a (1, 3, height, width) tensor."""
-        if self.reader.manifest.codec == "raw":
-            top, left, height, width = from_corner(box, touched(box, out.shape[2], out.shape[3]))
-            pixels = self._raw_pixels(row.number, data)
-            resize_into(pixels[top : top + height, left : left + width], box, out)
-            return
+    @functools.cached_property
+    def _pools(self) -> dict[tuple[int, int], ThreadPoolExecutor]:
+        return {}
+
+    @property
+    def _pool(self) -> ThreadPoolExecutor:
+        """The threads of this process, which end with the dataset; a fork leaves the threads of its parent behind."""
+        key = os.getpid(), self.threads
+        if key not in self._pools:
+            made = ThreadPoolExecutor(self.threads, "packer", initializer=setattr, initargs=(_of_a_pool, "mark", True))
+            return self._pools.setdefault(key, made)
+        return self._pools[key]
+
+    def _draw_in_c(self, positions: Ints, plan: Ints, addresses: Ints) -> list[int]:
+        """Draw what can be read and drawn without Python's lock; return which are left."""
+        stored, _held = self.reader.stored(positions)
+        if self.reader.manifest.codec != "raw":
+            stored["file"][~self._rectangle_decoder.suits(stored, plan, self.scaled_decode)] = NOWHERE
+        jobs = drawing.jobs(stored, plan, addresses)
+        pixels = np.maximum(stored["height"] * stored["width"], plan[:, 2] * plan[:, 9])  # decoded, and while resizing
+        return [call.start + left for call in _calls(pixels) for left in drawing.draw(jobs[call])]
+
+    def _draw(self, row: Row, data: Buffer, box: Box, out: torch.Tensor, refused: bool) -> None:
+        """Draw a sample, whatever it is, into a (1, 3, height, width) tensor; `refused`: what C was offered before."""
         try:
-            decoder.draw(data, (row.height, row.width), box, out, self.scaled_decode)
+            if self.reader.manifest.codec == "raw":
+                top, left, height, width = from_corner(box, touched(box, out.shape[2], out.shape[3]))
+                pixels = self._raw_pixels(row.number, data)
+                resize_into(pixels[top : top + height, left : left + width], box, out)
+            else:
+                size = row.height, row.width
+                self._rectangle_decoder.draw(data, size, box, out, self.scaled_decode, refused=refused)
         except ImageError as error:
             raise self._located(row.number, error) from error
+
+    def _require_affordable(self, places: Ints, boxes: Boxes) -> None:
+        """Raise ImageError for the first image of which too much is wanted, before there is any memory for it."""
+        scaled, out = (boxes.scaled_height, boxes.scaled_width), (boxes.out_height, boxes.out_width)
+        for refused in np.flatnonzero(~affordable(boxes.height, boxes.width, scaled, out))[:1]:
+            numbers = boxes.plan()[refused].tolist()
+            try:
+                require_affordable(Box.of(numbers), (numbers[8], numbers[9]))
+            except ImageError as error:
+                raise self._located(int(places[refused]), error) from error
 
     def _items(
         self,
@@ -407,6 +456,13 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
         reason = f"its row in the table says {width} x {height} pixels"
         return CorruptPackError(reason, self.reader.path, index % len(self), self._name(index))
 
+    def _other_size(self, index: int, size: int) -> CorruptPackError:
+        """Say that pixels are others than a row of the table says."""
+        height, width = int(self.reader.table.height[index]), int(self.reader.table.width[index])
+        return CorruptPackError(
+            f"{size} bytes are not {width} x {height} pixels", self.reader.path, index, self._name(index)
+        )
+
     def _name(self, index: int) -> str:
         """Return a sample's name for a message; empty where the table has none for it."""
         return self.reader.names.get(index)
@@ -416,17 +472,30 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
         if height < 1 or width < 1:
             raise self._impossible(index, height, width)
         if height * width * 3 != len(data):
-            raise CorruptPackError(f"{len(data)} bytes are not {width} x {height} pixels", self.reader.path, index)
+            raise self._other_size(index, len(data))
         return np.frombuffer(data, np.uint8).reshape(height, width, 3)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in ("targets", "class_to_idx")}
+        made_again = ("targets", "class_to_idx", "_pools", "_rectangle_decoder")
+        return {name: value for name, value in self.__dict__.items() if name not in made_again}
 
     def __repr__(self) -> str:
         return (
             f"{type(self).__name__}({printable(self.reader.path)!r}): "
             f"{len(self)} samples, {len(self.classes)} classes, output={self.output!r}"
         )
+
+
+def _calls(pixels: Ints) -> list[slice]:
+    """Divide images of so many pixels among calls of C, as Ctrl-C waits until a call ends.
+
+    One call does for usual images. No call has more pixels than two images of the largest size, some seconds' work.
+    """
+    total = np.cumsum(np.minimum(pixels, MAX_PIXELS))
+    if len(pixels) == 0 or total[-1] <= MAX_PIXELS:
+        return [slice(0, len(pixels))]
+    bounds = [0, *(np.flatnonzero(np.diff(total // MAX_PIXELS)) + 1).tolist(), len(pixels)]
+    return [slice(begin, end) for begin, end in itertools.pairwise(bounds)]
 
 
 def _addresses(outs: torch.Tensor | Sequence[torch.Tensor], plan: Ints) -> Ints:

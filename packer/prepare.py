@@ -159,6 +159,7 @@ def prepare(data: Buffer, name: str, recipe: Recipe) -> Prepared:
 def encoded(pixels: npt.NDArray[np.uint8], recipe: Recipe) -> Prepared:
     """Turn the pixels of an image, (height, width, 3) uint8 RGB, into a sample's bytes: resize and encode them."""
     if recipe.resize is not None:
+        recipe.resize.require_affordable(*pixels.shape[:2])
         pixels = resize(pixels, *recipe.resize.scaled(*pixels.shape[:2]), recipe.resize.interpolation)
     return _encoded(pixels, recipe, ())
 
@@ -166,6 +167,8 @@ def encoded(pixels: npt.NDArray[np.uint8], recipe: Recipe) -> Prepared:
 def _decoded(data: Buffer, info: ImageInfo, recipe: Recipe) -> npt.NDArray[np.uint8]:
     """Return the pixels of an image, resized."""
     height, width = info.size_shown(recipe.exif)
+    if recipe.resize is not None:
+        recipe.resize.require_affordable(height, width)
     scaled = recipe.resize.scaled(height, width) if recipe.resize is not None else (height, width)
     interpolation = recipe.resize.interpolation if recipe.resize is not None else "bilinear"
     upright = recipe.exif == "ignore" or info.orientation == 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -69,3 +71,44 @@ def test_random_numbers_are_uniform_and_uncorrelated() -> None:
         np.concatenate([numbers, uniforms(0, 1, np.arange(20000), 8), np.roll(numbers, 1, 0)], 1).T
     )
     assert np.abs(correlation - np.eye(24)).max() < 5 / np.sqrt(20000)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda: RandomResizedCrop((224, 224)),  # type: ignore[arg-type]  # torchvision's form
+        lambda: RandomResizedCrop(224.5),  # type: ignore[arg-type]
+        lambda: RandomResizedCrop(224, 0.08),  # type: ignore[arg-type]
+        lambda: RandomResizedCrop(224, ratio=("3/4", "4/3")),  # type: ignore[arg-type]
+        lambda: CenterCrop((224, 192)),  # type: ignore[arg-type]
+        lambda: CenterCrop(224, None),  # type: ignore[arg-type]
+        lambda: Resize("224"),  # type: ignore[arg-type]
+    ],
+)
+def test_arguments_of_another_kind_are_refused_at_once(made: Callable[[], object]) -> None:
+    with pytest.raises(TypeError, match=r"^(output|resize) is an integer|^(scale|ratio) is two numbers, not"):
+        made()
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda: RandomResizedCrop(0),
+        lambda: RandomResizedCrop(13_378),  # such a square has more pixels than an image may have
+        lambda: RandomResizedCrop(224, (1, 0.08)),
+        lambda: RandomResizedCrop(224, (-1, 1)),
+        lambda: RandomResizedCrop(224, (0.1, float("nan"))),
+        lambda: RandomResizedCrop(224, ratio=(0, 1)),
+        lambda: RandomResizedCrop(224, flip=-0.5),
+        lambda: CenterCrop(0),
+        lambda: CenterCrop(257),
+        lambda: Resize(-1),
+    ],
+)
+def test_arguments_out_of_range_are_refused_at_once(made: Callable[[], object]) -> None:
+    with pytest.raises(ValueError, match=r"^(output|scale|ratio|flip) is"):
+        made()
+
+
+def test_numbers_of_numpy_and_lists_are_taken() -> None:
+    assert RandomResizedCrop(np.int64(224), [0.1, 1], flip=0).size == (224, 224)  # type: ignore[arg-type]

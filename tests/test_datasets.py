@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import gc
 import io
 import os
 import pickle
 import shutil
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,10 +20,11 @@ from torch.utils.data import DataLoader, Dataset, Subset
 
 import packer
 from packer.convert import convert
-from packer.crops import Boxes, Crop, Resize
-from packer.datasets import OUTPUTS, HDF5ImageDataset, LMDBImageDataset, PthImageDataset, open_dataset
+from packer.crops import Boxes, Crop, RandomResizedCrop, Resize
+from packer.datasets import OUTPUTS, HDF5ImageDataset, LMDBImageDataset, PthImageDataset, _calls, open_dataset
 from packer.errors import CorruptPackError, ImageError, NotAPackError
 from packer.formats import FORMATS
+from packer.images.inspect import MAX_PIXELS
 from packer.images.sizing import ResizeSpec
 from packer.loader import Loader
 from packer.prepare import Recipe
@@ -647,3 +650,80 @@ def test_nothing_is_drawn_beyond_its_place(codec: str, photo_tree: Path, packs: 
     for wrong in (images, images[:1], images[:2, :, :8], images[:2].contiguous(), *others):
         with pytest.raises(ValueError, match="tensors"):
             dataset.draw(indices, plan, wrong)
+
+
+def threads_of_datasets() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name.startswith("packer")}
+
+
+def test_a_dataset_keeps_its_threads_until_it_ends(packs: Packs, photo_tree: Path) -> None:
+    before = threads_of_datasets()
+    dataset = open_dataset(packs(photo_tree, "lmdb"), crop=RandomResizedCrop(16), threads=3)
+    seen = set()
+    for _ in range(4):
+        dataset.__getitems__(list(range(12)))
+        seen |= threads_of_datasets() - before
+    assert 1 <= len(seen) <= 3
+    del dataset
+    gc.collect()
+    for thread in seen:
+        thread.join(10)
+    assert not threads_of_datasets() - before
+
+
+@pytest.mark.parametrize("method", START_METHODS)
+def test_threads_in_workers_of_every_kind(method: str, packs: Packs, photo_tree: Path) -> None:
+    """After the dataset has threads in this process, which no worker has."""
+    dataset = open_dataset(packs(photo_tree, "lmdb"), crop=Resize(16), threads=2)
+    expected = [image for image, _ in dataset.__getitems__(list(range(15)))]
+    loader = DataLoader(dataset, 5, num_workers=2, multiprocessing_context=method)
+    found = [image for images, _ in loader for image in images]
+    assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
+
+
+@pytest.mark.timeout(60)
+def test_a_transform_may_read_batches_of_its_dataset(packs: Packs, photo_tree: Path) -> None:
+    """All threads do so at once, and none of them is left to do it."""
+    dataset = open_dataset(packs(photo_tree, "lmdb"), crop=Resize(16), threads=2)
+    dataset.transform = lambda image: (image, dataset.items([0, 1, 2], 0, 0, torch.clone))
+    for (_, others), _ in dataset.__getitems__(list(range(15))):
+        assert len(others) == 3
+
+
+def test_after_an_error_in_a_thread_nobody_reads_on(packs: Packs, photo_tree: Path) -> None:
+    dataset = open_dataset(packs(photo_tree, "lmdb"), output="bytes", threads=2)
+    running: list[int] = []
+
+    def fail(image: bytes) -> bytes:
+        running.append(1)
+        try:
+            if threading.current_thread().name.endswith("_0"):
+                raise RuntimeError("no")
+            threading.Event().wait(0.05)
+            return image
+        finally:
+            running.pop()
+
+    dataset.transform = fail
+    for _ in range(3):
+        with pytest.raises(RuntimeError, match="no"):
+            dataset.__getitems__(list(range(6)))
+        assert not running
+
+
+@pytest.mark.parametrize("pixels", [[], [1], [500 * 375] * 32, [MAX_PIXELS] * 32, [2 * MAX_PIXELS] * 3 + [1] * 29])
+def test_a_call_of_c_has_few_pixels_and_usual_images_take_one(pixels: list[int]) -> None:
+    calls = _calls(np.array(pixels, np.int64))
+    assert [index for call in calls for index in range(call.start, call.stop)] == list(range(len(pixels)))
+    assert all(sum(min(size, MAX_PIXELS) for size in pixels[call]) < 2 * MAX_PIXELS for call in calls)
+    assert len(calls) == 1 or sum(pixels) > MAX_PIXELS
+
+
+def test_images_that_are_drawn_in_several_calls_are_the_same(
+    packs: Packs, photo_tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = open_dataset(packs(photo_tree, "lmdb"), crop=RandomResizedCrop(16))
+    expected = [image for image, _ in dataset.__getitems__(list(range(15)))]
+    monkeypatch.setattr("packer.datasets.MAX_PIXELS", 2 * 48 * 64)
+    found = [image for image, _ in dataset.__getitems__(list(range(15)))]
+    assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))

@@ -30,6 +30,7 @@ from packer.images.sizing import ResizeSpec
 from packer.prepare import Recipe
 from packer.sample import Sample
 from packer.sources import imagefolder_source
+from tests.images.drawn import jpeg
 from tests.packs import SUFFIXES, write_pack
 
 CROPS = [RandomResizedCrop(24), CenterCrop(20, resize=31), Resize(19), Full()]
@@ -309,3 +310,18 @@ def test_oriented_images_are_drawn_as_upright_ones(packs: Any, monkeypatch: pyte
     monkeypatch.setattr(drawing, "AVAILABLE", False)
     for image, expected in zip(found, drawn(dataset), strict=True):
         assert np.array_equal(image, expected)
+
+
+@needs_c
+def test_what_c_leaves_to_others_is_not_offered_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = [jpeg(variant=variant) for variant in ("baseline", "progressive")]
+    cut = whole[0][: len(whole[0]) // 2] + b"\xff\xd9"  # Pillow reads that, with grey below
+    samples = [Sample(f"a/{number}", 0, data, 48, 64) for number, data in enumerate([*whole, cut])]
+    dataset = open_dataset(write_pack(tmp_path / "x.lmdb", "lmdb", samples), crop=Resize(16), output="numpy")
+    offered = []
+    draw = drawing.draw
+    monkeypatch.setattr(drawing, "draw", lambda jobs: (offered.append(len(jobs)), draw(jobs))[1])
+    found = [image for image, _ in dataset.__getitems__([0, 1, 2])]
+    assert sum(offered) == 3
+    by_pillow = open_dataset(tmp_path / "x.lmdb", crop=Resize(16), output="numpy", decoder="pillow")
+    assert all(np.array_equal(image, by_pillow[index][0]) for index, image in enumerate(found))

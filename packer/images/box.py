@@ -6,12 +6,22 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-__all__ = ["Box", "Rectangle", "allowed_halvings", "from_corner", "touched"]
+import numpy as np
+import numpy.typing as npt
+
+from packer.errors import ImageTooLargeError
+from packer.images.inspect import MAX_PIXELS
+
+__all__ = ["Box", "Rectangle", "affordable", "allowed_halvings", "from_corner", "require_affordable", "touched"]
 
 Rectangle = tuple[int, int, int, int]
 """top, left, height, width"""
 
 _MAX_HALVINGS = 3
+_LARGEST_SIDE = 1 << 20  # of what is resized: that takes memory for each row and column, however few come out
+_LARGEST_SCALED = 1 << 30
+
+Ints = npt.NDArray[np.int64]
 
 
 class Box(NamedTuple):
@@ -27,6 +37,33 @@ class Box(NamedTuple):
         """Return the box of a row of a plan: the fields of `packer.crops.Boxes`, in their order."""
         top, left, height, width, scaled_height, scaled_width, cut_top, cut_left, _, _, flip = numbers
         return cls((top, left, height, width), (scaled_height, scaled_width), (cut_top, cut_left), bool(flip))
+
+
+def affordable(
+    height: int | Ints, width: int | Ints, scaled: tuple[int | Ints, int | Ints], out: tuple[int | Ints, int | Ints]
+) -> npt.NDArray[np.bool_]:
+    """Tell for which of N rectangles, resized to `scaled`, windows of the sizes `out` can be had in little memory.
+
+    Resizing goes across first: what comes between has the height of the rectangle and the width of the window. Neither
+    that nor the window may have more than `MAX_PIXELS` pixels, so only what is both extreme and enlarged is refused.
+    """
+    longest = np.maximum(height, width) <= _LARGEST_SIDE
+    longest &= np.maximum(*scaled) <= _LARGEST_SCALED
+    between = np.multiply(height, out[1]) <= MAX_PIXELS
+    copied = (np.equal(height, scaled[0])) & np.equal(width, scaled[1])
+    return (np.multiply(*out) <= MAX_PIXELS) & (copied | (longest & between))
+
+
+def require_affordable(box: Box, out: tuple[int, int]) -> None:
+    """Raise ImageTooLargeError where `affordable` says no of a box and the height and width of its window."""
+    (_, _, height, width), scaled = box.rectangle, box.scaled
+    if affordable(height, width, scaled, out):
+        return
+    if out[0] * out[1] > MAX_PIXELS:
+        raise ImageTooLargeError(f"{out[1]} x {out[0]} pixels are more than the {MAX_PIXELS} allowed")
+    raise ImageTooLargeError(
+        f"{width} x {height} pixels cannot be resized to {scaled[1]} x {scaled[0]}: the shape is too extreme"
+    )
 
 
 def allowed_halvings(box: Box) -> int:

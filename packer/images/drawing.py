@@ -141,7 +141,7 @@ def resize(pixels: Pixels, box: Box, out_size: tuple[int, int], out: int) -> boo
     Returns
     -------
     bool
-        Whether that was done. Not where a side has more than 65,536 pixels.
+        Whether that was done. Not where a side has more than 2**20 pixels.
     """
     if pixels.strides[1:] != (3, 1) or pixels.strides[0] < 0:
         pixels = np.ascontiguousarray(pixels)

@@ -1,21 +1,21 @@
 """What a file holds, by its content: type, size, and whether it is whole.
 
 JPEG, PNG and WebP are recognised by walking their structure, which costs some microseconds. Whatever else comes,
-and whatever looks unusual, is opened and decoded by Pillow, the reference: what it cannot read is reported,
-and what it can read is accepted.
+and whatever looks unusual, is opened and decoded by Pillow, the reference, where it is of one of `pillow.FORMATS`: what
+Pillow cannot read is reported, and what it can read is accepted.
 """
 
 from __future__ import annotations
 
-import io
 import struct
 import zlib
 from dataclasses import dataclass
 
 from PIL import Image
 
-from packer.errors import ImageError, ImageTooLargeError
-from packer.images import jpeg, pillow
+from packer.errors import ImageTooLargeError
+from packer.images import jpeg
+from packer.images.pillow import opened, require_pixels
 from packer.sample import Buffer
 
 __all__ = ["MAX_PIXELS", "ImageInfo", "inspect", "require_affordable"]
@@ -91,18 +91,13 @@ def inspect(data: Buffer, max_pixels: int = MAX_PIXELS) -> ImageInfo:
         info = _inspect_webp(data)
     if info is None or (info.height * info.width <= max_pixels and not info.plain):
         return _ask_pillow(data, max_pixels, info)
-    _require_pixels(info.height, info.width, max_pixels)
+    require_pixels(info.height, info.width, max_pixels)
     return info
-
-
-def _require_pixels(height: int, width: int, max_pixels: int) -> None:
-    if height * width > max_pixels:
-        raise ImageTooLargeError(f"{width} x {height} pixels are more than the {max_pixels} allowed")
 
 
 def require_affordable(header: jpeg.JPEGHeader, data: Buffer, max_pixels: int) -> None:
     """Raise ImageTooLargeError where a JPEG has more pixels than allowed, or goes over them too often."""
-    _require_pixels(header.height, header.width, max_pixels)
+    require_pixels(header.height, header.width, max_pixels)
     if header.sequential and jpeg.one_scan(data, header):
         return
     scans = jpeg.scans(data, header)
@@ -176,38 +171,30 @@ def _inspect_webp(data: Buffer) -> ImageInfo | None:
 
 def _ask_pillow(data: Buffer, max_pixels: int, seen: ImageInfo | None) -> ImageInfo:
     """Open and decode with Pillow."""
-    try:
-        with Image.open(io.BytesIO(data)) as image:
-            width, height = image.size
-            _require_pixels(height, width, max_pixels)
-            pages = _pages(image)
-            image.convert("RGB")  # before the orientation: a TIFF is turned when it is loaded
-            findings = list(seen.findings) if seen else []
-            if image.mode in ("CMYK", "YCCK") and "CMYK" not in findings:
-                findings.append("CMYK")
-            if image.mode.startswith(("I", "F")) and "16-bit" not in findings:
-                findings.append("16-bit")
-            if pages > 1 and not any(note.startswith("animated") for note in findings):
-                findings.append("animated or many pages: the first is used")
-            orientation = _orientation(image)
-            if orientation != 1 and "EXIF-rotated" not in findings:
-                findings.append("EXIF-rotated")
-            return ImageInfo((image.format or "unknown").lower(), height, width, orientation, tuple(findings), False)
-    except ImageTooLargeError:
-        raise
-    except Image.DecompressionBombError as error:
-        raise ImageTooLargeError(str(error)) from error
-    except Exception as error:  # Pillow's plugins raise OSError, SyntaxError, ValueError, struct.error, …
-        raise ImageError(pillow.describe(error, data)) from error
+    with opened(data, max_pixels) as image:
+        width, height = image.size
+        image.convert("RGB")  # before the orientation: a TIFF is turned when it is loaded
+        findings = list(seen.findings) if seen else []
+        if image.mode in ("CMYK", "YCCK") and "CMYK" not in findings:
+            findings.append("CMYK")
+        if image.mode.startswith(("I", "F")) and "16-bit" not in findings:
+            findings.append("16-bit")
+        orientation = _orientation(image)
+        kind = (image.format or "unknown").lower()
+        if not any(note.startswith("animated") for note in findings) and _has_second_page(image):
+            findings.append("animated or many pages: the first is used")
+        if orientation != 1 and "EXIF-rotated" not in findings:
+            findings.append("EXIF-rotated")
+        return ImageInfo(kind, height, width, orientation, tuple(findings), False)
 
 
-def _pages(image: Image.Image) -> int:
+def _has_second_page(image: Image.Image) -> bool:
+    """Tell whether there is a second page, which the image then shows; to count all may take hours."""
     try:
-        return int(getattr(image, "n_frames", 1))
-    except Exception:  # a broken chain of pages; the first one may be whole
-        return 1
-    finally:
-        image.seek(0)
+        image.seek(1)
+    except Exception:  # EOFError, or a broken chain of pages; the first one may be whole
+        return False
+    return True
 
 
 def _orientation(image: Image.Image) -> int:

@@ -1,52 +1,113 @@
-"""Pillow: the reference. What `PIL.Image.open(f).convert("RGB")` gives is what ImageFolder shows."""
+"""Pillow: the reference. What `PIL.Image.open(f).convert("RGB")` gives is what ImageFolder shows.
+
+Pillow tells a file's format by its content, and knows some forty. For EPS it starts Ghostscript, and for WMF, on
+Windows, the system: programs that run whatever a stranger wrote into an image. So only the formats that training sets
+hold are opened, and here only.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import io
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from packer.errors import ImageError, ImageTooLargeError
 from packer.sample import Buffer
 
-__all__ = ["decode", "open_image"]
+__all__ = ["FORMATS", "decode", "opened", "require_pixels"]
+
+FORMATS = (
+    *("BMP", "DIB", "GIF", "JPEG", "MPO", "PPM", "PNG"),
+    *("AVIF", "JPEG2000", "ICO", "TIFF", "TGA", "WEBP"),
+)
+"""The formats that are opened, by Pillow's names, in Pillow's order. MPO is told from JPEG after a JPEG was opened."""
+
+_STARTS = {"EPS": "Ghostscript", "WMF": "the drawing of Windows"}
+_UNKNOWN_TO_PILLOW = {
+    "PDF": (0, b"%PDF"),
+    "SVG": (0, b"<svg"),
+    "HEIC": (4, b"ftyphe"),
+    "HEIF": (4, b"ftypmi"),
+    "JPEG XL": (0, b"\xff\x0a"),
+}
+"""Other formats: where in a file their signature stands, and the signature."""
 
 
-def open_image(data: Buffer, *, exif: str = "ignore", max_pixels: int | None = None) -> Image.Image:
-    """Decode any image to mode RGB; with ``exif="apply"`` turned upright.
+@contextlib.contextmanager
+def opened(data: Buffer, max_pixels: int | None = None) -> Iterator[Image.Image]:
+    """Open an image of one of `FORMATS`, which is not decoded yet.
 
     Raises
     ------
+    ImageTooLargeError
+        If its header announces more than `max_pixels`, or more than Pillow's own limit.
     ImageError
-        If Pillow cannot read it.
+        If it is of another format, or if Pillow complains about it here or in the body of the ``with`` statement.
     """
     try:
-        with Image.open(io.BytesIO(data)) as image:
-            if max_pixels is not None and image.width * image.height > max_pixels:
-                raise ImageTooLargeError(
-                    f"{image.width} x {image.height} pixels are more than the {max_pixels} allowed"
-                )
-            upright: Image.Image = ImageOps.exif_transpose(image) if exif == "apply" else image
-            return upright.convert("RGB")
-    except ImageTooLargeError:
+        with Image.open(io.BytesIO(data), formats=_installed()) as image:
+            if max_pixels is not None:
+                require_pixels(image.height, image.width, max_pixels)
+            yield image
+    except ImageError:
         raise
     except Image.DecompressionBombError as error:
         raise ImageTooLargeError(str(error)) from error
     except Exception as error:  # Pillow's plugins raise OSError, SyntaxError, ValueError, struct.error, …
-        raise ImageError(describe(error, data)) from error
+        raise ImageError(_complaint(error, data)) from error
 
 
 def decode(data: Buffer, *, exif: str = "ignore", max_pixels: int | None = None) -> npt.NDArray[np.uint8]:
-    """Decode any image to (height, width, 3) uint8 RGB."""
-    return np.array(open_image(data, exif=exif, max_pixels=max_pixels))
+    """Decode any image to (height, width, 3) uint8 RGB; with ``exif="apply"`` turned upright.
+
+    Raises
+    ------
+    ImageTooLargeError, ImageError
+        As for `opened`.
+    """
+    with opened(data, max_pixels) as image:
+        upright: Image.Image = ImageOps.exif_transpose(image) if exif == "apply" else image
+        return np.array(upright.convert("RGB"))
 
 
-def describe(error: Exception, data: Buffer) -> str:
+def require_pixels(height: int, width: int, max_pixels: int) -> None:
+    """Raise ImageTooLargeError where an image has more pixels than allowed."""
+    if height * width > max_pixels:
+        raise ImageTooLargeError(f"{width} x {height} pixels are more than the {max_pixels} allowed")
+
+
+@functools.cache
+def _installed() -> tuple[str, ...]:
+    """Return those of `FORMATS` that this Pillow knows: `Image.open` fails where it is asked for another."""
+    Image.init()
+    return tuple(name for name in FORMATS if name in Image.OPEN)
+
+
+def _complaint(error: Exception, data: Buffer) -> str:
     """Say what Pillow complains about."""
     if not len(data):
         return "empty file"
-    if type(error).__name__ == "UnidentifiedImageError":
+    if not isinstance(error, UnidentifiedImageError):
+        return f"cannot be decoded: {error}"
+    name = _refused(bytes(data[:16]))
+    if name is None:
         return "not an image that Pillow can read"
-    return f"cannot be decoded: {error}"
+    reason = f": it would start {_STARTS[name]}" if name in _STARTS else ""
+    return f"{name} is not among the formats that packer opens{reason}"
+
+
+def _refused(head: bytes) -> str | None:
+    """Return which format that is not opened has such a signature; `head` is the first 16 bytes of a file."""
+    for name, (place, signature) in _UNKNOWN_TO_PILLOW.items():
+        if head[place:].startswith(signature):
+            return name
+    for name, (_, accepts) in Image.OPEN.items():
+        with contextlib.suppress(Exception):  # plugins differ in how they take a file that is too short
+            if name not in FORMATS and accepts is not None and accepts(head):
+                return name
+    return None

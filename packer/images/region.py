@@ -20,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from packer.errors import ImageError
+from packer.errors import ImageError, ImageTooLargeError
 from packer.images import decode, drawing, jpeg
-from packer.images.box import Box, Rectangle, allowed_halvings, from_corner, touched
+from packer.images.box import Box, Rectangle, allowed_halvings, from_corner, require_affordable, touched
 from packer.images.cutting import cut_out, first_rows
 from packer.images.inspect import MAX_PIXELS
 from packer.sample import Buffer
@@ -112,11 +112,11 @@ class RectangleDecoder:
 
     def __init__(self, exif: str = "ignore", decoder: str = "auto", max_pixels: int = MAX_PIXELS) -> None:
         name, function = decode.fast_decoder(decoder)
+        self._library = name
         self._decode_part: Any = function if name == "turbojpeg" else None
         self._drawn = decoder == "auto" and drawing.AVAILABLE
         self.native = self._drawn and exif == "ignore"
         self._exif = exif
-        self._decoder = decoder
         self._max_pixels = max_pixels
 
     def suits(self, stored: npt.NDArray[Any], plan: Ints, scaled: bool = False) -> npt.NDArray[np.bool_]:
@@ -135,7 +135,16 @@ class RectangleDecoder:
             suited &= (plan[:, 2:4] < 2 * plan[:, 4:6]).any(1)
         return suited
 
-    def draw(self, data: Buffer, size: tuple[int, int], box: Box, out: torch.Tensor, scaled: bool = False) -> None:
+    def draw(
+        self,
+        data: Buffer,
+        size: tuple[int, int],
+        box: Box,
+        out: torch.Tensor,
+        scaled: bool = False,
+        *,
+        refused: bool = False,
+    ) -> None:
         """Decode what is wanted of any image, and resize it into its place.
 
         Parameters
@@ -148,6 +157,8 @@ class RectangleDecoder:
             Its memory is channels last.
         scaled : bool
             Whether the decoder may halve what is at least twice as large as wanted.
+        refused : bool
+            Whether packer's own decoder has left this image to others before.
 
         Raises
         ------
@@ -155,7 +166,7 @@ class RectangleDecoder:
             If Pillow cannot read the image, or its size is another.
         """
         halvings = allowed_halvings(box) if scaled else 0
-        drawn = self._drawn and not halvings and size[0] * size[1] <= self._max_pixels
+        drawn = self._drawn and not refused and not halvings and size[0] * size[1] <= self._max_pixels
         upright = self._exif == "ignore" or not drawn or _upright(data)
         if drawn and upright and not drawing.draw(drawing.job_of(data, size, box, *_place(out))):
             return
@@ -201,7 +212,7 @@ class RectangleDecoder:
         """
         around = self._decode_around(data, rectangle, size, halvings, touched or rectangle)
         if around is None:
-            pixels = decode.decode(data, exif=self._exif, decoder=self._decoder, max_pixels=self._max_pixels)
+            pixels = decode.decode(data, exif=self._exif, decoder=self._library, max_pixels=self._max_pixels)
             _require_size(pixels.shape[:2], size)
             around = _Around(pixels)
         return around.cut(rectangle), around.halvings
@@ -254,6 +265,11 @@ def resize_into(pixels: Pixels, box: Box, out: torch.Tensor, halvings: int = 0) 
         Its memory is channels last.
     halvings : int
         How often the pixels are halved.
+
+    Raises
+    ------
+    ImageTooLargeError
+        If that takes too much memory: see `packer.images.box.affordable`, and `resize_by_torch`.
     """
     if drawing.AVAILABLE and not halvings:
         present = box
@@ -266,14 +282,19 @@ def resize_into(pixels: Pixels, box: Box, out: torch.Tensor, halvings: int = 0) 
 
 
 def resize_by_torch(pixels: Pixels, box: Box, out: torch.Tensor, halvings: int = 0) -> None:
-    """Do the same as `resize_into`, by torch's kernel: the same pixels, more slowly."""
+    """Do the same as `resize_into`, by torch's kernel: the same pixels, more slowly.
+
+    The kernel resizes all that lies between the corner and the window, which may be more than packer's own would need.
+    """
     if not pixels.flags.writeable:
         pixels = np.array(pixels)  # torch warns of others
-    size = tuple(out.shape[2:])
+    size = (out.shape[2], out.shape[3])
     full = box.rectangle[2:]
     if box.scaled == full:
         out.copy_(_as_batch(_scratch.mirrored(pixels) if box.flip else pixels))
-    elif box.scaled == size:
+        return
+    require_affordable(box, size)
+    if box.scaled == size:
         # Mirroring before instead of after resizing changes no pixel, and the kernel copies such a rectangle anyway.
         _resize(_as_batch(_scratch.mirrored(pixels) if box.flip else pixels), size, False, None, out=out)
     else:
@@ -282,6 +303,11 @@ def resize_by_torch(pixels: Pixels, box: Box, out: torch.Tensor, halvings: int =
         # Where the kernel is asked for as many pixels as there are, it copies them, whatever the scale: ask for more.
         ends, sides = (top + height, left + width), pixels.shape
         wanted = [end + (end == side != whole) for end, side, whole in zip(ends, sides, box.scaled, strict=False)]
+        if (sides[0] + wanted[0]) * wanted[1] > MAX_PIXELS:
+            to = f"{box.scaled[1]} x {box.scaled[0]}"
+            raise ImageTooLargeError(
+                f"{full[1]} x {full[0]} pixels cannot be resized to {to} by torch, for want of AVX2"
+            )
         resized = _resize_by(_as_batch(pixels), wanted, False, *scale)
         resized = resized[:, :, top : top + height, left : left + width]
         out.copy_(resized.flip(3) if box.flip else resized)

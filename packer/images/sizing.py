@@ -8,6 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from packer.images.box import Box, require_affordable
+from packer.images.inspect import MAX_PIXELS
+from packer.images.pillow import require_pixels
+
 __all__ = ["INTERPOLATIONS", "MODES", "ResizeSpec"]
 
 MODES = ("short", "long", "exact", "crop", "pad")
@@ -71,6 +75,12 @@ class ResizeSpec:
             side = min(scaled_height, scaled_width)
             return side, side
         return (self.size, self.size) if self.mode == "pad" else (scaled_height, scaled_width)
+
+    def require_affordable(self, height: int, width: int) -> None:
+        """Raise ImageTooLargeError where resizing an image of this size would give, or need, far too many pixels."""
+        scaled = self.scaled(height, width)
+        require_affordable(Box((0, 0, height, width), scaled), scaled)
+        require_pixels(*self.final(height, width), MAX_PIXELS)
 
     def enlarges(self, height: int, width: int) -> bool:
         """Tell whether `size` is more than an image of this size has."""

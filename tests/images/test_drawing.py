@@ -26,13 +26,13 @@ from PIL import Image
 from packer.convert import convert
 from packer.crops import CenterCrop, Full, RandomResizedCrop, Resize
 from packer.datasets import open_dataset
-from packer.errors import ImageError
+from packer.errors import ImageError, ImageTooLargeError
 from packer.images import drawing, turbojpeg
 from packer.images.box import Box, Rectangle
 from packer.images.decode import decode
 from packer.images.encode import encode_tiled
 from packer.images.jpeg import read_header, segments
-from packer.images.region import RectangleDecoder, resize_by_torch
+from packer.images.region import RectangleDecoder, resize_by_torch, resize_into
 from packer.images.tiles import read_tiles
 from packer.sources import imagefolder_source
 from tests.images.drawn import damaged, encoded, photo
@@ -411,11 +411,20 @@ def test_sides_that_are_longer_than_those_of_any_jpeg(size: tuple[int, int]) -> 
     pixels = np.random.default_rng(0).integers(0, 256, (*size, 3), np.uint8)
     data, box = encoded(pixels, "PNG"), Box((0, 0, *size), (5, 7))
     found, expected = placed(5, 7), placed(5, 7)
-    assert not drawing.resize(pixels, box, (5, 7), found.data_ptr())
     assert drawn(data, size, box) is None
-    RectangleDecoder().draw(data, size, box, found)
     resize_by_torch(pixels, box, expected)
+    assert drawing.resize(pixels, box, (5, 7), found.data_ptr())
     assert torch.equal(found, expected)
+    RectangleDecoder().draw(data, size, box, found.zero_())
+    assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("size", [(1, (1 << 20) + 1), ((1 << 20) + 1, 1)])
+def test_sides_of_more_than_a_million_pixels_are_not_resized(size: tuple[int, int]) -> None:
+    pixels, found = np.zeros((*size, 3), np.uint8), placed(5, 7)
+    assert not drawing.resize(pixels, Box((0, 0, *size), (5, 7)), (5, 7), found.data_ptr())
+    with pytest.raises(ImageTooLargeError, match="cannot be resized to 7 x 5: the shape is too extreme"):
+        resize_into(pixels, Box((0, 0, *size), (5, 7)), found)
 
 
 FAR = 2**63 - 1

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from packer.errors import ImageError, ImageTooLargeError
+from packer.images.decode import decode
 from packer.images.inspect import MAX_PIXELS, inspect
 from tests.images.drawn import (
     damaged,
@@ -347,3 +348,36 @@ def test_what_pillow_refuses_is_refused(data: bytes) -> None:
 def test_any_bytes_raise_nothing_else(head: bytes, body: bytes) -> None:
     with contextlib.suppress(ImageError):
         inspect(head + body)
+
+
+def pages(count: int, then: int = 0) -> bytes:
+    """Return a TIFF image after which `count` directories follow; the last one leads to the `then`-th, or nowhere."""
+    data = bytearray(ALL["tiff"])
+    data += bytes(len(data) % 2)
+    (first,) = struct.unpack_from("<I", data, 4)
+    (entries,) = struct.unpack_from("<H", data, first)
+    size = 2 + 12 * entries
+    directory, begin = data[first : first + size], len(data)
+    struct.pack_into("<I", data, first + size, begin)
+    for page in range(1, count + 1):
+        following = page if page < count else then - 1 if then else None
+        data += directory + struct.pack("<I", 0 if following is None else begin + (size + 4) * following)
+    return bytes(data)
+
+
+@pytest.mark.timeout(30)  # to count so many pages takes a minute, and of ten times as many, hours
+@pytest.mark.parametrize("data", [pages(100_000), pages(1), pages(5000, then=1)], ids=["many", "two", "a circle"])
+def test_pages_are_not_counted(data: bytes) -> None:
+    info = inspect(data)
+    assert (info.height, info.width) == (37, 53)
+    assert info.findings == ("animated or many pages: the first is used",)
+    assert np.array_equal(decode(data), PHOTO)
+
+
+def test_a_broken_second_page_is_none() -> None:
+    broken = bytearray(pages(1))
+    (first,) = struct.unpack_from("<I", broken, 4)
+    (entries,) = struct.unpack_from("<H", broken, first)
+    struct.pack_into("<I", broken, first + 2 + 12 * entries, len(broken) + 1000)
+    info = inspect(bytes(broken))
+    assert (info.height, info.width, info.findings) == (37, 53, ())

@@ -155,6 +155,7 @@ take_rows(void *resizing, const uint8_t *rows, ptrdiff_t stride, ptrdiff_t count
 }
 
 enum { ROWS = 16, BESIDE = 32 }; /* rows that are handed over at a time; bytes that may be read behind them */
+enum { ROWS_SIZE = 1 << 22 };    /* bytes of these rows: of very long ones, fewer are handed over at a time */
 
 /* Makes pixels of four bytes of those of three. */
 static void
@@ -204,11 +205,12 @@ resize_pixels(Workspace *workspace, const uint8_t *pixels, ptrdiff_t stride, ptr
     if (row_end > rows || end > columns)
         return UNDECODED;
     ptrdiff_t line = 4 * (end - first) + BESIDE;
-    uint8_t *some = malloc((size_t)(ROWS * line));
+    ptrdiff_t at_once = line < ROWS_SIZE / ROWS ? ROWS : line < ROWS_SIZE ? ROWS_SIZE / line : 1;
+    uint8_t *some = malloc((size_t)(at_once * line));
     if (some == NULL)
         return NO_MEMORY;
-    for (ptrdiff_t row = first_row; row < row_end; row += ROWS) {
-        ptrdiff_t count = row_end - row < ROWS ? row_end - row : ROWS;
+    for (ptrdiff_t row = first_row; row < row_end; row += at_once) {
+        ptrdiff_t count = row_end - row < at_once ? row_end - row : at_once;
         for (ptrdiff_t i = 0; i < count; i++)
             expand(pixels + (row + i) * stride + 3 * first, some + i * line, end - first);
         resizing_rows(workspace->resizing, some, line, count);

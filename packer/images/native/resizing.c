@@ -13,9 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LARGEST_SIDE = 1 << 16, LEAST_PRECISION = 14, LARGEST_PRECISION = 22 };
+enum { LARGEST_SIDE = 1 << 20, LARGEST_SCALED = 1 << 30, LEAST_PRECISION = 14, LARGEST_PRECISION = 22 };
 enum { BLOCK = 32 /* bytes of an output row that are written at once */, LINE = 64, BEHIND = 32 };
 #define NOT_MUCH ((uint64_t)1 << 24) /* bytes that are kept even where the next image needs far less */
+#define TOO_MUCH ((uint64_t)1 << 28) /* bytes that no image gets */
 
 typedef struct {
     ptrdiff_t side, scaled, cut, out; /* pixels in, pixels of the result, and which of those are in the window */
@@ -344,7 +345,7 @@ resizing_free(Resizing *resizing)
 static int
 axis_set(Axis *axis, int whole)
 {
-    if (axis->side < 1 || axis->side > LARGEST_SIDE || axis->scaled < 1 || axis->scaled > LARGEST_SIDE || axis->out < 1
+    if (axis->side < 1 || axis->side > LARGEST_SIDE || axis->scaled < 1 || axis->scaled > LARGEST_SCALED || axis->out < 1
         || axis->cut < 0 || axis->out > axis->scaled || axis->cut > axis->scaled - axis->out)
         return 0;
     if (whole) /* these two round differently */
@@ -354,6 +355,16 @@ axis_set(Axis *axis, int whole)
     /* As many pixels as fit into twice the reach, and one; not one too few where rounding adds to that. */
     axis->most = 1 + (ptrdiff_t)(2 * (axis->scale > 1 ? axis->scale : 1) + 1e-6);
     return 1;
+}
+
+/* Returns by how many bits weights up to the largest are to be shifted to become 16-bit integers. */
+static inline int
+precision_for(double largest)
+{
+    int precision = LEAST_PRECISION;
+    while (precision < LARGEST_PRECISION && largest * (2 << precision) + 0.5 < 1 << 15)
+        precision++;
+    return precision;
 }
 
 /* Computes on which pixels those of the window depend, and their weights: `most` for each, 0 from the count on. The
@@ -371,8 +382,11 @@ weigh(const Axis *axis, Span *spans, double *weights)
         return LEAST_PRECISION;
     }
     double reach = axis->scale > 1 ? axis->scale : 1, steepness = 1 / reach, largest = 0;
-    /* Those before the window as well: the largest weight of all decides on the precision. */
+    /* Those before the window as well: the largest weight of all decides on the precision. What is enlarged may have very
+       many before it, but then the first one settles that. */
     for (ptrdiff_t i = 0; i < axis->cut + axis->out; i++) {
+        if (i < axis->cut && precision_for(largest) == LEAST_PRECISION)
+            i = axis->cut;
         ptrdiff_t in_window = i > axis->cut ? i - axis->cut : 0;
         double centre = axis->scale * ((double)i + 0.5), sum = 0, *weight = weights + in_window * axis->most;
         ptrdiff_t first = (ptrdiff_t)(centre - reach + 0.5), end = (ptrdiff_t)(centre + reach + 0.5);
@@ -390,10 +404,7 @@ weigh(const Axis *axis, Span *spans, double *weights)
         }
         spans[in_window] = (Span){first, count < axis->most ? count : axis->most};
     }
-    int precision = LEAST_PRECISION;
-    while (precision < LARGEST_PRECISION && largest * (2 << precision) + 0.5 < 1 << 15)
-        precision++;
-    return precision;
+    return precision_for(largest);
 }
 
 static inline int16_t
@@ -448,14 +459,15 @@ set_rows(Resizing *resizing, const Axis *axis, Span *spans, double *weights)
     }
 }
 
-/* Makes room for parts of so many bytes, each at the beginning of a cache line; 0 without memory. */
+/* Makes room for parts of so many bytes, each at the beginning of a cache line; 0 without memory, or where that is too
+   much. */
 static int
 make_room(Resizing *resizing, const uint64_t *sizes, uint8_t **parts, int count)
 {
     uint64_t size = LINE;
     for (int part = 0; part < count; part++)
         size += sizes[part] + LINE;
-    if (size > PTRDIFF_MAX / 2)
+    if (size > TOO_MUCH)
         return 0;
     if (size > resizing->size || (resizing->size > NOT_MUCH && resizing->size / 4 > size)) {
         free(resizing->memory);

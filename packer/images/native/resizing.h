@@ -25,7 +25,9 @@ Resizing *resizing_new(void);
 void resizing_free(Resizing *);
 
 /* Begins with an image, whether or not the last one was finished. `out` takes out_height * out_width * 3 bytes, RGB, while
-   the rows come. Returns 0 without memory, or where the window does not lie inside of a result of that size. */
+   the rows come. What that takes grows with the rectangle and the window, and not with what lies beside the window. Returns
+   0 without memory, where a side has more than 2^20 pixels or more than 256 MB would be needed, or where the window does not
+   lie inside of a result of that size. */
 int resizing_begin(Resizing *, const Wanted *, uint8_t *out);
 
 /* Tells what of the rectangle the window depends on. */
