@@ -24,6 +24,8 @@ typedef struct Resizing Resizing;
 Resizing *resizing_new(void);
 void resizing_free(Resizing *);
 
+size_t resizing_memory(const Resizing *); /* bytes that it keeps for the next image */
+
 /* Begins with an image, whether or not the last one was finished. `out` takes out_height * out_width * 3 bytes, RGB, while
    the rows come. Returns 0 without memory, or where the window does not lie inside of a result of that size. */
 int resizing_begin(Resizing *, const Wanted *, uint8_t *out);
