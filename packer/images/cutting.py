@@ -1,7 +1,7 @@
 """JPEGs of parts of JPEGs: the rows down to some place, and the tiles that a rectangle touches.
 
-Where a header announces fewer rows than there are, the decoder stops behind them. Between two restart markers a scan
-can be decoded without what comes before. So the tiles that a rectangle touches, joined behind a header that announces a
+Where a header announces fewer rows than there are, the decoder stops after them. Between two restart markers a scan
+can be decoded without what comes before. So the tiles that a rectangle touches, joined to a header that announces a
 smaller image, are a JPEG of that part of the image, with the same pixels.
 
 This is for decoders that know no rectangles.
@@ -160,7 +160,7 @@ def _join(data: Buffer, tiles: Tiles, window: Window) -> bytearray | None:
     for start, end in zip(starts.tolist(), ends[:, -1].tolist(), strict=True):
         joined += data[begin + start : begin + end]
 
-    # Each tile has brought the marker behind it, whose number is another one now; behind the last the image ends.
+    # Each tile has brought the marker after it, whose number is another one now; after the last the image ends.
     lengths = ends[:, -1] - starts
     at = head + ends + (lengths.cumsum() - lengths - starts)[:, None] - 1
     np.frombuffer(joined, np.uint8)[at.ravel()] = restarts(0, at.size)

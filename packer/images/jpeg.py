@@ -148,7 +148,7 @@ def scans(data: Buffer, header: JPEGHeader) -> int:
 
 
 def end_of_image(data: Buffer, scan: int) -> int | None:
-    """Return where the image ends, behind its end-of-image marker; None where it has none."""
+    """Return where the image ends, after its end-of-image marker; None where it has none."""
     if data[-2:] == b"\xff\xd9":
         return len(data)
     # Inside entropy-coded data 0xFF is followed by 0x00 or a restart marker, so the first match is the marker.

@@ -105,7 +105,7 @@ read_tiles(Tiles *tiles, const uint8_t *data, Py_ssize_t size)
         && tiles->header - tiles->table == tiles->entry * ((tiles->rows + tiles->group - 1) / tiles->group);
 }
 
-/* Returns how many bytes of the scan a group of rows takes, with the markers behind its tiles. */
+/* Returns how many bytes of the scan a group of rows takes, with the markers after its tiles. */
 static Py_ssize_t
 group_size(const Tiles *tiles, const uint8_t *data, Py_ssize_t group)
 {
@@ -115,7 +115,7 @@ group_size(const Tiles *tiles, const uint8_t *data, Py_ssize_t group)
     return two_bytes(at) > 0x7FFF ? -1 : two_bytes(at) << 16 | two_bytes(at + 2);
 }
 
-/* Copies those tiles of a group of rows that lie in the window behind `to`, and counts their markers on from `number`.
+/* Copies those tiles of a group of rows that lie in the window to `to`, and counts their markers on from `number`.
    Returns where the copy ends, or NULL where a marker is another than belongs there. */
 static uint8_t *
 copy_group(uint8_t *to, const uint8_t *from, Py_ssize_t size, const Tiles *tiles, Py_ssize_t group,

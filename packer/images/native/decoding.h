@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 /* Takes the next `count` rows of the rectangle: pixels of four bytes, R, G, B and one of any value. At least 32 bytes
-   behind the last pixel of each row may be read. */
+   after the last pixel of each row may be read. */
 typedef void (*TakeRows)(void *taker, const uint8_t *rows, ptrdiff_t stride, ptrdiff_t count);
 
 typedef struct Decoder Decoder; /* memory that is used for one image after the other */

@@ -4,28 +4,11 @@
 #include "decoding.h"
 #include "kernels.h"
 #include "native.h"
-#include "reading.h"
 #include "resizing.h"
+#include "stored.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-typedef struct { /* memory that is used for one thing after the other, and grows */
-    uint8_t *at;
-    size_t size;
-} Memory;
-
-/* Makes room for so many bytes of any value; 0 where there is no such memory. */
-static int
-reserve(Memory *memory, size_t size)
-{
-    if (memory->size < size) {
-        free(memory->at);
-        memory->at = malloc(size);
-        memory->size = memory->at == NULL ? 0 : size;
-    }
-    return memory->at != NULL;
-}
 
 typedef struct Workspace { /* what one thread at a time draws with */
     Decoder *decoder;
@@ -82,23 +65,9 @@ return_workspace(Workspace *workspace)
     idle = workspace;
 }
 
-/* One image and what is wanted of it: a record of JOB in packer/images/drawing.py, whose first fields are STORED in
-   packer/sample.py. Python compares the names. */
-#define JOB(FIELD) \
-    FIELD(file) FIELD(position) FIELD(size) FIELD(raw) FIELD(height) FIELD(width) FIELD(checked) FIELD(crc32c) \
-    FIELD(label) FIELD(name) FIELD(name_size) \
-    FIELD(top) FIELD(left) FIELD(tall) FIELD(wide) FIELD(scaled_height) FIELD(scaled_width) FIELD(cut_top) \
-    FIELD(cut_left) FIELD(out_height) FIELD(out_width) FIELD(flip) FIELD(out)
-#define DECLARED(name) int64_t name;
 #define NAMED(name) #name " "
 
-typedef struct {
-    JOB(DECLARED)
-} Job;
-
 const char job_fields[] = JOB(NAMED);
-
-enum { MEMORY = -1, NOWHERE = -2 }; /* in place of a file: `position` is an address; the job is left to others */
 
 /* Reads what is wanted of the rectangle; 0 where it makes no sense. */
 static int
@@ -137,73 +106,6 @@ require_sense(const Job *job)
     return 1;
 }
 
-/* Tells whether an image of so many pixels may have so many bytes: pixels as they are, or a JPEG, which codes a pixel in some
-   20 bytes at most, and has room for 64 MiB of other things. */
-static int
-is_plausible(const Job *job)
-{
-    if (job->raw)
-        return job->size % 3 == 0 && job->size / 3 % job->width == 0 && job->size / 3 / job->width == job->height;
-    return job->size / 32 - (1 << 21) <= job->height * job->width;
-}
-
-/* Tells whether bytes begin as a JPEG does, where the job says that they are none of pixels. */
-static int
-begins_well(const Job *job, const uint8_t *data)
-{
-    return job->raw || (data[0] == 0xFF && data[1] == 0xD8);
-}
-
-/* Reads an image from its file; where it is large, no more than its beginning is read of another kind of image, or of what a
-   damaged table takes for one. */
-static Outcome
-read_stored(Memory *stored, const Job *job)
-{
-    enum { LARGE = 1 << 22 };
-    uint8_t first[2];
-    if (job->size > LARGE
-        && (!read_from((int)job->file, first, sizeof first, job->position) || !begins_well(job, first)))
-        return UNDECODED;
-    if (!reserve(stored, (size_t)job->size))
-        return NO_MEMORY;
-    return read_from((int)job->file, stored->at, (size_t)job->size, job->position) ? DECODED : UNDECODED;
-}
-
-/* Tells whether a sample is what it was when it was packed: as `checksum` in packer/sample.py. */
-static int
-is_intact(const Job *job, const uint8_t *data, const uint8_t *name)
-{
-    uint8_t row[16];
-    for (int i = 0; i < 8; i++)
-        row[i] = (uint8_t)((uint64_t)job->label >> 8 * i);
-    for (int i = 0; i < 4; i++) {
-        row[8 + i] = (uint8_t)((uint64_t)job->height >> 8 * i);
-        row[12 + i] = (uint8_t)((uint64_t)job->width >> 8 * i);
-    }
-    uint32_t crc = kernels->crc32c(kernels->crc32c(0, data, (size_t)job->size), row, sizeof row);
-    return kernels->crc32c(crc, name, (size_t)job->name_size) == (uint32_t)job->crc32c;
-}
-
-/* Finds the bytes of an image; NULL where they cannot be read, are not what they were, or are neither pixels nor a JPEG.
-   `name` is a copy of the sample's. */
-static const uint8_t *
-find_bytes(Workspace *workspace, const Job *job, const uint8_t *name, Outcome *outcome)
-{
-    const uint8_t *data = (const uint8_t *)(uintptr_t)job->position;
-    *outcome = UNDECODED;
-    if (job->file == NOWHERE || job->size < 2 || job->size > PTRDIFF_MAX || !is_plausible(job))
-        return NULL;
-    if (job->file != MEMORY) {
-        Outcome found = read_stored(&workspace->stored, job);
-        if (found != DECODED) {
-            *outcome = found;
-            return NULL;
-        }
-        data = workspace->stored.at;
-    }
-    return begins_well(job, data) && (!job->checked || is_intact(job, data, name)) ? data : NULL;
-}
-
 static void
 take_rows(void *resizing, const uint8_t *rows, ptrdiff_t stride, ptrdiff_t count)
 {
@@ -239,7 +141,7 @@ draw_job(Workspace *workspace, const Job *job, const uint8_t *name)
 {
     Outcome outcome;
     Wanted wanted;
-    const uint8_t *data = find_bytes(workspace, job, name, &outcome);
+    const uint8_t *data = find_bytes(&workspace->stored, job, name, &outcome);
     uint8_t *out = (uint8_t *)(uintptr_t)job->out;
     if (data == NULL)
         return outcome;

@@ -15,7 +15,7 @@ enum {
     CHUNK = 8192 /* bytes of the scan that are at hand */
 };
 
-/* What a code says: in the lowest byte how many bits it and the value behind it have, in the next the zeros before the
+/* What a code says: in the lowest byte how many bits it and the value after it have, in the next the zeros before the
    value, in the upper half the least value of so many bits: 1 - 2^bits. 0 is no code. */
 typedef int32_t Symbol;
 
@@ -90,7 +90,7 @@ samples_of(const Component *c, ptrdiff_t row)
     return c->plane + (row & c->mask) * c->stride;
 }
 
-static const uint8_t zigzag[64 + 16] = { /* where a coefficient stands, by its place in the zigzag order, or behind it */
+static const uint8_t zigzag[64 + 16] = { /* where a coefficient stands, by its place in the zigzag order, or after it */
     0, 1, 8, 16, 9, 2, 3, 10, 17, 24, 32, 25, 18, 11, 4, 5, 12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13, 6, 7, 14, 21, 28,
     35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47,
     55, 62, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63,

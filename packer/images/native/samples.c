@@ -222,10 +222,10 @@ widen_avx2(const uint8_t *row, const uint8_t *other, int16_t *sums, uint8_t *to,
     for (ptrdiff_t i = 0; i < count; i += 16) {
         __m256i before = _mm256_loadu_si256((const __m256i *)(const void *)(sums + i - 1));
         __m256i sum = _mm256_loadu_si256((const __m256i *)(const void *)(sums + i));
-        __m256i behind = _mm256_loadu_si256((const __m256i *)(const void *)(sums + i + 1));
+        __m256i after = _mm256_loadu_si256((const __m256i *)(const void *)(sums + i + 1));
         sum = _mm256_add_epi16(sum, _mm256_slli_epi16(sum, 1));
         __m256i even = _mm256_srl_epi16(_mm256_add_epi16(_mm256_add_epi16(sum, before), first), shift);
-        __m256i odd = _mm256_srl_epi16(_mm256_add_epi16(_mm256_add_epi16(sum, behind), second), shift);
+        __m256i odd = _mm256_srl_epi16(_mm256_add_epi16(_mm256_add_epi16(sum, after), second), shift);
         _mm256_storeu_si256((__m256i *)(void *)(to + 2 * i), _mm256_or_si256(even, _mm256_slli_epi16(odd, 8)));
     }
 }
@@ -259,7 +259,7 @@ convert_avx2(const uint8_t *luma, const uint8_t *blue, const uint8_t *red, uint8
 #endif
 
 #if HAS_AVX512
-/* Two blocks at a time, one behind the other where there is one of eight columns above. */
+/* Two blocks at a time, side by side where there is one of eight columns above. */
 
 #define CONSTANTS(first, second) _mm512_set1_epi32((int)((uint32_t)(uint16_t)(first) | (uint32_t)(uint16_t)(second) << 16))
 #define PLUS(sum, pair, first, second) _mm512_dpwssd_epi32(sum, pair, CONSTANTS(first, second))

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-/* Brings more of the segment's bytes, without the zeros that are stuffed behind 0xFF; 0 where it does not end with the
+/* Brings more of the segment's bytes, without the zeros that are stuffed after 0xFF; 0 where it does not end with the
    marker that belongs there. */
 static int
 fill(const Decoder *d, Stream *s)
@@ -43,7 +43,7 @@ fill(const Decoder *d, Stream *s)
     return 1;
 }
 
-/* Goes to the beginning of a segment behind the present one. */
+/* Goes to the beginning of a segment after the present one. */
 static int
 enter(const Decoder *d, Stream *s, ptrdiff_t segment)
 {
@@ -80,7 +80,7 @@ refill(Bits *b)
     b->count |= 56;
 }
 
-/* Returns where the byte behind the last one begins of which a bit was taken. */
+/* Returns where the byte begins that follows the last one of which a bit was taken. */
 INLINE const uint8_t *
 position(const Bits *b)
 {
@@ -99,7 +99,7 @@ look_further(const Table *table, uint64_t bits)
     return 0;
 }
 
-/* Returns the value that follows a code (T.81, F.2.2.1: EXTEND), and goes on behind it. */
+/* Returns the value that follows a code (T.81, F.2.2.1: EXTEND), and goes on after it. */
 INLINE int
 take_value(Bits *b, Symbol symbol)
 {
@@ -121,7 +121,7 @@ decode_first(Bits *b, int *prediction, const Table *dc)
 }
 
 /* Decodes the coefficients of a block from index k on, which were zeros, or past them where they are not wanted. Returns
-   the index behind the last coefficient in zigzag order, 0 where the bits are none of a block. */
+   the index after the last coefficient in zigzag order, 0 where the bits are none of a block. */
 INLINE int
 decode_others(Bits *b, const Table *ac, int16_t *block, int k, int wanted)
 {
@@ -195,7 +195,7 @@ typedef struct { /* a block of each MCU */
 enum { MOST_WAITING = 2 * BLOCKS };
 
 typedef struct { /* blocks that were decoded and not yet transformed */
-    _Alignas(64) int16_t coefficients[MOST_WAITING][64]; /* zeros behind the first of each, where nothing waits */
+    _Alignas(64) int16_t coefficients[MOST_WAITING][64]; /* all but the first of each are zeros, where nothing waits */
     Coded blocks[MOST_WAITING];
     int count, used; /* of the blocks; of the room for coefficients */
 } Waiting;
@@ -265,7 +265,7 @@ provide(const Decoder *d, Stream *s, Bits *bits)
     return 1;
 }
 
-/* Decodes MCUs up to `stop`, which is not behind the segment's end; leaves out those that nobody is `waiting` for. */
+/* Decodes MCUs up to `stop`, which is not beyond the segment's end; leaves out those that nobody is `waiting` for. */
 INLINE int
 decode_mcus(const Decoder *d, Stream *s, Block *blocks, int count, ptrdiff_t stop, Waiting *waiting)
 {
