@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from fuzz.campaign import disagreement
 from fuzz.sections import sealed_tiles
 from packer.errors import ImageError
 from packer.images import cutting, drawing, turbojpeg
@@ -42,18 +43,16 @@ def sniff(data: bytes) -> None:
 
 
 def image(data: bytes) -> None:
-    """Decode an image: every decoder gives the same pixels, of the size that was announced, or none does."""
-    found = [_decoded(data, decoder=decoder) for decoder in DECODERS]
-    first = found[0]
-    for pixels in found[1:]:
-        assert (pixels is None) == (first is None), [None if p is None else p.shape for p in found]
-        assert first is None or np.array_equal(pixels, first)
+    """Decode an image: every decoder gives Pillow's pixels, of the size that was announced, or refuses too."""
+    for exif in ("ignore", "apply"):
+        _, problem = disagreement(data, ("auto", *DECODERS), exif, MAX_PIXELS)
+        assert problem is None, problem
     try:
         info = inspect(data, MAX_PIXELS)
     except ImageError:
         return
-    if first is not None:
-        assert first.shape == (info.height, info.width, 3)
+    pixels = _decoded(data)
+    assert pixels is None or pixels.shape == (info.height, info.width, 3)
 
 
 def region(data: bytes) -> None:
@@ -122,7 +121,10 @@ def _truthful(data: bytes, tiles: Tiles) -> bool:
 
 
 def draw(data: bytes) -> None:
-    """Draw a window of a resized rectangle: it has the pixels of libjpeg-turbo and torch, or is left to them."""
+    """Draw a window of a resized rectangle: it has the pixels of Pillow and torch, or is left to them.
+
+    The whole image is decoded as well: what packer's own decoder accepts, Pillow does not refuse.
+    """
     controls, picture = data[:DRAW_CONTROLS].ljust(DRAW_CONTROLS, b"\0"), data[DRAW_CONTROLS:]
     for stored in {picture, sealed_tiles(picture)}:
         try:
@@ -130,12 +132,14 @@ def draw(data: bytes) -> None:
         except ImageError:
             continue
         size = info.height, info.width
+        whole = _decoded(stored, decoder="pillow")
+        alone = drawing.decode(stored, *size) if drawing.AVAILABLE else None
+        assert alone is None or (whole is not None and np.array_equal(alone, whole))
         box, window = _box(controls, size)
         found = _drawn(stored, size, box, window) if drawing.AVAILABLE else None
         tiles = read_tiles(stored)
         if found is None or (tiles is not None and not _truthful(stored, tiles)):
             continue
-        whole = _decoded(stored, decoder="turbojpeg")
         if whole is None:  # it is damaged where the window does not depend on it
             continue
         top, left, height, width = box.rectangle

@@ -1,4 +1,4 @@
-"""Several pieces as one input, and checksums made to fit: they would keep a fuzzer out of everything behind them."""
+"""Several pieces as one input, and checksums made to fit: they would keep a fuzzer out of what they protect."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TILES = b"TILES\0"
 
 
 def joined(*parts: bytes) -> bytes:
-    """Return several files as one input, behind their lengths."""
+    """Return several files as one input, each after its length."""
     return b"".join(struct.pack("<I", len(part)) + part for part in parts)
 
 
@@ -35,7 +35,7 @@ def sealed_manifest(text: bytes) -> bytes:
 
 
 def sealed_tiles(data: bytes) -> bytes:
-    """Return a JPEG whose first tile segment has the checksum that fits its table and the header behind it."""
+    """Return a JPEG whose first tile segment has the checksum that fits its table and the header after it."""
     at = data.find(_TILES)
     if at < 4 or len(data) < at + 20:
         return data

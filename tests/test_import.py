@@ -156,7 +156,7 @@ TENSORS |= {"packer.workers", "packer.processes", "packer.serving"}
         ("h5py", {"packer.formats.hdf5"} | below("packer.testing")),
         ("lmdb", below("packer.testing")),
         ("numba", {"packer.images.huffman"}),
-        ("packer.images._native", {"packer.images.drawing", "packer.images.cutting"}),
+        ("packer.images._native", {"packer.images.compiled"}),
         ("packer.images.huffman", {"packer.images.transcode"}),
         ("logging", set()),
     ],

@@ -1,5 +1,5 @@
 HAS_VECTORS: int
-JOB_SIZE: int
+JOB_FIELDS: str
 
 def cut_out(
     data: bytes, height: int, width: int, top: int, left: int, tall: int, wide: int, halvings: int, /

@@ -1,7 +1,7 @@
 """JPEGs of parts of JPEGs: the rows down to some place, and the tiles that a rectangle touches.
 
-Where a header announces fewer rows than there are, the decoder stops behind them. Between two restart markers a scan
-can be decoded without what comes before. So the tiles that a rectangle touches, joined behind a header that announces a
+Where a header announces fewer rows than there are, the decoder stops after them. Between two restart markers a scan
+can be decoded without what comes before. So the tiles that a rectangle touches, joined to a header that announces a
 smaller image, are a JPEG of that part of the image, with the same pixels.
 
 This is for decoders that know no rectangles.
@@ -16,13 +16,9 @@ import numpy as np
 
 from packer.images import jpeg
 from packer.images.box import Rectangle
+from packer.images.compiled import _native
 from packer.images.tiles import Tiles, Window, read_tiles, restarts
 from packer.sample import Buffer
-
-try:
-    from packer.images import _native
-except ImportError:  # it was installed without a compiler
-    _native = None  # type: ignore[assignment]
 
 __all__ = ["Part", "cut_out", "cut_out_in_python", "first_rows", "first_rows_in_python"]
 
@@ -62,10 +58,8 @@ def first_rows(data: Buffer, size: tuple[int, int], bottom: int) -> tuple[Buffer
 
 def first_rows_in_python(data: Buffer, size: tuple[int, int], bottom: int) -> tuple[Buffer, int] | None:
     """Do the same as `first_rows`, more slowly."""
-    header = jpeg.read_header(data) if bytes(data[:3]) == b"\xff\xd8\xff" else None
-    if header is None or not header.ordinary or (header.height, header.width) != size:
-        return None
-    if not header.sequential or not jpeg.one_scan(data, header):
+    header = _read_header(data)
+    if header is None or (header.height, header.width) != size:
         return None
     step = header.mcu_height
     if step not in (8, 16, 32):
@@ -108,7 +102,7 @@ def cut_out(data: Buffer, size: tuple[int, int], rectangle: Rectangle, halvings:
 
 def cut_out_in_python(data: Buffer, size: tuple[int, int], rectangle: Rectangle, halvings: int = 0) -> Part | None:
     """Do the same as `cut_out`, more slowly."""
-    tiles = read_tiles(data)
+    tiles = read_tiles(data) if _read_header(data) is not None else None
     if tiles is None or tiles.grid[:2] != size:
         return None
     top, left, height, width = rectangle
@@ -125,6 +119,14 @@ def cut_out_in_python(data: Buffer, size: tuple[int, int], rectangle: Rectangle,
     part = tiles.grid.extent(window)
     struct.pack_into(">HH", joined, tiles.segment + tiles.frame - tiles.header + 1, *part[2:])
     return Part(joined, part)
+
+
+def _read_header(data: Buffer) -> jpeg.JPEGHeader | None:
+    """Read the header of an ordinary JPEG that is coded in one scan; None of others."""
+    header = jpeg.read_header(data) if bytes(data[:3]) == b"\xff\xd8\xff" else None
+    if header is None or not header.ordinary or not header.sequential or not jpeg.one_scan(data, header):
+        return None
+    return header
 
 
 def _join(data: Buffer, tiles: Tiles, window: Window) -> bytearray | None:
@@ -158,7 +160,7 @@ def _join(data: Buffer, tiles: Tiles, window: Window) -> bytearray | None:
     for start, end in zip(starts.tolist(), ends[:, -1].tolist(), strict=True):
         joined += data[begin + start : begin + end]
 
-    # Each tile has brought the marker behind it, whose number is another one now; behind the last the image ends.
+    # Each tile has brought the marker after it, whose number is another one now; after the last the image ends.
     lengths = ends[:, -1] - starts
     at = head + ends + (lengths.cumsum() - lengths - starts)[:, None] - 1
     np.frombuffer(joined, np.uint8)[at.ravel()] = restarts(0, at.size)

@@ -14,12 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from packer.images.box import Box
+from packer.images.compiled import _native
 from packer.sample import MEMORY, STORED, Buffer
-
-try:
-    from packer.images import _native
-except ImportError:  # it was installed without a compiler
-    _native = None  # type: ignore[assignment]
 
 __all__ = ["AVAILABLE", "JOB", "decode", "draw", "in_memory", "job_of", "jobs", "resize"]
 
@@ -41,7 +37,7 @@ JOB = np.dtype([*STORED.descr, *((name, np.int64) for name in (*_WANTED, "out"))
 """An image and what is wanted of it: `STORED`; the fields of `packer.crops.Boxes`; the address of the window's memory,
 of (out_height, out_width, 3) uint8."""
 
-if _native is not None and JOB.itemsize != _native.JOB_SIZE:
+if _native is not None and JOB.names != tuple(_native.JOB_FIELDS.split()):
     raise ImportError("packer.images._native was compiled from another version: install packer anew")
 
 

@@ -45,7 +45,7 @@ PROBLEMS = ("", "an invalid code", "a coefficient out of range", "data that end 
 
 AMPLITUDE = 11
 KEYS = 4 * 256
-MARGIN = 512  # bytes behind the data: more than the longest block, since a position is checked once a block
+MARGIN = 512  # bytes after the data: more than the longest block, since a position is checked once a block
 
 _LOOK = 10  # bits; longer codes are searched for
 _LIMITS = 1 << _LOOK
@@ -198,7 +198,7 @@ def read_tokens(
     counts: npt.NDArray[np.int64],
     tile_ends: npt.NDArray[np.int64],
 ) -> int:
-    """Read an interleaved sequential scan; only the DC differences behind old and new restarts are changed.
+    """Read an interleaved sequential scan; only the DC differences after old and new restarts are changed.
 
     Parameters
     ----------
@@ -328,7 +328,7 @@ def _refine_ac(
 ) -> int:
     """Read one bit more of the coefficients k to `last` of a block (T.81, G.1.2.3); return as `_read_ac` does.
 
-    `run` is how many blocks, this one and those behind it, get no new coefficients.
+    `run` is how many blocks, this one and those after it, get no new coefficients.
     """
     while k <= last:
         zeros, value = 64, 0
@@ -630,7 +630,7 @@ def write_tokens(
     tokens, tile_ends
         As of `read_tokens`.
     codes, widths
-        By key: the code with zeros behind it for the amplitude, and the bits of both.
+        By key: the code with zeros after it for the amplitude, and the bits of both.
     scan
         Receives the bytes; must have room for all of them, twice, and 4 a tile more.
     lengths

@@ -118,7 +118,7 @@ def _inspect_jpeg(data: Buffer, max_pixels: int) -> ImageInfo | None:
         findings.append("EXIF-rotated")
     if end is not None and end < len(data):
         findings.append("bytes after its end")
-    plain = end is not None and (header.ordinary or header.components == 4)
+    plain = end is not None and header.usual and (header.ordinary or header.components == 4)
     return ImageInfo("jpeg", header.height, header.width, header.orientation, tuple(findings), plain)
 
 

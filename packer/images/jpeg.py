@@ -1,23 +1,23 @@
-"""What the header of a JPEG says, without decoding it (ITU-T T.81, annex B; EXIF 2.32, section 4.5)."""
+"""What the header of a JPEG says, without decoding it (ITU-T T.81, annex B)."""
 
 from __future__ import annotations
 
-import re
 import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from packer.errors import ImageError
+from packer.images import metadata
 from packer.sample import Buffer
 
 __all__ = ["JPEGHeader", "end_of_image", "one_scan", "read_header", "scans", "segments"]
 
 _SOF = frozenset({0xC0, 0xC1, 0xC2, 0xC3, 0xC5, 0xC6, 0xC7, 0xC9, 0xCA, 0xCB, 0xCD, 0xCE, 0xCF})
 _HUFFMAN_DCT = frozenset({0xC0, 0xC1, 0xC2})
-_RST0, _SOI, _EOI, _SOS, _APP1 = 0xD0, 0xD8, 0xD9, 0xDA, 0xE1
-_ORIENTATION = 0x0112
-_XMP = b"http://ns.adobe.com/xap/1.0/\0"
-_XMP_ORIENTATION = re.compile(rb"tiff:Orientation(?:=\"|>)([0-9])")
+_RST0, _EOI, _SOS, _APP1 = 0xD0, 0xD9, 0xDA, 0xE1
+_METADATA = frozenset({*range(0xE0, 0xF0), 0xFE})  # APPn, COM
+_OTHERS = frozenset({0xC4, 0xCC, 0xDA, 0xDB, 0xDC, 0xDD})  # DHT, DAC, SOS, DQT, DNL, DRI
+_KNOWN = _SOF | _METADATA | _OTHERS
 
 
 class JPEGHeader(NamedTuple):
@@ -41,6 +41,8 @@ class JPEGHeader(NamedTuple):
         Sampling factors of the components: horizontal in the upper four bits, vertical in the lower.
     scan : int
         Where the first scan's entropy-coded data begin.
+    usual : bool
+        Whether the metadata are such as Pillow is known to read; see `packer.images.metadata`.
     """
 
     height: int
@@ -52,6 +54,7 @@ class JPEGHeader(NamedTuple):
     frame: int
     sampling: bytes
     scan: int
+    usual: bool
 
     @property
     def mcu_height(self) -> int:
@@ -65,14 +68,15 @@ class JPEGHeader(NamedTuple):
 
     @property
     def ordinary(self) -> bool:
-        """Whether this is an 8-bit Huffman-coded grey or three-component DCT image, which every decoder knows."""
-        return self.process in _HUFFMAN_DCT and self.precision == 8 and self.components in (1, 3)
+        """Whether this is an 8-bit Huffman-coded grey or three-component DCT image, which every decoder reads alike."""
+        return self.usual and self.process in _HUFFMAN_DCT and self.precision == 8 and self.components in (1, 3)
 
 
 def read_header(data: Buffer) -> JPEGHeader | None:
     """Read the markers up to the first scan; None where they are not those of a well-formed image."""
     frame: tuple[int, int, int, int, int] | None = None
-    frame_at = orientation = from_xmp = 0
+    frame_at = from_exif = from_xmp = exifs = 0
+    usual = True
     position, length = 2, len(data)
     while position + 4 <= length:
         if data[position] != 0xFF:
@@ -83,23 +87,27 @@ def read_header(data: Buffer) -> JPEGHeader | None:
             continue
         size = data[position + 2] << 8 | data[position + 3]
         end = position + 2 + size
-        if size < 2 or end > length or marker in (0x00, 0x01, _SOI, _EOI) or 0xD0 <= marker <= 0xD7:
+        if size < 2 or end > length or marker not in _KNOWN:
             return None
         if marker == _SOS:
             if frame is None or 0 in frame[:3]:
                 return None
             sampling = bytes(data[frame_at + 7 : frame_at + 6 + 3 * frame[2] : 3])
-            return JPEGHeader(*frame, orientation or (from_xmp if 1 <= from_xmp <= 8 else 1), frame_at, sampling, end)
+            orientation = from_exif or (from_xmp if 1 <= from_xmp <= 8 else 1)
+            return JPEGHeader(*frame, orientation, frame_at, sampling, end, usual and exifs < 2)
         if marker in _SOF:
             if frame is not None or size < 8:
                 return None
             precision, height, width, components = struct.unpack_from(">BHHB", data, position + 4)
             frame, frame_at = (height, width, components, precision, marker), position + 4
-        elif marker == _APP1 and not orientation and bytes(data[position + 4 : position + 10]) == b"Exif\0\0":
-            orientation = _read_orientation(bytes(data[position + 10 : end]))
-        elif marker == _APP1 and bytes(data[position + 4 : position + 4 + len(_XMP)]) == _XMP:
-            found = _XMP_ORIENTATION.search(bytes(data[position + 4 : end]))
-            from_xmp = int(found[1]) if found else 0
+        elif marker in _METADATA:
+            content = bytes(data[position + 4 : end])
+            usual = usual and metadata.is_usual(marker, content)
+            if marker == _APP1 and (found := metadata.orientation_of_exif(content)) is not None:
+                exifs += 1
+                from_exif = from_exif or found
+            elif marker == _APP1 and (found := metadata.orientation_of_xmp(content)) is not None:
+                from_xmp = found
         position = end
     return None
 
@@ -140,29 +148,9 @@ def scans(data: Buffer, header: JPEGHeader) -> int:
 
 
 def end_of_image(data: Buffer, scan: int) -> int | None:
-    """Return where the image ends, behind its end-of-image marker; None where it has none."""
+    """Return where the image ends, after its end-of-image marker; None where it has none."""
     if data[-2:] == b"\xff\xd9":
         return len(data)
     # Inside entropy-coded data 0xFF is followed by 0x00 or a restart marker, so the first match is the marker.
     found = bytes(data[scan:]).find(b"\xff\xd9")
     return None if found < 0 else scan + found + 2
-
-
-def _read_orientation(tiff: bytes) -> int:
-    """Return the orientation in the first directory of a TIFF; 1 where there is none, or the TIFF is broken."""
-    order = {b"II*\0": "<", b"MM\0*": ">"}.get(tiff[:4])
-    if order is None:
-        return 0
-    try:
-        (directory,) = struct.unpack_from(order + "I", tiff, 4)
-        (count,) = struct.unpack_from(order + "H", tiff, directory)
-        for entry in range(directory + 2, directory + 2 + 12 * count, 12):
-            tag, kind = struct.unpack_from(order + "HH", tiff, entry)
-            if tag == _ORIENTATION:
-                if kind not in (3, 4):  # SHORT as specified; Pillow takes LONG as well
-                    return 1
-                (value,) = struct.unpack_from(order + " HI"[kind - 2], tiff, entry + 8)
-                return value if 1 <= value <= 8 else 1
-    except struct.error:
-        pass
-    return 0

@@ -36,7 +36,7 @@ def decode_jpeg(data: Buffer) -> npt.NDArray[np.uint8]:
 def encode_jpeg(pixels: npt.NDArray[np.uint8], quality: int, interval: int = 0) -> bytes:
     """Encode (height, width, 3) uint8 RGB with 4:2:0 subsampling: the bytes that Pillow gives, sooner.
 
-    With an `interval` there is a restart marker behind as many MCUs.
+    With an `interval` there is a restart marker after as many MCUs.
     """
     if max(pixels.shape) > 65_500:
         raise ImageError("JPEG has room for 65500 pixels a side")

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, UnidentifiedImageError
 
 from packer.errors import ImageError, ImageTooLargeError
 from packer.sample import Buffer
@@ -36,6 +36,17 @@ _UNKNOWN_TO_PILLOW = {
     "JPEG XL": (0, b"\xff\x0a"),
 }
 """Other formats: where in a file their signature stands, and the signature."""
+
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+"""How to turn an image upright, by its EXIF orientation."""
 
 
 @contextlib.contextmanager
@@ -71,8 +82,17 @@ def decode(data: Buffer, *, exif: str = "ignore", max_pixels: int | None = None)
         As for `opened`.
     """
     with opened(data, max_pixels) as image:
-        upright: Image.Image = ImageOps.exif_transpose(image) if exif == "apply" else image
-        return np.array(upright.convert("RGB"))
+        return np.array(_upright(image) if exif == "apply" else image.convert("RGB"))
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    """Convert an image to mode RGB, turned as `PIL.ImageOps.exif_transpose` turns it.
+
+    That function also writes the image's EXIF anew, and fails where they cannot be written.
+    """
+    rgb = image.convert("RGB")  # before the orientation: a TIFF is turned when it is loaded
+    method = _TURNS.get(image.getexif().get(0x0112, 1))
+    return rgb if method is None else rgb.transpose(method)
 
 
 def require_pixels(height: int, width: int, max_pixels: int) -> None:

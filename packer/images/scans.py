@@ -22,7 +22,7 @@ _REFUSED = {
     **dict.fromkeys((0xC3, 0xC7, 0xCB, 0xCF), "lossless"),
     **dict.fromkeys((0xC5, 0xC6, 0xCD, 0xCE, 0xDE, 0xDF), "hierarchical"),
     **dict.fromkeys((0xC9, 0xCA, 0xCC), "arithmetic coding"),
-    0xDC: "a height that is defined behind the scan",
+    0xDC: "a height that is defined after the scan",
 }
 _TILES, _MPF = b"TILES\0", b"MPF\0"
 
@@ -124,7 +124,7 @@ class Walk:
     quantisation : dict
         DQT entries by the number of their table: its precision and number, and its values.
     end : int
-        Where the image ends; known behind the last scan.
+        Where the image ends; known after the last scan.
     """
 
     def __init__(self, data: memoryview) -> None:
@@ -172,7 +172,7 @@ class Walk:
             raise NotTileableError(_REFUSED[marker])
         if 0xE0 <= marker <= 0xEF or marker == 0xFE:
             if self._scans:
-                raise NotTileableError("metadata behind its first scan")
+                raise NotTileableError("metadata after its first scan")
             if marker == 0xE2 and payload.startswith(_MPF):
                 raise NotTileableError("several images in one file (MPO)")
             if not (marker == 0xE9 and payload.startswith(_TILES)):

@@ -119,11 +119,11 @@ class Tiles(NamedTuple):
     ----------
     grid : Grid
     segment, table, header, frame, scan : int
-        Where in the JPEG the segment, its table, the headers behind it, the frame's parameters and the scan begin.
+        Where in the JPEG the segment, its table, the headers after it, the frame's parameters and the scan begin.
     group : int
         Rows of tiles of which the table has one entry.
     group_ends : (ceil(rows / group),) int64 array
-        Where in the JPEG each group of rows ends, with the marker behind its last tile.
+        Where in the JPEG each group of rows ends, with the marker after its last tile.
     """
 
     grid: Grid
@@ -137,7 +137,7 @@ class Tiles(NamedTuple):
 
 
 def restarts(first: int, count: int) -> npt.NDArray[np.uint8]:
-    """Return the second bytes of the restart markers behind `count` tiles, of which the first has that number."""
+    """Return the second bytes of the restart markers after `count` tiles, of which the first has that number."""
     return (0xD0 + (np.arange(first, first + count) & 7)).astype(np.uint8)
 
 
@@ -220,7 +220,7 @@ def assemble(  # noqa: PLR0917
     columns : int
         Tiles of an MCU row.
     row_sizes : (rows,) array of int
-        Bytes of each row of tiles, with the marker behind each tile.
+        Bytes of each row of tiles, with the marker after each tile.
     scan : bytes-like
         The coded data with the restart markers between the tiles, without an end-of-image marker.
     rest : bytes-like

@@ -3,19 +3,18 @@
    Nothing that a JPEG says is believed before it was compared with the extent of what there is: every read lies in
    [data, data + size), and every write in the memory that was allocated for the result. */
 
+#include "arguments.h"
+#include "checksums.h"
+#include "geometry.h"
+#include "markers.h"
+#include "metadata.h"
 #include "native.h"
 
-#include <stdint.h>
 #include <string.h>
 
-enum {
-    SOF0 = 0xC0, SOF1 = 0xC1, DHT = 0xC4, JPG = 0xC8, DAC = 0xCC, SOF15 = 0xCF,
-    RST0 = 0xD0, EOI = 0xD9, SOS = 0xDA, DRI = 0xDD, APP9 = 0xE9, COM = 0xFE,
-};
 enum { VERSION = 2, FIXED = 24, INTERVAL = 6 }; /* the segment without its table; the restart interval's segment */
 
 static const char IDENTIFIER[6] = "TILES";
-static uint32_t crc_table[256]; /* filled by cutting_init */
 
 typedef struct {
     Py_ssize_t height, width;           /* pixels of the image */
@@ -28,21 +27,6 @@ typedef struct {
     int entry;                                    /* bytes of an entry */
 } Tiles;
 
-static inline Py_ssize_t
-two_bytes(const uint8_t *at)
-{
-    return (Py_ssize_t)at[0] << 8 | at[1];
-}
-
-static uint32_t
-crc32_of(uint32_t crc, const uint8_t *data, Py_ssize_t size)
-{
-    crc = ~crc;
-    while (size-- > 0)
-        crc = crc_table[(crc ^ *data++) & 0xFF] ^ crc >> 8;
-    return ~crc;
-}
-
 /* Returns the largest sampling factor of three components: the horizontal ones are in the upper four bits (shift 4), the
    vertical ones in the lower (shift 0). */
 static Py_ssize_t
@@ -50,8 +34,7 @@ largest_factor(const uint8_t *frame, int shift)
 {
     Py_ssize_t largest = 0;
     for (int at = 7; at <= 13; at += 3) {
-        Py_ssize_t factor = frame[at] >> shift & 15;
-        largest = factor > largest ? factor : largest;
+        largest = larger(largest, frame[at] >> shift & 15);
     }
     return largest;
 }
@@ -111,8 +94,8 @@ read_tiles(Tiles *tiles, const uint8_t *data, Py_ssize_t size)
     if (tiles->table > tiles->header || tiles->header >= tiles->frame || tiles->frame + 4 > tiles->scan
         || tiles->scan > size)
         return 0;
-    uint32_t crc = crc32_of(0, data + at + 4, FIXED - 8);
-    crc = crc32_of(crc, data + tiles->table, tiles->scan - tiles->table);
+    uint32_t crc = crc32_zlib(0, data + at + 4, FIXED - 8);
+    crc = crc32_zlib(crc, data + tiles->table, (size_t)(tiles->scan - tiles->table));
     if (crc != ((uint32_t)two_bytes(data + at + 20) << 16 | (uint32_t)two_bytes(data + at + 22)))
         return 0;
     if (data[tiles->frame] != 0xFF || (data[tiles->frame + 1] != SOF0 && data[tiles->frame + 1] != SOF1))
@@ -122,7 +105,7 @@ read_tiles(Tiles *tiles, const uint8_t *data, Py_ssize_t size)
         && tiles->header - tiles->table == tiles->entry * ((tiles->rows + tiles->group - 1) / tiles->group);
 }
 
-/* Returns how many bytes of the scan a group of rows takes, with the markers behind its tiles. */
+/* Returns how many bytes of the scan a group of rows takes, with the markers after its tiles. */
 static Py_ssize_t
 group_size(const Tiles *tiles, const uint8_t *data, Py_ssize_t group)
 {
@@ -132,11 +115,7 @@ group_size(const Tiles *tiles, const uint8_t *data, Py_ssize_t group)
     return two_bytes(at) > 0x7FFF ? -1 : two_bytes(at) << 16 | two_bytes(at + 2);
 }
 
-typedef struct {
-    Py_ssize_t first_row, row_end, first, end; /* rows, and in each the columns from `first` to before `end` */
-} Window;
-
-/* Copies those tiles of a group of rows that lie in the window behind `to`, and counts their markers on from `number`.
+/* Copies those tiles of a group of rows that lie in the window to `to`, and counts their markers on from `number`.
    Returns where the copy ends, or NULL where a marker is another than belongs there. */
 static uint8_t *
 copy_group(uint8_t *to, const uint8_t *from, Py_ssize_t size, const Tiles *tiles, Py_ssize_t group,
@@ -144,7 +123,7 @@ copy_group(uint8_t *to, const uint8_t *from, Py_ssize_t size, const Tiles *tiles
 {
     const uint8_t *tile = from, *stop = from + size;
     Py_ssize_t row = group * tiles->group, tile_number = row * tiles->columns;
-    Py_ssize_t row_end = row + tiles->group < tiles->rows ? row + tiles->group : tiles->rows;
+    Py_ssize_t row_end = smaller(row + tiles->group, tiles->rows);
     if (row && (from[-2] != 0xFF || from[-1] != RST0 + ((tile_number - 1) & 7)))
         return NULL;
     for (; row < row_end; row++) {
@@ -171,91 +150,16 @@ copy_group(uint8_t *to, const uint8_t *from, Py_ssize_t size, const Tiles *tiles
     return tile == stop ? to : NULL;
 }
 
-PyObject *
-cut_out(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
-{
-    Py_ssize_t numbers[7], size;
-    const uint8_t *data;
-    if (!read_arguments(arguments, count, &data, &size, numbers, 7))
-        return NULL;
-    Py_ssize_t top = numbers[2], left = numbers[3], tall = numbers[4], wide = numbers[5], halvings = numbers[6];
-    Tiles tiles;
-    if (!read_tiles(&tiles, data, size) || tiles.height != numbers[0] || tiles.width != numbers[1])
-        Py_RETURN_NONE;
-    if (top < 0 || left < 0 || tall < 1 || wide < 1 || tall > tiles.height || wide > tiles.width
-        || top > tiles.height - tall || left > tiles.width - wide) {
-        PyErr_SetString(PyExc_ValueError, "the rectangle does not lie inside of the image");
-        return NULL;
-    }
-    if (halvings < 0 || halvings > 3) {
-        PyErr_SetString(PyExc_ValueError, "halvings are 0 to 3");
-        return NULL;
-    }
-    Py_ssize_t bottom = top + tall, right = left + wide;
-
-    Py_ssize_t above = tiles.margin_height << halvings, beside = tiles.margin_width << halvings;
-    Window window;
-    window.first_row = (top > above ? top - above : 0) / tiles.tile_height;
-    window.row_end = (bottom + above + tiles.tile_height - 1) / tiles.tile_height;
-    window.first = (left > beside ? left - beside : 0) / tiles.tile_width;
-    window.end = (right + beside + tiles.tile_width - 1) / tiles.tile_width;
-    window.row_end = window.row_end < tiles.rows ? window.row_end : tiles.rows;
-    window.end = window.end < tiles.columns ? window.end : tiles.columns;
-    top = window.first_row * tiles.tile_height;
-    left = window.first * tiles.tile_width;
-    bottom = window.row_end * tiles.tile_height < tiles.height ? window.row_end * tiles.tile_height : tiles.height;
-    right = window.end * tiles.tile_width < tiles.width ? window.end * tiles.tile_width : tiles.width;
-
-    Py_ssize_t groups = (tiles.rows + tiles.group - 1) / tiles.group;
-    Py_ssize_t first_group = window.first_row / tiles.group;
-    Py_ssize_t group_end = (window.row_end + tiles.group - 1) / tiles.group;
-    Py_ssize_t begin = tiles.scan, behind = begin, room = 0;
-    for (Py_ssize_t group = 0; group < groups; group++) {
-        Py_ssize_t bytes_of_group = group_size(&tiles, data, group);
-        if (bytes_of_group < 2 || bytes_of_group > size - behind)
-            Py_RETURN_NONE;
-        behind += bytes_of_group;
-        begin += group < first_group ? bytes_of_group : 0;
-        room += group >= first_group && group < group_end ? bytes_of_group : 0;
-    }
-    if (data[behind - 2] != 0xFF || data[behind - 1] != EOI)
-        Py_RETURN_NONE;
-    if (bottom - top == tiles.height && right - left == tiles.width)
-        return Py_BuildValue("O(nnnn)", arguments[0], top, left, bottom - top, right - left);
-
-    Py_ssize_t head = tiles.segment + tiles.scan - tiles.header, number = 0;
-    PyObject *part = PyByteArray_FromStringAndSize(NULL, head + room);
-    if (part == NULL)
-        return NULL;
-    uint8_t *out = (uint8_t *)PyByteArray_AsString(part), *to = out + head;
-    memcpy(out, data, tiles.segment);
-    memcpy(out + tiles.segment, data + tiles.header, tiles.scan - tiles.header);
-    uint8_t *sides = out + tiles.segment + (tiles.frame - tiles.header) + 1;
-    sides[0] = (bottom - top) >> 8, sides[1] = (bottom - top) & 0xFF;
-    sides[2] = (right - left) >> 8, sides[3] = (right - left) & 0xFF;
-    for (Py_ssize_t group = first_group; group < group_end && to != NULL; group++) {
-        Py_ssize_t bytes_of_group = group_size(&tiles, data, group);
-        to = copy_group(to, data + begin, bytes_of_group, &tiles, group, &window, &number);
-        begin += bytes_of_group;
-    }
-    if (to == NULL) {
-        Py_DECREF(part);
-        Py_RETURN_NONE;
-    }
-    to[-1] = EOI;
-    if (PyByteArray_Resize(part, to - out) < 0) {
-        Py_DECREF(part);
-        return NULL;
-    }
-    return Py_BuildValue("N(nnnn)", part, top, left, bottom - top, right - left);
-}
-
-/* Finds the frame of a JPEG: where the parameters of its segment begin, or 0 where the segments up to the first scan
-   are not well-formed, or that scan has not all components: a file of many scans would take very long to decode. */
+/* Finds the frame of a JPEG: where the parameters of its segment begin, or 0 where the image is no ordinary one that is coded
+   in one scan. Other segments up to the scan must be well-formed, and their metadata usual ones. A file of many scans would
+   take very long to decode. */
 static Py_ssize_t
 find_frame(const uint8_t *data, Py_ssize_t size)
 {
     Py_ssize_t frame = 0, at = 2;
+    int exifs = 0;
+    if (size < 4 || memcmp(data, "\xFF\xD8\xFF", 3))
+        return 0;
     while (at + 4 <= size && data[at] == 0xFF) {
         uint8_t marker = data[at + 1];
         if (marker == 0xFF) { /* a fill byte */
@@ -263,42 +167,165 @@ find_frame(const uint8_t *data, Py_ssize_t size)
             continue;
         }
         Py_ssize_t length = two_bytes(data + at + 2), end = at + 2 + length;
-        if (length < 2 || end > size || marker < 2 || (marker >= RST0 && marker <= EOI))
+        if (length < 2 || end > size)
             return 0;
         if (marker == SOS) /* the frame has 6 bytes at least */
             return frame && length == 6 + 2 * data[frame + 5] && data[at + 4] == data[frame + 5] ? frame : 0;
-        if (marker >= SOF0 && marker <= SOF15 && marker != DHT && marker != JPG && marker != DAC) {
-            if (frame || length < 8)
+        if (marker == SOF0 || marker == SOF1) {
+            uint8_t components = length < 8 ? 0 : data[at + 9];
+            if (frame || length < 8 || data[at + 4] != 8 || (components != 1 && components != 3))
                 return 0;
             frame = at + 4;
-        }
+        } else if (marker == COM || (marker >= APP0 && marker <= APP15)) {
+            if (!is_usual(marker, data + at + 4, length - 2, &exifs))
+                return 0;
+        } else if (marker != DHT && marker != DAC && marker != DQT && marker != DNL && marker != DRI)
+            return 0;
         at = end;
     }
     return 0;
 }
 
-PyObject *
-first_rows(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+/* Returns which tiles a rectangle depends on, where the decoder halves the image. */
+static Window
+touched_tiles(const Tiles *tiles, const Rectangle *wanted, int halvings)
 {
-    Py_ssize_t numbers[3], size;
-    const uint8_t *data;
-    if (!read_arguments(arguments, count, &data, &size, numbers, 3))
+    Py_ssize_t above = tiles->margin_height << halvings, beside = tiles->margin_width << halvings;
+    Py_ssize_t bottom = wanted->top + wanted->height + above, right = wanted->left + wanted->width + beside;
+    return (Window){
+        .first_row = larger(wanted->top - above, 0) / tiles->tile_height,
+        .row_end = smaller((bottom + tiles->tile_height - 1) / tiles->tile_height, tiles->rows),
+        .first = larger(wanted->left - beside, 0) / tiles->tile_width,
+        .end = smaller((right + tiles->tile_width - 1) / tiles->tile_width, tiles->columns),
+    };
+}
+
+/* Returns the part of the image that some tiles make up. */
+static Rectangle
+extent(const Tiles *tiles, const Window *window)
+{
+    Py_ssize_t top = window->first_row * tiles->tile_height, left = window->first * tiles->tile_width;
+    return (Rectangle){
+        top, left, smaller(window->row_end * tiles->tile_height, tiles->height) - top,
+        smaller(window->end * tiles->tile_width, tiles->width) - left,
+    };
+}
+
+typedef struct {
+    Py_ssize_t first, end;  /* groups of rows */
+    Py_ssize_t begin, size; /* bytes: where the first begins, and of all */
+} Groups;
+
+/* Finds the groups of rows of a window; 0 where the table says of any that it lies outside of the data, or the image does not
+   end where the last one does. */
+static int
+find_groups(Groups *groups, const Tiles *tiles, const uint8_t *data, Py_ssize_t size, const Window *window)
+{
+    Py_ssize_t count = (tiles->rows + tiles->group - 1) / tiles->group, at = tiles->scan;
+    *groups = (Groups){window->first_row / tiles->group, (window->row_end + tiles->group - 1) / tiles->group, at, 0};
+    for (Py_ssize_t group = 0; group < count; group++) {
+        Py_ssize_t bytes = group_size(tiles, data, group);
+        if (bytes < 2 || bytes > size - at)
+            return 0;
+        at += bytes;
+        groups->begin += group < groups->first ? bytes : 0;
+        groups->size += group >= groups->first && group < groups->end ? bytes : 0;
+    }
+    return data[at - 2] == 0xFF && data[at - 1] == EOI;
+}
+
+/* Writes the headers of a JPEG of another size; returns where they end. */
+static uint8_t *
+copy_headers(uint8_t *to, const Tiles *tiles, const uint8_t *data, const Rectangle *part)
+{
+    uint8_t *headers = to + tiles->segment, *sides = headers + (tiles->frame - tiles->header) + 1;
+    memcpy(to, data, (size_t)tiles->segment);
+    memcpy(headers, data + tiles->header, (size_t)(tiles->scan - tiles->header));
+    sides[0] = (uint8_t)(part->height >> 8), sides[1] = (uint8_t)part->height;
+    sides[2] = (uint8_t)(part->width >> 8), sides[3] = (uint8_t)part->width;
+    return headers + (tiles->scan - tiles->header);
+}
+
+/* Returns a JPEG of the tiles in a window, which are a part of the image; None where a marker is another than belongs
+   there. */
+static PyObject *
+join(const Tiles *tiles, const uint8_t *data, const Groups *groups, const Window *window, const Rectangle *part)
+{
+    Py_ssize_t head = tiles->segment + tiles->scan - tiles->header, number = 0;
+    PyObject *joined = PyByteArray_FromStringAndSize(NULL, head + groups->size);
+    if (joined == NULL)
         return NULL;
-    Py_ssize_t height = numbers[0], width = numbers[1], bottom = numbers[2];
-    Py_ssize_t frame = size > 2 && !memcmp(data, "\xFF\xD8\xFF", 3) ? find_frame(data, size) : 0;
+    uint8_t *out = (uint8_t *)PyByteArray_AsString(joined), *to = copy_headers(out, tiles, data, part);
+    const uint8_t *from = data + groups->begin;
+    for (Py_ssize_t group = groups->first; group < groups->end && to != NULL; group++) {
+        Py_ssize_t bytes = group_size(tiles, data, group);
+        to = copy_group(to, from, bytes, tiles, group, window, &number);
+        from += bytes;
+    }
+    if (to == NULL) {
+        Py_DECREF(joined);
+        Py_RETURN_NONE;
+    }
+    to[-1] = EOI;
+    if (PyByteArray_Resize(joined, to - out) < 0)
+        Py_CLEAR(joined);
+    return joined;
+}
+
+PyObject *
+cut_out(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
+{
+    int64_t n[7];
+    Py_ssize_t size;
+    const uint8_t *data;
+    if (!read_arguments(arguments, given, &data, &size, n, 7))
+        return NULL;
+    Tiles tiles;
+    if (!find_frame(data, size) || !read_tiles(&tiles, data, size) || tiles.height != n[0] || tiles.width != n[1])
+        Py_RETURN_NONE;
+    if (n[2] < 0 || n[3] < 0 || n[4] < 1 || n[5] < 1 || n[4] > tiles.height || n[5] > tiles.width
+        || n[2] > tiles.height - n[4] || n[3] > tiles.width - n[5]) {
+        PyErr_SetString(PyExc_ValueError, "the rectangle does not lie inside of the image");
+        return NULL;
+    }
+    if (n[6] < 0 || n[6] > 3) {
+        PyErr_SetString(PyExc_ValueError, "halvings are 0 to 3");
+        return NULL;
+    }
+    const Rectangle wanted = {(ptrdiff_t)n[2], (ptrdiff_t)n[3], (ptrdiff_t)n[4], (ptrdiff_t)n[5]};
+    const Window window = touched_tiles(&tiles, &wanted, (int)n[6]);
+    const Rectangle part = extent(&tiles, &window);
+    Groups groups;
+    if (!find_groups(&groups, &tiles, data, size, &window))
+        Py_RETURN_NONE;
+    if (part.height == tiles.height && part.width == tiles.width)
+        return Py_BuildValue("O(nnnn)", arguments[0], part.top, part.left, part.height, part.width);
+    PyObject *joined = join(&tiles, data, &groups, &window, &part);
+    if (joined == NULL || joined == Py_None)
+        return joined;
+    return Py_BuildValue("N(nnnn)", joined, part.top, part.left, part.height, part.width);
+}
+
+PyObject *
+first_rows(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
+{
+    int64_t n[3];
+    Py_ssize_t size;
+    const uint8_t *data;
+    if (!read_arguments(arguments, given, &data, &size, n, 3))
+        return NULL;
+    Py_ssize_t frame = find_frame(data, size);
     if (!frame || size - frame < 15) /* where the frame has three components, and where it has one a scan follows */
         Py_RETURN_NONE;
-    uint8_t process = data[frame - 3], components = data[frame + 5];
-    if (process > SOF1 || data[frame] != 8 || (components != 1 && components != 3))
-        Py_RETURN_NONE;
-    if (!height || !width || two_bytes(data + frame + 1) != height || two_bytes(data + frame + 3) != width)
+    Py_ssize_t height = two_bytes(data + frame + 1), width = two_bytes(data + frame + 3), rows = height;
+    if (!height || !width || height != n[0] || width != n[1])
         Py_RETURN_NONE;
     /* Of one component, an MCU is a block, whatever its factors say. */
-    Py_ssize_t down = components == 3 ? largest_factor(data + frame, 0) : 1, rows = height;
-    if ((down == 1 || down == 2 || down == 4) && bottom < height) {
-        rows = (bottom + 8 * down - 1) / (8 * down) * (8 * down);
+    Py_ssize_t down = data[frame + 5] == 3 ? largest_factor(data + frame, 0) : 1;
+    if ((down == 1 || down == 2 || down == 4) && n[2] < height) {
+        rows = (Py_ssize_t)(n[2] + 8 * down - 1) / (8 * down) * (8 * down);
         rows += down > 1 ? 8 * down : 0; /* upsampling of the chroma planes looks at the row below */
-        rows = rows < height ? rows : height;
+        rows = smaller(rows, height);
     }
     if (rows == height || rows < 1)
         return Py_BuildValue("On", arguments[0], height);
@@ -306,17 +333,6 @@ first_rows(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
     if (part == NULL)
         return NULL;
     uint8_t *sides = (uint8_t *)PyByteArray_AsString(part) + frame + 1;
-    sides[0] = rows >> 8, sides[1] = rows & 0xFF;
+    sides[0] = (uint8_t)(rows >> 8), sides[1] = (uint8_t)rows;
     return Py_BuildValue("Nn", part, rows);
-}
-
-void
-cutting_init(void)
-{
-    for (uint32_t byte = 0; byte < 256; byte++) {
-        uint32_t crc = byte;
-        for (int bit = 0; bit < 8; bit++)
-            crc = crc >> 1 ^ (crc & 1 ? 0xEDB88320u : 0);
-        crc_table[byte] = crc;
-    }
 }

@@ -2,6 +2,7 @@
 
 #include "decoding.h"
 #include "jpeg.h"
+#include "kernels.h"
 
 #include <stdlib.h>
 
@@ -21,7 +22,6 @@ typedef struct {
 static void
 convert_rows(const Decoder *d, Conversion *to, ptrdiff_t bottom, TakeRows take, void *taker)
 {
-    const Kernels *kernels = best_kernels();
     const Component *luma = &d->components[0];
     const ptrdiff_t left = to->wanted.left - to->left, width = to->wanted.width;
     const ptrdiff_t first = left / d->across, count_of_chroma = (left + width + d->across - 1) / d->across - first;
@@ -126,10 +126,10 @@ decoder_free(Decoder *d)
     free(d);
 }
 
-int
-decoder_has_vectors(void)
+size_t
+decoder_memory(const Decoder *d)
 {
-    return has_avx2();
+    return sizeof *d + (size_t)d->size;
 }
 
 Outcome

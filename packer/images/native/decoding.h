@@ -3,15 +3,13 @@
 #ifndef PACKER_DECODING_H
 #define PACKER_DECODING_H
 
+#include "geometry.h"
+
 #include <stddef.h>
 #include <stdint.h>
 
-typedef struct {
-    ptrdiff_t top, left, height, width;
-} Rectangle;
-
 /* Takes the next `count` rows of the rectangle: pixels of four bytes, R, G, B and one of any value. At least 32 bytes
-   behind the last pixel of each row may be read. */
+   after the last pixel of each row may be read. */
 typedef void (*TakeRows)(void *taker, const uint8_t *rows, ptrdiff_t stride, ptrdiff_t count);
 
 typedef struct Decoder Decoder; /* memory that is used for one image after the other */
@@ -19,7 +17,7 @@ typedef struct Decoder Decoder; /* memory that is used for one image after the o
 Decoder *decoder_new(void);
 void decoder_free(Decoder *);
 
-int decoder_has_vectors(void); /* whether it uses vectors of this processor; otherwise libjpeg-turbo is faster */
+size_t decoder_memory(const Decoder *); /* bytes that it keeps for the next image */
 
 typedef enum { DECODED, UNDECODED, NO_MEMORY } Outcome;
 

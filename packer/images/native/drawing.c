@@ -1,23 +1,36 @@
 /* Draws images: reads their bytes, decodes what is wanted of them and resizes it into its place, without Python's lock. */
 
-#include "native.h"
+#include "arguments.h"
 #include "decoding.h"
-#include "reading.h"
+#include "kernels.h"
+#include "native.h"
 #include "resizing.h"
-#include "vectors.h"
+#include "stored.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct Workspace { /* memory that one thread at a time draws with */
+typedef struct Workspace { /* what one thread at a time draws with */
     Decoder *decoder;
     Resizing *resizing;
-    uint8_t *stored; /* what was read from a file */
-    size_t size;
+    Memory stored; /* what was read from a file */
+    Memory rows;   /* pixels of four bytes, on the way to being resized */
     struct Workspace *next;
 } Workspace;
 
+enum { KEPT = 1 << 23 }; /* bytes that a workspace may keep while nobody draws with it: more than most photos need */
+
 static Workspace *idle; /* those that nobody draws with; whoever holds Python's lock may change them */
+
+static void
+free_workspace(Workspace *workspace)
+{
+    decoder_free(workspace->decoder);
+    resizing_free(workspace->resizing);
+    free(workspace->stored.at);
+    free(workspace->rows.at);
+    free(workspace);
+}
 
 static Workspace *
 take_workspace(void)
@@ -33,42 +46,28 @@ take_workspace(void)
         workspace->resizing = resizing_new();
         if (workspace->decoder != NULL && workspace->resizing != NULL)
             return workspace;
-        decoder_free(workspace->decoder);
-        resizing_free(workspace->resizing);
-        free(workspace);
+        free_workspace(workspace);
     }
     PyErr_NoMemory();
     return NULL;
 }
 
-enum { KEPT = 1 << 22 }; /* bytes of memory for files that wait for the next image */
-
 static void
 return_workspace(Workspace *workspace)
 {
-    if (workspace->size > KEPT) {
-        free(workspace->stored);
-        workspace->stored = NULL;
-        workspace->size = 0;
+    size_t size = workspace->stored.size + workspace->rows.size + decoder_memory(workspace->decoder)
+        + resizing_memory(workspace->resizing);
+    if (size > KEPT) {
+        free_workspace(workspace);
+        return;
     }
     workspace->next = idle;
     idle = workspace;
 }
 
-/* One image and what is wanted of it: a record of JOB in packer/images/drawing.py, whose first line is STORED in
-   packer/sample.py. */
-typedef struct {
-    int64_t file, position, size, raw, height, width, checked, crc32c, label, name, name_size;
-    int64_t top, left, tall, wide, scaled_height, scaled_width, cut_top, cut_left, out_height, out_width, flip, out;
-} Job;
+#define NAMED(name) #name " "
 
-long
-job_size(void)
-{
-    return sizeof(Job);
-}
-
-enum { MEMORY = -1, NOWHERE = -2 }; /* in place of a file: `position` is an address; the job is left to others */
+const char job_fields[] = JOB(NAMED);
 
 /* Reads what is wanted of the rectangle; 0 where it makes no sense. */
 static int
@@ -107,92 +106,14 @@ require_sense(const Job *job)
     return 1;
 }
 
-/* Finds the bytes of an image; NULL where they cannot be read, are not what they were, or are neither pixels nor a JPEG.
-   `name` is a copy of the sample's. */
-static const uint8_t *
-find_bytes(Workspace *workspace, const Job *job, const uint8_t *name, Outcome *outcome)
-{
-    const uint8_t *data = (const uint8_t *)(intptr_t)job->position;
-    size_t size = (size_t)job->size;
-    *outcome = UNDECODED;
-    if (job->file == NOWHERE || job->size < 2 || job->size > PTRDIFF_MAX)
-        return NULL;
-    if (job->file != MEMORY) {
-        if (workspace->size < size) {
-            free(workspace->stored);
-            workspace->stored = malloc(size);
-            workspace->size = workspace->stored == NULL ? 0 : size;
-        }
-        if (workspace->stored == NULL) {
-            *outcome = NO_MEMORY;
-            return NULL;
-        }
-        if (!read_from((int)job->file, workspace->stored, size, job->position))
-            return NULL;
-        data = workspace->stored;
-    }
-    if (!job->raw && (data[0] != 0xFF || data[1] != 0xD8))
-        return NULL;
-    if (job->checked) { /* as `checksum` in packer/sample.py */
-        uint8_t row[16];
-        for (int i = 0; i < 8; i++)
-            row[i] = (uint8_t)((uint64_t)job->label >> 8 * i);
-        for (int i = 0; i < 4; i++) {
-            row[8 + i] = (uint8_t)((uint64_t)job->height >> 8 * i);
-            row[12 + i] = (uint8_t)((uint64_t)job->width >> 8 * i);
-        }
-        uint32_t crc = crc32c(crc32c(0, data, size), row, sizeof row);
-        if (crc32c(crc, name, (size_t)job->name_size) != (uint32_t)job->crc32c)
-            return NULL;
-    }
-    return data;
-}
-
 static void
 take_rows(void *resizing, const uint8_t *rows, ptrdiff_t stride, ptrdiff_t count)
 {
     resizing_rows(resizing, rows, stride, count);
 }
 
-enum { ROWS = 16, BESIDE = 32 }; /* rows that are handed over at a time; bytes that may be read behind them */
-enum { ROWS_SIZE = 1 << 22 };    /* bytes of these rows: of very long ones, fewer are handed over at a time */
-
-/* Makes pixels of four bytes of those of three. */
-static void
-expand_plain(const uint8_t *rgb, uint8_t *rgbx, ptrdiff_t count)
-{
-    for (; count > 0; count--, rgb += 3, rgbx += 4)
-        rgbx[0] = rgb[0], rgbx[1] = rgb[1], rgbx[2] = rgb[2];
-}
-
-#if HAS_AVX2
-AVX2 static void
-expand_avx2(const uint8_t *rgb, uint8_t *rgbx, ptrdiff_t count)
-{
-    const __m256i halves = _mm256_setr_epi32(0, 1, 2, 7, 3, 4, 5, 7);
-    const __m256i apart = _mm256_setr_epi8(0, 1, 2, -1, 3, 4, 5, -1, 6, 7, 8, -1, 9, 10, 11, -1,
-                                           0, 1, 2, -1, 3, 4, 5, -1, 6, 7, 8, -1, 9, 10, 11, -1);
-    ptrdiff_t done = 0;
-    for (; done + 11 <= count; done += 8) { /* 32 bytes are loaded for 24 */
-        __m256i pixels = _mm256_loadu_si256((const __m256i *)(const void *)(rgb + 3 * done));
-        pixels = _mm256_shuffle_epi8(_mm256_permutevar8x32_epi32(pixels, halves), apart);
-        _mm256_storeu_si256((__m256i *)(void *)(rgbx + 4 * done), pixels);
-    }
-    expand_plain(rgb + 3 * done, rgbx + 4 * done, count - done);
-}
-#endif
-
-static void
-expand(const uint8_t *rgb, uint8_t *rgbx, ptrdiff_t count)
-{
-#if HAS_AVX2
-    if (has_avx2()) {
-        expand_avx2(rgb, rgbx, count);
-        return;
-    }
-#endif
-    expand_plain(rgb, rgbx, count);
-}
+enum { ROWS = 16, BESIDE = 32 }; /* rows that are handed over at a time; bytes that may be read after them */
+enum { ROWS_SIZE = 1 << 22 };    /* bytes of these rows: of very long rows, fewer are handed over at a time */
 
 static Outcome
 resize_pixels(Workspace *workspace, const uint8_t *pixels, ptrdiff_t stride, ptrdiff_t rows, ptrdiff_t columns,
@@ -206,16 +127,14 @@ resize_pixels(Workspace *workspace, const uint8_t *pixels, ptrdiff_t stride, ptr
         return UNDECODED;
     ptrdiff_t line = 4 * (end - first) + BESIDE;
     ptrdiff_t at_once = line < ROWS_SIZE / ROWS ? ROWS : line < ROWS_SIZE ? ROWS_SIZE / line : 1;
-    uint8_t *some = malloc((size_t)(at_once * line));
-    if (some == NULL)
+    if (!reserve(&workspace->rows, (size_t)(at_once * line)))
         return NO_MEMORY;
     for (ptrdiff_t row = first_row; row < row_end; row += at_once) {
         ptrdiff_t count = row_end - row < at_once ? row_end - row : at_once;
         for (ptrdiff_t i = 0; i < count; i++)
-            expand(pixels + (row + i) * stride + 3 * first, some + i * line, end - first);
-        resizing_rows(workspace->resizing, some, line, count);
+            kernels->expand(pixels + (row + i) * stride + 3 * first, workspace->rows.at + i * line, end - first);
+        resizing_rows(workspace->resizing, workspace->rows.at, line, count);
     }
-    free(some);
     return DECODED;
 }
 
@@ -224,14 +143,12 @@ draw_job(Workspace *workspace, const Job *job, const uint8_t *name)
 {
     Outcome outcome;
     Wanted wanted;
-    const uint8_t *data = find_bytes(workspace, job, name, &outcome);
-    uint8_t *out = (uint8_t *)(intptr_t)job->out;
+    const uint8_t *data = find_bytes(&workspace->stored, job, name, &outcome);
+    uint8_t *out = (uint8_t *)(uintptr_t)job->out;
     if (data == NULL)
         return outcome;
     read_wanted(&wanted, job);
     if (job->raw) {
-        if (job->size % 3 || job->size / 3 % job->width || job->size / 3 / job->width != job->height)
-            return UNDECODED;
         const uint8_t *corner = data + 3 * (job->top * job->width + job->left);
         return resize_pixels(workspace, corner, 3 * job->width, job->tall, job->wide, &wanted, out);
     }
@@ -253,7 +170,7 @@ size_of_name(const Job *job)
     return job->checked && job->file != NOWHERE ? (size_t)job->name_size : 0;
 }
 
-/* Returns the names of the samples that are checked, one behind the other; NULL without memory. They lie in a mapped table,
+/* Returns the names of the samples that are checked, one after the other; NULL without memory. They lie in a mapped table,
    whose file was found whole just now; touching it later might end the process. */
 static uint8_t *
 copy_names(const Job *jobs, Py_ssize_t count)
@@ -264,7 +181,7 @@ copy_names(const Job *jobs, Py_ssize_t count)
     uint8_t *names = malloc(size), *to = names;
     for (const Job *job = jobs; job < jobs + count && names != NULL; job++) {
         if (size_of_name(job) > 0)
-            memcpy(to, (const uint8_t *)(intptr_t)job->name, size_of_name(job));
+            memcpy(to, (const uint8_t *)(uintptr_t)job->name, size_of_name(job));
         to += size_of_name(job);
     }
     return names;
@@ -289,11 +206,11 @@ left_over(const Outcome *outcomes, Py_ssize_t count)
 PyObject *
 draw(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
 {
-    Py_ssize_t numbers[2];
+    int64_t numbers[2];
     if (!read_integers(arguments, given, numbers, 2))
         return NULL;
-    const Job *jobs = (const Job *)numbers[0];
-    Py_ssize_t count = numbers[1];
+    const Job *jobs = (const Job *)(uintptr_t)numbers[0];
+    Py_ssize_t count = (Py_ssize_t)numbers[1];
     for (const Job *job = jobs; job < jobs + count; job++)
         if (!require_sense(job))
             return NULL;
@@ -322,10 +239,10 @@ draw(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
 }
 
 PyObject *
-resize(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+resize(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
 {
-    Py_ssize_t n[14];
-    if (!read_integers(arguments, count, n, 14))
+    int64_t n[14];
+    if (!read_integers(arguments, given, n, 14))
         return NULL;
     const Job job = {
         .height = n[4], .width = n[5], .tall = n[4], .wide = n[5], .scaled_height = n[6], .scaled_width = n[7],
@@ -340,7 +257,8 @@ resize(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
         return NULL;
     Outcome outcome;
     Py_BEGIN_ALLOW_THREADS
-    outcome = resize_pixels(workspace, (const uint8_t *)n[0], n[1], n[2], n[3], &wanted, (uint8_t *)n[13]);
+    outcome = resize_pixels(workspace, (const uint8_t *)(uintptr_t)n[0], (ptrdiff_t)n[1], (ptrdiff_t)n[2],
+                            (ptrdiff_t)n[3], &wanted, (uint8_t *)(uintptr_t)n[13]);
     Py_END_ALLOW_THREADS
     return_workspace(workspace);
     if (outcome == NO_MEMORY)

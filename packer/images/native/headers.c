@@ -1,13 +1,12 @@
 /* Reads the headers of JPEGs (ITU-T T.81, annex B). */
 
 #include "jpeg.h"
+#include "markers.h"
+#include "metadata.h"
 
 #include <string.h>
 
-enum {
-    SOF0 = 0xC0, SOF1 = 0xC1, DHT = 0xC4, SOI = 0xD8, SOS = 0xDA, DQT = 0xDB, DRI = 0xDD, APP0 = 0xE0, APP14 = 0xEE,
-    APP15 = 0xEF, COM = 0xFE,
-};
+enum { LONGEST_SIDE = 65500 }; /* of an image that libjpeg decodes */
 
 static int
 read_quanta(Decoder *d, const uint8_t *at, const uint8_t *end)
@@ -65,6 +64,8 @@ read_frame(Decoder *d, const uint8_t *at, const uint8_t *end)
         return 0;
     if (two_bytes(at + 1) != d->height || two_bytes(at + 3) != d->width)
         return 0;
+    if (d->height > LONGEST_SIDE || d->width > LONGEST_SIDE)
+        return 0;
     d->count = at[5];
     for (int i = 0; i < d->count; i++) {
         Component *c = &d->components[i];
@@ -108,13 +109,62 @@ read_scan_header(Decoder *d, const uint8_t *at, const uint8_t *end)
     return spectrum[0] == 0 && spectrum[1] == 63 && spectrum[2] == 0;
 }
 
+typedef struct { /* what the metadata say */
+    int is_jfif, adobe; /* the colour transform of an Adobe segment, or -1 */
+    int exifs;
+} Metadata;
+
+static int
+read_metadata(Metadata *metadata, uint8_t marker, const uint8_t *content, ptrdiff_t size)
+{
+    if (!is_usual(marker, content, size, &metadata->exifs))
+        return 0;
+    if (marker == APP0 && size >= 5 && !memcmp(content, "JFIF", 5))
+        metadata->is_jfif = 1;
+    if (marker == APP14 && size >= 12 && !memcmp(content, "Adobe", 5))
+        metadata->adobe = content[11];
+    return 1;
+}
+
+/* Tells whether an image has the colours that this decoder converts, grey or YCbCr, as libjpeg concludes that. */
+static int
+has_known_colours(const Decoder *d, const Metadata *metadata)
+{
+    const Component *c = d->components;
+    if (d->count == 1 || metadata->is_jfif || metadata->adobe == 1)
+        return 1;
+    return metadata->adobe < 0 && c[0].id == 1 && c[1].id == 2 && c[2].id == 3;
+}
+
+/* Reads a segment before the first scan; 0 where it is not one that this decoder knows. */
+static int
+read_segment(Decoder *d, Metadata *metadata, uint8_t marker, const uint8_t *content, const uint8_t *end)
+{
+    if (marker == COM || (marker >= APP0 && marker <= APP15))
+        return read_metadata(metadata, marker, content, end - content);
+    switch (marker) {
+    case DQT:
+        return read_quanta(d, content, end);
+    case DHT:
+        return read_tables(d, content, end);
+    case SOF0:
+    case SOF1:
+        return read_frame(d, content, end);
+    case DRI:
+        d->interval = end - content == 2 ? two_bytes(content) : 0;
+        return end - content == 2;
+    default:
+        return 0;
+    }
+}
+
 int
 read_headers(Decoder *d, const uint8_t *data, ptrdiff_t size)
 {
     if (size < 4 || data[0] != 0xFF || data[1] != SOI)
         return 0;
     const uint8_t *at = data + 2, *stop = data + size;
-    int is_jfif = 0, adobe = -1;
+    Metadata metadata = {.adobe = -1};
     d->count = d->quantised = 0;
     d->interval = 0;
     for (int i = 0; i < 8; i++)
@@ -122,33 +172,13 @@ read_headers(Decoder *d, const uint8_t *data, ptrdiff_t size)
     for (;;) {
         if (stop - at < 4 || at[0] != 0xFF || stop - at < 2 + two_bytes(at + 2) || two_bytes(at + 2) < 2)
             return 0;
-        uint8_t marker = at[1];
-        const uint8_t *segment = at + 4, *end = at + 2 + two_bytes(at + 2);
-        int understood = 1;
-        if (marker == DQT)
-            understood = read_quanta(d, segment, end);
-        else if (marker == DHT)
-            understood = read_tables(d, segment, end);
-        else if (marker == SOF0 || marker == SOF1)
-            understood = read_frame(d, segment, end);
-        else if (marker == DRI) {
-            understood = end - segment == 2;
-            d->interval = understood ? two_bytes(segment) : 0;
-        } else if (marker == APP0 && end - segment >= 14 && !memcmp(segment, "JFIF", 5))
-            is_jfif = 1;
-        else if (marker == APP14 && end - segment >= 12 && !memcmp(segment, "Adobe", 5))
-            adobe = segment[11];
-        else if (marker == SOS) {
-            understood = read_scan_header(d, segment, end);
+        const uint8_t *content = at + 4, *end = at + 2 + two_bytes(at + 2);
+        if (at[1] == SOS) {
             d->from = end;
             d->stop = stop;
-            if (!understood || d->count == 1)
-                return understood;
-            const Component *c = d->components; /* how libjpeg knows that the colours are YCbCr */
-            return is_jfif || adobe == 1 || (adobe < 0 && c[0].id == 1 && c[1].id == 2 && c[2].id == 3);
-        } else
-            understood = marker == COM || (marker >= APP0 && marker <= APP15);
-        if (!understood)
+            return read_scan_header(d, content, end) && has_known_colours(d, &metadata);
+        }
+        if (!read_segment(d, &metadata, at[1], content, end))
             return 0;
         at = end;
     }

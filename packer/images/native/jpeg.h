@@ -3,18 +3,10 @@
 #ifndef PACKER_JPEG_H
 #define PACKER_JPEG_H
 
-#include "vectors.h"
+#include "geometry.h"
 
 #include <stddef.h>
 #include <stdint.h>
-
-#if defined(__GNUC__) || defined(__clang__)
-#define INLINE static inline __attribute__((always_inline))
-#define UNLIKELY(condition) __builtin_expect(!!(condition), 0)
-#else
-#define INLINE static inline
-#define UNLIKELY(condition) (condition)
-#endif
 
 enum {
     LOOK = 10,   /* bits of code that one look in a table knows */
@@ -23,7 +15,7 @@ enum {
     CHUNK = 8192 /* bytes of the scan that are at hand */
 };
 
-/* What a code says: in the lowest byte how many bits it and the value behind it have, in the next the zeros before the
+/* What a code says: in the lowest byte how many bits it and the value after it have, in the next the zeros before the
    value, in the upper half the least value of so many bits: 1 - 2^bits. 0 is no code. */
 typedef int32_t Symbol;
 
@@ -60,10 +52,6 @@ typedef struct { /* where in the scan decoding has come to */
     uint8_t chunk[CHUNK + MCU_BYTES];
 } Stream;
 
-typedef struct {
-    ptrdiff_t first_row, row_end, first, end; /* MCUs: rows, and in each the columns from `first` to before `end` */
-} Window;
-
 typedef struct Decoder {
     /* Headers. */
     Table tables[2][4];     /* DC, AC */
@@ -89,30 +77,10 @@ typedef struct Decoder {
 int read_headers(Decoder *d, const uint8_t *data, ptrdiff_t size);
 
 /* scan.c: goes to the first MCU; decodes the wanted ones of a row, or of two where `rows_go_together` says that they can be,
-   behind those that were decoded before, into the planes of samples. 0 where the scan is damaged. */
+   after those that were decoded before, into the planes of samples. 0 where the scan is damaged. */
 int begin_scan(Decoder *d);
 int rows_go_together(const Decoder *d);
 int decode_rows(Decoder *d, const Window *window, ptrdiff_t row, int rows);
-
-typedef struct { /* the coefficients of a block, and where its samples belong */
-    int16_t *coefficients;
-    const int16_t *quantum;
-    uint8_t *to;
-    ptrdiff_t stride;
-} Coded;
-
-/* samples.c: the arithmetic, for the processor that this is. */
-typedef struct {
-    /* Transforms the coefficients of some blocks into 8 x 8 samples each, and leaves zeros in their place. */
-    void (*transform)(const Coded *blocks, int count);
-    /* Makes `count` samples of chroma twice as wide, of a row and, for chroma that is also half as high, its neighbour; else
-       `other` is the row itself. Reads a sample more at both ends. `sums` has room for as many and two. */
-    void (*widen)(const uint8_t *row, const uint8_t *other, int16_t *sums, uint8_t *to, ptrdiff_t count);
-    /* Makes four bytes a pixel, red, green, blue and one of any value, of luma and chroma. */
-    void (*convert)(const uint8_t *luma, const uint8_t *blue, const uint8_t *red, uint8_t *to, ptrdiff_t count);
-} Kernels;
-
-const Kernels *best_kernels(void);
 
 /* Returns a row of a component's samples. The planes hold two or four rows of MCUs, one after the other in turn: upsampling
    looks no further, and so much stays in the caches. */
@@ -122,25 +90,7 @@ samples_of(const Component *c, ptrdiff_t row)
     return c->plane + (row & c->mask) * c->stride;
 }
 
-static inline ptrdiff_t
-two_bytes(const uint8_t *at)
-{
-    return (ptrdiff_t)at[0] << 8 | at[1];
-}
-
-static inline ptrdiff_t
-smaller(ptrdiff_t a, ptrdiff_t b)
-{
-    return a < b ? a : b;
-}
-
-static inline ptrdiff_t
-larger(ptrdiff_t a, ptrdiff_t b)
-{
-    return a > b ? a : b;
-}
-
-static const uint8_t zigzag[64 + 16] = { /* where a coefficient stands, by its place in the zigzag order, or behind it */
+static const uint8_t zigzag[64 + 16] = { /* where a coefficient stands, by its place in the zigzag order, or after it */
     0, 1, 8, 16, 9, 2, 3, 10, 17, 24, 32, 25, 18, 11, 4, 5, 12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13, 6, 7, 14, 21, 28,
     35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47,
     55, 62, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63,

@@ -1,38 +1,9 @@
 /* packer.images._native: the parts of packer that Python is too slow for. */
 
+#include "arguments.h"
+#include "checksums.h"
+#include "kernels.h"
 #include "native.h"
-#include "decoding.h"
-#include "reading.h"
-
-int
-read_integers(PyObject *const *arguments, Py_ssize_t given, Py_ssize_t *numbers, Py_ssize_t count)
-{
-    if (given != count) {
-        PyErr_Format(PyExc_TypeError, "%zd integers are expected, and there are %zd", count, given);
-        return 0;
-    }
-    for (Py_ssize_t i = 0; i < count; i++) {
-        numbers[i] = PyNumber_AsSsize_t(arguments[i], PyExc_OverflowError);
-        if (numbers[i] == -1 && PyErr_Occurred())
-            return 0;
-    }
-    return 1;
-}
-
-int
-read_arguments(PyObject *const *arguments, Py_ssize_t given, const uint8_t **data, Py_ssize_t *size,
-               Py_ssize_t *numbers, Py_ssize_t count)
-{
-    char *bytes;
-    if (given < 1) {
-        PyErr_SetString(PyExc_TypeError, "bytes are expected first");
-        return 0;
-    }
-    if (PyBytes_AsStringAndSize(arguments[0], &bytes, size) < 0)
-        return 0;
-    *data = (const uint8_t *)bytes;
-    return read_integers(arguments + 1, given - 1, numbers, count);
-}
 
 PyDoc_STRVAR(cut_out_doc,
 "cut_out(data, height, width, top, left, tall, wide, halvings)\n--\n\n"
@@ -61,23 +32,24 @@ PyDoc_STRVAR(resize_doc,
 
 PyDoc_STRVAR(crc32c_doc,
 "crc32c(data, crc)\n--\n\n"
-"Return the CRC-32C of bytes behind others whose CRC-32C is `crc`, 0 where there are none.");
+"Return the CRC-32C of bytes that follow others, whose CRC-32C is `crc`, or 0 where there are none.");
 
 static PyObject *
-crc32c_of(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
+crc32c(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
 {
     const uint8_t *data;
-    Py_ssize_t size, crc;
+    Py_ssize_t size;
+    int64_t crc;
     if (!read_arguments(arguments, given, &data, &size, &crc, 1))
         return NULL;
-    return PyLong_FromUnsignedLong(crc32c((uint32_t)crc, data, (size_t)size));
+    return PyLong_FromUnsignedLong(kernels->crc32c((uint32_t)crc, data, (size_t)size));
 }
 
 static PyMethodDef methods[] = {
     {"cut_out", (PyCFunction)(void (*)(void))cut_out, METH_FASTCALL, cut_out_doc},
     {"first_rows", (PyCFunction)(void (*)(void))first_rows, METH_FASTCALL, first_rows_doc},
     {"draw", (PyCFunction)(void (*)(void))draw, METH_FASTCALL, draw_doc},
-    {"crc32c", (PyCFunction)(void (*)(void))crc32c_of, METH_FASTCALL, crc32c_doc},
+    {"crc32c", (PyCFunction)(void (*)(void))crc32c, METH_FASTCALL, crc32c_doc},
     {"resize", (PyCFunction)(void (*)(void))resize, METH_FASTCALL, resize_doc},
     {NULL, NULL, 0, NULL},
 };
@@ -89,12 +61,12 @@ static struct PyModuleDef definition = {
 PyMODINIT_FUNC
 PyInit__native(void)
 {
-    cutting_init();
-    reading_init();
+    checksums_init();
+    kernels_init();
     PyObject *module = PyModule_Create(&definition);
     if (module != NULL
-        && (PyModule_AddIntConstant(module, "HAS_VECTORS", decoder_has_vectors()) < 0
-            || PyModule_AddIntConstant(module, "JOB_SIZE", job_size()) < 0)) {
+        && (PyModule_AddIntConstant(module, "HAS_VECTORS", kernels->has_avx2) < 0
+            || PyModule_AddStringConstant(module, "JOB_FIELDS", job_fields) < 0)) {
         Py_DECREF(module);
         return NULL;
     }

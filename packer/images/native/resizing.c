@@ -340,6 +340,12 @@ resizing_free(Resizing *resizing)
     free(resizing);
 }
 
+size_t
+resizing_memory(const Resizing *resizing)
+{
+    return sizeof *resizing + (size_t)resizing->size;
+}
+
 /* Sets what follows from the sizes; 0 where those make no sense. `whole`: the window is all of the result, for which torch
    is told no scale. */
 static int

@@ -24,6 +24,8 @@ typedef struct Resizing Resizing;
 Resizing *resizing_new(void);
 void resizing_free(Resizing *);
 
+size_t resizing_memory(const Resizing *); /* bytes that it keeps for the next image */
+
 /* Begins with an image, whether or not the last one was finished. `out` takes out_height * out_width * 3 bytes, RGB, while
    the rows come. What that takes grows with the rectangle and the window, and not with what lies beside the window. Returns
    0 without memory, where a side has more than 2^20 pixels or more than 256 MB would be needed, or where the window does not

@@ -1,9 +1,11 @@
-/* The arithmetic of JPEGs: the inverse DCT, upsampling and colour conversion, each in plain C and for AVX2.
+/* The arithmetic of JPEGs: the inverse DCT, upsampling and colour conversion, each in plain C and for vectors; see kernels.h
+   for what each function does.
 
    To the bit what libjpeg-turbo's slow integer DCT, its "fancy" upsampling and its conversion compute: pixels that were
    trained on must not change. */
 
-#include "jpeg.h"
+#include "compilers.h"
+#include "kernels.h"
 
 #include <string.h>
 
@@ -68,14 +70,14 @@ transform_block(const Coded *coded)
     }
 }
 
-static void
+void
 transform_plain(const Coded *blocks, int count)
 {
     for (; count > 0; count--)
         transform_block(blocks++);
 }
 
-static void
+void
 widen_plain(const uint8_t *row, const uint8_t *other, int16_t *sums, uint8_t *to, ptrdiff_t count)
 {
     for (ptrdiff_t i = -1; i <= count; i++)
@@ -87,7 +89,7 @@ widen_plain(const uint8_t *row, const uint8_t *other, int16_t *sums, uint8_t *to
     }
 }
 
-static void
+void
 convert_plain(const uint8_t *luma, const uint8_t *blue, const uint8_t *red, uint8_t *to, ptrdiff_t count)
 {
     for (ptrdiff_t i = 0; i < count; i++, to += 4) {
@@ -199,14 +201,14 @@ transform_block_avx2(const Coded *coded)
     }
 }
 
-AVX2 static void
+AVX2 void
 transform_avx2(const Coded *blocks, int count)
 {
     for (; count > 0; count--)
         transform_block_avx2(blocks++);
 }
 
-AVX2 static void
+AVX2 void
 widen_avx2(const uint8_t *row, const uint8_t *other, int16_t *sums, uint8_t *to, ptrdiff_t count)
 {
     const __m256i first = _mm256_set1_epi16(other ? 8 : 1), second = _mm256_set1_epi16(other ? 7 : 2);
@@ -220,17 +222,17 @@ widen_avx2(const uint8_t *row, const uint8_t *other, int16_t *sums, uint8_t *to,
     for (ptrdiff_t i = 0; i < count; i += 16) {
         __m256i before = _mm256_loadu_si256((const __m256i *)(const void *)(sums + i - 1));
         __m256i sum = _mm256_loadu_si256((const __m256i *)(const void *)(sums + i));
-        __m256i behind = _mm256_loadu_si256((const __m256i *)(const void *)(sums + i + 1));
+        __m256i after = _mm256_loadu_si256((const __m256i *)(const void *)(sums + i + 1));
         sum = _mm256_add_epi16(sum, _mm256_slli_epi16(sum, 1));
         __m256i even = _mm256_srl_epi16(_mm256_add_epi16(_mm256_add_epi16(sum, before), first), shift);
-        __m256i odd = _mm256_srl_epi16(_mm256_add_epi16(_mm256_add_epi16(sum, behind), second), shift);
+        __m256i odd = _mm256_srl_epi16(_mm256_add_epi16(_mm256_add_epi16(sum, after), second), shift);
         _mm256_storeu_si256((__m256i *)(void *)(to + 2 * i), _mm256_or_si256(even, _mm256_slli_epi16(odd, 8)));
     }
 }
 
 /* In 16 bits: what is left of the factors beside whole numbers, times 2^15. That (a * b + 2^14) >> 15 with these is what
    convert_plain computes was tried for each of the 256 values. */
-AVX2 static void
+AVX2 void
 convert_avx2(const uint8_t *luma, const uint8_t *blue, const uint8_t *red, uint8_t *to, ptrdiff_t count)
 {
     const __m256i middle = _mm256_set1_epi16(128), half = _mm256_set1_epi32(1 << 15);
@@ -257,7 +259,7 @@ convert_avx2(const uint8_t *luma, const uint8_t *blue, const uint8_t *red, uint8
 #endif
 
 #if HAS_AVX512
-/* Two blocks at a time, one behind the other where there is one of eight columns above. */
+/* Two blocks at a time, side by side where there is one of eight columns above. */
 
 #define CONSTANTS(first, second) _mm512_set1_epi32((int)((uint32_t)(uint16_t)(first) | (uint32_t)(uint16_t)(second) << 16))
 #define PLUS(sum, pair, first, second) _mm512_dpwssd_epi32(sum, pair, CONSTANTS(first, second))
@@ -362,7 +364,7 @@ transform_two_avx512(const Coded *first, const Coded *second)
                _mm512_extracti32x4_epi32(rows0145, 3), _mm512_extracti32x4_epi32(rows2367, 3));
 }
 
-AVX512 static void
+AVX512 void
 transform_avx512(const Coded *blocks, int count)
 {
     for (; count > 1; count -= 2, blocks += 2)
@@ -378,7 +380,7 @@ load_bytes_avx512(const uint8_t *from)
 }
 
 /* As convert_avx2, of twice as many pixels. */
-AVX512 static void
+AVX512 void
 convert_avx512(const uint8_t *luma, const uint8_t *blue, const uint8_t *red, uint8_t *to, ptrdiff_t count)
 {
     const __m512i middle = _mm512_set1_epi16(128), half = _mm512_set1_epi32(1 << 15), zero = _mm512_setzero_si512();
@@ -403,20 +405,3 @@ convert_avx512(const uint8_t *luma, const uint8_t *blue, const uint8_t *red, uin
     }
 }
 #endif
-
-const Kernels *
-best_kernels(void)
-{
-    static const Kernels plain = {transform_plain, widen_plain, convert_plain};
-#if HAS_AVX2
-#if HAS_AVX512
-    static const Kernels avx512 = {transform_avx512, widen_avx2, convert_avx512};
-    if (has_avx512())
-        return &avx512;
-#endif
-    static const Kernels avx2 = {transform_avx2, widen_avx2, convert_avx2};
-    if (has_avx2())
-        return &avx2;
-#endif
-    return &plain;
-}

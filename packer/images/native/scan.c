@@ -1,81 +1,17 @@
 /* Decodes the entropy-coded segments of JPEGs (ITU-T T.81, annex F.2): whatever is not as it should be ends it. */
 
+#include "compilers.h"
 #include "jpeg.h"
+#include "kernels.h"
+#include "markers.h"
 
 #include <string.h>
 
-enum { RST0 = 0xD0, EOI = 0xD9 };
-
-/* Copies bytes up to the first 0xFF, and not many more than `most`; returns how many. Behind them, 31 bytes of any value may
-   be written, and what is read lies before `stop`. */
-static size_t
-copy_run(uint8_t *to, const uint8_t *from, size_t most, const uint8_t *stop)
-{
-    size_t size = (size_t)smaller((ptrdiff_t)most, stop - from);
-    const uint8_t *found = memchr(from, 0xFF, size);
-    size_t count = found != NULL ? (size_t)(found - from) : size;
-    memcpy(to, from, count);
-    return count;
-}
-
-/* Returns where the next 0xFF stands without a zero behind it, or NULL. */
-static const uint8_t *
-find_marker(const uint8_t *from, const uint8_t *stop)
-{
-    while ((from = memchr(from, 0xFF, (size_t)(stop - from))) != NULL) {
-        if (stop - from < 2)
-            return NULL;
-        if (from[1])
-            break;
-        from += 2;
-    }
-    return from;
-}
-
-#if HAS_AVX2
-enum { VECTOR = 32 };
-
-/* The runs have some two hundred bytes: looking and copying at once takes half the time. */
-AVX2 static size_t
-copy_run_avx2(uint8_t *to, const uint8_t *from, size_t most, const uint8_t *stop)
-{
-    size_t count = 0;
-    for (; count < most && stop - from >= VECTOR; count += VECTOR, from += VECTOR) {
-        __m256i bytes = _mm256_loadu_si256((const __m256i *)(const void *)from);
-        _mm256_storeu_si256((__m256i *)(void *)(to + count), bytes);
-        unsigned found = (unsigned)_mm256_movemask_epi8(_mm256_cmpeq_epi8(bytes, _mm256_set1_epi8((char)0xFF)));
-        if (found)
-            return count + _tzcnt_u32(found);
-    }
-    return count < most ? count + copy_run(to + count, from, most - count, stop) : count;
-}
-
-AVX2 static const uint8_t *
-find_marker_avx2(const uint8_t *from, const uint8_t *stop)
-{
-    for (; stop - from > VECTOR; from += VECTOR) {
-        __m256i bytes = _mm256_loadu_si256((const __m256i *)(const void *)from);
-        __m256i behind = _mm256_loadu_si256((const __m256i *)(const void *)(from + 1));
-        __m256i stuffed = _mm256_cmpeq_epi8(behind, _mm256_setzero_si256());
-        __m256i marks = _mm256_andnot_si256(stuffed, _mm256_cmpeq_epi8(bytes, _mm256_set1_epi8((char)0xFF)));
-        unsigned found = (unsigned)_mm256_movemask_epi8(marks);
-        if (found)
-            return from + _tzcnt_u32(found);
-    }
-    return find_marker(from, stop);
-}
-#endif
-
-/* Brings more of the segment's bytes, without the zeros that are stuffed behind 0xFF; 0 where it does not end with the
+/* Brings more of the segment's bytes, without the zeros that are stuffed after 0xFF; 0 where it does not end with the
    marker that belongs there. */
 static int
 fill(const Decoder *d, Stream *s)
 {
-    size_t (*copy)(uint8_t *, const uint8_t *, size_t, const uint8_t *) = copy_run;
-#if HAS_AVX2
-    if (has_avx2())
-        copy = copy_run_avx2;
-#endif
     for (int i = 0; i < d->count; i++) /* what a chunk adds is less than 2^30 */
         if (s->predictions[i] > 1 << 30 || s->predictions[i] < -(1 << 30))
             return 0;
@@ -85,7 +21,7 @@ fill(const Decoder *d, Stream *s)
     const uint8_t *from = s->from;
     s->at.next = s->chunk;
     while (to < room && !s->ended) {
-        size_t count = copy(to, from, (size_t)(room - to), d->stop);
+        size_t count = kernels->copy_run(to, from, (size_t)(room - to), d->stop);
         to += count;
         from += count;
         if (to >= room)
@@ -107,17 +43,12 @@ fill(const Decoder *d, Stream *s)
     return 1;
 }
 
-/* Goes to the beginning of a segment behind the present one. */
+/* Goes to the beginning of a segment after the present one. */
 static int
 enter(const Decoder *d, Stream *s, ptrdiff_t segment)
 {
-    const uint8_t *(*find)(const uint8_t *, const uint8_t *) = find_marker;
-#if HAS_AVX2
-    if (has_avx2())
-        find = find_marker_avx2;
-#endif
     for (; s->segment < segment; s->segment++, s->ended = 0) {
-        const uint8_t *marker = s->ended ? s->from : find(s->from, d->stop);
+        const uint8_t *marker = s->ended ? s->from : kernels->find_marker(s->from, d->stop);
         if (marker == NULL || marker[1] != RST0 + (s->segment & 7))
             return 0;
         s->from = marker + 2;
@@ -149,7 +80,7 @@ refill(Bits *b)
     b->count |= 56;
 }
 
-/* Returns where the byte behind the last one begins of which a bit was taken. */
+/* Returns where the byte begins that follows the last one of which a bit was taken. */
 INLINE const uint8_t *
 position(const Bits *b)
 {
@@ -168,7 +99,7 @@ look_further(const Table *table, uint64_t bits)
     return 0;
 }
 
-/* Returns the value that follows a code (T.81, F.2.2.1: EXTEND), and goes on behind it. */
+/* Returns the value that follows a code (T.81, F.2.2.1: EXTEND), and goes on after it. */
 INLINE int
 take_value(Bits *b, Symbol symbol)
 {
@@ -190,7 +121,7 @@ decode_first(Bits *b, int *prediction, const Table *dc)
 }
 
 /* Decodes the coefficients of a block from index k on, which were zeros, or past them where they are not wanted. Returns
-   the index behind the last coefficient in zigzag order, 0 where the bits are none of a block. */
+   the index after the last coefficient in zigzag order, 0 where the bits are none of a block. */
 INLINE int
 decode_others(Bits *b, const Table *ac, int16_t *block, int k, int wanted)
 {
@@ -264,7 +195,7 @@ typedef struct { /* a block of each MCU */
 enum { MOST_WAITING = 2 * BLOCKS };
 
 typedef struct { /* blocks that were decoded and not yet transformed */
-    _Alignas(64) int16_t coefficients[MOST_WAITING][64]; /* zeros behind the first of each, where nothing waits */
+    _Alignas(64) int16_t coefficients[MOST_WAITING][64]; /* all but the first of each are zeros, where nothing waits */
     Coded blocks[MOST_WAITING];
     int count, used; /* of the blocks; of the room for coefficients */
 } Waiting;
@@ -295,7 +226,7 @@ fill_block(int dc, uint8_t *to, ptrdiff_t stride)
 }
 
 static void
-transform_waiting(Waiting *waiting, const Kernels *kernels)
+transform_waiting(Waiting *waiting)
 {
     kernels->transform(waiting->blocks, waiting->count);
     waiting->count = waiting->used = 0;
@@ -304,10 +235,10 @@ transform_waiting(Waiting *waiting, const Kernels *kernels)
 /* Makes room for the coefficients of so many blocks. First come the bits of some MCUs, then their samples: the processor
    loads slowly in wide pieces what it has just stored in small ones. */
 INLINE void
-make_room(Waiting *waiting, int count, const Kernels *kernels)
+make_room(Waiting *waiting, int count)
 {
     if (waiting->used + count > MOST_WAITING)
-        transform_waiting(waiting, kernels);
+        transform_waiting(waiting);
 }
 
 /* Lets a block wait, or makes its samples at once where that is easy, and goes to that of the next MCU. */
@@ -334,10 +265,9 @@ provide(const Decoder *d, Stream *s, Bits *bits)
     return 1;
 }
 
-/* Decodes MCUs up to `stop`, which is not behind the segment's end; leaves out those that nobody is `waiting` for. */
+/* Decodes MCUs up to `stop`, which is not beyond the segment's end; leaves out those that nobody is `waiting` for. */
 INLINE int
-decode_mcus(const Decoder *d, Stream *s, Block *blocks, int count, ptrdiff_t stop, Waiting *waiting,
-            const Kernels *kernels)
+decode_mcus(const Decoder *d, Stream *s, Block *blocks, int count, ptrdiff_t stop, Waiting *waiting)
 {
     Bits bits = s->at;
     int16_t *coefficients = NULL;
@@ -345,7 +275,7 @@ decode_mcus(const Decoder *d, Stream *s, Block *blocks, int count, ptrdiff_t sto
         if (!provide(d, s, &bits))
             return 0;
         if (waiting != NULL)
-            make_room(waiting, count, kernels);
+            make_room(waiting, count);
         for (Block *block = blocks; block < blocks + count; block++) {
             refill(&bits);
             if (UNLIKELY(!decode_first(&bits, &s->predictions[block->component], block->dc)))
@@ -370,13 +300,13 @@ decode_mcus(const Decoder *d, Stream *s, Block *blocks, int count, ptrdiff_t sto
 /* Decodes MCUs up to `stop`, and as many of another stream, whose blocks are `others`. */
 INLINE int
 decode_mcus_of_both(const Decoder *d, Stream *s, Stream *t, Block *blocks, Block *others, int count, ptrdiff_t stop,
-                    Waiting *waiting, const Kernels *kernels)
+                    Waiting *waiting)
 {
     Bits a = s->at, b = t->at;
     for (; s->mcu < stop; s->mcu++, t->mcu++) {
         if (!provide(d, s, &a) || !provide(d, t, &b))
             return 0;
-        make_room(waiting, 2 * count, kernels);
+        make_room(waiting, 2 * count);
         for (int i = 0; i < count; i++) {
             int component = blocks[i].component, ends[2];
             refill(&a);
@@ -401,25 +331,33 @@ decode_mcus_of_both(const Decoder *d, Stream *s, Stream *t, Block *blocks, Block
     return 1;
 }
 
-/* Tells whether nothing is left of a segment whose MCUs were all decoded. */
+/* Returns the MCU after the last one of a segment. The last segment of all may have fewer than the others. */
+INLINE ptrdiff_t
+end_of_segment(const Decoder *d, const Stream *s)
+{
+    const ptrdiff_t all = d->rows * d->columns;
+    return d->interval ? smaller((s->segment + 1) * d->interval, all) : all;
+}
+
+/* Tells whether nothing is left over of a segment, where its MCUs were all decoded. */
 INLINE int
 is_used_up(const Decoder *d, const Stream *s)
 {
-    return s->mcu < (d->interval ? (s->segment + 1) * d->interval : d->rows * d->columns) || position(&s->at) == s->end;
+    return s->mcu < end_of_segment(d, s) || position(&s->at) == s->end;
 }
 
 /* Goes to an MCU of this or a later segment. */
 INLINE int
-go_to(const Decoder *d, Stream *s, ptrdiff_t mcu, Block *blocks, int count, const Kernels *kernels)
+go_to(const Decoder *d, Stream *s, ptrdiff_t mcu, Block *blocks, int count)
 {
     ptrdiff_t segment = d->interval ? mcu / d->interval : 0;
     if (segment != s->segment && (!is_used_up(d, s) || !enter(d, s, segment)))
         return 0;
-    return decode_mcus(d, s, blocks, count, mcu, NULL, kernels);
+    return decode_mcus(d, s, blocks, count, mcu, NULL);
 }
 
 INLINE int
-decode_rows_with(Decoder *d, const Window *window, ptrdiff_t row, int rows, const Kernels *kernels)
+decode_rows_with(Decoder *d, const Window *window, ptrdiff_t row, int rows)
 {
     const ptrdiff_t first = row * d->columns + window->first, end = row * d->columns + window->end;
     Stream *s = &d->streams[d->current], *t = &d->streams[1 - d->current];
@@ -432,7 +370,7 @@ decode_rows_with(Decoder *d, const Window *window, ptrdiff_t row, int rows, cons
         lay_out_blocks(d, others, row + 1 - window->first_row);
     for (ptrdiff_t mcu = first; mcu < end;) {
         ptrdiff_t stop = d->interval ? smaller(end, (mcu / d->interval + 1) * d->interval) : end;
-        if (!go_to(d, s, mcu, blocks, count, kernels))
+        if (!go_to(d, s, mcu, blocks, count))
             return 0;
         if (rows == 2) {
             if (mcu == first) { /* it goes on from there */
@@ -441,15 +379,15 @@ decode_rows_with(Decoder *d, const Window *window, ptrdiff_t row, int rows, cons
                 t->mcu = s->mcu;
                 t->ended = s->ended;
             }
-            if (!go_to(d, t, mcu + d->columns, others, count, kernels)
-                || !decode_mcus_of_both(d, s, t, blocks, others, count, stop, &waiting, kernels))
+            if (!go_to(d, t, mcu + d->columns, others, count)
+                || !decode_mcus_of_both(d, s, t, blocks, others, count, stop, &waiting))
                 return 0;
-        } else if (!decode_mcus(d, s, blocks, count, stop, &waiting, kernels)) {
+        } else if (!decode_mcus(d, s, blocks, count, stop, &waiting)) {
             return 0;
         }
         mcu = stop;
     }
-    transform_waiting(&waiting, kernels);
+    transform_waiting(&waiting);
     /* After the last MCU of all, no bytes may be left over either: what libjpeg says of them depends on what they are. */
     if (rows == 2)
         d->current = 1 - d->current;
@@ -476,14 +414,14 @@ rows_go_together(const Decoder *d)
 static int
 decode_rows_plain(Decoder *d, const Window *window, ptrdiff_t row, int rows)
 {
-    return decode_rows_with(d, window, row, rows, best_kernels());
+    return decode_rows_with(d, window, row, rows);
 }
 
 #if HAS_AVX2
 AVX2 static int
 decode_rows_avx2(Decoder *d, const Window *window, ptrdiff_t row, int rows) /* what counts here is BMI2's shifts */
 {
-    return decode_rows_with(d, window, row, rows, best_kernels());
+    return decode_rows_with(d, window, row, rows);
 }
 #endif
 
@@ -491,7 +429,7 @@ int
 decode_rows(Decoder *d, const Window *window, ptrdiff_t row, int rows)
 {
 #if HAS_AVX2
-    if (has_avx2())
+    if (kernels->has_avx2)
         return decode_rows_avx2(d, window, row, rows);
 #endif
     return decode_rows_plain(d, window, row, rows);

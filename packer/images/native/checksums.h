@@ -1,0 +1,22 @@
+/* Checksums of bytes. Each goes on from that of the bytes before, which is 0 where there are none. */
+
+#ifndef PACKER_CHECKSUMS_H
+#define PACKER_CHECKSUMS_H
+
+#include "vectors.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+void checksums_init(void); /* whoever calls it holds Python's lock */
+
+/* CRC-32 (ISO 3309), as zlib computes it. */
+uint32_t crc32_zlib(uint32_t crc, const uint8_t *data, size_t size);
+
+/* CRC-32C (RFC 3720, 12.1). */
+uint32_t crc32c_plain(uint32_t crc, const uint8_t *data, size_t size);
+#if HAS_AVX2
+uint32_t crc32c_sse42(uint32_t crc, const uint8_t *data, size_t size);
+#endif
+
+#endif

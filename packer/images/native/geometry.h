@@ -1,0 +1,28 @@
+/* Parts of images. */
+
+#ifndef PACKER_GEOMETRY_H
+#define PACKER_GEOMETRY_H
+
+#include <stddef.h>
+
+typedef struct { /* pixels */
+    ptrdiff_t top, left, height, width;
+} Rectangle;
+
+typedef struct { /* MCUs or tiles: rows, and in each the columns from `first` to before `end` */
+    ptrdiff_t first_row, row_end, first, end;
+} Window;
+
+static inline ptrdiff_t
+smaller(ptrdiff_t a, ptrdiff_t b)
+{
+    return a < b ? a : b;
+}
+
+static inline ptrdiff_t
+larger(ptrdiff_t a, ptrdiff_t b)
+{
+    return a > b ? a : b;
+}
+
+#endif

@@ -1,0 +1,70 @@
+/* What vectors do faster, where the processor has them: one table of functions, which is chosen once.
+
+   Every function stands here in plain C as well. The plain ones are what the others are compared with, they finish what is
+   left of a row and take the blocks of damaged images that do not fit into 16 bits, and they let this code run on
+   processors of other kinds; but packer asks libjpeg-turbo there, which has vectors for them and is faster. */
+
+#ifndef PACKER_KERNELS_H
+#define PACKER_KERNELS_H
+
+#include "vectors.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct { /* the coefficients of a block, and where its samples belong */
+    int16_t *coefficients;
+    const int16_t *quantum;
+    uint8_t *to;
+    ptrdiff_t stride;
+} Coded;
+
+typedef struct {
+    int has_avx2; /* and BMI2; without them, libjpeg-turbo is faster */
+    /* Transforms the coefficients of some blocks into 8 x 8 samples each, and leaves zeros in their place. */
+    void (*transform)(const Coded *blocks, int count);
+    /* Makes `count` samples of chroma twice as wide. Where chroma is also half as high, `other` is the neighbouring row of
+       `row`, and else NULL. Reads a sample more at both ends of the rows. `sums` has room for as many and two. */
+    void (*widen)(const uint8_t *row, const uint8_t *other, int16_t *sums, uint8_t *to, ptrdiff_t count);
+    /* Makes four bytes a pixel, red, green, blue and one of any value, of luma and chroma. */
+    void (*convert)(const uint8_t *luma, const uint8_t *blue, const uint8_t *red, uint8_t *to, ptrdiff_t count);
+    /* Makes pixels of four bytes of those of three. */
+    void (*expand)(const uint8_t *rgb, uint8_t *rgbx, ptrdiff_t count);
+    /* Copies bytes up to the first 0xFF, and not many more than `most`; returns how many. After them, 31 bytes of any value
+       may be written, and what is read lies before `stop`. */
+    size_t (*copy_run)(uint8_t *to, const uint8_t *from, size_t most, const uint8_t *stop);
+    /* Returns where the next 0xFF stands without a zero after it, or NULL. */
+    const uint8_t *(*find_marker)(const uint8_t *from, const uint8_t *stop);
+    /* Returns the CRC-32C of bytes that follow others; see checksums.h. */
+    uint32_t (*crc32c)(uint32_t crc, const uint8_t *data, size_t size);
+} Kernels;
+
+extern const Kernels *kernels; /* those of this processor, after `kernels_init` */
+
+void kernels_init(void);
+
+/* samples.c */
+void transform_plain(const Coded *blocks, int count);
+void widen_plain(const uint8_t *row, const uint8_t *other, int16_t *sums, uint8_t *to, ptrdiff_t count);
+void convert_plain(const uint8_t *luma, const uint8_t *blue, const uint8_t *red, uint8_t *to, ptrdiff_t count);
+#if HAS_AVX2
+void transform_avx2(const Coded *blocks, int count);
+void widen_avx2(const uint8_t *row, const uint8_t *other, int16_t *sums, uint8_t *to, ptrdiff_t count);
+void convert_avx2(const uint8_t *luma, const uint8_t *blue, const uint8_t *red, uint8_t *to, ptrdiff_t count);
+#endif
+#if HAS_AVX512
+void transform_avx512(const Coded *blocks, int count);
+void convert_avx512(const uint8_t *luma, const uint8_t *blue, const uint8_t *red, uint8_t *to, ptrdiff_t count);
+#endif
+
+/* bytes.c */
+void expand_plain(const uint8_t *rgb, uint8_t *rgbx, ptrdiff_t count);
+size_t copy_run_plain(uint8_t *to, const uint8_t *from, size_t most, const uint8_t *stop);
+const uint8_t *find_marker_plain(const uint8_t *from, const uint8_t *stop);
+#if HAS_AVX2
+void expand_avx2(const uint8_t *rgb, uint8_t *rgbx, ptrdiff_t count);
+size_t copy_run_avx2(uint8_t *to, const uint8_t *from, size_t most, const uint8_t *stop);
+const uint8_t *find_marker_avx2(const uint8_t *from, const uint8_t *stop);
+#endif
+
+#endif

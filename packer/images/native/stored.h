@@ -1,0 +1,24 @@
+/* The bytes of samples, as packs store them. */
+
+#ifndef PACKER_STORED_H
+#define PACKER_STORED_H
+
+#include "decoding.h"
+#include "job.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct { /* memory that is used for one thing after the other, and grows */
+    uint8_t *at;
+    size_t size;
+} Memory;
+
+/* Makes room for so many bytes of any value; 0 where there is no such memory. */
+int reserve(Memory *memory, size_t size);
+
+/* Finds the bytes of an image, and reads them into memory where they lie in a file; NULL where they cannot be read, are not
+   what they were, or are neither pixels nor a JPEG. `name` is a copy of the sample's. */
+const uint8_t *find_bytes(Memory *memory, const Job *job, const uint8_t *name, Outcome *outcome);
+
+#endif

@@ -1,0 +1,127 @@
+"""What packer's own C asks of the system, and what it takes for granted of Python."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from packer.images import drawing
+from tests.images.drawn import encoded, photo
+
+pytestmark = [
+    pytest.mark.skipif(not drawing.AVAILABLE, reason="needs a C compiler when packer is installed, and AVX2"),
+    pytest.mark.skipif(sys.platform != "linux", reason="needs /proc, limits of memory and files with holes"),
+]
+
+
+def run(code: str, *arguments: object) -> None:
+    """Run Python code in a process of its own, which must end well."""
+    line = [sys.executable, "-c", code, *map(str, arguments)]
+    result = subprocess.run(line, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2])
+    assert result.returncode == 0, result.stderr
+
+
+HOLES = """
+import os, sys
+from resource import RLIMIT_AS, setrlimit
+import numpy as np
+from packer.images import drawing
+from packer.images.box import Box
+
+size, raw = int(sys.argv[2]), int(sys.argv[3])
+out = np.empty((8, 8, 3), np.uint8)
+job = drawing.job_of(b"", (40, 56), Box((0, 0, 8, 8), (8, 8)), (8, 8), out.ctypes.data)
+job["file"], job["position"], job["size"], job["raw"] = os.open(sys.argv[1], os.O_RDONLY), 0, size, raw
+setrlimit(RLIMIT_AS, (3 << 30, 3 << 30))
+assert drawing.draw(job) == [0]
+"""
+
+
+@pytest.mark.parametrize("head", [b"", b"\xff\xd8\xff"])
+@pytest.mark.parametrize("raw", [0, 1])
+def test_a_row_that_says_a_hundred_gigabytes_costs_no_memory(head: bytes, raw: int, tmp_path: Path) -> None:
+    path, size = tmp_path / "holes", 100 << 30
+    with path.open("wb") as file:
+        file.write(head)
+        file.truncate(size)
+    run(HOLES, path, size, raw)
+
+
+def test_of_a_large_file_the_beginning_is_read_first(tmp_path: Path) -> None:
+    """Its image has so many pixels that the file may be as large."""
+    path, size = tmp_path / "holes", 4 << 30
+    with path.open("wb") as file:
+        file.truncate(size)
+    run(HOLES.replace("(40, 56)", "(13000, 13000)"), path, size, 0)
+
+
+def test_a_file_with_much_beside_the_image_is_drawn(tmp_path: Path) -> None:
+    from packer.images.box import Box
+
+    path, size = tmp_path / "photo.jpg", (40, 56)
+    data = encoded(photo(*size), "JPEG") + bytes(20 << 20)
+    path.write_bytes(data)
+    expected = drawing.decode(data, *size)
+    assert expected is not None
+    out = np.zeros((*size, 3), np.uint8)
+    job = drawing.job_of(b"", size, Box((0, 0, *size), size), size, out.ctypes.data)
+    with path.open("rb") as file:
+        job["file"], job["position"], job["size"] = file.fileno(), 0, len(data)
+        assert drawing.draw(job) == []
+    assert np.array_equal(out, expected)
+
+
+KEPT = """
+from pathlib import Path
+from resource import getpagesize
+import numpy as np
+from packer.images import drawing
+from packer.images.box import Box
+
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * getpagesize()
+
+out, pixels = np.zeros((300, 3), np.uint8), np.ones((60_000, 100, 3), np.uint8)
+drawing.resize(pixels[:100], Box((0, 0, 100, 100), (1, 100)), (1, 100), out.ctypes.data)
+before = resident()
+assert drawing.resize(pixels, Box((0, 0, 60_000, 100), (1, 100)), (1, 100), out.ctypes.data)
+assert (out[:100] == 1).all()
+assert resident() - before < 20e6, resident() - before
+"""
+
+
+def test_memory_that_a_large_image_needed_is_given_back() -> None:
+    run(KEPT)
+
+
+EXCHANGED = """
+import numpy as np
+from packer import sample
+names = list(sample.STORED.names)
+names[1], names[2] = names[2], names[1]
+sample.STORED = np.dtype([(name, np.int64) for name in names])
+try:
+    from packer.images import drawing
+except ImportError as error:
+    assert "another version" in str(error)
+else:
+    raise AssertionError
+"""
+
+
+def test_fields_in_another_order_than_those_of_c_are_refused() -> None:
+    run(EXCHANGED)
+
+
+def test_numbers_that_are_none_are_refused() -> None:
+    native = drawing._native
+    for arguments in ([], [0], [0, "one"], [0, 1.5], [0, 1 << 64]):
+        with pytest.raises((TypeError, OverflowError)):
+            native.draw(*arguments)
+    for arguments in ([], ["text", 0], [b"", None], [b""]):
+        with pytest.raises(TypeError):
+            native.crc32c(*arguments)
