@@ -178,7 +178,17 @@ def write_parts(path: Path, parts: Sequence[Sequence[Sample]], format: str = "pt
     return path
 
 
-@pytest.mark.skipif(os.name == "nt", reason="needs symbolic links and FIFOs")
+@pytest.fixture
+def small_files() -> Iterator[None]:
+    """No file becomes larger than 10 MB, lest a test that fails fills the disk."""
+    resource = pytest.importorskip("resource", reason="needs limits on the size of files")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10 << 20, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.usefixtures("small_files")
 def test_only_what_belongs_to_a_pack_is_read(tree: Path, tmp_path: Path) -> None:
     """A tar brings links along, and whatever else somebody put into it."""
     pack, secret = tmp_path / "pack.pth", tmp_path / "secret"
@@ -192,9 +202,9 @@ def test_only_what_belongs_to_a_pack_is_read(tree: Path, tmp_path: Path) -> None
         (path / "more").symlink_to(tmp_path)
         (path / "endless").symlink_to("/dev/zero")
         (path / "own.txt").write_bytes(b"notes")
-        os.mkfifo(path / "fifo")
         copy = stage(path, tmp_path / "disk")
         assert {file.relative_to(copy) for file in copy.rglob("*") if not file.is_dir()} == belongs
+        os.mkfifo(path / "fifo")
         assert warm(path) == total
         keep(path).close()
 
