@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ast
+import faulthandler
 import os
-import signal
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -32,16 +32,10 @@ SAMPLES = [Sample(f"a/{number}.jpg", 0, b"%d" % number * 400, 8, 8) for number i
 
 @pytest.fixture(autouse=True)
 def no_hang() -> Iterator[None]:
-    """End what waits for ever."""
-
-    def end(*_: object) -> None:
-        raise AssertionError("waits")
-
-    before = signal.signal(signal.SIGALRM, end)
-    signal.alarm(30)
+    """End what waits for ever, whichever thread waits, and say where."""
+    faulthandler.dump_traceback_later(60, exit=True)
     yield
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, before)
+    faulthandler.cancel_dump_traceback_later()
 
 
 @pytest.fixture(params=[*SUFFIXES, *(f"parts of {format}" for format in SUFFIXES)])
