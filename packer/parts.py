@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from packer.convert import Progress, Summary, conversion_settings, convert
+from packer.copying import PackFiles, copy_pack
 from packer.errors import (
     DestinationError,
     ImageError,
@@ -45,7 +46,6 @@ from packer.prepare import Recipe
 from packer.provenance import made_before, provenance, require_tileable
 from packer.sample import Manifest
 from packer.sources import ScannedSource, Source, is_scan, let_mend, pack_source, scanned_source, write_scan
-from packer.staging import copy_pack
 
 __all__ = ["Job", "Part", "SharedSource", "finish"]
 
@@ -344,7 +344,7 @@ class Job:
         try:
             counts = _counts_of(made) if made.exists() else _counts(convert(piece, made, **settings))
             if not path.exists():
-                copy_pack(made, copy)
+                copy_pack(PackFiles.of(made), copy)
                 with open_pack(made) as reader:
                     check_readable(copy, reader.manifest)
                 with writing_to(path):

@@ -202,7 +202,7 @@ class _Patches:
         number = int(np.searchsorted(self._starts, offset, side="right")) - 1
         name, begin, _ = self._files[number]
         if number not in self._open:
-            self._open[number] = PatchFile(Path(self._reader.path, name) if name else Path(self._reader.path))
+            self._open[number] = PatchFile(Path(self._reader.path), name)
         file, position = self._open[number], begin + offset - int(self._starts[number])
         if file.read(position, len(data)) != self._reader.read(index):  # the file may be another one by now
             raise CorruptPackError("the pack was replaced while it was repaired", self._reader.path, index)

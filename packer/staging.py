@@ -5,36 +5,28 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
-import itertools
 import mmap
-import operator
 import os
-import shutil
-import time
+import stat
 import warnings
-from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from packer.copying import PackFiles, Progress, copy_pack
 from packer.errors import DestinationError, PackError, printable
 from packer.executors import available_memory
-from packer.formats import open_pack
-from packer.formats.files import AppendFile, disk_size, files_of, sync_directory, writing_to
-from packer.locking import try_lock
+from packer.formats.files import disk_size, remove, sync_directory, writing_to
+from packer.locking import held
 
-__all__ = ["Kept", "copy_pack", "keep", "stage", "warm"]
+__all__ = ["Kept", "keep", "stage", "warm"]
 
-_CHUNK = 16 << 20
 _MOST_OF_MEMORY = 0.8
-_SECONDS_BETWEEN_TRIES = 0.2
-
-Progress = Callable[[int, int], None]
 
 
 def warm(path: str | os.PathLike[str], *, progress: Progress | None = None) -> int:
-    """Read a pack from its beginning to its end, so that it lies in the page cache; return its bytes.
+    """Read the files of a pack from beginning to end, so that they lie in the page cache; return their bytes.
 
     The cache is shared by every process of the node. The system drops what was not used for long when memory gets
     scarce; `keep` forbids that.
@@ -51,18 +43,19 @@ def warm(path: str | os.PathLike[str], *, progress: Progress | None = None) -> i
     PackError
         If the path is no pack, or cannot be read.
     """
-    size = _size(path)
-    for _ in _chunks(Path(path), progress):
-        pass
-    return size
+    return _read(PackFiles.of(path), progress)
+
+
+def _read(pack: PackFiles, progress: Progress | None) -> int:
+    return sum(len(data) for _, _, data in pack.chunks(progress))
 
 
 class Kept:
-    """Files that are locked in the page cache until this is closed, or collected, or its process ends.
+    """The files of a pack, locked in the page cache until this is closed, or collected, or its process ends.
 
     Parameters
     ----------
-    paths : sequence of path
+    pack : PackFiles, optional
         By default none. A pickled one comes back with none: one lock on a node is enough.
 
     Attributes
@@ -74,16 +67,18 @@ class Kept:
     ------
     OSError
         If the system does not lock that much for this process.
+    PackError
+        If a file is not what it was when it was listed.
     """
 
-    def __init__(self, paths: Sequence[Path] = ()) -> None:
+    def __init__(self, pack: PackFiles | None = None) -> None:
         # A lock lasts as long as its mapping, which nobody reads: reads stay `pread`, which no cut file can kill.
         self._mappings: list[mmap.mmap] = []
-        for path in paths:
-            with open(path, "rb") as file:
-                mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            _lock(mapping)
-            self._mappings.append(mapping)
+        if pack is not None:
+            for name in [name for name, size in pack.sizes.items() if size]:  # what is empty cannot be mapped
+                with pack.open(name) as file:
+                    self._mappings.append(file.mapping(0, file.size))
+                _lock(self._mappings[-1])
         self.size = sum(map(len, self._mappings))
 
     def close(self) -> None:
@@ -121,15 +116,16 @@ def keep(path: str | os.PathLike[str], *, progress: Progress | None = None) -> K
         If the path is no pack, cannot be read, or takes more than four fifths of the memory that this process is
         granted.
     """
-    size, memory = _size(path), available_memory()
+    pack, memory = PackFiles.of(path), available_memory()
+    size = pack.size
     if memory is not None and size > _MOST_OF_MEMORY * memory:
         raise PackError(
             f"{printable(os.fspath(path))}: {size / 1e9:.1f} GB cannot be kept in {memory / 1e9:.1f} GB of memory. "
             "Read it from the disk, in the order of a BlockShuffleSampler, or resize it."
         )
-    warm(path, progress=progress)
+    _read(pack, progress)
     try:
-        return Kept(files_of(path))
+        return Kept(pack)
     except OSError as error:
         warnings.warn(
             f"{printable(os.fspath(path))}: was read into the page cache and is not locked there, so the system may "
@@ -142,110 +138,98 @@ def keep(path: str | os.PathLike[str], *, progress: Progress | None = None) -> K
 
 
 def stage(path: str | os.PathLike[str], directory: str | os.PathLike[str], *, progress: Progress | None = None) -> Path:
-    """Copy a pack to a disk of this node, once for all processes that ask; return where the copy is.
+    """Copy a pack to a disk of this node, once for all processes of a user that ask; return where the copy is.
 
-    The first process copies, the others wait for it. A copy of this very pack that is there already is used; that of
-    an earlier pack of the same name is left alone. ``/dev/shm`` is a directory in memory. Whoever wants the space back
-    deletes the copy.
+    The first process copies, the others wait for it. A copy that is there already is used where it was made of these
+    very files: the same path, sizes, times and manifest. A copy of earlier files of that name is left alone. Whoever
+    wants the space back deletes the copy. Nothing else stays in the directory.
+
+    The copy lies in `directory` where that is this user's and nobody else may write into it, as when it was made here.
+    In a directory that others may write into, such as ``/dev/shm``, which is in memory, the copy lies in a directory
+    ``packer-UID`` of the user's own. So nobody else can have put there what is read as the copy, which is why its
+    files are compared by owner, kind and size, and not byte by byte. On Windows, which has no such owners, `directory`
+    must be the user's own.
 
     Parameters
     ----------
     path : path
         The pack.
     directory : path
-        Made where it is missing; the directory that it lies in is not.
+        Made where it is missing, for this user alone; the directory that it lies in is not. ``~`` is the user's home.
     progress : callable, optional
         Called with the number of bytes copied, by whichever process, and their total.
+
+    Returns
+    -------
+    Path
+        The copy, as ``DIRECTORY/STEM-DIGITS.SUFFIX`` or ``DIRECTORY/packer-UID/STEM-DIGITS.SUFFIX``.
 
     Raises
     ------
     DestinationError
-        If the copy cannot be written, or what the directory lies in is missing.
+        If the copy cannot be written, what the directory lies in is missing, or ``packer-UID`` is somebody else's.
     PackError
         If the path is no pack, or cannot be read.
     """
-    source, root = Path(os.path.abspath(path)), Path(os.path.abspath(directory))
-    with open_pack(source) as reader:
-        identity = reader.manifest.identity()
-    staged = root / f"{source.stem}-{identity}{source.suffix}"
-    if staged.exists():
+    pack = PackFiles.of(path)
+    root = _own_directory(Path(os.path.abspath(os.path.expanduser(directory))))
+    staged = root / f"{pack.path.stem}-{pack.digest()}{pack.path.suffix}"
+    if pack.are_at(staged):
         return staged
-    if not root.parent.is_dir():
-        raise DestinationError(
-            f"{printable(root)}: the directory {printable(root.parent)} does not exist. Make it first."
-        )
-    with writing_to(root):
-        root.mkdir(exist_ok=True)
     partial = staged.with_name(staged.name + ".partial")
-    lock_path = staged.with_name(staged.name + ".lock")
-    with writing_to(lock_path):
-        lock = open(lock_path, "a", encoding="utf-8")  # noqa: SIM115 - closed below
-    with lock:
-        while not try_lock(lock):
-            if progress is not None:
-                with contextlib.suppress(OSError):  # it is not there yet, or no longer
-                    progress(disk_size(partial), disk_size(source))
-            time.sleep(_SECONDS_BETWEEN_TRIES)
-        if not staged.exists():
-            copy_pack(source, partial, progress)
+
+    def wait() -> None:
+        if progress is not None:
+            progress(_size_so_far(partial), pack.size)
+
+    with held(staged.with_name(staged.name + ".lock"), wait):
+        if not pack.are_at(staged):
+            remove(staged)  # it is not whole
+            copy_pack(pack, partial, progress)
             with writing_to(staged):
                 os.rename(partial, staged)
             sync_directory(root)
     return staged
 
 
-def _size(path: str | os.PathLike[str]) -> int:
-    """Return the size of a pack; PackError where it is something else."""
-    with open_pack(path):
-        return disk_size(path)
+def _own_directory(directory: Path) -> Path:
+    """Return a directory that nobody but this user writes into: `directory`, or one in it; made where it is missing."""
+    with writing_to(directory):
+        if not directory.parent.is_dir():
+            raise DestinationError(
+                f"{printable(directory)}: the directory {printable(directory.parent)} does not exist. Make it first."
+            )
+        _make_directory(directory)
+        if _is_private(os.stat(directory)):
+            return directory
+    own = directory / f"packer-{os.geteuid()}"
+    with writing_to(own):
+        _make_directory(own)
+        if _is_private(os.lstat(own)):
+            return own
+    raise DestinationError(
+        f"{printable(own)}: is no directory that is yours and that nobody else may write into. "
+        "Remove it, or stage to another directory."
+    )
 
 
-def copy_pack(source: Path, copy: Path, progress: Progress | None = None) -> None:
-    """Write and sync a copy of a pack, in the place of whatever an interrupted process left there.
-
-    Raises
-    ------
-    DestinationError
-        If there is no room for it, or it cannot be written.
-    """
-    needed, free = disk_size(source), shutil.disk_usage(copy.parent).free
-    if needed > free:
-        raise DestinationError(
-            f"{printable(copy.parent)}: {needed / 1e9:.1f} GB are needed and {free / 1e9:.1f} GB are free. "
-            "Stage to a larger disk, or read the pack where it is."
-        )
-    shutil.rmtree(copy, ignore_errors=True)
-    for file, chunks in itertools.groupby(_chunks(source, progress), operator.itemgetter(0)):
-        place = copy / file.relative_to(source)
-        with writing_to(copy):
-            place.parent.mkdir(parents=True, exist_ok=True)
-        written = AppendFile(place)
-        for _, chunk in chunks:
-            written.append(chunk)
-            written.flush()  # the chunk's memory is used again
-        written.sync()
-        written.close()
+def _make_directory(path: Path) -> None:
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(path, 0o700)
 
 
-def _chunks(path: Path, progress: Progress | None) -> Iterator[tuple[Path, memoryview]]:
-    """Yield the bytes of a pack, file by file, in memory that is used again for the next."""
-    done, total = 0, disk_size(path)
-    buffer = memoryview(bytearray(_CHUNK))
-    for file in files_of(path):
-        with _reading(file), open(file, "rb", buffering=0) as source:
-            while count := source.readinto(buffer):
-                yield file, buffer[:count]
-                done += count
-                if progress is not None:
-                    progress(done, total)
+def _is_private(status: os.stat_result) -> bool:
+    if not hasattr(os, "geteuid"):
+        return True
+    closed = not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and closed
 
 
-@contextlib.contextmanager
-def _reading(path: Path) -> Iterator[None]:
+def _size_so_far(partial: Path) -> int:
     try:
-        yield
-    except OSError as error:
-        raise PackError(f"{printable(path)}: cannot be read: {error.strerror}") from error
+        return disk_size(partial)
+    except OSError:  # it is not there yet, or no longer
+        return 0
 
 
 def _lock(mapping: mmap.mmap) -> None:

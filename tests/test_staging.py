@@ -10,11 +10,14 @@ import multiprocessing
 import os
 import pickle
 import re
+import shutil
 import signal
+import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import types
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,14 +25,18 @@ import numpy as np
 import psutil
 import pytest
 
-from packer import open_dataset, staging
+from packer import copying, open_dataset, staging
 from packer.convert import convert
 from packer.errors import DestinationError, NotAPackError, PackError
+from packer.formats import open_pack
+from packer.formats.parts import join_parts
 from packer.locking import try_lock
+from packer.repair import repair
+from packer.sample import Sample
 from packer.sources import imagefolder_source
 from packer.staging import keep, stage, warm
 from packer.testing.photos import draw_imagefolder
-from tests.packs import without_root_powers
+from tests.packs import SUFFIXES, without_root_powers, write_pack
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +112,7 @@ def test_several_ranks_that_start_at_once_make_one_copy(pack: Path, tmp_path: Pa
 
 
 def test_staging_says_how_far_it_is(pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staging, "_CHUNK", 1000)
+    monkeypatch.setattr(copying, "_CHUNK", 1000)
     seen: list[tuple[int, int]] = []
     staged = stage(pack, tmp_path / "disk", progress=lambda done, total: seen.append((done, total)))
     assert digest(staged) == digest(pack)
@@ -155,13 +162,229 @@ def test_errors_are_those_of_packs(tmp_path: Path) -> None:
 def test_a_disk_that_is_too_small_is_refused_before_copying(
     pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import shutil
-
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=10))
     with pytest.raises(DestinationError, match="are needed"):
         stage(pack, tmp_path / "disk")
-    assert [name for name in os.listdir(tmp_path / "disk") if not name.endswith(".lock")] == []
+    assert os.listdir(tmp_path / "disk") == []
+
+
+def write_parts(path: Path, parts: Sequence[Sequence[Sample]], format: str = "pth") -> Path:
+    path.mkdir()
+    names = [f"part-{number:05d}{SUFFIXES[format]}" for number in range(len(parts))]
+    for name, samples in zip(names, parts, strict=True):
+        write_pack(path / name, format, samples)
+    join_parts(path, names, {})
+    return path
+
+
+@pytest.fixture
+def small_files() -> Iterator[None]:
+    """No file becomes larger than 10 MB, lest a test that fails fills the disk."""
+    resource = pytest.importorskip("resource", reason="needs limits on the size of files")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10 << 20, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.usefixtures("small_files")
+def test_only_what_belongs_to_a_pack_is_read(tree: Path, tmp_path: Path) -> None:
+    """A tar brings links along, and whatever else somebody put into it."""
+    pack, secret = tmp_path / "pack.pth", tmp_path / "secret"
+    convert(imagefolder_source(tree), pack)
+    parts = write_parts(tmp_path / "parts.pth", [[Sample("a/b", 0, b"data", 1, 1)]])
+    secret.write_bytes(b"secret")
+    for path in (pack, parts):
+        belongs = {file.relative_to(path) for file in path.rglob("*") if file.is_file()}
+        total = sum((path / name).stat().st_size for name in belongs)
+        (path / "notes.txt").symlink_to(secret)
+        (path / "more").symlink_to(tmp_path)
+        (path / "endless").symlink_to("/dev/zero")
+        (path / "own.txt").write_bytes(b"notes")
+        copy = stage(path, tmp_path / "disk")
+        assert {file.relative_to(copy) for file in copy.rglob("*") if not file.is_dir()} == belongs
+        os.mkfifo(path / "fifo")
+        assert warm(path) == total
+        keep(path).close()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs permissions")
+def test_a_copy_is_no_more_readable_than_the_pack(pack: Path, tmp_path: Path) -> None:
+    for file in files(pack):
+        file.chmod(0o600)
+    (tmp_path / "disk").mkdir()
+    assert {stat.S_IMODE(file.stat().st_mode) for file in files(stage(pack, tmp_path / "disk"))} == {0o600}
+    new = tmp_path / "new"
+    stage(pack, new)
+    assert stat.S_IMODE(new.stat().st_mode) == 0o700
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs permissions")
+def test_in_a_shared_directory_nothing_is_believed(pack: Path, tmp_path: Path) -> None:
+    """The names of copies can be foreseen: files and links that others put there are neither read nor written to."""
+    own, shared, victim = tmp_path / "own", tmp_path / "shared", tmp_path / "victim"
+    victim.write_bytes(b"whole")
+    own.mkdir(mode=0o755)
+    shared.mkdir()
+    shared.chmod(0o1777)
+    copy = stage(pack, own)
+    assert copy.parent == own
+    before = os.listdir(tmp_path)
+    (shared / copy.name).write_bytes(b"evil")
+    (shared / f"{copy.name}.lock").symlink_to(victim)
+    (shared / f"{copy.name}.partial").symlink_to(victim)
+    staged = stage(pack, shared)
+    assert staged == shared / f"packer-{os.geteuid()}" / copy.name
+    assert stat.S_IMODE(staged.parent.stat().st_mode) == 0o700
+    assert digest(staged) == digest(pack)
+    assert os.listdir(staged.parent) == [staged.name]
+    assert victim.read_bytes() == b"whole"
+    assert os.listdir(tmp_path) == before
+    assert stage(pack, shared) == staged
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs permissions")
+@pytest.mark.parametrize("kind", ["link", "file", "open to others", "of another user"])
+def test_a_directory_that_is_not_ones_own_is_refused(tree: Path, tmp_path: Path, kind: str) -> None:
+    pack, shared = tmp_path / "pack.lmdb", tmp_path / "shared"
+    convert(imagefolder_source(tree), pack)
+    shared.mkdir()
+    shared.chmod(0o1777)
+    own = shared / f"packer-{os.geteuid()}"
+    if kind == "link":
+        (tmp_path / "elsewhere").mkdir(mode=0o700)
+        own.symlink_to(tmp_path / "elsewhere")
+    elif kind == "file":
+        own.touch()
+    else:
+        own.mkdir(mode=0o700)
+        if kind == "open to others":
+            own.chmod(0o770)
+        elif os.geteuid() != 0:
+            pytest.skip("needs to be root")
+        else:
+            os.chown(own, 65534, 65534)
+    with pytest.raises(DestinationError, match=f"{own}: is no directory that is yours"):
+        stage(pack, shared)
+
+
+def test_a_copy_that_is_not_whole_is_made_again(pack: Path, tmp_path: Path) -> None:
+    """Programs that clean up scratch disks delete what was not read for long."""
+    staged = stage(pack, tmp_path / "disk")
+    for file in files(staged):
+        os.truncate(file, file.stat().st_size - 1)
+        assert stage(pack, tmp_path / "disk") == staged
+        assert digest(staged) == digest(pack)
+    if staged.is_dir():
+        for file in files(staged):
+            file.unlink()
+            assert stage(pack, tmp_path / "disk") == staged
+            assert digest(staged) == digest(pack)
+    assert os.listdir(tmp_path / "disk") == [staged.name]
+
+
+def test_a_pack_that_was_repaired_is_copied_anew(tree: Path, tmp_path: Path) -> None:
+    """Its manifest is the same as before."""
+    pack = tmp_path / "pack.lmdb"
+    convert(imagefolder_source(tree), pack)
+    whole = pack.read_bytes()
+    with open_pack(pack) as reader:
+        place = int(reader.table.offset[3])
+    pack.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+    damaged = stage(pack, tmp_path / "disk")
+    assert repair(pack, tree).left == []
+    assert pack.read_bytes() == whole
+    assert stage(pack, tmp_path / "disk").read_bytes() == whole
+    assert damaged.exists()  # somebody may be reading it
+
+
+def test_of_two_packs_with_the_same_manifest_each_has_its_copy(tree: Path, tmp_path: Path) -> None:
+    """Who knows a manifest can make another pack of that manifest, name, size and time."""
+    good, evil = tmp_path / "good" / "pack.lmdb", tmp_path / "evil" / "pack.lmdb"
+    good.parent.mkdir()
+    evil.parent.mkdir()
+    convert(imagefolder_source(tree), good)
+    data = bytearray(good.read_bytes())
+    with open_pack(good) as reader:
+        place = int(reader.table.offset[3])
+    data[place : place + 4] = b"evil"
+    evil.write_bytes(data)
+    os.utime(evil, ns=(good.stat().st_atime_ns, good.stat().st_mtime_ns))
+    stage(evil, tmp_path / "disk")
+    assert digest(stage(good, tmp_path / "disk")) == digest(good)
+
+
+def test_a_pack_that_grows_while_it_is_copied(pack: Path, tmp_path: Path) -> None:
+    """No more is written than was asked room for."""
+    last = files(pack)[-1]
+    grown: list[int] = []
+
+    def grow(done: int, total: int) -> None:
+        with open(last, "ab") as file:
+            file.write(bytes(1000))
+        grown.append(done)
+
+    before = size(pack)
+    with pytest.raises(PackError, match="changed while it was read"):
+        stage(pack, tmp_path / "disk", progress=grow)
+    assert max(grown) <= before
+    (left,) = (tmp_path / "disk").iterdir()
+    assert left.name.endswith(".partial")
+
+
+KILLED = """
+import os, signal, sys
+from packer import copying
+from packer.staging import stage
+copying._CHUNK = 1000
+def kill(done, total):
+    if done >= total / 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+stage(sys.argv[1], sys.argv[2], progress=kill)
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs SIGKILL")
+def test_who_is_killed_leaves_nothing_that_the_next_one_does_not_take_away(pack: Path, tmp_path: Path) -> None:
+    killed = subprocess.run([sys.executable, "-c", KILLED, pack, tmp_path / "disk"], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert sorted(path.suffix for path in (tmp_path / "disk").iterdir()) == [".lock", ".partial"]
+    staged = stage(pack, tmp_path / "disk")
+    assert digest(staged) == digest(pack)
+    assert os.listdir(tmp_path / "disk") == [staged.name]
+
+
+def test_the_room_of_an_unfinished_copy_is_used_again(
+    pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk of one and a half times the pack has room for it, also where a killed process left most of a copy."""
+    staged = stage(pack, tmp_path / "disk")
+    staged.rename(staged.with_name(staged.name + ".partial"))
+
+    def usage(path: Path) -> object:
+        used = sum(file.stat().st_size for file in (tmp_path / "disk").rglob("*") if file.is_file())
+        return types.SimpleNamespace(free=size(pack) * 3 // 2 - used)
+
+    monkeypatch.setattr(shutil, "disk_usage", usage)
+    assert digest(stage(pack, tmp_path / "disk")) == digest(pack)
+
+
+def test_an_empty_file_of_a_pack_is_a_file(tmp_path: Path) -> None:
+    pack = write_parts(tmp_path / "pack.lmdb", [[]], "lmdb")
+    assert (pack / "table.bin").stat().st_size == 0
+    keep(pack).close()
+    with open_pack(stage(pack, tmp_path / "disk")) as reader:
+        assert len(reader) == 0
+
+
+def test_home_is_found(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    convert(imagefolder_source(tree), tmp_path / "pack.lmdb")
+    dataset = open_dataset("~/pack.lmdb", stage="~/disk")
+    assert Path(dataset.reader.path).parent == tmp_path / "disk"
+    assert warm("~/pack.lmdb") == size(tmp_path / "pack.lmdb")
 
 
 def locked(process: int | None = None) -> int:

@@ -19,7 +19,8 @@ __all__ = ["stage_command"]
 def stage_command(pack: Path, directory: Path, quiet: bool) -> None:
     """Copy PACK to DIRECTORY on this node, where stage=DIRECTORY finds it; print where the copy is.
 
-    DIRECTORY is made where it is missing; what it lies in must be there.
+    DIRECTORY is made where it is missing; what it lies in must be there. Where others may write into DIRECTORY, as into
+    /dev/shm, the copy lies in a directory of your own in it, packer-UID.
     """
     from packer.staging import stage
 

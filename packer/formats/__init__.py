@@ -11,6 +11,7 @@ from typing import Any
 
 from packer.errors import CorruptPackError, DestinationError, MissingDependencyError, NotAPackError, printable
 from packer.formats.base import Reader, Writer
+from packer.formats.opening import open_regular
 from packer.sample import Manifest
 
 __all__ = ["FORMATS", "PARTS", "Format", "Reader", "Writer", "check_readable", "format_for", "open_pack", "recognise"]
@@ -31,6 +32,8 @@ class Format:
         ``"module:class"``; no writer where packs are not written sample by sample.
     needs : str
         What to install where the module's imports fail.
+    files : tuple of str
+        Of a pack that is a directory: the files in it beside those with the data of samples.
     dataset : str
         The name in `packer` of the dataset that a person is told to read it with.
     """
@@ -41,6 +44,7 @@ class Format:
     writer: str
     reader: str
     needs: str = ""
+    files: tuple[str, ...] = ()
     dataset: str = "open_dataset"
 
     def open_writer(self) -> type[Writer]:
@@ -88,6 +92,7 @@ FORMATS: dict[str, Format] = {
             "packer.formats.pth:PthWriter",
             "packer.formats.pth:PthReader",
             needs="torch (pip install torch)",
+            files=("manifest.json", "table.pth"),
             dataset="PthImageDataset",
         ),
     ]
@@ -100,6 +105,7 @@ PARTS = Format(
     lambda path, head: os.path.isfile(os.path.join(path, "table.bin")),
     "",
     "packer.formats.parts:PartsReader",
+    files=("manifest.json", "table.bin"),
 )
 """Packs with parts, which are of one of `FORMATS`; `packer.parts` writes them."""
 
@@ -121,16 +127,7 @@ def format_for(path: str | os.PathLike[str]) -> Format:
 def recognise(path: str | os.PathLike[str]) -> Format:
     """Return the format of the pack at `path`, by its content; NotAPackError where there is none."""
     path = os.fspath(path)
-    head = b""
-    try:
-        if not os.path.isdir(path):
-            with open(path, "rb") as file:
-                head = file.read(64)
-    except OSError as error:
-        unfinished = (
-            " Its conversion is not finished: run the same command again." if os.path.isdir(path + ".partial") else ""
-        )
-        raise NotAPackError(f"{error.strerror}.{unfinished}", path) from error
+    head = b"" if os.path.isdir(path) else _head(path)
     for row in (*FORMATS.values(), PARTS):
         if row.recognise(path, head):
             return row
@@ -138,8 +135,21 @@ def recognise(path: str | os.PathLike[str]) -> Format:
     raise NotAPackError(f"not a pack of any format that this packer reads ({known}), or damaged at its beginning", path)
 
 
+def _head(path: str) -> bytes:
+    try:
+        fd = open_regular(path)
+    except OSError as error:
+        unfinished = (
+            " Its conversion is not finished: run the same command again." if os.path.isdir(path + ".partial") else ""
+        )
+        raise NotAPackError(f"{error.strerror}.{unfinished}", path) from error
+    with open(fd, "rb", buffering=0) as file:
+        return file.read(64)
+
+
 def open_pack(path: str | os.PathLike[str], *, check: str = "always") -> Reader:
-    """Open a pack of any format for reading. See `Reader`."""
+    """Open a pack of any format for reading. See `Reader`; ``~`` is the user's home in `path`."""
+    path = os.path.expanduser(path)
     return recognise(path).open_reader()(path, check=check)
 
 

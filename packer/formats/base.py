@@ -172,6 +172,13 @@ class Reader(abc.ABC):
         """
         raise NotImplementedError(f"packs such as {self.path} cannot be parts of another")
 
+    def file_names(self) -> list[str]:
+        """Return the files of the pack by their places in it, as its format and its manifest name them.
+
+        One empty name where the pack is one file. Whatever else lies in its directory is no part of it.
+        """
+        return [""]
+
     def require_table(self) -> None:
         """Raise CorruptPackError where the file of the table was cut short since it was opened.
 

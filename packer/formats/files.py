@@ -1,133 +1,25 @@
-"""The files of a pack: positional reads that cannot crash the process, appends that say why they failed."""
+"""Files that are written: appends and corrections that say why they failed, sizes, directories that are synced."""
 
 from __future__ import annotations
 
 import errno
-import mmap
 import os
-import threading
+import shutil
+import stat
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-import numpy.typing as npt
+from packer.errors import DestinationError, printable
+from packer.formats.opening import NO_LINK, open_regular
+from packer.formats.packfile import pread
+from packer.sample import Buffer
 
-from packer.errors import CorruptPackError, DestinationError, PackError, printable
-from packer.sample import NOWHERE, Buffer
+__all__ = ["AppendFile", "PatchFile", "disk_size", "remove", "sync_directory", "writing_to"]
 
-__all__ = ["AppendFile", "Descriptor", "PackFile", "PatchFile", "disk_size", "files_of", "sync_directory", "writing_to"]
-
-_MAPPED_FROM = 1 << 16  # bytes; smaller arrays are read, which costs less than a page of address space each
 _COLLECT = 8 << 20  # bytes
 _COLLECT_PARTS = 500  # a system takes 1024 in one write
-_BINARY = getattr(os, "O_BINARY", 0)
-_seek_lock = threading.Lock()
-
-
-class PackFile:
-    """A file of a pack, open for reading.
-
-    Reads name their position, so one open file serves many threads and, after a fork, many processes. Samples
-    are read with `pread` and not through a mapping: where a disk fails or the file was cut short, a read raises,
-    whereas touching a mapping kills the process with SIGBUS. Only the table is mapped, after its extent was
-    compared with the file's size.
-    """
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = os.fspath(path)
-        try:
-            self._fd = os.open(self.path, os.O_RDONLY | _BINARY)
-        except FileNotFoundError as error:
-            raise CorruptPackError("the file is missing", self.path) from error
-        except OSError as error:
-            raise PackError(f"{printable(self.path)}: cannot be opened: {error.strerror}") from error
-        self._close = weakref.finalize(self, os.close, self._fd)
-        self.size = os.fstat(self._fd).st_size
-
-    def read(self, offset: int, size: int) -> bytes:
-        """Return `size` bytes from `offset`; CorruptPackError where they do not lie inside the file."""
-        self._require(offset, size)
-        self._require_open()
-        try:
-            data = _pread(self._fd, size, offset)
-            while len(data) < size:
-                more = _pread(self._fd, size - len(data), offset + len(data))
-                if not more:
-                    raise CorruptPackError("the file became shorter after it was opened", self.path)
-                data += more
-        except OSError as error:
-            raise PackError(f"{printable(self.path)}: reading at byte {offset} failed: {error.strerror}") from error
-        return data
-
-    def locate(
-        self, offset: npt.NDArray[np.int64], size: npt.NDArray[np.int64]
-    ) -> tuple[npt.NDArray[np.int64], Descriptor | None]:
-        """Return a descriptor for the bytes that lie inside of the file, and NOWHERE for others, to be read by C.
-
-        The descriptor is another one than this file's, lest closing it meanwhile lets C read from whatever is opened
-        next. It is closed with the second thing that is returned.
-        """
-        self._require_open()
-        try:
-            descriptor = Descriptor(os.dup(self._fd)) if hasattr(os, "pread") else None  # else C cannot read it
-        except OSError:  # too many open files: reading one after the other needs no more
-            descriptor = None
-        if descriptor is None:
-            return np.full(len(offset), NOWHERE), None
-        inside = (offset >= 0) & (size >= 0) & (offset <= self.size - size)
-        return np.where(inside, descriptor.number, NOWHERE), descriptor
-
-    def array(self, offset: int, count: int, dtype: str) -> npt.NDArray[Any]:
-        """Return a read-only vector of `count` elements that begins at byte `offset`; a mapping where it is large."""
-        size = count * np.dtype(dtype).itemsize
-        self._require(offset, size)
-        if size < _MAPPED_FROM:
-            return np.frombuffer(self.read(offset, size), dtype)
-        start = offset - offset % mmap.ALLOCATIONGRANULARITY
-        mapping = mmap.mmap(self._fd, offset + size - start, access=mmap.ACCESS_READ, offset=start)
-        return np.frombuffer(mapping, dtype, count, offset - start)
-
-    def require_whole(self) -> None:
-        """Raise CorruptPackError where the file became shorter: touching a mapping of its end kills the process."""
-        self._require_open()
-        if os.fstat(self._fd).st_size < self.size:
-            raise CorruptPackError("the file became shorter after it was opened", self.path)
-
-    def close(self) -> None:
-        """Close the file; arrays that were handed out stay valid."""
-        self._close()
-
-    def _require_open(self) -> None:
-        if not self._close.alive:  # the number of the closed file may be another file's by now
-            raise ValueError(f"{printable(self.path)}: is closed")
-
-    def _require(self, offset: int, size: int) -> None:
-        if offset < 0 or size < 0 or offset + size > self.size:
-            raise CorruptPackError(
-                f"bytes {offset} to {offset + size} of {self.size} are wanted: the file was cut short or changed",
-                self.path,
-            )
-
-
-def _pread(fd: int, size: int, offset: int) -> bytes:
-    if hasattr(os, "pread"):
-        return os.pread(fd, size, offset)
-    with _seek_lock:  # Windows
-        os.lseek(fd, offset, os.SEEK_SET)
-        return os.read(fd, size)
-
-
-class Descriptor:
-    """A number that the system knows an open file by; closed when nobody holds this any more."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-    def __del__(self, close: Callable[[int], None] = os.close) -> None:  # `os` may be gone when Python ends
-        close(self.number)
 
 
 class AppendFile:
@@ -138,15 +30,20 @@ class AppendFile:
     Parameters
     ----------
     path : path
-        Created where it is missing.
+        Created where it is missing. A symbolic link there is refused.
     keep : int
         How many bytes of an existing file are kept.
+    new : bool
+        Refuse what is there already.
+    mode : int
+        Permissions of a file that is created.
     """
 
-    def __init__(self, path: Path, keep: int = 0) -> None:
+    def __init__(self, path: Path, keep: int = 0, *, new: bool = False, mode: int = 0o666) -> None:
         self.path = path
         with writing_to(path):
-            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | _BINARY, 0o666)
+            flags = os.O_RDWR | os.O_CREAT | NO_LINK | (os.O_EXCL if new else 0)
+            self._fd = open_regular(path, flags=flags, mode=mode)
             self._close = weakref.finalize(self, os.close, self._fd)
             if os.fstat(self._fd).st_size < keep:
                 raise DestinationError(f"{printable(path)}: shorter than its journal says. Start again with --fresh.")
@@ -227,18 +124,20 @@ class PatchFile:
     Parameters
     ----------
     path : Path
-        Must exist.
+        The file, or the directory of the pack.
+    inside : str, optional
+        The file's place in that directory; see `open_regular`.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        with writing_to(path):
-            self._fd = os.open(path, os.O_RDWR | _BINARY)
+    def __init__(self, path: Path, inside: str = "") -> None:
+        self.path = path / inside
+        with writing_to(self.path):
+            self._fd = open_regular(path, inside, os.O_RDWR)
         self._close = weakref.finalize(self, os.close, self._fd)
 
     def read(self, offset: int, size: int) -> bytes:
         """Return `size` bytes from `offset`, or fewer where the file ends."""
-        return _pread(self._fd, size, offset)
+        return pread(self._fd, size, offset)
 
     def write(self, offset: int, data: Buffer) -> None:
         """Replace the bytes from `offset` on."""
@@ -270,15 +169,32 @@ def writing_to(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def disk_size(path: str | os.PathLike[str]) -> int:
-    """Return the size in bytes of a pack."""
-    return sum(os.path.getsize(file) for file in files_of(path))
+    """Return the size in bytes of a file, or of the regular files below a directory; links there count for nothing.
+
+    Nor does what is removed meanwhile; FileNotFoundError where there is nothing at `path`.
+    """
+    status = os.stat(path)
+    if not stat.S_ISDIR(status.st_mode):
+        return status.st_size
+    return sum(_sizes_below(path))
 
 
-def files_of(path: str | os.PathLike[str]) -> list[Path]:
-    """Return the files of a pack, a file or a directory, in the order of their paths."""
-    if not os.path.isdir(path):
-        return [Path(path)]
-    return sorted(Path(folder, file) for folder, _, files in os.walk(path) for file in files)
+def _sizes_below(directory: str | os.PathLike[str]) -> Iterator[int]:
+    for folder, _, names in os.walk(directory):
+        for name in names:
+            with suppress(FileNotFoundError):
+                status = os.lstat(os.path.join(folder, name))
+                if stat.S_ISREG(status.st_mode):
+                    yield status.st_size
+
+
+def remove(path: Path) -> None:
+    """Remove a file, a symbolic link or a directory with all that is in it, where there is one."""
+    with writing_to(path), suppress(FileNotFoundError):
+        if stat.S_ISDIR(os.lstat(path).st_mode):
+            shutil.rmtree(path)
+        else:
+            path.unlink()
 
 
 def sync_directory(path: Path) -> None:

@@ -18,7 +18,8 @@ import numpy as np
 
 from packer.errors import CorruptPackError, DestinationError, NotAPackError, printable
 from packer.formats.base import Ints, Places, Reader, Writer, table_from
-from packer.formats.files import AppendFile, PackFile, writing_to
+from packer.formats.files import AppendFile, writing_to
+from packer.formats.packfile import PackFile
 from packer.sample import COLUMNS, NOWHERE, Buffer, Manifest, Sample, Table, blocks
 
 __all__ = ["HDF5Reader", "HDF5Writer"]
@@ -152,8 +153,9 @@ class HDF5Reader(Reader):
         if self._file.size < len(_SIGNATURE) or self._file.read(0, len(_SIGNATURE)) != _SIGNATURE:
             raise NotAPackError("not an HDF5 file", self.path)
         try:
-            # Through a Python file, because libhdf5 refuses a path that this process has open with other settings.
-            with open(self.path, "rb") as raw, h5py.File(raw, "r") as file:
+            # Through this very file: another may have its path by now, and libhdf5 refuses a path that this process
+            # has open with other settings.
+            with h5py.File(self._file.stream(), "r") as file:
                 if file.attrs.get("format") != b"packer":
                     raise NotAPackError("an HDF5 file that packer did not write", self.path)
                 manifest_at, manifest_size = self._find(file, "manifest", "|u1")

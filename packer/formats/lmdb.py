@@ -23,7 +23,8 @@ import numpy as np
 
 from packer.errors import CorruptPackError, DestinationError, NotAPackError, printable
 from packer.formats.base import Ints, Places, Reader, Writer, table_from
-from packer.formats.files import AppendFile, PackFile
+from packer.formats.files import AppendFile
+from packer.formats.packfile import PackFile
 from packer.formats.spool import Spool
 from packer.sample import COLUMNS, Buffer, Manifest, Sample, Table, blocks
 

@@ -19,14 +19,17 @@ from typing import Any
 
 import google_crc32c
 import numpy as np
+import numpy.typing as npt
 
 from packer.errors import CorruptPackError, NotAPackError, PackError, printable
-from packer.formats import open_pack
+from packer.formats import FORMATS, PARTS, open_pack
 from packer.formats.base import Reader, table_from
-from packer.formats.files import AppendFile, PackFile, sync_directory, writing_to
+from packer.formats.files import AppendFile, sync_directory, writing_to
+from packer.formats.opening import StrangeFileError, require_no_link
+from packer.formats.packfile import PackFile
 from packer.formats.spread import SpreadData, SpreadReader
 from packer.names import name_problem, windows_problem
-from packer.sample import COLUMNS, Manifest, Table
+from packer.sample import COLUMNS, Manifest, Table, blocks
 
 __all__ = ["MANIFEST_FILE", "TABLE_FILE", "PartsReader", "join_parts", "write_manifest", "write_table"]
 
@@ -64,10 +67,11 @@ def join_parts(directory: Path, parts: Sequence[str], source: Mapping[str, Any])
         data.append(sum(size for _, _, size in found))
         files += [[path, os.path.getsize(directory / path), begin, size] for path, begin, size in found]
 
-    def tables() -> Iterator[Table]:
+    def tables() -> Iterator[tuple[Table, int, int]]:
         for number, part in enumerate(parts):
             with open_pack(directory / part) as reader:
-                yield _shifted(reader, sum(data[:number]), sum(names[:number]))
+                _require_columns(reader)
+                yield reader.table, sum(data[:number]), sum(names[:number])
 
     count = sum(manifest.count for manifest in manifests)
     columns = write_table(directory / TABLE_FILE, count, sum(names), tables())
@@ -79,8 +83,8 @@ def join_parts(directory: Path, parts: Sequence[str], source: Mapping[str, Any])
     return manifest
 
 
-def write_table(path: Path, count: int, names: int, tables: Iterable[Table]) -> dict[str, int]:
-    """Write tables one behind the other as one, and return the checksums of its columns.
+def write_table(path: Path, count: int, names: int, tables: Iterable[tuple[Table, int, int]]) -> dict[str, int]:
+    """Write tables one behind the other as one, a block of rows at a time; return the checksums of its columns.
 
     Parameters
     ----------
@@ -89,7 +93,8 @@ def write_table(path: Path, count: int, names: int, tables: Iterable[Table]) -> 
         How many rows the tables have together.
     names : int
         How many bytes their names have together.
-    tables : iterable of Table
+    tables : iterable of (Table, int, int)
+        With each, how many bytes of data and how many bytes of names lie before its own.
     """
     places = _places(count)
     checksums = dict.fromkeys(COLUMNS, 0)
@@ -98,12 +103,13 @@ def write_table(path: Path, count: int, names: int, tables: Iterable[Table]) -> 
         empty.truncate(size)
     file = AppendFile(path, keep=size)
     try:
-        for table in tables:
-            for name, column in table.columns().items():
-                values = column.tobytes()
-                file.write_at(places[name], values)
-                places[name] += len(values)
-                checksums[name] = google_crc32c.extend(checksums[name], values)
+        for table, *before in tables:
+            for name in COLUMNS:
+                for values in _shifted(table, name, *before):
+                    block = values.tobytes()
+                    file.write_at(places[name], block)
+                    places[name] += len(block)
+                    checksums[name] = google_crc32c.extend(checksums[name], block)
         file.sync()
     finally:
         file.close()
@@ -129,11 +135,19 @@ def _of_the_same_kind(reader: Reader, before: Sequence[Manifest]) -> Manifest:
     return replace(reader.manifest, classes=before[0].classes)  # one list in memory, however many parts
 
 
-def _shifted(reader: Reader, data: int, names: int) -> Table:
-    """Return the table of a part as a stretch of the whole's, before which lie so many bytes of data and names."""
+def _require_columns(reader: Reader) -> None:
     for column in COLUMNS:
         reader.require_column(column)
-    return replace(reader.table, offset=reader.table.offset + data, name_end=reader.table.name_end + names)
+
+
+def _shifted(table: Table, column: str, data: int, names: int) -> Iterator[npt.NDArray[Any]]:
+    """Yield a column of a part, block by block, as a stretch of the whole's.
+
+    Before it lie so many bytes of data and of names.
+    """
+    shift = {"offset": data, "name_end": names}.get(column)
+    for block in blocks(getattr(table, column)):
+        yield block if shift is None else block + shift
 
 
 def _places(rows: int) -> dict[str, int]:
@@ -156,9 +170,8 @@ class PartsReader(SpreadReader):
         path = os.path.join(self.path, MANIFEST_FILE)
         if not os.path.isfile(path):
             raise NotAPackError(f"parts of a pack without the whole's {MANIFEST_FILE}", self.path)
-        file = PackFile(path)
-        manifest = Manifest.from_json(file.read(0, file.size), path)
-        file.close()
+        with PackFile(self.path, MANIFEST_FILE) as file:
+            manifest = Manifest.from_json(file.read(0, file.size), path)
         try:
             names = int(manifest.layout["names"])
             self._parts = [(str(part), int(count), str(seal)) for part, count, seal in manifest.layout["parts"]]
@@ -171,7 +184,7 @@ class PartsReader(SpreadReader):
             self._data = _PartFiles(self.path, files)
         except (KeyError, ValueError, TypeError, OverflowError) as error:
             raise CorruptPackError(f"the manifest does not list the parts: {error}", self.path) from error
-        self._table_file = PackFile(os.path.join(self.path, TABLE_FILE))
+        self._table_file = PackFile(self.path, TABLE_FILE)
         rows, rest = divmod(self._table_file.size - names, _ROW_SIZE)
         if names < 0 or rows < 0 or rest:
             raise CorruptPackError("it is not as long as the manifest says", self._table_file.path)
@@ -186,6 +199,14 @@ class PartsReader(SpreadReader):
         }
         return manifest, table_from(columns, self.path)
 
+    def file_names(self) -> list[str]:
+        data = self._data.names()
+        listed = set(data)
+        folders = [part for part, _, _ in self._parts if part not in listed]  # of a format whose packs are those
+        beside = FORMATS[self.manifest.format].files if self.manifest.format in FORMATS else ()
+        inner = [f"{folder}/{name}" for folder in folders for name in beside]
+        return list(dict.fromkeys([*PARTS.files, *inner, *data]))
+
     def check_structure(self) -> Iterable[str]:
         """Compare the whole's table with those of the parts, and check the parts' own structure."""
         first = 0
@@ -199,19 +220,28 @@ class PartsReader(SpreadReader):
             first += count
 
     def _check_part(self, part: str, rows: range, identity: str) -> Iterator[str]:
-        inside = [number for number, name in enumerate(self._data.names) if name.split("/")[0] == part]
+        inside = [number for number, name in enumerate(self._data.names()) if name.split("/")[0] == part]
         data = int(self._data.starts[inside[0]]) if inside else 0
         names = int(self.table.name_end[rows.start - 1]) if rows.start else 0
+        try:
+            require_no_link(self.path, part)
+        except StrangeFileError as error:
+            yield str(error.strerror)
+            return
         with open_pack(os.path.join(self.path, part)) as reader:
             if isinstance(reader, PartsReader):  # by way of a link perhaps this very pack
                 yield "a pack with parts, which cannot be a part"
                 return
             if reader.manifest.identity() != identity:
                 yield "another pack than the one that was joined"
-            for column, values in _shifted(reader, data, names).columns().items():
+            _require_columns(reader)
+            for column in COLUMNS:
                 start = names if column == "names" else rows.start
-                if not np.array_equal(getattr(self.table, column)[start : start + len(values)], values):
-                    yield f"its column {column!r} is not what the table of the whole says"
+                for values in _shifted(reader.table, column, data, names):
+                    if not np.array_equal(getattr(self.table, column)[start : start + len(values)], values):
+                        yield f"its column {column!r} is not what the table of the whole says"
+                        break
+                    start += len(values)
             yield from reader.check_structure()
 
 
@@ -227,12 +257,15 @@ class _PartFiles(SpreadData):
 
     def __init__(self, path: str, files: Sequence[tuple[str, int, int, int]]) -> None:
         super().__init__(path, [int(data) for _, _, _, data in files])
-        self.names = [str(name) for name, _, _, _ in files]
+        self._names = [str(name) for name, _, _, _ in files]
         self._places = [(int(size), int(begin)) for _, size, begin, _ in files]
+
+    def name(self, number: int) -> str:
+        return self._names[number]
 
     def open_file(self, number: int) -> tuple[PackFile, int]:
         size, begin = self._places[number]
-        file = PackFile(os.path.join(self.path, self.names[number]))
+        file = PackFile(self.path, self.name(number))
         if file.size != size:
             raise CorruptPackError(f"it has {file.size} bytes, and had {size} when the parts were joined", file.path)
         return file, begin

@@ -15,7 +15,8 @@ import numpy as np
 
 from packer.errors import CorruptPackError, DestinationError, NotAPackError, PackError, printable
 from packer.formats.base import Writer, table_from
-from packer.formats.files import AppendFile, PackFile, sync_directory
+from packer.formats.files import AppendFile, sync_directory
+from packer.formats.packfile import PackFile
 from packer.formats.spool import TableBuilder
 from packer.formats.spread import SpreadData, SpreadReader
 from packer.formats.torchfile import ZIP_ERRORS, TorchFile, member_of, members_of
@@ -24,6 +25,7 @@ from packer.sample import COLUMNS, Manifest, Sample, Table, blocks, encode_name
 __all__ = ["DEFAULT_SHARD_SIZE", "PthReader", "PthWriter"]
 
 DEFAULT_SHARD_SIZE = 512 << 20
+_CHUNK = 1 << 20  # bytes
 MAX_SHARD_SIZE = 3 << 30  # stays below the 4 GiB where zip needs another kind of header
 
 
@@ -182,16 +184,15 @@ class PthReader(SpreadReader):
         manifest_path = os.path.join(self.path, "manifest.json")
         if not os.path.isfile(manifest_path):
             raise NotAPackError("not a finished .pth pack: no manifest.json in it", self.path)
-        file = PackFile(manifest_path)
-        manifest = Manifest.from_json(file.read(0, file.size), manifest_path)
-        file.close()
+        with PackFile(self.path, "manifest.json") as file:
+            manifest = Manifest.from_json(file.read(0, file.size), manifest_path)
         try:
             shards = np.array(manifest.layout["shards"], np.int64).reshape(-1, 2)
         except (KeyError, ValueError, TypeError, OverflowError) as error:
             raise CorruptPackError(f"the manifest does not list the shards: {error}", self.path) from error
         self._data = _Shards(self.path, shards[:, 1].tolist())
-        path = os.path.join(self.path, "table.pth")
-        self._table_file = PackFile(path)
+        self._table_file = PackFile(self.path, "table.pth")
+        path = self._table_file.path
         order = ["names", *(name for name in COLUMNS if name != "names")]  # as the writer numbers them
         members = members_of(self._table_file)
         columns = {}
@@ -200,17 +201,30 @@ class PthReader(SpreadReader):
             columns[name] = self._table_file.array(at, size // np.dtype(COLUMNS[name]).itemsize, COLUMNS[name])
         return manifest, table_from(columns, path)
 
+    def file_names(self) -> list[str]:
+        return ["manifest.json", "table.pth", *self._data.names()]
+
     def check_structure(self) -> Iterable[str]:
         """Check the members that neither the table nor the samples' checksums cover against the zips' CRC-32."""
-        names = ["table.pth", *(f"shard-{number:05d}.pth" for number in range(len(self._data.starts) - 1))]
-        for name in names:
+        for name in ["table.pth", *self._data.names()]:
             try:
-                with zipfile.ZipFile(os.path.join(self.path, name)) as archive:
-                    for member in archive.namelist():
-                        if not (name.startswith("shard") and member.endswith("/data/0")):
-                            archive.read(member)
-            except (*ZIP_ERRORS, MemoryError) as error:
+                with PackFile(self.path, name) as file, zipfile.ZipFile(file.stream()) as archive:
+                    for member in archive.infolist():
+                        if not (name.startswith("shard") and member.filename.endswith("/data/0")):
+                            _compare_checksum(archive, member)
+            except PackError as error:
+                yield f"{name}: {getattr(error, 'reason', error)}"
+            except ZIP_ERRORS as error:
                 yield f"{name}: {printable(error)}"
+
+
+def _compare_checksum(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
+    """Read a member to its end, where zipfile compares its checksum; one of ZIP_ERRORS where it does not fit."""
+    if member.compress_type != zipfile.ZIP_STORED:
+        raise ValueError(f"its member {member.filename} is compressed")
+    with archive.open(member) as data:
+        while data.read(_CHUNK):
+            pass
 
 
 class _Shards(SpreadData):
@@ -220,11 +234,13 @@ class _Shards(SpreadData):
         super().__init__(path, sizes)
         self._begins: dict[int, int] = {}
 
+    def name(self, number: int) -> str:
+        return f"shard-{number:05d}.pth"
+
     def open_file(self, number: int) -> tuple[PackFile, int]:
-        name = f"shard-{number:05d}"
-        file = PackFile(os.path.join(self.path, f"{name}.pth"))
+        file = PackFile(self.path, self.name(number))
         if number not in self._begins:
-            at, size = member_of(members_of(file), f"{name}/data/0", file.path)
+            at, size = member_of(members_of(file), f"{Path(self.name(number)).stem}/data/0", file.path)
             if size != self.starts[number + 1] - self.starts[number]:
                 raise CorruptPackError("its data are not as long as the manifest says", file.path)
             self._begins[number] = at

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import abc
-import os
 from collections.abc import Sequence
 
 import numpy as np
 
 from packer.errors import CorruptPackError, PackError, printable
 from packer.formats.base import Ints, Places, Reader
-from packer.formats.files import PackFile
+from packer.formats.packfile import PackFile
 from packer.sample import NOWHERE, Buffer
 
 __all__ = ["SpreadData", "SpreadReader"]
@@ -38,16 +37,21 @@ class SpreadData(abc.ABC):
         self._closed = False
 
     @abc.abstractmethod
+    def name(self, number: int) -> str:
+        """Return the place of a file in the pack, with slashes."""
+
+    @abc.abstractmethod
     def open_file(self, number: int) -> tuple[PackFile, int]:
         """Open a file; return it, and where its data begin in it."""
 
     def files(self) -> list[tuple[str, int, int]]:
         """Return of each file its path in the pack, where its data begin, and their bytes."""
-        found = []
-        for number, size in enumerate(np.diff(self.starts).tolist()):
-            file, begin = self.open_file(number)
-            found.append((os.path.relpath(file.path, self.path).replace(os.sep, "/"), begin, size))
-        return found
+        sizes = np.diff(self.starts).tolist()
+        return [(self.name(number), self.open_file(number)[1], size) for number, size in enumerate(sizes)]
+
+    def names(self) -> list[str]:
+        """Return the place of each file in the pack."""
+        return [self.name(number) for number in range(len(self.starts) - 1)]
 
     def read(self, offset: int, size: int) -> Buffer:
         """Return `size` bytes from `offset`, which counts through all files; CorruptPackError where there are none."""

@@ -20,7 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from packer.errors import CorruptPackError
-from packer.formats.files import AppendFile, PackFile
+from packer.formats.files import AppendFile
+from packer.formats.packfile import PackFile
 from packer.sample import Buffer, blocks
 
 __all__ = ["ZIP_ERRORS", "TorchFile", "member_of", "members_of"]
@@ -131,7 +132,7 @@ def _pickled(keys: Mapping[str, tuple[str, int]]) -> bytes:
 def members_of(file: PackFile) -> dict[str, tuple[int, int]]:
     """Return where the members of a zip lie in its file, and their sizes."""
     try:
-        with zipfile.ZipFile(file.path) as archive:
+        with zipfile.ZipFile(file.stream()) as archive:
             infos = archive.infolist()
     except ZIP_ERRORS as error:
         raise CorruptPackError(f"not a complete .pth file: {error}", file.path) from error

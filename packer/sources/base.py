@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from packer.errors import ImageChangedError, ImageError, SourceError, printable
+from packer.formats.packfile import LARGEST_READ
 from packer.sample import Manifest, Names, blocks
 from packer.sources.stamps import (
     ABOUT_THE_FILE,
@@ -51,6 +52,8 @@ class ReadBuffer:
             status = os.fstat(fd)
             if not stat.S_ISREG(status.st_mode):
                 raise OSError(0, "not a regular file")
+            if status.st_size > LARGEST_READ:
+                raise OSError(0, f"has {status.st_size} bytes, and a sample has {LARGEST_READ} at most")
             room = self._room(status.st_size + 1)  # one byte more tells whether the file grew
             count = 0
             while count < len(room):

@@ -23,7 +23,8 @@ import numpy as np
 import numpy.typing as npt
 
 from packer.errors import PackError, SourceError, printable
-from packer.formats.files import AppendFile, PackFile, PatchFile, sync_directory, writing_to
+from packer.formats.files import AppendFile, PatchFile, sync_directory, writing_to
+from packer.formats.packfile import PackFile
 from packer.sample import Names
 from packer.sources.base import Source
 from packer.sources.stamps import MENDABLE, same_stamp, stamp_in
@@ -100,9 +101,9 @@ def write_scan(source: Source, path: Path) -> None:
 def is_scan(path: str | os.PathLike[str]) -> bool:
     """Tell whether there is the list of a source at `path`."""
     try:
-        with open(path, "rb") as file:
-            return file.read(len(_KIND)) == _KIND
-    except OSError:
+        with PackFile(path) as file:
+            return file.size >= len(_KIND) and file.read(0, len(_KIND)) == _KIND
+    except PackError:
         return False
 
 

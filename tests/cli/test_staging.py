@@ -13,7 +13,7 @@ from packer import open_dataset
 from packer.convert import convert
 from packer.sources import imagefolder_source
 from packer.testing.photos import draw_imagefolder
-from tests.packs import packer
+from tests.packs import packer, without_root_powers
 
 
 @pytest.fixture
@@ -43,11 +43,24 @@ def test_stage_makes_what_datasets_find(pack: Path, tmp_path: Path) -> None:
     assert (result.returncode, result.stderr.count("\n")) == (1, 1)
 
 
+@without_root_powers
+@pytest.mark.skipif(os.name == "nt", reason="needs permissions")
+def test_a_directory_that_may_not_be_used(pack: Path, tmp_path: Path) -> None:
+    locked, closed = tmp_path / "locked", tmp_path / "closed"
+    locked.mkdir(mode=0o500)
+    (closed / "disk").mkdir(parents=True)
+    closed.chmod(0o000)
+    for disk in (locked, closed / "disk", closed / "disk" / "below"):
+        result = packer("stage", pack, disk, powerless=True)
+        assert (result.returncode, result.stderr.count("\n")) == (1, 1)
+        assert result.stderr.startswith(f"packer: {disk}")
+
+
 @pytest.mark.parametrize("arguments", [["warm"], ["stage", "disk"]])
 def test_progress_in_bytes(pack: Path, tmp_path: Path, arguments: list[str]) -> None:
     command, *rest = arguments
     code = (
-        "from packer import staging; staging._CHUNK = 1000\n"
+        "from packer import copying; copying._CHUNK = 1000\n"
         "from packer.cli import main, show; show._SECONDS_BETWEEN_LINES = 0.0; main()"
     )
     line = [sys.executable, "-c", code, command, str(pack), *rest]

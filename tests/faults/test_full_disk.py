@@ -22,8 +22,10 @@ from packer.formats import FORMATS
 from packer.formats import hdf5 as hdf5_module
 from packer.formats.files import disk_size
 from packer.prepare import Recipe
+from packer.sample import Sample
 from packer.sources import imagefolder_source
-from tests.packs import SUFFIXES, content
+from packer.staging import stage
+from tests.packs import SUFFIXES, content, write_pack
 from tests.packs import packer as run_packer
 
 formats = pytest.mark.parametrize("format", FORMATS)
@@ -106,6 +108,23 @@ def test_what_was_done_is_recorded_wherever_the_disk_was_full(
         assert convert(imagefolder_source(many), path).continued > 0, percent
         assert content(path) == content(reference)
         shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def test_a_disk_that_fills_up_while_a_pack_is_staged(small_disk: Path, tmp_path: Path) -> None:
+    """The room that the unfinished copy takes is room for the next one."""
+    pack, disk = write_pack(tmp_path / "pack.lmdb", "lmdb", [Sample("a/b", 0, bytes(20 << 20), 1, 1)]), small_disk / "d"
+    other = small_disk / "other"
+
+    def fill(done: int, total: int) -> None:
+        if not other.exists():
+            other.write_bytes(bytes(shutil.disk_usage(small_disk).free - (2 << 20)))
+
+    with pytest.raises(DestinationError, match="No space left on device"):
+        stage(pack, disk, progress=fill)
+    os.truncate(other, 1 << 20)
+    staged = stage(pack, disk)
+    assert staged.read_bytes() == pack.read_bytes()
+    assert os.listdir(disk) == [staged.name]
 
 
 class Failing:

@@ -14,8 +14,10 @@ import packer.convert
 import packer.pipeline
 from packer.convert import convert
 from packer.formats import FORMATS
+from packer.formats.parts import join_parts
 from packer.partial import Partial
 from packer.sources import imagefolder_source
+from packer.staging import stage
 from packer.verify import verify
 from tests.faults.disk import Disk
 from tests.packs import SUFFIXES, content
@@ -116,6 +118,35 @@ def test_what_is_synced_before_what(tree: Path, tmp_path: Path, format: str, mon
         assert written[-2:] == ["pack", "pack"]  # the data, then what makes them valid
     for place in journal[1:]:  # before a line that speaks of samples, their bytes
         assert any(event.startswith("pack") for event in written[journal[0] : place])
+
+
+@formats
+@pytest.mark.parametrize("parts", [False, True])
+def test_the_power_fails_while_a_pack_is_staged(
+    tree: Path, fast_tmp: Path, format: str, parts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pack, disk = fast_tmp / f"pack{SUFFIXES[format]}", fast_tmp / "disk"
+    if parts:
+        start(tree, fast_tmp / f"part{SUFFIXES[format]}")
+        pack.mkdir()
+        (fast_tmp / f"part{SUFFIXES[format]}").rename(pack / f"part{SUFFIXES[format]}")
+        join_parts(pack, [f"part{SUFFIXES[format]}"], {})
+    else:
+        start(tree, pack)
+    disk.mkdir(mode=0o700)
+    states: list[Path] = []
+
+    def keep_state() -> None:
+        states.append(fast_tmp / f"state-{len(states)}")
+        model.restore(states[-1])
+
+    model = Disk(disk, keep_state)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", model.fsync)
+        staged = stage(pack, disk)
+    for state in states:
+        assert not (state / staged.name).exists() or content(state / staged.name) == content(pack), state.name
+    assert (states[-1] / staged.name).exists()
 
 
 def test_the_model_forgets_what_was_not_synced(tmp_path: Path) -> None:

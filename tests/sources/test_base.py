@@ -44,6 +44,13 @@ def test_what_is_no_regular_file(tmp_path: Path) -> None:
     assert [source.stamp(index) for index in range(len(names))] == [NO_STAMP] * len(names)
 
 
+def test_a_file_of_holes(tmp_path: Path) -> None:
+    (tmp_path / "x.jpg").touch()
+    os.truncate(tmp_path / "x.jpg", 1 << 43)  # more than any memory
+    with pytest.raises(ImageError, match=f"has {1 << 43} bytes, and a sample has 2147483648 at most"):
+        source_of(tmp_path, "x.jpg").read(0, ReadBuffer())
+
+
 @without_root_powers
 def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
     (tmp_path / "x.jpg").write_bytes(b"data")
