@@ -21,7 +21,7 @@ from packer.formats.files import sync_directory
 from packer.images.encode import encode
 from packer.names import name_problem, path_problem
 from packer.repeats import repeats
-from packer.sample import COLUMNS, Buffer, are_pixels, encode_name, spans
+from packer.sample import COLUMNS, Buffer, are_pixels, blocks, encode_name, spans
 from packer.sweep import in_order
 from packer.tree import Tree, writing_to
 
@@ -29,6 +29,7 @@ __all__ = ["export"]
 
 _SUFFIXES = {"keep": (), "jpeg": (".jpg", ".jpeg"), "png": (".png",), "webp": (".webp",), "raw": (".png",)}
 _SHOWN_EVERY = 100  # files
+_BATCH, _BATCH_BYTES = 64, 2 << 20  # the most samples, and bytes, that a thread reads at a time, beside one sample
 
 
 def export(
@@ -85,7 +86,7 @@ def export(
                 table = names.free("labels", ".csv")
                 tree.write_blocks(table, _labels_as_csv(reader, names))
                 tree.sync([table])
-            contents = in_order(partial(_content, reader), range(len(reader)), workers)
+            contents = itertools.chain.from_iterable(in_order(partial(_contents, reader), _batches(reader), workers))
             for index, (name, data) in enumerate(zip(names, contents, strict=True), 1):
                 tree.write(name, data)
                 if progress is not None and (index % _SHOWN_EVERY == 0 or index == len(names)):
@@ -185,6 +186,22 @@ def _labels_as_csv(reader: Reader, names: FileNames) -> Iterator[bytes]:
         rows = zip(itertools.islice(rest, len(labels)), (classes[label] for label in labels), strict=True)
         csv.writer(text).writerows(rows)
         yield encode_name(text.getvalue())
+
+
+def _batches(reader: Reader) -> Iterator[range]:
+    """Yield the indices of samples that are read at a time: few where they are large, for all are held in memory."""
+    start = held = 0
+    sizes = itertools.chain.from_iterable(part.tolist() for part in blocks(reader.table.size))
+    for index, size in enumerate(sizes):
+        if index > start and (index - start == _BATCH or held + size > _BATCH_BYTES):
+            yield range(start, index)
+            start, held = index, 0
+        held += size
+    yield range(start, len(reader))
+
+
+def _contents(reader: Reader, indices: range) -> list[Buffer]:
+    return [_content(reader, index) for index in indices]
 
 
 def _content(reader: Reader, index: int) -> Buffer:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import packer.sample
 from packer.convert import convert
 from packer.errors import CorruptPackError, DestinationError, PackerError
 from packer.export import export
@@ -243,6 +244,23 @@ def test_labels_that_are_no_class(tmp_path: Path, label: int) -> None:
     path = write_pack(tmp_path / "pack.lmdb", "lmdb", [Sample("a/x.png", label, photo(0), 8, 8)], classes=["a"])
     with pytest.raises(CorruptPackError):
         export(path, tmp_path / "out")
+
+
+@pytest.mark.parametrize("codec", ["keep", "jpeg", "raw"])
+def test_two_samples_of_one_name(tmp_path: Path, codec: str) -> None:
+    path = write_pack(tmp_path / "pack.lmdb", "lmdb", samples("a/x.png", "a/y.png", "a/x.png"), codec=codec)
+    with pytest.raises(CorruptPackError, match=r"a/x\.png.*same name") as caught:
+        export(path, tmp_path / "out")
+    assert caught.value.index == 2
+    assert not (tmp_path / "out").exists()
+
+
+def test_labels_of_more_samples_than_are_written_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packer.sample, "_BLOCK", 3)
+    path = write_pack(tmp_path / "pack.lmdb", "lmdb", samples(*(f"{number}.png" for number in range(10))))
+    export(path, tmp_path / "out")
+    rows = (tmp_path / "out" / "labels.csv").read_bytes().decode().split("\r\n")
+    assert rows == ["path,label", *(f"{number}.png,a" for number in range(10)), ""]
 
 
 def test_raw_pixels_that_do_not_fill_their_image(tmp_path: Path) -> None:

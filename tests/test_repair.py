@@ -15,10 +15,11 @@ from packer.formats import FORMATS, open_pack
 from packer.images.sizing import ResizeSpec
 from packer.prepare import Recipe
 from packer.repair import repair
+from packer.sample import Sample
 from packer.sources import imagefolder_source
 from packer.testing.photos import draw_imagefolder
 from packer.verify import verify
-from tests.packs import SUFFIXES, content, packer, packer_many, solid
+from tests.packs import SUFFIXES, content, packer, packer_many, solid, write_pack
 
 formats = pytest.mark.parametrize("format", FORMATS)
 
@@ -114,10 +115,48 @@ def test_a_damaged_table_is_not_trusted(tree: Path, tmp_path: Path, format: str)
     assert content(path) == before
 
 
-def test_names_that_lead_elsewhere_are_not_read(tree: Path, tmp_path: Path) -> None:
-    from packer.sample import Sample
-    from tests.packs import write_pack
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.codec)
+def test_a_copy_in_any_format_and_order_has_them(tree: Path, tmp_path: Path, recipe: Recipe) -> None:
+    path, copy = packed(tree, tmp_path / "pack.pth", recipe), tmp_path / "copy.h5"
+    whole = content(path)
+    with open_pack(path) as reader:
+        samples = [reader.table.row(index) for index in range(len(reader))]
+        turned = [
+            Sample(row.name.decode(), row.label, bytes(reader.read(row.number)), row.height, row.width)
+            for row in samples[::-1]
+            if row.name is not None
+        ]
+        write_pack(copy, "hdf5", turned[:-1], classes="abc", codec=recipe.codec)  # without the first
+    damage(path, 0, 5, 12)
+    repaired = repair(path, copy)
+    assert len(repaired.samples) == 2
+    assert ["has no sample of this name" in item.reason for item in repaired.left if item.index is not None] == [True]
+    assert repair(path, tree).samples == ["class_00/0000.jpg"]
+    assert content(path) == whole
 
+
+def test_a_pack_of_the_originals_is_converted_as_they_were(tree: Path, tmp_path: Path) -> None:
+    originals, path = packed(tree, tmp_path / "originals.lmdb"), packed(tree, tmp_path / "pack.h5", RECIPES[1])
+    whole = content(path)
+    damage(path, 3, 7)
+    assert len(repair(path, originals).samples) == 2
+    assert content(path) == whole
+
+
+def test_a_copy_that_is_damaged_or_another_pack_mends_nothing(tree: Path, tmp_path: Path) -> None:
+    path, copy = packed(tree, tmp_path / "pack.h5"), packed(tree, tmp_path / "copy.lmdb")
+    other = packed(tree, tmp_path / "other.lmdb", RECIPES[1])
+    damage(path, 3)
+    damage(copy, 3)
+    before = content(path)
+    for root, reason in [(copy, "checksum does not fit"), (other, "does not give the same"), (path, "does not fit")]:
+        repaired = repair(path, root)
+        assert repaired.samples == []
+        assert reason in next(item.reason.split("; ")[1] for item in repaired.left if item.index == 3)
+        assert content(path) == before
+
+
+def test_names_that_lead_elsewhere_are_not_read(tree: Path, tmp_path: Path) -> None:
     data = (tree / "class_00" / "0000.jpg").read_bytes()
     (tmp_path / "secret.jpg").write_bytes(data)
     (tmp_path / "root").mkdir()
@@ -134,13 +173,17 @@ def test_from_the_command_line(tree: Path, tmp_path: Path) -> None:
     path = packed(tree, tmp_path / "pack.h5")
     damage(path, 1, 2)
     (tmp_path / "empty").mkdir()
-    partly, done, again, usage, missing = packer_many(
+    copy, third = packed(tree, tmp_path / "copy.lmdb"), packed(tree, tmp_path / "third.pth")
+    damage(third, 4)
+    partly, done, again, usage, missing, copied, neither = packer_many(
         [
             ["verify", path, "--repair", tmp_path / "empty"],
             ["verify", path, "--repair", tree],
             ["verify", path, "--repair", tree],
             ["verify", path, "--repair", tree, "--quick"],
             ["verify", path, "--repair", tmp_path / "missing"],
+            ["verify", third, "--repair", copy],
+            ["verify", third, "--repair", tree / "class_00" / "0000.jpg"],
         ]
     )
     assert (partly.returncode, done.returncode, again.returncode, usage.returncode) == (4, 0, 0, 2)
@@ -151,6 +194,10 @@ def test_from_the_command_line(tree: Path, tmp_path: Path) -> None:
     assert "pack.h5: intact" in done.stdout
     assert missing.returncode == 1
     assert "no such directory" in missing.stderr
+    assert (copied.returncode, copied.stderr) == (0, "")
+    assert f"{third}: 1 sample made again from {copy}" in copied.stdout
+    assert neither.returncode == 1
+    assert "neither a directory nor a pack" in neither.stderr
 
 
 def test_what_cannot_be_repaired(tree: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from packer.prepare import Recipe
 from packer.sample import Sample
 from packer.sources import imagefolder_source
 from packer.tree import Tree
+from tests.faults.disk import Disk
 from tests.packs import content, noise, write_pack
 
 
@@ -82,6 +84,36 @@ def test_a_link_that_is_put_there_while_exporting(root: Path, tmp_path: Path, mo
         export(tmp_path / "pack.lmdb", root)
     assert not list((tmp_path / "outside").iterdir())
     assert (root / "b" / "1.png").exists()
+
+
+@pytest.mark.parametrize("name", ["../x", "/x", "a/../../x", "a//x", "./x", "x/.", "a\0b", "..", "a/"])
+def test_names_that_lead_elsewhere_are_refused_here_too(root: Path, name: str) -> None:
+    tree = Tree(root)
+    for add in (tree.make, lambda name: tree.write(name, b"data"), lambda name: tree.write(f"{name}/x", b"data")):
+        with pytest.raises(DestinationError, match="nothing is written to"):
+            add(name)
+    tree.close()
+    assert content(root.parent) == {"outside": None, "root": None}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc/self/fd, which names open files")
+@pytest.mark.parametrize("labels", [[0, 0, 1], [1, 0, 0]], ids=["tree", "labels.csv"])
+def test_what_is_exported_is_on_the_disk(tmp_path: Path, labels: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["a/x.png", "a/deep/er/y.png", "b/z.png"]
+    path = write_pack(
+        tmp_path / "pack.lmdb",
+        "lmdb",
+        [Sample(name, label, name.encode(), 1, 1) for name, label in zip(names, labels, strict=True)],
+        classes=["a", "b", "empty"],
+    )
+    (tmp_path / "work").mkdir()
+    disk = Disk(tmp_path / "work")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", disk.fsync)
+        export(path, tmp_path / "work" / "new" / "out")
+    disk.restore(tmp_path / "after")
+    assert content(tmp_path / "after") == content(tmp_path / "work")
+    assert (tmp_path / "after" / "new" / "out" / names[1]).read_bytes() == names[1].encode()
 
 
 def samples(*names: str) -> list[Sample]:

@@ -10,7 +10,7 @@ from packer.convert import convert
 from packer.sample import Sample
 from packer.sources import imagefolder_source
 from packer.testing.photos import draw_imagefolder
-from tests.packs import packer, write_pack
+from tests.packs import packer, packer_many, write_pack
 
 
 def test_intact_and_damaged(tmp_path: Path) -> None:
@@ -65,3 +65,46 @@ def test_a_long_list_is_cut(tmp_path: Path) -> None:
     assert r"sample 19 (../19\x1b)" in result.stderr
     assert "sample 20" not in result.stderr
     assert "\x1b" not in result.stderr
+
+
+def test_what_is_no_pack_is_not_a_damaged_one(tmp_path: Path) -> None:
+    """A pack's suffix says that it was one, or a pack's content does."""
+    draw_imagefolder(tmp_path / "photos", classes=2, per_class=1, size=(24, 32))
+    convert(imagefolder_source(tmp_path / "photos"), tmp_path / "a.pth")
+    (tmp_path / "a.pth").rename(tmp_path / "renamed")
+    (tmp_path / "renamed" / "manifest.json").unlink()
+    (tmp_path / "README.md").write_text("x" * 100)
+    (tmp_path / "emptied.LMDB").touch()
+    (tmp_path / "emptied.pth").mkdir()
+    statuses = {"photos": 1, "README.md": 1, "missing.lmdb": 1, "emptied.LMDB": 4, "emptied.pth": 4, "renamed": 4}
+    for name, result in zip(statuses, packer_many(["verify", tmp_path / name] for name in statuses), strict=True):
+        assert result.returncode == statuses[name], name
+        assert result.stderr.startswith(f"packer: {tmp_path / name}: "), name
+        assert result.stderr.count("\n") == 1
+
+
+def test_a_damaged_column_comes_before_what_follows_of_it(tmp_path: Path) -> None:
+    samples = [Sample(f"a/{number:04d}", 0, b"%d" % number, 1, 1) for number in range(2000)]
+    path = write_pack(tmp_path / "x.h5", "hdf5", samples)
+    path.write_bytes(path.read_bytes().replace(b"a/0100a/0101a/0102a/0103a/0104", b"\xcf" * 30))
+    name = r"\udccf" * 6
+    assert packer("verify", path).stderr.splitlines() == [
+        f"{path}: damaged in 6 places",
+        "  the table's column 'names' does not fit its checksum",
+        *(f"  sample {index} ({name}): damaged: the checksum does not fit" for index in (100, 101, 102)),
+        "  … and 2 more",
+    ]
+
+
+def test_quiet_with_digest_is_the_hash_alone(tmp_path: Path) -> None:
+    path = write_pack(tmp_path / "x.h5", "hdf5", [Sample("a/x", 0, b"x", 1, 1)])
+    damaged = write_pack(tmp_path / "d.h5", "hdf5", [Sample("a/x", 7, b"x", 1, 1)])
+    (tmp_path / "cut.h5").write_bytes(path.read_bytes()[:3000])
+    runs = [["verify", pack, "--digest", "--quiet"] for pack in (path, damaged, tmp_path / "cut.h5")]
+    loud, *quiet = packer_many([["verify", path, "--digest"], *runs])
+    assert loud.stdout == f"{quiet[0].stdout.strip()}  {path}\n"
+    assert [(len(result.stdout), result.stderr, result.returncode) for result in quiet] == [
+        (65, "", 0),
+        (0, "", 4),
+        (0, "", 4),
+    ]
