@@ -25,17 +25,18 @@ import tempfile
 import time
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from packer.errors import PackerError
 from packer.testing.photos import draw_imagefolder
 
 __all__ = ["Outcome", "campaign", "main"]
 
 _SECONDS = 10
 _MEMORY = 1 << 30
-_USES = 3  # of each forgery
 _A_PROCESS = 500  # forgeries
 _PATIENCE = 5  # seconds that a process has to end in by itself
 
@@ -100,15 +101,22 @@ class _Worker:
         self._originals = Originals(rooms.given / "packs", rooms.tree, rooms.outside)
         self._intact = rooms.given / "intact.lmdb"
         convert(imagefolder_source(rooms.tree), self._intact)
-        with contextlib.suppress(Exception):  # where numba is missing, tiles are refused
-            import packer.images.transcode  # noqa: F401 - compiles before memory is limited
 
-    def run(self, numbers: Sequence[int], uses: Sequence[str], send: Any, log: Any) -> None:
-        """Make the forgeries and use them; `send` gets a message before and after each use."""
+    def load(self, uses: Sequence[str]) -> None:
+        """Import what the uses need before memory is limited; where numba is missing, tiles are refused."""
+        import fuzz.uses  # noqa: F401
+
+        if any("--tiles" in use for use in uses):
+            with contextlib.suppress(ImportError, PackerError):
+                import packer.images.transcode  # noqa: F401 - compiles
+
+    def run(self, numbers: Sequence[int], uses: Sequence[str], each: int, send: Any, log: Any) -> None:
+        """Make the forgeries and use each in so many ways; `send` gets a message before and after each use."""
         from fuzz.guard import Guard, limit_memory
-        from fuzz.uses import USES, Place
+        from fuzz.uses import Place
 
-        warnings.simplefilter("ignore")  # Pillow's remarks about odd images
+        warnings.simplefilter("error", RuntimeWarning)  # numbers that are too large for numpy
+        warnings.filterwarnings("ignore", module="PIL")  # remarks about odd images
         self._rooms.enter()
         faulthandler.enable(log)
         guard = Guard(self._rooms.root / "work", self._rooms.outside)
@@ -116,8 +124,7 @@ class _Worker:
         limit_memory(_MEMORY)
         for number in numbers:
             chance = random.Random(f"{self._seed} {number}")
-            wanted = uses or chance.sample([*USES], _USES)
-            for use in wanted:
+            for use in chance.sample(uses, min(each, len(uses))):
                 forging = random.Random(f"{self._seed} {number} forgery")
                 self._rooms.empty()
                 forgery = self._originals.forge(self._rooms.work, "pack-train", forging)
@@ -155,7 +162,7 @@ class _Worker:
 
 
 def campaign(
-    numbers: Iterator[int], *, seed: int, uses: Sequence[str] = (), keep: Path | None = None
+    numbers: Iterator[int], *, seed: int, uses: Sequence[str], each: int, keep: Path | None = None
 ) -> Iterator[Outcome]:
     """Make forgeries and use them; yield what came of each use.
 
@@ -165,7 +172,9 @@ def campaign(
         Which forgeries of the seed.
     seed : int
     uses : sequence of str
-        Names in `fuzz.uses.USES`; by default a few that are drawn for each forgery.
+        Names in `fuzz.uses.USES`.
+    each : int
+        How many of them are drawn for each forgery.
     keep : Path, optional
         Where the last forgery is copied to.
     """
@@ -173,9 +182,10 @@ def campaign(
     with tempfile.TemporaryDirectory(dir=memory, prefix="packer-forged-") as directory:
         rooms = _Rooms(Path(directory))
         worker = _Worker(rooms, seed)
+        worker.load(uses)
         pending: list[int] = []
         while pending := pending or [number for number, _ in zip(numbers, range(_A_PROCESS), strict=False)]:
-            for outcome in _in_a_process(worker, pending, uses):
+            for outcome in _in_a_process(worker, pending, uses, each):
                 yield outcome._replace(finding=outcome.finding.replace(directory, ""))
                 while pending and pending[0] < outcome.number:
                     pending.pop(0)
@@ -184,14 +194,14 @@ def campaign(
             shutil.copytree(rooms.work, keep, symlinks=True, dirs_exist_ok=True)
 
 
-def _in_a_process(worker: _Worker, numbers: Sequence[int], uses: Sequence[str]) -> Iterator[Outcome]:
+def _in_a_process(worker: _Worker, numbers: Sequence[int], uses: Sequence[str], each: int) -> Iterator[Outcome]:
     """Yield the outcomes of a forked process, until it is done or dies; how it died is an outcome too."""
     reading, writing = os.pipe()
     with tempfile.TemporaryFile() as log:
         child = os.fork()
         if not child:
             os.close(reading)
-            _serve(worker, numbers, uses, writing, log)
+            _serve(partial(worker.run, numbers, uses, each), writing, log)
         os.close(writing)
         begun: tuple[Any, ...] = ()
         with open(reading, encoding="utf-8") as messages:
@@ -224,11 +234,11 @@ def _lines(messages: Any, child: int, seconds: float) -> Iterator[Any]:
             yield from map(json.loads, lines)
 
 
-def _serve(worker: _Worker, numbers: Sequence[int], uses: Sequence[str], writing: int, log: Any) -> None:
+def _serve(run: Callable[[Any, Any], None], writing: int, log: Any) -> None:
     """Be the process: run, and end without Python's ends."""
     status = 1
     try:
-        worker.run(numbers, uses, lambda about: os.write(writing, json.dumps(about).encode() + b"\n"), log)
+        run(lambda about: os.write(writing, json.dumps(about).encode() + b"\n"), log)
         status = 0
     except BaseException:
         import traceback
@@ -280,15 +290,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="end after so long")
     parser.add_argument("--only", type=int, help="the number of a single forgery")
-    parser.add_argument("--use", action="append", default=[], help="a single use, such as 'verify --quick'")
+    parser.add_argument("--uses", type=int, default=3, metavar="N", help="in how many ways each is used")
+    parser.add_argument("--use", action="append", default=[], help="a way that is drawn, such as 'verify --quick'")
+    parser.add_argument("--without", action="append", default=[], help="a way that is not drawn")
     parser.add_argument("--keep", type=Path, help="where to leave the pack of --only")
     parser.add_argument("--log", type=Path, help="write each finding to this file, as a line of JSON")
     options = parser.parse_args(arguments)
+    from fuzz.uses import USES
+
+    uses = [use for use in options.use or USES if use not in options.without]
     end = time.monotonic() + options.seconds
     wanted = iter(range(options.count)) if options.only is None else iter([options.only])
     numbers = (number for number in wanted if time.monotonic() < end)
     outcomes = []
-    for outcome in campaign(numbers, seed=options.seed, uses=options.use, keep=options.keep):
+    for outcome in campaign(numbers, seed=options.seed, uses=uses, each=options.uses, keep=options.keep):
         outcomes.append(outcome._replace(finding=outcome.finding.split("\n")[0]))
         if outcome.finding and options.log:
             with open(options.log, "a", encoding="utf-8") as log:

@@ -112,6 +112,8 @@ class Originals:
             if chance.random() < 0.03:
                 columns = _repeated(columns, _MANY_TIMES)
             lies.lie_in_table(columns, chance)
+        elif kind in ("manifest", "layout") and chance.random() < 0.3:
+            lies.lie_in_table(columns, chance)
         elif kind == "names":
             lies.lie_in_names(columns, os.fspath(self._outside), chance)
         fits = chance.random() < 0.5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import itertools
 import json
@@ -40,6 +41,21 @@ _VALUES: list[Any] = [
     *([], {}, [[]], [None], [1, 2], [_ESCAPE], ["\ud800"], {"a": 1}, {_ESCAPE: _ESCAPE}, {"": []}, [[0, 0]] * 5000),
     *(list(range(100_000)), [["x", -1, "y"]], {"name": 3}, [{"name": _ESCAPE, "reason": _ESCAPE}] * 30),
     *_RAW,
+]
+_HOLES = 3 << 30  # bytes: more than a process may take, and few enough to be read in seconds
+_MEMBERS = [
+    "note",
+    _ESCAPE,
+    "crc32c",
+    "\ud800",
+    "parts",
+    "files",
+    "names",
+    "shards",
+    "exif",
+    "tiles",
+    "tiled",
+    "schema",
 ]
 _NUMBERS = [0, 1, 2, -1, -2, 255, 65_535, 65_536, 2**31 - 1, -(2**31), 2**31, 2**32, 2**62, 2**63 - 1, -(2**63)]
 _NAMES = [
@@ -97,29 +113,42 @@ def lie_in_document(document: dict[str, Any], chance: Random) -> None:
             ]
         )
         return
+    if chance.random() < 0.1:
+        document["findings"] = {_ESCAPE: 3, "tiled": 2**70}
+        document["versions"] = document["settings"][_ESCAPE] = {_ESCAPE: _ESCAPE}
+        document["skipped"] = [{"name": _ESCAPE, "reason": _ESCAPE}] * 12
+        return
     for _ in range(chance.choice([1, 1, 1, 2, 3])):
         _change_in(document, chance)
 
 
 def lie_in_layout(document: dict[str, Any], outside: str, chance: Random) -> None:
-    """Change the list of a pack's files; where the format has none, the settings."""
+    """Change the list of a pack's files; where the format has none, make one, or change the settings."""
     files = [entry for name in ("parts", "files") for entry in document["layout"].get(name, [])]
     if files and chance.random() < 0.6:
         name = str(chance.choice(files)[0])
         elsewhere = [f"{outside}/secret.bin", "../outside/secret.bin", "/dev/zero", "", ".", "..", "\0", _ESCAPE]
         same = [f"{name}/../{name}", f"./{name}", name + "/", name.replace("/", "//"), name]
+        if chance.random() < 0.2:
+            listed = document["layout"][chance.choice(["parts", "files"])]
+            listed += copy.deepcopy(listed) * chance.choice([1, 100])
+            return
         chance.choice(files)[0] = chance.choice([*elsewhere, *same, "manifest.json", "\udcff", "x" * 5000])
         return
-    _change_in(document["layout"] or document["settings"], chance)
+    _change_in(document["layout" if document["layout"] or chance.random() < 0.5 else "settings"], chance)
+
+
+def _value(chance: Random) -> Any:
+    return copy.deepcopy(chance.choice(_VALUES))  # it may be changed later on
 
 
 def _change_in(container: Any, chance: Random) -> None:
     keys = [*container] if isinstance(container, dict) else [*range(len(container))]
     if not keys:
         if isinstance(container, dict):
-            container["a"] = chance.choice(_VALUES)
+            container[chance.choice(_MEMBERS)] = _value(chance)
         else:
-            container.append(chance.choice(_VALUES))
+            container.append(_value(chance))
         return
     key = chance.choice(keys)
     if isinstance(container[key], dict | list) and chance.random() < 0.7:
@@ -127,11 +156,11 @@ def _change_in(container: Any, chance: Random) -> None:
     elif chance.random() < 0.1:
         del container[key]
     elif chance.random() < 0.1 and isinstance(container, dict):
-        container[chance.choice(["note", _ESCAPE, "crc32c", "\ud800"])] = chance.choice(_VALUES)
+        container[chance.choice(_MEMBERS)] = _value(chance)
     elif isinstance(container[key], int) and chance.random() < 0.4:
         container[key] += chance.choice([1, -1, 2**31, -(2**63)])
     else:
-        container[key] = chance.choice(_VALUES)
+        container[key] = _value(chance)
 
 
 def text_of(document: dict[str, Any]) -> bytes:
@@ -158,7 +187,7 @@ def lie_in_files(path: Path, outside: Path, chance: Random) -> None:
     if change in ("cut", "grow"):
         os.truncate(file, chance.randrange(size + 1) if change == "cut" else size + chance.choice([1, 4096]))
     elif change == "holes":
-        os.truncate(file, 2**40)
+        os.truncate(file, _HOLES)
     else:
         moved = outside / "moved"
         moved.unlink(missing_ok=True)
