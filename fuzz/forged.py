@@ -156,7 +156,7 @@ class _Worker:
         grown = memory.peak_memory() - before
         if seen and outcome != "finding":
             outcome, finding = "finding", "\n".join(dict.fromkeys(seen))
-        if grown > _MEMORY and outcome != "finding":
+        if grown > _MEMORY // 2 and outcome != "finding":  # what asked for more than all of it may have been refused
             outcome, finding = "finding", f"memory grew by {grown >> 20} MB"
         return outcome, finding, grown
 
@@ -303,13 +303,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     wanted = iter(range(options.count)) if options.only is None else iter([options.only])
     numbers = (number for number in wanted if time.monotonic() < end)
     outcomes = []
-    for outcome in campaign(numbers, seed=options.seed, uses=uses, each=options.uses, keep=options.keep):
-        outcomes.append(outcome._replace(finding=outcome.finding.split("\n")[0]))
-        if outcome.finding and options.log:
-            with open(options.log, "a", encoding="utf-8") as log:
-                log.write(json.dumps(outcome) + "\n")
-        if options.only is not None:
-            sys.stdout.write(f"{outcome}\n{outcome.finding}\n")
+    with contextlib.suppress(KeyboardInterrupt):  # what was found so far is reported
+        for outcome in campaign(numbers, seed=options.seed, uses=uses, each=options.uses, keep=options.keep):
+            outcomes.append(outcome._replace(finding=outcome.finding.split("\n")[0]))
+            if outcome.finding and options.log:
+                with open(options.log, "a", encoding="utf-8") as log:
+                    log.write(json.dumps(outcome) + "\n")
+            if options.only is not None:
+                sys.stdout.write(f"{outcome}\n{outcome.finding}\n")
     sys.stdout.write(report(outcomes) + "\n")
     return 1 if any(outcome.finding for outcome in outcomes) else 0
 

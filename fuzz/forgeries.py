@@ -34,9 +34,10 @@ __all__ = ["FORGED_FORMATS", "KINDS", "Forgery", "Originals"]
 CODECS = ("keep", "jpeg", "png", "raw")
 FORGED_FORMATS = (*FORMATS, *(f"parts of {format}" for format in FORMATS))
 KINDS = {"table": 32, "names": 10, "manifest": 30, "layout": 8, "files": 8, "bytes": 6, "images": 6}
-"""What is forged, and how often."""
+"""What is forged, and how often. In packs with parts, ``files often`` takes the place of ``images``."""
 
 _MANY_TIMES = 500
+_OFTEN = 50
 
 Columns = dict[str, npt.NDArray[Any]]
 
@@ -102,37 +103,45 @@ class Originals:
         kind = chance.choices([*KINDS], [*KINDS.values()])[0]
         original = self._packs[format, codec]
         if kind == "images" and original.parts:  # whose samples are the parts'
-            kind = "table"
+            kind = "files often"
         path = directory / (stem if original.parts else stem + FORMATS[format].suffixes[0])
         columns = {name: column.copy() for name, column in original.columns.items()}
         document, data = json.loads(json.dumps(original.document)), list(original.data)
-        if kind == "images":
-            lies.lie_about_images(data, columns, chance)
-        elif kind == "table":
-            if chance.random() < 0.03:
-                columns = _repeated(columns, _MANY_TIMES)
-            lies.lie_in_table(columns, chance)
-        elif kind in ("manifest", "layout") and chance.random() < 0.3:
-            lies.lie_in_table(columns, chance)
-        elif kind == "names":
-            lies.lie_in_names(columns, os.fspath(self._outside), chance)
-        fits = chance.random() < 0.5
+        if kind == "files often":
+            extent = sum(size for _, _, size in original.reader.data_files())
+            lies.list_files_often(document, columns, extent, _OFTEN)
+            data *= _OFTEN
+        else:
+            columns = self._lie(kind, columns, data, chance)
+        fits = kind == "files often" or chance.random() < 0.5
         if fits:
-            _seal_samples(columns, data if kind == "images" else None, original.reader)
+            _seal_samples(columns, data if kind in ("images", "files often") else None, original.reader)
         if fits or chance.random() < 0.5:
             document["columns"] = {name: column_checksum(column) for name, column in columns.items()}
             document["count"] = len(columns["label"])
         if kind == "manifest":
             lies.lie_in_document(document, chance)
-        if kind == "layout":
+        elif kind == "layout":
             lies.lie_in_layout(document, os.fspath(self._outside), chance)
         _write(path, original, data, columns, lies.text_of(document))
         if kind == "bytes":
             _change_bytes(path, chance)
-        if kind == "files":
+        elif kind == "files":
             with contextlib.suppress(FileNotFoundError, IsADirectoryError):
                 lies.lie_in_files(path, self._outside, chance)
         return Forgery(path, format, codec, kind)
+
+    def _lie(self, kind: str, columns: Columns, data: list[bytes], chance: Random) -> Columns:
+        """Forge what lies in a table and the samples; return the columns, or others in their place."""
+        if kind == "images":
+            lies.lie_about_images(data, columns, chance)
+        elif kind == "names":
+            lies.lie_in_names(columns, os.fspath(self._outside), chance)
+        elif kind == "table" or (kind in ("manifest", "layout") and chance.random() < 0.3):
+            if chance.random() < 0.03:
+                columns = _repeated(columns, _MANY_TIMES)
+            lies.lie_in_table(columns, chance)
+        return columns
 
 
 def _opened(path: Path) -> _Original:

@@ -9,6 +9,8 @@ import json
 import os
 import shutil
 import struct
+import zipfile
+import zlib
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -24,6 +26,7 @@ __all__ = [
     "lie_in_layout",
     "lie_in_names",
     "lie_in_table",
+    "list_files_often",
     "text_of",
 ]
 
@@ -61,7 +64,7 @@ _NUMBERS = [0, 1, 2, -1, -2, 255, 65_535, 65_536, 2**31 - 1, -(2**31), 2**31, 2*
 _NAMES = [
     *(b"", b"a", b"a/b", b"a/../b", b"../x", b"a\0b", b"a//b", b"./a", b"a/.", b"a/", b"..\\x", b"C:\\x", b"con"),
     *(b"\xff\xfe", b"\xed\xa0\x80", _ESCAPE.encode(), b"\n", b'",', b"'", b"-rf", b"labels.csv", b"a" * 256),
-    *(b"n" * 70_000, b"d/" * 2000 + b"x", b"d/" * 30 + b"x", b"A/x", b"a/x", b"class_00", b"class_01/x"),
+    *(b"n" * 70_000, b"d/" * 400 + b"x", b"d/" * 30 + b"x", b"A/x", b"a/x", b"class_00", b"class_01/x"),
     *("\u00e9/x".encode(), "e\u0301/x".encode()),
 ]  # fmt: skip
 
@@ -96,6 +99,21 @@ def lie_in_names(columns: Columns, outside: str, chance: Random) -> None:
         names[chance.randrange(len(names))] = chance.choice([*_NAMES, *reached, *names])
     columns["names"] = np.frombuffer(b"".join(names), np.uint8).copy()
     columns["name_end"] = np.cumsum([len(name) for name in names], dtype=np.int64)
+
+
+def list_files_often(document: dict[str, Any], columns: Columns, data: int, times: int) -> None:
+    """Let a pack with parts list its files many times, and have as many rows, no two of which seem to overlap."""
+    rows = len(columns["label"])
+    for name in columns:
+        columns[name] = np.tile(columns[name], times)
+    columns["offset"] += np.repeat(np.arange(times) * data, rows)
+    names = [f"class_00/{number}".encode() for number in range(rows * times)]
+    columns["names"] = np.frombuffer(b"".join(names), np.uint8).copy()
+    columns["name_end"] = np.cumsum([len(name) for name in names], dtype=np.int64)
+    layout = document["layout"]
+    layout["files"], layout["names"] = layout["files"] * times, len(columns["names"])
+    layout["parts"] = [[part, count * times, seal] for part, count, seal in layout["parts"]]
+    document["count"] = rows * times
 
 
 def lie_in_document(document: dict[str, Any], chance: Random) -> None:
@@ -178,7 +196,7 @@ def lie_in_files(path: Path, outside: Path, chance: Random) -> None:
         os.symlink(chance.choice([outside / "secret.bin", outside, path, Path("/dev/zero"), Path("missing")]), added)
         return
     file = chance.choice(sorted(found for found in path.rglob("*") if found.is_file())) if path.is_dir() else path
-    change = chance.choice(["cut", "cut", "grow", "holes", "away", "folder", "link", "link"])
+    change = chance.choice(["cut", "cut", "grow", "holes", "away", "folder", "link", "link", "bomb", "bomb"])
     if change == "link" and file == path:  # where a pack lies is its reader's own decision
         change = "cut"
     if chance.random() < 0.02:
@@ -188,6 +206,8 @@ def lie_in_files(path: Path, outside: Path, chance: Random) -> None:
         os.truncate(file, chance.randrange(size + 1) if change == "cut" else size + chance.choice([1, 4096]))
     elif change == "holes":
         os.truncate(file, _HOLES)
+    elif change == "bomb":
+        _add_bomb(file)
     else:
         moved = outside / "moved"
         moved.unlink(missing_ok=True)
@@ -200,6 +220,18 @@ def lie_in_files(path: Path, outside: Path, chance: Random) -> None:
             os.mkfifo(file)
         elif change == "zero":
             os.symlink("/dev/zero", file)
+
+
+def _add_bomb(file: Path) -> None:
+    """Add a member to a zip that becomes three thousand times as large as it is when it is unpacked."""
+    if not zipfile.is_zipfile(file):
+        return
+    with zipfile.ZipFile(file, "a") as archive:
+        compressor = zlib.compressobj(wbits=-15)
+        block = compressor.compress(bytes(1 << 20)) + compressor.flush(zlib.Z_FULL_FLUSH)
+        member = zipfile.ZipInfo(f"{file.stem}/data/{len(archive.namelist())}")
+        archive.writestr(member, block * (_HOLES >> 20))
+        member.compress_type, member.file_size = zipfile.ZIP_DEFLATED, _HOLES  # what the directory says counts
 
 
 def lie_about_images(data: list[bytes], columns: Columns, chance: Random) -> None:

@@ -35,6 +35,7 @@ __all__ = ["USES", "Finding", "Place", "use"]
 _STATUSES = {EXIT_STATUS[name] for name in ("ok", "error", "usage", "skipped", "corrupt", "locked")}
 _CROPS = (CenterCrop(5, resize=9), CenterCrop(224), RandomResizedCrop(7, scale=(0.01, 0.3)), Resize(8), Full())
 _MOST = 8  # samples that are read one by one
+_SMALL = 1 << 20  # bytes; what PNG adds to raw pixels, and a list of labels has
 _SIDE = 64  # pixels, of a region
 
 
@@ -158,6 +159,10 @@ def _require_made(command: str, place: Place, made: Path) -> None:
             files = sum(len(names) for _, _, names in os.walk(made)) - ((made / "labels.csv").exists())
             if files not in (len(reader), len(reader) - 1):  # a sample may have the name of the labels
                 raise Finding(f"export made {files} files of {len(reader)} samples")
+            size = sum(file.stat().st_size for file in made.rglob("*") if file.is_file())
+            had = sum(file.stat().st_size for file in [place.pack, *place.pack.rglob("*")] if file.is_file())
+            if size > 2 * had + _SMALL:
+                raise Finding(f"export made more bytes than the pack has\n{size} of {had}")
         return
     try:
         damage = verify(made, workers=1)
