@@ -92,7 +92,7 @@ class ImageError(PackerError):
         self.index: int | None = None
 
     def __str__(self) -> str:
-        return f"{printable(self.name)}: {self.reason}" if self.name else self.reason
+        return f"{printable(self.name)}: {printable(self.reason)}" if self.name else printable(self.reason)
 
 
 class ImageChangedError(ImageError):
@@ -135,12 +135,13 @@ class CorruptPackError(PackError):
         self.name = name
 
     def __str__(self) -> str:
+        reason = printable(self.reason)  # which may quote the pack
         if not self.path:
-            return self.reason
+            return reason
         if self.index is None:
-            return f"{printable(self.path)}: {self.reason}"
+            return f"{printable(self.path)}: {reason}"
         name = f" ({printable(self.name)})" if self.name else ""
-        return f"{printable(self.path)}, sample {self.index}{name}: {self.reason}. `packer verify` lists all damage."
+        return f"{printable(self.path)}, sample {self.index}{name}: {reason}. `packer verify` lists all damage."
 
 
 class NotAPackError(CorruptPackError):

@@ -70,8 +70,8 @@ def outcome(destination: Path, manifest: Manifest, notes: Iterable[str] = ()) ->
     """Return lines that say what was found and left out, and how to read a pack."""
     from packer.formats import FORMATS
 
-    lines = [f"  {note}" for note in notes]
-    lines += [f"  {count(number)} x {finding}" for finding, number in manifest.findings.items()]
+    lines = [f"  {printable(note)}" for note in notes]
+    lines += [f"  {count(number)} x {printable(finding)}" for finding, number in manifest.findings.items()]
     if manifest.skipped:
         lines.append(f"  {count(len(manifest.skipped))} x left out:")
         lines += [f"    {printable(entry['name'])}: {printable(entry['reason'])}" for entry in manifest.skipped[:10]]

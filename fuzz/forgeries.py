@@ -1,0 +1,227 @@
+"""Packs as a stranger could make them: what lies in them has, half of the time, checksums that fit.
+
+A forgery begins as an ordinary pack of drawn images. Its table and its manifest are changed, and then written by the
+format's own writer, so that what is wrong lies in the content and not in the form.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fuzz import lies
+from fuzz.sections import sealed_manifest
+from packer.convert import convert
+from packer.errors import PackerError
+from packer.formats import FORMATS, Reader, open_pack
+from packer.formats.parts import MANIFEST_FILE, TABLE_FILE, join_parts
+from packer.formats.spool import TableBuilder
+from packer.prepare import Recipe
+from packer.sample import COLUMNS, Sample, Table, checksum, column_checksum
+from packer.sources import imagefolder_source
+
+__all__ = ["FORGED_FORMATS", "KINDS", "Forgery", "Originals"]
+
+CODECS = ("keep", "jpeg", "png", "raw")
+FORGED_FORMATS = (*FORMATS, *(f"parts of {format}" for format in FORMATS))
+KINDS = {"table": 32, "names": 10, "manifest": 30, "layout": 8, "files": 8, "bytes": 6, "images": 6}
+"""What is forged, and how often. In packs with parts, ``files often`` takes the place of ``images``."""
+
+_MANY_TIMES = 500
+_OFTEN = 50
+
+Columns = dict[str, npt.NDArray[Any]]
+
+
+class Forgery(NamedTuple):
+    """A forged pack: where it lies, its format (one of `FORGED_FORMATS`), its codec, and what was forged."""
+
+    path: Path
+    format: str
+    codec: str
+    kind: str
+
+
+class _Original(NamedTuple):
+    """An ordinary pack, opened, and what it says."""
+
+    reader: Reader
+    parts: bool
+    data: list[bytes]
+    columns: Columns
+    document: dict[str, Any]
+
+
+class _Text:
+    """Stands for a manifest where a writer wants its text."""
+
+    schema = 1
+
+    def __init__(self, text: bytes) -> None:
+        self._text = text
+
+    def to_json(self) -> bytes:
+        return self._text
+
+
+class Originals:
+    """Ordinary packs of each format and codec, and forgeries of them.
+
+    Parameters
+    ----------
+    directory : Path
+        Where the packs are written.
+    tree : Path
+        An ImageFolder tree of a few small images.
+    outside : Path
+        A directory that no forgery may reach; it holds ``secret.bin`` and ``pack``, copies of the packs with parts.
+    """
+
+    def __init__(self, directory: Path, tree: Path, outside: Path) -> None:
+        self._outside = outside
+        self._packs: dict[tuple[str, str], _Original] = {}
+        for codec in CODECS:
+            for format in FORMATS:
+                path = directory / f"{codec}{FORMATS[format].suffixes[0]}"
+                convert(imagefolder_source(tree), path, recipe=Recipe(codec), format=format)
+                self._packs[format, codec] = _opened(path)
+                path = directory / f"{codec}-{format}-parts"
+                self._packs[f"parts of {format}", codec] = _opened(_with_parts(path, tree, format, codec))
+
+    def forge(self, directory: Path, stem: str, chance: Random) -> Forgery:
+        """Write a forged pack below `directory`; all of it depends on the random numbers alone."""
+        format, codec = chance.choice(FORGED_FORMATS), chance.choice(CODECS)
+        kind = chance.choices([*KINDS], [*KINDS.values()])[0]
+        original = self._packs[format, codec]
+        if kind == "images" and original.parts:  # whose samples are the parts'
+            kind = "files often"
+        path = directory / (stem if original.parts else stem + FORMATS[format].suffixes[0])
+        columns = {name: column.copy() for name, column in original.columns.items()}
+        document, data = json.loads(json.dumps(original.document)), list(original.data)
+        if kind == "files often":
+            extent = sum(size for _, _, size in original.reader.data_files())
+            lies.list_files_often(document, columns, extent, _OFTEN)
+            data *= _OFTEN
+        else:
+            columns = self._lie(kind, columns, data, chance)
+        fits = kind == "files often" or chance.random() < 0.5
+        if fits:
+            _seal_samples(columns, data if kind in ("images", "files often") else None, original.reader)
+        if fits or chance.random() < 0.5:
+            document["columns"] = {name: column_checksum(column) for name, column in columns.items()}
+            document["count"] = len(columns["label"])
+        if kind == "manifest":
+            lies.lie_in_document(document, chance)
+        elif kind == "layout":
+            lies.lie_in_layout(document, os.fspath(self._outside), chance)
+        _write(path, original, data, columns, lies.text_of(document))
+        if kind == "bytes":
+            _change_bytes(path, chance)
+        elif kind == "files":
+            with contextlib.suppress(FileNotFoundError, IsADirectoryError):
+                lies.lie_in_files(path, self._outside, chance)
+        return Forgery(path, format, codec, kind)
+
+    def _lie(self, kind: str, columns: Columns, data: list[bytes], chance: Random) -> Columns:
+        """Forge what lies in a table and the samples; return the columns, or others in their place."""
+        if kind == "images":
+            lies.lie_about_images(data, columns, chance)
+        elif kind == "names":
+            lies.lie_in_names(columns, os.fspath(self._outside), chance)
+        elif kind == "table" or (kind in ("manifest", "layout") and chance.random() < 0.3):
+            if chance.random() < 0.03:
+                columns = _repeated(columns, _MANY_TIMES)
+            lies.lie_in_table(columns, chance)
+        return columns
+
+
+def _opened(path: Path) -> _Original:
+    reader = open_pack(path, check="never")
+    columns = {name: column.copy() for name, column in reader.table.columns().items()}
+    document = json.loads(reader.manifest.to_json())
+    del document["crc32c"]
+    data = [bytes(reader.read(index)) for index in range(len(reader))]
+    return _Original(reader, (path / TABLE_FILE).exists(), data, columns, document)
+
+
+def _with_parts(path: Path, tree: Path, format: str, codec: str) -> Path:
+    source = imagefolder_source(tree)
+    path.mkdir()
+    parts = [f"part-{number:05d}{FORMATS[format].suffixes[0]}" for number in range(2)]
+    for number, part in enumerate(parts):
+        half = source.between(number * len(source) // 2, (number + 1) * len(source) // 2)
+        convert(half, path / part, recipe=Recipe(codec), format=format)
+    join_parts(path, parts, source.describe())
+    return path
+
+
+def _repeated(columns: Columns, times: int) -> Columns:
+    """Return the rows of a table many times over, all of which lead to the same few samples."""
+    rows, names = len(columns["label"]), len(columns["names"])
+    repeated = {name: np.tile(column, times) for name, column in columns.items()}
+    repeated["name_end"] += np.repeat(np.arange(times) * names, rows)
+    return repeated
+
+
+def _seal_samples(columns: Columns, data: list[bytes] | None, reader: Reader) -> None:
+    """Make the checksums of the samples fit what the rows now say of them and lead to."""
+    try:
+        rows = Table(**columns).rows(np.arange(len(columns["crc32c"])))
+    except IndexError:  # columns of different lengths
+        return
+    for row in rows:
+        with contextlib.suppress(PackerError):
+            found = reader._fetch(row.offset, row.size) if data is None else data[row.number]
+            if row.name is not None:
+                columns["crc32c"][row.number] = checksum(found, row.label, row.height, row.width, row.name)
+
+
+def _write(path: Path, original: _Original, data: list[bytes], columns: Columns, body: bytes) -> None:
+    text = sealed_manifest(body[:-1])
+    if original.parts:
+        shutil.copytree(original.reader.path, path)
+        order = sorted(COLUMNS, key=lambda name: -np.dtype(COLUMNS[name]).itemsize)
+        (path / TABLE_FILE).write_bytes(b"".join(columns[name].tobytes() for name in order))
+        (path / MANIFEST_FILE).write_bytes(text)
+        return
+    writer = FORMATS[original.document["format"]].open_writer()(path, {}, TableBuilder().build())
+    for number, sample in enumerate(data):
+        offset = writer.append(Sample("a/b", 0, sample, 1, 1))
+        if sample != original.data[number]:
+            columns["offset"][number] = offset
+    if data != original.data:  # what stands after them lies elsewhere too, and so does what is said of the column
+        text = _relocated(columns, data, original, body)
+    writer.commit(_Text(text), Table(**columns))  # type: ignore[arg-type]
+    writer.close()
+
+
+def _relocated(columns: Columns, data: list[bytes], original: _Original, body: bytes) -> bytes:
+    document = json.loads(body)
+    if original.document["format"] != "lmdb":
+        columns["offset"][: len(data)] = np.cumsum([0, *map(len, data[:-1])])
+    if "shards" in document["layout"]:
+        document["layout"]["shards"] = [[len(data), sum(map(len, data))]]
+    document["columns"] = {name: column_checksum(column) for name, column in columns.items()}
+    return sealed_manifest(lies.text_of(document)[:-1])
+
+
+def _change_bytes(path: Path, chance: Random) -> None:
+    file = chance.choice([*_files(path)])
+    data = bytearray(file.read_bytes())
+    for _ in range(chance.choice([1, 1, 2, 8, 30])):
+        at = chance.randrange(len(data))
+        data[at : at + chance.randrange(1, 9)] = chance.choice([b"\0", b"\xff" * 8, b"\x7f", chance.randbytes(4)])
+    file.write_bytes(data)
+
+
+def _files(path: Path) -> Iterator[Path]:
+    yield from [path] if path.is_file() else sorted(found for found in path.rglob("*") if found.is_file())

@@ -1,0 +1,353 @@
+"""What is done with a pack: every command, and every way to read one in code.
+
+A use either is refused, by `PackerError` or the exit status that stands for it, or does what it says. Any other outcome
+raises `Finding`.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import os
+import pickle
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import packer.cli
+from packer.cli import EXIT_STATUS
+from packer.crops import CenterCrop, Full, RandomResizedCrop, Resize
+from packer.datasets import ImageDataset, open_dataset
+from packer.errors import PackerError
+from packer.export import export  # noqa: F401 - imported before memory is limited
+from packer.formats import open_pack
+from packer.loader import Loader
+from packer.verify import verify
+
+__all__ = ["USES", "Finding", "Place", "use"]
+
+_STATUSES = {EXIT_STATUS[name] for name in ("ok", "error", "usage", "skipped", "corrupt", "locked")}
+_CROPS = (CenterCrop(5, resize=9), CenterCrop(224), RandomResizedCrop(7, scale=(0.01, 0.3)), Resize(8), Full())
+_MOST = 8  # samples that are read one by one
+_SMALL = 1 << 20  # bytes; what PNG adds to raw pixels, and a list of labels has
+_SIDE = 64  # pixels, of a region
+
+
+class Place(NamedTuple):
+    """Where a forged pack lies, and what is used together with it.
+
+    Attributes
+    ----------
+    pack : Path
+    work : Path
+        What is written goes there.
+    intact : Path
+        An ordinary pack with the same classes.
+    tree : Path
+        The images that both packs were made of.
+    splits : Path
+        A directory that holds `tree` as the split ``train``.
+    """
+
+    pack: Path
+    work: Path
+    intact: Path
+    tree: Path
+    splits: Path
+
+
+class Finding(Exception):  # noqa: N818
+    """A use of a pack had another outcome than those that are promised."""
+
+
+def use(name: str, place: Place, chance: Random) -> bool:
+    """Use a pack in one way of `USES`; return whether it was accepted, else it was refused.
+
+    Raises
+    ------
+    Finding
+        If neither is true. The first line is its signature: the same fault has the same.
+    """
+    try:
+        return USES[name](place, chance)
+    finally:
+        _causes.clear()  # and the memory that their frames hold
+
+
+# Commands.
+
+
+def _command(*arguments: Any, makes: str = "") -> Callable[[Place, Random], bool]:
+    """Return a use that runs a command, and checks what it made: a pack, or the files of one."""
+
+    def run(place: Place, chance: Random) -> bool:
+        made = place.work / makes if makes else None
+        line = [_argument(argument, place, made, chance) for argument in arguments]
+        status = _run(line)
+        if status not in (EXIT_STATUS["ok"], EXIT_STATUS["skipped"]):
+            return False
+        if made is not None:
+            _require_made(line[0], place, made)
+        return True
+
+    return run
+
+
+def _argument(argument: Any, place: Place, made: Path | None, chance: Random) -> str:
+    if callable(argument):
+        argument = argument(chance)
+    named = {
+        **place._asdict(),
+        "made": made,
+        "listing": place.work / "list.scan",
+        "directory": place.work / "directory",
+    }
+    named["sibling"] = place.pack.with_name("pack" + place.pack.suffix)  # whose split `train` is the pack
+    return os.fspath(named[argument[1:]]) if argument.startswith("@") else str(argument)
+
+
+_causes: list[BaseException] = []
+
+
+def _recording(end: Callable[[str, str], None]) -> Callable[[str, str], None]:
+    """Note the error that a command turns into a line and a status."""
+
+    def ended(message: str, status: str) -> None:
+        error = sys.exc_info()[1]
+        if error is not None:
+            _causes.append(error)
+        end(message, status)
+
+    return ended
+
+
+packer.cli._end = _recording(packer.cli._end)
+
+
+def _run(line: list[str]) -> int:
+    """Run `packer` in this process; return its exit status."""
+    sys.argv = ["packer", *line]
+    output, errors, status = io.StringIO(), io.StringIO(), 0
+    _causes.clear()
+    with redirect_stdout(output), redirect_stderr(errors):
+        try:
+            packer.cli.main()
+        except SystemExit as exit:
+            status = exit.code if isinstance(exit.code, int) else 1
+        except BaseException as error:
+            raise _finding(error) from error
+    for error in _causes:
+        _require_memory(error)
+    for printed in (output.getvalue() + "\n" + errors.getvalue()).split("\n"):
+        if not printed.isprintable():
+            raise Finding(f"printed {printed[:200]!r}")
+    if "Traceback" in errors.getvalue() or status not in _STATUSES:
+        raise Finding(f"exit status {status}\n{errors.getvalue()[-3000:]}")
+    return status
+
+
+def _require_made(command: str, place: Place, made: Path) -> None:
+    """Require that what a command made of a pack, and called good, is whole."""
+    if command == "export":
+        with open_pack(place.pack) as reader:
+            files = sum(len(names) for _, _, names in os.walk(made)) - ((made / "labels.csv").exists())
+            if files not in (len(reader), len(reader) - 1):  # a sample may have the name of the labels
+                raise Finding(f"export made {files} files of {len(reader)} samples")
+            size = sum(file.stat().st_size for file in made.rglob("*") if file.is_file())
+            had = sum(file.stat().st_size for file in [place.pack, *place.pack.rglob("*")] if file.is_file())
+            if size > 2 * had + _SMALL:
+                raise Finding(f"export made more bytes than the pack has\n{size} of {had}")
+        return
+    try:
+        damage = verify(made, workers=1)
+    except PackerError as error:
+        raise Finding(f"{command}: what it made is refused: {type(error).__name__}\n{error}") from error
+    if damage:
+        reason = "".join(c for c in damage[0].reason if not c.isdigit())
+        raise Finding(f"{command}: what it made is damaged: {reason[:80]}\n{damage[0]}")
+
+
+# Reading in code.
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Let packer's errors pass in silence; make a finding of every other one."""
+    try:
+        yield
+    except Finding:
+        raise
+    except PackerError as error:
+        _require_memory(error)
+    except BaseException as error:
+        raise _finding(error) from error
+
+
+def _reading(read: Callable[[ImageDataset, Place, Random], None]) -> Callable[[Place, Random], bool]:
+    """Return a use that opens a dataset and reads it; it counts as accepted where it could be opened."""
+
+    def run(place: Place, chance: Random) -> bool:
+        settings: dict[str, Any] = {
+            "output": chance.choice(["tensor", "tensor", "numpy", "pil", "bytes"]),
+            "check": chance.choice(["always", "never"]),
+            "decoder": chance.choice(["auto", "auto", "turbojpeg", "pillow"]),
+            "scaled_decode": chance.random() < 0.3,
+        }
+        if settings["output"] != "bytes":
+            settings["crop"] = chance.choice([None, *_CROPS])
+        dataset = None
+        with _refusals():
+            dataset = open_dataset(place.pack, **settings)
+        if dataset is None:
+            return False
+        try:
+            read(dataset, place, chance)
+        finally:
+            dataset.reader.close()
+        return True
+
+    return run
+
+
+def _read_items(dataset: ImageDataset, place: Place, chance: Random) -> None:
+    indices = range(min(len(dataset), _MOST))
+    for index in [*indices, -1] if indices else []:
+        with _refusals():
+            dataset[index]
+    with _refusals():
+        dataset.__getitems__([*indices])
+
+
+def _read_batches(dataset: ImageDataset, place: Place, chance: Random) -> None:
+    with _refusals():
+        loader = Loader(dataset, 2, threads=1, shuffle=chance.random() < 0.5, collate=list)
+        for _ in itertools.islice(loader, _MOST):
+            pass
+
+
+def _read_regions(dataset: ImageDataset, place: Place, chance: Random) -> None:
+    if dataset.output == "bytes":
+        return
+    table = dataset.reader.table
+    for index in range(min(len(dataset), _MOST)):
+        height, width = int(table.height[index]), int(table.width[index])
+        if height < 1 or width < 1:
+            continue
+        tall, wide = min(height, _SIDE), min(width, _SIDE)
+        for top, left in ((0, 0), (height - tall, width - wide), (height // 2, width // 2)):
+            with _refusals():
+                dataset.read_region(index, top, left, min(tall, height - top), min(wide, width - left))
+
+
+def _read_names(dataset: ImageDataset, place: Place, chance: Random) -> None:
+    with _refusals():
+        if len(list(dataset.samples)) != len(dataset):
+            raise Finding("the names end before the samples do")
+    for index in range(min(len(dataset), _MOST)):
+        with _refusals():
+            dataset.samples[index]
+    with _refusals():
+        if len(dataset.targets) != len(dataset) or len(dataset.imgs) != len(dataset):
+            raise Finding("there are not as many labels as samples")
+    with _refusals():
+        dict(dataset.class_to_idx)
+
+
+def _read_pickled(dataset: ImageDataset, place: Place, chance: Random) -> None:
+    again = None
+    with _refusals():
+        again = pickle.loads(pickle.dumps(dataset))
+    if again is not None and len(again):
+        with _refusals():
+            again[0]
+        again.reader.close()
+
+
+def _read_bytes(dataset: ImageDataset, place: Place, chance: Random) -> None:
+    reader = dataset.reader
+    with _refusals():
+        reader.read_many(np.arange(min(len(reader), _MOST)))
+    for index in range(min(len(reader), _MOST)):
+        with _refusals():
+            if len(reader.read(index)) != reader.table.size[index]:
+                raise Finding("a sample is not as long as its row says")
+
+
+# What went wrong.
+
+
+def _finding(error: BaseException) -> Finding:
+    """Return the finding that an error is: its signature is where packer's own code raised it, or called what did."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if f"{os.sep}packer{os.sep}" in frame.filename] or frames
+    at = own[-1]
+    where = f"{at.filename.rpartition(f'{os.sep}packer{os.sep}')[2]}:{at.lineno}"
+    text = "".join(traceback.format_exception(error))
+    return Finding(f"{type(error).__name__} at {where} ({at.name})\n{text[-3000:]}")
+
+
+def _require_memory(error: BaseException) -> None:
+    """Raise a finding where an error is one of memory, whatever it was turned into."""
+    cause: BaseException | None = error
+    seen: set[int] = set()
+    while cause is not None and id(cause) not in seen:  # errors may be each other's context
+        seen.add(id(cause))
+        if isinstance(cause, MemoryError) or "allocate memory" in str(cause):
+            raise _finding(cause)
+        cause = cause.__cause__ or cause.__context__
+
+
+def _mode(chance: Random) -> str:
+    return chance.choice(["short", "long", "exact", "crop", "pad"])
+
+
+def _suffix(chance: Random) -> str:
+    return chance.choice(["lmdb", "hdf5", "pth"])
+
+
+_ONE = ("--workers", "1")
+_CONVERT = ("convert", "@pack", "@made", "--format", _suffix, *_ONE)
+
+USES: dict[str, Callable[[Place, Random], bool]] = {
+    "info": _command("info", "@pack"),
+    "info --json": _command("info", "@pack", "--json"),
+    "info --classes": _command("info", "@pack", "--classes"),
+    "verify": _command("verify", "@pack", *_ONE),
+    "verify --quick": _command("verify", "@pack", "--quick"),
+    "verify --digest": _command("verify", "@pack", "--digest", *_ONE),
+    "verify --repair": _command("verify", "@pack", "--repair", "@tree", *_ONE),
+    "export": _command("export", "@pack", "@made", makes="exported"),
+    "convert": _command(*_CONVERT, makes="made"),
+    "convert --on-error skip": _command(*_CONVERT, "--on-error", "skip", "--check", "decode", makes="made"),
+    "convert --resize": _command(*_CONVERT, "--resize", "8", "--resize-mode", _mode, makes="made"),
+    "convert --codec raw": _command(*_CONVERT, "--codec", "raw", "--on-error", "skip", makes="made"),
+    "convert --codec png": _command(*_CONVERT, "--codec", "png", "--exif", "apply", makes="made"),
+    "convert --tiles": _command(*_CONVERT, "--tiles", "--on-error", "skip", makes="made"),
+    "convert --parts": _command(*_CONVERT, "--parts", "2", makes="made"),
+    "convert --limit": _command(*_CONVERT, "--limit", "2", "--classes-from", "@intact", makes="made"),
+    "convert --classes-from": _command(
+        "convert", "@tree", "@made", "--format", _suffix, "--classes-from", "@pack", *_ONE, makes="made"
+    ),
+    "convert --split": _command("convert", "@splits", "@sibling", "--format", _suffix, "--split", "train", *_ONE),
+    "convert --overwrite": _command("convert", "@tree", "@pack", "--format", _suffix, "--overwrite", *_ONE),
+    "merge": _command("merge", "@pack", "@intact", "@made", *_ONE, makes="made.lmdb"),
+    "merge after": _command("merge", "@intact", "@pack", "@made", "--classes", "union", *_ONE, makes="made.pth"),
+    "merge --finish": _command("merge", "--finish", "@pack"),
+    "scan": _command("scan", "@pack", "@listing"),
+    "scan --classes-from": _command("scan", "@tree", "@listing", "--classes-from", "@pack"),
+    "stage": _command("stage", "@pack", "@directory"),
+    "warm": _command("warm", "@pack"),
+    "dataset[index]": _reading(_read_items),
+    "Loader": _reading(_read_batches),
+    "read_region": _reading(_read_regions),
+    "samples, targets": _reading(_read_names),
+    "pickled": _reading(_read_pickled),
+    "reader.read": _reading(_read_bytes),
+}
+"""Commands and ways to read, by what they are called in the table of a campaign."""
