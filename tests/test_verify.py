@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import packer.sample
 from packer.convert import convert
 from packer.errors import PackError
 from packer.formats import FORMATS, open_pack
@@ -266,6 +268,21 @@ def test_damaged_names_are_not_judged(pack: Path) -> None:
     assert "column 'names'" in damage[0].reason
     assert damage[0].index is None
     assert {item.reason for item in damage[1:]} == {"damaged: the checksum does not fit"}
+
+
+def test_memory_does_not_hold_what_was_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of each name 8 bytes are kept for a while, and of the samples nothing."""
+    monkeypatch.setattr(packer.sample, "_BLOCK", 1000)
+    count = 20_000
+    path = write_pack(tmp_path / "x.h5", "hdf5", (sample(f"a/{'n' * 40}{number}") for number in range(count)))
+    verify(path, workers=2)  # which imports what it needs
+    tracemalloc.start()
+    try:
+        assert verify(path, workers=2) == []
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 20 * count
 
 
 def test_too_few_columns() -> None:
