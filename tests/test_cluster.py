@@ -18,7 +18,8 @@ from packer.cluster import ClusterProgress, convert_on, open_client
 from packer.convert import convert
 from packer.digest import digest
 from packer.errors import ClusterError, ResumeError
-from packer.parts import Job, SharedSource, finish
+from packer.finish import finish
+from packer.parts import Job, SharedSource
 from packer.prepare import Recipe
 from packer.sources import imagefolder_source
 from packer.testing.photos import draw_imagefolder
@@ -63,7 +64,7 @@ def client(cluster: Any) -> Iterator[Any]:
 def begin(path: Path, tree: Path, parts: int = 12, **fields: Any) -> tuple[Job, SharedSource]:
     job = Job(path, parts, Recipe("png"), "lmdb", **fields)
     job.begin(lambda: imagefolder_source(tree), {}, share=True)
-    return job, SharedSource(job.directory / "source.scan")
+    return job, SharedSource(job.paths.scan)
 
 
 def test_a_cluster_gives_the_same_pack(client: Any, tree: Path, whole: str, tmp_path: Path) -> None:

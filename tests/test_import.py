@@ -129,11 +129,25 @@ def test_dependencies_point_downwards() -> None:
             "packer.repack",
             "packer.provenance",
             "packer.executors",
+            "packer.unfinished",
             "packer.partial",
+            "packer.ledger",
+            "packer.checkpoints",
+            "packer.room",
             "packer.pipeline",
             "packer.convert",
         }
-        | {"packer.parts", "packer.cluster", "packer.verify", "packer.digest", "packer.export", "packer.datasets"}
+        | {
+            "packer.parts",
+            "packer.making",
+            "packer.jobfile",
+            "packer.finish",
+            "packer.cluster",
+            "packer.verify",
+            "packer.digest",
+            "packer.export",
+            "packer.datasets",
+        }
         | {"packer.listing", "packer.repair", "packer.tree"},
         below("packer.cli"),
     ]

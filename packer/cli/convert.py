@@ -184,8 +184,8 @@ def convert_command(src: Path, dst: Path, **options: Any) -> int:
       packer convert train.lmdb train.h5                             the samples' own bytes
     """
     from packer.formats import FORMATS, format_for
-    from packer.partial import check_destination
     from packer.provenance import made_before
+    from packer.unfinished import check_destination
 
     # Pillow's remarks on single files go to stderr without the file's name; the summary and the report have both.
     warnings.filterwarnings("ignore", module="PIL")

@@ -50,7 +50,7 @@ def merge_command(packs: tuple[Path, ...], dst: Path, **options: Any) -> int:
       packer merge --finish out.lmdb
     """
     from packer.convert import convert
-    from packer.parts import finish
+    from packer.finish import finish
     from packer.sources import pack_source
 
     if options["finishing"]:

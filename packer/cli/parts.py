@@ -102,7 +102,7 @@ def _begin(job: Job, src: Path, options: dict[str, Any], *, share: bool, compare
 
 def _one(job: Job, src: Path, options: dict[str, Any]) -> int:
     """Make one part, and finish the pack where it was the last."""
-    from packer.parts import finish
+    from packer.finish import finish
 
     number = options["part"]
     source = _begin(job, src, options, share=True, compare=False)  # of all files, by every task
@@ -127,7 +127,7 @@ def _one(job: Job, src: Path, options: dict[str, Any]) -> int:
 def _all(job: Job, src: Path, options: dict[str, Any]) -> int:
     """Make all parts here, one after the other."""
     from packer.convert import Progress
-    from packer.parts import finish
+    from packer.finish import finish
 
     started = time.monotonic()
     source = _begin(job, src, options, share=False)
@@ -150,7 +150,8 @@ def _all(job: Job, src: Path, options: dict[str, Any]) -> int:
 def _on_cluster(job: Job, src: Path, options: dict[str, Any]) -> int:
     """Make all parts on a Dask cluster."""
     from packer.cluster import convert_on, open_client
-    from packer.parts import SharedSource, finish
+    from packer.finish import finish
+    from packer.parts import SharedSource
 
     started = time.monotonic()
     source = _begin(job, src, options, share=True)
@@ -158,7 +159,7 @@ def _on_cluster(job: Job, src: Path, options: dict[str, Any]) -> int:
         classes = classes_of(options["classes_from"])
         shared = SharedSource(Path(os.path.abspath(src)), classes, options["limit"], source.identities())
     else:
-        shared = SharedSource(job.directory / "source.scan")
+        shared = SharedSource(job.paths.scan)
     with open_client(options["cluster"], options["jobs"]) as client:
         if not options["quiet"]:
             click.echo(f"packer: dashboard at {client.dashboard_link}", err=True)

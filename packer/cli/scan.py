@@ -29,8 +29,8 @@ def scan_command(src: Path, listing: Path, **options: Any) -> None:
       packer scan imagenet/train train.scan
       packer convert train.scan train.lmdb --parts 64 --part $SLURM_ARRAY_TASK_ID
     """
-    from packer.partial import check_destination
     from packer.sources import write_scan
+    from packer.unfinished import check_destination
 
     if is_pack(src):
         raise click.UsageError(f"{printable(src)} is a pack, which needs no list: convert it as it is")

@@ -18,7 +18,17 @@ import numpy.typing as npt
 from packer.errors import CorruptPackError, DestinationError, PackError, printable
 from packer.sample import NOWHERE, Buffer
 
-__all__ = ["AppendFile", "Descriptor", "PackFile", "PatchFile", "disk_size", "files_of", "sync_directory", "writing_to"]
+__all__ = [
+    "AppendFile",
+    "Descriptor",
+    "PackFile",
+    "PatchFile",
+    "disk_size",
+    "files_of",
+    "sync_directory",
+    "synced_directory",
+    "writing_to",
+]
 
 _MAPPED_FROM = 1 << 16  # bytes; smaller arrays are read, which costs less than a page of address space each
 _COLLECT = 8 << 20  # bytes
@@ -283,17 +293,32 @@ def files_of(path: str | os.PathLike[str]) -> list[Path]:
 
 def sync_directory(path: Path) -> None:
     """Return once the names in directory `path` are on the disk, where the system can say so."""
+    with synced_directory(path):
+        pass
+
+
+@contextmanager
+def synced_directory(path: Path) -> Iterator[None]:
+    """Sync the names in directory `path` after the block, in which the directory itself may get another name."""
     if os.name == "nt":  # directories cannot be opened there; NTFS journals names by itself
+        yield
         return
     with writing_to(path):
         fd = os.open(path, os.O_RDONLY)
-        try:
-            _sync(fd)
-        except OSError as error:
-            if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems
-                raise
-        finally:
-            os.close(fd)
+    try:
+        yield
+        with writing_to(path):
+            _sync_names(fd)
+    finally:
+        os.close(fd)
+
+
+def _sync_names(fd: int) -> None:
+    try:
+        _sync(fd)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems
+            raise
 
 
 def _sync(fd: int) -> None:
