@@ -153,6 +153,7 @@ def convert(
     row = format_for(destination) if format is None else require_format(format)
     _check_arguments(on_error, workers, report)
     check_destination(destination, overwrite=overwrite, source=source.root)
+    source.require_undamaged()
     made_of = provenance(source, recipe)
     writer_class = _writer_for(source, row, options)
     recipe.load()

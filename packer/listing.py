@@ -91,8 +91,9 @@ def compare_source(
     differences : list of str
         A line for each way in which it is not what it was.
     """
-    recorded = _recorded(scan)
-    if source.describe() != before["source"]:
+    same = source.describe() == before["source"]
+    recorded = _recorded(scan, every_image=files or not same)
+    if not same:
         named = [] if recorded is None else _listing_differences(recorded, source)
         return source, named or ["the source's list of images or classes changed"]
     if source.origin is not None:
@@ -105,11 +106,15 @@ def compare_source(
     return replace(source, stamps=recorded.stamps), differences
 
 
-def _recorded(path: Path) -> ScannedSource | None:
+def _recorded(path: Path, *, every_image: bool) -> ScannedSource | None:
+    """Return the list that was written, if it is there and, where every image of it is needed, undamaged."""
     try:
-        return scanned_source(path)
+        recorded = scanned_source(path)
+        if every_image:
+            recorded.require_undamaged()
     except SourceError:
         return None
+    return recorded
 
 
 def _listing_differences(before: ScannedSource, now: Source) -> list[str]:
