@@ -332,8 +332,8 @@ def _blocks(path: Path) -> int:
 
 def _measure_scheduling(work: Path, rounds: int) -> dict[str, Any]:
     """Make 100 parts of 100 tiny images in this process and on a cluster of two, in turn."""
-    from packer.cluster import open_client
     from packer.executors import available_cpus
+    from packer.scheduler import open_client
     from packer.testing.photos import draw_imagefolder
 
     tree = work / "tiny"

@@ -143,6 +143,8 @@ def test_dependencies_point_downwards() -> None:
             "packer.jobfile",
             "packer.finish",
             "packer.cluster",
+            "packer.scheduler",
+            "packer.interrupts",
             "packer.verify",
             "packer.digest",
             "packer.export",
