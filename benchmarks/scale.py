@@ -332,8 +332,8 @@ def _blocks(path: Path) -> int:
 
 def _measure_scheduling(work: Path, rounds: int) -> dict[str, Any]:
     """Make 100 parts of 100 tiny images in this process and on a cluster of two, in turn."""
-    from packer.cluster import open_client
     from packer.executors import available_cpus
+    from packer.scheduler import open_client
     from packer.testing.photos import draw_imagefolder
 
     tree = work / "tiny"
@@ -377,7 +377,7 @@ def _both(work: Path, tree: Path, client: Any, workers: int) -> Iterator[tuple[s
             for number in job.missing():
                 job.convert(source, number, workers=workers)
         else:
-            convert_on(client, job, SharedSource(job.directory / "source.scan"))
+            convert_on(client, job, SharedSource(job.paths.scan))
         yield how, time.perf_counter() - began, cpu_of_all() - cpu
 
 

@@ -7,31 +7,23 @@ worker makes which part is decided here, for Dask's scheduler would hand n parts
 from __future__ import annotations
 
 import contextlib
-import importlib
-import os
-import re
-import signal
+import socket
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from multiprocessing import resource_tracker
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from types import ModuleType
 from typing import Any
 from uuid import uuid4
 
 from packer.convert import Progress
-from packer.errors import ClusterError, MissingDependencyError, printable
-from packer.executors import available_cpus
+from packer.errors import ClusterError, printable
 from packer.parts import Job, Part, SharedSource
+from packer.scheduler import import_dask
 
-__all__ = ["JOB_QUEUES", "ClusterProgress", "check_address", "convert_on", "open_client"]
-
-JOB_QUEUES = {"slurm": "SLURMCluster", "pbs": "PBSCluster", "lsf": "LSFCluster", "sge": "SGECluster"}
-"""What `dask-jobqueue` calls each of them."""
+__all__ = ["ClusterProgress", "convert_on"]
 
 _ATTEMPTS = 3
 _TOPIC = "packer"
@@ -48,9 +40,9 @@ class ClusterProgress:
     done, total, skipped : int
         Images of the source.
     bytes_read : int
-        Of this run.
+        Bytes read in this run.
     workers : int
-        How many there are at present.
+        How many workers there are at present.
     rates : dict of str to float
         Images a second of each node, over this run.
     """
@@ -63,94 +55,6 @@ class ClusterProgress:
     rates: dict[str, float]
 
 
-def check_address(where: str) -> None:
-    """Raise ClusterError where `where` is not of a form that `open_client` knows."""
-    kind, _, rest = where.partition(":")
-    if kind == "local":
-        known = re.fullmatch("[1-9][0-9]*", rest, re.ASCII) is not None
-    elif kind == "file":
-        known = rest != ""
-    else:
-        known = where in JOB_QUEUES or re.fullmatch(r"\w+://\S+", where) is not None
-    if not known:
-        raise ClusterError(
-            f"--cluster {where!r} is not tcp://HOST:PORT, file:SCHEDULER.json, local:N with N of 1 or more, "
-            f"or one of {', '.join(JOB_QUEUES)}"
-        )
-
-
-@contextlib.contextmanager
-def open_client(where: str, jobs: int | None = None) -> Iterator[Any]:
-    """Connect to a Dask cluster, or start one that ends with the block; yield a `distributed.Client`.
-
-    Parameters
-    ----------
-    where : str
-        The address of a scheduler (``tcp://host:8786``); ``file:PATH`` of its scheduler file; ``local:N``, for N
-        processes on this machine; or one of `JOB_QUEUES`, whose jobs `dask-jobqueue`'s own configuration describes.
-    jobs : int, optional
-        How many jobs to submit to a queue.
-
-    Raises
-    ------
-    ClusterError
-        If there is no such cluster.
-    MissingDependencyError
-    """
-    check_address(where)
-    distributed = _import("distributed")
-    kind, _, rest = where.partition(":")
-    with contextlib.ExitStack() as opened:
-        try:
-            if kind == "local":
-                workers = int(rest)
-                with _keeping_interrupts():
-                    target = opened.enter_context(
-                        distributed.LocalCluster(
-                            n_workers=workers,
-                            threads_per_worker=max(1, available_cpus() // workers),
-                            dashboard_address=":0",
-                            silence_logs=40,  # logging.ERROR; that parts were cancelled, or failed, is said here
-                        )
-                    )
-            elif where in JOB_QUEUES:
-                target = opened.enter_context(getattr(_import("dask_jobqueue"), JOB_QUEUES[where])())
-                target.scale(jobs=jobs or 1)
-            else:
-                target = None
-            if target is not None:
-                client = distributed.Client(target)
-            elif kind == "file":
-                os.stat(rest)  # for Dask waits until it is there
-                client = distributed.Client(scheduler_file=rest)
-            else:
-                client = distributed.Client(where)
-        except (OSError, ValueError, TypeError, RuntimeError) as error:
-            advice = ""
-            if where in JOB_QUEUES:
-                advice = ". Say in ~/.config/dask/jobqueue.yaml what a job is, as scripts/slurm/jobqueue.yaml does"
-            raise ClusterError(f"--cluster {where}: {error}{advice}") from error
-        yield opened.enter_context(client)
-
-
-@contextlib.contextmanager
-def _keeping_interrupts() -> Iterator[None]:
-    """Keep SIGINT from the threads and processes that are started meanwhile, and from those that they start.
-
-    A terminal's Ctrl-C reaches workers too, which would end with tracebacks before they are told to.
-    """
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    # Its first start would let SIGINT through again.
-    resource_tracker.ensure_running()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
 def convert_on(
     client: Any,
     job: Job,
@@ -160,7 +64,7 @@ def convert_on(
     scratch: Path | None = None,
     progress: Callable[[ClusterProgress], None] | None = None,
 ) -> list[Part]:
-    """Make the parts that are missing, and return them; `packer.parts.finish` joins them.
+    """Make the parts that are missing, and return them; `packer.finish.finish` joins them.
 
     A part whose worker is lost, or fails, is made again, elsewhere where there is another worker.
 
@@ -168,7 +72,7 @@ def convert_on(
     ----------
     client : distributed.Client
     job : Job
-        It was begun, with `share`.
+        A job that was begun, with `share`.
     source : SharedSource
     workers : int, optional
         Threads of each part; by default those that Dask gives to the worker.
@@ -190,7 +94,7 @@ def convert_on(
         try:
             for _ in run.steps():
                 if progress is not None:
-                    progress(watch.progress(run))
+                    progress(watch.progress(len(run.workers)))
         finally:
             run.cancel()
     except OSError as error:
@@ -288,6 +192,30 @@ class _Run:
             self.failed[number] = self._reasons[number]
 
 
+@dataclass(frozen=True)
+class _Report:
+    """How far a worker is with a part.
+
+    Attributes
+    ----------
+    part : int
+    host : str
+    begin : int
+        How many of the part's images were done before the worker began.
+    done, skipped : int
+        Images of the part.
+    read : int
+        Bytes read for it by this worker.
+    """
+
+    part: int
+    host: str
+    begin: int
+    done: int
+    skipped: int
+    read: int
+
+
 @dataclass
 class _Node:
     """What a node did in this run."""
@@ -296,41 +224,44 @@ class _Node:
     images: int = 0
 
 
-@dataclass
 class _Watch:
-    """What the workers reported; called on a thread of the client's."""
+    """What the workers reported: noted on a thread of the client's, and asked for on another thread."""
 
-    job: Job
-    images: int
-    _parts: dict[int, Mapping[str, Any]] = field(default_factory=dict)
-    _nodes: dict[str, _Node] = field(default_factory=dict)
+    def __init__(self, job: Job, images: int) -> None:
+        self._images = images
+        self._before = images - sum(len(job.rows(number, images)) for number in job.missing())
+        self._lock = threading.Lock()
+        self._reports: dict[int, _Report] = {}  # the last one of each part
+        self._nodes: dict[str, _Node] = {}
 
-    def __post_init__(self) -> None:
-        missing = sum(len(self.job.rows(number, self.images)) for number in self.job.missing())
-        self._before = self.images - missing
+    def note(self, event: tuple[float, Any]) -> None:
+        """Take a report of `_make_part`, and when it was sent."""
+        when, said = event  # to which Dask adds the worker
+        report = _Report(**{field.name: said[field.name] for field in fields(_Report)})
+        with self._lock:
+            before = self._reports.get(report.part)
+            node = self._nodes.setdefault(report.host, _Node(when))
+            node.images += max(0, report.done - (report.begin if before is None else before.done))
+            self._reports[report.part] = report
 
-    def note(self, event: tuple[float, Mapping[str, Any]]) -> None:
-        """Take a report of `_make_part`."""
-        when, report = event
-        before = self._parts.get(report["part"], {"done": report["begin"]})
-        node = self._nodes.setdefault(report["host"], _Node(when))
-        node.images += max(0, report["done"] - before["done"])
-        self._parts = {**self._parts, report["part"]: report}
-
-    def progress(self, run: _Run) -> ClusterProgress:
-        reports, now = list(self._parts.values()), time.time()
+    def progress(self, workers: int) -> ClusterProgress:
+        """Return how far the conversion is, with so many workers."""
+        now = time.time()
+        with self._lock:
+            reports = list(self._reports.values())
+            rates = {host: node.images / max(now - node.began, 1.0) for host, node in sorted(self._nodes.items())}
         return ClusterProgress(
-            done=self._before + sum(report["done"] for report in reports),
-            total=self.images,
-            skipped=sum(report["skipped"] for report in reports),
-            bytes_read=sum(report["read"] for report in reports),
-            workers=len(run.workers),
-            rates={host: node.images / max(now - node.began, 1.0) for host, node in sorted(self._nodes.items())},
+            done=self._before + sum(report.done for report in reports),
+            total=self._images,
+            skipped=sum(report.skipped for report in reports),
+            bytes_read=sum(report.read for report in reports),
+            workers=workers,
+            rates=rates,
         )
 
 
 _one_at_a_time = threading.Lock()
-"""Of a worker: what was given to it ahead waits for what it is at."""
+"""Per worker: a part submitted ahead waits until the present one is done."""
 
 
 class _NotWantedError(Exception):
@@ -339,9 +270,9 @@ class _NotWantedError(Exception):
 
 def _make_part(job: Job, source: SharedSource, number: int, workers: int | None, scratch: Path | None) -> Part:
     """Make a part; runs on a worker, and reports from there."""
-    distributed = _import("distributed")
+    distributed = import_dask("distributed")
     worker = distributed.get_worker()
-    key, host = worker.get_current_task(), _import("socket").gethostname()
+    key, host = worker.get_current_task(), socket.gethostname()
     last, begin = time.monotonic(), -1
 
     def report(progress: Progress) -> None:
@@ -355,14 +286,7 @@ def _make_part(job: Job, source: SharedSource, number: int, workers: int | None,
             raise _NotWantedError
         worker.log_event(
             _TOPIC,
-            {
-                "part": number,
-                "host": host,
-                "begin": begin,
-                "done": progress.done,
-                "skipped": progress.skipped,
-                "read": progress.bytes_read,
-            },
+            asdict(_Report(number, host, begin, progress.done, progress.skipped, progress.bytes_read)),
         )
 
     with _one_at_a_time:
@@ -374,10 +298,3 @@ def _make_part(job: Job, source: SharedSource, number: int, workers: int | None,
             wait=_SECONDS_TO_WAIT_FOR_A_LOST_WORKER,
             progress=report,
         )
-
-
-def _import(module: str) -> ModuleType:
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise MissingDependencyError(f"--cluster needs Dask: pip install dask-jobqueue ({error})") from error

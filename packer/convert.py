@@ -7,35 +7,32 @@ on a thread of its own, and then recorded in the journal, from which an interrup
 from __future__ import annotations
 
 import contextlib
-import errno
-import json
 import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from packer import __version__
+from packer.checkpoints import Checkpoints
 from packer.errors import DestinationError, ImageError, ResumeError, SourceError, printable
 from packer.executors import available_cpus
-from packer.formats import FORMATS, Writer, check_readable, format_for
-from packer.formats.files import disk_size, writing_to
-from packer.formats.spool import Spool, TableBuilder
-from packer.journal import Entry
-from packer.partial import Partial, check_destination
+from packer.formats import FORMATS, Format, Writer, check_readable, format_for
+from packer.formats.files import disk_size
+from packer.ledger import Ledger
+from packer.partial import Partial
 from packer.pipeline import Batch, Pipeline
 from packer.prepare import Recipe
-from packer.provenance import carried_from, provenance, require_tileable
-from packer.sample import TILED, Manifest, column_checksums
+from packer.provenance import Provenance, provenance
+from packer.room import require_room, saying_how_much_is_needed
+from packer.sample import Manifest, column_checksums
 from packer.sources import Source
+from packer.unfinished import check_destination
 
-__all__ = ["Progress", "Summary", "conversion_settings", "convert"]
-
-_CHECKPOINT_SAMPLES = 1000
-_CHECKPOINT_SECONDS = 10.0
+__all__ = ["Progress", "Summary", "conversion_settings", "convert", "require_format", "require_policy"]
 
 
 @dataclass(frozen=True)
@@ -49,7 +46,7 @@ class Progress:
     skipped : int
         How many of those done were left out.
     bytes_read : int
-        Of this run.
+        Bytes read in this run.
     """
 
     done: int
@@ -72,6 +69,8 @@ class Summary:
         Duration of this run.
     continued : int
         How many images an earlier run had done.
+    kept : int
+        How many samples are the very bytes of their files.
     notes : list of str
         What a person should know about the source.
     """
@@ -82,6 +81,7 @@ class Summary:
     bytes_out: int
     seconds: float
     continued: int
+    kept: int
     notes: list[str] = field(default_factory=list)
 
 
@@ -119,7 +119,7 @@ def convert(
         What to do with a file that is not a readable image, or changed after it was listed: stop, or leave it out and
         list it in the manifest.
     workers : int, optional
-        By default what `available_cpus` counts.
+        How many threads prepare images; by default as many as `available_cpus` counts.
     overwrite : bool
         Whether to replace what is at the destination; that happens at the end, when the new pack is complete.
     fresh : bool
@@ -131,8 +131,14 @@ def convert(
     progress : callable, optional
         Called on this thread after every batch.
 
+    Returns
+    -------
+    Summary
+
     Raises
     ------
+    ValueError
+        If an argument is none of those that are named above.
     ImageError
         With ``on_error="fail"``, for the first file that is not a readable image, or changed after it was listed.
     CorruptPackError
@@ -142,65 +148,46 @@ def convert(
     DestinationError, PackLockedError, ResumeError
         If the pack cannot be written.
     """
-    if on_error not in ("fail", "skip"):
-        raise ValueError(f"on_error is 'fail' or 'skip', not {on_error!r}")
     recipe, options = recipe or Recipe(), dict(options or {})
     destination = Path(os.path.abspath(destination))
+    row = format_for(destination) if format is None else require_format(format)
+    _check_arguments(on_error, workers, report)
     check_destination(destination, overwrite=overwrite, source=source.root)
-    require_tileable(source, recipe)
-    if report is not None and not Path(report).absolute().parent.is_dir():
-        raise DestinationError(f"{printable(report)}: its directory does not exist. Make it first.")
-    row = FORMATS[format] if format else format_for(destination)
-    writer_class = row.open_writer()
-    writer_class.check_options(options)
-    writer_class.check_table(len(source), len(source.names.blob))
+    source.require_undamaged()
+    made_of = provenance(source, recipe)
+    writer_class = _writer_for(source, row, options)
     recipe.load()
     settings = conversion_settings(row.name, options, recipe)
     with (
         Partial(destination, settings, source, fresh=fresh) as partial,
         _letting_mend(partial),
-        contextlib.closing(_Ledger(partial.directory, reporting=report is not None)) as ledger,
+        contextlib.closing(Ledger(partial.directory, reporting=report is not None)) as ledger,
     ):
-        for entry in partial.entries():
-            ledger.add(entry)
-        continued = ledger.count
-        if on_error == "fail" and ledger.skipped:
-            raise ResumeError(
-                f"{printable(partial.directory)} holds an unfinished conversion that left files out. "
-                "Say --on-error skip as before, or --fresh to start over."
-            )
+        continued = _take_up(partial, ledger, recipe, on_error)
+        started = time.monotonic()
         with (
-            _saying_how_much_is_needed(partial.pack, ledger, source),
+            saying_how_much_is_needed(partial.pack, ledger, source),
             contextlib.closing(writer_class(partial.pack, options, ledger.rows.build())) as writer,
         ):
-            started = time.monotonic()
-            workers = workers or available_cpus()
-            pipeline = Pipeline(partial.source, recipe, on_error, start=continued, ahead=2 * workers + 2)
-            with (
-                ThreadPoolExecutor(workers, thread_name_prefix="packer") as pool,
-                _Checkpoints(writer, partial) as checkpoints,
-                contextlib.closing(pipeline.run(pool)) as batches,
-            ):
-                for batch in batches:
-                    _write(batch, writer, ledger)
-                    checkpoints.add([entry for entry, _ in batch])
-                    if progress is not None:
-                        progress(Progress(ledger.count, len(source), len(ledger.skipped), pipeline.bytes_read))
+            pipeline = Pipeline(partial.source, recipe, on_error, start=continued)
+            _write(pipeline, workers or available_cpus(), writer, partial, ledger, progress=progress)
             if not len(ledger.rows) and not allow_empty:
                 raise SourceError(f"{printable(source.root)}: not one of its {len(source)} images can be read")
-            manifest = _commit(source, recipe, row.name, ledger, writer)
+            manifest = _complete(row.name, source.classes, made_of, ledger, writer)
         check_readable(partial.pack, manifest)
         if report is not None:
             ledger.write_report(Path(report))
         ledger.close()  # before the directory goes: a file that is open in it keeps it, on some network disks
+        bytes_out = disk_size(partial.pack)  # which others may rename away when it has its name
         partial.commit(overwrite=overwrite)
     return Summary(
         destination=destination,
         manifest=manifest,
         bytes_in=ledger.bytes_in,
-        bytes_out=disk_size(destination),
+        bytes_out=bytes_out,
         seconds=time.monotonic() - started,
         continued=continued,
+        kept=ledger.kept,
         notes=list(source.notes),
     )
 
@@ -209,6 +196,35 @@ def conversion_settings(format: str, options: Mapping[str, Any], recipe: Recipe)
     """Return everything that decides the bytes of a pack but its source."""
     versions = {"packer": __version__, **recipe.versions()}
     return {"format": format, "options": dict(options), "recipe": recipe.settings(), "versions": versions}
+
+
+def require_format(name: str) -> Format:
+    """Return the format of that name; ValueError where there is none."""
+    if name not in FORMATS:
+        raise ValueError(f"format is one of {', '.join(FORMATS)}, not {name!r}")
+    return FORMATS[name]
+
+
+def require_policy(on_error: str) -> None:
+    """Raise ValueError where `on_error` says neither to fail nor to skip."""
+    if on_error not in ("fail", "skip"):
+        raise ValueError(f"on_error is 'fail' or 'skip', not {on_error!r}")
+
+
+def _check_arguments(on_error: str, workers: int | None, report: str | os.PathLike[str] | None) -> None:
+    require_policy(on_error)
+    if workers is not None and workers < 1:
+        raise ValueError(f"workers is 1 or more, not {workers}")
+    if report is not None and not Path(report).absolute().parent.is_dir():
+        raise DestinationError(f"{printable(report)}: its directory does not exist. Make it first.")
+
+
+def _writer_for(source: Source, format: Format, options: Mapping[str, Any]) -> type[Writer]:
+    """Return the class of the writer, which can write such a source with such options."""
+    writer_class = format.open_writer()
+    writer_class.check_options(options)
+    writer_class.check_table(len(source), len(source.names.blob))
+    return writer_class
 
 
 @contextlib.contextmanager
@@ -222,19 +238,49 @@ def _letting_mend(partial: Partial) -> Iterator[None]:
         raise
 
 
-@contextlib.contextmanager
-def _saying_how_much_is_needed(pack: Path, ledger: _Ledger, source: Source) -> Iterator[None]:
-    """Add to the error of a full disk how much the images that are left will take, as the others did."""
+def _take_up(partial: Partial, ledger: Ledger, recipe: Recipe, on_error: str) -> int:
+    """Account for what an earlier run did, and return how many images that were; refuse to go on where that is vain."""
+    for entry in partial.entries():
+        ledger.add(entry)
+    if on_error == "fail" and ledger.skipped:
+        raise ResumeError(
+            f"{printable(partial.directory)} holds an unfinished conversion that left files out. "
+            "Say --on-error skip as before, or --fresh to start over."
+        )
     try:
-        yield
-    except DestinationError as error:
-        if getattr(error.__cause__, "errno", None) not in (errno.ENOSPC, errno.EDQUOT) or not ledger.count:
-            raise
-        needed = disk_size(pack) * (len(source) - ledger.count) / ledger.count
-        raise DestinationError(f"{error} About {needed / 1e6:,.1f} MB more are needed.") from error.__cause__
+        require_room(partial.source, recipe, partial.destination, done=ledger.count)
+    except DestinationError:
+        if not ledger.count:
+            partial.drop()
+        raise
+    return ledger.count
 
 
-def _write(batch: Batch, writer: Writer, ledger: _Ledger) -> None:
+def _write(
+    pipeline: Pipeline,
+    workers: int,
+    writer: Writer,
+    partial: Partial,
+    ledger: Ledger,
+    *,
+    progress: Callable[[Progress], None] | None,
+) -> None:
+    """Write what the pipeline prepares, with a checkpoint from time to time."""
+    total = len(partial.source)
+    with (
+        # Reading, decoding, resizing and encoding all release Python's lock.
+        ThreadPoolExecutor(workers, thread_name_prefix="packer") as pool,
+        Checkpoints(writer, partial) as checkpoints,
+        contextlib.closing(pipeline.run(pool, ahead=2 * workers + 2)) as batches,
+    ):
+        for batch in batches:
+            _append(batch, writer, ledger)
+            checkpoints.add([entry for entry, _ in batch])
+            if progress is not None:
+                progress(Progress(ledger.count, total, len(ledger.skipped), pipeline.bytes_read))
+
+
+def _append(batch: Batch, writer: Writer, ledger: Ledger) -> None:
     for entry, sample in batch:
         if sample is not None:
             entry.offset = writer.append(sample)
@@ -242,126 +288,21 @@ def _write(batch: Batch, writer: Writer, ledger: _Ledger) -> None:
     writer.flush()
 
 
-def _commit(source: Source, recipe: Recipe, format: str, ledger: _Ledger, writer: Writer) -> Manifest:
+def _complete(format: str, classes: list[str], made_of: Provenance, ledger: Ledger, writer: Writer) -> Manifest:
     """Make a complete pack of what was written; return its manifest."""
     table = ledger.rows.build()
-    codec, settings, described = provenance(source, recipe)
-    carried = carried_from(source, recipe)
-    if carried is not None:
-        findings, versions = carried.findings, carried.versions
-        if recipe.tiles:
-            findings = {name: number for name, number in findings.items() if TILED not in name}
-            findings = dict(sorted((ledger.findings + Counter(findings)).items()))
-    else:
-        findings, versions = dict(sorted(ledger.findings.items())), {"packer": __version__, **recipe.versions()}
     manifest = Manifest(
         format=format,
         count=len(table),
-        classes=source.classes,
-        codec=codec,
-        settings=settings,
-        source=described,
-        skipped=[*(source.origin.skipped if source.origin is not None else ()), *ledger.skipped],
-        findings=findings,
-        versions=versions,
+        classes=classes,
+        codec=made_of.codec,
+        settings=dict(made_of.settings),
+        source=dict(made_of.source),
+        skipped=[*map(dict, made_of.skipped), *ledger.skipped],
+        findings=dict(sorted((ledger.findings + Counter(made_of.findings)).items())),
+        versions=dict(made_of.versions),
         columns=column_checksums(table),
         layout=writer.layout(),
     )
     writer.commit(manifest, table)
     return manifest
-
-
-class _Checkpoints:
-    """Makes what was written durable, and then records it, while the writer goes on."""
-
-    def __init__(self, writer: Writer, partial: Partial) -> None:
-        self._writer = writer
-        self._partial = partial
-        self._pending: list[Entry] = []
-        self._last = time.monotonic()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="packer-sync")
-        self._running: Future[None] | None = None
-
-    def add(self, entries: list[Entry]) -> None:
-        """Note images that were flushed or left out, and begin a checkpoint when it is time."""
-        self._pending += entries
-        waited = time.monotonic() - self._last
-        due = len(self._pending) >= _CHECKPOINT_SAMPLES or waited > _CHECKPOINT_SECONDS
-        late = len(self._pending) >= 2 * _CHECKPOINT_SAMPLES and waited > 3 * _CHECKPOINT_SECONDS
-        if due and (late or self._running is None or self._running.done()):
-            self._begin()
-
-    def _begin(self) -> None:
-        if self._running is not None:
-            self._running.result()
-        entries, self._pending = self._pending, []
-        self._last = time.monotonic()
-        self._running = self._thread.submit(self._checkpoint, entries)
-
-    def _checkpoint(self, entries: list[Entry]) -> None:
-        self._writer.sync()
-        self._partial.record(entries)
-
-    def __enter__(self) -> _Checkpoints:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        """End the work; what came to nothing else keeps what it has by a last checkpoint."""
-        with self._thread:
-            if kind is None:
-                if self._running is not None:
-                    self._running.result()
-            elif self._pending and (self._running is None or self._running.exception() is None):
-                self._partial.make_room()
-                self._begin()
-
-
-class _Ledger:
-    """Keeps account of what became of the images, in files where that grows with their number.
-
-    Parameters
-    ----------
-    directory : Path
-        Where the files lie; they have no names.
-    reporting : bool
-        Whether a report will be written.
-    """
-
-    def __init__(self, directory: Path, *, reporting: bool) -> None:
-        self.rows = TableBuilder(directory)
-        self.count = 0
-        self.bytes_in = 0
-        self.skipped: list[dict[str, str]] = []
-        self.findings: Counter[str] = Counter()
-        self._report = Spool(directory) if reporting else None
-
-    def add(self, entry: Entry) -> None:
-        """Account for the next image of the source."""
-        self.count += 1
-        if entry.reason:
-            self.skipped.append({"name": entry.name, "reason": entry.reason})
-            self._note({"name": entry.name, "skipped": entry.reason})
-            return
-        entry.add_to(self.rows)
-        self.bytes_in += entry.stamp[0]
-        if entry.findings:
-            self.findings.update(entry.findings)
-            noted = [finding for finding in entry.findings if finding != TILED]
-            if noted:
-                self._note({"name": entry.name, "findings": noted})
-
-    def write_report(self, path: Path) -> None:
-        """Write a JSON line for every image with a finding and every one that was left out."""
-        assert self._report is not None
-        with writing_to(path), open(path, "wb") as file:
-            file.write(self._report.array("u1").data)
-
-    def close(self) -> None:
-        """Close the files."""
-        self.rows.close()
-        if self._report is not None:
-            self._report.close()
-
-    def _note(self, line: Mapping[str, Any]) -> None:
-        if self._report is not None:
-            self._report.append(json.dumps(line).encode("ascii") + b"\n")

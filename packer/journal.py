@@ -1,7 +1,8 @@
 """The journal of a conversion: what became of the images so far, in the order of the source.
 
-A line of JSON a checkpoint, behind its CRC-32C; the first line says what is being converted and how. A line is written
-when the bytes it speaks of are on the disk. A last line that was not written whole is passed over.
+A line holds the CRC-32C of what follows, and then JSON: the first line says what is being converted and how, each other
+one is a checkpoint. A line is written when the bytes of its samples are on the disk. A last line that was not written
+whole is passed over.
 """
 
 from __future__ import annotations
@@ -27,7 +28,21 @@ __all__ = ["Entry", "Journal"]
 
 @dataclass(slots=True)
 class Entry:
-    """What became of one image of the source: a row of the table, or, with a `reason`, nothing."""
+    """What became of one image of the source: a row of the table, or, with a `reason`, nothing.
+
+    Attributes
+    ----------
+    name, label, height, width, offset, size, crc32c
+        The row; see `packer.sample.Table`.
+    stamp : Stamp
+        Size and time of the file when it was read, or left out.
+    findings : tuple of str
+        What the audit found.
+    kept : bool
+        Whether the sample is the very bytes of the file.
+    reason : str
+        Why the image was left out; empty where it was not.
+    """
 
     name: str
     label: int = 0
@@ -38,6 +53,7 @@ class Entry:
     crc32c: int = 0
     stamp: Stamp = (0, 0)
     findings: tuple[str, ...] = ()
+    kept: bool = False
     reason: str = ""
 
     def to_json(self) -> list[Any]:
@@ -45,15 +61,15 @@ class Entry:
         if self.reason:
             return [self.name, self.reason, list(self.stamp)]
         numbers = [self.label, self.height, self.width, self.offset, self.size, self.crc32c]
-        return [self.name, *numbers, list(self.stamp), list(self.findings)]
+        return [self.name, *numbers, list(self.stamp), list(self.findings), self.kept]
 
     @classmethod
     def from_json(cls, values: list[Any]) -> Entry:
         """Return the entry that `to_json` made `values` of."""
         if len(values) == 3:
             return cls(values[0], reason=values[1], stamp=(values[2][0], values[2][1]))
-        name, label, height, width, offset, size, crc32c, stamp, findings = values
-        return cls(name, label, height, width, offset, size, crc32c, (stamp[0], stamp[1]), tuple(findings))
+        name, label, height, width, offset, size, crc32c, stamp, findings, kept = values
+        return cls(name, label, height, width, offset, size, crc32c, (stamp[0], stamp[1]), tuple(findings), kept)
 
     def add_to(self, rows: TableBuilder) -> None:
         """Add the row to a table."""
@@ -74,9 +90,9 @@ class Journal:
     Attributes
     ----------
     header : dict
-        What an earlier run began with; empty where there was none.
+        The first line of an earlier run; empty where there was no such run.
     checkpoints : int
-        How many lines it recorded behind that.
+        How many checkpoints that run recorded.
     """
 
     def __init__(self, path: Path) -> None:
@@ -103,7 +119,7 @@ class Journal:
         self._write(header)
 
     def resume(self) -> None:
-        """Go on behind the last whole line."""
+        """Go on after the last whole line."""
         self._open(self._valid)
 
     def record(self, entries: Sequence[Entry]) -> None:

@@ -1,8 +1,9 @@
-"""How a source differs from what it was when a conversion of it began, in lines that name what differs."""
+"""How source and settings of a conversion differ from those that it began with, in lines that name what differs."""
 
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,13 +11,60 @@ from typing import Any
 
 import numpy as np
 
-from packer.errors import SourceError, printable
+from packer.errors import ResumeError, SourceError, printable
 from packer.sources import ScannedSource, Source, scanned_source
 from packer.sources.stamps import Stamp, Stamps, same_stamp, stamp_in, take_stamps, what_changed
 
-__all__ = ["compare_source"]
+__all__ = ["compare_source", "setting_differences", "started_differently"]
 
 _SHOWN = 5
+_SPOKEN = {"format": "the format", "src": "SRC", "size": "--resize", "mode": "--resize-mode"}
+"""What a person calls a setting whose option has not the setting's name."""
+
+
+def started_differently(directory: Path, differences: Sequence[str]) -> ResumeError:
+    """Return the error for an unfinished conversion in `directory` that was started in another way."""
+    return ResumeError(
+        f"{printable(directory)} holds an unfinished conversion that was started differently:\n  "
+        + "\n  ".join(differences)
+        + "\nGo back to what was, or say --fresh to start over."
+    )
+
+
+def setting_differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Return a line for each setting that is not what it was.
+
+    Both are JSON objects, or become ones. A setting is called by the option that sets it.
+    """
+    return [
+        f"{_option(path)} was {_value(then)} and is {_value(present)}"
+        for path, then, present in _differences((), before, json.loads(json.dumps(now)))
+    ]
+
+
+def _differences(
+    above: tuple[str, ...], before: Mapping[str, Any], now: Mapping[str, Any]
+) -> Iterator[tuple[tuple[str, ...], Any, Any]]:
+    for name in sorted({*before, *now}):
+        then, present = before.get(name), now.get(name)
+        if isinstance(then, dict) and isinstance(present, dict):
+            yield from _differences((*above, name), then, present)
+        elif then != present:
+            yield (*above, name), then, present
+
+
+def _option(path: tuple[str, ...]) -> str:
+    if path[0] == "versions":
+        return f"the version of {path[-1]}"
+    return _SPOKEN.get(path[-1], "--" + path[-1].replace("_", "-"))
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, dict):  # how images are resized
+        return _value(value.get("size"))
+    if value is None or isinstance(value, bool):
+        return {None: "not given", True: "on", False: "off"}[value]
+    return printable(value)
 
 
 def compare_source(
@@ -32,7 +80,7 @@ def compare_source(
         Under ``source`` and ``packs`` what `Source.describe` and `Source.identities` returned then.
     source : Source
     done : iterable of Stamp
-        What the first files were when they were read, or left out.
+        Stamps of the files that were already processed, from the first file on.
     files : bool
         Whether to look at each file's size and time.
 
@@ -43,8 +91,9 @@ def compare_source(
     differences : list of str
         A line for each way in which it is not what it was.
     """
-    recorded = _recorded(scan)
-    if source.describe() != before["source"]:
+    same = source.describe() == before["source"]
+    recorded = _recorded(scan, every_image=files or not same)
+    if not same:
         named = [] if recorded is None else _listing_differences(recorded, source)
         return source, named or ["the source's list of images or classes changed"]
     if source.origin is not None:
@@ -57,11 +106,15 @@ def compare_source(
     return replace(source, stamps=recorded.stamps), differences
 
 
-def _recorded(path: Path) -> ScannedSource | None:
+def _recorded(path: Path, *, every_image: bool) -> ScannedSource | None:
+    """Return the list that was written, if it is there and, where every image of it is needed, undamaged."""
     try:
-        return scanned_source(path)
+        recorded = scanned_source(path)
+        if every_image:
+            recorded.require_undamaged()
     except SourceError:
         return None
+    return recorded
 
 
 def _listing_differences(before: ScannedSource, now: Source) -> list[str]:

@@ -20,31 +20,45 @@ __all__ = ["Batch", "Pipeline"]
 
 Batch = list[tuple[Entry, Sample | None]]
 
-_BATCH_BYTES = 2 << 20  # a batch is sized so that its files come to about this much
+_BATCH_BYTES = 2 << 20  # as many files are a batch as have about this size together
 _MAX_BATCH = 64
 
 
 class Pipeline:
-    """Prepares the images of a source on an executor and gives them back in order."""
+    """Prepares the images of a source on an executor and gives them back in order.
 
-    def __init__(self, source: Source, recipe: Recipe, on_error: str, *, start: int, ahead: int) -> None:
+    Parameters
+    ----------
+    source : Source
+    recipe : Recipe
+    on_error : {"fail", "skip"}
+        Whether an image that cannot be used ends the work, or is given back with the reason.
+    start : int
+        The first image to prepare.
+
+    Attributes
+    ----------
+    bytes_read : int
+        Size of the images that were given back.
+    """
+
+    def __init__(self, source: Source, recipe: Recipe, on_error: str, *, start: int) -> None:
         self._source = source
         self._recipe = recipe
         self._on_error = on_error
         self._next = start
-        self._ahead = ahead
-        self._batch = 1  # images; grows with what is learnt about their size
+        self._batch = 1  # images; adapted to the sizes of those that were read
         self._buffers: SimpleQueue[ReadBuffer] = SimpleQueue()
         self.bytes_read = 0
 
-    def run(self, executor: Executor) -> Generator[Batch, None, None]:
-        """Yield batches, with some of them in work ahead. A batch's data are valid until the next one is asked for."""
-        for _ in range(self._ahead + 1):
+    def run(self, executor: Executor, *, ahead: int) -> Generator[Batch, None, None]:
+        """Yield batches, with `ahead` others in work. A batch's data are valid until the next batch is asked for."""
+        for _ in range(ahead + 1):
             self._buffers.put(ReadBuffer())
         pending: deque[Future[tuple[Batch, ReadBuffer]]] = deque()
         try:
             while True:
-                while len(pending) < self._ahead and self._next < len(self._source):
+                while len(pending) < ahead and self._next < len(self._source):
                     indices = range(self._next, min(self._next + self._batch, len(self._source)))
                     pending.append(executor.submit(self._prepare, indices))
                     self._next = indices.stop
@@ -93,5 +107,5 @@ class Pipeline:
 def _sample(name: str, label: int, prepared: Prepared, stamp: Stamp) -> tuple[Entry, Sample]:
     data, height, width = prepared.data, prepared.height, prepared.width
     crc = checksum(data, label, height, width, encode_name(name))
-    entry = Entry(name, label, height, width, 0, len(data), crc, stamp, prepared.findings)
+    entry = Entry(name, label, height, width, 0, len(data), crc, stamp, prepared.findings, prepared.kept)
     return entry, Sample(name, label, data, height, width)

@@ -57,8 +57,8 @@ class Recipe:
     max_pixels : int
         Larger images are refused.
     tiles : bool, optional
-        Whether JPEGs are stored tiled; those that keep their pixels are transcoded, losslessly. By default those are
-        that are encoded here, which costs next to nothing.
+        Whether JPEGs are stored tiled; those that keep their pixels are transcoded, losslessly. By default JPEGs that
+        are encoded here are tiled, which costs next to nothing, and others are not.
     """
 
     codec: str = "keep"
@@ -124,12 +124,13 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """The bytes of a sample, its size in pixels, and what the audit found."""
+    """The bytes of a sample, its size in pixels, what the audit found, and whether the bytes are a file's own."""
 
     data: Buffer
     height: int
     width: int
     findings: tuple[str, ...]
+    kept: bool = False
 
 
 def prepare(data: Buffer, name: str, recipe: Recipe) -> Prepared:
@@ -149,15 +150,15 @@ def prepare(data: Buffer, name: str, recipe: Recipe) -> Prepared:
         pixels = None
         if recipe.check == "decode" and info.plain:  # Pillow decoded all others
             pixels = decode(data, max_pixels=recipe.max_pixels)
-        if recipe.tiles:
-            data, finding = tiled(data, info, pixels)
-            findings += (finding,)
-        return Prepared(data, height, width, findings)
+        if not recipe.tiles:
+            return Prepared(data, height, width, findings, kept=True)
+        stored, finding = tiled(data, info, pixels)
+        return Prepared(stored, height, width, (*findings, finding), kept=stored is data)
     return _encoded(_decoded(data, info, recipe), recipe, findings)
 
 
 def encoded(pixels: npt.NDArray[np.uint8], recipe: Recipe) -> Prepared:
-    """Turn the pixels of an image, (height, width, 3) uint8 RGB, into a sample's bytes: resize and encode them."""
+    """Resize and encode the pixels of an image, (height, width, 3) uint8 RGB."""
     if recipe.resize is not None:
         recipe.resize.require_affordable(*pixels.shape[:2])
         pixels = resize(pixels, *recipe.resize.scaled(*pixels.shape[:2]), recipe.resize.interpolation)
@@ -206,10 +207,10 @@ def _encode(pixels: npt.NDArray[np.uint8], recipe: Recipe) -> tuple[bytes, tuple
 
 
 def tiled(data: Buffer, info: ImageInfo, pixels: npt.NDArray[np.uint8] | None) -> tuple[Buffer, str]:
-    """Return a tiled JPEG, or what was given where none can be made of it, and the finding that says which.
+    """Return an image as a tiled JPEG, or unchanged where that is not possible, and the finding that says which.
 
-    `pixels` are compared with those of the tiled one where they are given: with a library's, lest packer's own decoder
-    misreads both.
+    Where `pixels` are given, the pixels of the tiled JPEG are compared with them. A library decodes both, because
+    packer's own decoder might misread both in the same way.
     """
     from packer.images.transcode import transcode  # imports numba
 

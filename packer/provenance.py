@@ -3,34 +3,72 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from packer import __version__
 from packer.errors import NotAPackError, SourceError, printable
 from packer.formats import open_pack
 from packer.prepare import Recipe
 from packer.repack import carries
-from packer.sample import Manifest
+from packer.sample import TILED, Manifest
 from packer.sources import Source
 
-__all__ = ["carried_from", "made_before", "provenance", "require_tileable"]
+__all__ = ["Provenance", "made_before", "provenance"]
 
 
-def carried_from(source: Source, recipe: Recipe) -> Manifest | None:
-    """Return the manifest of the pack whose samples keep their bytes, or are tiled; None where they are made anew."""
-    origin = source.origin
-    return origin if origin is not None and carries(recipe, origin.codec, origin.exif) else None
-
-
-def provenance(source: Source, recipe: Recipe) -> tuple[str, dict[str, Any], dict[str, Any]]:
-    """Return what a manifest says a pack was made of, and how: its codec, its settings and its source.
+@dataclass(frozen=True)
+class Provenance:
+    """What a manifest says of what a pack was made of, and how.
 
     Samples that are carried over from another pack keep what that pack says: what made their bytes, made them before.
+
+    Attributes
+    ----------
+    codec : str
+    settings, source : mapping
+        As in the manifest.
+    versions : mapping
+        Versions of the libraries that make, or made, the bytes.
+    findings : mapping
+        What the audit of samples that are carried over counted before.
+    skipped : sequence of dict
+        Images that were left out before.
     """
-    origin = carried_from(source, recipe)
-    if origin is None:
-        return recipe.codec, recipe.settings(), source.describe()
-    return origin.codec, {**origin.settings, "tiles": True} if recipe.tiles else origin.settings, origin.source
+
+    codec: str
+    settings: Mapping[str, Any]
+    source: Mapping[str, Any]
+    versions: Mapping[str, str]
+    findings: Mapping[str, int] = field(default_factory=dict)
+    skipped: Sequence[Mapping[str, str]] = ()
+
+
+def provenance(source: Source, recipe: Recipe) -> Provenance:
+    """Return what the pack that `recipe` makes of `source` is made of.
+
+    Raises
+    ------
+    SourceError
+        If the samples of a pack are to be tiled as they are, and are no JPEGs.
+    """
+    origin = source.origin
+    skipped = () if origin is None else origin.skipped
+    if origin is None or not carries(recipe, origin.codec, origin.exif):
+        versions = {"packer": __version__, **recipe.versions()}
+        return Provenance(recipe.codec, recipe.settings(), source.describe(), versions, skipped=skipped)
+    settings, findings = origin.settings, origin.findings
+    if recipe.tiles:
+        if origin.codec not in ("keep", "jpeg"):
+            raise SourceError(
+                f"{printable(source.root)}: its samples are {origin.codec}, and tiles are parts of JPEGs. "
+                "Say --codec jpeg, or leave --tiles out."
+            )
+        settings = {**settings, "tiles": True}
+        findings = {name: number for name, number in findings.items() if TILED not in name}  # counted anew
+    return Provenance(origin.codec, settings, origin.source, origin.versions, findings, skipped)
 
 
 def made_before(destination: Path, source: Source, recipe: Recipe, format: str, parts: int = 0) -> Manifest | None:
@@ -49,6 +87,8 @@ def made_before(destination: Path, source: Source, recipe: Recipe, format: str, 
     ------
     PackError
         If there is a pack, and it is damaged or a newer packer's.
+    SourceError
+        As for `provenance`.
     """
     try:
         with open_pack(destination) as reader:
@@ -57,21 +97,12 @@ def made_before(destination: Path, source: Source, recipe: Recipe, format: str, 
         return None
     made = manifest.format, len(manifest.layout.get("parts", ())), manifest.classes
     said = manifest.codec, _with_defaults(manifest.settings), manifest.source
-    codec, settings, described = provenance(source, recipe)
-    same = made == (format, parts, source.classes) and said == (codec, _with_defaults(settings), described)
+    would = provenance(source, recipe)
+    same = made == (format, parts, source.classes)
+    same = same and said == (would.codec, _with_defaults(would.settings), would.source)
     return manifest if same else None
 
 
-def require_tileable(source: Source, recipe: Recipe) -> None:
-    """Raise SourceError where the samples of a pack are to be tiled as they are, and are no JPEGs."""
-    origin = carried_from(source, recipe)
-    if recipe.tiles and origin is not None and origin.codec not in ("keep", "jpeg"):
-        raise SourceError(
-            f"{printable(source.root)}: its samples are {origin.codec}, and tiles are parts of JPEGs. "
-            "Say --codec jpeg, or leave --tiles out."
-        )
-
-
-def _with_defaults(settings: dict[str, Any]) -> dict[str, Any]:
+def _with_defaults(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings as a manifest holds them, with those that are younger than the pack."""
     return {**Recipe().settings(), **json.loads(json.dumps(settings))}

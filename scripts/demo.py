@@ -117,7 +117,7 @@ def converting_rates(tree: Path, work: Path) -> dict[str, float]:
 def read(tree: Path, packs: dict[str, Path], option: str, converting: dict[str, float]) -> list[Row]:
     """Compare packs with ImageFolder over `tree`, and read all of them."""
     from packer import open_dataset
-    from packer.convert import disk_size
+    from packer.formats.files import disk_size
     from packer.testing.reference import torchvision
 
     tv = torchvision()

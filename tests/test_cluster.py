@@ -7,6 +7,8 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,12 +16,14 @@ from typing import Any
 
 import pytest
 
-from packer.cluster import ClusterProgress, convert_on, open_client
+from packer.cluster import ClusterProgress, _Watch, convert_on
 from packer.convert import convert
 from packer.digest import digest
 from packer.errors import ClusterError, ResumeError
-from packer.parts import Job, SharedSource, finish
+from packer.finish import finish
+from packer.parts import Job, SharedSource
 from packer.prepare import Recipe
+from packer.scheduler import open_client
 from packer.sources import imagefolder_source
 from packer.testing.photos import draw_imagefolder
 from tests.packs import command, packer, packer_many, solid
@@ -63,7 +67,7 @@ def client(cluster: Any) -> Iterator[Any]:
 def begin(path: Path, tree: Path, parts: int = 12, **fields: Any) -> tuple[Job, SharedSource]:
     job = Job(path, parts, Recipe("png"), "lmdb", **fields)
     job.begin(lambda: imagefolder_source(tree), {}, share=True)
-    return job, SharedSource(job.directory / "source.scan")
+    return job, SharedSource(job.paths.scan)
 
 
 def test_a_cluster_gives_the_same_pack(client: Any, tree: Path, whole: str, tmp_path: Path) -> None:
@@ -192,6 +196,38 @@ def test_a_pack_on_a_cluster(cluster: Any, client: Any, tree: Path, whole: str, 
     result = packer("convert", tmp_path / "whole.lmdb", tmp_path / "out.h5", "--parts", 3, "--quiet", *where)
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
     assert digest(tmp_path / "out.h5") == whole
+
+
+def test_reports_of_new_nodes_arrive_while_progress_is_asked_for(tree: Path, tmp_path: Path) -> None:
+    """Dask calls `note` on a thread of its own."""
+    parts = 3000
+    watch = _Watch(Job(tmp_path / "out.lmdb", parts, Recipe(), "lmdb"), 2 * parts)
+
+    def report() -> None:
+        for part in range(parts):
+            for done in (1, 2):
+                said = {"part": part, "host": f"node-{part}", "begin": 0, "done": done, "skipped": 0, "read": done}
+                watch.note((time.time(), {**said, "worker": "tcp://"}))
+
+    thread = threading.Thread(target=report)
+    thread.start()
+    seen = [watch.progress(1)]
+    while thread.is_alive():
+        seen.append(watch.progress(1))
+    thread.join()
+    last = watch.progress(1)
+    assert (last.done, last.bytes_read, len(last.rates)) == (2 * parts, 2 * parts, parts)
+    assert [progress.done for progress in seen] == sorted(progress.done for progress in seen)
+
+
+def test_dask_is_asked_for_in_words_that_install_it(tmp_path: Path) -> None:
+    solid(tmp_path / "tree" / "a" / "1.png")
+    code = "import sys; sys.modules['distributed'] = None; import packer.cli; packer.cli.main()"
+    line = ["convert", tmp_path / "tree", tmp_path / "out.lmdb", "--parts", 1, "--cluster", "local:1"]
+    result = subprocess.run([sys.executable, "-c", code, *map(str, line)], capture_output=True, text=True, check=False)
+    assert result.returncode == 1
+    assert "--cluster needs Dask: pip install distributed dask-jobqueue bokeh, or in packer's" in result.stderr
+    assert "pip install '.[cluster]'" in result.stderr
 
 
 def test_clusters_that_are_not_there(tmp_path: Path) -> None:

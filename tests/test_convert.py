@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from packer.convert import Progress, convert, disk_size
+from packer.convert import Progress, convert
 from packer.errors import DestinationError, ImageError, SourceError
 from packer.formats import FORMATS, open_pack
+from packer.formats.files import disk_size
 from packer.images.sizing import ResizeSpec
 from packer.prepare import Recipe
 from packer.sample import CODECS, Names
@@ -326,8 +327,14 @@ def test_destinations_that_cannot_be(tree: Path, tmp_path: Path) -> None:
     for name in ("x.zip", "x", ".lmdb"):
         with pytest.raises(DestinationError, match=r"none of|is not one of \.lmdb, \.h5, \.hdf5, \.pth"):
             convert_tree(tree, tmp_path / name)
-    with pytest.raises(ValueError, match="on_error"):
-        convert_tree(tree, tmp_path / "x.lmdb", on_error="ignore")
+    for options, message in [
+        ({"on_error": "ignore"}, "on_error is 'fail' or 'skip', not 'ignore'"),
+        ({"format": "x"}, "format is one of lmdb, hdf5, pth, not 'x'"),
+        ({"workers": 0}, "workers is 1 or more, not 0"),
+        ({"workers": -2}, "workers is 1 or more, not -2"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            convert_tree(tree, tmp_path / "x.lmdb", **options)
     assert os.listdir(tmp_path) == ["file"]
 
 

@@ -69,7 +69,12 @@ def test_looking_at_packs_needs_no_torch(tmp_path: Path) -> None:
             needed = imported_after(command(*arguments))
             assert not needed & {"torch", "cv2", "simplejpeg"}, (format, arguments)
             assert ("h5py" in needed) == (format == "hdf5")
-    convert_keep = command("convert", "--quiet", str(tmp_path / "tree"), str(tmp_path / "keep.lmdb"))
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES.values())
+def test_keeping_files_needs_no_decoder_and_no_torch(tmp_path: Path, suffix: str) -> None:
+    draw_imagefolder(tmp_path / "tree", classes=2, per_class=2, size=(16, 16))
+    convert_keep = command("convert", "--quiet", str(tmp_path / "tree"), str(tmp_path / f"keep{suffix}"))
     assert not imported_after(convert_keep) & {"torch", "cv2", "simplejpeg", "tqdm", "numba"}
 
 
@@ -124,11 +129,27 @@ def test_dependencies_point_downwards() -> None:
             "packer.repack",
             "packer.provenance",
             "packer.executors",
+            "packer.unfinished",
             "packer.partial",
+            "packer.ledger",
+            "packer.checkpoints",
+            "packer.room",
             "packer.pipeline",
             "packer.convert",
         }
-        | {"packer.parts", "packer.cluster", "packer.verify", "packer.digest", "packer.export", "packer.datasets"}
+        | {
+            "packer.parts",
+            "packer.making",
+            "packer.jobfile",
+            "packer.finish",
+            "packer.cluster",
+            "packer.scheduler",
+            "packer.interrupts",
+            "packer.verify",
+            "packer.digest",
+            "packer.export",
+            "packer.datasets",
+        }
         | {"packer.listing", "packer.repair", "packer.tree"},
         below("packer.cli"),
     ]
@@ -139,7 +160,7 @@ def test_dependencies_point_downwards() -> None:
     assert not importers("packer.testing") - below("packer.testing")
 
 
-TENSORS = {"packer.formats.pth", "packer.formats.torchfile", "packer.images.resize", "packer.images.region"}
+TENSORS = {"packer.images.resize", "packer.images.region"}
 TENSORS |= {"packer.datasets", "packer.loader", "packer.prefetch", "packer.samplers", "packer.slots"}
 TENSORS |= {"packer.workers", "packer.processes", "packer.serving"}
 

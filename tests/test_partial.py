@@ -17,10 +17,10 @@ from packer.convert import Progress, Summary, convert
 from packer.errors import DestinationError, ImageChangedError, ImageError, PackLockedError, ResumeError
 from packer.formats import FORMATS
 from packer.images.sizing import ResizeSpec
-from packer.partial import Unfinished
 from packer.prepare import Recipe
 from packer.sources import csv_source, imagefolder_source, pack_source
 from packer.testing.photos import draw_imagefolder
+from packer.unfinished import Unfinished
 from packer.verify import verify
 from tests.packs import SUFFIXES, content, packer, solid
 
@@ -148,13 +148,13 @@ def test_an_error_between_the_last_sample_and_the_end(tree: Path, tmp_path: Path
 @pytest.mark.parametrize(
     ("options", "difference"),
     [
-        ({"recipe": Recipe("png")}, 'recipe codec was "keep" and is "png"'),
-        ({"recipe": Recipe(quality=91)}, "recipe quality was 90 and is 91"),
-        ({"recipe": Recipe(exif="apply")}, 'recipe exif was "ignore" and is "apply"'),
-        ({"recipe": Recipe(check="decode")}, 'recipe check was "structure" and is "decode"'),
-        ({"recipe": Recipe("jpeg", ResizeSpec(20))}, "recipe resize was null and is"),
-        ({"format": "hdf5", "options": {}}, 'format was "lmdb" and is "hdf5"'),
-        ({"options": {"shard_size": 5}}, "options shard_size was null and is 5"),
+        ({"recipe": Recipe("png")}, "--codec was keep and is png"),
+        ({"recipe": Recipe(quality=91)}, "--quality was 90 and is 91"),
+        ({"recipe": Recipe(exif="apply")}, "--exif was ignore and is apply"),
+        ({"recipe": Recipe(check="decode")}, "--check was structure and is decode"),
+        ({"recipe": Recipe("jpeg", ResizeSpec(20))}, "--resize was not given and is 20\n"),
+        ({"format": "hdf5", "options": {}}, "the format was lmdb and is hdf5"),
+        ({"options": {"shard_size": 5}}, "--shard-size was not given and is 5"),
     ],
 )
 def test_other_settings_are_refused(

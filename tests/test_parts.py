@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pkgutil
 import shutil
 import subprocess
 import sys
@@ -24,13 +25,14 @@ from packer.errors import (
     ResumeError,
     SourceError,
 )
+from packer.finish import finish
 from packer.formats import open_pack
 from packer.images.sizing import ResizeSpec
-from packer.partial import Unfinished
-from packer.parts import Job, SharedSource, finish
+from packer.parts import Job, SharedSource
 from packer.prepare import Recipe
 from packer.sources import Source, imagefolder_source, pack_source, scanned_source, write_scan
 from packer.testing.photos import draw_imagefolder
+from packer.unfinished import Unfinished
 from packer.verify import verify
 from tests.packs import SUFFIXES, content, solid
 
@@ -145,7 +147,7 @@ def test_the_source_is_listed_once(tree: Path, tmp_path: Path) -> None:
     assert len({json.dumps(source.describe()) for source in found}) == 1
     solid(root / "class_00" / "0000a.png")  # is not in the list
     assert list(works[0].begin(listing, {}, share=True).names) == list(found[0].names)
-    shared = SharedSource(works[0].directory / "source.scan").open()
+    shared = SharedSource(works[0].paths.scan).open()
     for number, work in enumerate(works):
         work.convert(shared, number)
     finish(works[0].destination)
@@ -259,7 +261,7 @@ def test_another_pack_of_the_same_names(tree: Path, tmp_path: Path) -> None:
 def test_a_job_whose_list_is_lost(tree: Path, tmp_path: Path) -> None:
     work = job(tmp_path / "pack.lmdb", 4)
     begin(work, tree)
-    (work.directory / "source.scan").unlink()
+    (work.paths.scan).unlink()
     for share in (False, True):
         with pytest.raises(ResumeError, match=r"source\.scan is missing or damaged\n.*--fresh"):
             begin(work, tree, share=share)
@@ -270,14 +272,14 @@ def test_tasks_must_agree(tree: Path, tmp_path: Path) -> None:
     path = tmp_path / "pack.lmdb"
     begin(job(path, 4), tree)
     for other, what in [
-        (job(path, 5), "parts was 4 and is 5"),
-        (job(path, recipe=Recipe("png")), 'recipe codec was "keep" and is "png"'),
-        (job(path, on_error="fail"), "on_error"),
-        (job(path, format="hdf5"), "format"),
+        (job(path, 5), "--parts was 4 and is 5"),
+        (job(path, recipe=Recipe("png")), "--codec was keep and is png"),
+        (job(path, on_error="fail"), "--on-error was skip and is fail"),
+        (job(path, format="hdf5"), "the format was lmdb and is hdf5"),
     ]:
         with pytest.raises(ResumeError, match=what):
             begin(other, tree)
-    with pytest.raises(ResumeError, match="src"):
+    with pytest.raises(ResumeError, match=r"SRC was .* and is elsewhere"):
         job(path).begin(lambda: imagefolder_source(tree), {"src": "elsewhere"})
     with pytest.raises(ResumeError, match=r"42 images were removed: class_00/bad\.png"):
         job(path).begin(lambda: imagefolder_source(tree).limited(20), {"src": str(tree)})
@@ -345,7 +347,7 @@ def test_parts_are_made_on_scratch(tree: Path, tmp_path: Path) -> None:
         assert part.bytes_in > 0
     assert places == {1}
     assert os.listdir(scratch) == []
-    assert sorted(os.listdir(work.directory / "pack")) == [f"part-0000{number}.pth" for number in range(3)]
+    assert sorted(os.listdir(work.paths.directory / "pack")) == [f"part-0000{number}.pth" for number in range(3)]
     finish(work.destination)
     convert(imagefolder_source(tree), tmp_path / "whole.lmdb", on_error="skip")
     assert digest(work.destination) == digest(tmp_path / "whole.lmdb")
@@ -363,7 +365,8 @@ def test_scratch_that_cannot_be_used_is_not_needed(tree: Path, tmp_path: Path) -
 
 
 @pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="needs root, to mount a small tmpfs")
-def test_a_scratch_that_is_full_is_left_clean(tree: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("codec", "note"), [("keep", "and the disk has"), ("png", "No space left")])
+def test_a_scratch_that_is_full_is_left_clean(tree: Path, tmp_path: Path, codec: str, note: str) -> None:
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     mounted = subprocess.run(
@@ -372,16 +375,14 @@ def test_a_scratch_that_is_full_is_left_clean(tree: Path, tmp_path: Path) -> Non
     if mounted.returncode:
         pytest.skip(f"needs the right to mount a tmpfs: {mounted.stderr.strip()}")
     try:
-        work = job(tmp_path / "pack.lmdb", 2)
-        source = begin(work, tree)
-        for number in range(2):
-            part = work.convert(source, number, scratch=scratch)
-            assert "No space left" in part.note
-            assert os.listdir(scratch) == []
+        work = job(tmp_path / "pack.lmdb", 1, recipe=Recipe(codec))
+        part = work.convert(begin(work, tree), 0, scratch=scratch)
+        assert note in part.note
+        assert os.listdir(scratch) == []
     finally:
         subprocess.run(["umount", scratch], check=True)
     finish(work.destination)
-    convert(imagefolder_source(tree), tmp_path / "whole.lmdb", on_error="skip")
+    convert(imagefolder_source(tree), tmp_path / "whole.lmdb", recipe=Recipe(codec), on_error="skip")
     assert digest(work.destination) == digest(tmp_path / "whole.lmdb")
 
 
@@ -400,11 +401,60 @@ def test_two_tasks_for_one_part(tree: Path, tmp_path: Path) -> None:
     assert work.missing() == []
 
 
+@pytest.mark.parametrize("scratch", [False, True])
+@pytest.mark.parametrize("call", ["os.replace", "os.rename", "shutil.rmtree"])
+def test_another_task_finishes_the_pack_as_soon_as_the_last_part_has_its_name(
+    tree: Path, tmp_path: Path, call: str, scratch: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The task that made the part finds nothing where it was, and knows all the same what it made."""
+    path, real = tmp_path / "pack.lmdb", pkgutil.resolve_name(call)
+    convert(imagefolder_source(tree), path, on_error="skip")
+    work = job(path, 2, overwrite=True)
+    source = begin(work, tree)
+    work.convert(source, 0)
+
+    def finishing(*arguments: Any, **options: Any) -> None:
+        real(*arguments, **options)
+        if work.path(1).exists():
+            monkeypatch.undo()
+            finish(path)
+
+    monkeypatch.setattr(call, finishing)
+    part = work.convert(source, 1, scratch=tmp_path / "scratch" if scratch else None)
+    assert (part.images, part.skipped) == (31, 1)
+    assert part.bytes_in > 0
+    assert part.note == ""
+    monkeypatch.undo()
+    finish(path)
+    assert sorted(set(os.listdir(tmp_path)) - {"scratch"}) == ["pack.lmdb"]
+    assert verify(path) == []
+
+
+def test_a_task_that_comes_too_late_finds_the_pack_finished(tree: Path, tmp_path: Path) -> None:
+    work = job(tmp_path / "pack.lmdb", 2, overwrite=True)
+    source = begin(work, tree)
+    make_all(work, source)
+    assert work.convert(source, 1).bytes_in == 0
+    assert os.listdir(tmp_path) == ["pack.lmdb"]
+
+
+def test_what_no_job_can_be(tree: Path, tmp_path: Path) -> None:
+    for fields, message in [
+        ({"parts": 0}, "parts are 1"),
+        ({"format": "x"}, "format is one of lmdb, hdf5, pth, not 'x'"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            job(tmp_path / "pack.lmdb", **fields)
+    with pytest.raises(ValueError, match="from 0 to 3; there is none of number 4"):
+        job(tmp_path / "pack.lmdb").convert(imagefolder_source(tree), 4)
+    assert os.listdir(tmp_path) == []
+
+
 def test_what_lost_tasks_left_is_cleared(tree: Path, tmp_path: Path) -> None:
     work = job(tmp_path / "pack.lmdb", 2)
     source = begin(work, tree)
-    (work.directory / "pack" / "part-00000.lmdb.elsewhere-17").write_bytes(b"half")
-    (work.directory / "pack" / "part-00001.lmdb.partial").mkdir()
+    (work.paths.directory / "pack" / "part-00000.lmdb.elsewhere-17").write_bytes(b"half")
+    (work.paths.directory / "pack" / "part-00001.lmdb.partial").mkdir()
     make_all(work, source)
     names = ["manifest.json", "part-00000.lmdb", "part-00001.lmdb", "table.bin"]
     assert sorted(os.listdir(work.destination)) == names

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
 import importlib.util
+import io
 import os
 import signal
 import sys
@@ -25,6 +27,9 @@ from packer.errors import CorruptPackError, NotAPackError, PackerError, PackLock
 
 __all__ = ["EXIT_STATUS", "main"]
 
+
+_PLAIN = {"█": "#", "…": "..."}
+"""What stands for the characters of packer's own that an encoding may not have."""
 
 _VERSION = "%(prog)s, version %(version)s"
 if importlib.util.find_spec("packer.images._native") is None:
@@ -56,6 +61,7 @@ cli.add_command(scan_command)
 
 def main() -> None:
     """Run the command line and exit with its status."""
+    _print_whatever_there_is()
     signal.signal(signal.SIGTERM, _terminate)
     hangup = getattr(signal, "SIGHUP", None)  # the terminal was closed
     if hangup is not None and signal.getsignal(hangup) is signal.SIG_DFL:  # and not started by nohup
@@ -85,6 +91,22 @@ def main() -> None:
             raise
         _discard(sys.stdout)
         sys.exit(EXIT_STATUS["error"])
+
+
+def _print_whatever_there_is() -> None:
+    """Replace characters that the encoding of the terminal, or of a file, has not, in place of failing at them."""
+    codecs.register_error("packer", _spelled_out)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "backslashreplace"):
+            stream.reconfigure(errors="packer")
+
+
+def _spelled_out(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    text = error.object[error.start : error.end]
+    spelled = (_PLAIN.get(c) or c.encode("ascii", "backslashreplace").decode() for c in text)
+    return "".join(spelled), error.end
 
 
 def _end(message: str, status: str) -> None:

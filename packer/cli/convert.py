@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from packer.cli import show
+from packer.cli.options import ConvertOptions
 from packer.cli.parts import convert_in_parts
-from packer.cli.source import classes_of, open_source, source_options, targets
+from packer.cli.source import classes_of, given, open_source, refuse_without_labels, source_options, targets
 from packer.cli.status import Interrupted, Terminated
 from packer.cli.writing import done_already, format_options, say, status_of
 from packer.errors import ImageChangedError, ImageError
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
     from packer.sources import Source
 
 __all__ = ["Size", "convert_command"]
-
-COMMANDLINE = click.core.ParameterSource.COMMANDLINE
-
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
 
@@ -53,7 +51,6 @@ class Size(click.ParamType):  # type: ignore[type-arg]  # no generic before clic
 @click.argument("dst", type=click.Path(path_type=Path))
 @click.option(
     "--format",
-    "format_",
     metavar="FORMAT",
     help="Format of the pack: lmdb, hdf5 or pth.  [default: by DST's suffix]",
 )
@@ -170,7 +167,7 @@ class Size(click.ParamType):  # type: ignore[type-arg]  # no generic before clic
 @click.option("--overwrite", is_flag=True, help="Replace DST, once the new pack is complete.")
 @click.option("--fresh", is_flag=True, help="Start over instead of continuing an interrupted conversion.")
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
-def convert_command(src: Path, dst: Path, **options: Any) -> int:
+def convert_command(src: Path, dst: Path, **values: Any) -> int:
     """Convert the images below SRC into the pack DST.
 
     SRC is a directory with one subdirectory a class, as for torchvision's ImageFolder, or a pack, whose samples keep
@@ -184,41 +181,44 @@ def convert_command(src: Path, dst: Path, **options: Any) -> int:
       packer convert train.lmdb train.h5                             the samples' own bytes
     """
     from packer.formats import FORMATS, format_for
-    from packer.partial import check_destination
     from packer.provenance import made_before
+    from packer.unfinished import check_destination
 
+    options = ConvertOptions(**values)
     # Pillow's remarks on single files go to stderr without the file's name; the summary and the report have both.
     warnings.filterwarnings("ignore", module="PIL")
-    if options["labels"] is not None and options["splits"]:
+    if options.labels is not None and options.splits:
         raise click.UsageError("--labels is for one split: convert SRC/SPLIT with it")
+    refuse_without_labels(options)
     recipe = _recipe(options)
     _refuse_without_effect(recipe)
-    if options["format_"] is not None and options["format_"] not in FORMATS:
-        raise click.BadParameter(f"{options['format_']!r} is not one of {', '.join(FORMATS)}", param_hint="'--format'")
-    row = FORMATS[options["format_"]] if options["format_"] else format_for(dst)
-    if options["shard_size"] and row.name != "pth":
+    if options.format is not None and options.format not in FORMATS:
+        raise click.BadParameter(f"{options.format!r} is not one of {', '.join(FORMATS)}", param_hint="'--format'")
+    row = FORMATS[options.format] if options.format else format_for(dst)
+    if options.shard_size and row.name != "pth":
         raise click.UsageError("--shard-size is for .pth packs")
-    if any(options[name] is not None for name in ("parts", "part", "cluster", "jobs", "scratch")):
+    in_parts = options.parts, options.part, options.cluster, options.jobs, options.scratch
+    if any(option is not None for option in in_parts):
         with _explaining(src):
             return convert_in_parts(src, dst, recipe, row.name, options)
     statuses = set()
-    pairs = targets(src, dst, options["splits"])
+    pairs = targets(src, dst, options.splits)
     for root, destination in pairs:
-        if not options["splits"] or not destination.exists():
-            check_destination(destination, overwrite=options["overwrite"], source=root)
-    classes = classes_of(options["classes_from"])
+        if not options.splits or not destination.exists():
+            check_destination(destination, overwrite=options.overwrite, source=root)
+    classes = classes_of(options.classes_from)
     for root, destination in pairs:
-        source = open_source(root, destination, classes, options)
-        if options["splits"]:
+        source = open_source(root, destination, classes, options, splits=bool(options.splits))
+        if options.splits:
             classes = source.classes  # the first split's, for all
-            before = None if options["overwrite"] else made_before(destination, source, recipe, row.name)
+            before = None if options.overwrite else made_before(destination, source, recipe, row.name)
             if before is not None:
-                statuses.add(done_already(destination, before, options))
+                statuses.add(done_already(destination, before, quiet=options.quiet))
                 continue
         with _explaining(root):
-            summary = _convert(source, destination, recipe, row.name, options)
+            summary = _convert(source, destination, recipe, options, report=_report(options, root), format=row.name)
         statuses.add(status_of(summary.manifest))
-        say(show.conversion(summary), options)
+        say(show.conversion(summary), quiet=options.quiet)
     return max(statuses)
 
 
@@ -239,23 +239,23 @@ def _explaining(src: Path) -> Iterator[None]:
         raise kind("; the same command continues where this one stopped") from None
 
 
-def _recipe(options: dict[str, Any]) -> Recipe:
+def _recipe(options: ConvertOptions) -> Recipe:
     from packer.images.inspect import MAX_PIXELS
     from packer.images.sizing import ResizeSpec
     from packer.prepare import Recipe
 
     resize = None
-    if options["resize"]:
-        resize = ResizeSpec(options["resize"], options["resize_mode"], options["upscale"], options["interpolation"])
+    if options.resize:
+        resize = ResizeSpec(options.resize, options.resize_mode, options.upscale, options.interpolation)
     try:
         return Recipe(
-            codec=options["codec"] or ("jpeg" if resize else "keep"),
+            codec=options.codec or ("jpeg" if resize else "keep"),
             resize=resize,
-            quality=options["quality"],
-            exif=options["exif"],
-            check=options["check"],
-            max_pixels=options["max_pixels"] or MAX_PIXELS,
-            tiles=options["tiles"],
+            quality=options.quality,
+            exif=options.exif,
+            check=options.check,
+            max_pixels=options.max_pixels or MAX_PIXELS,
+            tiles=options.tiles,
         )
     except ValueError as error:
         raise click.UsageError(str(error)) from error
@@ -265,41 +265,42 @@ def _refuse_without_effect(recipe: Recipe) -> None:
     """Raise UsageError where an option was given that decides nothing."""
     from packer.sample import LOSSY
 
-    source = click.get_current_context().get_parameter_source
-    given = {name for name in ("resize_mode", "upscale", "interpolation", "quality") if source(name) is COMMANDLINE}
-    if "quality" in given and recipe.codec not in LOSSY:
+    if given("quality") and recipe.codec not in LOSSY:
         raise click.UsageError(f"--quality is for {' and '.join(LOSSY)}: codec {recipe.codec} has none")
-    if recipe.resize is None and given - {"quality"}:
-        option = min(given - {"quality"}).replace("_", "-")
-        raise click.UsageError(f"--{option} says how to resize: say to which size with --resize")
+    resizing = given("interpolation", "resize_mode", "upscale")
+    if recipe.resize is None and resizing:
+        raise click.UsageError(f"{resizing[0]} says how to resize: say to which size with --resize")
 
 
-def _convert(source: Source, destination: Path, recipe: Recipe, format_: str, options: dict[str, Any]) -> Summary:
+def _convert(
+    source: Source, destination: Path, recipe: Recipe, options: ConvertOptions, *, format: str, report: Path | None
+) -> Summary:
     from packer.convert import convert
     from packer.images.decode import decoder_advice
 
-    if recipe.codec != "keep" and not options["quiet"]:
+    if recipe.codec != "keep" and not options.quiet:
         advice = decoder_advice()
         if advice is not None:
             click.echo(f"packer: {advice}", err=True)
-    with show.ProgressDisplay(destination.name, quiet=options["quiet"]) as display:
+    with show.ProgressDisplay(destination.name, quiet=options.quiet) as display:
         return convert(
             source,
             destination,
             recipe=recipe,
-            format=format_,
-            options=format_options(options),
-            on_error=options["on_error"],
-            workers=options["workers"],
-            overwrite=options["overwrite"],
-            fresh=options["fresh"],
-            report=_report(options["report"], destination, options),
+            format=format,
+            options=format_options(options.shard_size),
+            on_error=options.on_error,
+            workers=options.workers,
+            overwrite=options.overwrite,
+            fresh=options.fresh,
+            report=report,
             progress=lambda p: display.update(p.done, p.total, read=p.bytes_read, skipped=p.skipped),
         )
 
 
-def _report(report: Path | None, destination: Path, options: dict[str, Any]) -> Path | None:
-    """Return where the report goes: with splits, one beside the other, as their packs."""
-    if report is None or not options["splits"]:
+def _report(options: ConvertOptions, root: Path) -> Path | None:
+    """Return where the report goes: that of a split has the split's name, as its pack has."""
+    report = options.report
+    if report is None or not options.splits:
         return report
-    return report.with_name(f"{report.stem}-{destination.stem.rpartition('-')[2]}{report.suffix}")
+    return report.with_name(f"{report.stem}-{root.name}{report.suffix}")

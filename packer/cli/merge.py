@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -40,8 +39,19 @@ __all__ = ["merge_command"]
 @click.option("--overwrite", is_flag=True, help="Replace DST, once the new pack is complete.")
 @click.option("--fresh", is_flag=True, help="Start over instead of continuing an interrupted merge.")
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
-def merge_command(packs: tuple[Path, ...], dst: Path, **options: Any) -> int:
-    """Join PACKS, one behind the other, into the pack DST.
+def merge_command(
+    packs: tuple[Path, ...],
+    dst: Path,
+    *,
+    class_map: str,
+    finishing: bool,
+    workers: int | None,
+    shard_size: int | None,
+    overwrite: bool,
+    fresh: bool,
+    quiet: bool,
+) -> int:
+    """Join PACKS, one after the other, into the pack DST.
 
     The samples keep their bytes. PACKS may be of different formats; the suffix of DST decides its own.
 
@@ -50,28 +60,28 @@ def merge_command(packs: tuple[Path, ...], dst: Path, **options: Any) -> int:
       packer merge --finish out.lmdb
     """
     from packer.convert import convert
-    from packer.parts import finish
+    from packer.finish import finish
     from packer.sources import pack_source
 
-    if options["finishing"]:
+    if finishing:
         if packs:
             raise click.UsageError("--finish takes DST alone: its parts lie beside it")
         manifest = finish(dst)
         head = f"{printable(dst)}: {show.count(manifest.count)} samples in {len(manifest.layout['parts'])} parts"
-        say("\n".join([head, *show.outcome(dst, manifest)]), options)
+        say("\n".join([head, *show.outcome(dst, manifest)]), quiet=quiet)
         return status_of(manifest)
     if not packs:
-        raise click.UsageError("say which packs to join, and behind them DST")
-    source = pack_source(*packs, class_map=options["class_map"])
-    with show.ProgressDisplay(dst.name, quiet=options["quiet"]) as display:
+        raise click.UsageError("say which packs to join, and after them DST")
+    source = pack_source(*packs, class_map=class_map)
+    with show.ProgressDisplay(dst.name, quiet=quiet) as display:
         summary = convert(
             source,
             dst,
-            options=format_options(options),
-            workers=options["workers"],
-            overwrite=options["overwrite"],
-            fresh=options["fresh"],
+            options=format_options(shard_size),
+            workers=workers,
+            overwrite=overwrite,
+            fresh=fresh,
             progress=lambda p: display.update(p.done, p.total, read=p.bytes_read),
         )
-    say(show.conversion(summary), options)
+    say(show.conversion(summary), quiet=quiet)
     return EXIT_STATUS["ok"]

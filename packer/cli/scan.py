@@ -8,7 +8,8 @@ from typing import Any
 import click
 
 from packer.cli import show
-from packer.cli.source import classes_of, is_pack, open_source, source_options
+from packer.cli.options import ScanOptions
+from packer.cli.source import classes_of, is_pack, open_source, refuse_without_labels, source_options
 from packer.errors import printable
 
 __all__ = ["scan_command"]
@@ -20,7 +21,7 @@ __all__ = ["scan_command"]
 @source_options
 @click.option("--overwrite", is_flag=True, help="Replace FILE.")
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
-def scan_command(src: Path, listing: Path, **options: Any) -> None:
+def scan_command(src: Path, listing: Path, **values: Any) -> None:
     """List the images below SRC once, in FILE, which `packer convert` then takes in the place of SRC.
 
     Listing millions of files on a network disk takes minutes; the tasks of a job array need it once.
@@ -29,15 +30,17 @@ def scan_command(src: Path, listing: Path, **options: Any) -> None:
       packer scan imagenet/train train.scan
       packer convert train.scan train.lmdb --parts 64 --part $SLURM_ARRAY_TASK_ID
     """
-    from packer.partial import check_destination
     from packer.sources import write_scan
+    from packer.unfinished import check_destination
 
+    options = ScanOptions(**values)
+    refuse_without_labels(options)
     if is_pack(src):
         raise click.UsageError(f"{printable(src)} is a pack, which needs no list: convert it as it is")
-    check_destination(listing, overwrite=options["overwrite"], source=src)
-    source = open_source(src, listing, classes_of(options["classes_from"]), options)
+    check_destination(listing, overwrite=options.overwrite, source=src)
+    source = open_source(src, listing, classes_of(options.classes_from), options)
     write_scan(source, listing)
-    if not options["quiet"]:
+    if not options.quiet:
         images, classes = show.counted(len(source), "image"), show.counted(len(source.classes), "class")
         click.echo(f"{printable(listing)}: {images}, {classes}")
         for note in source.notes:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from packer.convert import Summary
     from packer.sample import Manifest
 
-__all__ = ["ProgressDisplay", "conversion", "count", "counted", "duration", "outcome", "rates", "size"]
+__all__ = ["ProgressDisplay", "conversion", "count", "counted", "duration", "kept", "outcome", "rates", "size"]
 
 _SECONDS_BETWEEN_LINES = 5.0
 
@@ -63,7 +63,14 @@ def conversion(summary: Summary) -> str:
     notes = list(summary.notes)
     if summary.continued:
         notes.insert(0, f"continued after {counted(summary.continued, 'image')} of an earlier run")
+    if summary.kept and manifest.codec != "keep":
+        notes.append(kept(summary.kept, manifest.codec))
     return "\n".join([head, *outcome(summary.destination, manifest, notes)])
+
+
+def kept(number: int, codec: str) -> str:
+    """Return the note on files that a conversion could have encoded anew, and had no reason to."""
+    return f"{count(number)} x kept as it was, being {codec.upper()} already and not resized"
 
 
 def outcome(destination: Path, manifest: Manifest, notes: Iterable[str] = ()) -> list[str]:

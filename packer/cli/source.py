@@ -8,14 +8,41 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from packer.cli.options import SourceOptions
 from packer.errors import NotAPackError, printable
 
 if TYPE_CHECKING:
     from packer.sources import Source
 
-__all__ = ["classes_of", "is_pack", "open_source", "source_options", "targets"]
+__all__ = ["classes_of", "given", "is_pack", "open_source", "refuse_without_labels", "source_options", "targets"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
+
+
+class Delimiter(click.ParamType):  # type: ignore[type-arg]  # no generic before click 8.4
+    """What separates the columns of a CSV file."""
+
+    name = "char"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        text = "\t" if value in ("tab", "\\t") else str(value)
+        if len(text) != 1 or text in '\r\n"':
+            self.fail(f"{value!r} is not one character, or `tab`", param, ctx)
+        return text
+
+
+def given(*names: str) -> list[str]:
+    """Return those of the present command's options that stand on its command line."""
+    source = click.get_current_context().get_parameter_source
+    present = [name for name in names if source(name) is click.core.ParameterSource.COMMANDLINE]
+    return [f"--{name.replace('_', '-')}" for name in present]
+
+
+def refuse_without_labels(options: SourceOptions) -> None:
+    """Raise UsageError where an option says how to read the file of labels, and there is none."""
+    reading = given("path_column", "label_column", "delimiter")
+    if options.labels is None and reading:
+        raise click.UsageError(f"{reading[0]} says how to read a file of labels: say which with --labels")
 
 
 def source_options(command: _F) -> _F:
@@ -26,7 +53,7 @@ def source_options(command: _F) -> _F:
                 "--labels",
                 type=click.Path(path_type=Path),
                 metavar="FILE.csv",
-                help="Take paths (relative to SRC) and labels from a CSV file instead of from directory names.",
+                help="Take paths (relative to SRC, or below it) and labels from a CSV file instead of from directory names.",
             ),
             click.option(
                 "--path-column", default="path", show_default=True, help="The column of --labels that holds the paths."
@@ -36,6 +63,13 @@ def source_options(command: _F) -> _F:
                 default="label",
                 show_default=True,
                 help="The column of --labels that holds the labels.",
+            ),
+            click.option(
+                "--delimiter",
+                type=Delimiter(),
+                default=",",
+                show_default=True,
+                help="What separates the columns of --labels: one character, or `tab`.",
             ),
             click.option(
                 "--classes-from",
@@ -94,8 +128,10 @@ def is_pack(path: Path) -> bool:
     return True
 
 
-def open_source(root: Path, destination: Path, classes: list[str] | None, options: dict[str, Any]) -> Source:
-    """List what SRC holds, as the options say."""
+def open_source(
+    root: Path, destination: Path, classes: list[str] | None, options: SourceOptions, *, splits: bool = False
+) -> Source:
+    """List what `root`, which is SRC or one of its `splits`, holds, as the options say."""
     from packer.sources import (
         csv_source,
         imagefolder_source,
@@ -106,14 +142,15 @@ def open_source(root: Path, destination: Path, classes: list[str] | None, option
     )
 
     source: Source
-    if options["labels"] is not None:
+    if options.labels is not None:
         if is_scan(root) or is_pack(root):
             raise click.UsageError(f"--labels is for a directory of images: {printable(root)} says its own")
         source = csv_source(
             root,
-            options["labels"],
-            path_column=options["path_column"],
-            label_column=options["label_column"],
+            options.labels,
+            path_column=options.path_column,
+            label_column=options.label_column,
+            delimiter=options.delimiter,
             classes=classes,
         )
     elif is_scan(root):
@@ -123,7 +160,7 @@ def open_source(root: Path, destination: Path, classes: list[str] | None, option
     elif is_pack(root):
         source = pack_source(root, classes=classes)
     else:
-        if not options.get("splits"):
+        if not splits:
             refuse_splits(root, destination)
         source = imagefolder_source(root, classes)
-    return source.limited(options["limit"]) if options["limit"] else source
+    return source.limited(options.limit) if options.limit else source

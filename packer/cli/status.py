@@ -13,7 +13,7 @@ NOBODY_READS = (errno.EPIPE, errno.EIO)
 
 
 class Interrupted(BaseException):
-    """SIGINT arrived. The message goes behind that statement; click's own exception for it has none."""
+    """SIGINT arrived. The message follows that statement; click's own exception for it has none."""
 
 
 class Terminated(BaseException):

@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 __all__ = ["done_already", "format_options", "say", "status_of"]
 
 
-def say(text: str, options: dict[str, Any]) -> None:
+def say(text: str, *, quiet: bool) -> None:
     """Print a line or more, unless ``--quiet`` was said."""
-    if not options["quiet"]:
+    if not quiet:
         click.echo(text)
 
 
-def format_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the format's own settings among the options."""
-    return {"shard_size": options["shard_size"]} if options["shard_size"] else {}
+def format_options(shard_size: int | None) -> dict[str, Any]:
+    """Return the format's own settings, of which there is one."""
+    return {"shard_size": shard_size} if shard_size else {}
 
 
 def status_of(manifest: Manifest) -> int:
@@ -32,8 +32,8 @@ def status_of(manifest: Manifest) -> int:
     return EXIT_STATUS["skipped"] if manifest.skipped else EXIT_STATUS["ok"]
 
 
-def done_already(destination: Path, manifest: Manifest, options: dict[str, Any]) -> int:
+def done_already(destination: Path, manifest: Manifest, *, quiet: bool) -> int:
     """Say that the same command has made this pack before; return the exit status that it had."""
     left_out = f", {len(manifest.skipped):,} x left out" if manifest.skipped else ""
-    say(f"{printable(destination)}: done already{left_out}", options)
+    say(f"{printable(destination)}: done already{left_out}", quiet=quiet)
     return status_of(manifest)

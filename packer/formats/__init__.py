@@ -91,7 +91,6 @@ FORMATS: dict[str, Format] = {
             lambda path, head: os.path.isfile(os.path.join(path, "table.pth")),
             "packer.formats.pth:PthWriter",
             "packer.formats.pth:PthReader",
-            needs="torch (pip install torch)",
             files=("manifest.json", "table.pth"),
             dataset="PthImageDataset",
         ),

@@ -9,7 +9,7 @@ Everything above this package sees `Writer` and `Reader` and no format. The orde
     writer.commit(manifest, table)            # the pack at `path` is complete and durable
     writer.close()
 
-`path` is never the pack's final name; moving a complete pack there is the business of `packer.partial`.
+`path` is never the pack's final name; moving a complete pack there is the business of `packer.unfinished`.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from packer.formats.opening import NO_LINK, open_regular
 from packer.formats.packfile import pread
 from packer.sample import Buffer
 
-__all__ = ["AppendFile", "PatchFile", "disk_size", "remove", "sync_directory", "writing_to"]
+__all__ = ["AppendFile", "PatchFile", "disk_size", "remove", "sync_directory", "synced_directory", "writing_to"]
 
 _COLLECT = 8 << 20  # bytes
 _COLLECT_PARTS = 500  # a system takes 1024 in one write
@@ -189,27 +189,44 @@ def _sizes_below(directory: str | os.PathLike[str]) -> Iterator[int]:
 
 
 def remove(path: Path) -> None:
-    """Remove a file, a symbolic link or a directory with all that is in it, where there is one."""
-    with writing_to(path), suppress(FileNotFoundError):
-        if stat.S_ISDIR(os.lstat(path).st_mode):
-            shutil.rmtree(path)
-        else:
-            path.unlink()
+    """Remove a file, a symbolic link or a directory with all that is in it; another process may be removing it too."""
+    with writing_to(path):
+        while os.path.lexists(path):
+            with suppress(FileNotFoundError):
+                if stat.S_ISDIR(os.lstat(path).st_mode):
+                    shutil.rmtree(path)
+                else:
+                    path.unlink()
 
 
 def sync_directory(path: Path) -> None:
     """Return once the names in directory `path` are on the disk, where the system can say so."""
+    with synced_directory(path):
+        pass
+
+
+@contextmanager
+def synced_directory(path: Path) -> Iterator[None]:
+    """Sync the names in directory `path` after the block, in which the directory itself may get another name."""
     if os.name == "nt":  # directories cannot be opened there; NTFS journals names by itself
+        yield
         return
     with writing_to(path):
         fd = os.open(path, os.O_RDONLY)
-        try:
-            _sync(fd)
-        except OSError as error:
-            if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems
-                raise
-        finally:
-            os.close(fd)
+    try:
+        yield
+        with writing_to(path):
+            _sync_names(fd)
+    finally:
+        os.close(fd)
+
+
+def _sync_names(fd: int) -> None:
+    try:
+        _sync(fd)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems
+            raise
 
 
 def _sync(fd: int) -> None:

@@ -46,8 +46,6 @@ class PthWriter(Writer):
         self._shard: TorchFile | None = None
         self._rows = TableBuilder(path.parent)  # of the open shard
         self._end = 0
-        import torch  # noqa: F401 - needed at the end; imported here, its absence shows at the beginning
-
         path.mkdir(exist_ok=True)
         for sizes in blocks(written.size):
             for size in sizes.tolist():

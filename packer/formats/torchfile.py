@@ -6,12 +6,9 @@ it: so a vector is a plain range of the file, and opening a stranger's file runs
 
 from __future__ import annotations
 
-import io
-import pickle
 import struct
 import zipfile
 import zlib
-from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -22,6 +19,7 @@ import numpy.typing as npt
 from packer.errors import CorruptPackError
 from packer.formats.files import AppendFile
 from packer.formats.packfile import PackFile
+from packer.formats.torchpickle import pickled_vectors
 from packer.sample import Buffer, blocks
 
 __all__ = ["ZIP_ERRORS", "TorchFile", "member_of", "members_of"]
@@ -72,7 +70,7 @@ class TorchFile:
         for number, (key, vector) in enumerate(vectors.items(), 1):
             self._add(f"data/{number}", vector)
             self._keys[key] = (_STORAGES[vector.dtype.str], len(vector))
-        for member, data in [("data.pkl", _pickled(self._keys)), ("byteorder", b"little"), ("version", b"3\n")]:
+        for member, data in [("data.pkl", pickled_vectors(self._keys)), ("byteorder", b"little"), ("version", b"3\n")]:
             self._add(member, np.frombuffer(data, np.uint8))
         start = self.file.size
         for name, at, size, crc in self._members:
@@ -101,32 +99,6 @@ class TorchFile:
         extra = b"FB" + struct.pack("<H", padding) + b"Z" * padding
         header = _LOCAL.pack(b"PK\3\4", 0, 0x800, 0, 0, _EPOCH, crc, size, size, len(member), len(extra))
         return header + member + extra
-
-
-def _pickled(keys: Mapping[str, tuple[str, int]]) -> bytes:
-    """Return the pickle of a dict of vectors as `torch.save` writes it: the storages stand for themselves by number."""
-    import torch
-
-    class Vector:
-        def __init__(self, number: int, storage: str, length: int) -> None:
-            self.storage = Storage(number, storage, length)
-            self.length = length
-
-        def __reduce__(self) -> tuple[Any, ...]:
-            return torch._utils._rebuild_tensor_v2, (self.storage, 0, (self.length,), (1,), False, OrderedDict())
-
-    class Storage:
-        def __init__(self, number: int, kind: str, length: int) -> None:
-            self.id = ("storage", getattr(torch, kind), str(number), "cpu", length)
-
-    class Pickler(pickle.Pickler):
-        def persistent_id(self, value: Any) -> Any:
-            return value.id if isinstance(value, Storage) else None
-
-    stream = io.BytesIO()
-    vectors = {key: Vector(number, *kind) for number, (key, kind) in enumerate(keys.items())}
-    Pickler(stream, protocol=2).dump(vectors)
-    return stream.getvalue()
 
 
 def members_of(file: PackFile) -> dict[str, tuple[int, int]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -26,7 +27,7 @@ from packer.sources.stamps import (
     what_changed,
 )
 
-__all__ = ["IMAGE_SUFFIXES", "ReadBuffer", "Source", "Stored"]
+__all__ = ["IMAGE_SUFFIXES", "ReadBuffer", "Source", "Stored", "listing_digest"]
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 """torchvision's IMG_EXTENSIONS (torchvision/datasets/folder.py): what ImageFolder takes for an image."""
@@ -198,11 +199,19 @@ class Source:
             what = what_changed(stamp_in(self.stamps, index), stamp)
             raise ImageChangedError(f"changed since it was listed: {what}", self.names[index])
 
+    def require_undamaged(self) -> None:
+        """Raise SourceError where the list of the images is damaged; this one was made in memory."""
+
     def describe(self) -> dict[str, str]:
         """Return kind and digest of names, labels and classes, for the manifest."""
-        digest = hashlib.sha256()
-        digest.update("\0".join(self.classes).encode("utf-8", "surrogateescape"))
-        for column, dtype in ((self.labels, "<i8"), (self.names.ends, "<i8"), (self.names.blob, "|u1")):
-            for block in blocks(column):
-                digest.update(block.astype(dtype, copy=False).tobytes())
-        return {"kind": self.kind, "sha256": digest.hexdigest()}
+        return {"kind": self.kind, "sha256": listing_digest(self.classes, self.names, self.labels)}
+
+
+def listing_digest(classes: Sequence[str], names: Names, labels: npt.NDArray[np.int64]) -> str:
+    """Return the SHA-256, in hexadecimal, of a list of images."""
+    digest = hashlib.sha256()
+    digest.update("\0".join(classes).encode("utf-8", "surrogateescape"))
+    for column, dtype in ((labels, "<i8"), (names.ends, "<i8"), (names.blob, "|u1")):
+        for block in blocks(column):
+            digest.update(block.astype(dtype, copy=False).tobytes())
+    return digest.hexdigest()

@@ -23,6 +23,7 @@ def csv_source(
     *,
     path_column: str = "path",
     label_column: str = "label",
+    delimiter: str = ",",
     classes: Sequence[str] | None = None,
 ) -> Source:
     """List the images that a CSV file names, in its order.
@@ -30,9 +31,13 @@ def csv_source(
     Parameters
     ----------
     root : Path
-        What the paths are relative to.
+        The paths are relative to `root`, or absolute and below it.
     table : Path
         UTF-8, with a header line.
+    path_column, label_column : str
+        What the header line calls the two columns.
+    delimiter : str
+        The character that separates columns.
     classes : sequence of str, optional
         Class names in the order of their ids. By default, where every label is a whole number of 0 or more, the
         numbers are the ids; otherwise the ids follow the sorted names.
@@ -45,23 +50,18 @@ def csv_source(
     """
     if not root.is_dir():
         raise SourceError(f"{printable(root)}: no such directory")
+    tops = os.path.abspath(root), os.path.realpath(root)
     names: list[str] = []
     values: list[str] = []
     try:
         with open(table, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
-            rows = csv.DictReader(file)
-            for column in (path_column, label_column):
-                if column not in (rows.fieldnames or ()):
-                    raise SourceError(
-                        f"{printable(table)}: no column {column!r}. It has "
-                        f"{', '.join(repr(name) for name in rows.fieldnames or ())}; "
-                        "say which with --path-column and --label-column."
-                    )
+            rows = csv.DictReader(file, delimiter=delimiter)
+            _require_columns(table, rows.fieldnames or (), path_column, label_column)
             for row in rows:
                 name, value = row[path_column], row[label_column]
                 if not name or value is None or value == "":
                     raise SourceError(f"{printable(table)}, line {rows.line_num}: the path or the label is missing")
-                names.append(_relative(name, table, rows.line_num))
+                names.append(_relative(name, tops, table, rows.line_num))
                 values.append(value)
     except (OSError, csv.Error) as error:
         reason = getattr(error, "strerror", None) or error
@@ -85,9 +85,34 @@ def csv_source(
     return Source("csv", root, Names.of(names), np.array([ids[value] for value in values], np.int64), list(classes))
 
 
-def _relative(name: str, table: Path, line: int) -> str:
+def _require_columns(table: Path, present: Sequence[str], *wanted: str) -> None:
+    if not present:
+        raise SourceError(f"{printable(table)}: the file is empty. Its first line names the columns.")
+    for column in wanted:
+        if column not in present:
+            others = [delimiter for delimiter in ";\t|" if len(present) == 1 and delimiter in present[0]]
+            say = [repr(name) for name in present]
+            advice = "say which with --path-column and --label-column."
+            if others:
+                advice = f"if they are separated by {others[0]!r}, say --delimiter {_quoted(others[0])}."
+            raise SourceError(f"{printable(table)}: no column {column!r}. It has {', '.join(say)}; {advice}")
+
+
+def _quoted(delimiter: str) -> str:
+    return "tab" if delimiter == "\t" else f"'{delimiter}'"
+
+
+def _relative(name: str, tops: Sequence[str], table: Path, line: int) -> str:
+    """Return a path relative to the source, whose directory has the absolute paths `tops`."""
     path = PurePosixPath(name.replace(os.sep, "/"))
-    if name_problem(str(path)) or PureWindowsPath(name).drive:
+    if os.path.isabs(name):
+        for top in tops:
+            if Path(name).is_relative_to(top):
+                path = PurePosixPath(Path(name).relative_to(top).as_posix())
+                break
+    elif PureWindowsPath(name).drive:
+        path = PurePosixPath("/")
+    if name_problem(str(path)):
         raise SourceError(f"{printable(table)}, line {line}: {printable(name)} is not a path inside SRC")
     return str(path)
 

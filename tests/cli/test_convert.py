@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import struct
 import subprocess
 import sys
@@ -40,6 +41,20 @@ def run(*arguments: object, **options: Any) -> str:
     return result.stdout
 
 
+def test_files_that_are_not_encoded_anew_are_counted(tree: Path, tmp_path: Path) -> None:
+    """JPEGs keep their bytes with --codec jpeg, whatever --quality says."""
+    options = ["--codec", "jpeg", "--quality", 50]
+    solid(tmp_path / "root" / "class_00" / "x.png", size=(40, 40))
+    for file in tree.glob("class_00/*.jpg"):
+        shutil.copy2(file, tmp_path / "root" / "class_00")
+    first, line = run(tmp_path / "root", tmp_path / "x.lmdb", *options).splitlines()[:2]
+    assert first.startswith(f"{tmp_path}/x.lmdb: 7 samples")
+    assert line == "  6 x kept as it was, being JPEG already and not resized"
+    assert line in run(tmp_path / "root", tmp_path / "y.lmdb", *options, "--parts", 2).splitlines()
+    assert "kept as it was" not in run(tmp_path / "root", tmp_path / "z.lmdb")
+    assert "kept as it was" not in run(tree, tmp_path / "r.lmdb", *options, "--resize", 20)
+
+
 @pytest.mark.parametrize("name", ["convert", "info", "verify", "export"])
 def test_help(name: str) -> None:
     result = packer(name, "--help", env={**os.environ, "COLUMNS": "200"})
@@ -48,7 +63,7 @@ def test_help(name: str) -> None:
     if name != "convert":
         return
     options = "format split labels path-column label-column classes-from limit resize resize-mode upscale interpolation"
-    options += " codec quality exif check max-pixels on-error report workers shard-size overwrite fresh quiet"
+    options += " codec quality exif check max-pixels delimiter on-error report workers shard-size overwrite fresh quiet"
     described = dict(part.strip().split(maxsplit=1) for part in result.stdout.split("\n  --")[1:])
     assert set(options.split()) <= set(described)
     text = {name: " ".join(words.split()) for name, words in described.items()}
@@ -303,6 +318,14 @@ def usage_errors(tree: Path, tmp_path: Path) -> list[tuple[list[object], int, st
         ([tree, dst, "--codec", "gif"], 2, "'gif' is not one of"),
         ([tree, dst, "--nothing"], 2, "No such option"),
         ([tree, dst, "--labels", tmp_path / "no.csv"], 1, "no.csv: cannot be read"),
+        (
+            [tree, dst, "--path-column", "x"],
+            2,
+            "--path-column says how to read a file of labels: say which with",
+        ),
+        ([tree, dst, "--label-column", "x"], 2, "--label-column says how to read a file of labels"),
+        ([tree, dst, "--delimiter", "tab"], 2, "--delimiter says how to read a file of labels"),
+        ([tree, dst, "--labels", tmp_path / "no.csv", "--delimiter", "ab"], 2, "'ab' is not one character, or `tab`"),
         ([tree, dst, "--classes-from", tmp_path / "no.lmdb"], 1, "no.lmdb: No such file"),
         ([tree, dst, "--classes-from", tmp_path / "file"], 1, "not a pack"),
         ([tree, dst, "--report", tmp_path / "missing" / "r.jsonl"], 0, "missing"),
@@ -333,7 +356,7 @@ def test_bad_usage_is_one_clear_line(tree: Path, tmp_path: Path) -> None:
 def test_output_that_is_not_utf_8(tree: Path, tmp_path: Path) -> None:
     root = tmp_path / "root"
     solid(root / "日本" / "x.png", size=(40, 40))
-    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    environment = {**os.environ, "PYTHONUTF8": "0"}
     (root / "日本" / "bad.png").write_text("bad")
     for arguments, status in [
         (["convert", root, tmp_path / "x.lmdb"], 1),
@@ -341,8 +364,12 @@ def test_output_that_is_not_utf_8(tree: Path, tmp_path: Path) -> None:
         (["info", tmp_path / "x.lmdb"], 0),
         (["export", tmp_path / "x.lmdb", tmp_path / "é"], 0),
     ]:
-        result = packer(*arguments, env=environment)
-        assert (result.returncode, "Traceback" in result.stderr) == (status, False), result.stderr
+        for encoding in ("ascii", "latin-1", "cp1252:strict"):
+            again = ["--overwrite"] if arguments[0] == "convert" else []
+            shutil.rmtree(tmp_path / "é", ignore_errors=True)
+            result = packer(*arguments, *again, env={**environment, "PYTHONIOENCODING": encoding})
+            assert (result.returncode, "Traceback" in result.stderr) == (status, False), result.stderr
+            assert encoding != "latin-1" or arguments[0] != "info" or "  ####" in result.stdout
 
 
 @pytest.fixture(scope="module")

@@ -69,6 +69,18 @@ def test_a_command_that_ended_between_two_splits_goes_on(root: Path, tmp_path: P
     assert "exists already" in changed.stderr
 
 
+def test_every_split_has_a_report_of_its_own(root: Path, tmp_path: Path) -> None:
+    """Also where two names end alike."""
+    for before, after in [("train", "fold-1"), ("val", "old-1")]:
+        (root / before).rename(root / after)
+        (root / after / "class_01" / f"{after}.jpg").write_bytes(b"broken")
+    options = ["--split", "fold-1", "--split", "old-1", "--on-error", "skip", "--report", tmp_path / "r.jsonl"]
+    assert packer("convert", root, tmp_path / "x.lmdb", *options).returncode == 3
+    for name in ("fold-1", "old-1"):
+        (line,) = (tmp_path / f"r-{name}.jsonl").read_text().splitlines()
+        assert json.loads(line)["name"] == f"class_01/{name}.jpg"
+
+
 def test_a_destination_inside_the_source_is_refused(root: Path) -> None:
     result = packer("convert", root / "train", root / "train" / "x.lmdb")
     assert result.returncode == 1

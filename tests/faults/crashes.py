@@ -179,12 +179,12 @@ def _answer(job: dict[str, Any]) -> Any:
 
 
 def _serve(checkpoint_samples: int) -> None:
-    import packer.convert
+    import packer.checkpoints
     import packer.pipeline
     from packer.formats import FORMATS
     from packer.prepare import Recipe
 
-    packer.convert._CHECKPOINT_SAMPLES = checkpoint_samples
+    packer.checkpoints._CHECKPOINT_SAMPLES = checkpoint_samples
     packer.pipeline._MAX_BATCH = checkpoint_samples
     for row in FORMATS.values():
         row.open_writer(), row.open_reader()

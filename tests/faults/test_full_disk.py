@@ -14,13 +14,15 @@ from typing import Any
 
 import pytest
 
-import packer.convert
+import packer.checkpoints
 import packer.pipeline
+import packer.room
 from packer.convert import convert
 from packer.errors import DestinationError
 from packer.formats import FORMATS
 from packer.formats import hdf5 as hdf5_module
 from packer.formats.files import disk_size
+from packer.parts import Job
 from packer.prepare import Recipe
 from packer.sample import Sample
 from packer.sources import imagefolder_source
@@ -71,7 +73,34 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(directory)], check=True)
 
 
+@pytest.fixture
+def unaware(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A conversion begins however little room there is."""
+    monkeypatch.setattr(packer.room, "_BY_FAR", float("inf"))
+
+
 @formats
+def test_a_disk_that_is_far_too_small_is_refused_before_anything_is_written(
+    many: Path, small_disk: Path, format: str
+) -> None:
+    path = small_disk / f"pack{SUFFIXES[format]}"
+    other = small_disk / "other"
+    needed = sum(file.stat().st_size for file in many.rglob("*.*"))
+    free = shutil.disk_usage(small_disk).free
+    other.write_bytes(bytes(free - needed // 2))
+    with pytest.raises(DestinationError, match=rf"its images take {needed / 1e6:,.1f} MB, and the disk has .* MB left"):
+        convert(imagefolder_source(many), path)
+    assert os.listdir(small_disk) == ["other"]
+    job = Job(path, 3, Recipe(), format)
+    with pytest.raises(DestinationError, match="and the disk has"):
+        job.begin(lambda: imagefolder_source(many), {})
+    assert os.listdir(small_disk) == ["other"]
+    other.write_bytes(bytes(free - 2 * needed))
+    assert convert(imagefolder_source(many), path).continued == 0
+
+
+@formats
+@pytest.mark.usefixtures("unaware")
 def test_a_full_disk(many: Path, small_disk: Path, tmp_path: Path, format: str) -> None:
     path, reference = small_disk / f"pack{SUFFIXES[format]}", tmp_path / f"reference{SUFFIXES[format]}"
     convert(imagefolder_source(many), reference)
@@ -92,6 +121,7 @@ def test_a_full_disk(many: Path, small_disk: Path, tmp_path: Path, format: str) 
 
 
 @formats
+@pytest.mark.usefixtures("unaware")
 def test_what_was_done_is_recorded_wherever_the_disk_was_full(
     many: Path, small_disk: Path, tmp_path: Path, format: str
 ) -> None:
@@ -175,7 +205,7 @@ def test_a_disk_that_fails(tree: Path, tmp_path: Path, format: str, call: str, m
     convert(imagefolder_source(tree), reference, **options)
     convert(imagefolder_source(tree).limited(2), path)
     old = content(path)
-    monkeypatch.setattr(packer.convert, "_CHECKPOINT_SAMPLES", 5)
+    monkeypatch.setattr(packer.checkpoints, "_CHECKPOINT_SAMPLES", 5)
     monkeypatch.setattr(packer.pipeline, "_MAX_BATCH", 5)
     failures = 0
     for at in range(100):

@@ -14,7 +14,7 @@ import psutil
 import pytest
 import torch
 
-import packer.convert
+import packer.checkpoints
 from packer.convert import Progress, convert
 from packer.datasets import open_dataset
 from packer.formats import FORMATS
@@ -101,7 +101,7 @@ def test_packing_takes_no_more_memory_for_more_samples(
     tmp_path: Path, format: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What lies in memory of each sample until the end would show: a row of the table has 44 bytes and its name."""
-    monkeypatch.setattr(packer.convert, "_CHECKPOINT_SAMPLES", 100)
+    monkeypatch.setattr(packer.checkpoints, "_CHECKPOINT_SAMPLES", 100)
     solid(tmp_path / "tree" / "a" / "tiny.png", size=(40, 40))
     count = 20_000
     names, labels = Names.of(["a/tiny.png"] * count), np.zeros(count, np.int64)

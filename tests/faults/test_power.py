@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-import packer.convert
+import packer.checkpoints
 import packer.pipeline
-from packer.convert import convert
+from packer.convert import Summary, convert
 from packer.formats import FORMATS
 from packer.formats.parts import join_parts
 from packer.partial import Partial
@@ -31,11 +31,11 @@ OPTIONS: dict[str, dict[str, Any]] = {"lmdb": {}, "hdf5": {}, "pth": {"shard_siz
 
 @pytest.fixture
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packer.convert, "_CHECKPOINT_SAMPLES", 5)
+    monkeypatch.setattr(packer.checkpoints, "_CHECKPOINT_SAMPLES", 5)
     monkeypatch.setattr(packer.pipeline, "_MAX_BATCH", 5)
 
 
-def start(tree: Path, path: Path, **options: Any) -> packer.convert.Summary:
+def start(tree: Path, path: Path, **options: Any) -> Summary:
     name = next(name for name, suffix in SUFFIXES.items() if suffix == path.suffix)
     wait = {"progress": lambda progress: time.sleep(0.01)}  # so that no checkpoint is left out for being late
     settings: dict[str, Any] = {"on_error": "skip", "workers": 2, "format": name, "options": OPTIONS[name], **wait}

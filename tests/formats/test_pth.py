@@ -5,6 +5,7 @@ import io
 import os
 import pickle
 import zipfile
+from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,13 @@ import numpy as np
 import psutil
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from packer.errors import CorruptPackError, DestinationError, NotAPackError, PackError
 from packer.formats import FORMATS
 from packer.formats.pth import MAX_SHARD_SIZE, PthReader
+from packer.formats.torchpickle import pickled_vectors
 from packer.sample import COLUMNS, Sample
 from packer.testing.conformance import FileFormatConformance, assert_holds, draw_samples, write_pack
 from packer.verify import verify
@@ -108,6 +112,43 @@ def test_the_same_members_as_torch_save_writes(tmp_path: Path) -> None:
     assert {key: tensor.tolist() for key, tensor in load(twice).items()} == {
         key: tensor.tolist() for key, tensor in load(shard).items()
     }
+
+
+class _Storage:
+    def __init__(self, number: int, kind: str, length: int) -> None:
+        self.id = ("storage", getattr(torch, kind), str(number), "cpu", length)
+
+
+class _Vector:
+    def __init__(self, number: int, kind: str, length: int) -> None:
+        self.arguments = _Storage(number, kind, length), 0, (length,), (1,), False, OrderedDict()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return torch._utils._rebuild_tensor_v2, self.arguments
+
+
+class _Pickler(pickle.Pickler):
+    def persistent_id(self, value: object) -> object:
+        return value.id if isinstance(value, _Storage) else None
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(sorted({*COLUMNS, "data"})),
+        st.tuples(
+            st.sampled_from(["ByteStorage", "IntStorage", "LongStorage"]),
+            st.sampled_from([0, 1, 255, 256, 65535, 65536, 2**31 - 1, 2**31, MAX_SHARD_SIZE, 2**40])
+            | st.integers(0, MAX_SHARD_SIZE),
+        ),
+        min_size=2,
+    )
+)
+def test_the_pickle_is_the_one_that_pickle_writes_with_torch(vectors: dict[str, tuple[str, int]]) -> None:
+    stream = io.BytesIO()
+    _Pickler(stream, protocol=2).dump(
+        {key: _Vector(number, *what) for number, (key, what) in enumerate(vectors.items())}
+    )
+    assert pickled_vectors(vectors) == stream.getvalue()
 
 
 def test_shards_rotate_at_their_size(tmp_path: Path) -> None:

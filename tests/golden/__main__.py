@@ -13,10 +13,11 @@ import numpy as np
 from PIL import Image
 
 from packer.convert import convert
+from packer.finish import finish
 from packer.formats import open_pack
 from packer.images.sizing import ResizeSpec
 from packer.images.tiles import read_tiles
-from packer.parts import Job, finish
+from packer.parts import Job
 from packer.prepare import Recipe
 from packer.sample import SCHEMA
 from packer.sources import imagefolder_source

@@ -68,6 +68,28 @@ def test_columns(tmp_path: Path) -> None:
         listed(tmp_path, text, path_column="file", label_column="kind")
 
 
+def test_absolute_paths_below_the_source(tmp_path: Path) -> None:
+    root, link = tmp_path / "root", tmp_path / "link"
+    root.mkdir()
+    link.symlink_to(root, target_is_directory=True)
+    (tmp_path / "list.csv").write_text(f"path,label\n{root}/z/1.jpg,x\n{link}/b.jpg,x\n{root}/./a.jpg,y\nc.jpg,y\n")
+    source = csv_source(link, tmp_path / "list.csv")
+    assert list(source.names) == ["z/1.jpg", "b.jpg", "a.jpg", "c.jpg"]
+    for outside in (f"{tmp_path}/rooted/a.jpg", f"{root}/../a.jpg", f"{root}", f"{root}/z/../../a.jpg"):
+        (tmp_path / "list.csv").write_text(f"path,label\n{outside},x\n")
+        with pytest.raises(SourceError, match=rf"line 2: {outside} is not a path inside SRC"):
+            csv_source(root, tmp_path / "list.csv")
+
+
+@pytest.mark.parametrize(("delimiter", "said"), [(";", "';'"), ("\t", "tab"), ("|", "'|'")])
+def test_other_delimiters(tmp_path: Path, delimiter: str, said: str) -> None:
+    text = "path,label\na.jpg,dog\nb.jpg,cat\n".replace(",", delimiter)
+    assert listed(tmp_path, text, delimiter=delimiter).labels.tolist() == [1, 0]
+    with pytest.raises(SourceError) as caught:
+        listed(tmp_path, text)
+    assert f"; if they are separated by {delimiter!r}, say --delimiter {said}." in str(caught.value)
+
+
 def test_spellings_of_csv(tmp_path: Path) -> None:
     assert list(listed(tmp_path, b"\xef\xbb\xbfpath,label\r\na.jpg,x\r\n\r\nb.jpg,x\r\n").names) == ["a.jpg", "b.jpg"]
     quoted = listed(tmp_path, 'label,path\n"x, y","a ""b"".jpg"\nz,"new\nline.jpg"')
@@ -81,7 +103,7 @@ def test_spellings_of_csv(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "no column 'path'"),
+        ("", r"the file is empty\. Its first line names the columns"),
         ("path,label\n", "no rows"),
         ("path,label\na.jpg,\n", "line 2: the path or the label is missing"),
         ("path,label\na.jpg,x\nb.jpg\n", "line 3: the path or the label is missing"),
