@@ -6,13 +6,13 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 
-SOURCES = Path("packer/images/native")
+SOURCES = Path("packer/_images/native")
 
 # -O3 for its vectors; without contraction, as the weights of resizing are to be torch's to the bit.
 FLAGS = ["-std=c11", "-O3", "-ffp-contract=off", "-fvisibility=hidden"]
 
 NATIVE = Extension(
-    "packer.images._native",
+    "packer._images._native",
     sorted(map(str, SOURCES.glob("*.c"))),
     depends=sorted(map(str, SOURCES.glob("*.h"))),
     define_macros=[("Py_LIMITED_API", "0x030A0000")],  # one binary for every Python from 3.10 on

@@ -22,17 +22,17 @@ from typing import Any
 from PIL import Image
 from report import machine, table, write_json
 
-from packer.convert import convert
-from packer.executors import available_cpus
-from packer.formats import FORMATS
-from packer.images import drawing
-from packer.images.decode import decode
-from packer.images.encode import encode
-from packer.images.jpeg import read_header
-from packer.images.resize import resize
-from packer.images.sizing import ResizeSpec
-from packer.prepare import Recipe
-from packer.sources import Source, imagefolder_source
+from packer._conversion.convert import convert
+from packer._conversion.prepare import Recipe
+from packer._formats import FORMATS
+from packer._images import native
+from packer._images.decode import decode
+from packer._images.encode import encode
+from packer._images.jpeg.header import read_header
+from packer._images.resize import resize
+from packer._images.sizing import ResizeSpec
+from packer._limits import available_cpus
+from packer._sources import Source, imagefolder_source
 from packer.testing.photos import draw_imagefolder
 
 KEEP_TARGETS = {"lmdb": 0.6, "hdf5": 0.5, "pth": 0.5}  # of the plain loop's rate
@@ -199,7 +199,7 @@ def _resize_in_memory(encoded: Sequence[bytes]) -> None:
         header = read_header(data)
         assert header is not None
         scaled = SPEC.scaled(header.height, header.width)
-        pixels = drawing.decode(data, header.height, header.width, scaled) if drawing.AVAILABLE else None
+        pixels = native.decode(data, header.height, header.width, scaled) if native.AVAILABLE else None
         if pixels is None:
             pixels = resize(decode(data), *scaled, SPEC.interpolation)
         encode(pixels, "jpeg", QUALITY)

@@ -23,13 +23,13 @@ import simplejpeg
 import torch
 from peers import own
 
-from packer.images import drawing, region
+from packer._images import native, rectangle
 
 _RELEASING = [
-    *((drawing._native, name) for name in ("draw", "resize") if drawing._native is not None),
+    *((native._native, name) for name in ("draw", "resize") if native._native is not None),
     (simplejpeg, "decode_jpeg"),
-    (region, "_resize"),
-    (region, "_resize_by"),
+    (rectangle, "_resize"),
+    (rectangle, "_resize_by"),
     (cv2, "flip"),
     (os, "pread"),
     (torch.Tensor, "copy_"),

@@ -18,8 +18,8 @@ import numpy as np
 import psutil
 
 from packer import open_dataset
-from packer.convert import Progress, convert
-from packer.sources import imagefolder_source
+from packer._conversion.convert import Progress, convert
+from packer._sources import imagefolder_source
 from packer.testing.photos import draw_imagefolder
 
 MARKS = (0.1, 0.5, 1.0)

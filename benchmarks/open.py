@@ -49,7 +49,7 @@ def _arguments() -> argparse.Namespace:
 def _measure_all(work: Path, arguments: argparse.Namespace) -> None:
     from report import machine, table, write_json
 
-    from packer.formats import FORMATS
+    from packer._formats import FORMATS
 
     results: dict[str, Any] = {
         "machine": machine(),
@@ -96,13 +96,14 @@ def _measure_all(work: Path, arguments: argparse.Namespace) -> None:
 
 
 def _build(name: str, path: Path, count: int) -> None:
-    """Write a pack of `count` samples, as `packer.convert` drives the writer."""
+    """Write a pack of `count` samples, as `packer._conversion.convert` drives the writer."""
     import numpy as np
 
-    from packer.formats import FORMATS
-    from packer.formats.spool import TableBuilder
-    from packer.prepare import Recipe
-    from packer.sample import Manifest, Sample, checksum, column_checksums
+    from packer._conversion.prepare import Recipe
+    from packer._formats import FORMATS
+    from packer._manifest import Manifest
+    from packer._storage.spool import TableBuilder
+    from packer._table import Sample, checksum, column_checksums
 
     content = np.random.default_rng(0).bytes(count + SAMPLE_BYTES)  # every sample is another stretch of it
     classes = [f"n{1_440_764 + 13_577 * label:08d}" for label in range(CLASSES)]
@@ -176,17 +177,17 @@ def _measure_here(pack: Path, *, loaded: bool) -> dict[str, float]:
     import torch  # noqa: F401 - what a training process has before
 
     with_torch = _memory()
-    from packer import datasets
-    from packer.formats import recognise
+    from packer._formats import recognise
+    from packer._loading import dataset
 
     dataset_class = {
-        "lmdb": datasets.LMDBImageDataset,
-        "hdf5": datasets.HDF5ImageDataset,
-        "pth": datasets.PthImageDataset,
+        "lmdb": dataset.LMDBImageDataset,
+        "hdf5": dataset.HDF5ImageDataset,
+        "pth": dataset.PthImageDataset,
     }[recognise(pack).name]
     if loaded:
         recognise(pack).open_reader()
-        datasets.fast_decoder()
+        dataset.fast_decoder()
     before = _memory()
     started = time.perf_counter()
     dataset = dataset_class(pack, output="bytes")

@@ -115,10 +115,10 @@ def _measure_rates(work: Path, source: Path | None, images: int) -> dict[str, di
     """Return of each kind of conversion the images a second of one core, and an image's bytes in and out."""
     from report import table
 
-    from packer.convert import convert
-    from packer.images.sizing import ResizeSpec
-    from packer.prepare import Recipe
-    from packer.sources import imagefolder_source
+    from packer._conversion.convert import convert
+    from packer._conversion.prepare import Recipe
+    from packer._images.sizing import ResizeSpec
+    from packer._sources import imagefolder_source
     from packer.testing.photos import draw_imagefolder
 
     if source is None:
@@ -225,7 +225,7 @@ def _time(seconds: float) -> str:
 
 
 def _measure_opening(work: Path) -> dict[str, float]:
-    from packer.formats.parts import join_parts
+    from packer._formats.joined import join_parts
 
     path = work / "parts.lmdb"
     path.mkdir()
@@ -244,7 +244,7 @@ def _measure_opening(work: Path) -> dict[str, float]:
 
 
 def _opened(path: Path, index: int) -> float:
-    from packer.datasets import open_dataset
+    from packer._loading.dataset import open_dataset
 
     times = []
     for _ in range(7):
@@ -258,9 +258,10 @@ def _opened(path: Path, index: int) -> float:
 
 def _write_part(path: Path, number: int) -> None:
     """Write a pack of 100 samples, which are number * 100 and so on of the whole."""
-    from packer.formats import FORMATS
-    from packer.formats.spool import TableBuilder
-    from packer.sample import Manifest, Sample, checksum, column_checksums
+    from packer._formats import FORMATS
+    from packer._manifest import Manifest
+    from packer._storage.spool import TableBuilder
+    from packer._table import Sample, checksum, column_checksums
 
     writer = FORMATS["lmdb"].open_writer()(path, {}, TableBuilder().build())
     rows = TableBuilder()
@@ -279,8 +280,9 @@ def _sparse(path: Path, rows: int) -> Path:
     """Make a pack of `rows` samples in 10,000 parts, of which one sample is there: the files are holes but for it."""
     import numpy as np
 
-    from packer.formats.parts import MANIFEST_FILE, TABLE_FILE, write_manifest
-    from packer.sample import COLUMNS, Manifest, checksum
+    from packer._formats.joined import MANIFEST_FILE, TABLE_FILE, write_manifest
+    from packer._manifest import Manifest
+    from packer._table import COLUMNS, checksum
 
     index, parts, part_bytes = 987_654_321, 10_000, 100 * 100_000
     name, data = b"class/987654321.jpg", bytes(100)
@@ -332,8 +334,8 @@ def _blocks(path: Path) -> int:
 
 def _measure_scheduling(work: Path, rounds: int) -> dict[str, Any]:
     """Make 100 parts of 100 tiny images in this process and on a cluster of two, in turn."""
-    from packer.executors import available_cpus
-    from packer.scheduler import open_client
+    from packer._conversion.scheduler import open_client
+    from packer._limits import available_cpus
     from packer.testing.photos import draw_imagefolder
 
     tree = work / "tiny"
@@ -360,10 +362,10 @@ def _measure_scheduling(work: Path, rounds: int) -> dict[str, Any]:
 
 def _both(work: Path, tree: Path, client: Any, workers: int) -> Iterator[tuple[str, float, float]]:
     """Yield the two sides, each with its seconds and those of the CPU."""
-    from packer.cluster import convert_on
-    from packer.parts import Job, SharedSource
-    from packer.prepare import Recipe
-    from packer.sources import imagefolder_source
+    from packer._conversion.cluster import convert_on
+    from packer._conversion.job import Job, SharedSource
+    from packer._conversion.prepare import Recipe
+    from packer._sources import imagefolder_source
 
     def cpu_of_all() -> float:
         return time.process_time() + sum(client.run(time.process_time).values())

@@ -19,9 +19,9 @@ import torch.distributed as dist
 from torch import nn
 
 from packer import open_dataset
-from packer.crops import CenterCrop, RandomResizedCrop
-from packer.loader import Loader
-from packer.prefetch import CUDAPrefetcher
+from packer._loading.crops import CenterCrop, RandomResizedCrop
+from packer._loading.loader import Loader
+from packer._loading.prefetch import CUDAPrefetcher
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 

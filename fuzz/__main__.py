@@ -6,7 +6,7 @@ import sys
 
 import atheris
 
-with atheris.instrument_imports(include=["packer", "zipfile", "PIL"], exclude=["packer.images.huffman"]):
+with atheris.instrument_imports(include=["packer", "zipfile", "PIL"], exclude=["packer._images.jpeg.huffman"]):
     from fuzz.targets import TARGETS
 
     target = TARGETS[sys.argv.pop(1)]

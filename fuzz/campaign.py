@@ -20,10 +20,10 @@ import numpy as np
 import numpy.typing as npt
 
 from fuzz.mutations import MUTATIONS, drawn_jpegs
+from packer._images import native, pillow
+from packer._images.decode import DECODERS, decode
+from packer._images.jpeg.header import read_header
 from packer.errors import ImageError
-from packer.images import drawing, pillow
-from packer.images.decode import DECODERS, decode
-from packer.images.jpeg import read_header
 
 __all__ = ["disagreement", "inputs", "main"]
 
@@ -56,7 +56,7 @@ def disagreement(
     data : bytes
         Any image.
     decoders : sequence of str
-        Which ones of ``packer.images.decode`` to compare with Pillow. packer's own is also asked alone.
+        Which ones of ``packer._images.decode`` to compare with Pillow. packer's own is also asked alone.
     exif, max_pixels
         As for ``decode``.
 
@@ -71,8 +71,8 @@ def disagreement(
     problems = [name for name in decoders if not _same(_decoded(data, name, exif, max_pixels), expected)]
     outcome = "refused" if expected is None else "decoded"
     header = read_header(data) if data.startswith(b"\xff\xd8\xff") else None
-    if drawing.AVAILABLE and header is not None and header.height * header.width <= max_pixels:
-        alone = drawing.decode(data, header.height, header.width)
+    if native.AVAILABLE and header is not None and header.height * header.width <= max_pixels:
+        alone = native.decode(data, header.height, header.width)
         if alone is not None:
             outcome = "own decoder"
             if not _same(alone, expected if exif == "ignore" else _pillow(data, "ignore", max_pixels)):

@@ -93,8 +93,8 @@ class _Worker:
 
     def __init__(self, rooms: _Rooms, seed: int) -> None:
         from fuzz.forgeries import Originals
-        from packer.convert import convert
-        from packer.sources import imagefolder_source
+        from packer._conversion.convert import convert
+        from packer._sources import imagefolder_source
 
         self._rooms, self._seed = rooms, seed
         (rooms.given / "packs").mkdir()
@@ -108,7 +108,7 @@ class _Worker:
 
         if any("--tiles" in use for use in uses):
             with contextlib.suppress(ImportError, PackerError):
-                import packer.images.transcode  # noqa: F401 - compiles
+                import packer._images.jpeg.transcode  # noqa: F401 - compiles
 
     def run(self, numbers: Sequence[int], uses: Sequence[str], each: int, send: Any, log: Any) -> None:
         """Make the forgeries and use each in so many ways; `send` gets a message before and after each use."""

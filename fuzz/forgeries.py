@@ -20,14 +20,14 @@ import numpy.typing as npt
 
 from fuzz import lies
 from fuzz.sections import sealed_manifest
-from packer.convert import convert
+from packer._conversion.convert import convert
+from packer._conversion.prepare import Recipe
+from packer._formats import FORMATS, Reader, open_pack
+from packer._formats.joined import MANIFEST_FILE, TABLE_FILE, join_parts
+from packer._sources import imagefolder_source
+from packer._storage.spool import TableBuilder
+from packer._table import COLUMNS, Sample, Table, checksum, column_checksum
 from packer.errors import PackerError
-from packer.formats import FORMATS, Reader, open_pack
-from packer.formats.parts import MANIFEST_FILE, TABLE_FILE, join_parts
-from packer.formats.spool import TableBuilder
-from packer.prepare import Recipe
-from packer.sample import COLUMNS, Sample, Table, checksum, column_checksum
-from packer.sources import imagefolder_source
 
 __all__ = ["FORGED_FORMATS", "KINDS", "Forgery", "Originals"]
 

@@ -8,15 +8,16 @@ import torch
 
 from fuzz.campaign import disagreement
 from fuzz.sections import sealed_tiles
+from packer._images import native, turbojpeg
+from packer._images.decode import DECODERS, decode
+from packer._images.geometry import Box, Rectangle
+from packer._images.jpeg import cutting
+from packer._images.jpeg.cutting import cut_out, cut_out_in_python, first_rows, first_rows_in_python
+from packer._images.jpeg.header import read_header
+from packer._images.jpeg.tiles import Tiles, read_tiles
+from packer._images.probe import inspect
+from packer._images.rectangle import RectangleDecoder, resize_by_torch
 from packer.errors import ImageError
-from packer.images import cutting, drawing, turbojpeg
-from packer.images.box import Box, Rectangle
-from packer.images.cutting import cut_out, cut_out_in_python, first_rows, first_rows_in_python
-from packer.images.decode import DECODERS, decode
-from packer.images.inspect import inspect
-from packer.images.jpeg import read_header
-from packer.images.region import RectangleDecoder, resize_by_torch
-from packer.images.tiles import Tiles, read_tiles
 
 __all__ = ["CONTROLS", "DRAW_CONTROLS", "MAX_PIXELS", "draw", "image", "region", "sniff", "transcode"]
 
@@ -133,10 +134,10 @@ def draw(data: bytes) -> None:
             continue
         size = info.height, info.width
         whole = _decoded(stored, decoder="pillow")
-        alone = drawing.decode(stored, *size) if drawing.AVAILABLE else None
+        alone = native.decode(stored, *size) if native.AVAILABLE else None
         assert alone is None or (whole is not None and np.array_equal(alone, whole))
         box, window = _box(controls, size)
-        found = _drawn(stored, size, box, window) if drawing.AVAILABLE else None
+        found = _drawn(stored, size, box, window) if native.AVAILABLE else None
         tiles = read_tiles(stored)
         if found is None or (tiles is not None and not _truthful(stored, tiles)):
             continue
@@ -163,12 +164,12 @@ def _box(controls: bytes, size: tuple[int, int]) -> tuple[Box, tuple[int, int]]:
 
 def _drawn(data: bytes, size: tuple[int, int], box: Box, window: tuple[int, int]) -> npt.NDArray[np.uint8] | None:
     out = np.empty((*window, 3), np.uint8)
-    return None if drawing.draw(drawing.job_of(data, size, box, window, out.ctypes.data)) else out
+    return None if native.draw(native.job_of(data, size, box, window, out.ctypes.data)) else out
 
 
 def transcode(data: bytes) -> None:
     """Make a tiled JPEG of a JPEG: it has the same pixels, or none is made."""
-    from packer.images import transcode as module  # compiles
+    from packer._images.jpeg import transcode as module  # compiles
 
     try:
         inspect(data, MAX_PIXELS)

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from PIL import Image
 
+from packer._images.jpeg.header import segments
 from packer.errors import ImageError
-from packer.images.jpeg import segments
 from packer.testing.photos import draw_photo
 
 __all__ = ["MUTATIONS", "drawn_jpegs"]

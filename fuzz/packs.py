@@ -15,14 +15,15 @@ import numpy as np
 
 from fuzz.images import MAX_PIXELS
 from fuzz.sections import sealed_manifest, split
-from packer.crops import CenterCrop, RandomResizedCrop
-from packer.datasets import open_dataset
+from packer._formats import Reader, open_pack
+from packer._formats.base import table_from
+from packer._images.probe import inspect
+from packer._loading.crops import CenterCrop, RandomResizedCrop
+from packer._loading.dataset import open_dataset
+from packer._manifest import Manifest
+from packer._packs.verify import verify
+from packer._table import COLUMNS
 from packer.errors import CorruptPackError, PackerError
-from packer.formats import Reader, open_pack
-from packer.formats.base import table_from
-from packer.images.inspect import inspect
-from packer.sample import COLUMNS, Manifest
-from packer.verify import verify
 
 __all__ = ["PARTS", "hdf5", "lmdb", "manifest", "parts", "pth", "table"]
 

@@ -19,13 +19,13 @@ from PIL import Image
 from fuzz.packs import PARTS
 from fuzz.sections import joined, sealed_tiles
 from fuzz.targets import TARGETS
-from packer.convert import convert
-from packer.formats import open_pack
-from packer.formats.parts import join_parts
-from packer.images.encode import encode_tiled
-from packer.images.tiles import annotate, read_tiles
-from packer.prepare import Recipe
-from packer.sources import imagefolder_source
+from packer._conversion.convert import convert
+from packer._conversion.prepare import Recipe
+from packer._formats import open_pack
+from packer._formats.joined import join_parts
+from packer._images.encode import encode_tiled
+from packer._images.jpeg.tiles import annotate, read_tiles
+from packer._sources import imagefolder_source
 from packer.testing.photos import draw_photo
 
 __all__ = ["seeds", "write_seeds"]

@@ -20,15 +20,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-import packer.cli
-from packer.cli import EXIT_STATUS
-from packer.crops import CenterCrop, Full, RandomResizedCrop, Resize
-from packer.datasets import ImageDataset, open_dataset
+import packer._cli
+from packer._cli import EXIT_STATUS
+from packer._formats import open_pack
+from packer._loading.crops import CenterCrop, Full, RandomResizedCrop, Resize
+from packer._loading.dataset import ImageDataset, open_dataset
+from packer._loading.loader import Loader
+from packer._packs.export import export  # noqa: F401 - imported before memory is limited
+from packer._packs.verify import verify
 from packer.errors import PackerError
-from packer.export import export  # noqa: F401 - imported before memory is limited
-from packer.formats import open_pack
-from packer.loader import Loader
-from packer.verify import verify
 
 __all__ = ["USES", "Finding", "Place", "use"]
 
@@ -127,7 +127,7 @@ def _recording(end: Callable[[str, str], None]) -> Callable[[str, str], None]:
     return ended
 
 
-packer.cli._end = _recording(packer.cli._end)
+packer._cli._end = _recording(packer._cli._end)
 
 
 def _run(line: list[str]) -> int:
@@ -137,7 +137,7 @@ def _run(line: list[str]) -> int:
     _causes.clear()
     with redirect_stdout(output), redirect_stderr(errors):
         try:
-            packer.cli.main()
+            packer._cli.main()
         except SystemExit as exit:
             status = exit.code if isinstance(exit.code, int) else 1
         except BaseException as error:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from packer.datasets import HDF5ImageDataset, ImageDataset, LMDBImageDataset, PthImageDataset, open_dataset
+    from packer._formats import open_pack
+    from packer._loading.dataset import HDF5ImageDataset, ImageDataset, LMDBImageDataset, PthImageDataset, open_dataset
     from packer.errors import PackerError
-    from packer.formats import open_pack
 
 __all__ = [
     "HDF5ImageDataset",
@@ -27,13 +27,13 @@ __all__ = [
 ]
 
 _MODULES = {
-    "HDF5ImageDataset": "packer.datasets",
-    "ImageDataset": "packer.datasets",
-    "LMDBImageDataset": "packer.datasets",
+    "HDF5ImageDataset": "packer._loading.dataset",
+    "ImageDataset": "packer._loading.dataset",
+    "LMDBImageDataset": "packer._loading.dataset",
     "PackerError": "packer.errors",
-    "PthImageDataset": "packer.datasets",
-    "open_dataset": "packer.datasets",
-    "open_pack": "packer.formats",
+    "PthImageDataset": "packer._loading.dataset",
+    "open_dataset": "packer._loading.dataset",
+    "open_pack": "packer._formats",
 }
 
 

@@ -1,6 +1,6 @@
 """`python -m packer`."""
 
-from packer.cli import main
+from packer._cli import main
 
 if __name__ == "__main__":  # processes that are spawned import this module too
     main()

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from packer.executors import available_cpus
+from packer._limits import available_cpus
 from packer.testing.photos import draw_imagefolder
 
 SUFFIXES = (".lmdb", ".h5", ".pth")
@@ -97,10 +97,10 @@ def packer(*arguments: Any) -> None:
 
 def converting_rates(tree: Path, work: Path) -> dict[str, float]:
     """Convert in this process, where all modules are loaded, in turn; return img/s by suffix and option."""
-    from packer.convert import convert
-    from packer.images.sizing import ResizeSpec
-    from packer.prepare import Recipe
-    from packer.sources import imagefolder_source
+    from packer._conversion.convert import convert
+    from packer._conversion.prepare import Recipe
+    from packer._images.sizing import ResizeSpec
+    from packer._sources import imagefolder_source
 
     recipes = {"": Recipe(), f" --resize {SIZE}": Recipe("jpeg", ResizeSpec(SIZE))}
     source = imagefolder_source(tree).limited(MOST_CONVERTED)
@@ -117,7 +117,7 @@ def converting_rates(tree: Path, work: Path) -> dict[str, float]:
 def read(tree: Path, packs: dict[str, Path], option: str, converting: dict[str, float]) -> list[Row]:
     """Compare packs with ImageFolder over `tree`, and read all of them."""
     from packer import open_dataset
-    from packer.formats.files import disk_size
+    from packer._storage.files import disk_size
     from packer.testing.reference import torchvision
 
     tv = torchvision()

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from packer.convert import convert
-from packer.sources import imagefolder_source
+from packer._conversion.convert import convert
+from packer._sources import imagefolder_source
 from packer.testing.photos import draw_imagefolder
 
 SCRIPT = Path(__file__).parents[1] / "examples" / "train.py"

@@ -17,20 +17,20 @@ import numpy.typing as npt
 import pytest
 from PIL import Image
 
-from packer.convert import convert
-from packer.crops import CenterCrop, RandomResizedCrop
-from packer.datasets import ImageDataset, open_dataset
-from packer.digest import digest
+from packer._conversion.convert import convert
+from packer._formats import FORMATS, open_pack
+from packer._images.decode import fast_decoder
+from packer._images.jpeg.cutting import cut_out_in_python
+from packer._images.jpeg.tiles import read_tiles
+from packer._loading.crops import CenterCrop, RandomResizedCrop
+from packer._loading.dataset import ImageDataset, open_dataset
+from packer._manifest import CODECS, SCHEMA
+from packer._packs.digest import digest
+from packer._packs.verify import verify
+from packer._sources import pack_source
 from packer.errors import CorruptPackError, UnsupportedVersionError
-from packer.formats import FORMATS, open_pack
-from packer.images.cutting import cut_out_in_python
-from packer.images.decode import fast_decoder
-from packer.images.tiles import read_tiles
-from packer.sample import CODECS, SCHEMA
-from packer.sources import pack_source
-from packer.verify import verify
 from tests.golden import KINDS, TILED
-from tests.packs import SUFFIXES
+from tests.making import SUFFIXES
 
 GOLDEN = Path(__file__).parent / "golden"
 PACKS = sorted(path for path in GOLDEN.glob("schema-*/*.*") if path.suffix != ".json")

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 import packer
-from packer.convert import convert
-from packer.sources import imagefolder_source
+from packer._conversion.convert import convert
+from packer._sources import imagefolder_source
 from packer.testing.photos import draw_imagefolder
-from tests.packs import SUFFIXES
+from tests.making import SUFFIXES
 
 ROOT = Path(packer.__file__).parent
 MODULES = {
@@ -33,7 +33,7 @@ def imported_after(code: str) -> set[str]:
 def command(*arguments: str) -> str:
     return (
         f"import sys; sys.argv = ['packer', *{arguments!r}]\n"
-        "from packer.cli import main\ntry:\n    main()\nexcept SystemExit as exit:\n    assert not exit.code"
+        "from packer._cli import main\ntry:\n    main()\nexcept SystemExit as exit:\n    assert not exit.code"
     )
 
 
@@ -115,70 +115,57 @@ def below(*packages: str) -> set[str]:
     }
 
 
-def test_formats_and_images_do_not_know_each_other() -> None:
-    assert not importers("packer.images") & below("packer.formats")
-    assert not importers("packer.formats") & below("packer.images")
+FLOORS = [
+    ["errors", "_interrupts", "_limits"],
+    ["_table", "_manifest"],
+    ["_storage"],
+    ["_formats", "_images"],
+    ["_sources"],
+    ["_conversion", "_loading"],
+    ["_packs"],
+    ["_cli", "testing"],
+]
+"""The rooms of the package, the lowest first. A room knows those on lower floors, and no other on its own floor."""
 
 
-def test_dependencies_point_downwards() -> None:
-    layers = [
-        {"packer.errors", "packer.sample", "packer.names"},
-        below("packer.formats", "packer.images", "packer.sources"),
-        {
-            "packer.prepare",
-            "packer.repack",
-            "packer.provenance",
-            "packer.executors",
-            "packer.unfinished",
-            "packer.partial",
-            "packer.ledger",
-            "packer.checkpoints",
-            "packer.room",
-            "packer.pipeline",
-            "packer.convert",
-        }
-        | {
-            "packer.parts",
-            "packer.making",
-            "packer.jobfile",
-            "packer.finish",
-            "packer.cluster",
-            "packer.scheduler",
-            "packer.interrupts",
-            "packer.verify",
-            "packer.digest",
-            "packer.export",
-            "packer.datasets",
-        }
-        | {"packer.listing", "packer.repair", "packer.tree"},
-        below("packer.cli"),
-    ]
-    for number, layer in enumerate(layers):
-        for above in layers[number + 1 :]:
-            assert not importers(*above) & layer
-    assert not importers(*below("packer.formats", "packer.images", "packer.sources")) & layers[0]
-    assert not importers("packer.testing") - below("packer.testing")
+def room(module: str) -> str:
+    """Return the top-level module or folder that a module lies in."""
+    return module.split(".")[1]
 
 
-TENSORS = {"packer.images.resize", "packer.images.region"}
-TENSORS |= {"packer.datasets", "packer.loader", "packer.prefetch", "packer.samplers", "packer.slots"}
-TENSORS |= {"packer.workers", "packer.processes", "packer.serving"}
+def test_rooms_know_lower_rooms_only() -> None:
+    floor_of = {name: number for number, floor in enumerate(FLOORS) for name in floor}
+    faces = {"packer", "packer.__main__"}
+    assert {room(module) for module in MODULES if module not in faces} == set(floor_of)
+    for module in set(MODULES) - faces:
+        for name, typing_only in imports(MODULES[module], module):
+            if not typing_only and name.startswith("packer.") and name != "packer.__version__":
+                here, there = room(module), room(name)
+                same_floor_below = (here, there) == ("_manifest", "_table")
+                assert here == there or floor_of[there] < floor_of[here] or same_floor_below, f"{module}: {name}"
+
+
+def test_the_front_is_small() -> None:
+    assert len({path.relative_to(ROOT).parts[0] for path in MODULES.values()}) <= 16
+
+
+TENSORS = {"packer._images.resize", "packer._images.rectangle"} | below("packer._loading")
 
 
 @pytest.mark.parametrize(
     ("library", "allowed"),
     [
-        ("click", below("packer.cli")),
-        ("tqdm", below("packer.cli")),
+        ("click", below("packer._cli")),
+        ("tqdm", below("packer._cli")),
         ("torch", TENSORS | below("packer.testing")),
         ("torchvision", below("packer.testing")),
-        ("cv2", {"packer.images.opencv", "packer.images.region"} | below("packer.testing")),
-        ("simplejpeg", {"packer.images.turbojpeg"} | below("packer.testing")),
-        ("h5py", {"packer.formats.hdf5"} | below("packer.testing")),
+        ("cv2", {"packer._images.opencv", "packer._images.rectangle"} | below("packer.testing")),
+        ("simplejpeg", {"packer._images.turbojpeg"} | below("packer.testing")),
+        ("h5py", {"packer._formats.hdf5"} | below("packer.testing")),
         ("lmdb", below("packer.testing")),
-        ("numba", {"packer.images.huffman"}),
-        ("packer.images._native", {"packer.images.compiled"}),
-        ("packer.images.huffman", {"packer.images.transcode"}),
+        ("numba", {"packer._images.jpeg.huffman"}),
+        ("packer._images._native", {"packer._images.compiled"}),
+        ("packer._images.jpeg.huffman", {"packer._images.jpeg.transcode"}),
         ("logging", set()),
     ],
 )
@@ -188,6 +175,6 @@ def test_where_a_library_is_imported(library: str, allowed: set[str]) -> None:
 
 def test_no_format_needs_torch_to_be_read(tmp_path: Path) -> None:
     """Rows of the table of formats name modules that import without torch."""
-    code = "from packer.formats import FORMATS\nfor row in FORMATS.values(): row.open_reader(), row.open_writer()"
+    code = "from packer._formats import FORMATS\nfor row in FORMATS.values(): row.open_reader(), row.open_writer()"
     assert "torch" not in imported_after(code)
     assert len(MODULES) > 20

@@ -40,7 +40,7 @@ class Limit:
         import torch
 
         from packer import open_dataset
-        from packer.crops import CenterCrop, RandomResizedCrop
+        from packer._loading.crops import CenterCrop, RandomResizedCrop
 
         torch.set_num_threads(1)
         chosen = RandomResizedCrop(OUTPUT) if crop == "train" else CenterCrop(OUTPUT, RESIZE)
@@ -87,17 +87,17 @@ def _work(tasks: Iterator[tuple[Call, Any]], errors: list[BaseException]) -> Non
 
 
 def _drawing(raw: bool, stored: list[bytes], sizes: list[tuple[int, int]], boxes: list[Any]) -> Call:
-    from packer.images import drawing
-    from packer.images.region import RectangleDecoder
+    from packer._images import native
+    from packer._images.rectangle import RectangleDecoder
 
     plan = [(*box.rectangle, *box.scaled, *box.cut, OUTPUT, OUTPUT, box.flip) for box in boxes]
-    images = drawing.in_memory(stored, sizes)
+    images = native.in_memory(stored, sizes)
     images["raw"] = raw
-    jobs = drawing.jobs(images, np.array(plan, np.int64), np.zeros(len(boxes), np.int64))
+    jobs = native.jobs(images, np.array(plan, np.int64), np.zeros(len(boxes), np.int64))
 
     def call(places: Any) -> None:
         jobs["out"] = places.data_ptr() + OUTPUT * OUTPUT * 3 * np.arange(len(places))
-        for number in drawing.draw(jobs):  # what is left to libraries
+        for number in native.draw(jobs):  # what is left to libraries
             RectangleDecoder().draw(stored[number], sizes[number], boxes[number], places[number][None])
 
     return call
@@ -116,9 +116,9 @@ def _library_calls(stored: list[bytes], sizes: list[tuple[int, int]], boxes: lis
 def _library_call(stored: bytes, size: tuple[int, int], box: Any) -> Call:
     import torch
 
-    from packer.images import cutting
-    from packer.images.region import resize_by_torch
-    from packer.images.turbojpeg import decode_jpeg
+    from packer._images.jpeg import cutting
+    from packer._images.rectangle import resize_by_torch
+    from packer._images.turbojpeg import decode_jpeg
 
     top, left, height, width = _rectangle(box)
     part = cutting.cut_out(stored, size, (top, left, height, width))
@@ -142,7 +142,7 @@ def _library_call(stored: bytes, size: tuple[int, int], box: Any) -> Call:
 
 
 def _rectangle(box: Any) -> tuple[int, int, int, int]:
-    from packer.images.box import from_corner, touched
+    from packer._images.geometry import from_corner, touched
 
     return from_corner(box, touched(box, OUTPUT, OUTPUT))
 

@@ -26,13 +26,13 @@ def open_loader(pack: Path, crop: str, threads: int, by: str = "Loader", **optio
 
     if by == "pil":
         return data_loader(open_dataset(pack, transform(crop), output="pil"), crop, threads)
-    from packer.crops import CenterCrop, RandomResizedCrop
+    from packer._loading.crops import CenterCrop, RandomResizedCrop
 
     chosen = RandomResizedCrop(OUTPUT) if crop == "train" else CenterCrop(OUTPUT, RESIZE)
     dataset = open_dataset(pack, crop=chosen, scaled_decode=options.get("scaled", False))
     if by == "crop":
         return _Epochs(data_loader(dataset, crop, threads), dataset)
-    from packer.loader import Loader
+    from packer._loading.loader import Loader
 
     processes = threads if options.get("processes") else 0
     return Loader(dataset, BATCH, shuffle=crop == "train", threads=threads, processes=processes)

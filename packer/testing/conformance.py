@@ -36,23 +36,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from packer._formats import FORMATS, Format, Reader, open_pack
+from packer._manifest import SCHEMA, Manifest
+from packer._packs.verify import verify
+from packer._storage.locations import MEMORY, NOWHERE
+from packer._storage.spool import TableBuilder
+from packer._table import COLUMNS, Buffer, Sample, Table, checksum, column_checksums, encode_name
 from packer.errors import CorruptPackError, DestinationError, NotAPackError, PackError, UnsupportedVersionError
-from packer.formats import FORMATS, Format, Reader, open_pack
-from packer.formats.spool import TableBuilder
-from packer.sample import (
-    COLUMNS,
-    MEMORY,
-    NOWHERE,
-    SCHEMA,
-    Buffer,
-    Manifest,
-    Sample,
-    Table,
-    checksum,
-    column_checksums,
-    encode_name,
-)
-from packer.verify import verify
 
 __all__ = [
     "FileFormatConformance",
@@ -250,7 +240,7 @@ class PackConformance:
     Attributes
     ----------
     format : str
-        A key of `packer.formats.FORMATS`.
+        A key of `packer._formats.FORMATS`.
     options : mapping
         The format's options to test it with.
     """

@@ -18,12 +18,12 @@ import pytest
 from PIL import Image
 
 from packer import open_pack
-from packer.convert import convert
+from packer._conversion.convert import convert
+from packer._conversion.prepare import Recipe
+from packer._sources import imagefolder_source
 from packer.errors import printable
-from packer.prepare import Recipe
-from packer.sources import imagefolder_source
 from packer.testing.photos import draw_imagefolder
-from tests.packs import command, content, packer, packer_many, solid
+from tests.making import command, content, packer, packer_many, solid
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +138,7 @@ def test_limit_quiet_and_shards(tree: Path, tmp_path: Path) -> None:
     ],
 )
 def test_sizes(text: str, size: int) -> None:
-    from packer.cli.convert import Size
+    from packer._cli.convert import Size
 
     assert Size().convert(text, None, None) == size
 
@@ -385,7 +385,7 @@ def long(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_progress_where_there_is_no_terminal(tree: Path, tmp_path: Path) -> None:
     """Lines, every few seconds; here after every batch."""
-    code = "from packer.cli import main, show; show._SECONDS_BETWEEN_LINES = 0.0; main()"
+    code = "from packer._cli import main, show; show._SECONDS_BETWEEN_LINES = 0.0; main()"
     line = [sys.executable, "-c", code, "convert", str(tree), str(tmp_path / "x\x1b[31m.lmdb")]
     result = subprocess.run(line, capture_output=True, text=True, check=False)
     assert result.returncode == 0

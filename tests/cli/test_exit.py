@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import packer as package
-from packer.cli import EXIT_STATUS
-from packer.sample import Sample
-from tests.packs import packer, solid, write_pack
+from packer._cli import EXIT_STATUS
+from packer._table import Sample
+from tests.making import packer, solid, write_pack
 
 
 def test_statuses(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_statuses(tmp_path: Path) -> None:
             assert status != "corrupt" or "--on-error" not in result.stderr
         holder.kill()
     assert sorted(EXIT_STATUS.values()) == [0, 1, 2, 3, 4, 5, 130, 143]
-    compiled = importlib.util.find_spec("packer.images._native") is not None
+    compiled = importlib.util.find_spec("packer._images._native") is not None
     first, note = packer("--version").stdout[:-1].partition(f"packer, version {package.__version__}")[1:]
     assert first
     assert note == "" if compiled else "C compiler" in note

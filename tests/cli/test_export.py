@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from packer.convert import convert
-from packer.sample import Sample
-from packer.sources import imagefolder_source
+from packer._conversion.convert import convert
+from packer._sources import imagefolder_source
+from packer._table import Sample
 from packer.testing.photos import draw_imagefolder
-from tests.packs import content, packer, write_pack
+from tests.making import content, packer, write_pack
 
 
 def test_there_and_back(tmp_path: Path) -> None:

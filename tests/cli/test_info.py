@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from packer.convert import convert
-from packer.formats import FORMATS
-from packer.images.sizing import ResizeSpec
-from packer.prepare import Recipe
-from packer.sample import Sample
-from packer.sources import imagefolder_source
+from packer._conversion.convert import convert
+from packer._conversion.prepare import Recipe
+from packer._formats import FORMATS
+from packer._images.sizing import ResizeSpec
+from packer._sources import imagefolder_source
+from packer._table import Sample
 from packer.testing.photos import draw_imagefolder
-from tests.packs import SUFFIXES, command, packer, packer_many, solid, write_pack
+from tests.making import SUFFIXES, command, packer, packer_many, solid, write_pack
 
 formats = pytest.mark.parametrize("format", FORMATS)
 

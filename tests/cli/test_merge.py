@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from packer.convert import convert
-from packer.digest import digest
-from packer.formats import open_pack
-from packer.sources import imagefolder_source
+from packer._conversion.convert import convert
+from packer._formats import open_pack
+from packer._packs.digest import digest
+from packer._sources import imagefolder_source
 from packer.testing.photos import draw_imagefolder
-from tests.packs import packer_many
+from tests.making import packer_many
 
 
 def test_packs_are_joined_and_converted(tmp_path: Path) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import click
 
-from packer.cli.convert import convert_command
-from packer.images.inspect import MAX_PIXELS
-from packer.images.sizing import INTERPOLATIONS, MODES
-from packer.prepare import CHECKS, EXIF_POLICIES, Recipe
-from packer.sample import CODECS
+from packer._cli.convert import convert_command
+from packer._conversion.prepare import CHECKS, EXIF_POLICIES, Recipe
+from packer._images.probe import MAX_PIXELS
+from packer._images.sizing import INTERPOLATIONS, MODES
+from packer._manifest import CODECS
 
 
 def test_choices_and_defaults_are_the_librarys() -> None:

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from packer.convert import convert
-from packer.digest import digest
-from packer.formats import open_pack
-from packer.sources import imagefolder_source
+from packer._conversion.convert import convert
+from packer._formats import open_pack
+from packer._packs.digest import digest
+from packer._packs.verify import verify
+from packer._sources import imagefolder_source
 from packer.testing.photos import draw_imagefolder
-from packer.verify import verify
-from tests.packs import command, packer, packer_many
+from tests.making import command, packer, packer_many
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from packer.formats import open_pack
+from packer._formats import open_pack
 from packer.testing.photos import draw_imagefolder
-from tests.packs import packer
+from tests.making import packer
 
 
 @pytest.fixture

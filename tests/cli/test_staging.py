@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from packer import open_dataset
-from packer.convert import convert
-from packer.sources import imagefolder_source
+from packer._conversion.convert import convert
+from packer._sources import imagefolder_source
 from packer.testing.photos import draw_imagefolder
-from tests.packs import packer, without_root_powers
+from tests.making import packer, without_root_powers
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_progress_in_bytes(pack: Path, tmp_path: Path, arguments: list[str]) -> 
     command, *rest = arguments
     code = (
         "from packer import copying; copying._CHUNK = 1000\n"
-        "from packer.cli import main, show; show._SECONDS_BETWEEN_LINES = 0.0; main()"
+        "from packer._cli import main, show; show._SECONDS_BETWEEN_LINES = 0.0; main()"
     )
     line = [sys.executable, "-c", code, command, str(pack), *rest]
     result = subprocess.run(line, capture_output=True, text=True, check=True, cwd=tmp_path)

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from packer.convert import convert
-from packer.sample import Sample
-from packer.sources import imagefolder_source
+from packer._conversion.convert import convert
+from packer._sources import imagefolder_source
+from packer._table import Sample
 from packer.testing.photos import draw_imagefolder
-from tests.packs import packer, packer_many, write_pack
+from tests.making import packer, packer_many, write_pack
 
 
 def test_intact_and_damaged(tmp_path: Path) -> None:

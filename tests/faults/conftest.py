@@ -11,7 +11,7 @@ import pytest
 
 from packer.testing.photos import draw_imagefolder
 from tests.faults.crashes import CrashServer
-from tests.packs import solid
+from tests.making import solid
 
 
 @pytest.fixture

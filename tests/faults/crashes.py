@@ -131,10 +131,10 @@ def _die() -> None:
 
 
 def _convert(job: dict[str, Any]) -> tuple[int, int]:
-    from packer.convert import convert
-    from packer.formats import hdf5
-    from packer.prepare import Recipe
-    from packer.sources import imagefolder_source
+    from packer._conversion.convert import convert
+    from packer._conversion.prepare import Recipe
+    from packer._formats import hdf5
+    from packer._sources import imagefolder_source
 
     source = imagefolder_source(Path(job["source"]))
     countdown = _Countdown(job["at"])
@@ -179,13 +179,13 @@ def _answer(job: dict[str, Any]) -> Any:
 
 
 def _serve(checkpoint_samples: int) -> None:
-    import packer.checkpoints
-    import packer.pipeline
-    from packer.formats import FORMATS
-    from packer.prepare import Recipe
+    import packer._conversion.checkpoints
+    import packer._conversion.pipeline
+    from packer._conversion.prepare import Recipe
+    from packer._formats import FORMATS
 
-    packer.checkpoints._CHECKPOINT_SAMPLES = checkpoint_samples
-    packer.pipeline._MAX_BATCH = checkpoint_samples
+    packer._conversion.checkpoints._CHECKPOINT_SAMPLES = checkpoint_samples
+    packer._conversion.pipeline._MAX_BATCH = checkpoint_samples
     for row in FORMATS.values():
         row.open_writer(), row.open_reader()
     Recipe("png").load()

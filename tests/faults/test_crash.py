@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from packer.formats import FORMATS
-from packer.verify import verify
+from packer._formats import FORMATS
+from packer._packs.verify import verify
 from tests.faults.crashes import CrashServer
-from tests.packs import SUFFIXES, content
+from tests.making import SUFFIXES, content
 
 formats = pytest.mark.parametrize("format", FORMATS)
 

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from packer.convert import convert
+from packer._conversion.convert import convert
+from packer._formats import FORMATS, open_pack
+from packer._packs.verify import verify
+from packer._sources import imagefolder_source
+from packer._table import Sample
 from packer.errors import CorruptPackError, PackError
-from packer.formats import FORMATS, open_pack
-from packer.sample import Sample
-from packer.sources import imagefolder_source
-from packer.verify import verify
-from tests.packs import SUFFIXES, write_pack
+from tests.making import SUFFIXES, write_pack
 
 formats = pytest.mark.parametrize("format", FORMATS)
 

@@ -14,21 +14,21 @@ from typing import Any
 
 import pytest
 
-import packer.checkpoints
-import packer.pipeline
-import packer.room
-from packer.convert import convert
+import packer._conversion.checkpoints
+import packer._conversion.pipeline
+import packer._conversion.room
+from packer._conversion.convert import convert
+from packer._conversion.job import Job
+from packer._conversion.prepare import Recipe
+from packer._formats import FORMATS
+from packer._formats import hdf5 as hdf5_module
+from packer._loading.staging import stage
+from packer._sources import imagefolder_source
+from packer._storage.files import disk_size
+from packer._table import Sample
 from packer.errors import DestinationError
-from packer.formats import FORMATS
-from packer.formats import hdf5 as hdf5_module
-from packer.formats.files import disk_size
-from packer.parts import Job
-from packer.prepare import Recipe
-from packer.sample import Sample
-from packer.sources import imagefolder_source
-from packer.staging import stage
-from tests.packs import SUFFIXES, content, write_pack
-from tests.packs import packer as run_packer
+from tests.making import SUFFIXES, content, write_pack
+from tests.making import packer as run_packer
 
 formats = pytest.mark.parametrize("format", FORMATS)
 
@@ -76,7 +76,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 @pytest.fixture
 def unaware(monkeypatch: pytest.MonkeyPatch) -> None:
     """A conversion begins however little room there is."""
-    monkeypatch.setattr(packer.room, "_BY_FAR", float("inf"))
+    monkeypatch.setattr(packer._conversion.room, "_BY_FAR", float("inf"))
 
 
 @formats
@@ -205,8 +205,8 @@ def test_a_disk_that_fails(tree: Path, tmp_path: Path, format: str, call: str, m
     convert(imagefolder_source(tree), reference, **options)
     convert(imagefolder_source(tree).limited(2), path)
     old = content(path)
-    monkeypatch.setattr(packer.checkpoints, "_CHECKPOINT_SAMPLES", 5)
-    monkeypatch.setattr(packer.pipeline, "_MAX_BATCH", 5)
+    monkeypatch.setattr(packer._conversion.checkpoints, "_CHECKPOINT_SAMPLES", 5)
+    monkeypatch.setattr(packer._conversion.pipeline, "_MAX_BATCH", 5)
     failures = 0
     for at in range(100):
         failing = Failing(at)

@@ -22,18 +22,18 @@ from PIL import Image
 
 import packer
 from fuzz.sections import sealed_manifest
-from packer.crops import CenterCrop, Full, RandomResizedCrop, Resize
-from packer.datasets import open_dataset
+from packer._formats import FORMATS, open_pack
+from packer._images.decode import decode
+from packer._images.jpeg.header import segments
+from packer._images.probe import inspect
+from packer._images.rectangle import RectangleDecoder
+from packer._loading.crops import CenterCrop, Full, RandomResizedCrop, Resize
+from packer._loading.dataset import open_dataset
+from packer._packs.export import export
+from packer._packs.verify import verify
+from packer._table import Sample
 from packer.errors import CorruptPackError, ImageTooLargeError, PackerError
-from packer.export import export
-from packer.formats import FORMATS, open_pack
-from packer.images.decode import decode
-from packer.images.inspect import inspect
-from packer.images.jpeg import segments
-from packer.images.region import RectangleDecoder
-from packer.sample import Sample
-from packer.verify import verify
-from tests.packs import SUFFIXES, packer_many, write_pack
+from tests.making import SUFFIXES, packer_many, write_pack
 
 formats = pytest.mark.parametrize("format", FORMATS)
 

@@ -14,14 +14,14 @@ import psutil
 import pytest
 import torch
 
-import packer.checkpoints
-from packer.convert import Progress, convert
-from packer.datasets import open_dataset
-from packer.formats import FORMATS
-from packer.loader import Loader
-from packer.sample import Names
-from packer.sources import Source, imagefolder_source
-from tests.packs import SUFFIXES, solid
+import packer._conversion.checkpoints
+from packer._conversion.convert import Progress, convert
+from packer._formats import FORMATS
+from packer._loading.dataset import open_dataset
+from packer._loading.loader import Loader
+from packer._sources import Source, imagefolder_source
+from packer._table import Names
+from tests.making import SUFFIXES, solid
 
 process = psutil.Process()
 MB = 1 << 20
@@ -101,7 +101,7 @@ def test_packing_takes_no_more_memory_for_more_samples(
     tmp_path: Path, format: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What lies in memory of each sample until the end would show: a row of the table has 44 bytes and its name."""
-    monkeypatch.setattr(packer.checkpoints, "_CHECKPOINT_SAMPLES", 100)
+    monkeypatch.setattr(packer._conversion.checkpoints, "_CHECKPOINT_SAMPLES", 100)
     solid(tmp_path / "tree" / "a" / "tiny.png", size=(40, 40))
     count = 20_000
     names, labels = Names.of(["a/tiny.png"] * count), np.zeros(count, np.int64)

@@ -12,12 +12,12 @@ import numpy.typing as npt
 import pytest
 from PIL import Image, ImageOps
 
-from packer.convert import convert
-from packer.datasets import open_dataset
+from packer._conversion.convert import convert
+from packer._images.decode import DECODERS, decode
+from packer._images.probe import inspect
+from packer._loading.dataset import open_dataset
+from packer._sources import imagefolder_source
 from packer.errors import ImageError
-from packer.images.decode import DECODERS, decode
-from packer.images.inspect import inspect
-from packer.sources import imagefolder_source
 from tests.images.drawn import encoded, jpeg, oriented, photo, png_chunk, tiff_orientation
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Pillow's, about what is as odd as it is meant to be

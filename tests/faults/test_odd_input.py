@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from packer.convert import convert
-from packer.datasets import open_dataset
+from packer._conversion.convert import convert
+from packer._formats import FORMATS, open_pack
+from packer._loading.dataset import open_dataset
+from packer._packs.export import export
+from packer._sources import csv_source, imagefolder_source
 from packer.errors import SourceError
-from packer.export import export
-from packer.formats import FORMATS, open_pack
-from packer.sources import csv_source, imagefolder_source
 from packer.testing.reference import torchvision
-from tests.packs import SUFFIXES, content, noise, packer, solid, without_root_powers
+from tests.making import SUFFIXES, content, noise, packer, solid, without_root_powers
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs file names of any bytes")
 

@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-import packer.checkpoints
-import packer.pipeline
-from packer.convert import Summary, convert
-from packer.formats import FORMATS
-from packer.formats.parts import join_parts
-from packer.partial import Partial
-from packer.sources import imagefolder_source
-from packer.staging import stage
-from packer.verify import verify
+import packer._conversion.checkpoints
+import packer._conversion.pipeline
+from packer._conversion.convert import Summary, convert
+from packer._conversion.partial import Partial
+from packer._formats import FORMATS
+from packer._formats.joined import join_parts
+from packer._loading.staging import stage
+from packer._packs.verify import verify
+from packer._sources import imagefolder_source
 from tests.faults.disk import Disk
-from tests.packs import SUFFIXES, content
+from tests.making import SUFFIXES, content
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc/self/fd, which names open files")
 
@@ -31,8 +31,8 @@ OPTIONS: dict[str, dict[str, Any]] = {"lmdb": {}, "hdf5": {}, "pth": {"shard_siz
 
 @pytest.fixture
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packer.checkpoints, "_CHECKPOINT_SAMPLES", 5)
-    monkeypatch.setattr(packer.pipeline, "_MAX_BATCH", 5)
+    monkeypatch.setattr(packer._conversion.checkpoints, "_CHECKPOINT_SAMPLES", 5)
+    monkeypatch.setattr(packer._conversion.pipeline, "_MAX_BATCH", 5)
 
 
 def start(tree: Path, path: Path, **options: Any) -> Summary:

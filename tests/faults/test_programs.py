@@ -14,16 +14,16 @@ import pytest
 from PIL import EpsImagePlugin, Image
 
 import packer
-from packer.crops import RandomResizedCrop
-from packer.datasets import open_dataset
+from packer._images import pillow
+from packer._images.decode import DECODERS, decode
+from packer._images.probe import inspect
+from packer._loading.crops import RandomResizedCrop
+from packer._loading.dataset import open_dataset
+from packer._loading.loader import Loader
+from packer._table import Sample
 from packer.errors import ImageError
-from packer.images import pillow
-from packer.images.decode import DECODERS, decode
-from packer.images.inspect import inspect
-from packer.loader import Loader
-from packer.sample import Sample
 from tests.images.drawn import encoded, jpeg, photo
-from tests.packs import packer_many, write_pack
+from tests.making import packer_many, write_pack
 
 DOS_EPS = b"\xc5\xd0\xd3\xc6\x1e\0\0\0"  # an EPS image that lies between previews for Windows
 REFUSED = "EPS is not among the formats that packer opens: it would start Ghostscript"

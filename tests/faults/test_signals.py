@@ -12,10 +12,10 @@ from typing import Any
 import psutil
 import pytest
 
-from packer.formats import FORMATS
-from packer.formats.files import disk_size
-from packer.verify import verify
-from tests.packs import SUFFIXES, command, content, packer
+from packer._formats import FORMATS
+from packer._packs.verify import verify
+from packer._storage.files import disk_size
+from tests.making import SUFFIXES, command, content, packer
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")
 

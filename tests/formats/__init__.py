@@ -1,4 +1,4 @@
-"""Tests of `packer.formats`: the contract, which every format inherits, and each format against other programs."""
+"""Tests of `packer._formats`: the contract, which every format inherits, and each format against other programs."""
 
 import pytest
 

@@ -12,10 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from packer._formats import Format, Reader, Writer
+from packer._formats.base import Ints, Places, table_from
+from packer._manifest import Manifest
+from packer._storage.locations import MEMORY, NOWHERE
+from packer._table import COLUMNS, Buffer, Sample, Table
 from packer.errors import CorruptPackError, DestinationError, NotAPackError
-from packer.formats import Format, Reader, Writer
-from packer.formats.base import Ints, Places, table_from
-from packer.sample import COLUMNS, MEMORY, NOWHERE, Buffer, Manifest, Sample, Table
 
 _MAGIC = b"packer in memory "
 _blobs: dict[int, bytearray] = {}

@@ -9,12 +9,13 @@ import h5py
 import numpy as np
 import pytest
 
+from packer._formats import FORMATS
+from packer._formats.hdf5 import HDF5Reader
+from packer._manifest import SCHEMA, Manifest
+from packer._packs.verify import verify
+from packer._table import COLUMNS, Sample, Table
 from packer.errors import CorruptPackError, NotAPackError, UnsupportedVersionError
-from packer.formats import FORMATS
-from packer.formats.hdf5 import HDF5Reader
-from packer.sample import COLUMNS, SCHEMA, Manifest, Sample, Table
 from packer.testing.conformance import FileFormatConformance, assert_holds, draw_samples, write_pack
-from packer.verify import verify
 
 ROW = FORMATS["hdf5"]
 

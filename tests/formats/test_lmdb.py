@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from packer._formats import FORMATS
+from packer._formats.lmdb import LMDBReader
+from packer._packs.verify import verify
+from packer._table import COLUMNS, Sample
 from packer.errors import CorruptPackError, NotAPackError, PackError
-from packer.formats import FORMATS
-from packer.formats.lmdb import LMDBReader
-from packer.sample import COLUMNS, Sample
 from packer.testing.conformance import FileFormatConformance, _property, draw_samples, sizes, write_pack
-from packer.verify import verify
 
 ROW = FORMATS["lmdb"]
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from packer import open_dataset
-from packer.convert import convert
-from packer.formats import FORMATS, open_pack
-from packer.sources import imagefolder_source
+from packer._conversion.convert import convert
+from packer._formats import FORMATS, open_pack
+from packer._packs.verify import verify
+from packer._sources import imagefolder_source
 from packer.testing.conformance import FormatConformance
 from packer.testing.photos import draw_imagefolder
-from packer.verify import verify
 
 from .memory import ROW, MemoryReader
 

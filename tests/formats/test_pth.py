@@ -16,13 +16,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from packer._formats import FORMATS
+from packer._formats.pth import MAX_SHARD_SIZE, PthReader
+from packer._formats.torchpickle import pickled_vectors
+from packer._packs.verify import verify
+from packer._table import COLUMNS, Sample
 from packer.errors import CorruptPackError, DestinationError, NotAPackError, PackError
-from packer.formats import FORMATS
-from packer.formats.pth import MAX_SHARD_SIZE, PthReader
-from packer.formats.torchpickle import pickled_vectors
-from packer.sample import COLUMNS, Sample
 from packer.testing.conformance import FileFormatConformance, assert_holds, draw_samples, write_pack
-from packer.verify import verify
 
 ROW = FORMATS["pth"]
 

@@ -18,12 +18,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from packer.convert import convert
-from packer.formats import FORMATS
-from packer.formats.parts import join_parts
-from packer.prepare import Recipe
-from packer.sample import Manifest, Sample, Table
-from packer.sources import imagefolder_source
+from packer._conversion.convert import convert
+from packer._conversion.prepare import Recipe
+from packer._formats import FORMATS
+from packer._formats.joined import join_parts
+from packer._manifest import Manifest
+from packer._sources import imagefolder_source
+from packer._table import Sample, Table
 from packer.testing.conformance import draw_samples, write_pack
 from packer.testing.photos import draw_imagefolder
 

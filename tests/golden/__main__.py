@@ -12,18 +12,18 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from packer.convert import convert
-from packer.finish import finish
-from packer.formats import open_pack
-from packer.images.sizing import ResizeSpec
-from packer.images.tiles import read_tiles
-from packer.parts import Job
-from packer.prepare import Recipe
-from packer.sample import SCHEMA
-from packer.sources import imagefolder_source
+from packer._conversion.convert import convert
+from packer._conversion.finish import finish
+from packer._conversion.job import Job
+from packer._conversion.prepare import Recipe
+from packer._formats import open_pack
+from packer._images.jpeg.tiles import read_tiles
+from packer._images.sizing import ResizeSpec
+from packer._manifest import SCHEMA
+from packer._sources import imagefolder_source
 from packer.testing.photos import draw_imagefolder, draw_photo
 from tests.golden import KINDS
-from tests.packs import SUFFIXES, solid
+from tests.making import SUFFIXES, solid
 
 HERE = Path(__file__).parent
 PARTS = 2

@@ -1,4 +1,4 @@
-"""Encoded images for the tests of `packer.images`, and what Pillow makes of them."""
+"""Encoded images for the tests of `packer._images`, and what Pillow makes of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy.typing as npt
 from hypothesis import strategies as st
 from PIL import Image
 
-from packer.sample import Buffer
+from packer._table import Buffer
 from packer.testing.photos import draw_photo
 
 SUBSAMPLINGS = ("4:4:4", "4:2:2", "4:2:0", "4:4:0", "4:1:1", "grey")

@@ -11,14 +11,14 @@ import pytest
 from PIL import Image
 
 from fuzz.campaign import disagreement, inputs
+from packer._images import native, pillow
+from packer._images.decode import DECODERS, decode
+from packer._images.encode import encode_tiled
+from packer._images.jpeg.cutting import cut_out, first_rows
+from packer._images.jpeg.header import read_header, segments
+from packer._images.jpeg.tiles import read_tiles
+from packer._images.probe import inspect
 from packer.errors import ImageError
-from packer.images import drawing, pillow
-from packer.images.cutting import cut_out, first_rows
-from packer.images.decode import DECODERS, decode
-from packer.images.encode import encode_tiled
-from packer.images.inspect import inspect
-from packer.images.jpeg import read_header, segments
-from packer.images.tiles import read_tiles
 from tests.images.drawn import encoded, photo, tiff_orientation
 
 ALL = ("auto", *DECODERS)
@@ -35,7 +35,7 @@ def refused_by_all(data: bytes) -> bool:
             continue
         return False
     header = read_header(data)
-    return header is None or not drawing.AVAILABLE or drawing.decode(data, header.height, header.width) is None
+    return header is None or not native.AVAILABLE or native.decode(data, header.height, header.width) is None
 
 
 # After the last row.
@@ -154,7 +154,7 @@ ORDINARY = {
 }
 
 
-@pytest.mark.skipif(not drawing.AVAILABLE, reason="needs a C compiler when packer is installed, and AVX2")
+@pytest.mark.skipif(not native.AVAILABLE, reason="needs a C compiler when packer is installed, and AVX2")
 @pytest.mark.parametrize("name", ORDINARY)
 def test_usual_metadata_leave_an_image_to_the_fastest_decoder(name: str) -> None:
     assert disagreement(ORDINARY[name], ALL) == ("own decoder", None)

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
+from packer._images.decode import DECODERS, apply_orientation, decode, fast_decoder
+from packer._images.jpeg import header as jpeg_header
 from packer.errors import ImageError, ImageTooLargeError, MissingDependencyError
-from packer.images import jpeg as jpeg_header
-from packer.images.decode import DECODERS, apply_orientation, decode, fast_decoder
 from tests.images.drawn import (
     SIZES,
     SUBSAMPLINGS,
@@ -241,7 +241,7 @@ def test_without_the_libraries(missing: tuple[str, ...], tmp_path: Path) -> None
         (tmp_path / f"{name}.py").write_text("raise ImportError('hidden by a test')\n")
     code = """
 import hashlib, sys
-sys.modules["packer.images._native"] = None
+sys.modules["packer._images._native"] = None
 from packer.errors import MissingDependencyError
 from packer.images.decode import decode, decoder_advice, fast_decoder
 try:

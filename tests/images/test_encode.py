@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from packer._images.encode import encode
+from packer._manifest import CODECS
 from packer.errors import ImageError
-from packer.images.encode import encode
-from packer.sample import CODECS
 from tests.images.drawn import SIZES, encoded, photo, pillow_pixels
 
 PHOTO = photo(48, 64)

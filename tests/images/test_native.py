@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from packer.images import drawing
+from packer._images import native
 from tests.images.drawn import encoded, photo
 
 pytestmark = [
-    pytest.mark.skipif(not drawing.AVAILABLE, reason="needs a C compiler when packer is installed, and AVX2"),
+    pytest.mark.skipif(not native.AVAILABLE, reason="needs a C compiler when packer is installed, and AVX2"),
     pytest.mark.skipif(sys.platform != "linux", reason="needs /proc, limits of memory and files with holes"),
 ]
 
@@ -34,10 +34,10 @@ from packer.images.box import Box
 
 size, raw = int(sys.argv[2]), int(sys.argv[3])
 out = np.empty((8, 8, 3), np.uint8)
-job = drawing.job_of(b"", (40, 56), Box((0, 0, 8, 8), (8, 8)), (8, 8), out.ctypes.data)
+job = native.job_of(b"", (40, 56), Box((0, 0, 8, 8), (8, 8)), (8, 8), out.ctypes.data)
 job["file"], job["position"], job["size"], job["raw"] = os.open(sys.argv[1], os.O_RDONLY), 0, size, raw
 setrlimit(RLIMIT_AS, (3 << 30, 3 << 30))
-assert drawing.draw(job) == [0]
+assert native.draw(job) == [0]
 """
 
 
@@ -60,18 +60,18 @@ def test_of_a_large_file_the_beginning_is_read_first(tmp_path: Path) -> None:
 
 
 def test_a_file_with_much_beside_the_image_is_drawn(tmp_path: Path) -> None:
-    from packer.images.box import Box
+    from packer._images.geometry import Box
 
     path, size = tmp_path / "photo.jpg", (40, 56)
     data = encoded(photo(*size), "JPEG") + bytes(20 << 20)
     path.write_bytes(data)
-    expected = drawing.decode(data, *size)
+    expected = native.decode(data, *size)
     assert expected is not None
     out = np.zeros((*size, 3), np.uint8)
-    job = drawing.job_of(b"", size, Box((0, 0, *size), size), size, out.ctypes.data)
+    job = native.job_of(b"", size, Box((0, 0, *size), size), size, out.ctypes.data)
     with path.open("rb") as file:
         job["file"], job["position"], job["size"] = file.fileno(), 0, len(data)
-        assert drawing.draw(job) == []
+        assert native.draw(job) == []
     assert np.array_equal(out, expected)
 
 
@@ -86,9 +86,9 @@ def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * getpagesize()
 
 out, pixels = np.zeros((300, 3), np.uint8), np.ones((60_000, 100, 3), np.uint8)
-drawing.resize(pixels[:100], Box((0, 0, 100, 100), (1, 100)), (1, 100), out.ctypes.data)
+native.resize(pixels[:100], Box((0, 0, 100, 100), (1, 100)), (1, 100), out.ctypes.data)
 before = resident()
-assert drawing.resize(pixels, Box((0, 0, 60_000, 100), (1, 100)), (1, 100), out.ctypes.data)
+assert native.resize(pixels, Box((0, 0, 60_000, 100), (1, 100)), (1, 100), out.ctypes.data)
 assert (out[:100] == 1).all()
 assert resident() - before < 20e6, resident() - before
 """
@@ -118,10 +118,10 @@ def test_fields_in_another_order_than_those_of_c_are_refused() -> None:
 
 
 def test_numbers_that_are_none_are_refused() -> None:
-    native = drawing._native
+    compiled = native._native
     for arguments in ([], [0], [0, "one"], [0, 1.5], [0, 1 << 64]):
         with pytest.raises((TypeError, OverflowError)):
-            native.draw(*arguments)
+            compiled.draw(*arguments)
     for arguments in ([], ["text", 0], [b"", None], [b""]):
         with pytest.raises(TypeError):
-            native.crc32c(*arguments)
+            compiled.crc32c(*arguments)

@@ -11,8 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from PIL import Image
 
-from packer.images.resize import resize
-from packer.images.sizing import INTERPOLATIONS, MODES, ResizeSpec
+from packer._images.resize import resize
+from packer._images.sizing import INTERPOLATIONS, MODES, ResizeSpec
 from packer.testing.photos import draw_photo
 from packer.testing.reference import torchvision
 

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from packer._sources import Source
+from packer._sources.base import ReadBuffer
+from packer._sources.stamps import NO_STAMP
+from packer._table import Names
 from packer.errors import ImageError
-from packer.sample import Names
-from packer.sources import Source
-from packer.sources.base import ReadBuffer
-from packer.sources.stamps import NO_STAMP
-from tests.packs import without_root_powers
+from tests.making import without_root_powers
 
 
 def source_of(root: Path, *names: str) -> Source:
@@ -55,7 +55,7 @@ def test_a_file_of_holes(tmp_path: Path) -> None:
 def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
     (tmp_path / "x.jpg").write_bytes(b"data")
     (tmp_path / "x.jpg").chmod(0)
-    code = "import sys; from packer.sources.base import ReadBuffer; ReadBuffer().read(sys.argv[1])"
+    code = "import sys; from packer._sources.base import ReadBuffer; ReadBuffer().read(sys.argv[1])"
     line = [sys.executable, "-c", code, str(tmp_path / "x.jpg")]
     if os.geteuid() == 0:
         line = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", *line]

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from packer._sources import Source, csv_source
+from packer._sources.csv import _classes_of
 from packer.errors import SourceError
-from packer.sources import Source, csv_source
-from packer.sources.csv import _classes_of
 
 
 def listed(directory: Path, text: str | bytes, **options: object) -> Source:

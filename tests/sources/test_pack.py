@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from packer.convert import convert
+from packer._conversion.convert import convert
+from packer._formats import FORMATS, open_pack
+from packer._sources import imagefolder_source, pack_source
+from packer._sources.base import ReadBuffer
+from packer._table import Sample
 from packer.errors import CorruptPackError, ImageError, SourceError
-from packer.formats import FORMATS, open_pack
-from packer.sample import Sample
-from packer.sources import imagefolder_source, pack_source
-from packer.sources.base import ReadBuffer
-from tests.packs import SUFFIXES, write_pack
+from tests.making import SUFFIXES, write_pack
 
 
 def samples(prefix: str, count: int, classes: int = 2) -> list[Sample]:

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from packer._sources import Source
+from packer._sources import stamps as subject
+from packer._sources.base import ReadBuffer
+from packer._sources.stamps import MENDABLE, NO_STAMP, Stamp, same_stamp, stamp_at, take_stamps, what_changed
+from packer._table import Names
 from packer.errors import ImageChangedError
-from packer.sample import Names
-from packer.sources import Source
-from packer.sources import stamps as subject
-from packer.sources.base import ReadBuffer
-from packer.sources.stamps import MENDABLE, NO_STAMP, Stamp, same_stamp, stamp_at, take_stamps, what_changed
 
 sizes = st.integers(0, 1 << 40)
 times = st.integers(-(1 << 62), 1 << 62)

@@ -1,0 +1,128 @@
+"""The command line: parses, calls the library, prints. Here, and only here, errors become a line and an exit status."""
+
+from __future__ import annotations
+
+import codecs
+import importlib.util
+import io
+import os
+import signal
+import sys
+from types import FrameType
+from typing import TextIO
+
+import click
+
+from packer import __version__
+from packer._cli.convert import convert_command
+from packer._cli.export import export_command
+from packer._cli.info import info_command
+from packer._cli.merge import merge_command
+from packer._cli.scan import scan_command
+from packer._cli.stage import stage_command
+from packer._cli.status import EXIT_STATUS, NOBODY_READS, Interrupted, Terminated
+from packer._cli.verify import verify_command
+from packer._cli.warm import warm_command
+from packer.errors import CorruptPackError, NotAPackError, PackerError, PackLockedError
+
+__all__ = ["EXIT_STATUS", "main"]
+
+
+_PLAIN = {"█": "#", "…": "..."}
+"""What stands for the characters of packer's own that an encoding may not have."""
+
+_VERSION = "%(prog)s, version %(version)s"
+if importlib.util.find_spec("packer._images._native") is None:
+    _VERSION += (
+        " (its C part was not compiled, for which pip needs a C compiler: on x86-64, reading takes twice as long)"
+    )
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="packer", message=_VERSION)
+def cli() -> None:
+    """Turn trees of images into one pack (LMDB, HDF5 or .pth) that training code reads at the decoder's speed.
+
+    \b
+      packer convert imagenet/train train.lmdb --resize 256
+      packer info train.lmdb
+    """
+
+
+cli.add_command(convert_command)
+cli.add_command(info_command)
+cli.add_command(verify_command)
+cli.add_command(export_command)
+cli.add_command(stage_command)
+cli.add_command(warm_command)
+cli.add_command(merge_command)
+cli.add_command(scan_command)
+
+
+def main() -> None:
+    """Run the command line and exit with its status."""
+    _print_whatever_there_is()
+    signal.signal(signal.SIGTERM, _terminate)
+    hangup = getattr(signal, "SIGHUP", None)  # the terminal was closed
+    if hangup is not None and signal.getsignal(hangup) is signal.SIG_DFL:  # and not started by nohup
+        signal.signal(hangup, _terminate)
+    try:
+        status = cli.main(standalone_mode=False)
+        sys.exit(status if isinstance(status, int) else EXIT_STATUS["ok"])
+    except click.exceptions.Exit as exit:
+        sys.exit(exit.exit_code)
+    except (KeyboardInterrupt, click.Abort, Interrupted) as error:
+        _end(f"interrupted{error}", "sigint")
+    except Terminated as error:
+        _end(f"terminated{error}", "sigterm")
+    except click.ClickException as error:
+        error.show()
+        sys.exit(EXIT_STATUS["usage"])
+    except PackLockedError as error:
+        _end(str(error), "locked")
+    except NotAPackError as error:
+        _end(str(error), "error")
+    except CorruptPackError as error:
+        _end(str(error), "corrupt")
+    except PackerError as error:
+        _end(str(error), "error")
+    except OSError as error:
+        if error.errno not in NOBODY_READS:
+            raise
+        _discard(sys.stdout)
+        sys.exit(EXIT_STATUS["error"])
+
+
+def _print_whatever_there_is() -> None:
+    """Replace characters that the encoding of the terminal, or of a file, has not, in place of failing at them."""
+    codecs.register_error("packer", _spelled_out)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "backslashreplace"):
+            stream.reconfigure(errors="packer")
+
+
+def _spelled_out(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    text = error.object[error.start : error.end]
+    spelled = (_PLAIN.get(c) or c.encode("ascii", "backslashreplace").decode() for c in text)
+    return "".join(spelled), error.end
+
+
+def _end(message: str, status: str) -> None:
+    try:
+        click.echo(f"packer: {message}", err=True)
+    except OSError as error:
+        if error.errno not in NOBODY_READS:
+            raise
+        _discard(sys.stderr)
+    sys.exit(EXIT_STATUS[status])
+
+
+def _discard(stream: TextIO) -> None:
+    """Let whatever is still written to `stream` go nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _terminate(signum: int, frame: FrameType | None) -> None:
+    raise Terminated

@@ -1,0 +1,306 @@
+"""`packer convert`."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from packer._cli import show
+from packer._cli.options import ConvertOptions
+from packer._cli.parts import convert_in_parts
+from packer._cli.source import classes_of, given, open_source, refuse_without_labels, source_options, targets
+from packer._cli.status import Interrupted, Terminated
+from packer._cli.writing import done_already, format_options, say, status_of
+from packer.errors import ImageChangedError, ImageError
+
+if TYPE_CHECKING:
+    from packer._conversion.convert import Summary
+    from packer._conversion.prepare import Recipe
+    from packer._sources import Source
+
+__all__ = ["Size", "convert_command"]
+
+_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
+
+
+class Size(click.ParamType):  # type: ignore[type-arg]  # no generic before click 8.4
+    """A number of bytes such as 512MB or 1GiB."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        text = str(value).strip().upper()
+        number = text.rstrip("KMGIB")
+        unit = text[len(number) :]
+        try:
+            size = int(float(number) * _UNITS[unit])
+            return size if size > 0 else self.fail(f"{value!r}: a shard has 1 byte or more", param, ctx)
+        except (ValueError, KeyError, OverflowError):
+            self.fail(f"{value!r} is not a size such as 512MB or 1GiB", param, ctx)
+
+
+@click.command("convert")
+@click.argument("src", type=click.Path(path_type=Path))
+@click.argument("dst", type=click.Path(path_type=Path))
+@click.option(
+    "--format",
+    metavar="FORMAT",
+    help="Format of the pack: lmdb, hdf5 or pth.  [default: by DST's suffix]",
+)
+@click.option(
+    "--split",
+    "splits",
+    multiple=True,
+    metavar="NAME",
+    help="SRC holds splits: convert this one, or `all` of them, each to a pack of its own with one class map. May be given several times.",
+)
+@source_options
+@click.option(
+    "--resize", type=click.IntRange(min=1), metavar="N", help="Resize to N pixels, anti-aliased; see --resize-mode."
+)
+@click.option(
+    "--resize-mode",
+    type=click.Choice(["short", "long", "exact", "crop", "pad"]),
+    default="short",
+    show_default=True,
+    help="What becomes N: short, the shorter side; long, the longer side; exact, both; crop, the shorter side, then the centre square; pad, the longer side, then black borders to a square.",
+)
+@click.option(
+    "--upscale", is_flag=True, help="Enlarge images that are smaller than --resize; without it they are never enlarged."
+)
+@click.option(
+    "--interpolation",
+    type=click.Choice(["bilinear", "bicubic"]),
+    default="bilinear",
+    show_default=True,
+    help="Anti-aliased, as in Pillow and torchvision.",
+)
+@click.option(
+    "--codec",
+    type=click.Choice(["keep", "jpeg", "png", "webp", "raw"]),
+    help="What is stored: keep, the files' own bytes; raw, uint8 RGB pixels; or a re-encoding. Files that have the right type and need no resizing keep their bytes.  [default: keep; jpeg with --resize]",
+)
+@click.option("--quality", type=click.IntRange(1, 100), default=90, show_default=True, help="Quality of jpeg and webp.")
+@click.option(
+    "--tiles/--no-tiles",
+    default=None,
+    help="Store JPEGs tiled, so that a crop is decoded without the rest of its image. Kept JPEGs are transcoded losslessly: their pixels stay, their bytes do not; this needs numba.  --no-tiles encodes without tiles; images that have some and are kept, keep them.  [default: what is encoded is tiled, what is kept is not]",
+)
+@click.option(
+    "--exif",
+    type=click.Choice(["ignore", "apply"]),
+    default="ignore",
+    show_default=True,
+    help="Whether the EXIF orientation turns the image; ImageFolder ignores it.",
+)
+@click.option(
+    "--check",
+    type=click.Choice(["structure", "decode"]),
+    default="structure",
+    show_default=True,
+    help="How each image is checked: structure, its real type, header, size and end; decode, all its pixels.",
+)
+@click.option(
+    "--max-pixels",
+    type=click.IntRange(min=1, max=178_956_970),
+    metavar="N",
+    help="Report images with more pixels than this.  [default, and most: 178956970, Pillow's limit]",
+)
+@click.option(
+    "--on-error",
+    type=click.Choice(["fail", "skip"]),
+    default="fail",
+    show_default=True,
+    help="What to do with a file that is no readable image, or changed after it was listed: stop, or leave it out, list it, and exit with status 3.",
+)
+@click.option(
+    "--report",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE.jsonl",
+    help="Write a line for every file with a finding and every file left out.",
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Threads.  [default: the CPUs that affinity, cgroup and SLURM grant]",
+)
+@click.option(
+    "--shard-size",
+    type=Size(),
+    metavar="SIZE",
+    help="Most bytes of images in a file of a .pth pack, such as 1GiB.  [default: 512MiB]",
+)
+@click.option(
+    "--parts",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Make DST a directory of N packs that is read as one; see the README on clusters.",
+)
+@click.option(
+    "--part",
+    type=click.IntRange(min=0),
+    metavar="K",
+    help="Make part K of --parts only, counted from 0, as a task of a job array; the last task to end finishes the pack.",
+)
+@click.option(
+    "--cluster",
+    metavar="WHERE",
+    help="With --parts: make them on a Dask cluster: tcp://HOST:PORT, file:SCHEDULER.json, local:N, or slurm, pbs, lsf, sge as dask-jobqueue is configured (such as by scripts/slurm/jobqueue.yaml).",
+)
+@click.option(
+    "--jobs", type=click.IntRange(min=1), metavar="N", help="How many jobs --cluster submits to a queue.  [default: 1]"
+)
+@click.option(
+    "--scratch",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="With --part or --cluster: make each part in this directory of the node's own disk, then copy it to its place.",
+)
+@click.option("--overwrite", is_flag=True, help="Replace DST, once the new pack is complete.")
+@click.option("--fresh", is_flag=True, help="Start over instead of continuing an interrupted conversion.")
+@click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+def convert_command(src: Path, dst: Path, **values: Any) -> int:
+    """Convert the images below SRC into the pack DST.
+
+    SRC is a directory with one subdirectory a class, as for torchvision's ImageFolder, or a pack, whose samples keep
+    their bytes unless options say otherwise. DST is FILE.lmdb, FILE.h5 or DIRECTORY.pth. It appears when it is
+    complete; the same command continues an interrupted conversion.
+
+    \b
+      packer convert imagenet/train train.lmdb                       the files' own bytes
+      packer convert imagenet/train train-256.h5 --resize 256        the shorter side at 256, JPEG
+      packer convert imagenet/val val.lmdb --classes-from train.lmdb
+      packer convert train.lmdb train.h5                             the samples' own bytes
+    """
+    from packer._conversion.provenance import made_before
+    from packer._conversion.unfinished import check_destination
+    from packer._formats import FORMATS, format_for
+
+    options = ConvertOptions(**values)
+    # Pillow's remarks on single files go to stderr without the file's name; the summary and the report have both.
+    warnings.filterwarnings("ignore", module="PIL")
+    if options.labels is not None and options.splits:
+        raise click.UsageError("--labels is for one split: convert SRC/SPLIT with it")
+    refuse_without_labels(options)
+    recipe = _recipe(options)
+    _refuse_without_effect(recipe)
+    if options.format is not None and options.format not in FORMATS:
+        raise click.BadParameter(f"{options.format!r} is not one of {', '.join(FORMATS)}", param_hint="'--format'")
+    row = FORMATS[options.format] if options.format else format_for(dst)
+    if options.shard_size and row.name != "pth":
+        raise click.UsageError("--shard-size is for .pth packs")
+    in_parts = options.parts, options.part, options.cluster, options.jobs, options.scratch
+    if any(option is not None for option in in_parts):
+        with _explaining(src):
+            return convert_in_parts(src, dst, recipe, row.name, options)
+    statuses = set()
+    pairs = targets(src, dst, options.splits)
+    for root, destination in pairs:
+        if not options.splits or not destination.exists():
+            check_destination(destination, overwrite=options.overwrite, source=root)
+    classes = classes_of(options.classes_from)
+    for root, destination in pairs:
+        source = open_source(root, destination, classes, options, splits=bool(options.splits))
+        if options.splits:
+            classes = source.classes  # the first split's, for all
+            before = None if options.overwrite else made_before(destination, source, recipe, row.name)
+            if before is not None:
+                statuses.add(done_already(destination, before, quiet=options.quiet))
+                continue
+        with _explaining(root):
+            summary = _convert(source, destination, recipe, options, report=_report(options, root), format=row.name)
+        statuses.add(status_of(summary.manifest))
+        say(show.conversion(summary), quiet=options.quiet)
+    return max(statuses)
+
+
+@contextlib.contextmanager
+def _explaining(src: Path) -> Iterator[None]:
+    """Add to what ends a conversion of `src` what its person can do."""
+    from packer._sources import is_scan
+
+    try:
+        yield
+    except ImageChangedError as error:
+        again = "run `packer scan` again, and start over" if is_scan(src) else "start over"
+        raise ImageError(f"{error}. Put it back, and the same command continues; or {again} with --fresh.") from error
+    except ImageError as error:
+        raise ImageError(f"{error}. Mend it, or say --on-error skip; the same command then continues.") from error
+    except (KeyboardInterrupt, Terminated) as error:
+        kind = Terminated if isinstance(error, Terminated) else Interrupted
+        raise kind("; the same command continues where this one stopped") from None
+
+
+def _recipe(options: ConvertOptions) -> Recipe:
+    from packer._conversion.prepare import Recipe
+    from packer._images.probe import MAX_PIXELS
+    from packer._images.sizing import ResizeSpec
+
+    resize = None
+    if options.resize:
+        resize = ResizeSpec(options.resize, options.resize_mode, options.upscale, options.interpolation)
+    try:
+        return Recipe(
+            codec=options.codec or ("jpeg" if resize else "keep"),
+            resize=resize,
+            quality=options.quality,
+            exif=options.exif,
+            check=options.check,
+            max_pixels=options.max_pixels or MAX_PIXELS,
+            tiles=options.tiles,
+        )
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+
+
+def _refuse_without_effect(recipe: Recipe) -> None:
+    """Raise UsageError where an option was given that decides nothing."""
+    from packer._manifest import LOSSY
+
+    if given("quality") and recipe.codec not in LOSSY:
+        raise click.UsageError(f"--quality is for {' and '.join(LOSSY)}: codec {recipe.codec} has none")
+    resizing = given("interpolation", "resize_mode", "upscale")
+    if recipe.resize is None and resizing:
+        raise click.UsageError(f"{resizing[0]} says how to resize: say to which size with --resize")
+
+
+def _convert(
+    source: Source, destination: Path, recipe: Recipe, options: ConvertOptions, *, format: str, report: Path | None
+) -> Summary:
+    from packer._conversion.convert import convert
+    from packer._images.decode import decoder_advice
+
+    if recipe.codec != "keep" and not options.quiet:
+        advice = decoder_advice()
+        if advice is not None:
+            click.echo(f"packer: {advice}", err=True)
+    with show.ProgressDisplay(destination.name, quiet=options.quiet) as display:
+        return convert(
+            source,
+            destination,
+            recipe=recipe,
+            format=format,
+            options=format_options(options.shard_size),
+            on_error=options.on_error,
+            workers=options.workers,
+            overwrite=options.overwrite,
+            fresh=options.fresh,
+            report=report,
+            progress=lambda p: display.update(p.done, p.total, read=p.bytes_read, skipped=p.skipped),
+        )
+
+
+def _report(options: ConvertOptions, root: Path) -> Path | None:
+    """Return where the report goes: that of a split has the split's name, as its pack has."""
+    report = options.report
+    if report is None or not options.splits:
+        return report
+    return report.with_name(f"{report.stem}-{root.name}{report.suffix}")

@@ -1,0 +1,34 @@
+"""`packer export`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from packer._cli import show
+from packer.errors import printable
+
+__all__ = ["export_command"]
+
+
+@click.command("export")
+@click.argument("pack", type=click.Path(path_type=Path))
+@click.argument("directory", type=click.Path(path_type=Path))
+@click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+def export_command(pack: Path, directory: Path, quiet: bool) -> None:
+    """Write the images of PACK as files below DIRECTORY: the tree it came from, byte for byte where bytes were kept."""
+    from packer._formats import open_pack
+    from packer._manifest import TILED
+    from packer._packs.export import export
+
+    with show.ProgressDisplay(directory.name, quiet=quiet) as display:
+        written = export(pack, directory, progress=display.update)
+    if not quiet:
+        click.echo(f"{printable(directory)}: {show.count(written)} files")
+        with open_pack(pack) as reader:
+            tiled = reader.manifest.findings.get(TILED, 0)
+        if tiled:
+            kept = reader.manifest.codec == "keep"
+            note = ", which have the originals' pixels and not their bytes" if kept else ""
+            click.echo(f"  {show.count(tiled)} of them are tiled JPEGs{note}")

@@ -1,0 +1,87 @@
+"""`packer merge`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from packer._cli import show
+from packer._cli.convert import Size
+from packer._cli.status import EXIT_STATUS
+from packer._cli.writing import format_options, say, status_of
+from packer.errors import printable
+
+__all__ = ["merge_command"]
+
+
+@click.command("merge")
+@click.argument("packs", nargs=-1, type=click.Path(path_type=Path))
+@click.argument("dst", type=click.Path(path_type=Path))
+@click.option(
+    "--classes",
+    "class_map",
+    type=click.Choice(["same", "union"]),
+    default="same",
+    show_default=True,
+    help="same: the packs must have the same classes; union: the first pack's keep their ids, and those that others have beyond them follow.",
+)
+@click.option(
+    "--finish", "finishing", is_flag=True, help="Make one pack of the complete parts of DST (`packer convert --parts`)."
+)
+@click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Threads.  [default: the CPUs granted]")
+@click.option(
+    "--shard-size",
+    type=Size(),
+    metavar="SIZE",
+    help="Most bytes of images in a file of a .pth pack, such as 1GiB.  [default: 512MiB]",
+)
+@click.option("--overwrite", is_flag=True, help="Replace DST, once the new pack is complete.")
+@click.option("--fresh", is_flag=True, help="Start over instead of continuing an interrupted merge.")
+@click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+def merge_command(
+    packs: tuple[Path, ...],
+    dst: Path,
+    *,
+    class_map: str,
+    finishing: bool,
+    workers: int | None,
+    shard_size: int | None,
+    overwrite: bool,
+    fresh: bool,
+    quiet: bool,
+) -> int:
+    """Join PACKS, one after the other, into the pack DST.
+
+    The samples keep their bytes. PACKS may be of different formats; the suffix of DST decides its own.
+
+    \b
+      packer merge a.lmdb b.lmdb both.lmdb
+      packer merge --finish out.lmdb
+    """
+    from packer._conversion.convert import convert
+    from packer._conversion.finish import finish
+    from packer._sources import pack_source
+
+    if finishing:
+        if packs:
+            raise click.UsageError("--finish takes DST alone: its parts lie beside it")
+        manifest = finish(dst)
+        head = f"{printable(dst)}: {show.count(manifest.count)} samples in {len(manifest.layout['parts'])} parts"
+        say("\n".join([head, *show.outcome(dst, manifest)]), quiet=quiet)
+        return status_of(manifest)
+    if not packs:
+        raise click.UsageError("say which packs to join, and after them DST")
+    source = pack_source(*packs, class_map=class_map)
+    with show.ProgressDisplay(dst.name, quiet=quiet) as display:
+        summary = convert(
+            source,
+            dst,
+            options=format_options(shard_size),
+            workers=workers,
+            overwrite=overwrite,
+            fresh=fresh,
+            progress=lambda p: display.update(p.done, p.total, read=p.bytes_read),
+        )
+    say(show.conversion(summary), quiet=quiet)
+    return EXIT_STATUS["ok"]

@@ -1,0 +1,128 @@
+"""`packer verify`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from packer._cli import show
+from packer._cli.source import is_pack
+from packer._cli.status import EXIT_STATUS
+from packer.errors import CorruptPackError, NotAPackError, printable
+
+if TYPE_CHECKING:
+    from packer._packs.verify import Damage
+
+__all__ = ["verify_command"]
+
+_LISTED = 20
+_LISTED_BESIDE_A_CAUSE = 3
+
+
+@click.command("verify")
+@click.argument("pack", type=click.Path(path_type=Path))
+@click.option("--quick", is_flag=True, help="Check structure and table only; do not read the samples.")
+@click.option(
+    "--digest",
+    "with_digest",
+    is_flag=True,
+    help="Print one hash over classes, names, labels and data: the same for packs that give the same samples in the same order, whatever their format.",
+)
+@click.option(
+    "--repair",
+    "source",
+    type=click.Path(path_type=Path),
+    metavar="SRC",
+    help="Make damaged samples again from SRC: the directory that was converted, or a pack with the same samples.",
+)
+@click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Threads.  [default: the CPUs granted]")
+@click.option(
+    "--quiet", is_flag=True, help="Print nothing, or with --digest the hash alone; the exit status tells about damage."
+)
+def verify_command(
+    pack: Path, *, quick: bool, with_digest: bool, source: Path | None, workers: int | None, quiet: bool
+) -> int:
+    """Check that everything in PACK is what was written. Exit status 4 where it is not."""
+    if quick and (with_digest or source is not None):
+        raise click.UsageError("--digest and --repair read every sample, which --quick leaves out")
+    try:
+        with _telling_damage(pack):
+            damage = _damage(pack, source, quick=quick or with_digest, workers=workers, quiet=quiet)
+            hashed = _digest(pack, workers, quiet=quiet) if with_digest and not damage else ""
+    except CorruptPackError as error:
+        if quiet and not isinstance(error, NotAPackError):
+            return EXIT_STATUS["corrupt"]
+        raise
+    if damage:
+        if not quiet:
+            _report(pack, damage, repairing=source is not None)
+        return EXIT_STATUS["corrupt"]
+    if hashed:
+        click.echo(hashed if quiet else f"{hashed}  {printable(pack)}")
+    elif not quiet:
+        click.echo(f"{printable(pack)}: intact{' (quick: the samples were not read)' if quick else ''}")
+    return EXIT_STATUS["ok"]
+
+
+def _damage(pack: Path, source: Path | None, *, quick: bool, workers: int | None, quiet: bool) -> list[Damage]:
+    """Check a pack, and where there is a source, repair it; return what is damaged then."""
+    from packer._packs.verify import verify
+
+    with show.ProgressDisplay(pack.name, quiet=quiet) as display:
+        if source is None:
+            return verify(pack, quick=quick, workers=workers, progress=display.update)
+        from packer._packs.repair import repair
+
+        repaired = repair(pack, source, workers=workers, progress=display.update)
+    if not quiet:
+        made = show.counted(len(repaired.samples), "sample")
+        click.echo(f"{printable(pack)}: {made} made again from {printable(source)}")
+        _list(repaired.samples)
+    return repaired.left
+
+
+def _digest(pack: Path, workers: int | None, *, quiet: bool) -> str:
+    from packer._packs.digest import digest
+
+    with show.ProgressDisplay(pack.name, quiet=quiet) as display:
+        return digest(pack, workers=workers, progress=display.update)
+
+
+@contextlib.contextmanager
+def _telling_damage(pack: Path) -> Iterator[None]:
+    """Take what claims to be a pack, and is recognised as none, for a damaged one."""
+    try:
+        yield
+    except NotAPackError as error:
+        if not _claims_to_be_a_pack(pack):
+            raise
+        raise CorruptPackError(error.reason, error.path) from error
+
+
+def _claims_to_be_a_pack(path: Path) -> bool:
+    """Tell whether what is at `path` has a pack's suffix, or a pack's content: then it is a damaged pack."""
+    from packer._formats import FORMATS
+
+    return path.exists() and (any(path.suffix.lower() in row.suffixes for row in FORMATS.values()) or is_pack(path))
+
+
+def _report(pack: Path, damage: Sequence[Damage], *, repairing: bool) -> None:
+    """Print what is damaged: whole columns and files, and then samples, which are few beside a cause."""
+    causes = [item for item in damage if item.index is None]
+    samples = [item for item in damage if item.index is not None]
+    click.echo(f"{printable(pack)}: damaged in {show.counted(len(damage), 'place')}", err=True)
+    _list(causes, err=True)
+    _list(samples, err=True, most=_LISTED_BESIDE_A_CAUSE if causes else _LISTED)
+    if repairing and causes:
+        click.echo("Damage outside of the samples is not repaired: convert the images again.", err=True)
+
+
+def _list(items: Sequence[object], *, err: bool = False, most: int = _LISTED) -> None:
+    for item in items[:most]:
+        click.echo(f"  {printable(item)}", err=err)
+    if len(items) > most:
+        click.echo(f"  … and {show.count(len(items) - most)} more", err=err)

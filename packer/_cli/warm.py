@@ -1,0 +1,25 @@
+"""`packer warm`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from packer._cli import show
+from packer.errors import printable
+
+__all__ = ["warm_command"]
+
+
+@click.command("warm")
+@click.argument("pack", type=click.Path(path_type=Path))
+@click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+def warm_command(pack: Path, quiet: bool) -> None:
+    """Read PACK once from beginning to end, so that training finds it in memory (if it fits)."""
+    from packer._loading.staging import warm
+
+    with show.ProgressDisplay(pack.name, quiet=quiet, of_bytes=True) as display:
+        read = warm(pack, progress=display.update)
+    if not quiet:
+        click.echo(f"{printable(pack)}: {show.size(read)} read")

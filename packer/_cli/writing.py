@@ -1,0 +1,39 @@
+"""What the commands that write packs have in common."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from packer._cli.status import EXIT_STATUS
+from packer.errors import printable
+
+if TYPE_CHECKING:
+    from packer._manifest import Manifest
+
+__all__ = ["done_already", "format_options", "say", "status_of"]
+
+
+def say(text: str, *, quiet: bool) -> None:
+    """Print a line or more, unless ``--quiet`` was said."""
+    if not quiet:
+        click.echo(text)
+
+
+def format_options(shard_size: int | None) -> dict[str, Any]:
+    """Return the format's own settings, of which there is one."""
+    return {"shard_size": shard_size} if shard_size else {}
+
+
+def status_of(manifest: Manifest) -> int:
+    """Return the exit status for a pack that is complete: whether files were left out of it."""
+    return EXIT_STATUS["skipped"] if manifest.skipped else EXIT_STATUS["ok"]
+
+
+def done_already(destination: Path, manifest: Manifest, *, quiet: bool) -> int:
+    """Say that the same command has made this pack before; return the exit status that it had."""
+    left_out = f", {len(manifest.skipped):,} x left out" if manifest.skipped else ""
+    say(f"{printable(destination)}: done already{left_out}", quiet=quiet)
+    return status_of(manifest)

@@ -1,0 +1,176 @@
+"""How source and settings of a conversion differ from those that it began with, in lines that name what differs."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from packer._sources import ScannedSource, Source, scanned_source
+from packer._sources.stamps import Stamp, Stamps, same_stamp, stamp_in, take_stamps, what_changed
+from packer.errors import ResumeError, SourceError, printable
+
+__all__ = ["compare_source", "setting_differences", "started_differently"]
+
+_SHOWN = 5
+_SPOKEN = {"format": "the format", "src": "SRC", "size": "--resize", "mode": "--resize-mode"}
+"""What a person calls a setting whose option has not the setting's name."""
+
+
+def started_differently(directory: Path, differences: Sequence[str]) -> ResumeError:
+    """Return the error for an unfinished conversion in `directory` that was started in another way."""
+    return ResumeError(
+        f"{printable(directory)} holds an unfinished conversion that was started differently:\n  "
+        + "\n  ".join(differences)
+        + "\nGo back to what was, or say --fresh to start over."
+    )
+
+
+def setting_differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Return a line for each setting that is not what it was.
+
+    Both are JSON objects, or become ones. A setting is called by the option that sets it.
+    """
+    return [
+        f"{_option(path)} was {_value(then)} and is {_value(present)}"
+        for path, then, present in _differences((), before, json.loads(json.dumps(now)))
+    ]
+
+
+def _differences(
+    above: tuple[str, ...], before: Mapping[str, Any], now: Mapping[str, Any]
+) -> Iterator[tuple[tuple[str, ...], Any, Any]]:
+    for name in sorted({*before, *now}):
+        then, present = before.get(name), now.get(name)
+        if isinstance(then, dict) and isinstance(present, dict):
+            yield from _differences((*above, name), then, present)
+        elif then != present:
+            yield (*above, name), then, present
+
+
+def _option(path: tuple[str, ...]) -> str:
+    if path[0] == "versions":
+        return f"the version of {path[-1]}"
+    return _SPOKEN.get(path[-1], "--" + path[-1].replace("_", "-"))
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, dict):  # how images are resized
+        return _value(value.get("size"))
+    if value is None or isinstance(value, bool):
+        return {None: "not given", True: "on", False: "off"}[value]
+    return printable(value)
+
+
+def compare_source(
+    scan: Path, before: Mapping[str, Any], source: Source, *, done: Iterable[Stamp] = (), files: bool = True
+) -> tuple[Source, list[str]]:
+    """Compare a source with what it was when a conversion of it began.
+
+    Parameters
+    ----------
+    scan : Path
+        The list that was written then.
+    before : mapping
+        Under ``source`` and ``packs`` what `Source.describe` and `Source.identities` returned then.
+    source : Source
+    done : iterable of Stamp
+        Stamps of the files that were already processed, from the first file on.
+    files : bool
+        Whether to look at each file's size and time.
+
+    Returns
+    -------
+    source : Source
+        With the stamps that its files had then.
+    differences : list of str
+        A line for each way in which it is not what it was.
+    """
+    same = source.describe() == before["source"]
+    recorded = _recorded(scan, every_image=files or not same)
+    if not same:
+        named = [] if recorded is None else _listing_differences(recorded, source)
+        return source, named or ["the source's list of images or classes changed"]
+    if source.origin is not None:
+        return source, _pack_differences(before["packs"], source.identities())
+    if recorded is None or recorded.stamps is None:
+        return source, [f"what its images were is not known: {printable(scan)} is missing or damaged"]
+    differences = (
+        _file_differences(recorded.stamps, take_stamps(source.root, source.names), done, source) if files else []
+    )
+    return replace(source, stamps=recorded.stamps), differences
+
+
+def _recorded(path: Path, *, every_image: bool) -> ScannedSource | None:
+    """Return the list that was written, if it is there and, where every image of it is needed, undamaged."""
+    try:
+        recorded = scanned_source(path)
+        if every_image:
+            recorded.require_undamaged()
+    except SourceError:
+        return None
+    return recorded
+
+
+def _listing_differences(before: ScannedSource, now: Source) -> list[str]:
+    if before.kind != now.kind:
+        return [f"the source was of the kind {before.kind} and is of {now.kind}"]
+    labels = dict(zip(before.names, before.labels.tolist(), strict=True))
+    present = dict(zip(now.names, now.labels.tolist(), strict=True))
+    moved = [
+        name
+        for name in labels.keys() & present.keys()
+        if before.classes[labels[name] : labels[name] + 1] != now.classes[present[name] : present[name] + 1]
+    ]
+    lines = [
+        _line("classes were removed", set(before.classes) - set(now.classes)),
+        _line("classes were added", set(now.classes) - set(before.classes)),
+        _line("images were removed", labels.keys() - present.keys()),
+        _line("images were added", present.keys() - labels.keys()),
+        _line("images have another class", moved),
+    ]
+    named = [line for line in lines if line]
+    return named or (["the images are in another order"] if list(labels) != list(present) else [])
+
+
+def _pack_differences(before: Sequence[str], now: Sequence[str]) -> list[str]:
+    return [
+        f"pack {number} of the source was {then} and is {present}, with samples of the same names"
+        for number, (then, present) in enumerate(itertools.zip_longest(before, now))
+        if then != present
+    ]
+
+
+def _file_differences(before: Stamps, now: Stamps, done: Iterable[Stamp], source: Source) -> list[str]:
+    count, named = 0, []
+    for index, then in _changed(before, now, done):
+        count += 1
+        if count <= _SHOWN:
+            named.append(f"{printable(source.names[index])} ({what_changed(then, stamp_in(now, index))})")
+    more = ", …" if count > _SHOWN else ""
+    return [f"{count} images were changed: {', '.join(named)}{more}"] if count else []
+
+
+def _changed(before: Stamps, now: Stamps, done: Iterable[Stamp]) -> Iterator[tuple[int, Stamp]]:
+    """Yield the index of every file that changed, and what it was."""
+    first = 0
+    for index, then in enumerate(done):
+        first = index + 1
+        if not same_stamp(then, stamp_in(now, index)):
+            yield index, then
+    for index in (first + np.flatnonzero((before[first:] != now[first:]).any(axis=1))).tolist():
+        if not same_stamp(stamp_in(before, index), stamp_in(now, index)):
+            yield index, stamp_in(before, index)
+
+
+def _line(what: str, names: Iterable[str]) -> str:
+    found = sorted(names)
+    if not found:
+        return ""
+    more = ", …" if len(found) > _SHOWN else ""
+    return f"{len(found)} {what}: {', '.join(map(printable, found[:_SHOWN]))}{more}"

@@ -1,0 +1,309 @@
+"""The conversion: prepare on many threads, write in order, commit.
+
+What the pipeline prepares, the writer takes in the order of the source. From time to time what was written is synced,
+on a thread of its own, and then recorded in the journal, from which an interrupted conversion continues.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from packer import __version__
+from packer._conversion.checkpoints import Checkpoints
+from packer._conversion.ledger import Ledger
+from packer._conversion.partial import Partial
+from packer._conversion.pipeline import Batch, Pipeline
+from packer._conversion.prepare import Recipe
+from packer._conversion.provenance import Provenance, provenance
+from packer._conversion.room import require_room, saying_how_much_is_needed
+from packer._conversion.unfinished import check_destination
+from packer._formats import FORMATS, Format, Writer, check_readable, format_for
+from packer._limits import available_cpus
+from packer._manifest import Manifest
+from packer._sources import Source
+from packer._storage.files import disk_size
+from packer._table import column_checksums
+from packer.errors import DestinationError, ImageError, ResumeError, SourceError, printable
+
+__all__ = ["Progress", "Summary", "conversion_settings", "convert", "require_format", "require_policy"]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a conversion is.
+
+    Attributes
+    ----------
+    done, total : int
+        Images of the source.
+    skipped : int
+        How many of those done were left out.
+    bytes_read : int
+        Bytes read in this run.
+    """
+
+    done: int
+    total: int
+    skipped: int
+    bytes_read: int
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a conversion did.
+
+    Attributes
+    ----------
+    destination : Path
+    manifest : Manifest
+    bytes_in, bytes_out : int
+        Size of the images' files, and of the pack.
+    seconds : float
+        Duration of this run.
+    continued : int
+        How many images an earlier run had done.
+    kept : int
+        How many samples are the very bytes of their files.
+    notes : list of str
+        What a person should know about the source.
+    """
+
+    destination: Path
+    manifest: Manifest
+    bytes_in: int
+    bytes_out: int
+    seconds: float
+    continued: int
+    kept: int
+    notes: list[str] = field(default_factory=list)
+
+
+def convert(
+    source: Source,
+    destination: str | os.PathLike[str],
+    *,
+    recipe: Recipe | None = None,
+    format: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    on_error: str = "fail",
+    workers: int | None = None,
+    overwrite: bool = False,
+    fresh: bool = False,
+    report: str | os.PathLike[str] | None = None,
+    allow_empty: bool = False,
+    progress: Callable[[Progress], None] | None = None,
+) -> Summary:
+    """Write a pack.
+
+    Parameters
+    ----------
+    source : Source
+        What to convert: `packer._sources.imagefolder_source`, `csv_source` or `pack_source`.
+    destination : path
+        Where the pack will be. It appears there when it is complete; until then the work lies in
+        ``destination + ".partial"``, from which the same call continues after an interruption.
+    recipe : Recipe, optional
+        What the images become; by default they keep their bytes.
+    format : str, optional
+        A key of `packer._formats.FORMATS`; by default the destination's suffix decides.
+    options : mapping, optional
+        The format's own settings, such as ``shard_size`` for pth.
+    on_error : {"fail", "skip"}
+        What to do with a file that is not a readable image, or changed after it was listed: stop, or leave it out and
+        list it in the manifest.
+    workers : int, optional
+        How many threads prepare images; by default as many as `available_cpus` counts.
+    overwrite : bool
+        Whether to replace what is at the destination; that happens at the end, when the new pack is complete.
+    fresh : bool
+        Whether to start over instead of continuing an interrupted conversion.
+    report : path, optional
+        Where to write a JSON line for every file with a finding and every file that was left out.
+    allow_empty : bool
+        Whether a pack without samples is written where not one image can be read; otherwise that is a SourceError.
+    progress : callable, optional
+        Called on this thread after every batch.
+
+    Returns
+    -------
+    Summary
+
+    Raises
+    ------
+    ValueError
+        If an argument is none of those that are named above.
+    ImageError
+        With ``on_error="fail"``, for the first file that is not a readable image, or changed after it was listed.
+    CorruptPackError
+        With ``on_error="fail"``, for the first sample of a pack that is damaged.
+    SourceError
+        If the source cannot be used, or what is in it cannot be tiled.
+    DestinationError, PackLockedError, ResumeError
+        If the pack cannot be written.
+    """
+    recipe, options = recipe or Recipe(), dict(options or {})
+    destination = Path(os.path.abspath(destination))
+    row = format_for(destination) if format is None else require_format(format)
+    _check_arguments(on_error, workers, report)
+    check_destination(destination, overwrite=overwrite, source=source.root)
+    source.require_undamaged()
+    made_of = provenance(source, recipe)
+    writer_class = _writer_for(source, row, options)
+    recipe.load()
+    settings = conversion_settings(row.name, options, recipe)
+    with (
+        Partial(destination, settings, source, fresh=fresh) as partial,
+        _letting_mend(partial),
+        contextlib.closing(Ledger(partial.directory, reporting=report is not None)) as ledger,
+    ):
+        continued = _take_up(partial, ledger, recipe, on_error)
+        started = time.monotonic()
+        with (
+            saying_how_much_is_needed(partial.pack, ledger, source),
+            contextlib.closing(writer_class(partial.pack, options, ledger.rows.build())) as writer,
+        ):
+            pipeline = Pipeline(partial.source, recipe, on_error, start=continued)
+            _write(pipeline, workers or available_cpus(), writer, partial, ledger, progress=progress)
+            if not len(ledger.rows) and not allow_empty:
+                raise SourceError(f"{printable(source.root)}: not one of its {len(source)} images can be read")
+            manifest = _complete(row.name, source.classes, made_of, ledger, writer)
+        check_readable(partial.pack, manifest)
+        if report is not None:
+            ledger.write_report(Path(report))
+        ledger.close()  # before the directory goes: a file that is open in it keeps it, on some network disks
+        bytes_out = disk_size(partial.pack)  # which others may rename away when it has its name
+        partial.commit(overwrite=overwrite)
+    return Summary(
+        destination=destination,
+        manifest=manifest,
+        bytes_in=ledger.bytes_in,
+        bytes_out=bytes_out,
+        seconds=time.monotonic() - started,
+        continued=continued,
+        kept=ledger.kept,
+        notes=list(source.notes),
+    )
+
+
+def conversion_settings(format: str, options: Mapping[str, Any], recipe: Recipe) -> dict[str, Any]:
+    """Return everything that decides the bytes of a pack but its source."""
+    versions = {"packer": __version__, **recipe.versions()}
+    return {"format": format, "options": dict(options), "recipe": recipe.settings(), "versions": versions}
+
+
+def require_format(name: str) -> Format:
+    """Return the format of that name; ValueError where there is none."""
+    if name not in FORMATS:
+        raise ValueError(f"format is one of {', '.join(FORMATS)}, not {name!r}")
+    return FORMATS[name]
+
+
+def require_policy(on_error: str) -> None:
+    """Raise ValueError where `on_error` says neither to fail nor to skip."""
+    if on_error not in ("fail", "skip"):
+        raise ValueError(f"on_error is 'fail' or 'skip', not {on_error!r}")
+
+
+def _check_arguments(on_error: str, workers: int | None, report: str | os.PathLike[str] | None) -> None:
+    require_policy(on_error)
+    if workers is not None and workers < 1:
+        raise ValueError(f"workers is 1 or more, not {workers}")
+    if report is not None and not Path(report).absolute().parent.is_dir():
+        raise DestinationError(f"{printable(report)}: its directory does not exist. Make it first.")
+
+
+def _writer_for(source: Source, format: Format, options: Mapping[str, Any]) -> type[Writer]:
+    """Return the class of the writer, which can write such a source with such options."""
+    writer_class = format.open_writer()
+    writer_class.check_options(options)
+    writer_class.check_table(len(source), len(source.names.blob))
+    return writer_class
+
+
+@contextlib.contextmanager
+def _letting_mend(partial: Partial) -> Iterator[None]:
+    """Let the image that stopped the conversion be mended: any other that changes is refused when it continues."""
+    try:
+        yield
+    except ImageError as error:
+        if error.index is not None:
+            partial.let_mend(error.index)
+        raise
+
+
+def _take_up(partial: Partial, ledger: Ledger, recipe: Recipe, on_error: str) -> int:
+    """Account for what an earlier run did, and return how many images that were; refuse to go on where that is vain."""
+    for entry in partial.entries():
+        ledger.add(entry)
+    if on_error == "fail" and ledger.skipped:
+        raise ResumeError(
+            f"{printable(partial.directory)} holds an unfinished conversion that left files out. "
+            "Say --on-error skip as before, or --fresh to start over."
+        )
+    try:
+        require_room(partial.source, recipe, partial.destination, done=ledger.count)
+    except DestinationError:
+        if not ledger.count:
+            partial.drop()
+        raise
+    return ledger.count
+
+
+def _write(
+    pipeline: Pipeline,
+    workers: int,
+    writer: Writer,
+    partial: Partial,
+    ledger: Ledger,
+    *,
+    progress: Callable[[Progress], None] | None,
+) -> None:
+    """Write what the pipeline prepares, with a checkpoint from time to time."""
+    total = len(partial.source)
+    with (
+        # Reading, decoding, resizing and encoding all release Python's lock.
+        ThreadPoolExecutor(workers, thread_name_prefix="packer") as pool,
+        Checkpoints(writer, partial) as checkpoints,
+        contextlib.closing(pipeline.run(pool, ahead=2 * workers + 2)) as batches,
+    ):
+        for batch in batches:
+            _append(batch, writer, ledger)
+            checkpoints.add([entry for entry, _ in batch])
+            if progress is not None:
+                progress(Progress(ledger.count, total, len(ledger.skipped), pipeline.bytes_read))
+
+
+def _append(batch: Batch, writer: Writer, ledger: Ledger) -> None:
+    for entry, sample in batch:
+        if sample is not None:
+            entry.offset = writer.append(sample)
+        ledger.add(entry)
+    writer.flush()
+
+
+def _complete(format: str, classes: list[str], made_of: Provenance, ledger: Ledger, writer: Writer) -> Manifest:
+    """Make a complete pack of what was written; return its manifest."""
+    table = ledger.rows.build()
+    manifest = Manifest(
+        format=format,
+        count=len(table),
+        classes=classes,
+        codec=made_of.codec,
+        settings=dict(made_of.settings),
+        source=dict(made_of.source),
+        skipped=[*map(dict, made_of.skipped), *ledger.skipped],
+        findings=dict(sorted((ledger.findings + Counter(made_of.findings)).items())),
+        versions=dict(made_of.versions),
+        columns=column_checksums(table),
+        layout=writer.layout(),
+    )
+    writer.commit(manifest, table)
+    return manifest

@@ -1,0 +1,74 @@
+"""The end of a conversion in parts: the table and the manifest of the whole, and the name of the pack."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from packer._conversion.jobfile import part_name, read_job
+from packer._conversion.unfinished import Unfinished, UnfinishedPaths
+from packer._formats import check_readable, open_pack
+from packer._formats.joined import join_parts
+from packer._manifest import Manifest
+from packer._storage.files import remove, writing_to
+from packer.errors import DestinationError, SourceError, printable
+
+__all__ = ["finish"]
+
+
+def finish(destination: str | os.PathLike[str], *, wait: float = 0) -> Manifest:
+    """Make one pack of parts that are complete, and give it its name.
+
+    Parameters
+    ----------
+    destination : path
+    wait : float
+        How many seconds to wait for another process that is finishing the pack.
+
+    Returns
+    -------
+    Manifest
+        The manifest of the whole pack; also where another process finished the pack meanwhile.
+
+    Raises
+    ------
+    DestinationError
+        If there are no parts, or some are missing.
+    PackError
+        If what is there cannot be read.
+    PackLockedError
+        If another process is finishing the pack.
+    """
+    destination = Path(os.path.abspath(destination))
+    if UnfinishedPaths(destination).parts.exists():
+        with Unfinished(destination, wait=wait) as unfinished:
+            if unfinished.parts.exists():
+                return _finish(unfinished)
+    if not os.path.lexists(destination):
+        raise DestinationError(
+            f"{printable(destination)}: no conversion in parts was begun. Begin one with `packer convert --parts`."
+        )
+    with open_pack(destination) as reader:
+        if "parts" not in reader.manifest.layout:
+            raise DestinationError(f"{printable(destination)}: a pack without parts, which is finished")
+        return reader.manifest
+
+
+def _finish(unfinished: Unfinished) -> Manifest:
+    job = read_job(unfinished)
+    names = [part_name(number, job["settings"]["format"]) for number in range(job["settings"]["parts"])]
+    missing = [number for number, name in enumerate(names) if not (unfinished.pack / name).exists()]
+    if missing:
+        shown = ", ".join(map(str, missing[:20])) + (", …" if len(missing) > 20 else "")
+        raise DestinationError(
+            f"{printable(unfinished.destination)}: {len(missing)} of {len(names)} parts are missing: {shown}"
+        )
+    with writing_to(unfinished.pack):
+        for stale in set(os.listdir(unfinished.pack)) - set(names):  # of tasks that were lost, or came too late
+            remove(unfinished.pack / stale)
+    manifest = join_parts(unfinished.pack, names, job["made_of"])
+    if not manifest.count:
+        raise SourceError(f"{printable(unfinished.destination)}: not one of {job['images']} images can be read")
+    check_readable(unfinished.pack, manifest)
+    unfinished.commit(overwrite=job["overwrite"])
+    return manifest

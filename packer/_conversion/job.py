@@ -1,0 +1,338 @@
+"""A conversion in parts: each part is a conversion of its own, and may be done anywhere that sees the same disk.
+
+The directory of the unfinished pack (`packer._conversion.unfinished`) holds
+
+``parts.json``      what is converted, how, and into how many parts
+``source.scan``     the source as it was when the job began: its list, the size and the time of every file
+``pack``            the parts, complete ones under their names, others in a ``.partial`` of their own
+``lock``            held by the process that begins or finishes the job, and by nobody while parts are made
+
+When all parts are there, `packer._conversion.finish` makes one pack of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import json
+import os
+import socket
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from packer._conversion.changes import compare_source, setting_differences, started_differently
+from packer._conversion.convert import Progress, conversion_settings, convert, require_format, require_policy
+from packer._conversion.jobfile import part_name, read_job, write_job
+from packer._conversion.making import Made, Making
+from packer._conversion.prepare import Recipe
+from packer._conversion.provenance import made_before, provenance
+from packer._conversion.room import require_room
+from packer._conversion.unfinished import Unfinished, UnfinishedPaths, check_destination
+from packer._manifest import Manifest
+from packer._sources import ScannedSource, Source, is_scan, let_mend, pack_source, scanned_source, write_scan
+from packer._storage.files import remove, writing_to
+from packer.errors import DestinationError, ImageError, PackerError, PackLockedError, SourceError, printable
+
+__all__ = ["Job", "Part", "SharedSource"]
+
+_LOCK_POLL_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class SharedSource:
+    """Where every task finds the source: a scan or a pack, on the disk that all of them see.
+
+    Attributes
+    ----------
+    path : Path
+    classes : list of str, optional
+        Of a pack: class names in the order of their ids, instead of its own.
+    limit : int, optional
+        How many images are taken.
+    identities : list of str, optional
+        Of a pack: what `Source.identities` must return.
+    """
+
+    path: Path
+    classes: list[str] | None = None
+    limit: int | None = None
+    identities: list[str] | None = None
+
+    def open(self) -> Source:
+        """Open the source, in constant time; SourceError where it is another pack by now."""
+        source = scanned_source(self.path) if is_scan(self.path) else pack_source(self.path, classes=self.classes)
+        if self.identities is not None and source.identities() != self.identities:
+            raise SourceError(f"{printable(self.path)}: another pack is there than when the conversion began")
+        return source.limited(self.limit) if self.limit else source
+
+
+@dataclass(frozen=True)
+class Part:
+    """What became of one part.
+
+    Attributes
+    ----------
+    number : int
+    images : int
+        How many images of the source it is made of.
+    bytes_in : int
+        Size in bytes of the images' files that were read for it now.
+    skipped : int
+        How many images were left out.
+    kept : int
+        How many samples are the very bytes of files that were read for it now.
+    seconds : float
+    host : str
+        The node that made it.
+    note : str
+        What a person should know about it.
+    """
+
+    number: int
+    images: int
+    bytes_in: int
+    skipped: int
+    kept: int
+    seconds: float
+    host: str
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A conversion in parts: everything that a task must know but the source. Picklable.
+
+    Attributes
+    ----------
+    destination : Path
+        Where the pack will be, absolute.
+    parts : int
+    recipe : Recipe
+    format : str
+    options : dict
+        The format's.
+    on_error : {"fail", "skip"}
+    overwrite : bool
+        Whether to replace what is at the destination, when all parts are complete.
+
+    Raises
+    ------
+    ValueError
+        If `parts`, `format` or `on_error` is none of those.
+    """
+
+    destination: Path
+    parts: int
+    recipe: Recipe
+    format: str
+    options: dict[str, Any] = field(default_factory=dict)
+    on_error: str = "fail"
+    overwrite: bool = False
+
+    def __post_init__(self) -> None:
+        require_format(self.format)
+        require_policy(self.on_error)
+        if self.parts < 1:
+            raise ValueError(f"parts are 1 or more, not {self.parts}")
+
+    @cached_property
+    def paths(self) -> UnfinishedPaths:
+        """Where the files of the unfinished pack lie."""
+        return UnfinishedPaths(self.destination)
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """Everything that decides the bytes of the parts but the source, as JSON values."""
+        settings = conversion_settings(self.format, self.options, self.recipe)
+        return json.loads(json.dumps({**settings, "parts": self.parts, "on_error": self.on_error}))  # type: ignore[no-any-return]
+
+    def path(self, number: int) -> Path:
+        """Return where a part lies when it is complete."""
+        return self.paths.pack / part_name(number, self.format)
+
+    def rows(self, number: int, count: int) -> range:
+        """Return which of `count` images belong to a part."""
+        if not 0 <= number < self.parts:
+            raise ValueError(f"parts are counted from 0 to {self.parts - 1}; there is none of number {number}")
+        return range(number * count // self.parts, (number + 1) * count // self.parts)
+
+    def missing(self) -> list[int]:
+        """Return the parts that are not complete."""
+        return [number for number in range(self.parts) if not self.path(number).exists()]
+
+    def made_before(self, source: Source) -> Manifest | None:
+        """Return the manifest of the whole pack where a job like this one made it already; None where not."""
+        return made_before(self.destination, source, self.recipe, self.format, self.parts)
+
+    def begin(
+        self,
+        open_source: Callable[[], Source],
+        request: Mapping[str, Any],
+        *,
+        share: bool = False,
+        compare: bool = True,
+        fresh: bool = False,
+    ) -> Source:
+        """Begin the job, or join the one that another process began; return the source.
+
+        Its files are known by size and time from the moment at which the job began. One that is another by then is
+        not read.
+
+        Parameters
+        ----------
+        open_source : callable
+            Lists the source. With `share`, only the first of all processes calls it.
+        request : mapping
+            Where the source is and what of it is taken, as JSON values: those who join must ask for the same.
+        share : bool
+            Whether those who join take the list that was written then, instead of listing the source again.
+        compare : bool
+            Whether those who join look at once whether any file changed; else that is found when it is read.
+        fresh : bool
+            Whether to drop what an earlier job left behind.
+
+        Raises
+        ------
+        ResumeError
+            If the job was begun in another way.
+        DestinationError, SourceError
+            If the pack cannot be written, or the source cannot be used.
+        """
+        check_destination(self.destination, overwrite=self.overwrite)
+        while fresh or not self.paths.parts.exists():
+            with Unfinished(self.destination, wait=float("inf") if share else 0) as unfinished:
+                if fresh or not unfinished.parts.exists():
+                    return self._begin(unfinished, open_source(), request, fresh=fresh)
+        return self._join(open_source, request, share=share, compare=compare)
+
+    def convert(
+        self,
+        source: Source,
+        number: int,
+        *,
+        workers: int | None = None,
+        scratch: Path | None = None,
+        wait: float = 0,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> Part:
+        """Make a part, unless it is there.
+
+        Parameters
+        ----------
+        source : Source
+            What `begin` returned, or `SharedSource.open`.
+        number : int
+            Which part, from 0.
+        workers : int, optional
+            Threads.
+        scratch : Path, optional
+            A directory on this node's own disk, where the part is made before it is copied. A part that does not fit
+            there is made in its place.
+        wait : float
+            How many seconds to wait for another process that makes this part.
+        progress : callable, optional
+
+        Raises
+        ------
+        PackerError
+            As `packer._conversion.convert.convert`.
+        """
+        started = time.monotonic()
+        rows = self.rows(number, len(source))
+        making = self._making(source.between(rows.start, rows.stop), number, workers, scratch, progress)
+        made: Made | None = None
+        while made is None and not making.path.exists():
+            try:
+                made = making.run()
+            except ImageError as error:
+                if error.index is not None:
+                    with contextlib.suppress(PackerError):  # as `Partial.let_mend`
+                        let_mend(self.paths.scan, source, rows.start + error.index)
+                raise
+            except PackLockedError:
+                if time.monotonic() - started >= wait:
+                    raise
+                time.sleep(_LOCK_POLL_SECONDS)
+            except DestinationError:
+                if making.path.exists() or not self.paths.parts.exists():
+                    break  # another process made the part meanwhile, or all parts, and finished the pack
+                raise
+        made = made or Made.before(making.path)
+        return Part(number, len(rows), *made, time.monotonic() - started, socket.gethostname(), making.note)
+
+    def _making(
+        self,
+        piece: Source,
+        number: int,
+        workers: int | None,
+        scratch: Path | None,
+        progress: Callable[[Progress], None] | None,
+    ) -> Making:
+        conversion = functools.partial(
+            convert,
+            piece,
+            recipe=self.recipe,
+            format=self.format,
+            options=self.options,
+            on_error=self.on_error,
+            workers=workers,
+            allow_empty=True,
+            progress=progress,
+        )
+        if scratch is None:
+            return Making(self.path(number), conversion)
+        what = json.dumps([os.fspath(self.destination), self.settings, piece.describe()])
+        room = scratch / f"packer-{hashlib.sha256(what.encode()).hexdigest()[:16]}"
+        return Making(self.path(number), conversion, room)
+
+    def _begin(self, unfinished: Unfinished, source: Source, request: Mapping[str, Any], *, fresh: bool) -> Source:
+        check_destination(self.destination, overwrite=self.overwrite, source=source.root)
+        made_of = provenance(source, self.recipe)
+        if len(source) < self.parts:
+            raise SourceError(f"{printable(source.root)}: {len(source)} images cannot be {self.parts} parts")
+        unfinished.require_kind(in_parts=True, fresh=fresh)
+        for old in (unfinished.parts, unfinished.scan, unfinished.pack):
+            remove(old)
+        source = source.stamped()
+        require_room(source, self.recipe, self.destination)
+        with writing_to(unfinished.pack):
+            unfinished.pack.mkdir()
+        if source.origin is None:
+            write_scan(source, unfinished.scan)
+        job = {
+            "settings": self.settings,
+            "request": dict(request),
+            "source": source.describe(),
+            "packs": source.identities(),
+            "listed": source.origin is None and not isinstance(source, ScannedSource),
+            "made_of": dict(made_of.source),
+            "images": len(source),
+            "overwrite": self.overwrite,
+        }
+        write_job(unfinished, job)  # last: now others may join
+        return source if source.origin is not None else scanned_source(unfinished.scan)
+
+    def _join(
+        self, open_source: Callable[[], Source], request: Mapping[str, Any], *, share: bool, compare: bool
+    ) -> Source:
+        job = read_job(self.paths)
+        # A task that stopped at a bad file may go on without it: the parts that are there have left nothing out.
+        relaxed = (job["settings"]["on_error"], self.on_error) == ("fail", "skip")
+        if relaxed:
+            job["settings"]["on_error"] = "skip"
+        differences = setting_differences(job["settings"], self.settings)
+        differences += setting_differences(job["request"], request)
+        if not differences:
+            shared = share and job["listed"] and self.paths.scan.exists()
+            source = scanned_source(self.paths.scan) if shared else open_source()
+            source, differences = compare_source(self.paths.scan, job, source, files=compare)
+            if not differences:
+                if relaxed:
+                    write_job(self.paths, job)
+                return source
+        raise started_differently(self.paths.directory, differences)

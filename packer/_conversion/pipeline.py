@@ -1,0 +1,111 @@
+"""Images prepared on many threads, given back in the order of the source, a bounded number of them ahead."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator
+from concurrent.futures import Executor, Future
+from queue import SimpleQueue
+
+from packer._conversion.journal import Entry
+from packer._conversion.prepare import Prepared, Recipe, prepare
+from packer._conversion.repack import prepare_stored
+from packer._sources import Source
+from packer._sources.base import ReadBuffer
+from packer._sources.stamps import Stamp
+from packer._table import Sample, checksum, encode_name
+from packer.errors import CorruptPackError, ImageError
+
+__all__ = ["Batch", "Pipeline"]
+
+Batch = list[tuple[Entry, Sample | None]]
+
+_BATCH_BYTES = 2 << 20  # as many files are a batch as have about this size together
+_MAX_BATCH = 64
+
+
+class Pipeline:
+    """Prepares the images of a source on an executor and gives them back in order.
+
+    Parameters
+    ----------
+    source : Source
+    recipe : Recipe
+    on_error : {"fail", "skip"}
+        Whether an image that cannot be used ends the work, or is given back with the reason.
+    start : int
+        The first image to prepare.
+
+    Attributes
+    ----------
+    bytes_read : int
+        Size of the images that were given back.
+    """
+
+    def __init__(self, source: Source, recipe: Recipe, on_error: str, *, start: int) -> None:
+        self._source = source
+        self._recipe = recipe
+        self._on_error = on_error
+        self._next = start
+        self._batch = 1  # images; adapted to the sizes of those that were read
+        self._buffers: SimpleQueue[ReadBuffer] = SimpleQueue()
+        self.bytes_read = 0
+
+    def run(self, executor: Executor, *, ahead: int) -> Generator[Batch, None, None]:
+        """Yield batches, with `ahead` others in work. A batch's data are valid until the next batch is asked for."""
+        for _ in range(ahead + 1):
+            self._buffers.put(ReadBuffer())
+        pending: deque[Future[tuple[Batch, ReadBuffer]]] = deque()
+        try:
+            while True:
+                while len(pending) < ahead and self._next < len(self._source):
+                    indices = range(self._next, min(self._next + self._batch, len(self._source)))
+                    pending.append(executor.submit(self._prepare, indices))
+                    self._next = indices.stop
+                if not pending:
+                    return
+                batch, buffer = pending.popleft().result()
+                self._adapt(batch)
+                yield batch
+                self._buffers.put(buffer)
+        finally:
+            for future in pending:
+                future.cancel()
+
+    def _adapt(self, batch: Batch) -> None:
+        read = sum(entry.stamp[0] for entry, _ in batch)
+        self.bytes_read += read
+        fitting = _BATCH_BYTES * len(batch) // max(read, 1)
+        self._batch = max(1, min(fitting, 2 * self._batch, _MAX_BATCH))
+
+    def _prepare(self, indices: range) -> tuple[Batch, ReadBuffer]:
+        buffer = self._buffers.get()
+        buffer.reset()
+        batch: Batch = []
+        for index in indices:
+            name = self._source.names.get(index)  # of a pack's sample that has none, reading says so
+            try:
+                data, stamp = self._source.read(index, buffer)
+                stored = self._source.stored(index)
+                if stored is None:
+                    prepared = prepare(data, name, self._recipe)
+                else:
+                    prepared = prepare_stored(data, name, self._recipe, stored)
+            except ImageError as error:
+                error.name, error.index = error.name or name, index
+                if self._on_error == "fail":
+                    if isinstance(error.__cause__, CorruptPackError):  # it is the pack that must be mended
+                        raise error.__cause__ from None
+                    raise
+                stamp = self._source.stamp(index)
+                batch.append((Entry(name, stamp=stamp, reason=error.reason), None))
+            else:
+                batch.append(_sample(name, int(self._source.labels[index]), prepared, stamp))
+        return batch, buffer
+
+
+def _sample(name: str, label: int, prepared: Prepared, stamp: Stamp) -> tuple[Entry, Sample]:
+    data, height, width = prepared.data, prepared.height, prepared.width
+    crc = checksum(data, label, height, width, encode_name(name))
+    entry = Entry(name, label, height, width, 0, len(data), crc, stamp, prepared.findings, prepared.kept)
+    return entry, Sample(name, label, data, height, width)

@@ -1,0 +1,237 @@
+"""One file's bytes to one sample's bytes: look at it, and where asked decode, resize and encode it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from packer._images import native
+from packer._images.decode import decode, fast_decoder
+from packer._images.encode import encode, encode_tiled
+from packer._images.probe import MAX_PIXELS, ImageInfo, inspect
+from packer._images.resize import require_kernel, resize
+from packer._images.sizing import ResizeSpec
+from packer._manifest import CODECS, TILED
+from packer._table import Buffer
+from packer.errors import ImageError, NotTileableError
+
+__all__ = ["CHECKS", "EXIF_POLICIES", "Prepared", "Recipe", "encoded", "prepare", "tiled"]
+
+EXIF_POLICIES = ("ignore", "apply")
+CHECKS = ("structure", "decode")
+
+_PACKAGES = {"turbojpeg": "simplejpeg", "opencv": "opencv-python-headless", "pillow": "pillow"}
+_TINY = 32
+_SUFFIXES = {
+    ".jpg": "jpeg",
+    ".jpeg": "jpeg",
+    ".png": "png",
+    ".ppm": "ppm",
+    ".pgm": "ppm",
+    ".bmp": "bmp",
+    ".tif": "tiff",
+    ".tiff": "tiff",
+    ".webp": "webp",
+}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything that decides what a file's bytes become.
+
+    Attributes
+    ----------
+    codec : str
+        One of `packer._manifest.CODECS`.
+    resize : ResizeSpec or None
+    quality : int
+        1 to 100, of ``jpeg`` and ``webp``.
+    exif : {"ignore", "apply"}
+    check : {"structure", "decode"}
+        ``structure``: the real type, the header, the end of the image. ``decode``: all pixels.
+    max_pixels : int
+        Larger images are refused.
+    tiles : bool, optional
+        Whether JPEGs are stored tiled; those that keep their pixels are transcoded, losslessly. By default JPEGs that
+        are encoded here are tiled, which costs next to nothing, and others are not.
+    """
+
+    codec: str = "keep"
+    resize: ResizeSpec | None = None
+    quality: int = 90
+    exif: str = "ignore"
+    check: str = "structure"
+    max_pixels: int = MAX_PIXELS
+    tiles: bool | None = None
+
+    def __post_init__(self) -> None:
+        for value, allowed, what in [
+            (self.codec, CODECS, "codec"),
+            (self.exif, EXIF_POLICIES, "exif"),
+            (self.check, CHECKS, "check"),
+        ]:
+            if value not in allowed:
+                raise ValueError(f"{what} is one of {', '.join(allowed)}, not {value!r}")
+        if not 1 <= self.quality <= 100:
+            raise ValueError(f"quality is 1 to 100, not {self.quality}")
+        if self.codec == "keep" and self.resize is not None:
+            raise ValueError(
+                "codec keep stores the files' own bytes, which cannot be resized; use jpeg, png, webp or raw"
+            )
+        if self.tiles and self.codec not in ("keep", "jpeg"):
+            raise ValueError(f"tiles are parts of JPEGs; codec {self.codec} has none")
+
+    def settings(self) -> dict[str, Any]:
+        """Return the fields as the manifest records them."""
+        return asdict(self)
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any]) -> Recipe:
+        """Return the recipe whose `settings` a manifest recorded; ValueError where they are none."""
+        try:
+            values = dict(settings)
+            if values.get("resize") is not None:
+                values["resize"] = ResizeSpec(**values["resize"])
+            return cls(**values)
+        except TypeError as error:
+            raise ValueError(f"these are not the settings of a conversion: {error}") from error
+
+    def load(self) -> None:
+        """Import what the work needs, so that its first image costs what the others cost."""
+        if self.codec != "keep" or self.check == "decode":
+            fast_decoder()
+        if self.resize is not None:
+            require_kernel(self.resize.interpolation)
+        if self.tiles:
+            from packer._images.jpeg import transcode  # noqa: F401 - imports numba
+
+    def versions(self) -> dict[str, str]:
+        """Return the versions of the libraries that have a say in the bytes."""
+        if self.codec == "keep":
+            return {}
+        used = {"pillow", _PACKAGES[fast_decoder()[0]]}
+        if self.resize is not None:
+            used.add("torch")
+        if self.codec == "jpeg":
+            used.add(_PACKAGES["opencv"])
+        return {name: importlib.metadata.version(name) for name in sorted(used)}
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """The bytes of a sample, its size in pixels, what the audit found, and whether the bytes are a file's own."""
+
+    data: Buffer
+    height: int
+    width: int
+    findings: tuple[str, ...]
+    kept: bool = False
+
+
+def prepare(data: Buffer, name: str, recipe: Recipe) -> Prepared:
+    """Turn a file's bytes into a sample's.
+
+    Raises
+    ------
+    ImageError
+        If the file is not an image that Pillow reads, or the codec cannot hold it.
+    """
+    info = inspect(data, recipe.max_pixels)
+    findings = _audit(info, name)
+    height, width = info.size_shown(recipe.exif)
+    if recipe.resize is not None and not recipe.resize.upscale and recipe.resize.enlarges(height, width):
+        findings += ("smaller than --resize, and not enlarged",)
+    if _kept(info, height, width, recipe):
+        pixels = None
+        if recipe.check == "decode" and info.plain:  # Pillow decoded all others
+            pixels = decode(data, max_pixels=recipe.max_pixels)
+        if not recipe.tiles:
+            return Prepared(data, height, width, findings, kept=True)
+        stored, finding = tiled(data, info, pixels)
+        return Prepared(stored, height, width, (*findings, finding), kept=stored is data)
+    return _encoded(_decoded(data, info, recipe), recipe, findings)
+
+
+def encoded(pixels: npt.NDArray[np.uint8], recipe: Recipe) -> Prepared:
+    """Resize and encode the pixels of an image, (height, width, 3) uint8 RGB."""
+    if recipe.resize is not None:
+        recipe.resize.require_affordable(*pixels.shape[:2])
+        pixels = resize(pixels, *recipe.resize.scaled(*pixels.shape[:2]), recipe.resize.interpolation)
+    return _encoded(pixels, recipe, ())
+
+
+def _decoded(data: Buffer, info: ImageInfo, recipe: Recipe) -> npt.NDArray[np.uint8]:
+    """Return the pixels of an image, resized."""
+    height, width = info.size_shown(recipe.exif)
+    if recipe.resize is not None:
+        recipe.resize.require_affordable(height, width)
+    scaled = recipe.resize.scaled(height, width) if recipe.resize is not None else (height, width)
+    interpolation = recipe.resize.interpolation if recipe.resize is not None else "bilinear"
+    upright = recipe.exif == "ignore" or info.orientation == 1
+    if native.AVAILABLE and info.plain and info.kind == "jpeg" and upright and interpolation == "bilinear":
+        pixels = native.decode(data, height, width, scaled)  # at once, without a detour of all pixels through memory
+        if pixels is not None:
+            return pixels
+    return resize(decode(data, exif=recipe.exif, max_pixels=recipe.max_pixels), *scaled, interpolation)
+
+
+def _encoded(pixels: npt.NDArray[np.uint8], recipe: Recipe, findings: tuple[str, ...]) -> Prepared:
+    if recipe.resize is not None:
+        pixels = recipe.resize.frame(pixels)
+    data, noted = _encode(pixels, recipe)
+    return Prepared(data, pixels.shape[0], pixels.shape[1], findings + noted)
+
+
+def _kept(info: ImageInfo, height: int, width: int, recipe: Recipe) -> bool:
+    """Tell whether the file's own bytes are stored: asked for, or already what would be made of them."""
+    if recipe.codec == "keep":
+        return True
+    unchanged = recipe.resize is None or not recipe.resize.changes(height, width)
+    upright = recipe.exif == "ignore" or info.orientation == 1
+    return unchanged and upright and info.plain and info.kind == recipe.codec
+
+
+def _encode(pixels: npt.NDArray[np.uint8], recipe: Recipe) -> tuple[bytes, tuple[str, ...]]:
+    """Return encoded pixels, and what there is to say about them."""
+    try:
+        if recipe.tiles or (recipe.tiles is None and recipe.codec == "jpeg"):
+            return encode_tiled(pixels, recipe.quality), (TILED,)
+        return encode(pixels, recipe.codec, recipe.quality), ()
+    except (OSError, ValueError) as error:
+        raise ImageError(f"cannot be encoded as {recipe.codec}: {error}") from error
+
+
+def tiled(data: Buffer, info: ImageInfo, pixels: npt.NDArray[np.uint8] | None) -> tuple[Buffer, str]:
+    """Return an image as a tiled JPEG, or unchanged where that is not possible, and the finding that says which.
+
+    Where `pixels` are given, the pixels of the tiled JPEG are compared with them. A library decodes both, because
+    packer's own decoder might misread both in the same way.
+    """
+    from packer._images.jpeg.transcode import transcode  # imports numba
+
+    if info.kind != "jpeg":
+        return data, f"not tiled: {info.kind.upper()}"
+    try:
+        made = transcode(data)
+        if pixels is not None and not np.array_equal(decode(made, decoder=fast_decoder()[0]), pixels):
+            raise NotTileableError("its pixels would change")
+    except NotTileableError as error:
+        return data, f"not tiled: {error.reason}"
+    return made, TILED
+
+
+def _audit(info: ImageInfo, name: str) -> tuple[str, ...]:
+    findings = info.findings
+    expected = _SUFFIXES.get(os.path.splitext(name)[1].lower())
+    kind = {"mpo": "jpeg", "pgm": "ppm"}.get(info.kind, info.kind)
+    if expected is not None and kind != expected:
+        findings += (f"{info.kind.upper()} named {os.path.splitext(name)[1].lower()}",)
+    if min(info.height, info.width) < _TINY:
+        findings += (f"tiny (a side below {_TINY} pixels)",)
+    return findings

@@ -1,0 +1,108 @@
+"""What a pack was made of: what its manifest says of that, and whether a conversion was done before."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from packer import __version__
+from packer._conversion.prepare import Recipe
+from packer._conversion.repack import carries
+from packer._formats import open_pack
+from packer._manifest import TILED, Manifest
+from packer._sources import Source
+from packer.errors import NotAPackError, SourceError, printable
+
+__all__ = ["Provenance", "made_before", "provenance"]
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """What a manifest says of what a pack was made of, and how.
+
+    Samples that are carried over from another pack keep what that pack says: what made their bytes, made them before.
+
+    Attributes
+    ----------
+    codec : str
+    settings, source : mapping
+        As in the manifest.
+    versions : mapping
+        Versions of the libraries that make, or made, the bytes.
+    findings : mapping
+        What the audit of samples that are carried over counted before.
+    skipped : sequence of dict
+        Images that were left out before.
+    """
+
+    codec: str
+    settings: Mapping[str, Any]
+    source: Mapping[str, Any]
+    versions: Mapping[str, str]
+    findings: Mapping[str, int] = field(default_factory=dict)
+    skipped: Sequence[Mapping[str, str]] = ()
+
+
+def provenance(source: Source, recipe: Recipe) -> Provenance:
+    """Return what the pack that `recipe` makes of `source` is made of.
+
+    Raises
+    ------
+    SourceError
+        If the samples of a pack are to be tiled as they are, and are no JPEGs.
+    """
+    origin = source.origin
+    skipped = () if origin is None else origin.skipped
+    if origin is None or not carries(recipe, origin.codec, origin.exif):
+        versions = {"packer": __version__, **recipe.versions()}
+        return Provenance(recipe.codec, recipe.settings(), source.describe(), versions, skipped=skipped)
+    settings, findings = origin.settings, origin.findings
+    if recipe.tiles:
+        if origin.codec not in ("keep", "jpeg"):
+            raise SourceError(
+                f"{printable(source.root)}: its samples are {origin.codec}, and tiles are parts of JPEGs. "
+                "Say --codec jpeg, or leave --tiles out."
+            )
+        settings = {**settings, "tiles": True}
+        findings = {name: number for name, number in findings.items() if TILED not in name}  # counted anew
+    return Provenance(origin.codec, settings, origin.source, origin.versions, findings, skipped)
+
+
+def made_before(destination: Path, source: Source, recipe: Recipe, format: str, parts: int = 0) -> Manifest | None:
+    """Return the manifest of the pack at `destination` where it is what this conversion would make; None where not.
+
+    Parameters
+    ----------
+    destination : Path
+    source : Source
+    recipe : Recipe
+    format : str
+    parts : int
+        How many parts it would have; 0 for an ordinary pack.
+
+    Raises
+    ------
+    PackError
+        If there is a pack, and it is damaged or a newer packer's.
+    SourceError
+        As for `provenance`.
+    """
+    try:
+        with open_pack(destination) as reader:
+            manifest = reader.manifest
+    except NotAPackError:
+        return None
+    made = manifest.format, len(manifest.layout.get("parts", ())), manifest.classes
+    said = manifest.codec, _with_defaults(manifest.settings), manifest.source
+    would = provenance(source, recipe)
+    same = made == (format, parts, source.classes)
+    same = same and said == (would.codec, _with_defaults(would.settings), would.source)
+    return manifest if same else None
+
+
+def _with_defaults(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings as a manifest holds them, with those that are younger than the pack."""
+    return {**Recipe().settings(), **json.loads(json.dumps(settings))}

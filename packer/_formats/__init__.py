@@ -1,0 +1,167 @@
+"""The formats: one module each, and one row each in `FORMATS`."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from packer._formats.base import Reader, Writer
+from packer._manifest import Manifest
+from packer._storage.opening import open_regular
+from packer.errors import CorruptPackError, DestinationError, MissingDependencyError, NotAPackError, printable
+
+__all__ = ["FORMATS", "PARTS", "Format", "Reader", "Writer", "check_readable", "format_for", "open_pack", "recognise"]
+
+
+@dataclass(frozen=True)
+class Format:
+    """One row of `FORMATS`; the module is imported when it is first needed.
+
+    Attributes
+    ----------
+    name : str
+    suffixes : tuple of str
+        What a pack's name ends in; the first is the usual one.
+    recognise : callable
+        Takes a path and the file's first 64 bytes (none of a directory); whether a pack of this format may be there.
+    writer, reader : str
+        ``"module:class"``; no writer where packs are not written sample by sample.
+    needs : str
+        What to install where the module's imports fail.
+    files : tuple of str
+        Of a pack that is a directory: the files in it beside those with the data of samples.
+    dataset : str
+        The name in `packer` of the dataset that a person is told to read it with.
+    """
+
+    name: str
+    suffixes: tuple[str, ...]
+    recognise: Callable[[str, bytes], bool]
+    writer: str
+    reader: str
+    needs: str = ""
+    files: tuple[str, ...] = ()
+    dataset: str = "open_dataset"
+
+    def open_writer(self) -> type[Writer]:
+        """Import and return the writer's class."""
+        writer: type[Writer] = self._load(self.writer)
+        return writer
+
+    def open_reader(self) -> type[Reader]:
+        """Import and return the reader's class."""
+        reader: type[Reader] = self._load(self.reader)
+        return reader
+
+    def _load(self, target: str) -> Any:
+        module, _, name = target.partition(":")
+        try:
+            return getattr(importlib.import_module(module), name)
+        except ImportError as error:
+            raise MissingDependencyError(f"the format {self.name} needs {self.needs}: {error}") from error
+
+
+FORMATS: dict[str, Format] = {
+    row.name: row
+    for row in [
+        Format(
+            "lmdb",
+            (".lmdb",),
+            lambda path, head: head[16:20] == b"\xde\xc0\xef\xbe",
+            "packer._formats.lmdb:LMDBWriter",
+            "packer._formats.lmdb:LMDBReader",
+            dataset="LMDBImageDataset",
+        ),
+        Format(
+            "hdf5",
+            (".h5", ".hdf5"),
+            lambda path, head: head.startswith(b"\x89HDF\r\n\x1a\n"),
+            "packer._formats.hdf5:HDF5Writer",
+            "packer._formats.hdf5:HDF5Reader",
+            needs="h5py (pip install h5py)",
+            dataset="HDF5ImageDataset",
+        ),
+        Format(
+            "pth",
+            (".pth",),
+            lambda path, head: os.path.isfile(os.path.join(path, "table.pth")),
+            "packer._formats.pth:PthWriter",
+            "packer._formats.pth:PthReader",
+            files=("manifest.json", "table.pth"),
+            dataset="PthImageDataset",
+        ),
+    ]
+}
+
+
+PARTS = Format(
+    "parts",
+    (),
+    lambda path, head: os.path.isfile(os.path.join(path, "table.bin")),
+    "",
+    "packer._formats.joined:PartsReader",
+    files=("manifest.json", "table.bin"),
+)
+"""Packs with parts, which are of one of `FORMATS`; `packer._conversion.job` writes them."""
+
+
+def format_for(path: str | os.PathLike[str]) -> Format:
+    """Return the format that a pack's name asks for; DestinationError where its suffix is none of ours."""
+    suffix = Path(path).suffix.lower()
+    for row in FORMATS.values():
+        if suffix in row.suffixes:
+            return row
+    known = ", ".join(suffix for row in FORMATS.values() for suffix in row.suffixes)
+    raise DestinationError(
+        f"{printable(os.fspath(path))}: the suffix decides the format, and "
+        f"{f'{suffix} is not one of' if suffix else 'this name has none of'} {known}. "
+        "Change the name, or say --format."
+    )
+
+
+def recognise(path: str | os.PathLike[str]) -> Format:
+    """Return the format of the pack at `path`, by its content; NotAPackError where there is none."""
+    path = os.fspath(path)
+    head = b"" if os.path.isdir(path) else _head(path)
+    for row in (*FORMATS.values(), PARTS):
+        if row.recognise(path, head):
+            return row
+    known = ", ".join(FORMATS)
+    raise NotAPackError(f"not a pack of any format that this packer reads ({known}), or damaged at its beginning", path)
+
+
+def _head(path: str) -> bytes:
+    try:
+        fd = open_regular(path)
+    except OSError as error:
+        unfinished = (
+            " Its conversion is not finished: run the same command again." if os.path.isdir(path + ".partial") else ""
+        )
+        raise NotAPackError(f"{error.strerror}.{unfinished}", path) from error
+    with open(fd, "rb", buffering=0) as file:
+        return file.read(64)
+
+
+def open_pack(path: str | os.PathLike[str], *, check: str = "always") -> Reader:
+    """Open a pack of any format for reading. See `Reader`; ``~`` is the user's home in `path`."""
+    path = os.path.expanduser(path)
+    return recognise(path).open_reader()(path, check=check)
+
+
+def check_readable(path: str | os.PathLike[str], manifest: Manifest) -> None:
+    """Open what was written as a reader does, and read its ends, before it gets its name.
+
+    Raises
+    ------
+    PackError
+        If it cannot be read, or has another manifest than the one that was written.
+    """
+    with open_pack(path) as reader:
+        if reader.manifest != manifest:
+            raise CorruptPackError("what was written reads back differently; the disk or the memory is faulty", path)
+        for index in {0, len(reader) // 2, len(reader) - 1} if len(reader) else ():
+            reader.read(index)

@@ -1,0 +1,323 @@
+"""The contract of a format: how samples are placed in a partial pack, and how they are found again.
+
+Everything above this package sees `Writer` and `Reader` and no format. The order of a conversion is::
+
+    writer = Writer(path, options, written)   # `written`: the rows that an earlier, interrupted run left behind
+    offset = writer.append(sample)            # in the order of the indices, once a sample
+    writer.flush()                            # from now on the samples' memory may be used again
+    writer.sync()                             # from time to time: what was flushed is now durable
+    writer.commit(manifest, table)            # the pack at `path` is complete and durable
+    writer.close()
+
+`path` is never the pack's final name; moving a complete pack there is the business of `packer._conversion.unfinished`.
+"""
+
+from __future__ import annotations
+
+import abc
+import operator
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from packer._manifest import Manifest
+from packer._storage.locations import NOWHERE, STORED
+from packer._table import COLUMNS, Buffer, Names, Row, Sample, Table, column_checksum
+from packer.errors import CorruptPackError, PackError, printable
+
+__all__ = ["Ints", "Places", "Reader", "Writer"]
+
+Ints = npt.NDArray[np.int64]
+
+_LONGEST_NAME = 1 << 16  # bytes; C copies names, and one that is longer is no path
+
+
+class Places(NamedTuple):
+    """Where the bytes of some rows lie, as `STORED` says: each one's file and its position there.
+
+    `held` is to be kept until they were read: it keeps files open, and memory where it is.
+    """
+
+    file: Ints
+    position: Ints
+    held: object
+
+
+class Writer(abc.ABC):
+    """Places the samples of one pack.
+
+    Parameters
+    ----------
+    path : Path
+        The file, or the directory, to write.
+    options : mapping
+        The format's own settings, as in the manifest's `layout`; see the format.
+    written : Table
+        Rows whose data are in `path` already. Whatever lies there beyond them is dropped, and the next
+        `append` is index ``len(written)``. Placement depends on the sizes alone, so that an interrupted
+        and continued conversion gives the same bytes as one that ran through.
+    """
+
+    @abc.abstractmethod
+    def __init__(self, path: Path, options: Mapping[str, Any], written: Table) -> None: ...
+
+    @classmethod
+    def check_options(cls, options: Mapping[str, Any]) -> None:
+        """Raise DestinationError where `options` make no sense, before anything is written."""
+
+    @classmethod
+    def check_table(cls, rows: int, names: int) -> None:
+        """Raise DestinationError where a table of so many rows, with so many bytes of names, has no room in a pack."""
+
+    @abc.abstractmethod
+    def append(self, sample: Sample) -> int:
+        """Place the next sample; return the offset of its data, which goes into the table.
+
+        The data may be used until the next `flush`, and must not change before.
+        """
+
+    @abc.abstractmethod
+    def flush(self) -> None:
+        """Hand everything appended so far to the operating system. Called on the thread that appends."""
+
+    @abc.abstractmethod
+    def sync(self) -> None:
+        """Return once what was flushed is on the disk.
+
+        May be called on another thread while `append` and `flush` go on.
+        """
+
+    @abc.abstractmethod
+    def commit(self, manifest: Manifest, table: Table) -> None:
+        """Write the table and then the manifest, and return once the whole pack is on the disk.
+
+        Columns are written in `packer._table.blocks`: however long they are, that takes no more memory.
+        """
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Let go of the files, committed or not."""
+
+    def layout(self) -> dict[str, Any]:
+        """Return what a reader must know to find the data, for the manifest; asked for just before `commit`."""
+        return {}
+
+
+class Reader(abc.ABC):
+    """Gives random access to the samples of one pack.
+
+    Safe in many threads at once and after a fork; a pickled reader is its path, and opens the pack again where
+    it is unpickled. Two readers of one pack do not disturb each other.
+
+    Parameters
+    ----------
+    path : path
+        The pack.
+    check : {"always", "never"}
+        Whether `read` compares every sample with its checksum (5 to 10 µs for a photo of 100 kB).
+
+    Attributes
+    ----------
+    path : str
+    manifest : Manifest
+    table : Table
+        Its columns are read-only views of the pack.
+
+    Raises
+    ------
+    NotAPackError, CorruptPackError, UnsupportedVersionError
+        If the file is no pack of this format, is damaged, or was written by a newer packer.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, check: str = "always") -> None:
+        if check not in ("always", "never"):
+            raise ValueError(f"check is 'always' or 'never', not {check!r}")
+        self.path = os.path.abspath(path)
+        self.check = check
+        self.manifest, self.table = self._open()
+        self._names_begin = self.table.names.ctypes.data
+        if len(self.table) != self.manifest.count:
+            raise CorruptPackError(
+                f"the table has {len(self.table)} rows and the manifest counts {self.manifest.count}", self.path
+            )
+
+    @abc.abstractmethod
+    def _open(self) -> tuple[Manifest, Table]:
+        """Open the pack at `self.path`, in constant time, reading nothing but its structure."""
+
+    @abc.abstractmethod
+    def _fetch(self, offset: int, size: int) -> Buffer:
+        """Return the `size` bytes at a row's `offset`; CorruptPackError where there are none."""
+
+    def _locate(self, offset: Ints, size: Ints) -> Places:
+        """Return where the bytes of rows lie that C can read by itself; by default those of none.
+
+        Parameters
+        ----------
+        offset, size : (N,) int64 array
+            As in the table, which may say anything.
+        """
+        return Places(np.full(len(offset), NOWHERE), offset, None)
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Close the files; arrays of the table stay valid."""
+
+    def data_files(self) -> list[tuple[str, int, int]]:
+        """Return the files through which offsets count: path in the pack, where the data begin, their bytes.
+
+        The path is empty where the pack is one file. A format needs this for its packs to be parts of a larger one.
+        """
+        raise NotImplementedError(f"packs such as {self.path} cannot be parts of another")
+
+    def file_names(self) -> list[str]:
+        """Return the files of the pack by their places in it, as its format and its manifest name them.
+
+        One empty name where the pack is one file. Whatever else lies in its directory is no part of it.
+        """
+        return [""]
+
+    def require_table(self) -> None:
+        """Raise CorruptPackError where the file of the table was cut short since it was opened.
+
+        Its columns are mapped, and touching what is gone would kill the process. Called before a batch is read.
+        """
+
+    def check_structure(self) -> Iterable[str]:
+        """Yield what is wrong with the parts of the pack that neither the table nor the samples' checksums cover."""
+        return ()
+
+    @property
+    def names(self) -> Names:
+        """The samples' names, read from the table when they are asked for."""
+        return self.table.sample_names(self.path)
+
+    def __len__(self) -> int:
+        return self.manifest.count
+
+    def position(self, index: int) -> int:
+        """Return an index counted from the beginning; IndexError where there is no such sample."""
+        try:
+            return range(len(self))[operator.index(index)]
+        except TypeError:
+            raise TypeError(f"an index is an integer, not {index!r}") from None
+        except IndexError:
+            raise IndexError(f"index {index} is out of range: {printable(self.path)} has {len(self)} samples") from None
+
+    def read(self, index: int) -> Buffer:
+        """Return the data of one sample.
+
+        Raises
+        ------
+        IndexError
+            If there is no such index; negative ones count from the end.
+        CorruptPackError
+            If the data, or the row that leads to them, are not what was written.
+        PackError
+            If the disk fails.
+        """
+        index = self.position(index)
+        try:
+            self.require_table()
+        except CorruptPackError as error:  # whose name is in what is gone
+            raise CorruptPackError(error.reason, error.path, index) from error
+        return self._read(self.table.row(index))
+
+    def stored(self, positions: Ints) -> tuple[npt.NDArray[Any], object]:
+        """Return where the bytes of samples lie, for C, which reads and checks them without Python's lock.
+
+        Parameters
+        ----------
+        positions : (N,) int64 array
+            As `positions` gives.
+
+        Returns
+        -------
+        (N,) array of STORED
+            See there.
+        object
+            To be kept until they were read: files and memory.
+        """
+        self.require_table()
+        table, found = self.table, np.empty(len(positions), STORED)
+        for name in ("size", "height", "width", "crc32c", "label"):
+            found[name] = getattr(table, name)[positions]
+        found["raw"] = self.manifest.codec == "raw"
+        found["checked"] = self.check == "always"
+        places = self._locate(table.offset[positions], found["size"])
+        start, end = np.where(positions > 0, table.name_end[positions - 1], 0), table.name_end[positions]
+        named = (start >= 0) & (start <= end) & (end <= len(table.names)) & (end - start <= _LONGEST_NAME)
+        found["file"] = np.where(named, places.file, NOWHERE)
+        found["position"] = places.position
+        found["name"] = self._names_begin + start
+        found["name_size"] = end - start
+        return found, places.held
+
+    def positions(self, indices: Sequence[int] | npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return indices counted from the beginning; errors as for `position`."""
+        wanted = np.asarray(indices)
+        if wanted.dtype.kind not in "iu":
+            return np.array([self.position(index) for index in indices], np.int64)
+        counted = np.where(wanted < 0, wanted + len(self), wanted)
+        for index in wanted[(counted < 0) | (counted >= len(self))]:
+            self.position(index)  # which refuses it
+        return counted.astype(np.int64, copy=False)
+
+    def read_rows(self, positions: Ints) -> Iterator[tuple[int, Row, Buffer]]:
+        """Yield place, row and data of several samples; reads go through the file in one direction.
+
+        `positions` are indices counted from the beginning; errors as for `read`.
+        """
+        self.require_table()
+        rows = self.table.rows(positions)
+        for place in sorted(range(len(rows)), key=lambda place: rows[place].offset):
+            yield place, rows[place], self._read(rows[place])
+
+    def read_many(self, indices: Sequence[int] | npt.NDArray[np.int64]) -> list[Buffer]:
+        """Return the data of several samples, in the order asked for; errors as for `read`."""
+        found = {place: data for place, _, data in self.read_rows(self.positions(indices))}
+        return [found[place] for place in range(len(found))]
+
+    def _read(self, row: Row) -> Buffer:
+        try:
+            data = self._fetch(row.offset, row.size)
+        except CorruptPackError as error:
+            raise self._damaged(row.number, error.reason) from error
+        except PackError as error:  # of the disk, which says nothing about the sample
+            raise PackError(f"{error} (sample {row.number})") from error
+        if self.check == "always" and not row.matches(data):
+            reason = "the checksum does not fit" if row.name is not None else "its name lies outside of the names"
+            raise self._damaged(row.number, reason)
+        return data
+
+    def require_column(self, name: str) -> None:
+        """Compare a whole column of the table with its checksum; CorruptPackError where it does not fit."""
+        if column_checksum(getattr(self.table, name)) != self.manifest.columns.get(name):
+            raise CorruptPackError(f"the table's column {name!r} does not fit its checksum", self.path)
+
+    def _damaged(self, index: int, reason: str) -> CorruptPackError:
+        return CorruptPackError(f"damaged: {reason}", self.path, index, self.names.get(index))
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"path": self.path, "check": self.check}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["path"], check=state["check"])  # type: ignore[misc]
+
+
+def table_from(columns: Mapping[str, Any], path: str) -> Table:
+    """Build a table from what a format found; CorruptPackError where the columns do not fit together."""
+    try:
+        return Table.of({name: columns[name] for name in COLUMNS if name in columns})
+    except ValueError as error:
+        raise CorruptPackError(str(error), path) from error

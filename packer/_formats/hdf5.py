@@ -1,0 +1,208 @@
+"""HDF5: one file; `data` holds all samples, one after the other, and every column of the table is a dataset.
+
+`data` is contiguous: no chunks, no filters, no variable lengths. So a sample is a plain range of the file, which
+is read without libhdf5 and its global lock. libhdf5 lays out the file's structure once, at the end, around the
+samples, which were appended to the file behind a gap that the structure's head needs.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from packer._formats.base import Ints, Places, Reader, Writer, table_from
+from packer._manifest import Manifest
+from packer._storage.files import AppendFile, writing_to
+from packer._storage.locations import NOWHERE
+from packer._storage.packfile import PackFile
+from packer._table import COLUMNS, Buffer, Sample, Table, blocks
+from packer.errors import CorruptPackError, DestinationError, NotAPackError, printable
+
+__all__ = ["HDF5Reader", "HDF5Writer"]
+
+_DATA_AT = 4096
+_ALIGNED_FROM = 1 << 16  # libhdf5 aligns what is as large as this, and packs what is smaller together
+_SIGNATURE = b"\x89HDF\r\n\x1a\n"
+
+
+class HDF5Writer(Writer):
+    """Appends samples, then has libhdf5 write the structure around them."""
+
+    def __init__(self, path: Path, options: Mapping[str, Any], written: Table) -> None:
+        self._path = path
+        self._end = int(written.size.sum())
+        self._file = AppendFile(path, keep=_DATA_AT + self._end if len(written) else 0)
+        if not len(written):
+            self._file.append(bytes(_DATA_AT))
+
+    def append(self, sample: Sample) -> int:
+        offset = self._end
+        self._file.append(sample.data)
+        self._end += len(sample.data)
+        return offset
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def sync(self) -> None:
+        self._file.sync()
+
+    def commit(self, manifest: Manifest, table: Table) -> None:
+        # libhdf5 puts a dataset of 64 KiB or more at a multiple of 4096, and the first of them right behind its head.
+        length = max(self._end, _ALIGNED_FROM)
+        self._file.append(bytes(length - self._end))
+        self._file.flush()
+        self._file.sync()  # the data are on the disk before what makes them valid
+        with writing_to(self._path), open(self._path, "r+b", buffering=0) as raw:
+            frame = _Frame(raw)
+            with h5py.File(
+                frame,
+                "w",
+                libver=("v108", "v108"),  # the newest structure that HDF5 1.8 reads, and the oldest with checksums
+                alignment_threshold=_ALIGNED_FROM,
+                alignment_interval=_DATA_AT,
+            ) as file:
+                if _reserve(file, length) != _DATA_AT:
+                    raise DestinationError(
+                        f"{printable(self._path)}: HDF5 {h5py.version.hdf5_version} lays out the file "
+                        "in another way than expected; please report this version"
+                    )
+                for name, column in table.columns().items():
+                    dataset = file.create_dataset(name, column.shape, column.dtype, track_times=False)
+                    start = 0
+                    for block in blocks(column):
+                        dataset[start : start + len(block)] = block
+                        start += len(block)
+                file.create_dataset("manifest", data=np.frombuffer(manifest.to_json(), np.uint8), track_times=False)
+                file.attrs["format"] = np.bytes_(b"packer")
+                file.attrs["schema"] = np.int64(manifest.schema)
+            if frame.error is not None:
+                raise frame.error
+            raw.truncate(frame.end)
+        self._file.sync()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _reserve(file: h5py.File, length: int) -> int:
+    """Create the dataset `data` without writing to it; return where it lies."""
+    settings = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    settings.set_layout(h5py.h5d.CONTIGUOUS)
+    settings.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+    settings.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+    settings.set_obj_track_times(False)
+    space = h5py.h5s.create_simple((length,))
+    dataset = h5py.h5d.create(file.id, b"data", h5py.h5t.STD_U8LE, space, settings)
+    return int(dataset.get_offset() or 0)
+
+
+class _Frame(io.RawIOBase):
+    """The file as libhdf5 may see it: empty at first, so that it begins a new structure, and never shortened.
+
+    An error of the disk is kept in `error` for the caller: libhdf5 does not get over one amid its closing.
+    """
+
+    def __init__(self, raw: io.FileIO) -> None:
+        self._raw = raw
+        self._position = 0
+        self.end = 0
+        self.error: OSError | None = None
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._position = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self.end}[whence]
+        return self._position
+
+    def tell(self) -> int:
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        self._raw.seek(self._position)
+        count = self._raw.readinto(buffer) or 0
+        self._position += count
+        return count
+
+    def write(self, data: Any) -> int:
+        rest = memoryview(data).cast("B")
+        end = self._position + len(rest)
+        try:
+            self._raw.seek(self._position)
+            while rest:
+                rest = rest[self._raw.write(rest) or 0 :]
+        except OSError as error:
+            self.error = error
+        self._position, self.end = end, max(self.end, end)
+        return len(memoryview(data).cast("B"))
+
+    def truncate(self, size: int | None = None) -> int:
+        self.end = self._position if size is None else size
+        return self.end
+
+
+class HDF5Reader(Reader):
+    """Asks libhdf5 where the datasets lie, and reads them as plain ranges of the file."""
+
+    def _open(self) -> tuple[Manifest, Table]:
+        if not os.path.isfile(self.path):
+            raise NotAPackError("not an HDF5 file", self.path)
+        self._file = PackFile(self.path)
+        if self._file.size < len(_SIGNATURE) or self._file.read(0, len(_SIGNATURE)) != _SIGNATURE:
+            raise NotAPackError("not an HDF5 file", self.path)
+        try:
+            # Through this very file: another may have its path by now, and libhdf5 refuses a path that this process
+            # has open with other settings.
+            with h5py.File(self._file.stream(), "r") as file:
+                if file.attrs.get("format") != b"packer":
+                    raise NotAPackError("an HDF5 file that packer did not write", self.path)
+                manifest_at, manifest_size = self._find(file, "manifest", "|u1")
+                manifest = Manifest.from_json(self._file.read(manifest_at, manifest_size), self.path)
+                places = {name: self._find(file, name, dtype) for name, dtype in COLUMNS.items()}
+                self._data_at, self._data_size = self._find(file, "data", "|u1")
+                if self._data_at + self._data_size > self._file.size:
+                    raise CorruptPackError(
+                        "the file was cut short, or the dataset 'data' has no place in it", self.path
+                    )
+        except (OSError, KeyError, RuntimeError, ValueError, TypeError) as error:
+            raise CorruptPackError(f"libhdf5 cannot read its structure: {error}", self.path) from error
+        columns = {name: self._file.array(at, count, COLUMNS[name]) for name, (at, count) in places.items()}
+        return manifest, table_from(columns, self.path)
+
+    def _fetch(self, offset: int, size: int) -> Buffer:
+        if offset < 0 or size < 0 or offset + size > self._data_size:
+            raise CorruptPackError("its row points outside the data", self.path)
+        return self._file.read(self._data_at + offset, size)
+
+    def _locate(self, offset: Ints, size: Ints) -> Places:
+        inside = (offset >= 0) & (size >= 0) & (offset <= self._data_size - size)
+        position = self._data_at + np.where(inside, offset, 0)
+        file, held = self._file.locate(position, size)
+        return Places(np.where(inside, file, NOWHERE), position, held)
+
+    def data_files(self) -> list[tuple[str, int, int]]:
+        return [("", self._data_at, self._data_size)]
+
+    def require_table(self) -> None:
+        self._file.require_whole()
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _find(self, file: h5py.File, name: str, dtype: str) -> tuple[int, int]:
+        """Return where a dataset lies in the file, and its length; refuse what is not a plain range of this file."""
+        link = file.get(name, getlink=True)
+        dataset = file[name] if isinstance(link, h5py.HardLink) else None
+        if not isinstance(dataset, h5py.Dataset):
+            raise CorruptPackError(f"{name!r} is not a dataset in the file itself", self.path)
+        plain = dataset.chunks is None and not dataset.external and not dataset.is_virtual
+        if not plain or dataset.dtype != np.dtype(dtype) or dataset.ndim != 1:
+            raise CorruptPackError(f"the dataset {name!r} is not a contiguous vector of {dtype}", self.path)
+        offset = dataset.id.get_offset()
+        if offset is None and dataset.size:
+            raise CorruptPackError(f"the dataset {name!r} has no place in the file", self.path)
+        return offset or 0, dataset.size

@@ -1,0 +1,272 @@
+"""A pack with parts: a directory of ordinary packs of one format, and the table and the manifest of all of them.
+
+``part-00000.lmdb``, …   each a pack, complete in itself
+``table.bin``            the columns of the whole table, one behind the other
+``manifest.json``        the manifest of the whole, written last
+
+Reading needs no reader of the parts: a sample of every format is a plain range of a file, and the manifest says which
+files these are. So a part costs nothing until a sample of it is read, and then the opening of a file.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import numpy as np
+import numpy.typing as npt
+
+from packer._formats import FORMATS, PARTS, open_pack
+from packer._formats.base import Reader, table_from
+from packer._formats.multifile import SpreadData, SpreadReader
+from packer._manifest import Manifest
+from packer._storage.files import AppendFile, sync_directory, writing_to
+from packer._storage.opening import StrangeFileError, require_no_link
+from packer._storage.packfile import PackFile
+from packer._storage.paths import name_problem, windows_problem
+from packer._table import COLUMNS, Table, blocks
+from packer.errors import CorruptPackError, NotAPackError, PackError, printable
+
+__all__ = ["MANIFEST_FILE", "TABLE_FILE", "PartsReader", "join_parts", "write_manifest", "write_table"]
+
+MANIFEST_FILE = "manifest.json"
+TABLE_FILE = "table.bin"
+
+_ROW_SIZE = sum(np.dtype(dtype).itemsize for name, dtype in COLUMNS.items() if name != "names")
+
+
+def join_parts(directory: Path, parts: Sequence[str], source: Mapping[str, Any]) -> Manifest:
+    """Make one pack of the packs in a directory: write the table and then the manifest, and sync both.
+
+    Parameters
+    ----------
+    directory : Path
+    parts : sequence of str
+        The names of the packs, in the order of their samples.
+    source : mapping
+        What the whole was made of, for the manifest.
+
+    Raises
+    ------
+    CorruptPackError
+        If a part differs from the others in what belongs to the whole, or its table does not fit its checksums.
+    """
+    manifests: list[Manifest] = []
+    names: list[int] = []  # bytes, of each part
+    data: list[int] = []
+    files: list[list[Any]] = []
+    for part in parts:
+        with open_pack(directory / part) as reader:
+            manifests.append(_of_the_same_kind(reader, manifests))
+            names.append(len(reader.table.names))
+            found = [(f"{part}/{path}" if path else part, begin, size) for path, begin, size in reader.data_files()]
+        data.append(sum(size for _, _, size in found))
+        files += [[path, os.path.getsize(directory / path), begin, size] for path, begin, size in found]
+
+    def tables() -> Iterator[tuple[Table, int, int]]:
+        for number, part in enumerate(parts):
+            with open_pack(directory / part) as reader:
+                _require_columns(reader)
+                yield reader.table, sum(data[:number]), sum(names[:number])
+
+    count = sum(manifest.count for manifest in manifests)
+    columns = write_table(directory / TABLE_FILE, count, sum(names), tables())
+    listed = [[part, own.count, own.identity()] for part, own in zip(parts, manifests, strict=True)]
+    layout = {"names": sum(names), "parts": listed, "files": files}
+    manifest = replace(Manifest.united(manifests), source=dict(source), columns=columns, layout=layout)
+    write_manifest(directory / MANIFEST_FILE, manifest)
+    sync_directory(directory)
+    return manifest
+
+
+def write_table(path: Path, count: int, names: int, tables: Iterable[tuple[Table, int, int]]) -> dict[str, int]:
+    """Write tables one behind the other as one, a block of rows at a time; return the checksums of its columns.
+
+    Parameters
+    ----------
+    path : Path
+    count : int
+        How many rows the tables have together.
+    names : int
+        How many bytes their names have together.
+    tables : iterable of (Table, int, int)
+        With each, how many bytes of data and how many bytes of names lie before its own.
+    """
+    places = _places(count)
+    checksums = dict.fromkeys(COLUMNS, 0)
+    size = places["names"] + names
+    with writing_to(path), open(path, "wb") as empty:
+        empty.truncate(size)
+    file = AppendFile(path, keep=size)
+    try:
+        for table, *before in tables:
+            for name in COLUMNS:
+                for values in _shifted(table, name, *before):
+                    block = values.tobytes()
+                    file.write_at(places[name], block)
+                    places[name] += len(block)
+                    checksums[name] = google_crc32c.extend(checksums[name], block)
+        file.sync()
+    finally:
+        file.close()
+    return checksums
+
+
+def write_manifest(path: Path, manifest: Manifest) -> None:
+    """Write and sync the manifest."""
+    file = AppendFile(path)
+    file.append(manifest.to_json())
+    file.flush()
+    file.sync()
+    file.close()
+
+
+def _of_the_same_kind(reader: Reader, before: Sequence[Manifest]) -> Manifest:
+    """Return the manifest of a part, which must agree with those before it."""
+    if not before:
+        return reader.manifest
+    for what in ("format", "codec", "classes", "settings", "versions"):
+        if getattr(reader.manifest, what) != getattr(before[0], what):
+            raise CorruptPackError(f"differs in its {what} from the part before it", reader.path)
+    return replace(reader.manifest, classes=before[0].classes)  # one list in memory, however many parts
+
+
+def _require_columns(reader: Reader) -> None:
+    for column in COLUMNS:
+        reader.require_column(column)
+
+
+def _shifted(table: Table, column: str, data: int, names: int) -> Iterator[npt.NDArray[Any]]:
+    """Yield a column of a part, block by block, as a stretch of the whole's.
+
+    Before it lie so many bytes of data and of names.
+    """
+    shift = {"offset": data, "name_end": names}.get(column)
+    for block in blocks(getattr(table, column)):
+        yield block if shift is None else block + shift
+
+
+def _places(rows: int) -> dict[str, int]:
+    """Return where in the file each column begins: without gaps, and each at a multiple of its elements' size."""
+    order = sorted(COLUMNS, key=lambda name: -_item_size(name))
+    starts = itertools.accumulate((rows * _item_size(name) for name in order), initial=0)
+    return dict(zip(order, starts, strict=False))
+
+
+def _item_size(column: str) -> int:
+    return np.dtype(COLUMNS[column]).itemsize
+
+
+class PartsReader(SpreadReader):
+    """Reads the table of the whole, and the parts' files through it."""
+
+    _data: _PartFiles
+
+    def _open(self) -> tuple[Manifest, Table]:
+        path = os.path.join(self.path, MANIFEST_FILE)
+        if not os.path.isfile(path):
+            raise NotAPackError(f"parts of a pack without the whole's {MANIFEST_FILE}", self.path)
+        with PackFile(self.path, MANIFEST_FILE) as file:
+            manifest = Manifest.from_json(file.read(0, file.size), path)
+        try:
+            names = int(manifest.layout["names"])
+            self._parts = [(str(part), int(count), str(seal)) for part, count, seal in manifest.layout["parts"]]
+            files = [
+                (str(path), int(size), int(begin), int(data)) for path, size, begin, data in manifest.layout["files"]
+            ]
+            for path in [*(part for part, _, _ in self._parts), *(path for path, _, _, _ in files)]:
+                if problem := name_problem(path) or (windows_problem(path) if os.name == "nt" else None):
+                    raise ValueError(f"{printable(path)}: {problem}")
+            self._data = _PartFiles(self.path, files)
+        except (KeyError, ValueError, TypeError, OverflowError) as error:
+            raise CorruptPackError(f"the manifest does not list the parts: {error}", self.path) from error
+        self._table_file = PackFile(self.path, TABLE_FILE)
+        rows, rest = divmod(self._table_file.size - names, _ROW_SIZE)
+        if names < 0 or rows < 0 or rest:
+            raise CorruptPackError("it is not as long as the manifest says", self._table_file.path)
+        counts = [count for _, count, _ in self._parts]
+        if sum(counts) != rows or min(counts, default=0) < 0:
+            raise CorruptPackError(
+                f"its parts do not have the {rows} samples together that are in its table", self.path
+            )
+        columns = {
+            name: self._table_file.array(at, names if name == "names" else rows, COLUMNS[name])
+            for name, at in _places(rows).items()
+        }
+        return manifest, table_from(columns, self.path)
+
+    def file_names(self) -> list[str]:
+        data = self._data.names()
+        listed = set(data)
+        folders = [part for part, _, _ in self._parts if part not in listed]  # of a format whose packs are those
+        beside = FORMATS[self.manifest.format].files if self.manifest.format in FORMATS else ()
+        inner = [f"{folder}/{name}" for folder in folders for name in beside]
+        return list(dict.fromkeys([*PARTS.files, *inner, *data]))
+
+    def check_structure(self) -> Iterable[str]:
+        """Compare the whole's table with those of the parts, and check the parts' own structure."""
+        first = 0
+        for part, count, identity in self._parts:
+            try:
+                yield from (
+                    f"{part}: {reason}" for reason in self._check_part(part, range(first, first + count), identity)
+                )
+            except PackError as error:
+                yield f"{part}: {getattr(error, 'reason', error)}"
+            first += count
+
+    def _check_part(self, part: str, rows: range, identity: str) -> Iterator[str]:
+        inside = [number for number, name in enumerate(self._data.names()) if name.split("/")[0] == part]
+        data = int(self._data.starts[inside[0]]) if inside else 0
+        names = int(self.table.name_end[rows.start - 1]) if rows.start else 0
+        try:
+            require_no_link(self.path, part)
+        except StrangeFileError as error:
+            yield str(error.strerror)
+            return
+        with open_pack(os.path.join(self.path, part)) as reader:
+            if isinstance(reader, PartsReader):  # by way of a link perhaps this very pack
+                yield "a pack with parts, which cannot be a part"
+                return
+            if reader.manifest.identity() != identity:
+                yield "another pack than the one that was joined"
+            _require_columns(reader)
+            for column in COLUMNS:
+                start = names if column == "names" else rows.start
+                for values in _shifted(reader.table, column, data, names):
+                    if not np.array_equal(getattr(self.table, column)[start : start + len(values)], values):
+                        yield f"its column {column!r} is not what the table of the whole says"
+                        break
+                    start += len(values)
+            yield from reader.check_structure()
+
+
+class _PartFiles(SpreadData):
+    """The data of all parts.
+
+    Parameters
+    ----------
+    path : str
+    files : sequence of (str, int, int, int)
+        Of each file its path in the pack, its size, where its data begin and how many bytes they are.
+    """
+
+    def __init__(self, path: str, files: Sequence[tuple[str, int, int, int]]) -> None:
+        super().__init__(path, [int(data) for _, _, _, data in files])
+        self._names = [str(name) for name, _, _, _ in files]
+        self._places = [(int(size), int(begin)) for _, size, begin, _ in files]
+
+    def name(self, number: int) -> str:
+        return self._names[number]
+
+    def open_file(self, number: int) -> tuple[PackFile, int]:
+        size, begin = self._places[number]
+        file = PackFile(self.path, self.name(number))
+        if file.size != size:
+            raise CorruptPackError(f"it has {file.size} bytes, and had {size} when the parts were joined", file.path)
+        return file, begin

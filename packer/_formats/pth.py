@@ -1,0 +1,246 @@
+"""Sharded .pth: a directory of files that `torch.load(mmap=True, weights_only=True)` opens.
+
+A shard is a dict of vectors whose first, `data`, holds the samples, one after the other; it is written as they arrive.
+"""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from packer._formats.base import Writer, table_from
+from packer._formats.multifile import SpreadData, SpreadReader
+from packer._formats.torchfile import ZIP_ERRORS, TorchFile, member_of, members_of
+from packer._manifest import Manifest
+from packer._storage.files import AppendFile, sync_directory
+from packer._storage.packfile import PackFile
+from packer._storage.spool import TableBuilder
+from packer._table import COLUMNS, Sample, Table, blocks, encode_name
+from packer.errors import CorruptPackError, DestinationError, NotAPackError, PackError, printable
+
+__all__ = ["DEFAULT_SHARD_SIZE", "PthReader", "PthWriter"]
+
+DEFAULT_SHARD_SIZE = 512 << 20
+_CHUNK = 1 << 20  # bytes
+MAX_SHARD_SIZE = 3 << 30  # stays below the 4 GiB where zip needs another kind of header
+
+
+class PthWriter(Writer):
+    """Fills one shard after the other, then writes the table of all of them.
+
+    Options: ``shard_size``, the most bytes of samples in a shard; a larger sample has a shard of its own.
+    """
+
+    def __init__(self, path: Path, options: Mapping[str, Any], written: Table) -> None:
+        self._path = path
+        self.check_options(options)
+        self._shard_size = int(options.get("shard_size", DEFAULT_SHARD_SIZE))
+        self._finished: list[AppendFile] = []  # complete since the last `flush`
+        self._flushed: list[AppendFile] = []  # complete, for `sync` to sync and close
+        self._growing: AppendFile | None = None  # the open shard at the last `flush`
+        self._shards: list[list[int]] = []  # of each: its number of samples, its number of bytes
+        self._shard: TorchFile | None = None
+        self._rows = TableBuilder(path.parent)  # of the open shard
+        self._end = 0
+        path.mkdir(exist_ok=True)
+        for sizes in blocks(written.size):
+            for size in sizes.tolist():
+                self._place(size)
+        if self._shards:
+            count, length = self._shards[-1]
+            self._require_finished_shards()
+            self._shard = TorchFile(self._shard_path(), written=length)
+            self._shard.resume_checksum()
+            names = written.sample_names()
+            for index in range(len(written) - count, len(written)):
+                self._add_row(int(written.label[index]), int(written.offset[index]), names.encoded(index))
+        keep = {f"shard-{number:05d}.pth" for number in range(len(self._shards))}
+        for stale in set(os.listdir(path)) - keep:
+            (path / stale).unlink()
+
+    @classmethod
+    def check_options(cls, options: Mapping[str, Any]) -> None:
+        size = options.get("shard_size", DEFAULT_SHARD_SIZE)
+        if not 1 <= size <= MAX_SHARD_SIZE:
+            raise DestinationError(f"a shard has 1 to {MAX_SHARD_SIZE} bytes, not {size}")
+
+    @classmethod
+    def check_table(cls, rows: int, names: int) -> None:
+        if rows * sum(np.dtype(dtype).itemsize for dtype in COLUMNS.values()) + names > MAX_SHARD_SIZE:
+            raise DestinationError(
+                f"{rows:,} samples are too many for one .pth pack, whose table has 3 GiB at most. "
+                "Say --parts, or use HDF5."
+            )
+
+    def append(self, sample: Sample) -> int:
+        size = len(sample.data)
+        if size > MAX_SHARD_SIZE:
+            raise DestinationError(f"{printable(sample.name)}: {size} bytes are too many for .pth; use LMDB or HDF5")
+        offset = self._end
+        if self._place(size):
+            self._finish_shard()
+            self._shard = TorchFile(self._shard_path())
+        assert self._shard is not None
+        self._shard.append(sample.data)
+        self._add_row(sample.label, offset, encode_name(sample.name))
+        return offset
+
+    def flush(self) -> None:
+        for file in [*self._finished, *([self._shard.file] if self._shard is not None else [])]:
+            file.flush()
+        self._flushed += self._finished
+        self._finished = []
+        self._growing = self._shard.file if self._shard is not None else None
+
+    def sync(self) -> None:
+        growing, done = self._growing, []  # `flush` may go on meanwhile: what grows now may be complete below
+        while self._flushed:
+            done.append(self._flushed.pop(0))
+            done[-1].sync()
+        if growing is not None and growing not in done:
+            growing.sync()
+        for file in done:
+            file.close()
+        sync_directory(self._path)
+
+    def commit(self, manifest: Manifest, table: Table) -> None:
+        self._finish_shard()
+        index = TorchFile(self._path / "table.pth")
+        columns = table.columns()
+        for block in blocks(columns.pop("names")):
+            index.append(block.tobytes())
+        index.finish("names", columns)
+        self._finished.append(index.file)
+        self.flush()
+        self.sync()
+        file = AppendFile(self._path / "manifest.json")  # last: without it, the directory is no pack
+        file.append(manifest.to_json())
+        self._finished.append(file)
+        self.flush()
+        self.sync()
+
+    def close(self) -> None:
+        for file in [*self._flushed, *self._finished, *([self._shard.file] if self._shard else [])]:
+            file.close()
+        self._rows.close()
+
+    def layout(self) -> dict[str, Any]:
+        return {"shard_size": self._shard_size, "shards": self._shards}
+
+    def _place(self, size: int) -> bool:
+        """Count a sample into the shard it belongs to; return whether that is a new one."""
+        opens = not self._shards or self._shards[-1][1] + size > self._shard_size
+        if opens:
+            self._shards.append([0, 0])
+        self._shards[-1][0] += 1
+        self._shards[-1][1] += size
+        self._end += size
+        return opens
+
+    def _require_finished_shards(self) -> None:
+        """Raise where a shard before the open one is not whole."""
+        for number, (_, length) in enumerate(self._shards[:-1]):
+            name = f"shard-{number:05d}"
+            try:
+                file = PackFile(self._path / f"{name}.pth")
+                _, size = member_of(members_of(file), f"{name}/data/0", file.path)
+            except PackError as error:
+                raise DestinationError(f"{error}. Start again with --fresh.") from error
+            file.close()
+            if size != length:
+                raise DestinationError(f"{printable(file.path)}: does not fit its journal. Start again with --fresh.")
+
+    def _add_row(self, label: int, offset: int, name: bytes) -> None:
+        """Note a sample of the open shard, whose `offset` counts from the beginning of the first."""
+        begin = self._end - self._shards[-1][1]
+        self._rows.append(label=label, height=0, width=0, offset=offset - begin, size=0, crc32c=0, name=name)
+
+    def _finish_shard(self) -> None:
+        if self._shard is None:
+            return
+        rows = self._rows.build()
+        offset = np.append(rows.offset, self._shard.length)
+        vectors = {"offset": offset, "label": rows.label, "name_end": rows.name_end, "names": rows.names}
+        self._shard.finish("data", vectors)
+        self._finished.append(self._shard.file)
+        self._shard = None
+        self._rows.close()
+        self._rows = TableBuilder(self._path.parent)
+
+    def _shard_path(self) -> Path:
+        return self._path / f"shard-{len(self._shards) - 1:05d}.pth"
+
+
+class PthReader(SpreadReader):
+    """Finds the vectors by the zips' directories, and samples by their offset in the data of all shards."""
+
+    def _open(self) -> tuple[Manifest, Table]:
+        manifest_path = os.path.join(self.path, "manifest.json")
+        if not os.path.isfile(manifest_path):
+            raise NotAPackError("not a finished .pth pack: no manifest.json in it", self.path)
+        with PackFile(self.path, "manifest.json") as file:
+            manifest = Manifest.from_json(file.read(0, file.size), manifest_path)
+        try:
+            shards = np.array(manifest.layout["shards"], np.int64).reshape(-1, 2)
+        except (KeyError, ValueError, TypeError, OverflowError) as error:
+            raise CorruptPackError(f"the manifest does not list the shards: {error}", self.path) from error
+        self._data = _Shards(self.path, shards[:, 1].tolist())
+        self._table_file = PackFile(self.path, "table.pth")
+        path = self._table_file.path
+        order = ["names", *(name for name in COLUMNS if name != "names")]  # as the writer numbers them
+        members = members_of(self._table_file)
+        columns = {}
+        for number, name in enumerate(order):
+            at, size = member_of(members, f"table/data/{number}", path)
+            columns[name] = self._table_file.array(at, size // np.dtype(COLUMNS[name]).itemsize, COLUMNS[name])
+        return manifest, table_from(columns, path)
+
+    def file_names(self) -> list[str]:
+        return ["manifest.json", "table.pth", *self._data.names()]
+
+    def check_structure(self) -> Iterable[str]:
+        """Check the members that neither the table nor the samples' checksums cover against the zips' CRC-32."""
+        for name in ["table.pth", *self._data.names()]:
+            try:
+                with PackFile(self.path, name) as file, zipfile.ZipFile(file.stream()) as archive:
+                    for member in archive.infolist():
+                        if not (name.startswith("shard") and member.filename.endswith("/data/0")):
+                            _compare_checksum(archive, member)
+            except PackError as error:
+                yield f"{name}: {getattr(error, 'reason', error)}"
+            except ZIP_ERRORS as error:
+                yield f"{name}: {printable(error)}"
+
+
+def _compare_checksum(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
+    """Read a member to its end, where zipfile compares its checksum; one of ZIP_ERRORS where it does not fit."""
+    if member.compress_type != zipfile.ZIP_STORED:
+        raise ValueError(f"its member {member.filename} is compressed")
+    with archive.open(member) as data:
+        while data.read(_CHUNK):
+            pass
+
+
+class _Shards(SpreadData):
+    """The `data` of all shards."""
+
+    def __init__(self, path: str, sizes: Sequence[int]) -> None:
+        super().__init__(path, sizes)
+        self._begins: dict[int, int] = {}
+
+    def name(self, number: int) -> str:
+        return f"shard-{number:05d}.pth"
+
+    def open_file(self, number: int) -> tuple[PackFile, int]:
+        file = PackFile(self.path, self.name(number))
+        if number not in self._begins:
+            at, size = member_of(members_of(file), f"{Path(self.name(number)).stem}/data/0", file.path)
+            if size != self.starts[number + 1] - self.starts[number]:
+                raise CorruptPackError("its data are not as long as the manifest says", file.path)
+            self._begins[number] = at
+        return file, self._begins[number]

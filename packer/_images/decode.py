@@ -1,0 +1,120 @@
+"""Encoded images to pixels, and the choice of the decoder.
+
+Baseline JPEGs go to packer's own decoder, where that is the fastest, and other ordinary JPEGs to a library; whatever
+these complain about, and every other image, goes to Pillow, whose pixels, or whose error, are the answer. So the choice
+of the decoder changes the speed and nothing else.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from packer._images import native, pillow
+from packer._images.jpeg import header as jpeg
+from packer._images.probe import MAX_PIXELS, require_affordable
+from packer._table import Buffer
+from packer.errors import ImageError, MissingDependencyError
+
+__all__ = ["DECODERS", "apply_orientation", "decode", "decoder_advice", "fast_decoder"]
+
+DECODERS = ("turbojpeg", "opencv", "pillow")
+"""The libraries that decode JPEGs, the fastest first; with ``"auto"``, packer's own decoder comes before them."""
+
+Decoder = Callable[[Buffer], npt.NDArray[np.uint8]]
+
+
+@functools.cache
+def fast_decoder(name: str = "auto") -> tuple[str, Decoder]:
+    """Return a JPEG decoder and its name: the one asked for, or with ``"auto"`` the first that works here.
+
+    Raises
+    ------
+    MissingDependencyError
+        If the one asked for is not installed.
+    """
+    if name not in ("auto", *DECODERS):
+        raise ValueError(f"decoder is 'auto' or one of {DECODERS}, not {name!r}")
+    if name == "auto":
+        for candidate in DECODERS[:-1]:
+            try:
+                return fast_decoder(candidate)
+            except MissingDependencyError:
+                continue
+        name = DECODERS[-1]
+    if name == "pillow":
+        return name, pillow.decode
+    try:
+        return name, importlib.import_module(f"packer._images.{name}").decode_jpeg
+    except ImportError as error:
+        raise MissingDependencyError(f"the decoder {name}: {error}") from error
+
+
+def decoder_advice() -> str | None:
+    """Return one line that says how to decode faster on this machine, or None."""
+    name, _ = fast_decoder()
+    if native.AVAILABLE or name == "turbojpeg":
+        return None
+    return (
+        f"simplejpeg is not installed; {name} decodes instead, and crops are decoded in full (pip install simplejpeg)"
+    )
+
+
+def decode(
+    data: Buffer, *, exif: str = "ignore", decoder: str = "auto", max_pixels: int = MAX_PIXELS
+) -> npt.NDArray[np.uint8]:
+    """Decode an image of any type.
+
+    Parameters
+    ----------
+    data : bytes-like
+        The encoded image.
+    exif : {"ignore", "apply"}
+        Whether to turn the image as its EXIF orientation asks; ImageFolder ignores it.
+    decoder : str
+        ``"auto"`` or one of `DECODERS`; decides the speed, not the pixels.
+    max_pixels : int
+        Larger images are refused, from their header.
+
+    Returns
+    -------
+    (height, width, 3) uint8 array
+        RGB: what ``PIL.Image.open(f).convert("RGB")`` gives. Writable.
+
+    Raises
+    ------
+    ImageError
+        If Pillow cannot read the image.
+    """
+    if bytes(data[:3]) == b"\xff\xd8\xff":
+        header = jpeg.read_header(data)
+        if header is not None:
+            require_affordable(header, data, max_pixels)
+        if header is not None and header.ordinary:
+            if decoder == "auto" and native.AVAILABLE and header.sequential:
+                pixels = native.decode(data, header.height, header.width)
+                if pixels is not None:
+                    return apply_orientation(pixels, header.orientation) if exif == "apply" else pixels
+            try:
+                pixels = fast_decoder(decoder)[1](data)
+            except ImageError:
+                pass  # Pillow decides
+            else:
+                if pixels.shape == (header.height, header.width, 3):
+                    return apply_orientation(pixels, header.orientation) if exif == "apply" else pixels
+    return pillow.decode(data, exif=exif, max_pixels=max_pixels)
+
+
+def apply_orientation(pixels: npt.NDArray[np.uint8], orientation: int) -> npt.NDArray[np.uint8]:
+    """Return (H, W, C) pixels turned upright, contiguous. `orientation` is 1 to 8 (EXIF 2.32, tag 0x0112)."""
+    if orientation >= 5:
+        pixels = pixels.transpose(1, 0, 2)
+    if orientation in (2, 3, 6, 7):
+        pixels = pixels[:, ::-1]
+    if orientation in (3, 4, 7, 8):
+        pixels = pixels[::-1]
+    return np.ascontiguousarray(pixels)

@@ -1,0 +1,74 @@
+/* packer._images._native: the parts of packer that Python is too slow for. */
+
+#include "arguments.h"
+#include "checksums.h"
+#include "kernels.h"
+#include "native.h"
+
+PyDoc_STRVAR(cut_out_doc,
+"cut_out(data, height, width, top, left, tall, wide, halvings)\n--\n\n"
+"Return a JPEG of the tiles that a rectangle of a tiled JPEG depends on, and the part of the image that it shows.\n\n"
+"See packer._images.jpeg.cutting.cut_out. None where the data are no tiled JPEG of that height and width, or its markers\n"
+"are not where its table says.");
+
+PyDoc_STRVAR(first_rows_doc,
+"first_rows(data, height, width, bottom)\n--\n\n"
+"Return a JPEG of the rows of a JPEG down to `bottom`, or more, and how many those are.\n\n"
+"See packer._images.jpeg.cutting.first_rows. None where the data are no ordinary JPEG of that height and width in one scan.");
+
+PyDoc_STRVAR(draw_doc,
+"draw(jobs, count)\n--\n\n"
+"Read images, decode rectangles of baseline JPEGs, resize them, and write windows of the results.\n\n"
+"`jobs` is the address of so many records; see packer._images.native.JOB. Returns which were not done, as their numbers:\n"
+"those are to be read and decoded in another way, as their bytes are not there or not what they were, or are no\n"
+"undamaged baseline JPEG of that size in one of the usual samplings; the window has any pixels then.");
+
+PyDoc_STRVAR(resize_doc,
+"resize(pixels, stride, rows, columns, tall, wide, scaled_height, scaled_width, cut_top, cut_left, out_height, out_width,\n"
+"       flip, out)\n--\n\n"
+"Resize tall * wide pixels, of which `rows` * `columns` are there, and write a window of the result.\n\n"
+"`pixels` is the address of RGB rows, `stride` bytes from one to the next, and `out` that of out_height * out_width * 3\n"
+"bytes. False where the sizes are too large, or the window depends on pixels that are not there.");
+
+PyDoc_STRVAR(crc32c_doc,
+"crc32c(data, crc)\n--\n\n"
+"Return the CRC-32C of bytes that follow others, whose CRC-32C is `crc`, or 0 where there are none.");
+
+static PyObject *
+crc32c(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
+{
+    const uint8_t *data;
+    Py_ssize_t size;
+    int64_t crc;
+    if (!read_arguments(arguments, given, &data, &size, &crc, 1))
+        return NULL;
+    return PyLong_FromUnsignedLong(kernels->crc32c((uint32_t)crc, data, (size_t)size));
+}
+
+static PyMethodDef methods[] = {
+    {"cut_out", (PyCFunction)(void (*)(void))cut_out, METH_FASTCALL, cut_out_doc},
+    {"first_rows", (PyCFunction)(void (*)(void))first_rows, METH_FASTCALL, first_rows_doc},
+    {"draw", (PyCFunction)(void (*)(void))draw, METH_FASTCALL, draw_doc},
+    {"crc32c", (PyCFunction)(void (*)(void))crc32c, METH_FASTCALL, crc32c_doc},
+    {"resize", (PyCFunction)(void (*)(void))resize, METH_FASTCALL, resize_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "packer._images._native", NULL, 0, methods, NULL, NULL, NULL, NULL,
+};
+
+PyMODINIT_FUNC
+PyInit__native(void)
+{
+    checksums_init();
+    kernels_init();
+    PyObject *module = PyModule_Create(&definition);
+    if (module != NULL
+        && (PyModule_AddIntConstant(module, "HAS_VECTORS", kernels->has_avx2) < 0
+            || PyModule_AddStringConstant(module, "JOB_FIELDS", job_fields) < 0)) {
+        Py_DECREF(module);
+        return NULL;
+    }
+    return module;
+}

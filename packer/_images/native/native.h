@@ -1,0 +1,16 @@
+/* The functions of the module packer._images._native; what they do for Python stands in module.c. */
+
+#ifndef PACKER_NATIVE_H
+#define PACKER_NATIVE_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+PyObject *cut_out(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
+PyObject *first_rows(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
+PyObject *draw(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
+PyObject *resize(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
+
+extern const char job_fields[]; /* the names of the 64-bit integers of a record that `draw` takes, each before a space */
+
+#endif

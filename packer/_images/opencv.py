@@ -1,0 +1,66 @@
+"""OpenCV's JPEG codec: the encoder, and a decoder for machines without simplejpeg. `ImportError` without OpenCV."""
+
+from __future__ import annotations
+
+import re
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from packer._images.jpeg import header as jpeg
+from packer._table import Buffer
+from packer.errors import ImageError
+
+__all__ = ["decode_jpeg", "encode_jpeg"]
+
+_MARKER = re.compile(rb"\xff[\x01-\xcf\xd8-\xfe]")  # in a scan: neither a stuffed byte nor a restart nor a fill byte
+_BETWEEN_SCANS = frozenset({0xC4, 0xDA, 0xDB, 0xDD, 0xFE, *range(0xE0, 0xF0)})  # DHT, SOS, DQT, DRI, COM, APPn
+
+_FLAGS = cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION
+
+
+def decode_jpeg(data: Buffer) -> npt.NDArray[np.uint8]:
+    """Decode to (height, width, 3) uint8 RGB, not rotated; ImageError on bad data."""
+    if not _is_whole(data):
+        raise ImageError("a marker amid the data is out of place")
+    try:
+        pixels = cv2.imdecode(np.frombuffer(data, np.uint8), _FLAGS)
+    except cv2.error as error:
+        raise ImageError(str(error)) from error
+    if pixels is None:
+        raise ImageError("OpenCV cannot decode it")
+    return pixels  # type: ignore[return-value]
+
+
+def encode_jpeg(pixels: npt.NDArray[np.uint8], quality: int, interval: int = 0) -> bytes:
+    """Encode (height, width, 3) uint8 RGB with 4:2:0 subsampling: the bytes that Pillow gives, sooner.
+
+    With an `interval` there is a restart marker after as many MCUs.
+    """
+    if max(pixels.shape) > 65_500:
+        raise ImageError("JPEG has room for 65500 pixels a side")
+    options = [cv2.IMWRITE_JPEG_QUALITY, quality]
+    if interval:
+        options += [cv2.IMWRITE_JPEG_RST_INTERVAL, interval]
+    written, data = cv2.imencode(".jpg", cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR), options)
+    if not written:
+        raise ImageError("OpenCV cannot encode it as JPEG")
+    return data.tobytes()
+
+
+def _is_whole(data: Buffer) -> bool:
+    """Tell whether nothing but whole segments stands between the scans; OpenCV passes over what libjpeg refuses.
+
+    In an image that is coded in one pass, whatever follows the scan is mostly damage, and seldom another scan.
+    """
+    header = jpeg.read_header(data)
+    position = header.scan if header is not None else len(data)
+    while (found := _MARKER.search(data, position)) is not None:
+        marker, end = data[found.end() - 1], found.end()
+        if marker == 0xD9:
+            return True
+        if marker not in _BETWEEN_SCANS or header is None or header.sequential or end + 2 > len(data):
+            return False
+        position = end + (data[end] << 8 | data[end + 1])
+    return False

@@ -1,0 +1,133 @@
+"""Pillow: the reference. What `PIL.Image.open(f).convert("RGB")` gives is what ImageFolder shows.
+
+Pillow tells a file's format by its content, and knows some forty. For EPS it starts Ghostscript, and for WMF, on
+Windows, the system: programs that run whatever a stranger wrote into an image. So only the formats that training sets
+hold are opened, and here only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import io
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image, UnidentifiedImageError
+
+from packer._table import Buffer
+from packer.errors import ImageError, ImageTooLargeError
+
+__all__ = ["FORMATS", "decode", "opened", "require_pixels"]
+
+FORMATS = (
+    *("BMP", "DIB", "GIF", "JPEG", "MPO", "PPM", "PNG"),
+    *("AVIF", "JPEG2000", "ICO", "TIFF", "TGA", "WEBP"),
+)
+"""The formats that are opened, by Pillow's names, in Pillow's order. MPO is told from JPEG after a JPEG was opened."""
+
+_STARTS = {"EPS": "Ghostscript", "WMF": "the drawing of Windows"}
+_UNKNOWN_TO_PILLOW = {
+    "PDF": (0, b"%PDF"),
+    "SVG": (0, b"<svg"),
+    "HEIC": (4, b"ftyphe"),
+    "HEIF": (4, b"ftypmi"),
+    "JPEG XL": (0, b"\xff\x0a"),
+}
+"""Other formats: where in a file their signature stands, and the signature."""
+
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+"""How to turn an image upright, by its EXIF orientation."""
+
+
+@contextlib.contextmanager
+def opened(data: Buffer, max_pixels: int | None = None) -> Iterator[Image.Image]:
+    """Open an image of one of `FORMATS`, which is not decoded yet.
+
+    Raises
+    ------
+    ImageTooLargeError
+        If its header announces more than `max_pixels`, or more than Pillow's own limit.
+    ImageError
+        If it is of another format, or if Pillow complains about it here or in the body of the ``with`` statement.
+    """
+    try:
+        with Image.open(io.BytesIO(data), formats=_installed()) as image:
+            if max_pixels is not None:
+                require_pixels(image.height, image.width, max_pixels)
+            yield image
+    except ImageError:
+        raise
+    except Image.DecompressionBombError as error:
+        raise ImageTooLargeError(str(error)) from error
+    except Exception as error:  # Pillow's plugins raise OSError, SyntaxError, ValueError, struct.error, …
+        raise ImageError(_complaint(error, data)) from error
+
+
+def decode(data: Buffer, *, exif: str = "ignore", max_pixels: int | None = None) -> npt.NDArray[np.uint8]:
+    """Decode any image to (height, width, 3) uint8 RGB; with ``exif="apply"`` turned upright.
+
+    Raises
+    ------
+    ImageTooLargeError, ImageError
+        As for `opened`.
+    """
+    with opened(data, max_pixels) as image:
+        return np.array(_upright(image) if exif == "apply" else image.convert("RGB"))
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    """Convert an image to mode RGB, turned as `PIL.ImageOps.exif_transpose` turns it.
+
+    That function also writes the image's EXIF anew, and fails where they cannot be written.
+    """
+    rgb = image.convert("RGB")  # before the orientation: a TIFF is turned when it is loaded
+    method = _TURNS.get(image.getexif().get(0x0112, 1))
+    return rgb if method is None else rgb.transpose(method)
+
+
+def require_pixels(height: int, width: int, max_pixels: int) -> None:
+    """Raise ImageTooLargeError where an image has more pixels than allowed."""
+    if height * width > max_pixels:
+        raise ImageTooLargeError(f"{width} x {height} pixels are more than the {max_pixels} allowed")
+
+
+@functools.cache
+def _installed() -> tuple[str, ...]:
+    """Return those of `FORMATS` that this Pillow knows: `Image.open` fails where it is asked for another."""
+    Image.init()
+    return tuple(name for name in FORMATS if name in Image.OPEN)
+
+
+def _complaint(error: Exception, data: Buffer) -> str:
+    """Say what Pillow complains about."""
+    if not len(data):
+        return "empty file"
+    if not isinstance(error, UnidentifiedImageError):
+        return f"cannot be decoded: {error}"
+    name = _refused(bytes(data[:16]))
+    if name is None:
+        return "not an image that Pillow can read"
+    reason = f": it would start {_STARTS[name]}" if name in _STARTS else ""
+    return f"{name} is not among the formats that packer opens{reason}"
+
+
+def _refused(head: bytes) -> str | None:
+    """Return which format that is not opened has such a signature; `head` is the first 16 bytes of a file."""
+    for name, (place, signature) in _UNKNOWN_TO_PILLOW.items():
+        if head[place:].startswith(signature):
+            return name
+    for name, (_, accepts) in Image.OPEN.items():
+        with contextlib.suppress(Exception):  # plugins differ in how they take a file that is too short
+            if name not in FORMATS and accepts is not None and accepts(head):
+                return name
+    return None

@@ -1,0 +1,205 @@
+"""What a file holds, by its content: type, size, and whether it is whole.
+
+JPEG, PNG and WebP are recognised by walking their structure, which costs some microseconds. Whatever else comes,
+and whatever looks unusual, is opened and decoded by Pillow, the reference, where it is of one of `pillow.FORMATS`: what
+Pillow cannot read is reported, and what it can read is accepted.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import dataclass
+
+from PIL import Image
+
+from packer._images.jpeg import header as jpeg
+from packer._images.pillow import opened, require_pixels
+from packer._table import Buffer
+from packer.errors import ImageTooLargeError
+
+__all__ = ["MAX_PIXELS", "ImageInfo", "inspect", "require_affordable"]
+
+MAX_PIXELS = 2 * 89_478_485
+"""Where `PIL.Image.open` refuses an image as a decompression bomb."""
+
+_SCANS = 16  # of an image of `MAX_PIXELS`; a smaller one may have more, as each costs a pass over all pixels
+
+_PNG = b"\x89PNG\r\n\x1a\n"
+_PNG_DEPTHS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
+_PNG_UNUSUAL = (b"eXIf", b"acTL", b"zTXt", b"iTXt", b"iCCP")  # an orientation, pages, limits on text
+_PNG_PROFILE = b"Raw profile type"  # of a tEXt chunk that holds EXIF or XMP
+_PNG_TEXT = 1 << 16
+_TURNED = (5, 6, 7, 8)
+
+
+@dataclass(frozen=True, slots=True)
+class ImageInfo:
+    """What a file holds.
+
+    Attributes
+    ----------
+    kind : str
+        The type in lower case: ``"jpeg"``, ``"png"``, ``"webp"``, or Pillow's name of it.
+    height, width : int
+        Pixels as stored, before any rotation.
+    orientation : int
+        EXIF orientation, 1 to 8.
+    findings : tuple of str
+        What is unusual about it, in words that the summary counts.
+    plain : bool
+        Whether every decoder, and not Pillow alone, is asked to read it.
+    """
+
+    kind: str
+    height: int
+    width: int
+    orientation: int = 1
+    findings: tuple[str, ...] = ()
+    plain: bool = True
+
+    def size_shown(self, exif: str) -> tuple[int, int]:
+        """Return height and width as decoded: exchanged where ``exif == "apply"`` turns the image by 90 degrees."""
+        turned = exif == "apply" and self.orientation in _TURNED
+        return (self.width, self.height) if turned else (self.height, self.width)
+
+
+def inspect(data: Buffer, max_pixels: int = MAX_PIXELS) -> ImageInfo:
+    """Tell what a file holds.
+
+    Parameters
+    ----------
+    data : bytes-like
+        The whole file.
+    max_pixels : int
+        Larger images are refused, from their header.
+
+    Raises
+    ------
+    ImageTooLargeError
+        If the header announces more than `max_pixels`.
+    ImageError
+        If Pillow cannot read it either.
+    """
+    head = bytes(data[:16])
+    info = None
+    if head.startswith(b"\xff\xd8\xff"):
+        info = _inspect_jpeg(data, max_pixels)
+    elif head.startswith(_PNG):
+        info = _inspect_png(data)
+    elif head[:4] == b"RIFF" and head[8:12] == b"WEBP":
+        info = _inspect_webp(data)
+    if info is None or (info.height * info.width <= max_pixels and not info.plain):
+        return _ask_pillow(data, max_pixels, info)
+    require_pixels(info.height, info.width, max_pixels)
+    return info
+
+
+def require_affordable(header: jpeg.JPEGHeader, data: Buffer, max_pixels: int) -> None:
+    """Raise ImageTooLargeError where a JPEG has more pixels than allowed, or goes over them too often."""
+    require_pixels(header.height, header.width, max_pixels)
+    if header.sequential and jpeg.one_scan(data, header):
+        return
+    scans = jpeg.scans(data, header)
+    if header.height * header.width * scans > max_pixels * _SCANS:
+        raise ImageTooLargeError(f"{scans} passes over {header.width} x {header.height} pixels are more than allowed")
+
+
+def _inspect_jpeg(data: Buffer, max_pixels: int) -> ImageInfo | None:
+    header = jpeg.read_header(data)
+    if header is None:
+        return None
+    require_affordable(header, data, max_pixels)
+    end = jpeg.end_of_image(data, header.scan)
+    findings = []
+    if header.components == 4:
+        findings.append("CMYK")
+    if header.orientation != 1:
+        findings.append("EXIF-rotated")
+    if end is not None and end < len(data):
+        findings.append("bytes after its end")
+    plain = end is not None and header.usual and (header.ordinary or header.components == 4)
+    return ImageInfo("jpeg", header.height, header.width, header.orientation, tuple(findings), plain)
+
+
+def _inspect_png(data: Buffer) -> ImageInfo | None:
+    """Walk the chunks (PNG specification, section 5.3) and check every CRC."""
+    position, chunks = len(_PNG), []
+    height = width = depth = 0
+    plain = False
+    view = memoryview(data)
+    while position + 12 <= len(data):
+        length, name = struct.unpack_from(">I4s", data, position)
+        end = position + 12 + length
+        if end > len(data):
+            return None
+        (crc,) = struct.unpack_from(">I", data, end - 4)
+        if zlib.crc32(view[position + 4 : end - 4]) != crc:
+            return None
+        if name == b"IHDR" and length == 13:
+            width, height, depth, colour, compression, filtering, _ = struct.unpack_from(">IIBBBBB", data, position + 8)
+            plain = depth in _PNG_DEPTHS.get(colour, ()) and depth != 16 and not compression and not filtering
+        plain = plain and name not in _PNG_UNUSUAL
+        if name == b"tEXt":
+            plain = plain and length < _PNG_TEXT and bytes(view[position + 8 : position + 24]) != _PNG_PROFILE
+        chunks.append(name)
+        position = end
+        if name == b"IEND":
+            break
+    if chunks[:1] != [b"IHDR"] or chunks[-1] != b"IEND" or b"IDAT" not in chunks or not height or not width:
+        return None
+    findings = ["16-bit"] if depth == 16 else []
+    if b"acTL" in chunks:
+        findings.append("animated or many pages: the first is used")
+    return ImageInfo("png", height, width, 1, tuple(findings), plain)
+
+
+def _inspect_webp(data: Buffer) -> ImageInfo | None:
+    """Accept a whole, still image of one of the two plain layouts; Pillow looks at all others."""
+    if len(data) < 30 or struct.unpack_from("<I", data, 4)[0] + 8 != len(data):
+        return None
+    kind = bytes(data[12:16])
+    if kind == b"VP8 " and bytes(data[23:26]) == b"\x9d\x01\x2a":
+        width, height = (side & 0x3FFF for side in struct.unpack_from("<HH", data, 26))
+    elif kind == b"VP8L" and data[20] == 0x2F:
+        bits = struct.unpack_from("<I", data, 21)[0]
+        width, height = (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+    else:
+        return None
+    return ImageInfo("webp", height, width)
+
+
+def _ask_pillow(data: Buffer, max_pixels: int, seen: ImageInfo | None) -> ImageInfo:
+    """Open and decode with Pillow."""
+    with opened(data, max_pixels) as image:
+        width, height = image.size
+        image.convert("RGB")  # before the orientation: a TIFF is turned when it is loaded
+        findings = list(seen.findings) if seen else []
+        if image.mode in ("CMYK", "YCCK") and "CMYK" not in findings:
+            findings.append("CMYK")
+        if image.mode.startswith(("I", "F")) and "16-bit" not in findings:
+            findings.append("16-bit")
+        orientation = _orientation(image)
+        kind = (image.format or "unknown").lower()
+        if not any(note.startswith("animated") for note in findings) and _has_second_page(image):
+            findings.append("animated or many pages: the first is used")
+        if orientation != 1 and "EXIF-rotated" not in findings:
+            findings.append("EXIF-rotated")
+        return ImageInfo(kind, height, width, orientation, tuple(findings), False)
+
+
+def _has_second_page(image: Image.Image) -> bool:
+    """Tell whether there is a second page, which the image then shows; to count all may take hours."""
+    try:
+        image.seek(1)
+    except Exception:  # EOFError, or a broken chain of pages; the first one may be whole
+        return False
+    return True
+
+
+def _orientation(image: Image.Image) -> int:
+    try:
+        orientation = image.getexif().get(0x0112, 1)
+    except Exception:  # broken metadata
+        return 1
+    return orientation if orientation in range(1, 9) else 1

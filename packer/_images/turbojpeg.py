@@ -1,0 +1,44 @@
+"""libjpeg-turbo's decoder, through simplejpeg, which carries the library. `ImportError` where it is not installed."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import simplejpeg
+
+from packer._table import Buffer
+from packer.errors import ImageError
+
+__all__ = ["decode_jpeg"]
+
+_AFTER_THE_LAST_ROW = "extraneous bytes before marker"
+
+
+def decode_jpeg(
+    data: Buffer, out: npt.NDArray[np.uint8] | None = None, *, scaled: bool = False, cut: bool = False
+) -> npt.NDArray[np.uint8]:
+    """Decode to uint8 RGB; ImageError on whatever libjpeg complains about.
+
+    Parameters
+    ----------
+    data : bytes-like
+    out : (height, width, 3) uint8 array, optional
+        Where the pixels go; contiguous.
+    scaled : bool
+        Whether `out` is smaller than the image: a half, a quarter or an eighth of it, rounded up, which libjpeg
+        decodes from fewer coefficients.
+    cut : bool
+        Whether the header announces fewer rows than there are, so that coded data are left over. Needs `out`.
+
+    Returns
+    -------
+    (height, width, 3) uint8 array
+    """
+    height, width = out.shape[:2] if out is not None and scaled else (0, 0)
+    try:
+        return simplejpeg.decode_jpeg(data, "RGB", False, False, height, width, 1.0, out)  # type: ignore[no-any-return]
+    except ValueError as error:
+        # libjpeg keeps its first warning. If that is of what follows the last row, all rows are as they should be.
+        if cut and out is not None and _AFTER_THE_LAST_ROW in str(error):
+            return out
+        raise ImageError(str(error)) from error

@@ -1,0 +1,290 @@
+"""Crops, chosen before decoding: which rectangle of an image is wanted, at which size, flipped or not.
+
+A crop sees an image's height and width, which the pack's table knows, and random numbers, which are a pure function of
+seed, epoch and index. So a batch's crops are chosen in one go, and the decoder can leave out what they do not touch;
+and an item is the same whatever thread, worker or rank decodes it.
+"""
+
+from __future__ import annotations
+
+import abc
+import math
+import operator
+from dataclasses import dataclass, fields
+
+import numpy as np
+import numpy.typing as npt
+
+from packer._images.geometry import Box
+from packer._images.probe import MAX_PIXELS
+
+__all__ = ["Boxes", "CenterCrop", "Crop", "Full", "RandomResizedCrop", "Resize", "uniforms"]
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+_ATTEMPTS = 10
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """What is wanted of N images: a rectangle of each, resized, of which a window is cut.
+
+    Attributes
+    ----------
+    top, left, height, width : (N,) int64
+        The rectangle, in pixels of the image; it lies inside of it.
+    scaled_height, scaled_width : (N,) int64
+        The size that the rectangle is resized to.
+    cut_top, cut_left : (N,) int64
+        Where in the resized rectangle the result begins.
+    out_height, out_width : (N,) int64
+        The size of the result.
+    flip : (N,) bool
+        Whether the result is mirrored, left to right.
+    """
+
+    top: Ints
+    left: Ints
+    height: Ints
+    width: Ints
+    scaled_height: Ints
+    scaled_width: Ints
+    cut_top: Ints
+    cut_left: Ints
+    out_height: Ints
+    out_width: Ints
+    flip: npt.NDArray[np.bool_]
+
+    @classmethod
+    def resized(
+        cls, rectangle: tuple[Ints, Ints, Ints, Ints], out: tuple[Ints, Ints], flip: npt.NDArray[np.bool_]
+    ) -> Boxes:
+        """Return boxes of which nothing is cut."""
+        none = np.zeros(len(flip), np.int64)
+        return cls(*rectangle, *out, none, none, *out, flip)
+
+    def plan(self) -> Ints:
+        """Return what is wanted of each image as a row of numbers: an (N, 11) array of the fields, in their order."""
+        return np.stack([getattr(self, field.name) for field in fields(self)], 1, dtype=np.int64)
+
+    def each(self) -> list[Box]:
+        """Return what is wanted of each image."""
+        return [Box.of(numbers) for numbers in self.plan().tolist()]
+
+
+class Crop(abc.ABC):
+    """A rule that chooses crops. Crops are frozen: equal settings, equal crops."""
+
+    draws: int = 0
+    """How many random numbers an image needs."""
+
+    @property
+    def size(self) -> tuple[int, int] | None:
+        """Height and width of every result; None where they depend on the image."""
+        return None
+
+    @abc.abstractmethod
+    def boxes(self, heights: Ints, widths: Ints, random: Floats) -> Boxes:
+        """Choose the crops of N images.
+
+        Parameters
+        ----------
+        heights, widths : (N,) int64
+            Sizes of the images, in pixels.
+        random : (N, draws) float64
+            Uniform in [0, 1); see `uniforms`.
+        """
+
+
+@dataclass(frozen=True)
+class RandomResizedCrop(Crop):
+    """A random part of the image, resized to a square and flipped at random: torchvision's RandomResizedCrop.
+
+    The same distribution, by the same rule: up to ten times an area is drawn uniformly from `scale`, as a share of the
+    image, and an aspect ratio log-uniformly from `ratio`; the first rectangle that fits is put at a random place. Where
+    none fits, the largest centred one with an allowed ratio is taken (`get_params` in torchvision's transforms.py).
+
+    Attributes
+    ----------
+    output : int
+        Height and width of the result.
+    scale, ratio : (float, float)
+    flip : float
+        Probability of mirroring.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `output` is no integer, as (224, 224), or a range does not go from a smaller number to a larger one.
+    """
+
+    output: int
+    scale: tuple[float, float] = (0.08, 1.0)
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    flip: float = 0.5
+
+    draws = 2 * _ATTEMPTS + 3
+
+    def __post_init__(self) -> None:
+        _require_side("output", self.output)
+        _require_range("scale", self.scale)
+        _require_range("ratio", self.ratio)
+        if self.ratio[0] == 0:
+            raise ValueError(f"ratio is of width to height, and more than 0, not {self.ratio!r}")
+        if not 0 <= self.flip <= 1:
+            raise ValueError(f"flip is a probability, 0 to 1, not {self.flip!r}")
+
+    @property
+    def size(self) -> tuple[int, int]:
+        return self.output, self.output
+
+    def boxes(self, heights: Ints, widths: Ints, random: Floats) -> Boxes:
+        areas = (heights * widths)[:, None] * _between(random[:, :_ATTEMPTS], *self.scale)
+        logs = _between(random[:, _ATTEMPTS : 2 * _ATTEMPTS], *np.log(self.ratio))
+        ratios = np.exp(logs)
+        tried_width = np.rint(np.sqrt(areas * ratios)).astype(np.int64)
+        tried_height = np.rint(np.sqrt(areas / ratios)).astype(np.int64)
+        fits = (
+            (tried_width > 0)
+            & (tried_width <= widths[:, None])
+            & (tried_height > 0)
+            & (tried_height <= heights[:, None])
+        )
+        first = fits.argmax(1)
+        rows = np.arange(len(heights))
+        found = fits[rows, first]
+        centred_height, centred_width = self._centred(heights, widths)
+        height = np.where(found, tried_height[rows, first], centred_height)
+        width = np.where(found, tried_width[rows, first], centred_width)
+        spread = random[:, 2 * _ATTEMPTS :]
+        top = np.where(found, (spread[:, 0] * (heights - height + 1)).astype(np.int64), (heights - height) // 2)
+        left = np.where(found, (spread[:, 1] * (widths - width + 1)).astype(np.int64), (widths - width) // 2)
+        out = np.full(len(heights), self.output)
+        return Boxes.resized((top, left, height, width), (out, out), spread[:, 2] < self.flip)
+
+    def _centred(self, heights: Ints, widths: Ints) -> tuple[Ints, Ints]:
+        narrowest, widest = self.ratio
+        height = np.where(widths < narrowest * heights, np.rint(widths / narrowest), heights).astype(np.int64)
+        width = np.where(widths > widest * heights, np.rint(heights * widest), widths).astype(np.int64)
+        return np.clip(height, 1, heights), np.clip(width, 1, widths)
+
+
+@dataclass(frozen=True)
+class CenterCrop(Crop):
+    """The centre of the resized image: torchvision's ``Resize(resize)`` and ``CenterCrop(output)``, for evaluation.
+
+    Attributes
+    ----------
+    output : int
+        Height and width of the result.
+    resize : int
+        What the shorter side of the whole image becomes; at least `output`.
+    """
+
+    output: int
+    resize: int = 256
+
+    def __post_init__(self) -> None:
+        _require_side("output", self.output)
+        _require_side("resize", self.resize)
+        if self.output > self.resize:
+            raise ValueError(f"output is 1 to resize, {self.resize}, not {self.output}")
+
+    @property
+    def size(self) -> tuple[int, int]:
+        return self.output, self.output
+
+    def boxes(self, heights: Ints, widths: Ints, random: Floats) -> Boxes:
+        zero = np.zeros(len(heights), np.int64)
+        short, long = np.minimum(heights, widths), np.maximum(heights, widths)
+        other = (self.resize * long / short).astype(np.int64)  # rounded down, as torchvision does
+        scaled_height = np.where(heights <= widths, self.resize, other)
+        scaled_width = np.where(heights <= widths, other, self.resize)
+        cut_top, cut_left = (
+            np.rint((side - self.output) / 2).astype(np.int64) for side in (scaled_height, scaled_width)
+        )
+        out = np.full(len(heights), self.output)
+        return Boxes(
+            zero, zero, heights, widths, scaled_height, scaled_width, cut_top, cut_left, out, out, zero.astype(np.bool_)
+        )
+
+
+@dataclass(frozen=True)
+class Resize(Crop):
+    """The whole image, resized to a square of `output` pixels, whatever its shape."""
+
+    output: int
+
+    def __post_init__(self) -> None:
+        _require_side("output", self.output)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        return self.output, self.output
+
+    def boxes(self, heights: Ints, widths: Ints, random: Floats) -> Boxes:
+        zero = np.zeros(len(heights), np.int64)
+        out = np.full(len(heights), self.output)
+        return Boxes.resized((zero, zero, heights, widths), (out, out), zero.astype(np.bool_))
+
+
+@dataclass(frozen=True)
+class Full(Crop):
+    """The whole image as it is."""
+
+    def boxes(self, heights: Ints, widths: Ints, random: Floats) -> Boxes:
+        zero = np.zeros(len(heights), np.int64)
+        return Boxes.resized((zero, zero, heights, widths), (heights, widths), zero.astype(np.bool_))
+
+
+def uniforms(seed: int, epoch: int, indices: Ints, draws: int) -> Floats:
+    """Return random numbers that depend on seed, epoch and index alone.
+
+    A counter-based generator: SplitMix64's output function (Steele, Lea, Flood 2014, "Fast splittable pseudorandom
+    number generators") over a key of seed and epoch and a counter of index and draw.
+
+    Returns
+    -------
+    (len(indices), draws) float64 array
+        Uniform in [0, 1), with 53 random bits.
+    """
+    with np.errstate(over="ignore"):  # arithmetic is modulo 2**64
+        key = _mix(_mix(np.uint64(seed % 2**64)) + np.uint64(epoch % 2**64))
+        counters = _mix(key + np.asarray(indices).astype(np.uint64)[:, None] * _STEP)
+        bits = _mix(counters + np.arange(1, draws + 1, dtype=np.uint64) * _STEP)
+    return np.asarray((bits >> np.uint64(11)).astype(np.float64) * 2.0**-53)
+
+
+_STEP = np.uint64(0x9E3779B97F4A7C15)
+
+
+def _mix(values: npt.NDArray[np.uint64] | np.uint64) -> npt.NDArray[np.uint64]:
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(values ^ (values >> np.uint64(31)))
+
+
+def _require_side(name: str, side: object) -> None:
+    """Raise TypeError or ValueError where a number is not the side of a square."""
+    try:
+        number = operator.index(side)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"{name} is an integer, the height and width of a square, not {side!r}") from None
+    if not 1 <= number <= math.isqrt(MAX_PIXELS):
+        raise ValueError(f"{name} is 1 to {math.isqrt(MAX_PIXELS)}, not {side!r}")
+
+
+def _require_range(name: str, limits: tuple[float, float]) -> None:
+    """Raise ValueError or TypeError where limits are not two numbers, the smaller one first."""
+    try:
+        low, high = limits
+        sound = 0 <= low <= high < math.inf and high > 0
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} is two numbers, not {limits!r}") from None
+    if not sound:
+        raise ValueError(f"{name} is two numbers that are not negative, the smaller one first, not {limits!r}")
+
+
+def _between(random: Floats, low: float, high: float) -> Floats:
+    return low + random * (high - low)

@@ -1,0 +1,104 @@
+"""Orders of others: any iterable of indices, as a Loader needs it."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from packer._loading.samplers import OrderSampler, rank_and_world
+
+__all__ = ["ForeignOrder", "order_of"]
+
+Ints = npt.NDArray[np.int64]
+
+
+class ForeignOrder:
+    """What a Loader needs of an order, over any iterable of indices; it cannot be resumed.
+
+    Parameters
+    ----------
+    indices : iterable of int
+        Asked again for each pass. Its `set_epoch` and `epoch` are used where it has them.
+
+    Raises
+    ------
+    TypeError
+        If `indices` can be iterated once only, or not at all.
+    """
+
+    def __init__(self, indices: Iterable[int]) -> None:
+        try:
+            once = iter(indices) is indices
+        except TypeError:
+            raise TypeError(f"a sampler is an iterable of indices, which {indices!r} is not") from None
+        if once:
+            raise TypeError(
+                f"a sampler gives its indices anew for each epoch, and {indices!r} gives them once: make it a list, or "
+                "a class with `__iter__`"
+            )
+        self.indices = indices
+        self._epoch = 0
+        self._begun_in: int | None = None
+
+    @property
+    def epoch(self) -> int:
+        return getattr(self.indices, "epoch", self._epoch)
+
+    @property
+    def begun(self) -> bool:
+        return self._begun_in == self.epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        self._epoch, self._begun_in = epoch, None
+        if hasattr(self.indices, "set_epoch"):
+            self.indices.set_epoch(epoch)
+
+    def __len__(self) -> int:
+        try:
+            return len(self.indices)  # type: ignore[arg-type]
+        except (TypeError, NotImplementedError):
+            raise TypeError(
+                f"the sampler has no len(), so nobody knows how many batches come: {self.indices!r}"
+            ) from None
+
+    def chunks(self, size: int) -> Iterator[Ints]:
+        """Begin a pass, and return an iterator over its indices, as arrays of up to `size`."""
+        world = rank_and_world()[1]
+        if world > 1 and not (isinstance(self.indices, OrderSampler) or hasattr(self.indices, "num_replicas")):
+            warnings.warn(
+                f"each of the {world} ranks reads all that sampler={type(self.indices).__name__} gives: only packer's "
+                "samplers divide themselves among ranks. Give each rank its share, such as indices[rank::world].",
+                stacklevel=3,
+            )
+        self._begun_in = self.epoch
+        return self._cut(size)
+
+    def _cut(self, size: int) -> Iterator[Ints]:
+        indices = map(operator.index, self.indices)
+        while len(chunk := np.fromiter(itertools.islice(indices, size), np.int64)):
+            yield chunk
+
+    def state_dict(self, done: int = 0) -> dict[str, Any]:
+        """Raise TypeError: nobody but the iterable knows where it stands."""
+        raise TypeError(
+            f"an epoch in the order of sampler={type(self.indices).__name__} cannot be resumed, so it has no state; "
+            "only packer's samplers go on at any sample (packer._loading.samplers)"
+        )
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Raise TypeError, as `state_dict` does."""
+        self.state_dict()
+
+
+def order_of(sampler: Any) -> OrderSampler | ForeignOrder:
+    """Return one of packer's samplers as it is, and any other iterable of indices as a ForeignOrder."""
+    # A subclass that says by its own `__iter__` what comes has no places to resume at.
+    if isinstance(sampler, OrderSampler) and type(sampler).__iter__ is OrderSampler.__iter__:
+        return sampler
+    return ForeignOrder(sampler)

@@ -1,0 +1,349 @@
+"""A data loader of threads: decoders that release Python's lock write their images straight into the batch.
+
+The Loader plans batches and hands them out in order. `packer._loading.threads` has the threads of this
+process, and `packer._loading.processes` those of several.
+
+Each random decision has one owner: the sampler's seed decides the order, the dataset's seed the crops, and the
+sampler's epoch both. The Loader counts what was handed out, and brings the three together in its state.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch.utils.data import default_collate
+
+from packer._limits import available_cpus
+from packer._loading.dataset import ImageDataset
+from packer._loading.foreign import ForeignOrder, order_of
+from packer._loading.forks import require_same_process
+from packer._loading.prefetch import CUDAPrefetcher, Normalizer, usable_device
+from packer._loading.processes import Processes
+from packer._loading.samplers import OrderSampler, SequentialSampler, ShuffleSampler
+from packer._loading.states import number_in, require_same_seeds, require_version
+from packer._loading.threads import Threads, Workers
+
+__all__ = ["Loader"]
+
+Ints = npt.NDArray[np.int64]
+
+_PLANNED_TOGETHER = 8  # batches whose indices, crops and labels are computed at once
+_VERSION = 1  # of the states
+
+
+class Loader:
+    """Batches of a pack, decoded by threads.
+
+    With a dataset that has a `crop` of a fixed size and no transform, images are decoded into their place in a
+    (N, 3, H, W) uint8 batch that is laid out channels last. Otherwise each item is made as the dataset makes it, and
+    the items are collated.
+
+    Parameters
+    ----------
+    dataset : ImageDataset
+    batch_size : int
+    shuffle : bool
+        A new permutation every epoch.
+    sampler : OrderSampler or iterable of int, optional
+        The order, instead of `shuffle`. Packer's samplers (`packer._loading.samplers`) give each rank of an initialised
+        `torch.distributed` its share. Another iterable is read whole by each rank, and cannot be resumed.
+    threads : int, optional
+        How many threads decode; by default what `packer._limits.available_cpus` counts.
+    processes : int, optional
+        Divide the threads over so many processes, each with one at least, which write into memory shared with this
+        one. For dozens of CPUs, where the threads of one process wait for Python's lock; see Notes.
+    prefetch : int
+        How many batches are in work beyond the one that is asked for.
+    drop_last : bool
+        Leave out the last batch where it is not full.
+    seed : int, optional
+        Seed of the order that `shuffle` makes; 0 by default. A `sampler` has a seed of its own. The seed of the crops
+        is the dataset's.
+    device : torch.device or str, optional
+        The device that batches are copied to; to a CUDA device ahead of time, as `CUDAPrefetcher` does.
+    pin_memory : bool, optional
+        Whether batches are page-locked; by default where `device` is a CUDA device.
+    normalize : (sequence of float, sequence of float), optional
+        Mean and standard deviation a channel, in units of 0 to 1; done on the device.
+    dtype : torch.dtype, optional
+        The type that images are converted to; uint8 by default, float32 with `normalize`.
+    channels_last : bool
+        Whether batches are laid out channels last.
+    transform : callable, optional
+        Applied to each image, instead of the dataset's.
+    collate : callable
+        Makes a batch of a list of items, where items are not written in place.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is of the wrong kind, or two of them contradict each other.
+
+    Notes
+    -----
+    The order is a function of the sampler's seed and epoch, and a crop of the dataset's seed, the sampler's epoch and
+    the index: neither threads nor processes nor ranks change them. The random numbers of a `transform` come from
+    elsewhere, and no state holds them. Each pass over the loader is the next epoch, unless `set_epoch` says which. A
+    pass keeps the epoch and the seeds that it began with.
+
+    Processes are spawned by the first pass, which takes as long as importing torch, and stay as long as the loader.
+    They get the dataset and the transform pickled, and import the script that the program began with, which
+    therefore does its work below ``if __name__ == "__main__":``.
+    """
+
+    def __init__(
+        self,
+        dataset: ImageDataset,
+        batch_size: int,
+        *,
+        shuffle: bool = False,
+        sampler: Any = None,
+        threads: int | None = None,
+        processes: int | None = None,
+        prefetch: int = 2,
+        drop_last: bool = False,
+        seed: int | None = None,
+        device: torch.device | str | None = None,
+        pin_memory: bool | None = None,
+        normalize: tuple[Sequence[float], Sequence[float]] | None = None,
+        dtype: torch.dtype | None = None,
+        channels_last: bool = True,
+        transform: Callable[[Any], Any] | None = None,
+        collate: Callable[[list[Any]], Any] = default_collate,
+    ) -> None:
+        if not isinstance(dataset, ImageDataset):
+            raise TypeError(f"a Loader reads a dataset such as packer.open_dataset gives, not {dataset!r}")
+        if batch_size < 1 or prefetch < 0 or (threads is not None and threads < 1) or (processes or 0) < 0:
+            raise ValueError("batch_size and threads are 1 or more, prefetch and processes are 0 or more")
+        self._chose_order = sampler is None
+        if sampler is None:
+            sampler = (ShuffleSampler if shuffle else SequentialSampler)(len(dataset), seed=seed or 0)
+        elif shuffle:
+            raise ValueError("shuffle goes without a sampler: the sampler decides the order")
+        elif seed is not None:
+            raise ValueError("seed goes without a sampler: the order's seed is the sampler's, the crops' the dataset's")
+        elif isinstance(sampler, OrderSampler) and sampler.length != len(dataset):
+            raise ValueError(f"the sampler orders {sampler.length} samples, and the dataset has {len(dataset)}")
+        self.dataset = dataset
+        self.batch_size = batch_size
+        self.sampler = sampler
+        self.threads = threads or available_cpus()
+        self.processes = processes or 0
+        self.prefetch = prefetch
+        self.drop_last = drop_last
+        self.device = usable_device(device) if device is not None else None
+        self.pin_memory = (self.device is not None and self.device.type == "cuda") if pin_memory is None else pin_memory
+        self.normalizer = Normalizer(normalize, dtype, channels_last)
+        self.transform = transform
+        self.collate = collate
+        self._progress = _Progress()
+        self._workers: tuple[tuple[Any, ...], Workers] | None = None  # with their settings, while no pass uses them
+
+    @property
+    def sampler(self) -> Any:
+        """The sampler that decides the order."""
+        return self._order.indices if isinstance(self._order, ForeignOrder) else self._order
+
+    @sampler.setter
+    def sampler(self, sampler: Any) -> None:
+        self._order = order_of(sampler)
+
+    def __len__(self) -> int:
+        """Return the number of batches from where the epoch begins, or was resumed."""
+        count = len(self._order)
+        return count // self.batch_size if self.drop_last else math.ceil(count / self.batch_size)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Let the next pass be `epoch`, from its first sample; the order and the crops are those of this epoch."""
+        self._order.set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the order, the seeds and the first sample that was not handed out yet.
+
+        Returns
+        -------
+        dict
+            Numbers, strings and dicts only. After a pass that ran to its end, the state is the next epoch's beginning.
+
+        Raises
+        ------
+        TypeError
+            If the order is not one of packer's samplers: it cannot be resumed.
+        """
+        done = self._progress.handed_out if self._order.begun else 0
+        return {"version": _VERSION, "sampler": self._order.state_dict(done), "crop_seed": self.dataset.seed}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Let the next pass go on where `state_dict` was taken, also with other ranks, threads or batch sizes.
+
+        The seeds of the sampler and of the dataset become the state's. Of packer 0.1.0's states, which have one seed,
+        those are accepted that say the same order and the same crops as the Loader and the dataset were made with.
+
+        Raises
+        ------
+        TypeError
+            If the order is not one of packer's samplers.
+        ValueError
+            If `state` is no such state, or of another order or another number of samples.
+        """
+        if isinstance(self._order, ForeignOrder) or not isinstance(state, Mapping):
+            raise TypeError(f"only packer's samplers go on at any sample, from what `state_dict` gave, not {state!r}")
+        if "version" not in state:
+            draws = self.dataset.crop is not None and self.dataset.crop.draws > 0
+            order_seed = None if self._chose_order else self._order.seed
+            require_same_seeds(state, order_seed, self.dataset.seed if draws else None)
+            self._order.load_state_dict(state)
+            return
+        require_version(state, _VERSION)
+        crop_seed = number_in(state, "crop_seed")
+        self._order.load_state_dict(state.get("sampler", {}))
+        self.dataset.seed = crop_seed
+
+    def __iter__(self) -> Iterator[tuple[Any, Any]]:
+        if self._order.begun:
+            self.set_epoch(self._order.epoch + 1)
+        self._progress = progress = _Progress()
+        chunks = self._order.chunks(self.batch_size * _PLANNED_TOGETHER)
+        return self._counted(progress, self._batches(chunks, self._order.epoch, self.dataset.seed))
+
+    def _counted(self, progress: _Progress, batches: Iterable[Any]) -> Generator[tuple[Any, Any], None, None]:
+        if self.device is not None and self.device.type != "cpu":
+            batches = CUDAPrefetcher(batches, self.device, normalizer=self.normalizer)
+        for batch in batches:
+            progress.handed_out += self.batch_size
+            yield batch
+        if progress is self._progress and self._order.begun:
+            self.set_epoch(self._order.epoch + 1)
+
+    def _batches(self, chunks: Iterator[Ints], epoch: int, seed: int) -> Generator[tuple[Any, Any], None, None]:
+        process = os.getpid()
+        transform = self.transform or self.dataset.transform
+        in_place = self.dataset.crop is not None and transform is None and self.dataset.output == "tensor"
+        size = self.dataset.crop.size if in_place and self.dataset.crop is not None else None
+        settings, workers = self._take_workers(self.batch_size * 3 * math.prod(size) if size is not None else 0)
+        pending: deque[_Batch] = deque()
+        try:
+            workers.begin(self.dataset, transform)
+            for batch in self._planned(chunks, epoch, seed, size is not None):
+                pending.append(self._submit(workers, batch, size, epoch, seed))
+                if len(pending) > self.prefetch:
+                    yield self._finish(workers, pending)
+                    require_same_process(process)
+            while pending:
+                yield self._finish(workers, pending)
+                require_same_process(process)
+        finally:
+            if os.getpid() == process:  # a fork has no threads that would end the tasks
+                self._end(settings, workers, pending)
+
+    def _end(self, settings: tuple[Any, ...], workers: Workers, pending: deque[_Batch]) -> None:
+        """End a pass, also one that is left early."""
+        for task in [task for batch in pending for task in batch.tasks if not task.cancel()]:
+            task.exception()  # waits: tasks write into memory that the next batches use
+        pending.clear()  # the traceback of an error may be kept, and this frame with it
+        workers.end()
+        if self._workers is None and workers.usable:
+            self._workers = settings, workers
+        else:
+            workers.close()
+
+    def _take_workers(self, size: int) -> tuple[tuple[Any, ...], Workers]:
+        """Return workers for batches of `size` bytes, and their settings: those kept, or new ones."""
+        count = self.prefetch + 1
+        in_work = self.batch_size * count
+        # Only the prefetcher to a CUDA device is known to hold a batch until it is copied.
+        locked = self.pin_memory and self.device is not None and self.device.type == "cuda"
+        settings = (self.processes, self.threads, in_work, count, self.pin_memory, locked)
+        kept, self._workers = self._workers, None
+        if kept is not None:
+            if kept[0] == settings and kept[1].size >= size and kept[1].usable:
+                return kept
+            kept[1].close()
+        if self.processes:
+            return settings, Processes(self, self.processes, self.threads, in_work, size, count, locked)
+        return settings, Threads.with_memory(self.threads, in_work, size, count, self.pin_memory)
+
+    def _planned(self, chunks: Iterator[Ints], epoch: int, seed: int, in_place: bool) -> Iterator[_Batch]:
+        """Yield batches whose crops are chosen and whose labels are looked up, which is cheap for many at a time."""
+        for indices in chunks:
+            if self.drop_last:
+                indices = indices[: len(indices) // self.batch_size * self.batch_size]
+            plan = labels = None
+            if in_place:
+                plan = self.dataset.boxes(indices, epoch, seed).plan()
+                labels = self.dataset.labels(indices)
+            for begin in range(0, len(indices), self.batch_size):
+                batch = slice(begin, begin + self.batch_size)
+                if plan is None or labels is None:
+                    yield _Batch(indices[batch])
+                else:
+                    yield _Batch(indices[batch], plan[batch], labels[batch])
+
+    def _submit(self, workers: Workers, batch: _Batch, size: tuple[int, int] | None, epoch: int, seed: int) -> _Batch:
+        if size is None or batch.plan is None:
+            return batch._replace(tasks=workers.make(batch.indices, epoch, seed))
+        images = workers.allocate(len(batch.indices), *size)
+        return batch._replace(images=images, tasks=workers.fill(images, batch.indices, batch.plan))
+
+    def _finish(self, workers: Workers, pending: deque[_Batch]) -> tuple[Any, Any]:
+        results = [task.result() for task in pending[0].tasks]
+        batch = pending.popleft()  # not before all of its tasks have ended
+        if batch.images is None:
+            made = self._collated([item for items in results for item in items])
+        else:
+            images = workers.hand_out(batch.images)
+            if self.pin_memory and not images.is_pinned():
+                images = images.pin_memory()
+            made = images, batch.labels
+            if self.normalizer.changes_nothing:
+                return made
+        if self.device is None or self.device.type == "cpu":
+            made = self.normalizer(made)
+        return made  # type: ignore[no-any-return]
+
+    def _collated(self, items: list[Any]) -> Any:
+        try:
+            return self.collate(items)
+        except RuntimeError as error:
+            shapes = sorted({tuple(getattr(image, "shape", ())) for image, _ in items})
+            if self.collate is not default_collate or len(shapes) < 2:
+                raise
+            raise ValueError(
+                f"the images of a batch have different shapes, such as {shapes[0]} and {shapes[-1]}: give the dataset "
+                "a crop= of a fixed size (packer._loading.crops), or the Loader a collate= that does not stack them"
+            ) from error
+
+    def __repr__(self) -> str:
+        return (
+            f"Loader({self.dataset!r}, batch_size={self.batch_size}, sampler={self.sampler!r}, "
+            f"threads={self.threads}, processes={self.processes}, device={self.device})"
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_workers": None}
+
+
+@dataclass
+class _Progress:
+    """How far a pass has come: how many samples of this rank were handed out, counted in whole batches."""
+
+    handed_out: int = 0
+
+
+class _Batch(NamedTuple):
+    """A batch in work: its indices, and, where images are written in place, also their crops, labels and memory."""
+
+    indices: Ints
+    plan: Ints | None = None
+    labels: torch.Tensor | None = None
+    images: torch.Tensor | None = None
+    tasks: Sequence[Future[Any]] = ()

@@ -1,0 +1,314 @@
+"""Batches that are made in several processes, which share the batches' memory.
+
+Python's lock lets one thread of a process at a time run Python code. With dozens of cores that lock limits a process,
+and several processes go on scaling. Each process runs `Threads` over memory that all of them share. A task says which
+images go where in that memory, and the answer says only that they are there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import pickle
+import signal
+import threading
+import weakref
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from packer._loading.dataset import ImageDataset
+from packer._loading.memory import SharedMemory, Slot, page_lock
+from packer._loading.serving import serve
+from packer._loading.threads import HELD, Transform, Workers, split
+from packer.errors import WorkerError
+
+__all__ = ["Processes"]
+
+Ints = npt.NDArray[np.int64]
+
+_TASKS_A_PROCESS = 4  # tasks that a process's share of the images in work is cut into: none waits for the slowest image
+_SENT = 2  # tasks that a process has at a time: one to work at, and the next
+_PATIENCE = 5  # seconds that a process gets to end
+
+
+class Processes(Workers):
+    """Makes batches in several processes, each with threads of its own.
+
+    The processes are spawned, and get the pickled dataset when an epoch begins. They stay until `close`, or until
+    `owner` is collected, and end by themselves when this process dies. They belong to this process alone: a fork of it
+    makes new ones.
+
+    Parameters
+    ----------
+    owner : object
+        The processes end with it.
+    processes : int
+        Number of processes.
+    threads : int
+        Number of threads of all processes together; each process has one at least.
+    in_work : int
+        Images that are in work at a time, of which tasks are cut.
+    size : int
+        Bytes of the largest batch; 0 where only items are made.
+    count : int
+        Batches that are in work at a time.
+    pinned : bool
+        Whether batches are page-locked.
+    """
+
+    def __init__(  # noqa: PLR0917
+        self, owner: object, processes: int, threads: int, in_work: int, size: int, count: int, pinned: bool
+    ) -> None:
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._queue: deque[tuple[Future[Any], tuple[Any, ...]]] = deque()
+        self._settings = b""
+        self._broken: WorkerError | None = None
+        self._step = max(in_work // (processes * _TASKS_A_PROCESS), 1)
+        self.size = size
+        self._count, self._filling = count, 0
+        memory = SharedMemory(max(size * (count + HELD), 1))
+        if pinned and size:
+            page_lock(memory.pixels)
+        self._address = memory.pixels.ctypes.data
+        self._slots = [Slot(memory.pixels[number * size :][:size]) for number in range(count + HELD)] if size else []
+        shares = [max(threads // processes + (number < threads % processes), 1) for number in range(processes)]
+        self._workers = [_Worker(memory, share, self._step * _SENT) for share in shares]
+        self._readers = [
+            threading.Thread(target=self._read, args=(worker,), name="packer-answers", daemon=True)
+            for worker in self._workers
+        ]
+        for reader in self._readers:
+            reader.start()
+        self._finalizer = weakref.finalize(owner, self._close)
+        _STARTED.add(self)
+
+    def close(self) -> None:
+        self._finalizer()
+
+    @property
+    def usable(self) -> bool:
+        """Whether all processes live and are this process's, and enough memory is free of batches that are held."""
+        enough = not self.size or self._free() >= self._count
+        return self._broken is None and self._pid == os.getpid() and enough
+
+    def begin(self, dataset: ImageDataset, transform: Transform) -> None:
+        self._filling = 0
+        settings = pickle.dumps((dataset, transform))
+        if settings == self._settings:
+            return
+        self._settings = b""
+        begun: list[Future[Any]] = []
+        with self._lock:
+            if self._broken is not None:
+                raise self._broken
+            for worker in self._workers:
+                begun.append(Future())
+                worker.run(begun[-1], ("begin", settings))
+        for future in begun:
+            future.result()
+        self._settings = settings
+
+    def allocate(self, count: int, height: int, width: int) -> torch.Tensor:
+        slot = next((slot for slot in self._slots if slot.free), None)
+        if slot is None:
+            raise WorkerError(f"all {len(self._slots)} batches of the memory that processes share are in use")
+        self._filling += 1
+        return slot.images((count, height, width))
+
+    def fill(self, images: torch.Tensor, indices: Ints, plan: Ints) -> list[Future[Any]]:
+        _, channels, height, width = images.shape
+        begin, size = images.data_ptr() - self._address, channels * height * width
+        return [
+            self._submit("fill", begin + some.start * size, (height, width), indices[some], plan[some])
+            for some in split(len(indices), self._step)
+        ]
+
+    def make(self, indices: Ints, epoch: int, seed: int) -> list[Future[list[Any]]]:
+        return [self._submit("make", indices[some], epoch, seed) for some in split(len(indices), self._step)]
+
+    def hand_out(self, images: torch.Tensor) -> torch.Tensor:
+        """Return the batch itself, or a copy where the batches that are in work at a time need its memory."""
+        self._filling -= 1
+        return images if self._free() + self._filling >= self._count else images.clone()
+
+    def forget(self) -> None:
+        """Let go of the processes, in a fork: they and what they are asked belong to the process that started them."""
+        for worker in self._workers:
+            worker.forget()
+
+    def _free(self) -> int:
+        return sum(slot.free for slot in self._slots)
+
+    def _submit(self, *task: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        with self._lock:
+            if self._broken is not None:
+                future.set_exception(self._broken)
+            else:
+                self._queue.append((future, task))
+                self._dispatch()
+        return future
+
+    def _dispatch(self) -> None:
+        """Send tasks to the processes with the least to do. The caller holds the lock."""
+        while self._queue:
+            worker = min(self._workers, key=lambda worker: len(worker.running))
+            if len(worker.running) >= _SENT:
+                return
+            future, task = self._queue.popleft()
+            if future.set_running_or_notify_cancel():
+                worker.run(future, task)
+
+    def _read(self, worker: _Worker) -> None:
+        """Take a process's answers until it ends."""
+        try:
+            while True:
+                number, failed = worker.connection.recv()
+                data = worker.connection.recv_bytes()
+                with self._lock:
+                    future = worker.running.pop(number)
+                    if self._broken is None:
+                        self._dispatch()
+                _settle(future, failed, data)
+        except (EOFError, OSError):
+            self._fail(worker)
+
+    def _fail(self, worker: _Worker) -> None:
+        """Fail all tasks, because a process ended."""
+        error = WorkerError(worker.last_words())
+        with self._lock:
+            self._broken = self._broken or error
+            lost = [*worker.running.values()]
+            lost += [future for future, _ in self._queue if future.set_running_or_notify_cancel()]
+            worker.running.clear()
+            self._queue.clear()
+        for future in lost:
+            future.set_exception(self._broken)
+
+    def _close(self) -> None:
+        if self._pid != os.getpid():  # in a fork, which has none of these threads and processes
+            return
+        for worker in self._workers:
+            worker.process.terminate()
+        for worker, reader in zip(self._workers, self._readers, strict=True):
+            if reader is not threading.current_thread():  # the garbage collector runs anywhere
+                reader.join(_PATIENCE)
+            if worker.process.is_alive():
+                worker.process.kill()
+
+
+class _Worker:
+    """A process, and the tasks that it was sent and has not answered yet."""
+
+    def __init__(self, memory: SharedMemory, threads: int, in_work: int) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.connection, theirs = context.Pipe()
+        self.process = context.Process(
+            target=serve, args=(theirs, memory, threads, in_work), name="packer-worker", daemon=True
+        )
+        with _interrupts_held():
+            self.process.start()
+        theirs.close()  # or the connection would not end with the process
+        self.running: dict[int, Future[Any]] = {}
+        self._count = 0
+
+    def run(self, future: Future[Any], task: tuple[Any, ...]) -> None:
+        """Send a task, whose answer `future` gets."""
+        self._count += 1
+        self.running[self._count] = future
+        with contextlib.suppress(OSError):  # the process died, and the thread that reads its answers finds that out
+            self.connection.send((*task, self._count))
+
+    def forget(self) -> None:
+        """Let go of the process, in a fork: as a child of ours, `multiprocessing` would kill it when the fork ends."""
+        self.connection.close()
+        getattr(multiprocessing.process, "_children", set()).discard(self.process)
+
+    def last_words(self) -> str:
+        """Wait for the process to end, and return why it did."""
+        self.process.join(_PATIENCE)
+        self.connection.close()
+        code = self.process.exitcode
+        if code is not None and code < 0:
+            cause = f"was killed by signal {-code} ({signal.Signals(-code).name})"
+            cause += ", as the system does when memory runs out" if code == -signal.SIGKILL else ""
+        else:
+            cause = (
+                f"ended with exit code {code}; what it wrote before says why. A script that uses `processes` does its "
+                "work below `if __name__ == '__main__':`, because each process imports it"
+            )
+        return f"a worker process of the Loader (pid {self.process.pid}) {cause}."
+
+
+def _settle(future: Future[Any], failed: bool, data: bytes) -> None:
+    """Resolve a future with a process's answer."""
+    try:
+        answer = pickle.loads(data)
+    except Exception as unreadable:  # an item of a class that cannot be unpickled
+        future.set_exception(unreadable)
+        return
+    if failed:
+        error, text = answer
+        error.__cause__ = _Elsewhere(text)
+        future.set_exception(error)
+    else:
+        future.set_result(answer)
+
+
+@contextlib.contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Hold Ctrl-C back; a process that is started meanwhile never gets one, not even while it imports its modules.
+
+    A signal that this thread blocks goes to another thread, and Python then interrupts the main thread all the same,
+    which would leave a half-started process behind. So the signal's handler is held back too.
+    """
+    held: list[int] = []
+    handler = signal.getsignal(signal.SIGINT)
+    ours = threading.current_thread() is threading.main_thread() and callable(handler)
+    blocking = hasattr(signal, "pthread_sigmask")
+    if blocking:
+        from multiprocessing import resource_tracker
+
+        resource_tracker.ensure_running()  # which unblocks the signal when it starts its process
+    if ours:
+        signal.signal(signal.SIGINT, lambda number, frame: held.append(number))
+    try:
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}) if blocking else None
+        try:
+            yield
+        finally:
+            if before is not None:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    finally:
+        if ours:
+            signal.signal(signal.SIGINT, handler)
+        if held:
+            signal.raise_signal(signal.SIGINT)
+
+
+class _Elsewhere(Exception):  # noqa: N818
+    """The cause of an error that was raised in another process: shows the traceback from there."""
+
+    def __str__(self) -> str:
+        return f'\n"""\n{self.args[0]}"""'
+
+
+_STARTED: weakref.WeakSet[Processes] = weakref.WeakSet()  # to be forgotten by forks
+
+
+def _forget_processes() -> None:
+    for processes in list(_STARTED):
+        processes.forget()
+    _STARTED.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_processes)

@@ -1,0 +1,93 @@
+"""What runs in each worker process of `packer._loading.processes`: threads that serve the requests of a connection."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import queue
+import signal
+import threading
+import traceback
+from concurrent.futures import Future, wait
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from packer._loading.memory import images_in
+from packer._loading.threads import Threads
+
+__all__ = ["serve"]
+
+Ints = npt.NDArray[np.int64]
+
+
+def serve(connection: Connection, pixels: npt.NDArray[np.uint8], threads: int, in_work: int) -> None:
+    """Serve the requests of a connection until it is closed; each worker process runs this."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one decides when it ends
+    torch.set_num_threads(1)
+    torch.seed()  # or random transforms would do the same in every process
+    answers: queue.SimpleQueue[tuple[int, list[Future[Any]]]] = queue.SimpleQueue()
+    threading.Thread(target=_answer, args=(connection, answers), daemon=True).start()
+    server = _Server(pixels, threads, in_work)
+    while True:
+        try:
+            request, *arguments, number = connection.recv()
+        except (EOFError, OSError):
+            os._exit(0)  # without waiting for threads whose work nobody wants any more
+        try:
+            tasks = getattr(server, request)(*arguments)
+        except Exception as error:
+            tasks = [Future()]
+            tasks[0].set_exception(error)
+        answers.put((number, tasks))
+
+
+class _Server:
+    """The requests that a process serves, as methods."""
+
+    def __init__(self, pixels: npt.NDArray[np.uint8], threads: int, in_work: int) -> None:
+        self._pixels = pixels
+        self._workers = Threads(threads, in_work, [])
+
+    def begin(self, settings: bytes) -> list[Future[Any]]:
+        self._workers.begin(*pickle.loads(settings))  # the threads of an earlier epoch are at rest, and end
+        return []
+
+    def fill(self, place: int, size: tuple[int, int], indices: Ints, plan: Ints) -> list[Future[Any]]:
+        height, width = size
+        pixels = self._pixels[place:][: len(indices) * height * width * 3]
+        return self._workers.fill(images_in(pixels, (len(indices), height, width)), indices, plan)
+
+    def make(self, indices: Ints, epoch: int, seed: int) -> list[Future[Any]]:
+        return self._workers.make(indices, epoch, seed)
+
+
+def _answer(connection: Connection, answers: queue.SimpleQueue[tuple[int, list[Future[Any]]]]) -> None:
+    """Send the result or the error of each request back, when all of its tasks have ended."""
+    while True:
+        number, tasks = answers.get()
+        wait(tasks)
+        failed = False
+        try:
+            data = pickle.dumps([item for task in tasks for item in task.result() or ()], pickle.HIGHEST_PROTOCOL)
+        except BaseException as error:  # a transform may raise anything
+            failed, data = True, _pickled(error)
+        try:
+            connection.send((number, failed))
+            connection.send_bytes(data)
+        except OSError:
+            return
+
+
+def _pickled(error: BaseException) -> bytes:
+    """Return an error with the text of its traceback, pickled; as a RuntimeError where it cannot be pickled."""
+    text = "".join(traceback.format_exception(error))
+    try:
+        data = pickle.dumps((error, text))
+        pickle.loads(data)
+    except Exception:
+        return pickle.dumps((RuntimeError(f"{type(error).__name__}: {error}"), text))
+    return data

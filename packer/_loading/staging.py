@@ -1,0 +1,243 @@
+"""Packs nearer to the processor: in memory, or on a disk of this node; either once for all processes."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import mmap
+import os
+import stat
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from packer._formats.copying import PackFiles, Progress, copy_pack
+from packer._limits import available_memory
+from packer._storage.files import disk_size, remove, sync_directory, writing_to
+from packer._storage.locks import held
+from packer.errors import DestinationError, PackError, printable
+
+__all__ = ["Kept", "keep", "stage", "warm"]
+
+_MOST_OF_MEMORY = 0.8
+
+
+def warm(path: str | os.PathLike[str], *, progress: Progress | None = None) -> int:
+    """Read the files of a pack from beginning to end, so that they lie in the page cache; return their bytes.
+
+    The cache is shared by every process of the node. The system drops what was not used for long when memory gets
+    scarce; `keep` forbids that.
+
+    Parameters
+    ----------
+    path : path
+        The pack.
+    progress : callable, optional
+        Called with the number of bytes read and their total.
+
+    Raises
+    ------
+    PackError
+        If the path is no pack, or cannot be read.
+    """
+    return _read(PackFiles.of(path), progress)
+
+
+def _read(pack: PackFiles, progress: Progress | None) -> int:
+    return sum(len(data) for _, _, data in pack.chunks(progress))
+
+
+class Kept:
+    """The files of a pack, locked in the page cache until this is closed, or collected, or its process ends.
+
+    Parameters
+    ----------
+    pack : PackFiles, optional
+        By default none. A pickled one comes back with none: one lock on a node is enough.
+
+    Attributes
+    ----------
+    size : int
+        How many bytes are locked.
+
+    Raises
+    ------
+    OSError
+        If the system does not lock that much for this process.
+    PackError
+        If a file is not what it was when it was listed.
+    """
+
+    def __init__(self, pack: PackFiles | None = None) -> None:
+        # A lock lasts as long as its mapping, which nobody reads: reads stay `pread`, which no cut file can kill.
+        self._mappings: list[mmap.mmap] = []
+        if pack is not None:
+            for name in [name for name, size in pack.sizes.items() if size]:  # what is empty cannot be mapped
+                with pack.open(name) as file:
+                    self._mappings.append(file.mapping(0, file.size))
+                _lock(self._mappings[-1])
+        self.size = sum(map(len, self._mappings))
+
+    def close(self) -> None:
+        """Give the memory back to the system, which keeps the bytes for as long as it likes."""
+        for mapping in self._mappings:
+            mapping.close()
+        self._mappings, self.size = [], 0
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Kept, ()
+
+
+def keep(path: str | os.PathLike[str], *, progress: Progress | None = None) -> Kept:
+    """Read a pack into the page cache and lock it there, where every process of the node finds it.
+
+    Nothing is copied: processes that keep the same pack lock the same memory, and the last one frees it, however it
+    ends. What a process that locks pays is its page table: 0.2 % of the size of the pack.
+
+    Parameters
+    ----------
+    path : path
+        The pack.
+    progress : callable, optional
+        Called with the number of bytes read and their total.
+
+    Returns
+    -------
+    Kept
+        The lock. It is empty, with a RuntimeWarning, where the system does not allow it: the limit on locked memory
+        (``ulimit -l``) is often some MB only. Then the pack was read, and stays while memory lasts.
+
+    Raises
+    ------
+    PackError
+        If the path is no pack, cannot be read, or takes more than four fifths of the memory that this process is
+        granted.
+    """
+    pack, memory = PackFiles.of(path), available_memory()
+    size = pack.size
+    if memory is not None and size > _MOST_OF_MEMORY * memory:
+        raise PackError(
+            f"{printable(os.fspath(path))}: {size / 1e9:.1f} GB cannot be kept in {memory / 1e9:.1f} GB of memory. "
+            "Read it from the disk, in the order of a BlockShuffleSampler, or resize it."
+        )
+    _read(pack, progress)
+    try:
+        return Kept(pack)
+    except OSError as error:
+        warnings.warn(
+            f"{printable(os.fspath(path))}: was read into the page cache and is not locked there, so the system may "
+            f"drop it when memory gets scarce: {error.strerror}. Raise the limit on locked memory (ulimit -l) to "
+            f"{-(-size // 1024)} kB, or stage the pack in /dev/shm.",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+        return Kept()
+
+
+def stage(path: str | os.PathLike[str], directory: str | os.PathLike[str], *, progress: Progress | None = None) -> Path:
+    """Copy a pack to a disk of this node, once for all processes of a user that ask; return where the copy is.
+
+    The first process copies, the others wait for it. A copy that is there already is used where it was made of these
+    very files: the same path, sizes, times and manifest. A copy of earlier files of that name is left alone. Whoever
+    wants the space back deletes the copy. Nothing else stays in the directory.
+
+    The copy lies in `directory` where that is this user's and nobody else may write into it, as when it was made here.
+    In a directory that others may write into, such as ``/dev/shm``, which is in memory, the copy lies in a directory
+    ``packer-UID`` of the user's own. So nobody else can have put there what is read as the copy, which is why its
+    files are compared by owner, kind and size, and not byte by byte. On Windows, which has no such owners, `directory`
+    must be the user's own.
+
+    Parameters
+    ----------
+    path : path
+        The pack.
+    directory : path
+        Made where it is missing, for this user alone; the directory that it lies in is not. ``~`` is the user's home.
+    progress : callable, optional
+        Called with the number of bytes copied, by whichever process, and their total.
+
+    Returns
+    -------
+    Path
+        The copy, as ``DIRECTORY/STEM-DIGITS.SUFFIX`` or ``DIRECTORY/packer-UID/STEM-DIGITS.SUFFIX``.
+
+    Raises
+    ------
+    DestinationError
+        If the copy cannot be written, what the directory lies in is missing, or ``packer-UID`` is somebody else's.
+    PackError
+        If the path is no pack, or cannot be read.
+    """
+    pack = PackFiles.of(path)
+    root = _own_directory(Path(os.path.abspath(os.path.expanduser(directory))))
+    staged = root / f"{pack.path.stem}-{pack.digest()}{pack.path.suffix}"
+    if pack.are_at(staged):
+        return staged
+    partial = staged.with_name(staged.name + ".partial")
+
+    def wait() -> None:
+        if progress is not None:
+            progress(_size_so_far(partial), pack.size)
+
+    with held(staged.with_name(staged.name + ".lock"), wait):
+        if not pack.are_at(staged):
+            remove(staged)  # it is not whole
+            copy_pack(pack, partial, progress)
+            with writing_to(staged):
+                os.rename(partial, staged)
+            sync_directory(root)
+    return staged
+
+
+def _own_directory(directory: Path) -> Path:
+    """Return a directory that nobody but this user writes into: `directory`, or one in it; made where it is missing."""
+    with writing_to(directory):
+        if not directory.parent.is_dir():
+            raise DestinationError(
+                f"{printable(directory)}: the directory {printable(directory.parent)} does not exist. Make it first."
+            )
+        _make_directory(directory)
+        if _is_private(os.stat(directory)):
+            return directory
+    own = directory / f"packer-{os.geteuid()}"
+    with writing_to(own):
+        _make_directory(own)
+        if _is_private(os.lstat(own)):
+            return own
+    raise DestinationError(
+        f"{printable(own)}: is no directory that is yours and that nobody else may write into. "
+        "Remove it, or stage to another directory."
+    )
+
+
+def _make_directory(path: Path) -> None:
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(path, 0o700)
+
+
+def _is_private(status: os.stat_result) -> bool:
+    if not hasattr(os, "geteuid"):
+        return True
+    closed = not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and closed
+
+
+def _size_so_far(partial: Path) -> int:
+    try:
+        return disk_size(partial)
+    except OSError:  # it is not there yet, or no longer
+        return 0
+
+
+def _lock(mapping: mmap.mmap) -> None:
+    """Keep a mapping's pages in memory; OSError where that is not allowed, or not possible on this system."""
+    if os.name == "nt":
+        raise OSError(errno.ENOSYS, "Windows does not lock files in memory")
+    library = ctypes.CDLL(None, use_errno=True)
+    address = np.frombuffer(mapping, np.uint8).ctypes.data
+    if library.mlock(ctypes.c_void_p(address), ctypes.c_size_t(len(mapping))) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))

@@ -1,0 +1,180 @@
+"""What is known of a whole pack, stored in it as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+import google_crc32c
+
+from packer._table import digest_of, encode_name
+from packer.errors import CorruptPackError, UnsupportedVersionError, printable
+
+__all__ = ["CODECS", "LOSSY", "SCHEMA", "TILED", "Manifest"]
+
+SCHEMA = 1
+"""The version of the manifest and of the table that this packer writes; it reads this and every older one."""
+
+
+CODECS = ("keep", "jpeg", "png", "webp", "raw")
+
+
+LOSSY = ("jpeg", "webp")
+"""Codecs that have a quality."""
+
+
+TILED = "tiled"
+"""What the manifest's findings call samples that are tiled JPEGs."""
+
+
+_SEAL = b',"crc32c":"'
+
+
+_SEAL_LENGTH = len(_SEAL) + 8 + len(b'"}')
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What is known of a whole pack, stored in it as JSON.
+
+    Attributes
+    ----------
+    format : str
+        Name of the format, a key of `packer._formats.FORMATS`.
+    count : int
+        Number of samples.
+    classes : list of str
+        Class names; a label is an index into this list.
+    codec : str
+        One of `CODECS`: what the data of the samples are.
+    settings : dict
+        Every setting of the conversion that has a say in the samples' bytes.
+    source : dict
+        What the samples came from: its kind and a digest of its names and labels.
+    skipped : list of dict
+        ``{"name", "reason"}`` of every file that was left out.
+    findings : dict
+        What the audit counted during the conversion.
+    versions : dict
+        Versions of the libraries that made the bytes.
+    columns : dict
+        CRC-32C of each column of the table.
+    layout : dict
+        What the format needs to find its data.
+    schema : int
+    more : dict
+        Members that this packer does not know, which say nothing that it needs.
+    """
+
+    format: str
+    count: int
+    classes: list[str]
+    codec: str = "keep"
+    settings: dict[str, Any] = field(default_factory=dict)
+    source: dict[str, Any] = field(default_factory=dict)
+    skipped: list[dict[str, str]] = field(default_factory=list)
+    findings: dict[str, int] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    columns: dict[str, int] = field(default_factory=dict)
+    layout: dict[str, Any] = field(default_factory=dict)
+    schema: int = SCHEMA
+    more: dict[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> bytes:
+        """Return the manifest as a JSON object in ASCII, whose last member is the CRC-32C of all before it."""
+        document = {"schema": self.schema, **asdict(self)}
+        document |= document.pop("more")
+        body = json.dumps(document, ensure_ascii=True, separators=(",", ":")).encode("ascii")[:-1]
+        return body + _SEAL + b"%08x" % google_crc32c.value(body) + b'"}'
+
+    @classmethod
+    def from_json(cls, text: bytes, path: str) -> Manifest:
+        """Read a manifest.
+
+        Raises
+        ------
+        CorruptPackError
+            If the text is not a manifest, or was changed after it was written.
+        UnsupportedVersionError
+            If a newer packer wrote it.
+        """
+        body, seal = text[:-_SEAL_LENGTH], text[-_SEAL_LENGTH:]
+        if seal != _SEAL + b"%08x" % google_crc32c.value(body) + b'"}':
+            raise CorruptPackError("the manifest is damaged: its checksum does not fit", path)
+        try:
+            document = json.loads(body + b"}")
+            schema = document.pop("schema")
+            if not isinstance(schema, int) or schema < 1:
+                raise ValueError(f"schema {schema!r}")
+            if schema > SCHEMA:
+                raise UnsupportedVersionError(
+                    f"{printable(path)}: written with schema {schema}; this packer reads up to {SCHEMA}. Update packer."
+                )
+            names = {field.name for field in fields(cls)} - {"schema", "more"}
+            if missing := names - document.keys():
+                raise ValueError(f"{', '.join(sorted(missing))}: missing")
+            known = {name: document.pop(name) for name in names}
+            manifest = cls(schema=schema, more=document, **known)
+            object.__setattr__(manifest, "_identity", digest_of(text))  # of these very bytes, whoever wrote them
+            manifest._require_types()
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            raise CorruptPackError(f"the manifest cannot be read: {error}", path) from error
+        return manifest
+
+    @classmethod
+    def united(cls, manifests: Sequence[Manifest]) -> Manifest:
+        """Return what the manifests of several packs say together, one pack behind the other.
+
+        Settings that differ are left out, but for ``tiles``, which is true where one of the packs may hold tiled JPEGs;
+        `source`, `columns` and `layout` are empty, and `classes` are the first's.
+        """
+        first = manifests[0]
+        same = [name for name, value in first.settings.items() if all(m.settings.get(name) == value for m in manifests)]
+        settings = {name: first.settings[name] for name in same}
+        if any(manifest.settings.get("tiles") for manifest in manifests):
+            settings["tiles"] = True
+        versions: dict[str, set[str]] = {}
+        for manifest in manifests:
+            for package, version in manifest.versions.items():
+                versions.setdefault(package, set()).add(version)
+        findings = sum((Counter(manifest.findings) for manifest in manifests), Counter[str]())
+        return cls(
+            format=first.format,
+            count=sum(manifest.count for manifest in manifests),
+            classes=first.classes,
+            codec=first.codec,
+            settings=settings,
+            skipped=[entry for manifest in manifests for entry in manifest.skipped],
+            findings=dict(sorted(findings.items())),
+            versions={package: " and ".join(sorted(numbers)) for package, numbers in versions.items()},
+        )
+
+    @property
+    def exif(self) -> str:
+        """What becomes of an EXIF orientation in the samples: ``"apply"`` or ``"ignore"``."""
+        return str(self.settings.get("exif", "ignore")) if self.codec == "keep" else "ignore"
+
+    def identity(self) -> str:
+        """Return a short name of this very pack: a digest of the manifest, which holds checksums of the table."""
+        return str(self.__dict__.get("_identity") or digest_of(self.to_json()))
+
+    def _require_types(self) -> None:
+        def every(values: Any, kind: type) -> bool:
+            return all(isinstance(value, kind) and not isinstance(value, bool) for value in values)
+
+        kinds = {field.name: type(field.default_factory()) for field in fields(self) if callable(field.default_factory)}
+        kinds |= {"format": str, "count": int, "classes": list, "codec": str}
+        wrong = [name for name, kind in kinds.items() if type(getattr(self, name)) is not kind]
+        if wrong:
+            raise ValueError(f"{', '.join(wrong)}: of the wrong type")
+        if self.count < 0 or self.codec not in CODECS:
+            raise ValueError(f"{self.count} samples of the codec {self.codec!r}")
+        entries = [value for entry in self.skipped for value in (entry["name"], entry["reason"])]
+        texts = [*self.classes, *self.versions.values(), *entries]
+        if not every(texts, str) or not every([*self.columns.values(), *self.findings.values()], int):
+            raise ValueError("a member has elements of the wrong type")
+        for text in texts:
+            encode_name(text)  # UnicodeEncodeError is a ValueError

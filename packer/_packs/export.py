@@ -1,0 +1,214 @@
+"""The way back: a pack as an ImageFolder tree of files."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import itertools
+import os
+import unicodedata
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from packer._formats import Reader, open_pack
+from packer._images.encode import encode
+from packer._packs.filenames import FileNames
+from packer._packs.sweep import in_order
+from packer._packs.tree import Tree, writing_to
+from packer._sources.repeats import repeats
+from packer._storage.files import sync_directory
+from packer._storage.paths import name_problem, path_problem
+from packer._table import COLUMNS, Buffer, are_pixels, blocks, encode_name, spans
+from packer.errors import CorruptPackError, DestinationError, printable
+
+__all__ = ["export"]
+
+_SUFFIXES = {"keep": (), "jpeg": (".jpg", ".jpeg"), "png": (".png",), "webp": (".webp",), "raw": (".png",)}
+_SHOWN_EVERY = 100  # files
+_BATCH, _BATCH_BYTES = 64, 2 << 20  # the most samples, and bytes, that a thread reads at a time, beside one sample
+
+
+def export(
+    path: str | os.PathLike[str],
+    directory: str | os.PathLike[str],
+    *,
+    workers: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> int:
+    """Write every sample of a pack to a file of its name below `directory`; return once all are on the disk.
+
+    Kept bytes are written as they are. A sample that was re-encoded, and whose name says another type, gets
+    the suffix of its type added; raw pixels become PNG. Classes without samples become empty directories.
+    Where the labels do not follow from the names, ``labels.csv`` says them, as `packer convert --labels` reads it.
+
+    Parameters
+    ----------
+    path : path
+        The pack.
+    directory : path
+        Made where it is missing; must be empty.
+    workers : int, optional
+        Threads that read and encode; by default what `available_cpus` counts.
+    progress : callable, optional
+        Called with the number of files written and their total.
+
+    Returns
+    -------
+    int
+        The number of files.
+
+    Raises
+    ------
+    CorruptPackError
+        If the table or a sample is damaged, or a name would lead out of `directory`.
+    DestinationError
+        If `directory` is not empty, or a file cannot be written.
+    """
+    root = Path(os.path.abspath(directory))
+    with open_pack(path) as reader:
+        for column in COLUMNS:
+            reader.require_column(column)
+        labels_follow = _labels_follow(reader)
+        _refuse_bad_rows(reader)
+        names = _file_names(reader)
+        _make_root(root)
+        with contextlib.closing(Tree(root)) as tree:
+            if tree.folds_names():
+                _refuse_names_that_meet(reader, names)
+            if labels_follow:
+                for name in reader.manifest.classes:
+                    tree.make(name)
+            else:
+                table = names.free("labels", ".csv")
+                tree.write_blocks(table, _labels_as_csv(reader, names))
+                tree.sync([table])
+            contents = itertools.chain.from_iterable(in_order(partial(_contents, reader), _batches(reader), workers))
+            for index, (name, data) in enumerate(zip(names, contents, strict=True), 1):
+                tree.write(name, data)
+                if progress is not None and (index % _SHOWN_EVERY == 0 or index == len(names)):
+                    progress(index, len(names))
+            tree.sync(names)
+    return len(names)
+
+
+def _make_root(root: Path) -> None:
+    """Make the directory and those above it where they are missing; DestinationError where it is not empty."""
+    with writing_to(root):
+        missing = [folder for folder in (root, *root.parents) if not os.path.lexists(folder)]
+        root.mkdir(parents=True, exist_ok=True)
+        if os.listdir(root):
+            raise DestinationError(f"{printable(root)}: not empty. Export goes into an empty or a new directory.")
+    for folder in missing:
+        sync_directory(folder.parent)
+
+
+def _file_names(reader: Reader) -> FileNames:
+    """Return the names of the files; CorruptPackError where one must not become a file, or two samples have one."""
+    for index, name in enumerate(reader.names):
+        problem = name_problem(name)
+        if problem is not None:
+            raise _refused(reader, index, problem)
+    for index, _ in repeats(reader.names):
+        raise _refused(reader, index, "another sample has the same name")
+    names = FileNames(reader.names, _SUFFIXES[reader.manifest.codec])
+    for index, name in enumerate(names):
+        problem = path_problem(name)
+        if problem is not None:
+            raise _refused(reader, index, problem)
+    return names
+
+
+def _refused(reader: Reader, index: int, problem: str) -> CorruptPackError:
+    return CorruptPackError(f"cannot be exported ({printable(reader.names[index])}): {problem}", reader.path, index)
+
+
+def _refuse_bad_rows(reader: Reader) -> None:
+    """Raise where rows lead outside of the data, or several to the same data, of which a bomb could be made."""
+    table, extent = reader.table, sum(size for _, _, size in reader.data_files())
+    for part in spans(len(table)):
+        offset, size = table.offset[part], table.size[part]
+        outside = (size < 0) | (offset < 0) | (size > extent) | (offset > extent - size)
+        for row in np.flatnonzero(outside).tolist():
+            raise CorruptPackError("damaged: its row points outside the data", reader.path, part.start + row)
+    for index in table.overlapping():
+        raise CorruptPackError("its bytes overlap another sample's", reader.path, index)
+
+
+class _Folded:
+    """Names as a file system takes them that ignores case, and how accents are encoded."""
+
+    def __init__(self, names: FileNames) -> None:
+        self._names = names
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __getitem__(self, index: int) -> str:
+        return _folded(self._names[index])
+
+    def __iter__(self) -> Iterator[str]:
+        return map(_folded, self._names)
+
+
+def _folded(name: str) -> str:
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
+
+
+def _refuse_names_that_meet(reader: Reader, names: FileNames) -> None:
+    """Raise where two names are one on a file system that ignores case, or how accents are encoded."""
+    for index, first in repeats(_Folded(names)):
+        raise _refused(reader, index, f"to this file system its name is that of {printable(names[first])}")
+
+
+def _labels_follow(reader: Reader) -> bool:
+    """Tell whether every sample's first directory is the name of its class; CorruptPackError where it has no class."""
+    label, classes = reader.table.label, reader.manifest.classes
+    follow = len(set(classes)) == len(classes) and not any(path_problem(name) or "/" in name for name in classes)
+    labels = itertools.chain.from_iterable(label[part].tolist() for part in spans(len(label)))
+    for index, (own, name) in enumerate(zip(labels, reader.names, strict=True)):
+        if not 0 <= own < len(classes):
+            raise CorruptPackError(f"label {own} is not one of the {len(classes)} classes", reader.path, index)
+        follow = follow and name.startswith(classes[own] + "/")
+    return follow
+
+
+def _labels_as_csv(reader: Reader, names: FileNames) -> Iterator[bytes]:
+    """Yield the lines of ``labels.csv``, many at a time."""
+    classes, rest = reader.manifest.classes, iter(names)
+    yield b"path,label\r\n"
+    for part in spans(len(names)):
+        labels = reader.table.label[part].tolist()
+        text = io.StringIO(newline="")
+        rows = zip(itertools.islice(rest, len(labels)), (classes[label] for label in labels), strict=True)
+        csv.writer(text).writerows(rows)
+        yield encode_name(text.getvalue())
+
+
+def _batches(reader: Reader) -> Iterator[range]:
+    """Yield the indices of samples that are read at a time: few where they are large, for all are held in memory."""
+    start = held = 0
+    sizes = itertools.chain.from_iterable(part.tolist() for part in blocks(reader.table.size))
+    for index, size in enumerate(sizes):
+        if index > start and (index - start == _BATCH or held + size > _BATCH_BYTES):
+            yield range(start, index)
+            start, held = index, 0
+        held += size
+    yield range(start, len(reader))
+
+
+def _contents(reader: Reader, indices: range) -> list[Buffer]:
+    return [_content(reader, index) for index in indices]
+
+
+def _content(reader: Reader, index: int) -> Buffer:
+    data = reader.read(index)
+    if reader.manifest.codec != "raw":
+        return data
+    height, width = int(reader.table.height[index]), int(reader.table.width[index])
+    if not are_pixels(len(data), height, width):
+        raise CorruptPackError(f"{len(data)} bytes are not {width} x {height} pixels", reader.path, index)
+    return encode(np.frombuffer(data, np.uint8).reshape(height, width, 3), "png", 0)

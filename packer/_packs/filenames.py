@@ -1,0 +1,91 @@
+"""The names of the files that a pack's samples become: no two alike, found without holding every name."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import numpy as np
+
+from packer._sources.repeats import Hashes, hashes_of, repeats
+from packer._table import Names, encode_name
+
+__all__ = ["FileNames"]
+
+_LONGEST = 255  # bytes, of what Linux and macOS take
+
+
+class FileNames:
+    """The name of every sample's file: the sample's own, with a suffix added where it has none that fits.
+
+    Where two files would have one name, which takes samples such as ``x.jpg`` and ``x.jpg.png``, the one whose own name
+    it is keeps it, or else the first; the others are numbered. Only of these the names are held in memory.
+
+    Parameters
+    ----------
+    names : Names
+        No two alike.
+    suffixes : tuple of str
+        Endings that fit; the first is the one that is added. None of them, and the names stay.
+    """
+
+    def __init__(self, names: Names, suffixes: tuple[str, ...] = ()) -> None:
+        self._names = names
+        self._suffixes = suffixes
+        self._numbered: dict[int, str] = {}
+        if suffixes:
+            self._number()
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __getitem__(self, index: int) -> str:
+        return self._numbered.get(index) or self._plain(self._names[index])
+
+    def __iter__(self) -> Iterator[str]:
+        for index, name in enumerate(self._names):
+            yield self._numbered.get(index) or self._plain(name)
+
+    def free(self, stem: str, suffix: str) -> str:
+        """Return a name that no file has: `stem` and `suffix`, or the same with a number."""
+        return next(name for name in _candidates(stem, suffix) if name not in self)
+
+    def _plain(self, name: str) -> str:
+        return name if self._fits(name) else _candidate(name, self._suffixes[0])
+
+    def _fits(self, name: str) -> bool:
+        return not self._suffixes or name.lower().endswith(self._suffixes)
+
+    def _number(self) -> None:
+        """Number the files that would have another one's name."""
+        alike: dict[int, list[int]] = {}
+        for index, first in repeats(self):
+            alike.setdefault(first, [first]).append(index)
+        if not alike:
+            return
+        taken, chosen = hashes_of(self), set[str]()
+        taken.sort()
+        for indices in alike.values():
+            keeper = next((index for index in indices if self._fits(self._names[index])), min(indices))
+            for number, index in enumerate(sorted({*indices} - {keeper}), 1):
+                candidates = _candidates(self._names[index], self._suffixes[0], number)
+                name = next(name for name in candidates if name not in chosen and not _holds(taken, hash(name)))
+                chosen.add(name)
+                self._numbered[index] = name
+
+
+def _holds(ordered: Hashes, value: int) -> bool:
+    place = int(np.searchsorted(ordered, value))
+    return place < len(ordered) and int(ordered[place]) == value
+
+
+def _candidates(stem: str, suffix: str, first: int = 0) -> Iterator[str]:
+    """Yield the names of `stem` and `suffix`: without a number, which is number 0, and then numbered."""
+    return (_candidate(stem, f"-{number}{suffix}" if number else suffix) for number in itertools.count(first))
+
+
+def _candidate(stem: str, suffix: str) -> str:
+    """Return `stem` and `suffix`, with the stem cut where that would be too long for a file."""
+    folder, slash, last = stem.rpartition("/")
+    cut = encode_name(last)[: _LONGEST - len(suffix)]
+    return folder + slash + (last if cut == encode_name(last) else cut.decode("utf-8", "ignore")) + suffix

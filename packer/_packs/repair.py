@@ -1,0 +1,214 @@
+"""Repair: damaged samples are made again from the images that the pack was made of, or taken from a copy of the pack.
+
+A pack's samples lie at known places with known checksums. What is made again is written only where its checksum
+is the one in the table, so that a repair can make nothing worse: interrupted, it leaves a sample as damaged as it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from packer._conversion.prepare import Recipe, prepare
+from packer._conversion.repack import prepare_stored
+from packer._formats import Reader, open_pack
+from packer._packs.sweep import in_order
+from packer._packs.verify import Damage, verify
+from packer._sources import Source, pack_source
+from packer._sources.base import ReadBuffer
+from packer._sources.pack import PackSource
+from packer._storage.files import PatchFile
+from packer._storage.paths import name_problem
+from packer._table import Buffer
+from packer.errors import CorruptPackError, ImageError, NotAPackError, PackError, SourceError, printable
+
+__all__ = ["Repaired", "repair"]
+
+
+@dataclass(frozen=True)
+class Repaired:
+    """What a repair did.
+
+    Attributes
+    ----------
+    samples : list of str
+        Names of the samples that are whole again.
+    left : list of Damage
+        What is damaged still, with the reason why it could not be made again.
+    """
+
+    samples: list[str]
+    left: list[Damage]
+
+
+def repair(
+    path: str | os.PathLike[str],
+    root: str | os.PathLike[str],
+    *,
+    workers: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Repaired:
+    """Check a pack, and put back the damaged samples.
+
+    Parameters
+    ----------
+    path : path
+        The pack.
+    root : path
+        What the samples' names are relative to: the directory that was converted. Or a pack, of any format, that has
+        samples of the same names.
+    workers : int, optional
+        Threads; by default what `available_cpus` counts.
+    progress : callable, optional
+        Called with the number of samples checked and their total.
+
+    Returns
+    -------
+    Repaired
+
+    Raises
+    ------
+    PackError
+        If the pack is damaged so much that it cannot be opened, or no conversion of this packer wrote it.
+    SourceError
+        If `root` is no directory and no pack, or its disk fails.
+    DestinationError
+        If the pack cannot be written to.
+    """
+    damage = verify(path, workers=workers, progress=progress)
+    repaired: list[str] = []
+    with open_pack(path, check="never") as reader:
+        broken = {item.index: item for item in damage if item.index is not None and not _fits(reader, item.index)}
+        left = [item for item in damage if item.index not in broken]
+        try:
+            for column in reader.table.columns():
+                reader.require_column(column)
+        except CorruptPackError:  # where the samples lie, and what they were, is not known
+            return Repaired([], damage)
+        with (
+            contextlib.closing(_Origin(reader, Path(root), broken)) as origin,
+            contextlib.closing(_Patches(reader)) as patches,
+        ):
+            made = in_order(origin.made_again, broken.values(), workers)
+            for (index, item), data in zip(broken.items(), made, strict=True):
+                if isinstance(data, Damage):
+                    left.append(data)
+                else:
+                    patches.write(index, data)
+                    repaired.append(item.name)
+    return Repaired(repaired, left)
+
+
+def _fits(reader: Reader, index: int) -> bool:
+    """Tell whether a sample is what its row of the table says."""
+    try:
+        return reader.table.row(index).matches(reader.read(index))
+    except (PackError, IndexError):
+        return False
+
+
+class _Origin:
+    """What the samples of a pack are made again from.
+
+    Parameters
+    ----------
+    reader : Reader
+        The pack.
+    root : Path
+        A directory of images, or a pack.
+    wanted : iterable of int
+        Which samples.
+    """
+
+    def __init__(self, reader: Reader, root: Path, wanted: Iterable[int]) -> None:
+        self._reader = reader
+        self._source, self._places = _opened(reader, root, wanted)
+        try:
+            self._recipe: Recipe | str = Recipe.of(reader.manifest.settings)
+        except ValueError as error:
+            self._recipe = f"how the pack's samples were made is not known: {printable(error)}"
+
+    def made_again(self, damage: Damage) -> Buffer | Damage:
+        """Return the bytes of a sample as they were; the damage, with what prevents it, where they cannot be had."""
+        assert damage.index is not None
+        row, problem = self._reader.table.row(damage.index), name_problem(damage.name)
+        place = self._places.get(damage.index)
+        if problem is None and place is None:
+            problem = f"{printable(self._source.root)} has no sample of this name"
+        if problem is None and place is not None:
+            try:
+                for data in self._candidates(place, damage.name):
+                    if len(data) == row.size and row.matches(data):
+                        return data
+                problem = (
+                    f"{printable(self._source.path(place))} does not give the same bytes: it was changed, "
+                    "or the libraries that decode and encode it were"
+                )
+            except ImageError as error:
+                problem = f"in {printable(self._source.root)}: {error.reason}"
+        return replace(damage, reason=f"{damage.reason}; {problem}")
+
+    def close(self) -> None:
+        """Close what was opened."""
+        if isinstance(self._source, PackSource):
+            for reader in self._source.readers:
+                reader.close()
+
+    def _candidates(self, place: int, name: str) -> Iterator[Buffer]:
+        """Yield what the sample's bytes may be: those that are there, and what converting them gives."""
+        data, _ = self._source.read(place, ReadBuffer())
+        yield data
+        if isinstance(self._recipe, str):
+            raise ImageError(self._recipe)
+        stored = self._source.stored(place)
+        if stored is None:
+            yield prepare(data, name, self._recipe).data
+        elif stored.codec == "keep":
+            yield prepare_stored(data, name, self._recipe, stored).data
+
+
+def _opened(reader: Reader, root: Path, wanted: Iterable[int]) -> tuple[Source, dict[int, int]]:
+    """Open what samples are made again from; return it, and where in it each sample that is wanted has its place."""
+    try:
+        copy = pack_source(root)
+    except NotAPackError:
+        if not root.is_dir():
+            what = "no such directory, and no such pack" if not root.exists() else "neither a directory nor a pack"
+            raise SourceError(f"{printable(root)}: {what}") from None
+        tree = Source("tree", root, reader.names, reader.table.label, reader.manifest.classes)
+        return tree, {index: index for index in wanted}
+    indices = {name: index for index in wanted if (name := reader.table.row(index).name) is not None}
+    found = enumerate(copy.names.each_encoded())
+    return copy, {indices[name]: place for place, name in found if name is not None and name in indices}
+
+
+class _Patches:
+    """Writes samples to the places that a pack's table says."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._files = reader.data_files()
+        self._starts = np.cumsum([0, *(size for _, _, size in self._files)])
+        self._open: dict[int, PatchFile] = {}
+
+    def write(self, index: int, data: Buffer) -> None:
+        """Replace the bytes of one sample."""
+        offset = int(self._reader.table.offset[index])
+        number = int(np.searchsorted(self._starts, offset, side="right")) - 1
+        name, begin, _ = self._files[number]
+        if number not in self._open:
+            self._open[number] = PatchFile(Path(self._reader.path), name)
+        file, position = self._open[number], begin + offset - int(self._starts[number])
+        if file.read(position, len(data)) != self._reader.read(index):  # the file may be another one by now
+            raise CorruptPackError("the pack was replaced while it was repaired", self._reader.path, index)
+        file.write(position, data)
+
+    def close(self) -> None:
+        """Return once everything is on the disk."""
+        for file in self._open.values():
+            file.close()

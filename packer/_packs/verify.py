@@ -1,0 +1,182 @@
+"""Verification: is everything in a pack what was written?"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from packer._formats import Reader, open_pack
+from packer._packs.sweep import over_samples
+from packer._sources.repeats import repeats
+from packer._storage.paths import name_problem
+from packer._table import are_pixels, decode_name, spans
+from packer.errors import CorruptPackError, PackError, printable
+
+__all__ = ["Damage", "verify"]
+
+_LISTED = 100  # rows of a table that are wrong in the same way; in a hostile one, all may be
+
+
+@dataclass(frozen=True)
+class Damage:
+    """One thing that is wrong with a pack; `index` and `name` where it is one sample."""
+
+    reason: str
+    index: int | None = None
+    name: str = ""
+
+    def __str__(self) -> str:
+        name = f" ({printable(self.name)})" if self.name else ""
+        return self.reason if self.index is None else f"sample {self.index}{name}: {self.reason}"
+
+
+def verify(
+    path: str | os.PathLike[str],
+    *,
+    quick: bool = False,
+    workers: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Damage]:
+    """Check a pack: its structure, its table, and unless `quick` the checksum of every sample.
+
+    Memory does not grow with the pack while it is read; what it takes at the beginning is 8 bytes a sample, and 16 of
+    a pack whose names are not unique. Every damaged sample is in the list, and so many of the table's wrong rows as a
+    person may want to see.
+
+    Parameters
+    ----------
+    path : path
+    quick : bool
+        Leave out reading the samples.
+    workers : int, optional
+        Threads; by default what `available_cpus` counts.
+    progress : callable, optional
+        Called with the number of samples checked and their total.
+
+    Returns
+    -------
+    list of Damage
+        Empty for an intact pack. What is wrong with a whole column or file comes before what is wrong with samples.
+
+    Raises
+    ------
+    PackError
+        If the pack is damaged so much that it cannot be opened.
+    """
+    with open_pack(path) as reader:
+        damage = [*_check_table(reader), *(Damage(reason) for reason in reader.check_structure())]
+        if not quick:
+            damage += _check_samples(reader, workers, progress)
+    return sorted(damage, key=lambda item: item.index is not None)
+
+
+def _check_table(reader: Reader) -> Iterator[Damage]:
+    """Compare the columns with their checksums, and look for wrong rows in those that fit: in others all may be."""
+    damaged = set()
+    for column in reader.table.columns():
+        try:
+            reader.require_column(column)
+        except CorruptPackError as error:
+            damaged.add(column)
+            yield Damage(error.reason)
+    for check, columns in [
+        (_wrong_labels, {"label"}),
+        (_wrong_sizes, {"height", "width"}),
+        (_wrong_pixels, {"height", "width", "size"}),
+        (_overlaps, {"offset", "size"}),
+        (_wrong_names, {"names", "name_end"}),
+        (_repeated_names, {"names", "name_end"}),
+    ]:
+        if not damaged & columns:
+            yield from _first(check(reader))
+
+
+def _first(found: Iterator[Damage]) -> Iterator[Damage]:
+    """Yield the first rows that are wrong in one way, and say how many more there are."""
+    shown = sorted(itertools.islice(found, _LISTED), key=lambda item: item.index or 0)
+    yield from shown
+    if more := sum(1 for _ in found):
+        yield Damage(f"{more} more rows of the table are wrong in the same way as that of sample {shown[0].index}")
+
+
+def _wrong_labels(reader: Reader) -> Iterator[Damage]:
+    label, classes = reader.table.label, len(reader.manifest.classes)
+    for index in _where(len(label), lambda part: (label[part] < 0) | (label[part] >= classes)):
+        yield Damage(f"label {label[index]} is not one of the {classes} classes", index, reader.names.get(index))
+
+
+def _wrong_sizes(reader: Reader) -> Iterator[Damage]:
+    height, width = reader.table.height, reader.table.width
+    for index in _where(len(height), lambda part: (height[part] < 1) | (width[part] < 1)):
+        reason = f"its row in the table says {width[index]} x {height[index]} pixels"
+        yield Damage(reason, index, reader.names.get(index))
+
+
+def _wrong_pixels(reader: Reader) -> Iterator[Damage]:
+    height, width, size = reader.table.height, reader.table.width, reader.table.size
+    if reader.manifest.codec != "raw":
+        return
+    for index in _where(len(size), lambda part: ~are_pixels(size[part], height[part], width[part])):
+        reason = f"{size[index]} bytes are not {width[index]} x {height[index]} pixels"
+        yield Damage(reason, index, reader.names.get(index))
+
+
+def _overlaps(reader: Reader) -> Iterator[Damage]:
+    for index in reader.table.overlapping():
+        yield Damage("its bytes overlap another sample's", index, reader.names.get(index))
+
+
+def _wrong_names(reader: Reader) -> Iterator[Damage]:
+    for index, name in enumerate(reader.names.each_encoded()):
+        problem = "its name lies outside of the names" if name is None else name_problem(decode_name(name))
+        if problem is not None:
+            yield Damage(problem, index, decode_name(name or b""))
+
+
+def _repeated_names(reader: Reader) -> Iterator[Damage]:
+    if None in reader.names.each_encoded():  # of which there is no telling
+        return
+    for index, _ in repeats(reader.names):
+        yield Damage("another sample has the same name", index, reader.names[index])
+
+
+def _where(count: int, wrong: Callable[[slice], npt.NDArray[np.bool_]]) -> Iterator[int]:
+    """Yield the rows that `wrong` tells, which is asked of a stretch of the table at a time."""
+    for part in spans(count):
+        yield from (part.start + np.flatnonzero(wrong(part))).tolist()
+
+
+def _check_samples(
+    reader: Reader, workers: int | None, progress: Callable[[int, int], None] | None
+) -> Iterator[Damage]:
+    def check(indices: range) -> list[Damage | str]:
+        found: list[Damage | str] = []
+        for index in indices:
+            try:
+                reader.read(index)
+            except PackError as error:
+                whole_file = _file_problem(reader, error)
+                reason = getattr(error, "reason", str(error))
+                found.append(whole_file or Damage(reason, index, reader.names.get(index)))
+        return found
+
+    files: Counter[str] = Counter()
+    for found in over_samples(check, len(reader), workers=workers, progress=progress):
+        files.update(item for item in found if isinstance(item, str))
+        yield from (item for item in found if isinstance(item, Damage))
+    for problem, samples in files.items():
+        yield Damage(f"{problem} (samples in it that cannot be read: {samples})")
+
+
+def _file_problem(reader: Reader, error: PackError) -> str | None:
+    """Say what is wrong with a file of a pack of several, so that no sample in it can be read; None elsewhere."""
+    cause = error.__cause__
+    if not isinstance(cause, CorruptPackError) or cause.path == reader.path:
+        return None
+    return f"{os.path.relpath(cause.path, reader.path)}: {cause.reason}"

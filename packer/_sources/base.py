@@ -1,0 +1,218 @@
+"""An ordered list of image files with their labels, and reading them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from packer._manifest import Manifest
+from packer._sources.stamps import (
+    ABOUT_THE_FILE,
+    Stamp,
+    Stamps,
+    same_stamp,
+    stamp_at,
+    stamp_in,
+    stamp_of,
+    take_stamps,
+    what_changed,
+)
+from packer._storage.packfile import LARGEST_READ
+from packer._table import Names, blocks
+from packer.errors import ImageChangedError, ImageError, SourceError, printable
+
+__all__ = ["IMAGE_SUFFIXES", "ReadBuffer", "Source", "Stored", "listing_digest"]
+
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+"""torchvision's IMG_EXTENSIONS (torchvision/datasets/folder.py): what ImageFolder takes for an image."""
+
+_OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)  # a FIFO must not block
+
+
+class ReadBuffer:
+    """Memory that a batch of files is read into, again and again: fresh memory costs more than the reading."""
+
+    def __init__(self, size: int = 1 << 20) -> None:
+        self._memory = np.empty(size, np.uint8).data
+        self._used = 0
+
+    def reset(self) -> None:
+        """Forget what was read; whatever `read` returned before is overwritten from now on."""
+        self._used = 0
+
+    def read(self, path: str) -> tuple[memoryview, Stamp]:
+        """Read a whole regular file; OSError where that fails. The view is read-only and valid until `reset`."""
+        fd = os.open(path, _OPEN_FLAGS)
+        try:
+            status = os.fstat(fd)
+            if not stat.S_ISREG(status.st_mode):
+                raise OSError(0, "not a regular file")
+            if status.st_size > LARGEST_READ:
+                raise OSError(0, f"has {status.st_size} bytes, and a sample has {LARGEST_READ} at most")
+            room = self._room(status.st_size + 1)  # one byte more tells whether the file grew
+            count = 0
+            while count < len(room):
+                got = _read_into(fd, room[count:])
+                if not got:
+                    break
+                count += got
+            changed = os.fstat(fd).st_mtime_ns != status.st_mtime_ns
+        finally:
+            os.close(fd)
+        if changed or count != status.st_size:
+            raise OSError(0, "the file changed while it was read")
+        self._used += count
+        return room[:count].toreadonly(), stamp_of(status)
+
+    def _room(self, size: int) -> memoryview:
+        if self._used + size > len(self._memory):
+            # Views of the old memory keep it alive.
+            self._memory = np.empty(max(size, 2 * len(self._memory)), np.uint8).data
+            self._used = 0
+        return self._memory[self._used : self._used + size]
+
+
+def _read_into(fd: int, room: memoryview) -> int:
+    if hasattr(os, "readv"):
+        return os.readv(fd, [room])
+    data = os.read(fd, len(room))
+    room[: len(data)] = data
+    return len(data)
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What a pack knows of one of its samples.
+
+    Attributes
+    ----------
+    codec : str
+        One of `packer._manifest.CODECS`.
+    height, width : int
+        Size in pixels of what decoding gives.
+    exif : {"ignore", "apply"}
+        What becomes of an EXIF orientation in it.
+    """
+
+    codec: str
+    height: int
+    width: int
+    exif: str
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """An ordered list of images with their labels; here, of files.
+
+    Attributes
+    ----------
+    kind : str
+        ``"imagefolder"``, ``"csv"`` or ``"pack"``.
+    root : Path
+    names : Names
+        Paths relative to `root`, with forward slashes, in the order of the pack.
+    labels : (N,) int64 array
+        Indices into `classes`.
+    classes : list of str
+    notes : list of str
+        What a person should know about the source.
+    stamps : (N, 2) int64 array, optional
+        Size and time of every file when it was listed. A file that is another one by then is not read.
+    """
+
+    kind: str
+    root: Path
+    names: Names
+    labels: npt.NDArray[np.int64]
+    classes: list[str]
+    notes: list[str] = field(default_factory=list)
+    stamps: Stamps | None = None
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def between(self, start: int, stop: int) -> Source:
+        """Return a source of images `start` to `stop` - 1; the classes stay."""
+        names, labels = self.names.between(start, stop), self.labels[start:stop]
+        stamps = None if self.stamps is None else self.stamps[start:stop]
+        return Source(self.kind, self.root, names, labels, self.classes, self.notes, stamps)
+
+    def limited(self, count: int) -> Source:
+        """Return a source of the first `count` images; the classes stay."""
+        return self.between(0, min(count, len(self)))
+
+    def stamped(self) -> Source:
+        """Return the source with the stamps of its files: those that it has, or the present ones."""
+        return replace(self, stamps=take_stamps(self.root, self.names)) if self.stamps is None else self
+
+    @property
+    def origin(self) -> Manifest | None:
+        """Return the manifest of the pack that the images come from; None where they are files."""
+        return None
+
+    def identities(self) -> list[str]:
+        """Return the names of the very packs that the images come from; none where they are files."""
+        return []
+
+    def stored(self, index: int) -> Stored | None:
+        """Return what the pack that image `index` comes from knows of it; None where it is a file."""
+        return None
+
+    def path(self, index: int) -> str:
+        """Return where image `index` lies."""
+        return os.path.join(self.root, self.names[index])
+
+    def read(self, index: int, buffer: ReadBuffer) -> tuple[memoryview, Stamp]:
+        """Read image `index`.
+
+        Raises
+        ------
+        ImageError
+            If this file cannot be read, or is not the one that was listed; it knows the file's name.
+        SourceError
+            If the disk fails, which says nothing about the file.
+        """
+        try:
+            data, stamp = buffer.read(self.path(index))
+        except OSError as error:
+            if error.errno not in ABOUT_THE_FILE:
+                raise SourceError(f"{printable(self.path(index))}: reading failed: {error.strerror}") from error
+            self._require_as_listed(index, self.stamp(index))
+            raise ImageError(f"cannot be read: {error.strerror}", self.names[index]) from error
+        except MemoryError as error:
+            raise ImageError("cannot be read: the file is larger than the memory", self.names[index]) from error
+        self._require_as_listed(index, stamp)
+        return data, stamp
+
+    def stamp(self, index: int) -> Stamp:
+        """Return the present stamp of image `index`; SourceError where the disk fails."""
+        return stamp_at(self.path(index))
+
+    def _require_as_listed(self, index: int, stamp: Stamp) -> None:
+        if self.stamps is not None and not same_stamp(stamp_in(self.stamps, index), stamp):
+            what = what_changed(stamp_in(self.stamps, index), stamp)
+            raise ImageChangedError(f"changed since it was listed: {what}", self.names[index])
+
+    def require_undamaged(self) -> None:
+        """Raise SourceError where the list of the images is damaged; this one was made in memory."""
+
+    def describe(self) -> dict[str, str]:
+        """Return kind and digest of names, labels and classes, for the manifest."""
+        return {"kind": self.kind, "sha256": listing_digest(self.classes, self.names, self.labels)}
+
+
+def listing_digest(classes: Sequence[str], names: Names, labels: npt.NDArray[np.int64]) -> str:
+    """Return the SHA-256, in hexadecimal, of a list of images."""
+    digest = hashlib.sha256()
+    digest.update("\0".join(classes).encode("utf-8", "surrogateescape"))
+    for column, dtype in ((labels, "<i8"), (names.ends, "<i8"), (names.blob, "|u1")):
+        for block in blocks(column):
+            digest.update(block.astype(dtype, copy=False).tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,297 @@
+"""The list of a source in one file: made once, shared by all who convert a part of it, mapped rather than read.
+
+A header of 32 bytes (magic, length of the JSON, its CRC-32C), the JSON, zeros up to a multiple of 64, then columns:
+
+stamps      three int64 a file: size, time, and the CRC-32C of these two; none where the samples are a pack's
+labels      an int64 an image
+name ends   an int64 an image
+checksums   a uint32 for every 4096 images: the CRC-32C of their labels, then of their ends, then of their names
+names       bytes; labels, ends and names are as in `Source`
+
+Numbers are little-endian. A stamp has a checksum of its own because it may be replaced by `MENDABLE`. The images of a
+part are compared with the checksums of their blocks, so that a task reads no more of the list than it needs.
+
+So an interrupted conversion and the tasks of a job know the files by size and time, as they were when they were listed.
+
+Lists of version 2 have no checksums, and two int64 a stamp. Their labels and names are compared with the digest in the
+JSON, all of them whichever part is wanted; their stamps cannot be compared with anything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import struct
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import numpy as np
+import numpy.typing as npt
+
+from packer._sources.base import Source, listing_digest
+from packer._sources.stamps import MENDABLE, Stamps, same_stamp, stamp_in
+from packer._storage.files import AppendFile, PatchFile, sync_directory, writing_to
+from packer._storage.packfile import PackFile
+from packer._table import Names
+from packer.errors import PackError, SourceError, printable
+
+__all__ = ["ScannedSource", "is_scan", "let_mend", "scanned_source", "write_scan"]
+
+_KIND = b"packer scan "
+_MAGIC = _KIND + b"3\n\0\0"
+_WITHOUT_CHECKSUMS = _KIND + b"2\n\0\0"
+_STAMP = struct.Struct("<qq")
+_CHECKED_STAMP = struct.Struct("<qqq")
+_HEADER = struct.Struct("<16sQQ")
+_ALIGNMENT = 64
+_BLOCK = 4096  # images
+_WRITTEN = 8 << 20  # bytes at a time
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ScannedSource(Source):
+    """A source that was listed before, or some of its images.
+
+    Attributes
+    ----------
+    listing : Listing
+        The whole list.
+    first : int
+        Which image of the list is the first of this source.
+    """
+
+    listing: Listing
+    first: int = 0
+
+    def between(self, start: int, stop: int) -> ScannedSource:
+        self.listing.require_undamaged(self.first + start, self.first + stop)
+        names, labels = self.names.between(start, stop), self.labels[start:stop]
+        stamps = None if self.stamps is None else self.stamps[start:stop]
+        return replace(self, names=names, labels=labels, stamps=stamps, first=self.first + start)
+
+    def require_undamaged(self) -> None:
+        self.listing.require_undamaged(self.first, self.first + len(self))
+
+    def describe(self) -> dict[str, str]:
+        whole = len(self) == len(self.listing.labels)
+        return {"kind": self.kind, "sha256": self.listing.sha256} if whole else super().describe()
+
+
+@dataclass(frozen=True, eq=False)
+class Listing:
+    """The columns of a list, and what they are compared with.
+
+    Attributes
+    ----------
+    path : str
+    classes : list of str
+    names : Names
+    labels : (N,) int64 array
+    stamps : (N, 3) int64 array, or (N, 2) in lists of version 2, optional
+        Size, time and CRC-32C.
+    checksums : (B,) uint32 array, optional
+        CRC-32C of every block of images; None in lists of version 2.
+    sha256 : str
+        The digest of classes, names and labels, taken when they were listed.
+    """
+
+    path: str
+    classes: list[str]
+    names: Names
+    labels: npt.NDArray[np.int64]
+    stamps: npt.NDArray[np.int64] | None
+    checksums: npt.NDArray[np.uint32] | None
+    sha256: str
+
+    def require_undamaged(self, start: int, stop: int) -> None:
+        """Compare images `start` to `stop` - 1 with their checksums; SourceError where these do not fit."""
+        if self.checksums is None:
+            fits = listing_digest(self.classes, self.names, self.labels) == self.sha256
+        else:
+            blocks = range(start // _BLOCK, -(-stop // _BLOCK))
+            fits = all(_block_checksum(self.names, self.labels, block) == self.checksums[block] for block in blocks)
+            fits = fits and (self.stamps is None or _fit(self.stamps[start:stop]))
+        if not fits:
+            raise SourceError(f"{printable(self.path)}: the list is damaged. {_advice(self.path)}")
+
+
+def write_scan(source: Source, path: Path) -> None:
+    """Write the list of a source, with the stamps of its files; it appears at `path` when it is complete.
+
+    Raises
+    ------
+    SourceError
+        If the disk with the files fails.
+    DestinationError
+        If the list cannot be written.
+    """
+    source.require_undamaged()
+    source = source.stamped()
+    stamps = np.empty((0, 2), np.int64) if source.stamps is None else source.stamps
+    blocks = range(_blocks(len(source)))
+    checksums = np.array([_block_checksum(source.names, source.labels, block) for block in blocks], np.uint32)
+    description = source.describe()
+    header = {
+        "kind": source.kind,
+        "root": os.path.abspath(source.root),
+        "count": len(source),
+        "names": len(source.names.blob),
+        "stamps": len(stamps),
+        "classes": source.classes,
+        "notes": source.notes,
+        "sha256": description["sha256"],
+    }
+    text = json.dumps(header, separators=(",", ":")).encode("ascii")
+    partial = path.with_name(f"{path.name}.{socket.gethostname()}-{os.getpid()}.partial")
+    file = AppendFile(partial)
+    try:
+        file.append(_HEADER.pack(_MAGIC, len(text), google_crc32c.value(text)), text, bytes(_padding(len(text))))
+        for start in range(0, len(stamps), _BLOCK):
+            block = stamps[start : start + _BLOCK]
+            _append(file, np.column_stack([block, _stamp_checksums(block)]))
+        for column in (source.labels, source.names.ends, checksums, source.names.blob):
+            _append(file, column)
+        file.flush()
+        file.sync()
+        file.close()
+        with writing_to(path):
+            os.replace(partial, path)
+    except BaseException:
+        file.close()
+        with contextlib.suppress(OSError):
+            os.unlink(partial)
+        raise
+    sync_directory(path.parent)
+
+
+def is_scan(path: str | os.PathLike[str]) -> bool:
+    """Tell whether there is the list of a source at `path`."""
+    try:
+        with PackFile(path) as file:
+            return file.size >= len(_KIND) and file.read(0, len(_KIND)) == _KIND
+    except PackError:
+        return False
+
+
+def scanned_source(path: str | os.PathLike[str]) -> ScannedSource:
+    """Open the list of a source, in constant time.
+
+    Raises
+    ------
+    SourceError
+        If the list is damaged so that it cannot be opened. All other damage is found by `Source.require_undamaged`.
+    """
+    try:
+        file = PackFile(path)
+        header, start, checked = _read_header(file)
+        count, stamped, width = header["count"], header["stamps"], 3 if checked else 2
+        stamps = file.array(start, width * stamped, "<i8").reshape(-1, width) if stamped else None
+        start += 8 * width * stamped
+        labels = file.array(start, count, "<i8")
+        ends = file.array(start + 8 * count, count, "<i8")
+        start += 16 * count
+        checksums = file.array(start, _blocks(count), "<u4") if checked else None
+        start += 4 * _blocks(count) if checked else 0
+        names = Names(file.array(start, header["names"], "|u1"), ends)
+    except PackError as error:
+        raise SourceError(f"{error}. {_advice(path)}") from error
+    listing = Listing(os.fspath(path), header["classes"], names, labels, stamps, checksums, header["sha256"])
+    return ScannedSource(
+        header["kind"],
+        Path(header["root"]),
+        names,
+        labels,
+        header["classes"],
+        header["notes"],
+        None if stamps is None else stamps[:, :2],
+        listing=listing,
+    )
+
+
+def let_mend(path: Path, source: Source, index: int) -> None:
+    """Write down in the list at `path` that image `index`, which stopped a conversion, may become any other.
+
+    That holds for a file that is as it was listed, and so was bad then. One that changed meanwhile stays a changed one.
+
+    Parameters
+    ----------
+    path : Path
+    source : Source
+        That of the list.
+    index : int
+
+    Raises
+    ------
+    PackError, SourceError, DestinationError
+        If that fails.
+    """
+    if source.stamps is None or not same_stamp(stamp_in(source.stamps, index), source.stamp(index)):
+        return
+    with contextlib.closing(PackFile(path)) as file:
+        _, start, checked = _read_header(file)
+    stamp = _STAMP.pack(*MENDABLE)
+    if checked:
+        stamp = _CHECKED_STAMP.pack(*MENDABLE, google_crc32c.value(stamp))
+    with contextlib.closing(PatchFile(path)) as patched:
+        patched.write(start + len(stamp) * index, stamp)
+
+
+def _blocks(count: int) -> int:
+    return -(-count // _BLOCK)
+
+
+def _block_checksum(names: Names, labels: npt.NDArray[np.int64], block: int) -> int:
+    """Return the CRC-32C of a block of images; of any number, where the list is damaged."""
+    rows = slice(block * _BLOCK, (block + 1) * _BLOCK)
+    ends = names.ends[rows]
+    first = int(names.ends[rows.start - 1]) if block else 0
+    crc = google_crc32c.value(labels[rows].astype("<i8", copy=False).tobytes())
+    crc = google_crc32c.extend(crc, ends.astype("<i8", copy=False).tobytes())
+    return int(google_crc32c.extend(crc, names.blob[first : int(ends[-1])].tobytes()))
+
+
+def _stamp_checksums(stamps: Stamps) -> npt.NDArray[np.int64]:
+    """Return the CRC-32C of each stamp."""
+    data, size = stamps.astype("<i8").tobytes(), _STAMP.size
+    return np.array([google_crc32c.value(data[at : at + size]) for at in range(0, len(data), size)], np.int64)
+
+
+def _fit(stamps: npt.NDArray[np.int64]) -> bool:
+    """Tell whether stamps, (N, 3), fit their checksums."""
+    blocks = (stamps[start : start + _BLOCK] for start in range(0, len(stamps), _BLOCK))
+    return all(np.array_equal(_stamp_checksums(block[:, :2]), block[:, 2]) for block in blocks)
+
+
+def _append(file: AppendFile, column: npt.NDArray[Any]) -> None:
+    little = column.astype(column.dtype.newbyteorder("<"), copy=False)
+    data = np.ascontiguousarray(little).reshape(-1).view(np.uint8).data
+    for start in range(0, len(data), _WRITTEN):
+        file.append(data[start : start + _WRITTEN])
+
+
+def _read_header(file: PackFile) -> tuple[dict[str, Any], int, bool]:
+    """Return the JSON of a list, where its stamps begin, and whether it has checksums."""
+    magic, length, crc = _HEADER.unpack(file.read(0, _HEADER.size))
+    known = magic in (_MAGIC, _WITHOUT_CHECKSUMS)
+    shown = printable(file.path)
+    if magic.startswith(_KIND) and not known:
+        raise SourceError(f"{shown}: another version of packer wrote the list. {_advice(file.path)}")
+    text = file.read(_HEADER.size, length)
+    if not known or google_crc32c.value(text) != crc:
+        raise SourceError(f"{shown}: the list is damaged. {_advice(file.path)}")
+    header: dict[str, Any] = json.loads(text)
+    return header, _HEADER.size + length + _padding(length), magic == _MAGIC
+
+
+def _advice(path: str | os.PathLike[str]) -> str:
+    """Say how a list is made again: one that was asked for, or one that a conversion made for itself."""
+    unfinished = Path(path).absolute().parent.suffix == ".partial"
+    return "Say --fresh to start over." if unfinished else "Run `packer scan` again."
+
+
+def _padding(length: int) -> int:
+    return -(_HEADER.size + length) % _ALIGNMENT

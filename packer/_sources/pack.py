@@ -1,0 +1,230 @@
+"""Packs as a source: the samples of one, or of several one behind the other."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from packer._formats import Reader, open_pack
+from packer._manifest import Manifest
+from packer._sources.base import ReadBuffer, Source, Stored
+from packer._sources.repeats import repeats
+from packer._sources.stamps import Stamp
+from packer._table import Names, blocks
+from packer.errors import CorruptPackError, ImageError, PackError, SourceError, printable
+
+__all__ = ["CLASS_MAPS", "PackSource", "pack_source"]
+
+CLASS_MAPS = ("same", "union")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PackSource(Source):
+    """The samples of packs. Every one is compared with its checksum when it is read.
+
+    Attributes
+    ----------
+    readers : list of Reader
+    starts : (P,) int64 array
+        Which index of all samples is the first of each pack.
+    first : int
+        Which index of all samples is the first of this source.
+    united : Manifest
+        What the packs' manifests say together.
+    """
+
+    readers: list[Reader]
+    starts: npt.NDArray[np.int64]
+    first: int
+    united: Manifest
+
+    def between(self, start: int, stop: int) -> PackSource:
+        """Return a source of samples `start` to `stop` - 1; the classes stay."""
+        part = replace(
+            self, names=self.names.between(start, stop), labels=self.labels[start:stop], first=self.first + start
+        )
+        united = replace(self.united, source=part.describe())
+        if part.first:  # else the parts of a pack would repeat them
+            united = replace(united, skipped=[], findings={})
+        return replace(part, united=united)
+
+    def limited(self, count: int) -> PackSource:
+        """Return a source of the first `count` samples; the classes stay."""
+        if count >= len(self):
+            return self
+        part = self.between(0, count)  # what was counted and left out was of all samples
+        return replace(part, united=replace(part.united, skipped=[], findings={}))
+
+    def stamped(self) -> PackSource:
+        """Return the source: its samples have checksums, and its packs identities."""
+        return self
+
+    @property
+    def origin(self) -> Manifest:
+        return self.united
+
+    def identities(self) -> list[str]:
+        return [reader.manifest.identity() for reader in self.readers]
+
+    def path(self, index: int) -> str:
+        """Return the pack that sample `index` lies in."""
+        return self._place(index)[0].path
+
+    def read(self, index: int, buffer: ReadBuffer) -> tuple[memoryview, Stamp]:
+        """Read sample `index`; ImageError where it or its row is damaged, SourceError where the disk fails."""
+        reader, place = self._place(index)
+        try:
+            data = reader.read(place)
+            self._require_row(index, reader, place)
+        except CorruptPackError as error:
+            where = f"{printable(reader.path)}, sample {place}"
+            raise ImageError(f"{where}: {error.reason}", self.names.get(index)) from error
+        except PackError as error:
+            raise SourceError(str(error)) from error
+        return memoryview(data), (len(data), int(reader.table.crc32c[place]))
+
+    def stamp(self, index: int) -> Stamp:
+        """Return the size and the checksum of sample `index`."""
+        reader, place = self._place(index)
+        return int(reader.table.size[place]), int(reader.table.crc32c[place])
+
+    def stored(self, index: int) -> Stored:
+        """Return what the pack knows of sample `index`."""
+        reader, place = self._place(index)
+        height, width = int(reader.table.height[place]), int(reader.table.width[place])
+        return Stored(reader.manifest.codec, height, width, reader.manifest.exif)
+
+    def _require_row(self, index: int, reader: Reader, place: int) -> None:
+        """Raise CorruptPackError where no sample has such a label, size or name, whatever its checksum says."""
+        row, name, classes = reader.table.row(place), self.names.get(index), len(reader.manifest.classes)
+        reason = ""
+        if not 0 <= row.label < classes:
+            reason = f"label {row.label} is not one of the {classes} classes"
+        elif row.height < 1 or row.width < 1:
+            reason = f"its row in the table says {row.width} x {row.height} pixels"
+        elif not name:
+            reason = "it has no name"
+        if reason:
+            raise CorruptPackError(reason, reader.path, place, name)
+
+    def _place(self, index: int) -> tuple[Reader, int]:
+        number = int(np.searchsorted(self.starts, self.first + index, side="right")) - 1
+        return self.readers[number], self.first + index - int(self.starts[number])
+
+
+def pack_source(
+    *paths: str | os.PathLike[str], class_map: str = "same", classes: Sequence[str] | None = None
+) -> PackSource:
+    """Take the samples of packs, one pack behind the other.
+
+    Parameters
+    ----------
+    *paths : path
+        One pack or more, of any formats.
+    class_map : {"same", "union"}
+        Whether the packs must have the same classes, or the first pack's are followed by what others have beyond them.
+    classes : sequence of str, optional
+        Class names in the order of their ids, instead of the packs'.
+
+    Raises
+    ------
+    SourceError
+        If the classes differ, a class is not in `classes`, two samples have one name, or the packs' bytes mean
+        different things.
+    PackError
+        If a pack cannot be opened.
+    """
+    if class_map not in CLASS_MAPS:
+        raise ValueError(f"class_map is one of {', '.join(CLASS_MAPS)}, not {class_map!r}")
+    readers = [open_pack(path) for path in paths]
+    _require_same_meaning(readers)
+    if classes is None:
+        if class_map == "same":
+            _require_same_classes(readers)
+        classes = list(dict.fromkeys(name for reader in readers for name in reader.manifest.classes))
+    if len(readers) == 1:
+        names = readers[0].names
+    else:
+        names = Names.joined([reader.names for reader in readers])
+        _require_unique(names, readers)
+    source = PackSource(
+        "pack",
+        Path(readers[0].path),
+        names,
+        np.concatenate([_labels(reader, classes) for reader in readers]),
+        list(classes),
+        readers=readers,
+        starts=np.cumsum([0, *(len(reader) for reader in readers[:-1])]),
+        first=0,
+        united=readers[0].manifest,
+    )
+    return (
+        source
+        if len(readers) == 1
+        else replace(
+            source, united=replace(Manifest.united([reader.manifest for reader in readers]), source=source.describe())
+        )
+    )
+
+
+def _require_same_meaning(readers: Sequence[Reader]) -> None:
+    first = readers[0]
+    for reader in readers[1:]:
+        for what, one, other in [
+            ("codec", first.manifest.codec, reader.manifest.codec),
+            ("EXIF policy", first.manifest.exif, reader.manifest.exif),
+        ]:
+            if one != other:
+                raise SourceError(
+                    f"{printable(first.path)} has the {what} {one}, and {printable(reader.path)} has {other}: "
+                    "one pack cannot hold both. Convert one of them first."
+                )
+
+
+def _require_same_classes(readers: Sequence[Reader]) -> None:
+    first = readers[0].manifest.classes
+    for reader in readers[1:]:
+        classes = reader.manifest.classes
+        if classes != first:
+            differing = sorted({*first} ^ {*classes})
+            which = ", ".join(map(printable, differing[:5])) if differing else "the same names in another order"
+            raise SourceError(
+                f"{printable(readers[0].path)} and {printable(reader.path)} differ in their classes: {which}. "
+                "Say --classes union to unite them."
+            )
+
+
+def _labels(reader: Reader, classes: Sequence[str]) -> npt.NDArray[np.int64]:
+    """Return the labels of a pack as indices into `classes`; -1 for those that are none, which reading refuses."""
+    own = reader.manifest.classes
+    if own == list(classes):
+        return reader.table.label
+    ids = {name: label for label, name in enumerate(classes)}
+    unknown = [name for name in own if name not in ids]
+    if unknown:
+        raise SourceError(
+            f"{printable(reader.path)}: {len(unknown)} of its classes are unknown to the given class list: "
+            + ", ".join(map(printable, unknown[:5]))
+        )
+    return np.concatenate(
+        [np.empty(0, np.int64), *(_mapped(label, [ids[name] for name in own]) for label in blocks(reader.table.label))]
+    )
+
+
+def _mapped(label: npt.NDArray[np.int64], ids: list[int]) -> npt.NDArray[np.int64]:
+    inside = (label >= 0) & (label < len(ids))
+    return np.where(inside, np.array([*ids, -1], np.int64)[np.where(inside, label, -1)], -1)
+
+
+def _require_unique(names: Names, readers: Sequence[Reader]) -> None:
+    for reader in readers:
+        deque(reader.names, maxlen=0)  # raises where a sample has none
+    for index, _ in repeats(names):
+        which = ", ".join(printable(reader.path) for reader in readers)
+        raise SourceError(f"{printable(names[index])}: two samples of {which} have this name")

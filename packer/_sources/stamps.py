@@ -1,0 +1,163 @@
+"""Size and time of the last change of every file of a source: by these a file is known that was changed.
+
+Bytes that are replaced by as many others within one tick of the file system's clock, or by a program that puts the time
+back, are not noticed.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from packer._table import Names, decode_name
+from packer.errors import SourceError, printable
+
+__all__ = [
+    "ABOUT_THE_FILE",
+    "MENDABLE",
+    "NO_STAMP",
+    "Stamp",
+    "Stamps",
+    "same_stamp",
+    "stamp_at",
+    "stamp_in",
+    "stamp_of",
+    "take_stamps",
+    "what_changed",
+]
+
+Stamp = tuple[int, int]
+"""Size in bytes and time of the last change in nanoseconds."""
+
+Stamps = npt.NDArray[np.int64]
+"""(N, 2) int64 array: a stamp a file."""
+
+NO_STAMP: Stamp = (-1, -1)
+"""Of a file that is not there, and of what is no regular file."""
+
+MENDABLE: Stamp = (-2, -2)
+"""Of a file that stopped a conversion: it may have become any other."""
+
+_BY_THE_SYSTEM = "ENOENT", "EACCES", "EPERM", "ENAMETOOLONG", "ELOOP", "ENOTDIR", "EISDIR", "ENXIO"
+ABOUT_THE_FILE = frozenset([0, *(getattr(errno, name) for name in _BY_THE_SYSTEM)])
+"""Errors that say something about a file, and not about the disk; 0 is the number of those that no system raised."""
+
+_GRANULARITIES = (100, 10**3, 10**6, 10**9)  # ns: what protocols, disks and archives keep of a time
+_CHUNK = 256  # files
+_SLOW = 20e-6  # seconds a file; a cached one takes 3
+_THREADS = 32
+_LAST = (1 << 63) - 1  # ns
+_EPOCH = datetime(1970, 1, 1)
+
+
+def stamp_of(status: os.stat_result) -> Stamp:
+    """Return the stamp in what the system says of a file."""
+    if not stat.S_ISREG(status.st_mode):
+        return NO_STAMP
+    changed = status.st_mtime_ns
+    return status.st_size, changed if -_LAST <= changed <= _LAST else _LAST  # disks know years beyond 2262
+
+
+def stamp_at(path: str) -> Stamp:
+    """Return the present stamp of a file; SourceError where the disk fails."""
+    try:
+        return stamp_of(os.stat(path))
+    except ValueError:  # a NUL in the name
+        return NO_STAMP
+    except OSError as error:
+        if error.errno not in ABOUT_THE_FILE:
+            raise SourceError(f"{printable(path)}: reading failed: {error.strerror}") from error
+        return NO_STAMP
+
+
+def take_stamps(root: Path, names: Names) -> Stamps:
+    """Return the present stamps of all files, asked for on many threads where the disk lets one wait.
+
+    Raises
+    ------
+    SourceError
+        If the disk fails.
+    """
+    stamps = np.empty((len(names), 2), np.int64)
+    starts = range(0, len(names), _CHUNK)
+    for number, start in enumerate(starts):
+        began = time.perf_counter()
+        _take_chunk(root, names, start, stamps)
+        if time.perf_counter() - began > _SLOW * _CHUNK:  # threads would only delay what comes from memory
+            _take_on_threads(root, names, starts[number + 1 :], stamps)
+            break
+    return stamps
+
+
+def _take_on_threads(root: Path, names: Names, starts: range, stamps: Stamps) -> None:
+    stopped = threading.Event()
+
+    def take(own: range) -> None:
+        for start in own:
+            if stopped.is_set():
+                return
+            _take_chunk(root, names, start, stamps)
+
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix="packer-stat") as pool:
+        try:
+            for future in [pool.submit(take, starts[number::_THREADS]) for number in range(_THREADS)]:
+                future.result()
+        finally:
+            stopped.set()
+
+
+def _take_chunk(root: Path, names: Names, start: int, stamps: Stamps) -> None:
+    chunk = names.between(start, min(start + _CHUNK, len(names)))
+    stamps[start : start + len(chunk)] = [stamp_at(path) for path in _paths(root, chunk)]
+
+
+def _paths(root: Path, names: Names) -> Iterator[str]:
+    """Yield where files lie; `Names` decodes them one by one, which takes as long as asking the system."""
+    prefix, blob, start = os.path.join(root, ""), names.blob.tobytes(), 0
+    for end in names.ends.tolist():
+        yield prefix + decode_name(blob[start:end])
+        start = end
+
+
+def stamp_in(stamps: Stamps, index: int) -> Stamp:
+    """Return one of many stamps."""
+    return int(stamps[index, 0]), int(stamps[index, 1])
+
+
+def same_stamp(before: Stamp, now: Stamp) -> bool:
+    """Tell whether a file is what it was.
+
+    Other mounts and copies of a tree may keep less of a time: where one of two times has no more than whole seconds,
+    say, they are the same if they are so to the second.
+    """
+    if before in (now, MENDABLE):
+        return True
+    one, other = before[1], now[1]
+    return before[0] == now[0] >= 0 and any(
+        one // grain == other // grain and not (one % grain and other % grain) for grain in _GRANULARITIES
+    )
+
+
+def what_changed(before: Stamp, now: Stamp) -> str:
+    """Say in what two stamps differ."""
+    if now == NO_STAMP:
+        return "it is gone, or cannot be read"
+    if before == NO_STAMP:
+        return "it was not there"
+    if before[0] != now[0]:
+        return f"its size was {before[0]} and is {now[0]} bytes"
+    return f"its time was {_utc(before[1])} and is {_utc(now[1])} UTC"
+
+
+def _utc(nanoseconds: int) -> str:
+    return f"{_EPOCH + timedelta(microseconds=nanoseconds // 1000):%Y-%m-%d %H:%M:%S.%f}"

@@ -1,0 +1,242 @@
+"""Files that are written: appends and corrections that say why they failed, sizes, directories that are synced."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import stat
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from packer._storage.opening import NO_LINK, open_regular
+from packer._storage.packfile import pread
+from packer._table import Buffer
+from packer.errors import DestinationError, printable
+
+__all__ = ["AppendFile", "PatchFile", "disk_size", "remove", "sync_directory", "synced_directory", "writing_to"]
+
+_COLLECT = 8 << 20  # bytes
+_COLLECT_PARTS = 500  # a system takes 1024 in one write
+
+
+class AppendFile:
+    """A file that grows at its end, with corrections at places already written.
+
+    Appended data are collected, and written many at a time: by `flush` at the latest, until which they must not change.
+
+    Parameters
+    ----------
+    path : path
+        Created where it is missing. A symbolic link there is refused.
+    keep : int
+        How many bytes of an existing file are kept.
+    new : bool
+        Refuse what is there already.
+    mode : int
+        Permissions of a file that is created.
+    """
+
+    def __init__(self, path: Path, keep: int = 0, *, new: bool = False, mode: int = 0o666) -> None:
+        self.path = path
+        with writing_to(path):
+            flags = os.O_RDWR | os.O_CREAT | NO_LINK | (os.O_EXCL if new else 0)
+            self._fd = open_regular(path, flags=flags, mode=mode)
+            self._close = weakref.finalize(self, os.close, self._fd)
+            if os.fstat(self._fd).st_size < keep:
+                raise DestinationError(f"{printable(path)}: shorter than its journal says. Start again with --fresh.")
+            os.ftruncate(self._fd, keep)
+            os.lseek(self._fd, keep, os.SEEK_SET)
+        self.size = keep
+        self._parts: list[Buffer] = []
+        self._collected = 0
+
+    def append(self, *parts: Buffer) -> None:
+        """Add `parts`, one after the other, at the end."""
+        self._parts += parts
+        total = sum(map(len, parts))
+        self.size += total
+        self._collected += total
+        if self._collected > _COLLECT or len(self._parts) > _COLLECT_PARTS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what was collected."""
+        if not self._parts:
+            return
+        with writing_to(self.path):
+            try:
+                self._write_parts()
+            except OSError:
+                with suppress(OSError):  # leaves room on a full disk to record what was written before
+                    os.ftruncate(self._fd, self.size - self._collected)
+                raise
+        self._parts, self._collected = [], 0
+
+    def _write_parts(self) -> None:
+        if hasattr(os, "writev"):
+            written = os.writev(self._fd, self._parts)
+        else:
+            written = os.write(self._fd, b"".join(self._parts))
+        if written < self._collected:  # a full disk shows here first; the next write says so
+            rest = memoryview(b"".join(self._parts))[written:]
+            while rest:
+                rest = rest[os.write(self._fd, rest) :]
+
+    def write_at(self, offset: int, data: Buffer) -> None:
+        """Replace bytes that were appended before."""
+        self.flush()
+        with writing_to(self.path):
+            os.lseek(self._fd, offset, os.SEEK_SET)
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(self._fd, rest) :]
+            os.lseek(self._fd, self.size, os.SEEK_SET)
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        """Return bytes that were appended before."""
+        self.flush()
+        data = b""
+        with writing_to(self.path):
+            os.lseek(self._fd, offset, os.SEEK_SET)
+            while len(data) < size and (more := os.read(self._fd, size - len(data))):
+                data += more
+            os.lseek(self._fd, self.size, os.SEEK_SET)
+        if len(data) < size:
+            raise DestinationError(f"{printable(self.path)}: became shorter while it was written")
+        return data
+
+    def sync(self) -> None:
+        """Return once everything that was flushed is on the disk. May be called on another thread."""
+        with writing_to(self.path):
+            _sync(self._fd)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._close()
+
+
+class PatchFile:
+    """A file of a complete pack, some bytes of which are replaced by as many others.
+
+    Parameters
+    ----------
+    path : Path
+        The file, or the directory of the pack.
+    inside : str, optional
+        The file's place in that directory; see `open_regular`.
+    """
+
+    def __init__(self, path: Path, inside: str = "") -> None:
+        self.path = path / inside
+        with writing_to(self.path):
+            self._fd = open_regular(path, inside, os.O_RDWR)
+        self._close = weakref.finalize(self, os.close, self._fd)
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return `size` bytes from `offset`, or fewer where the file ends."""
+        return pread(self._fd, size, offset)
+
+    def write(self, offset: int, data: Buffer) -> None:
+        """Replace the bytes from `offset` on."""
+        with writing_to(self.path):
+            os.lseek(self._fd, offset, os.SEEK_SET)
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(self._fd, rest) :]
+
+    def close(self) -> None:
+        """Return once everything that was written is on the disk."""
+        with writing_to(self.path):
+            _sync(self._fd)
+        self._close()
+
+
+@contextmanager
+def writing_to(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn an OSError into a DestinationError that names `path` and says what is needed."""
+    try:
+        yield
+    except OSError as error:
+        advice = {
+            errno.ENOSPC: " Free some space, or convert to another disk; the same command then continues.",
+            errno.EDQUOT: " Your quota is used up; free some, and the same command continues.",
+            errno.EFBIG: " The limit on the size of files (ulimit -f) is too low for this pack.",
+        }.get(error.errno or 0, "")
+        raise DestinationError(f"{printable(os.fspath(path))}: cannot be written: {error.strerror}.{advice}") from error
+
+
+def disk_size(path: str | os.PathLike[str]) -> int:
+    """Return the size in bytes of a file, or of the regular files below a directory; links there count for nothing.
+
+    Nor does what is removed meanwhile; FileNotFoundError where there is nothing at `path`.
+    """
+    status = os.stat(path)
+    if not stat.S_ISDIR(status.st_mode):
+        return status.st_size
+    return sum(_sizes_below(path))
+
+
+def _sizes_below(directory: str | os.PathLike[str]) -> Iterator[int]:
+    for folder, _, names in os.walk(directory):
+        for name in names:
+            with suppress(FileNotFoundError):
+                status = os.lstat(os.path.join(folder, name))
+                if stat.S_ISREG(status.st_mode):
+                    yield status.st_size
+
+
+def remove(path: Path) -> None:
+    """Remove a file, a symbolic link or a directory with all that is in it; another process may be removing it too."""
+    with writing_to(path):
+        while os.path.lexists(path):
+            with suppress(FileNotFoundError):
+                if stat.S_ISDIR(os.lstat(path).st_mode):
+                    shutil.rmtree(path)
+                else:
+                    path.unlink()
+
+
+def sync_directory(path: Path) -> None:
+    """Return once the names in directory `path` are on the disk, where the system can say so."""
+    with synced_directory(path):
+        pass
+
+
+@contextmanager
+def synced_directory(path: Path) -> Iterator[None]:
+    """Sync the names in directory `path` after the block, in which the directory itself may get another name."""
+    if os.name == "nt":  # directories cannot be opened there; NTFS journals names by itself
+        yield
+        return
+    with writing_to(path):
+        fd = os.open(path, os.O_RDONLY)
+    try:
+        yield
+        with writing_to(path):
+            _sync_names(fd)
+    finally:
+        os.close(fd)
+
+
+def _sync_names(fd: int) -> None:
+    try:
+        _sync(fd)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems
+            raise
+
+
+def _sync(fd: int) -> None:
+    try:
+        import fcntl
+
+        full_sync = getattr(fcntl, "F_FULLFSYNC", None)  # macOS: fsync alone stops at the drive's cache
+        if full_sync is not None:
+            fcntl.fcntl(fd, full_sync)
+            return
+    except (ImportError, OSError):
+        pass
+    os.fsync(fd)

@@ -1,0 +1,227 @@
+"""A file of a pack, open for reading: positional reads, which cannot crash the process."""
+
+from __future__ import annotations
+
+import errno
+import io
+import mmap
+import os
+import stat
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from packer._storage.locations import NOWHERE
+from packer._storage.opening import StrangeFileError, open_regular
+from packer.errors import CorruptPackError, PackError, printable
+
+__all__ = ["LARGEST_READ", "Descriptor", "PackFile", "pread"]
+
+LARGEST_READ = 2 << 30
+"""Bytes that are read at once at most, and so the most that a sample has: a file with holes costs nobody a disk."""
+
+_MAPPED_FROM = 1 << 16  # bytes; smaller arrays are read, which costs less than a page of address space each
+_seek_lock = threading.Lock()
+
+
+class PackFile:
+    """A file of a pack, open for reading.
+
+    Reads name their position, so one open file serves many threads and, after a fork, many processes. Samples
+    are read with `pread` and not through a mapping: where a disk fails or the file was cut short, a read raises,
+    whereas touching a mapping kills the process with SIGBUS. Only the table is mapped, after its extent was
+    compared with the file's size.
+
+    Parameters
+    ----------
+    path : path
+        The file, or the directory of a pack.
+    inside : str, optional
+        The file's place in that directory; see `open_regular`.
+
+    Attributes
+    ----------
+    path : str
+        That of the file.
+    size : int
+        Its bytes when it was opened.
+    modified : int
+        When it was changed last by then, in nanoseconds.
+    mode : int
+        Its permissions.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], inside: str = "") -> None:
+        self.path = os.path.join(path, *inside.split("/")) if inside else os.fspath(path)
+        try:
+            self._fd = open_regular(path, inside)
+        except FileNotFoundError as error:
+            raise CorruptPackError("the file is missing", self.path) from error
+        except StrangeFileError as error:
+            raise CorruptPackError(str(error.strerror), self.path) from error
+        except OSError as error:
+            raise PackError(f"{printable(self.path)}: cannot be opened: {error.strerror}") from error
+        self._close = weakref.finalize(self, os.close, self._fd)
+        status = os.fstat(self._fd)
+        self.size, self.modified, self.mode = status.st_size, status.st_mtime_ns, stat.S_IMODE(status.st_mode)
+
+    def __enter__(self) -> PackFile:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return `size` bytes from `offset`; CorruptPackError where they do not lie inside the file."""
+        self._require(offset, size)
+        if size > LARGEST_READ:
+            raise CorruptPackError(
+                f"{size} bytes are wanted at once, of which there are {LARGEST_READ} at most", self.path
+            )
+        self._require_open()
+        try:
+            data = pread(self._fd, size, offset)
+            while len(data) < size:
+                more = pread(self._fd, size - len(data), offset + len(data))
+                if not more:
+                    raise CorruptPackError("the file became shorter after it was opened", self.path)
+                data += more
+        except OSError as error:
+            raise PackError(f"{printable(self.path)}: reading at byte {offset} failed: {error.strerror}") from error
+        return data
+
+    def locate(
+        self, offset: npt.NDArray[np.int64], size: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.int64], Descriptor | None]:
+        """Return a descriptor for the bytes that lie inside of the file, and NOWHERE for others, to be read by C.
+
+        The descriptor is another one than this file's, lest closing it meanwhile lets C read from whatever is opened
+        next. It is closed with the second thing that is returned.
+        """
+        self._require_open()
+        try:
+            descriptor = Descriptor(os.dup(self._fd)) if hasattr(os, "pread") else None  # else C cannot read it
+        except OSError:  # too many open files: reading one after the other needs no more
+            descriptor = None
+        if descriptor is None:
+            return np.full(len(offset), NOWHERE), None
+        inside = (offset >= 0) & (size >= 0) & (size <= LARGEST_READ) & (offset <= self.size - size)
+        return np.where(inside, descriptor.number, NOWHERE), descriptor
+
+    def array(self, offset: int, count: int, dtype: str) -> npt.NDArray[Any]:
+        """Return a read-only vector of `count` elements that begins at byte `offset`; a mapping where it is large."""
+        size = count * np.dtype(dtype).itemsize
+        self._require(offset, size)
+        if size < _MAPPED_FROM:
+            return np.frombuffer(self.read(offset, size), dtype)
+        start = offset - offset % mmap.ALLOCATIONGRANULARITY
+        return np.frombuffer(self.mapping(start, offset + size - start), dtype, count, offset - start)
+
+    def mapping(self, start: int, size: int) -> mmap.mmap:
+        """Map at least one byte, from a multiple of `mmap.ALLOCATIONGRANULARITY` on."""
+        self._require_open()
+        try:
+            return mmap.mmap(self._fd, size, access=mmap.ACCESS_READ, offset=start)
+        except ValueError as error:
+            raise CorruptPackError("the file became shorter after it was opened", self.path) from error
+
+    def stream(self) -> io.RawIOBase:
+        """Return this very file as Python's libraries read one: they need not open its path again."""
+        return _Stream(self)
+
+    def read_into(self, buffer: memoryview, offset: int) -> int:
+        """Fill `buffer` from `offset` on, at most to the end that the file had at first; return the count of bytes."""
+        self._require_open()
+        room = buffer[: max(0, self.size - offset)]
+        try:
+            if hasattr(os, "preadv"):
+                return os.preadv(self._fd, [room], offset)
+            data = pread(self._fd, len(room), offset)
+        except OSError as error:
+            raise PackError(f"{printable(self.path)}: reading at byte {offset} failed: {error.strerror}") from error
+        room[: len(data)] = data
+        return len(data)
+
+    def changed(self) -> bool:
+        """Tell whether the file has another size or time of change than when it was opened."""
+        self._require_open()
+        status = os.fstat(self._fd)
+        return (status.st_size, status.st_mtime_ns) != (self.size, self.modified)
+
+    def require_whole(self) -> None:
+        """Raise CorruptPackError where the file became shorter: touching a mapping of its end kills the process."""
+        self._require_open()
+        if os.fstat(self._fd).st_size < self.size:
+            raise CorruptPackError("the file became shorter after it was opened", self.path)
+
+    def close(self) -> None:
+        """Close the file; arrays that were handed out stay valid."""
+        self._close()
+
+    def _require_open(self) -> None:
+        if not self._close.alive:  # the number of the closed file may be another file's by now
+            raise ValueError(f"{printable(self.path)}: is closed")
+
+    def _require(self, offset: int, size: int) -> None:
+        if offset < 0 or size < 0 or offset + size > self.size:
+            raise CorruptPackError(
+                f"bytes {offset} to {offset + size} of {self.size} are wanted: the file was cut short or changed",
+                self.path,
+            )
+
+
+class _Stream(io.RawIOBase):
+    """Reads a file from a position of its own, which no other stream of the file shares."""
+
+    def __init__(self, file: PackFile) -> None:
+        self._file, self._position = file, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._file.size}[whence]
+        if start + offset < 0:
+            raise OSError(errno.EINVAL, "before the beginning of the file")
+        self._position = start + offset
+        return self._position
+
+    def read(self, size: int | None = -1) -> bytes:
+        left = max(0, self._file.size - self._position)
+        data = self._file.read(self._position, left if size is None or size < 0 else min(size, left))
+        self._position += len(data)
+        return data
+
+    def readinto(self, buffer: Any) -> int:
+        count = self._file.read_into(memoryview(buffer).cast("B"), self._position)
+        self._position += count
+        return count
+
+
+def pread(fd: int, size: int, offset: int) -> bytes:
+    """Read from a descriptor at a position, and fewer bytes where the file ends."""
+    if hasattr(os, "pread"):
+        return os.pread(fd, size, offset)
+    with _seek_lock:  # Windows
+        os.lseek(fd, offset, os.SEEK_SET)
+        return os.read(fd, size)
+
+
+class Descriptor:
+    """A number that the system knows an open file by; closed when nobody holds this any more."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:  # `os` may be gone when Python ends
+        close(self.number)

@@ -1,0 +1,105 @@
+"""What grows with a pack while it is made: kept on the disk, so that the memory does not grow with it."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+import tempfile
+import weakref
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from packer._storage.files import writing_to
+from packer._table import COLUMNS, Buffer, Table
+
+__all__ = ["Spool", "TableBuilder"]
+
+_COLLECT = 1 << 16  # bytes
+_ROW = struct.Struct("<qiiqqIq")
+_ROW_TYPE = np.dtype([(name, dtype) for name, dtype in COLUMNS.items() if name != "names"])
+
+
+class Spool:
+    """Bytes in a file that has no name, and is gone when it is closed.
+
+    Parameters
+    ----------
+    directory : Path, optional
+        Where the file lies; by default where the system keeps temporary files.
+    """
+
+    def __init__(self, directory: Path | None = None) -> None:
+        self._directory = directory or Path(tempfile.gettempdir())
+        with writing_to(self._directory):
+            self._file = tempfile.TemporaryFile(dir=self._directory)  # noqa: SIM115 - held until `close`
+        self._close = weakref.finalize(self, _close, self._file)
+        self._collected = bytearray()
+        self._size = 0
+
+    def append(self, data: Buffer) -> None:
+        """Add bytes at the end."""
+        self._collected += data
+        if len(self._collected) >= _COLLECT:
+            self._write()
+
+    def array(self, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        """Return all bytes so far as a vector, which stays valid; it is a mapping of the file."""
+        self._write()
+        if not self._size:  # which cannot be mapped
+            return np.empty(0, dtype)
+        return np.asarray(np.memmap(self._file, dtype, "r"))
+
+    def close(self) -> None:
+        """Close the file; vectors that were handed out stay valid."""
+        self._close()
+
+    def _write(self) -> None:
+        with writing_to(self._directory):
+            self._file.write(self._collected)
+            self._file.flush()
+        self._size += len(self._collected)
+        self._collected.clear()
+
+
+def _close(file: IO[bytes]) -> None:
+    with contextlib.suppress(OSError):  # of a full disk, which was reported when it was written to
+        file.close()
+
+
+class TableBuilder:
+    """Collects the rows of a table in spools.
+
+    Parameters
+    ----------
+    directory : Path, optional
+        Where their files lie.
+    """
+
+    def __init__(self, directory: Path | None = None) -> None:
+        self._rows, self._names = Spool(directory), Spool(directory)
+        self._count = 0
+        self._name_end = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def append(self, *, label: int, height: int, width: int, offset: int, size: int, crc32c: int, name: bytes) -> None:
+        """Add one row."""
+        self._count += 1
+        self._name_end += len(name)
+        self._rows.append(_ROW.pack(label, height, width, offset, size, crc32c, self._name_end))
+        self._names.append(name)
+
+    def build(self) -> Table:
+        """Return the table of the rows so far, which stays valid."""
+        rows = self._rows.array(_ROW_TYPE)
+        columns = {name: rows[name] for name in COLUMNS if name != "names"}
+        return Table.of({**columns, "names": self._names.array(np.uint8)})
+
+    def close(self) -> None:
+        """Close the files; tables that were built stay valid."""
+        self._rows.close()
+        self._names.close()

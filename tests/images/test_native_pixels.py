@@ -1,0 +1,617 @@
+"""packer's own decoder: libjpeg-turbo's pixels and torch's resizing to the bit, or another decoder has to do it."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import os
+import platform
+import struct
+import subprocess
+import sys
+import sysconfig
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from packer._conversion.convert import convert
+from packer._images import native, turbojpeg
+from packer._images.decode import decode
+from packer._images.encode import encode_tiled
+from packer._images.geometry import Box, Rectangle
+from packer._images.jpeg.header import read_header, segments
+from packer._images.jpeg.tiles import read_tiles
+from packer._images.rectangle import RectangleDecoder, resize_by_torch, resize_into
+from packer._loading.crops import CenterCrop, Full, RandomResizedCrop, Resize
+from packer._loading.dataset import open_dataset
+from packer._sources import imagefolder_source
+from packer.errors import ImageError, ImageTooLargeError
+from tests.images.drawn import damaged, encoded, photo
+
+pytestmark = pytest.mark.skipif(not native.AVAILABLE, reason="needs a C compiler when packer is installed, and AVX2")
+
+Pixels = npt.NDArray[np.uint8]
+
+FACTORS = {
+    "4:4:4": cv2.IMWRITE_JPEG_SAMPLING_FACTOR_444,
+    "4:2:2": cv2.IMWRITE_JPEG_SAMPLING_FACTOR_422,
+    "4:2:0": cv2.IMWRITE_JPEG_SAMPLING_FACTOR_420,
+    "4:4:0": cv2.IMWRITE_JPEG_SAMPLING_FACTOR_440,
+}
+SAMPLINGS = ("grey", *FACTORS)
+HALVED_ACROSS = ("4:2:2", "4:2:0")
+
+
+def jpeg(
+    pixels: Pixels, sampling: str = "4:2:0", quality: int = 90, restarts: int = 0, optimised: bool = False
+) -> bytes:
+    """Encode RGB pixels, with a restart marker behind each so many MCUs."""
+    settings = [cv2.IMWRITE_JPEG_QUALITY, quality, cv2.IMWRITE_JPEG_RST_INTERVAL, restarts]
+    settings += [cv2.IMWRITE_JPEG_OPTIMIZE, int(optimised)]
+    if sampling == "grey":
+        pixels = np.ascontiguousarray(pixels[..., 0])
+    else:
+        settings += [cv2.IMWRITE_JPEG_SAMPLING_FACTOR, FACTORS[sampling]]
+    written, data = cv2.imencode(".jpg", pixels, settings)
+    assert written
+    return data.tobytes()
+
+
+@st.composite
+def jpegs(draw: st.DrawFn, most: int = 70) -> tuple[bytes, tuple[int, int], str]:
+    """Draw a JPEG that packer's decoder knows, its height and width, and its sampling."""
+    sampling = draw(st.sampled_from(SAMPLINGS))
+    height, width = draw(st.integers(1, most)), draw(st.integers(5 if sampling in HALVED_ACROSS else 1, most))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    match draw(st.sampled_from(["photo", "noise", "black and white", "plain"])):
+        case "photo":
+            pixels = np.array(photo(height, width))
+        case "noise":
+            pixels = rng.integers(0, 256, (height, width, 3), np.uint8)
+        case "black and white":
+            pixels = rng.choice(np.array([0, 255], np.uint8), (height, width, 3))
+        case _:
+            pixels = np.full((height, width, 3), rng.integers(0, 256, 3), np.uint8)
+    quality, restarts = draw(st.integers(1, 100)), draw(st.sampled_from([0, 0, 1, 2, 3, 7, 50, 1000]))
+    return jpeg(pixels, sampling, quality, restarts, draw(st.booleans())), (height, width), sampling
+
+
+@st.composite
+def rectangles(draw: st.DrawFn, height: int, width: int) -> Rectangle:
+    """Draw a rectangle inside of so many pixels; many are thin, or end where these end."""
+    spans = []
+    for side in (height, width):
+        length = draw(st.one_of(st.just(1), st.integers(1, side)))
+        spans.append((draw(st.one_of(st.just(side - length), st.integers(0, side - length))), length))
+    (top, tall), (left, wide) = spans
+    return top, left, tall, wide
+
+
+def draw(images: list[tuple[bytes, tuple[int, int], Box, int]], out_size: tuple[int, int]) -> list[bool]:
+    """Draw what boxes want of images: bytes, height and width, box, and the address of the window's memory of each."""
+    data, sizes, boxes, places = zip(*images, strict=True)
+    plan = [(*box.rectangle, *box.scaled, *box.cut, *out_size, box.flip) for box in boxes]
+    left = native.draw(native.jobs(native.in_memory(data, sizes), np.array(plan, np.int64), np.array(places)))
+    return [number not in left for number in range(len(images))]
+
+
+def drawn(data: bytes, size: tuple[int, int], box: Box, out_size: tuple[int, int] | None = None) -> Pixels | None:
+    """Draw what a box wants of a JPEG; None where another decoder has to do it."""
+    height, width = out_size or box.scaled
+    count, guard = height * width * 3, 64
+    memory = np.full(count + 2 * guard, 0xA5, np.uint8)
+    (done,) = draw([(data, size, box, memory.ctypes.data + guard)], (height, width))
+    assert (memory[:guard] == 0xA5).all()
+    assert (memory[guard + count :] == 0xA5).all()
+    return memory[guard : guard + count].reshape(height, width, 3) if done else None
+
+
+def cut(data: bytes, size: tuple[int, int], rectangle: Rectangle) -> Pixels | None:
+    return drawn(data, size, Box(rectangle, rectangle[2:]))
+
+
+def same(found: Pixels | None, expected: Pixels) -> bool:
+    return found is not None and np.array_equal(found, expected)
+
+
+# The pixels are libjpeg-turbo's.
+
+
+@settings(max_examples=400)
+@given(image=jpegs())
+def test_whole_images_have_the_pixels_of_libjpeg_turbo(image: tuple[bytes, tuple[int, int], str]) -> None:
+    data, size, _ = image
+    assert same(native.decode(data, *size), turbojpeg.decode_jpeg(data))
+
+
+@settings(max_examples=400)
+@given(image=jpegs(), data=st.data())
+def test_rectangles_are_cut_out_of_the_whole(image: tuple[bytes, tuple[int, int], str], data: st.DataObject) -> None:
+    stored, size, _ = image
+    rectangle = top, left, height, width = data.draw(rectangles(*size))
+    expected = turbojpeg.decode_jpeg(stored)[top : top + height, left : left + width]
+    assert same(cut(stored, size, rectangle), expected)
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_sizes_around_those_of_blocks(sampling: str) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (34, 36, 3), np.uint8)
+    for height, width in itertools.product([1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 34], range(1, 37)):
+        data = jpeg(np.ascontiguousarray(noise[:height, :width]), sampling, 95)
+        found = native.decode(data, height, width)
+        if found is None:  # libjpeg-turbo widens so few columns in another way
+            assert sampling in HALVED_ACROSS
+            assert width <= 4
+        else:
+            assert np.array_equal(found, turbojpeg.decode_jpeg(data)), (height, width)
+
+
+@pytest.mark.parametrize("restarts", [0, 1, 5])
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_each_pixel_alone(sampling: str, restarts: int) -> None:
+    size = 35, 37
+    data = jpeg(np.array(photo(*size)), sampling, 95, restarts)
+    whole = turbojpeg.decode_jpeg(data)
+    for top, left in np.ndindex(size):
+        assert same(cut(data, size, (top, left, 1, 1)), whole[top : top + 1, left : left + 1]), (top, left)
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+@pytest.mark.parametrize("kind", ["photo", "noise"])
+def test_large_images(kind: str, sampling: str) -> None:
+    """Their scans are longer than what the decoder has at hand of them."""
+    size = 405, 525
+    pixels = photo(*size) if kind == "photo" else np.random.default_rng(0).integers(0, 256, (*size, 3), np.uint8)
+    for restarts in (0, 1, 17, 40):
+        data = jpeg(np.array(pixels), sampling, 100, restarts)
+        whole = turbojpeg.decode_jpeg(data)
+        assert same(native.decode(data, *size), whole)
+        for top, left, height, width in [(0, 0, 405, 1), (404, 0, 1, 525), (200, 301, 57, 66), (3, 500, 400, 25)]:
+            rectangle = top, left, height, width
+            assert same(cut(data, size, rectangle), whole[top : top + height, left : left + width])
+
+
+def test_long_and_narrow() -> None:
+    for size in ((65_500, 7), (7, 65_500)):
+        data = jpeg(np.random.default_rng(0).integers(0, 256, (*size, 3), np.uint8), "4:2:0", 30)
+        whole = turbojpeg.decode_jpeg(data)
+        assert same(native.decode(data, *size), whole)
+        assert same(cut(data, size, (size[0] - 5, size[1] - 5, 5, 5)), whole[-5:, -5:])
+
+
+def changed_segments(data: bytes, marker: int, change: Any) -> bytes:
+    """Return a JPEG whose segments of that marker say something else; `change` gets and returns what is in them."""
+    pieces, at = [data[:2]], 2
+    for found, start, end in segments(data):
+        content = data[start + 4 : end]
+        if found == marker:
+            content = change(content)
+        pieces.append(data[start : start + 2] + struct.pack(">H", len(content) + 2) + content)
+        at = end
+    return b"".join(pieces) + data[at:]
+
+
+@pytest.mark.skipif(
+    platform.machine().lower() not in ("x86_64", "amd64"), reason="needs libjpeg-turbo's code for x86: its sums wrap"
+)
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+@pytest.mark.parametrize("kind", ["noise", "columns", "plain", "black and white"])
+def test_coefficients_that_no_image_has(kind: str, sampling: str) -> None:
+    """Damage makes such ones, and neither libjpeg-turbo nor its callers notice."""
+    rng = np.random.default_rng(0)
+    pixels = {
+        "noise": rng.integers(0, 256, (48, 48, 3), np.uint8),
+        "columns": np.repeat(rng.integers(0, 256, (1, 48, 3), np.uint8), 48, 0),
+        "plain": np.full((48, 48, 3), 255, np.uint8),
+        "black and white": rng.choice(np.array([0, 255], np.uint8), (48, 48, 3)),
+    }[kind]
+    for factor in (20, 60, 130, 255):
+        data = changed_segments(
+            jpeg(pixels, sampling, 100),
+            0xDB,
+            lambda tables, factor=factor: b"".join(
+                tables[at : at + 1] + bytes([factor]) * 64 for at in range(0, len(tables), 65)
+            ),
+        )
+        assert same(native.decode(data, 48, 48), turbojpeg.decode_jpeg(data)), factor
+
+
+@settings(max_examples=600)
+@given(image=jpegs(40), data=st.data())
+def test_damaged_images(image: tuple[bytes, tuple[int, int], str], data: st.DataObject) -> None:
+    """Whatever the damage, the fastest decoder does as the others: the same pixels, or both refuse."""
+    stored = data.draw(damaged(image[0]))
+    try:
+        expected = decode(stored, decoder="turbojpeg")
+    except ImageError:
+        with pytest.raises(ImageError):
+            decode(stored)
+    else:
+        assert np.array_equal(decode(stored), expected)
+
+
+# What it leaves to others.
+
+SIZE = 40, 56
+ORDINARY = jpeg(np.array(photo(*SIZE)))
+GREY = jpeg(np.array(photo(*SIZE)), "grey")
+PHOTO = Image.fromarray(photo(*SIZE))
+
+
+def frame(data: bytes, **fields: int) -> bytes:
+    """Change a field of the start of frame: its marker, the precision, height, width or a component's."""
+    header = read_header(data)
+    assert header is not None
+    at = {"marker": -3, "precision": 0, "height": 1, "width": 3, "first_id": 6, "factors": 7, "chroma_factors": 10}
+    patched = bytearray(data)
+    for name, value in fields.items():
+        struct.pack_into(">H" if name in ("height", "width") else ">B", patched, header.frame + at[name], value)
+    return bytes(patched)
+
+
+def with_segment(marker: int, content: bytes) -> bytes:
+    """Return an image with a segment more at its beginning, and without the JFIF segment."""
+    (_, _, end) = next(segments(ORDINARY))
+    return b"\xff\xd8\xff" + bytes([marker]) + struct.pack(">H", len(content) + 2) + content + ORDINARY[end:]
+
+
+def all_ones(tables: bytes) -> bytes:
+    """Return Huffman tables that have a code of ones only: two codes of one bit."""
+    counts, symbols = bytes([2, *([0] * 15)]), b"\0\1"
+    return tables[:1] + counts + symbols
+
+
+def one_scan_each(data: bytes) -> bytes:
+    """Return a header whose scan has one component of three."""
+    return changed_segments(data, 0xDA, lambda scan: b"\x01" + scan[1:3] + scan[-3:])
+
+
+UNUSUAL = {
+    "nothing": b"",
+    "a marker": b"\xff\xd8",
+    "PNG": encoded(photo(*SIZE), "PNG"),
+    "progressive": encoded(photo(*SIZE), "JPEG", progressive=True),
+    "RGB": encoded(photo(*SIZE), "JPEG", keep_rgb=True),
+    "RGB, as Adobe says it": with_segment(0xEE, b"Adobe\0d\0\0\0\0\0"),
+    "RGB, as its components say it": frame(with_segment(0xFE, b"no JFIF"), first_id=82),
+    "CMYK": encoded(PHOTO.convert("CMYK"), "JPEG"),
+    "arithmetic": frame(ORDINARY, marker=0xC9),
+    "lossless": frame(ORDINARY, marker=0xC3),
+    "12 bits": frame(ORDINARY, precision=12),
+    "another height": frame(ORDINARY, height=41),
+    "another width": frame(ORDINARY, width=55),
+    "height at its end (DNL)": frame(ORDINARY, height=0),
+    "4:1:1": frame(ORDINARY, factors=0x41),
+    "chroma as large as luma": frame(ORDINARY, chroma_factors=0x22),
+    "factors that are none": frame(GREY, factors=0x10),
+    "factors that are too large": frame(GREY, factors=0x51),
+    "a component at a time": one_scan_each(ORDINARY),
+    "a code of ones only": changed_segments(GREY, 0xC4, all_ones),
+    "no table of quanta": changed_segments(ORDINARY, 0xDB, lambda tables: b""),
+    "quanta of 16 bits": changed_segments(GREY, 0xDB, lambda table: b"\x10" + bytes(64) + b"\1" * 64),
+    "restarts that are not announced": changed_segments(
+        jpeg(np.array(photo(*SIZE)), restarts=1), 0xDD, lambda interval: b"\0\0"
+    ),
+    "restarts that are not there": with_segment(0xDD, b"\0\1"),
+    "a byte behind the last row": ORDINARY[:-2] + b"\0\xff\xd9",
+    "a marker behind the last row": ORDINARY[:-2] + b"\0\xff\xc8\xff\xd9",
+    "no end": ORDINARY[:-2],
+    "half of it": ORDINARY[: len(ORDINARY) // 2],
+}
+
+
+@pytest.mark.parametrize("name", UNUSUAL)
+def test_unusual_images_are_left_to_others(name: str) -> None:
+    assert native.decode(UNUSUAL[name], *SIZE) is None
+    assert cut(UNUSUAL[name], SIZE, (0, 0, *SIZE)) is None
+
+
+def test_the_ordinary_images_that_those_are_made_of_are_not() -> None:
+    for data in (ORDINARY, GREY, with_segment(0xFE, b"no JFIF"), with_segment(0xEE, b"Adobe\0d\0\0\0\0\1")):
+        assert same(native.decode(data, *SIZE), turbojpeg.decode_jpeg(data))
+    for factors in (0x22, 0x41, 0x14, 0x33):  # which mean nothing where there is one component
+        assert same(native.decode(frame(GREY, factors=factors), *SIZE), turbojpeg.decode_jpeg(GREY))
+
+
+def test_a_restart_that_is_missing_or_wrong() -> None:
+    data = jpeg(np.array(photo(*SIZE)), restarts=2)
+    assert native.decode(data, *SIZE) is not None
+    second = data.index(b"\xff\xd1")
+    for wrong in (
+        data[:second] + data[second + 2 :],
+        data[: second + 1] + b"\xd2" + data[second + 2 :],
+        data[:second] + b"\xff\xd1" + data[second:],
+        data[:second] + b"\0" + data[second:],
+        data[: second - 1] + data[second:],
+    ):
+        assert native.decode(wrong, *SIZE) is None
+        assert same(cut(wrong, SIZE, (0, 0, 15, 31)), decode(data)[:15, :31])  # that lies before it
+
+
+# It resizes as torch does.
+
+
+def placed(height: int, width: int) -> torch.Tensor:
+    return torch.zeros((1, height, width, 3), dtype=torch.uint8).permute(0, 3, 1, 2)
+
+
+@st.composite
+def boxes(draw: st.DrawFn, height: int, width: int, most: int = 300) -> tuple[Box, tuple[int, int]]:
+    """Draw a box inside of an image, and the size of its window."""
+    rectangle = draw(rectangles(height, width))
+    sides = st.integers(1, most)
+    scaled = draw(st.one_of(st.just(rectangle[2:]), st.tuples(sides, sides)))
+    out = scaled
+    if draw(st.booleans()):
+        out = draw(st.integers(1, scaled[0])), draw(st.integers(1, scaled[1]))
+    place = draw(st.integers(0, scaled[0] - out[0])), draw(st.integers(0, scaled[1] - out[1]))
+    return Box(rectangle, scaled, place, draw(st.booleans())), out
+
+
+RESIZED = {sampling: jpeg(np.array(photo(131, 157)), sampling, 95, 3) for sampling in SAMPLINGS}
+
+
+@settings(max_examples=400)
+@given(sampling=st.sampled_from(SAMPLINGS), wanted=boxes(131, 157))
+def test_windows_are_those_of_torch(sampling: str, wanted: tuple[Box, tuple[int, int]]) -> None:
+    box, size = wanted
+    expected = placed(*size)
+    top, left, height, width = box.rectangle
+    pixels = turbojpeg.decode_jpeg(RESIZED[sampling])[top : top + height, left : left + width]
+    if box.scaled == box.rectangle[2:]:  # then only the window is handed to it
+        (row, column) = box.cut
+        pixels = pixels[row : row + size[0], column : column + size[1]]
+    resize_by_torch(np.ascontiguousarray(pixels), box, expected)
+    found = drawn(RESIZED[sampling], (131, 157), box, size)
+    assert same(found, expected[0].permute(1, 2, 0).numpy())
+
+
+@settings(max_examples=200)
+@given(data=st.data(), side=st.sampled_from([1, 2, 3, 31, 224, 500]))
+def test_whole_rectangles_are_interpolated_as_torch_interpolates(data: st.DataObject, side: int) -> None:
+    rectangle = top, left, height, width = data.draw(rectangles(131, 157))
+    target = data.draw(st.tuples(st.integers(1, side), st.integers(1, side)))
+    whole = torch.from_numpy(turbojpeg.decode_jpeg(RESIZED["4:2:0"])[None]).permute(0, 3, 1, 2)
+    crop = whole[:, :, top : top + height, left : left + width]
+    expected = torch.nn.functional.interpolate(crop, size=target, mode="bilinear", antialias=True)
+    found = drawn(RESIZED["4:2:0"], (131, 157), Box(rectangle, target))
+    assert same(found, expected[0].permute(1, 2, 0).numpy())
+    flipped = drawn(RESIZED["4:2:0"], (131, 157), Box(rectangle, target, flip=True))
+    assert same(flipped, expected[0].permute(1, 2, 0).numpy()[:, ::-1])
+
+
+@settings(max_examples=200)
+@given(data=st.data())
+def test_pixels_are_resized_as_torch_resizes(data: st.DataObject) -> None:
+    size = data.draw(st.tuples(st.integers(1, 200), st.integers(1, 200)))
+    pixels = np.random.default_rng(size).integers(0, 256, (*size, 3), np.uint8)
+    scaled = data.draw(st.tuples(st.integers(1, 300), st.integers(1, 300)))
+    box = Box((0, 0, *size), scaled, flip=data.draw(st.booleans()))
+    expected, found = placed(*scaled), placed(*scaled)
+    resize_by_torch(pixels, box, expected)
+    assert native.resize(pixels, box, scaled, found.data_ptr())
+    assert torch.equal(found, expected)
+    spread = np.repeat(pixels, 2, 1)[:, ::2]  # rows and pixels that do not lie behind each other
+    found.zero_()
+    assert native.resize(spread, box, scaled, found.data_ptr())
+    assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("size", [(3, 70_000), (70_000, 3)])
+def test_sides_that_are_longer_than_those_of_any_jpeg(size: tuple[int, int]) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (*size, 3), np.uint8)
+    data, box = encoded(pixels, "PNG"), Box((0, 0, *size), (5, 7))
+    found, expected = placed(5, 7), placed(5, 7)
+    assert drawn(data, size, box) is None
+    resize_by_torch(pixels, box, expected)
+    assert native.resize(pixels, box, (5, 7), found.data_ptr())
+    assert torch.equal(found, expected)
+    RectangleDecoder().draw(data, size, box, found.zero_())
+    assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("size", [(1, (1 << 20) + 1), ((1 << 20) + 1, 1)])
+def test_sides_of_more_than_a_million_pixels_are_not_resized(size: tuple[int, int]) -> None:
+    pixels, found = np.zeros((*size, 3), np.uint8), placed(5, 7)
+    assert not native.resize(pixels, Box((0, 0, *size), (5, 7)), (5, 7), found.data_ptr())
+    with pytest.raises(ImageTooLargeError, match="cannot be resized to 7 x 5: the shape is too extreme"):
+        resize_into(pixels, Box((0, 0, *size), (5, 7)), found)
+
+
+FAR = 2**63 - 1
+
+
+@pytest.mark.parametrize(
+    "box",
+    [
+        Box((-1, 0, 5, 5), (5, 5)),
+        Box((0, -1, 5, 5), (5, 5)),
+        Box((36, 0, 5, 5), (5, 5)),
+        Box((0, 52, 5, 5), (5, 5)),
+        Box((0, 0, 0, 5), (5, 5)),
+        Box((0, 0, 5, -1), (5, 5)),
+        Box((0, 0, -FAR - 1, 5), (5, 5)),
+        Box((FAR, 0, 5, 5), (5, 5)),
+        Box((1, 0, FAR, 5), (5, 5)),
+        Box((-FAR - 1, 0, 5, 5), (5, 5)),
+        Box((0, 0, 5, 5), (4, 5)),
+        Box((0, 0, 5, 5), (5, -FAR - 1)),
+        Box((0, 0, 5, 5), (5, 5), (1, 0)),
+        Box((0, 0, 5, 5), (5, 5), (0, -1)),
+        Box((0, 0, 5, 5), (FAR, FAR), (FAR, FAR)),
+    ],
+)
+def test_what_does_not_lie_inside_is_refused(box: Box) -> None:
+    with pytest.raises(ValueError, match="inside"):
+        drawn(ORDINARY, SIZE, box, (5, 5))
+    height, width = SIZE
+    for size in ((-FAR - 1, width), (height, -FAR - 1), (0, 0)):
+        with pytest.raises(ValueError, match="inside"):
+            drawn(ORDINARY, size, box, (5, 5))
+
+
+def test_any_bytes_will_do() -> None:
+    for data in (bytearray(ORDINARY), memoryview(ORDINARY), memoryview(ORDINARY[:-1] + b"\xd9").cast("c")):
+        assert same(cut(data, SIZE, (0, 0, 5, 5)), decode(ORDINARY)[:5, :5])  # type: ignore[arg-type]
+    for other in ("text", memoryview(ORDINARY)[::2]):
+        with pytest.raises((TypeError, ValueError, BufferError)):
+            native.in_memory([other], [SIZE])  # type: ignore[list-item]
+
+
+def test_images_beside_damaged_ones() -> None:
+    box = Box((3, 4, 20, 30), (20, 30))
+    images = [ORDINARY, UNUSUAL["half of it"], GREY, UNUSUAL["PNG"], ORDINARY]
+    outs = np.zeros((len(images), 20, 30, 3), np.uint8)
+    done = draw([(data, SIZE, box, out.ctypes.data) for data, out in zip(images, outs, strict=True)], (20, 30))
+    assert done == [True, False, True, False, True]
+    for number in (0, 2, 4):
+        assert np.array_equal(outs[number], decode(images[number])[3:23, 4:34])
+
+
+# Tiles, threads, memory, and packs.
+
+
+def test_of_tiles_that_a_rectangle_does_not_touch_nothing_is_decoded() -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (650, 800, 3), np.uint8)
+    for pixels in (noise, np.array(photo(650, 800))):
+        data, size = encode_tiled(pixels, 90), (650, 800)
+        whole = turbojpeg.decode_jpeg(data)
+        tiles = read_tiles(data)
+        assert tiles is not None
+        first_tile = slice(tiles.scan, data.index(b"\xff\xd0", tiles.scan))
+        zeroed = bytearray(data)
+        zeroed[first_tile] = bytes(first_tile.stop - first_tile.start)
+        assert native.decode(bytes(zeroed), *size) is None
+        for top, left, height, width in [(300, 400, 100, 90), (649, 799, 1, 1), (0, 300, 650, 1), (100, 0, 7, 800)]:
+            rectangle = top, left, height, width
+            expected = whole[top : top + height, left : left + width]
+            assert same(cut(data, size, rectangle), expected)
+            assert same(cut(bytes(zeroed), size, rectangle), expected)
+
+
+def test_threads() -> None:
+    rng = np.random.default_rng(0)
+    images, expected = [], []
+    for number in range(24):
+        size = int(rng.integers(20, 300)), int(rng.integers(20, 300))
+        data = jpeg(np.array(photo(*size)), SAMPLINGS[number % len(SAMPLINGS)], 90, number % 4)
+        images.append((data, size, Box((0, 0, *size), (64, 80), flip=number % 2 == 1)))
+        expected.append(drawn(*images[-1]))
+    with ThreadPoolExecutor(12) as pool:
+        for _ in range(10):
+            for found, one in zip(pool.map(lambda image: drawn(*image), images), expected, strict=True):
+                assert one is not None
+                assert same(found, one)
+
+
+MEMORY = """
+import sys
+from resource import getpagesize
+from pathlib import Path
+import numpy as np
+from packer.images import drawing
+
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * getpagesize()
+
+large, small = Path(sys.argv[1]).read_bytes(), Path(sys.argv[2]).read_bytes()
+assert native.decode(small, 64, 64) is not None
+before = resident()
+assert native.decode(large, 6000, 8000, (8, 8)) is not None
+assert resident() - before < 5e6, resident() - before
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_large_images_need_little_memory(tmp_path: Path) -> None:
+    (tmp_path / "large.jpg").write_bytes(encoded(Image.new("RGB", (8000, 6000), (9, 8, 7)), "JPEG", subsampling=0))
+    (tmp_path / "small.jpg").write_bytes(encoded(photo(64, 64), "JPEG"))
+    line = [sys.executable, "-c", MEMORY, tmp_path / "large.jpg", tmp_path / "small.jpg"]
+    result = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+
+
+def digest_of_items(path: str) -> str:
+    """Return the digest of all items of a pack, cropped in several ways."""
+    digest = hashlib.sha256()
+    for crop in (None, RandomResizedCrop(33), CenterCrop(20, resize=31), Resize(19), Full()):
+        dataset = open_dataset(path, output="numpy", crop=crop)
+        for image, _ in dataset.__getitems__(range(len(dataset))):
+            digest.update(repr(image.shape).encode() + image.tobytes())
+        digest.update(dataset.read_region(0, 1, 2, 13, 14).tobytes())
+        dataset.reader.close()
+    return digest.hexdigest()
+
+
+HIDDEN = """
+import sys
+sys.modules["packer._images._native"] = None
+from packer.images import drawing
+assert not native.AVAILABLE
+from tests.images.test_native_pixels import digest_of_items
+print(digest_of_items(sys.argv[1]))
+"""
+
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a pack of images of all kinds."""
+    root = tmp_path_factory.mktemp("packed")
+    folder = root / "tree" / "class"
+    folder.mkdir(parents=True)
+    files = {f"{sampling.replace(':', '')}.jpg": data for sampling, data in RESIZED.items()}
+    files |= {f"{name}.img.jpg": UNUSUAL[name] for name in ("PNG", "progressive", "RGB", "CMYK")}
+    files |= {"tiled.jpg": encode_tiled(np.array(photo(121, 190)), 85), "tall.jpg": jpeg(np.array(photo(200, 30)))}
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+    convert(imagefolder_source(root / "tree"), root / "pack.lmdb")
+    return root / "pack.lmdb"
+
+
+def test_packs_are_read_the_same_without_the_compiled_part(packed: Path) -> None:
+    root = str(Path(__file__).parents[2])
+    line = [sys.executable, "-c", HIDDEN, str(packed)]
+    hidden = subprocess.run(line, capture_output=True, text=True, check=False, cwd=root)
+    assert hidden.returncode == 0, hidden.stderr
+    assert hidden.stdout.strip() == digest_of_items(str(packed))
+
+
+COMPILED = """
+import importlib.util, sys
+spec = importlib.util.spec_from_file_location("packer._images._native", sys.argv[1])
+sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(sys.modules[spec.name])
+from packer.images import drawing
+assert native.AVAILABLE == (sys.argv[3] != "PLAIN")  # without vectors, libjpeg-turbo is faster
+native.AVAILABLE = True
+from tests.images.test_native_pixels import digest_of_items
+print(digest_of_items(sys.argv[2]))
+"""
+
+
+@pytest.mark.parametrize("without", ["PLAIN", "NO_AVX512"])
+def test_processors_without_these_vectors_draw_the_same(without: str, packed: Path, tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    sources = sorted((root / "packer/_images/native").glob("*.c"))
+    compiler = sysconfig.get_config_var("CC")
+    if os.name != "posix" or not compiler or not sources:
+        pytest.skip("needs a C compiler and the sources")
+    library = tmp_path / "_native.so"
+    line = [*compiler.split(), "-std=c11", "-O2", "-shared", "-fPIC", "-ffp-contract=off", f"-DPACKER_{without}"]
+    line += ["-DPy_LIMITED_API=0x030A0000", f"-I{sysconfig.get_path('include')}", "-o", library, *sources, "-lm"]
+    made = subprocess.run(line, capture_output=True, text=True, check=False)
+    if made.returncode:
+        pytest.skip(f"needs a C compiler that works: {made.stderr[-200:]}")
+    line = [sys.executable, "-c", COMPILED, str(library), str(packed), without]
+    plain = subprocess.run(line, capture_output=True, text=True, check=False, cwd=root)
+    assert plain.returncode == 0, plain.stderr
+    assert plain.stdout.strip() == digest_of_items(str(packed))

@@ -1,0 +1,128 @@
+"""Forks with a live iterator: they end, may begin anew, and leave the parent's batches and processes alone."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from packer._conversion.convert import convert
+from packer._sources import imagefolder_source
+from packer.testing.photos import draw_imagefolder
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system that forks")
+
+SCRIPT = """
+import os, sys, warnings
+import psutil
+import torch
+from packer import open_dataset
+from packer.crops import RandomResizedCrop
+from packer.errors import WorkerError
+from packer.loader import Loader
+from packer.prefetch import BackgroundPrefetcher, CUDAPrefetcher
+
+def passed(loader):
+    loader.set_epoch(0)
+    return [(images.clone(), labels.tolist()) for images, labels in loader]
+
+def same(made, expected):
+    return len(made) == len(expected) and all(
+        torch.equal(images, others) and list(labels) == more
+        for (images, labels), (others, more) in zip(made, expected)
+    )
+
+def in_fork(what):
+    pid = os.fork()
+    if not pid:
+        what()  # and on to the end of the script, unless it leaves Python before
+        return True
+    status = os.waitpid(pid, 0)[1]
+    print("status", os.waitstatus_to_exitcode(status), flush=True)
+    return False
+
+def dropped():
+    global iterator
+    del iterator
+    sys.exit(11)
+
+def left():
+    sys.exit(12)
+
+def failed():
+    raise SystemError("of the fork")
+
+def began_anew():
+    good = same(passed(loader), expected) and same(passed(fresh), expected)
+    sys.exit(14 if good else 1)
+
+def went_on():
+    try:
+        next(iterator)
+    except WorkerError as error:
+        assert "is a fork without its threads" in str(error)
+        sys.exit(15)
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore", DeprecationWarning)  # of forks with threads
+    pack, processes, wrapper = sys.argv[1:]
+    dataset = open_dataset(pack, crop=RandomResizedCrop(16))
+    fresh = Loader(dataset, 4, shuffle=True, threads=2)
+    expected = passed(fresh)
+    loader = Loader(dataset, 4, shuffle=True, threads=2, processes=int(processes))
+    wrappers = {"none": iter, "background": BackgroundPrefetcher, "cuda": lambda loader: CUDAPrefetcher(loader, "cpu")}
+    iterator = iter(wrappers[wrapper](loader))
+    made = [next(iterator)]
+    kept = [made[0][0].clone()]
+    for what in (dropped, left, failed, began_anew, went_on):
+        if in_fork(what):
+            sys.exit(99)
+        made.append(next(iterator))
+    made += iterator
+    print(same([(images, labels.tolist()) for images, labels in made], expected), flush=True)
+    before = {child.pid for child in psutil.Process().children()}
+    print(same(passed(loader), expected), flush=True)
+    print(before <= {child.pid for child in psutil.Process().children()}, flush=True)  # the same processes
+"""
+
+
+@pytest.fixture(scope="module")
+def pack(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("forks")
+    draw_imagefolder(root / "tree", classes=30, per_class=1, size=(40, 48))
+    convert(imagefolder_source(root / "tree"), root / "pack.lmdb")
+    return root / "pack.lmdb"
+
+
+@pytest.mark.parametrize(("processes", "wrapper"), [(0, "none"), (2, "cuda"), (0, "background")])
+def test_a_fork_ends_and_the_parent_goes_on(pack: Path, tmp_path: Path, processes: int, wrapper: str) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    program = subprocess.Popen(
+        [sys.executable, str(script), str(pack), str(processes), wrapper],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        output, errors = program.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        os.killpg(program.pid, 9)
+        raise
+    assert program.returncode == 0, errors
+    assert output.splitlines() == [
+        "status 11",
+        "status 12",
+        "status 1",
+        "status 14",
+        "status 15",
+        "True",
+        "True",
+        "True",
+    ]
+    assert errors.count("Traceback") == 1, errors
+    assert "SystemError: of the fork" in errors

@@ -1,0 +1,159 @@
+"""What several test modules share: packs made by hand, packs compared byte for byte, the command run for real."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+from PIL import Image
+
+from packer._formats import FORMATS
+from packer._manifest import Manifest
+from packer._storage.spool import TableBuilder
+from packer._table import Sample, Table, checksum, column_checksums, encode_name
+
+SUFFIXES = {"lmdb": ".lmdb", "hdf5": ".h5", "pth": ".pth"}
+
+ROWS = st.fixed_dictionaries(
+    {
+        "label": st.integers(-(2**63), 2**63 - 1),
+        "height": st.integers(-(2**31), 2**31 - 1),
+        "width": st.integers(-(2**31), 2**31 - 1),
+        "offset": st.integers(-(2**63), 2**63 - 1),
+        "size": st.integers(-(2**63), 2**63 - 1),
+        "crc32c": st.integers(0, 2**32 - 1),
+        "name": st.binary(max_size=20),
+    }
+)
+"""Rows of a table, as `TableBuilder` takes them."""
+
+without_root_powers = pytest.mark.skipif(
+    hasattr(os, "geteuid") and os.geteuid() == 0 and shutil.which("setpriv") is None,
+    reason="permissions do not bind root; needs another user, or setpriv to give root's powers up",
+)
+
+
+def content(path: Path) -> dict[str, bytes | None]:
+    """Return every file below `path`, or `path` itself, with its bytes; directories are None."""
+    if not path.is_dir():
+        return {"": path.read_bytes()}
+    return {
+        str(p.relative_to(path)): p.read_bytes() if p.is_file() else None
+        for p in sorted(path.rglob("*"), key=os.fsencode)
+    }
+
+
+def write_pack(
+    path: Path,
+    format: str,
+    samples: Iterable[Sample],
+    *,
+    classes: Sequence[str] = ("a", "b"),
+    change: Callable[[int, dict[str, Any]], None] = lambda index, row: None,
+    **manifest: Any,
+) -> Path:
+    """Write a pack with a format's own writer, without any of the checks that stand before it."""
+    writer = FORMATS[format].open_writer()(path, {}, TableBuilder().build())
+    rows = TableBuilder()
+    for index, sample in enumerate(samples):
+        name = encode_name(sample.name)
+        row: dict[str, Any] = {
+            "label": sample.label,
+            "height": sample.height,
+            "width": sample.width,
+            "offset": writer.append(sample),
+            "size": len(sample.data),
+            "name": name,
+            "crc32c": checksum(sample.data, sample.label, sample.height, sample.width, name),
+        }
+        change(index, row)
+        rows.append(**row)
+    table = rows.build()
+    writer.commit(
+        Manifest(
+            format=format,
+            count=len(table),
+            classes=list(classes),
+            columns=column_checksums(table),
+            layout=writer.layout(),
+            **manifest,
+        ),
+        table,
+    )
+    writer.close()
+    return path
+
+
+def table_of(rows: Iterable[dict[str, Any]]) -> Table:
+    """Return the table of some rows."""
+    builder = TableBuilder()
+    for row in rows:
+        builder.append(**row)
+    return builder.build()
+
+
+def solid(path: Path, colour: tuple[int, int, int] = (10, 200, 30), size: tuple[int, int] = (8, 6)) -> Path:
+    """Write an image of one colour, of the type that the suffix says."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", size, colour).save(path)
+    return path
+
+
+def noise(path: Path, seed: int, size: tuple[int, int] = (40, 56)) -> Path:
+    """Write an image that compresses badly, of the type that the suffix says."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(np.random.default_rng(seed).integers(0, 256, (*size, 3), np.uint8)).save(path)
+    return path
+
+
+def command(*arguments: object, powerless: bool = False) -> list[str]:
+    """Return the command line of `packer`; `powerless` makes permissions bind root too."""
+    line = [sys.executable, "-m", "packer", *(os.fspath(a) if isinstance(a, Path) else str(a) for a in arguments)]
+    if powerless and os.geteuid() == 0:
+        return ["setpriv", "--bounding-set=-dac_override,-dac_read_search", *line]
+    return line
+
+
+def packer(*arguments: object, powerless: bool = False, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run `packer` to its end; its output is text."""
+    settings = {"capture_output": True, "encoding": "utf-8", "errors": "surrogateescape", "timeout": 120, **options}
+    return subprocess.run(command(*arguments, powerless=powerless), check=False, **settings)
+
+
+_MANY = """
+import contextlib, io, json, sys, traceback
+from packer.cli import main
+for arguments in json.load(sys.stdin):
+    sys.argv = ["packer", *arguments]
+    status, output, errors = 0, io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
+        try:
+            main()
+        except SystemExit as exit:
+            status = exit.code
+        except BaseException:
+            status = 1
+            traceback.print_exc()
+    print(json.dumps([status, output.getvalue(), errors.getvalue()]))
+"""
+
+
+def packer_many(commands: Iterable[Sequence[object]]) -> list[subprocess.CompletedProcess[str]]:
+    """Run several commands, one after the other, in one other process: starting a process costs more than most do."""
+    lines = [[str(argument) for argument in arguments] for arguments in commands]
+    result = subprocess.run(
+        [sys.executable, "-c", _MANY], input=json.dumps(lines), capture_output=True, text=True, check=True
+    )
+    return [
+        subprocess.CompletedProcess(arguments, *json.loads(answer))
+        for arguments, answer in zip(lines, result.stdout.splitlines(), strict=True)
+    ]

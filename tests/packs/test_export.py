@@ -1,0 +1,282 @@
+"""The way back to files: the same tree, and nothing outside of it."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import packer.sample
+import pytest
+from PIL import Image
+
+from packer._conversion.convert import convert
+from packer._conversion.prepare import Recipe
+from packer._formats import FORMATS, open_pack
+from packer._images.sizing import ResizeSpec
+from packer._packs.export import export
+from packer._sources import csv_source, imagefolder_source
+from packer._table import Sample
+from packer.errors import CorruptPackError, DestinationError, PackerError
+from packer.testing.photos import draw_imagefolder
+from tests.making import SUFFIXES, content, noise, solid, write_pack
+
+formats = pytest.mark.parametrize("format", FORMATS)
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("tree")
+    draw_imagefolder(root, classes=3, per_class=4, size=(24, 32))
+    (root / "class_01b empty").mkdir()
+    noise(root / "class_01" / "deep" / "er" / "n.png", 1)
+    noise(root / "class_01" / "n.PNG", 2)
+    noise(root / "class_02" / "n.bmp", 3)
+    noise(root / "class_02" / "n.webp", 4)
+    noise(root / "class_02" / "n.png", 5).rename(root / "class_02" / "n.jpg")
+    if sys.platform == "linux":
+        odd = os.fsencode(root) + b"/caf\xe9\n\x1b[31m"
+        os.mkdir(odd)
+        with open(odd + b"/\xff .jpg", "wb") as file:
+            file.write((root / "class_00" / "0000.jpg").read_bytes())
+    return root
+
+
+@formats
+def test_kept_bytes_give_the_identical_tree(tree: Path, tmp_path: Path, format: str) -> None:
+    path = tmp_path / f"pack{SUFFIXES[format]}"
+    convert(imagefolder_source(tree), path, options={"shard_size": 5000} if format == "pth" else {})
+    calls: list[tuple[int, int]] = []
+    written = export(path, tmp_path / "out" / "deep", progress=lambda done, total: calls.append((done, total)))
+    assert written == len(imagefolder_source(tree))
+    assert calls == [(written, written)]
+    assert content(tmp_path / "out" / "deep") == content(tree)
+    convert(imagefolder_source(tmp_path / "out" / "deep"), tmp_path / f"again{SUFFIXES[format]}", workers=1)
+    with open_pack(path) as before, open_pack(tmp_path / f"again{SUFFIXES[format]}") as after:
+        assert before.manifest.source == after.manifest.source
+        assert before.manifest.columns["crc32c"] == after.manifest.columns["crc32c"]
+
+
+@pytest.mark.parametrize("codec", ["jpeg", "png", "webp", "raw"])
+def test_what_was_encoded_has_a_name_of_its_type(tree: Path, tmp_path: Path, codec: str) -> None:
+    path = tmp_path / "pack.h5"
+    convert(imagefolder_source(tree), path, recipe=Recipe(codec, ResizeSpec(16)))
+    export(path, tmp_path / "out")
+    endings = {"jpeg": (".jpg", ".jpeg"), "png": (".png",), "webp": (".webp",), "raw": (".png",)}[codec]
+    with open_pack(path) as reader:
+        files = {p.relative_to(tmp_path / "out").as_posix() for p in (tmp_path / "out").rglob("*") if p.is_file()}
+        for index, name in enumerate(reader.table.sample_names()):
+            file = name if name.lower().endswith(endings) else name + endings[0]
+            files.remove(file)
+            stored = bytes(reader.read(index))
+            with Image.open(tmp_path / "out" / file) as image:
+                assert image.format == {"raw": "PNG"}.get(codec, codec.upper())
+                assert (image.height, image.width) == (reader.table.height[index], reader.table.width[index])
+                if codec == "raw":
+                    assert image.convert("RGB").tobytes() == stored
+                else:
+                    assert (tmp_path / "out" / file).read_bytes() == stored
+        assert not files
+    assert imagefolder_source(tmp_path / "out").classes == imagefolder_source(tree).classes
+    assert imagefolder_source(tmp_path / "out").labels.tolist() == imagefolder_source(tree).labels.tolist()
+
+
+def test_names_that_meet_after_encoding(tmp_path: Path) -> None:
+    """``a.jpg`` becomes ``a.jpg.png``, where there was one already."""
+    noise(tmp_path / "tree" / "a" / "x.jpg", 1)
+    noise(tmp_path / "tree" / "a" / "x.jpg.png", 2)
+    convert(imagefolder_source(tmp_path / "tree"), tmp_path / "x.lmdb", recipe=Recipe("png"))
+    export(tmp_path / "x.lmdb", tmp_path / "out")
+    pixels = set()
+    for file in (tmp_path / "out" / "a").iterdir():
+        with Image.open(file) as image:
+            pixels.add(image.tobytes())
+    assert len(pixels) == 2
+
+
+@formats
+def test_labels_that_do_not_follow_from_names(tmp_path: Path, format: str) -> None:
+    root = tmp_path / "root"
+    names = ["x.png", "dir/y.png", "cat/z.png", 'quo"te, .png']
+    for seed, name in enumerate(names):
+        noise(root / name, seed)
+    table = tmp_path / "labels.csv"
+    quoted = [name.replace('"', '""') for name in names]
+    table.write_text(
+        "path,label\n" + "".join(f'"{n}",{v}\n' for n, v in zip(quoted, ["dog", "cat", "dog", "a,b"], strict=True))
+    )
+    source = csv_source(root, table)
+    convert(source, tmp_path / f"pack{SUFFIXES[format]}")
+    export(tmp_path / f"pack{SUFFIXES[format]}", tmp_path / "out")
+    assert {name: (tmp_path / "out" / name).read_bytes() for name in names} == {
+        name: (root / name).read_bytes() for name in names
+    }
+    again = csv_source(tmp_path / "out", tmp_path / "out" / "labels.csv")
+    assert (list(again.names), again.labels.tolist(), again.classes) == (
+        list(source.names),
+        source.labels.tolist(),
+        source.classes,
+    )
+    assert not (tmp_path / "out" / "dog").exists()
+
+
+def test_numbers_as_labels_keep_their_ids(tmp_path: Path) -> None:
+    for name in "xy":
+        noise(tmp_path / "root" / f"{name}.png", 1)
+    (tmp_path / "l.csv").write_text("path,label\nx.png,7\ny.png,2\n")
+    source = csv_source(tmp_path / "root", tmp_path / "l.csv")
+    convert(source, tmp_path / "pack.lmdb")
+    export(tmp_path / "pack.lmdb", tmp_path / "out")
+    again = csv_source(tmp_path / "out", tmp_path / "out" / "labels.csv")
+    assert (again.labels.tolist(), again.classes) == ([7, 2], source.classes)
+
+
+def test_an_image_called_labels_csv(tmp_path: Path) -> None:
+    noise(tmp_path / "root" / "x.png", 1).rename(tmp_path / "root" / "labels.csv")
+    (tmp_path / "l.csv").write_text("path,label\nlabels.csv,7\n")
+    convert(csv_source(tmp_path / "root", tmp_path / "l.csv"), tmp_path / "pack.lmdb")
+    export(tmp_path / "pack.lmdb", tmp_path / "out")
+    files = [file for file in (tmp_path / "out").iterdir() if file.read_bytes()[1:4] == b"PNG"]
+    assert [file.read_bytes() for file in files] == [(tmp_path / "root" / "labels.csv").read_bytes()]
+
+
+def test_where_export_goes(tree: Path, tmp_path: Path) -> None:
+    convert(imagefolder_source(tree), tmp_path / "pack.lmdb")
+    solid(tmp_path / "full" / "x.png")
+    with pytest.raises(DestinationError, match="not empty"):
+        export(tmp_path / "pack.lmdb", tmp_path / "full")
+    assert list(content(tmp_path / "full")) == ["x.png"]
+    with pytest.raises(DestinationError, match="cannot be written"):
+        export(tmp_path / "pack.lmdb", tmp_path / "full" / "x.png")
+    (tmp_path / "empty").mkdir()
+    export(tmp_path / "pack.lmdb", tmp_path / "empty")
+    assert content(tmp_path / "empty") == content(tree)
+    with pytest.raises(DestinationError, match="not empty"):
+        export(tmp_path / "pack.lmdb", tmp_path / "empty")
+    (tmp_path / "trap").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "trap" / "class_00").symlink_to("../elsewhere", target_is_directory=True)
+    with pytest.raises(DestinationError, match="not empty"):
+        export(tmp_path / "pack.lmdb", tmp_path / "trap")
+    assert not list((tmp_path / "elsewhere").iterdir())
+    (tmp_path / "dangling").symlink_to("nowhere/at/all")
+    with pytest.raises(DestinationError):
+        export(tmp_path / "pack.lmdb", tmp_path / "dangling")
+
+
+def photo(seed: int) -> bytes:
+    stream = io.BytesIO()
+    Image.fromarray(np.random.default_rng(seed).integers(0, 256, (8, 8, 3), np.uint8)).save(stream, "png")
+    return stream.getvalue()
+
+
+def samples(*names: str) -> list[Sample]:
+    return [Sample(name, 0, photo(number), 8, 8) for number, name in enumerate(names)]
+
+
+@formats
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../x.png",
+        "/etc/x.png",
+        "a/../../x.png",
+        "a/..",
+        "..",
+        ".",
+        "",
+        "a/",
+        "/",
+        "a//x.png",
+        "./x.png",
+        "a\x00.png",
+        "a/ok.png",
+        "~/../../x",
+        "a/\x00",
+    ],
+)
+def test_names_that_lead_elsewhere(tmp_path: Path, format: str, name: str) -> None:
+    path = write_pack(tmp_path / f"pack{SUFFIXES[format]}", format, samples("a/ok.png", "a/fine.png", name))
+    before = sorted(os.listdir(tmp_path))
+    with pytest.raises(CorruptPackError, match="cannot be exported") as caught:
+        export(path, tmp_path / "out")
+    assert caught.value.index == 2
+    assert str(caught.value).isprintable()
+    assert sorted(os.listdir(tmp_path)) == before  # not even the directory
+
+
+@pytest.mark.parametrize("codec", ["png", "jpeg", "raw"])
+def test_suffixes_do_not_hide_such_names(tmp_path: Path, codec: str) -> None:
+    path = write_pack(tmp_path / "pack.lmdb", "lmdb", samples("a/ok.png", ".."), codec=codec)
+    with contextlib.suppress(PackerError):
+        export(path, tmp_path / "out" / "deep")
+    outside = [p for p in tmp_path.rglob("*") if tmp_path / "out" / "deep" not in [p, *p.parents]]
+    assert sorted(p.name for p in outside) in (["pack.lmdb"], ["out", "pack.lmdb"])
+
+
+@pytest.mark.parametrize("bad", ["../x", "/x", "a/b", "..", "", "a\0b"])
+def test_classes_that_are_no_directories_are_written_down(tmp_path: Path, bad: str) -> None:
+    path = write_pack(tmp_path / "pack.lmdb", "lmdb", samples("a/x.png"), classes=["a", bad])
+    export(path, tmp_path / "deep" / "out")
+    written = [str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file()]
+    assert sorted(written) == ["deep/out/a/x.png", "deep/out/labels.csv", "pack.lmdb"]
+    assert sorted(os.listdir(tmp_path)) == ["deep", "pack.lmdb"]
+
+
+def test_a_class_that_is_not_text_is_refused(tmp_path: Path) -> None:
+    path = write_pack(tmp_path / "pack.lmdb", "lmdb", samples("a/x.png"), classes=["a", "\ud800"])
+    with pytest.raises(PackerError):
+        export(path, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_names_that_are_file_and_directory(tmp_path: Path) -> None:
+    path = write_pack(tmp_path / "pack.lmdb", "lmdb", samples("a/x", "a/x/y.png"))
+    with pytest.raises(PackerError):
+        export(path, tmp_path / "out")
+
+
+@pytest.mark.parametrize("label", [5, -1, -(2**63)])
+def test_labels_that_are_no_class(tmp_path: Path, label: int) -> None:
+    path = write_pack(tmp_path / "pack.lmdb", "lmdb", [Sample("a/x.png", label, photo(0), 8, 8)], classes=["a"])
+    with pytest.raises(CorruptPackError):
+        export(path, tmp_path / "out")
+
+
+@pytest.mark.parametrize("codec", ["keep", "jpeg", "raw"])
+def test_two_samples_of_one_name(tmp_path: Path, codec: str) -> None:
+    path = write_pack(tmp_path / "pack.lmdb", "lmdb", samples("a/x.png", "a/y.png", "a/x.png"), codec=codec)
+    with pytest.raises(CorruptPackError, match=r"a/x\.png.*same name") as caught:
+        export(path, tmp_path / "out")
+    assert caught.value.index == 2
+    assert not (tmp_path / "out").exists()
+
+
+def test_labels_of_more_samples_than_are_written_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packer._table, "_BLOCK", 3)
+    path = write_pack(tmp_path / "pack.lmdb", "lmdb", samples(*(f"{number}.png" for number in range(10))))
+    export(path, tmp_path / "out")
+    rows = (tmp_path / "out" / "labels.csv").read_bytes().decode().split("\r\n")
+    assert rows == ["path,label", *(f"{number}.png,a" for number in range(10)), ""]
+
+
+def test_raw_pixels_that_do_not_fill_their_image(tmp_path: Path) -> None:
+    path = write_pack(tmp_path / "pack.lmdb", "lmdb", [Sample("a/x.png", 0, bytes(190), 8, 8)], codec="raw")
+    with pytest.raises(CorruptPackError, match="190 bytes are not 8 x 8 pixels"):
+        export(path, tmp_path / "out")
+
+
+@formats
+def test_damage_is_not_exported(tree: Path, tmp_path: Path, format: str) -> None:
+    path = tmp_path / f"pack{SUFFIXES[format]}"
+    convert(imagefolder_source(tree), path)
+    with open_pack(path) as reader:
+        data, name = bytes(reader.read(3)), reader.table.sample_names()[3]
+    (file,) = (f for f in [path, *path.rglob("*")] if f.is_file() and data in f.read_bytes())
+    file.write_bytes(file.read_bytes().replace(data, data[:-9] + bytes(9)))
+    with pytest.raises(CorruptPackError, match="sample 3"):
+        export(path, tmp_path / "out")
+    assert not (tmp_path / "out" / name).exists()

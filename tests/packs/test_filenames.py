@@ -1,0 +1,36 @@
+"""Samples of different names become files of different names."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from packer._packs.filenames import FileNames
+from packer._table import Names
+
+PARTS = st.sampled_from(["x", "x.jpg", "x.jpg.png", "x.jpg-1.png", "x-1", "a/x", "a/x.PNG", "é" * 127, "é" * 126])
+
+
+@given(st.lists(PARTS | st.text("x.png-1", min_size=1, max_size=9), unique=True))
+def test_no_two_are_alike_and_what_fits_stays(names: list[str]) -> None:
+    files = FileNames(Names.of(names), (".png",))
+    found = list(files)
+    assert len(set(found)) == len(names) == len(files)
+    assert [files[index] for index in range(len(names))] == found
+    for name, file in zip(names, found, strict=True):
+        assert file.lower().endswith(".png")
+        assert len(file.rpartition("/")[2].encode()) <= 255
+        if name.lower().endswith(".png"):
+            assert file == name
+        else:
+            assert file.startswith(name[:120])
+            assert file == name + ".png" or name + ".png" in found or len(name.encode()) > 251
+    free = files.free("x", ".png")
+    assert free not in found
+    assert list(FileNames(Names.of(names))) == names
+
+
+def test_the_one_whose_name_it_is_keeps_it() -> None:
+    names = ["a/x.jpg", "a/x.jpg.png", "a/y.jpg", "a/x.jpg-1"]
+    files = FileNames(Names.of(names), (".png",))
+    assert list(files) == ["a/x.jpg-2.png", "a/x.jpg.png", "a/y.jpg.png", "a/x.jpg-1.png"]

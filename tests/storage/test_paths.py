@@ -1,0 +1,50 @@
+"""Which names become files: the answer for Windows is Windows' own, as Python's `pathlib` knows it."""
+
+from __future__ import annotations
+
+from pathlib import PureWindowsPath
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from packer._storage.paths import name_problem, path_problem, windows_problem
+
+ODD = st.sampled_from(
+    [*'\\:|?*<>"/. \x1f\u00b9', "..", "aux", "CON", "com1", "LPT\u00b2", "conout$", "nul", "C:", "x", "a"]
+)
+
+
+@given(st.lists(ODD | st.text(max_size=3), min_size=1, max_size=6).map("".join))
+def test_what_windows_takes_for_a_plain_path_stays_below_a_directory(name: str) -> None:
+    if name_problem(name) is None and windows_problem(name) is None:
+        path = PureWindowsPath("Z:\\root", name)
+        assert path.is_relative_to("Z:\\root")
+        assert path.parts == ("Z:\\", "root", *name.split("/"))
+        assert not any(PureWindowsPath(part).is_reserved() for part in name.split("/"))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "..\\..\\Startup\\x",
+        "C:\\evil",
+        "C:evil",
+        "aux",
+        "a/NUL.txt",
+        "con .txt",
+        "COM\u00b9",
+        "conin$",
+        "x ",
+        "x.",
+        "a:b",
+    ],
+)
+def test_names_that_windows_reads_otherwise(name: str) -> None:
+    assert windows_problem(name) is not None
+    assert name_problem(name) is None
+
+
+@pytest.mark.parametrize("name", ["a/b.jpg", "..a/b", "a b/c.d", "caf\u00e9/x", "auxiliary/con1"])
+def test_ordinary_names(name: str) -> None:
+    assert path_problem(name) is windows_problem(name) is None
