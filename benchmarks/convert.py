@@ -199,7 +199,7 @@ def _resize_in_memory(encoded: Sequence[bytes]) -> None:
         header = read_header(data)
         assert header is not None
         scaled = SPEC.scaled(header.height, header.width)
-        pixels = native.decode(data, header.height, header.width, scaled) if native.AVAILABLE else None
+        pixels = native.decode(data, header.height, header.width, scaled) if native.PREFERRED else None
         if pixels is None:
             pixels = resize(decode(data), *scaled, SPEC.interpolation)
         encode(pixels, "jpeg", QUALITY)

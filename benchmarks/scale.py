@@ -379,7 +379,7 @@ def _both(work: Path, tree: Path, client: Any, workers: int) -> Iterator[tuple[s
             for number in job.missing():
                 job.convert(source, number, workers=workers)
         else:
-            convert_on(client, job, SharedSource(job.paths.scan))
+            convert_on(client, job, SharedSource(job.paths.listing))
         yield how, time.perf_counter() - began, cpu_of_all() - cpu
 
 

@@ -71,7 +71,7 @@ def disagreement(
     problems = [name for name in decoders if not _same(_decoded(data, name, exif, max_pixels), expected)]
     outcome = "refused" if expected is None else "decoded"
     header = read_header(data) if data.startswith(b"\xff\xd8\xff") else None
-    if native.AVAILABLE and header is not None and header.height * header.width <= max_pixels:
+    if native.PREFERRED and header is not None and header.height * header.width <= max_pixels:
         alone = native.decode(data, header.height, header.width)
         if alone is not None:
             outcome = "own decoder"

@@ -134,10 +134,10 @@ def draw(data: bytes) -> None:
             continue
         size = info.height, info.width
         whole = _decoded(stored, decoder="pillow")
-        alone = native.decode(stored, *size) if native.AVAILABLE else None
+        alone = native.decode(stored, *size) if native.PREFERRED else None
         assert alone is None or (whole is not None and np.array_equal(alone, whole))
         box, window = _box(controls, size)
-        found = _drawn(stored, size, box, window) if native.AVAILABLE else None
+        found = _drawn(stored, size, box, window) if native.PREFERRED else None
         tiles = read_tiles(stored)
         if found is None or (tiles is not None and not _truthful(stored, tiles)):
             continue
@@ -164,7 +164,7 @@ def _box(controls: bytes, size: tuple[int, int]) -> tuple[Box, tuple[int, int]]:
 
 def _drawn(data: bytes, size: tuple[int, int], box: Box, window: tuple[int, int]) -> npt.NDArray[np.uint8] | None:
     out = np.empty((*window, 3), np.uint8)
-    return None if native.draw(native.job_of(data, size, box, window, out.ctypes.data)) else out
+    return None if native.decode_into(native.task_of(data, size, box, window, out.ctypes.data)) else out
 
 
 def transcode(data: bytes) -> None:

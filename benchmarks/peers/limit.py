@@ -93,11 +93,11 @@ def _drawing(raw: bool, stored: list[bytes], sizes: list[tuple[int, int]], boxes
     plan = [(*box.rectangle, *box.scaled, *box.cut, OUTPUT, OUTPUT, box.flip) for box in boxes]
     images = native.in_memory(stored, sizes)
     images["raw"] = raw
-    jobs = native.jobs(images, np.array(plan, np.int64), np.zeros(len(boxes), np.int64))
+    jobs = native.tasks(images, np.array(plan, np.int64), np.zeros(len(boxes), np.int64))
 
     def call(places: Any) -> None:
         jobs["out"] = places.data_ptr() + OUTPUT * OUTPUT * 3 * np.arange(len(places))
-        for number in native.draw(jobs):  # what is left to libraries
+        for number in native.decode_into(jobs):  # what is left to libraries
             RectangleDecoder().draw(stored[number], sizes[number], boxes[number], places[number][None])
 
     return call

@@ -225,12 +225,12 @@ def convert_command(src: Path, dst: Path, **values: Any) -> int:
 @contextlib.contextmanager
 def _explaining(src: Path) -> Iterator[None]:
     """Add to what ends a conversion of `src` what its person can do."""
-    from packer._sources import is_scan
+    from packer._sources import is_listing
 
     try:
         yield
     except ImageChangedError as error:
-        again = "run `packer scan` again, and start over" if is_scan(src) else "start over"
+        again = "run `packer scan` again, and start over" if is_listing(src) else "start over"
         raise ImageError(f"{error}. Put it back, and the same command continues; or {again} with --fresh.") from error
     except ImageError as error:
         raise ImageError(f"{error}. Mend it, or say --on-error skip; the same command then continues.") from error

@@ -171,7 +171,7 @@ def _on_cluster(job: Job, src: Path, where: str, options: ConvertOptions) -> int
         classes = classes_of(options.classes_from)
         shared = SharedSource(Path(os.path.abspath(src)), classes, options.limit, source.identities())
     else:
-        shared = SharedSource(job.paths.scan)
+        shared = SharedSource(job.paths.listing)
     with open_client(where, options.jobs) as client:
         if not options.quiet:
             click.echo(f"packer: dashboard at {client.dashboard_link}", err=True)

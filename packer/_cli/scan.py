@@ -31,7 +31,7 @@ def scan_command(src: Path, listing: Path, **values: Any) -> None:
       packer convert train.scan train.lmdb --parts 64 --part $SLURM_ARRAY_TASK_ID
     """
     from packer._conversion.unfinished import check_destination
-    from packer._sources import write_scan
+    from packer._sources import write_listing
 
     options = ScanOptions(**values)
     refuse_without_labels(options)
@@ -39,7 +39,7 @@ def scan_command(src: Path, listing: Path, **values: Any) -> None:
         raise click.UsageError(f"{printable(src)} is a pack, which needs no list: convert it as it is")
     check_destination(listing, overwrite=options.overwrite, source=src)
     source = open_source(src, listing, classes_of(options.classes_from), options)
-    write_scan(source, listing)
+    write_listing(source, listing)
     if not options.quiet:
         images, classes = show.counted(len(source), "image"), show.counted(len(source.classes), "class")
         click.echo(f"{printable(listing)}: {images}, {classes}")

@@ -132,11 +132,11 @@ def open_source(
     root: Path, destination: Path, classes: list[str] | None, options: SourceOptions, *, splits: bool = False
 ) -> Source:
     """List what `root`, which is SRC or one of its `splits`, holds, as the options say."""
-    from packer._sources import csv_source, imagefolder_source, is_scan, pack_source, refuse_splits, scanned_source
+    from packer._sources import csv_source, imagefolder_source, is_listing, listed_source, pack_source, refuse_splits
 
     source: Source
     if options.labels is not None:
-        if is_scan(root) or is_pack(root):
+        if is_listing(root) or is_pack(root):
             raise click.UsageError(f"--labels is for a directory of images: {printable(root)} says its own")
         source = csv_source(
             root,
@@ -146,10 +146,10 @@ def open_source(
             delimiter=options.delimiter,
             classes=classes,
         )
-    elif is_scan(root):
+    elif is_listing(root):
         if classes is not None:
             raise click.UsageError("--classes-from is for `packer scan`, which made the list that SRC is")
-        source = scanned_source(root)
+        source = listed_source(root)
     elif is_pack(root):
         source = pack_source(root, classes=classes)
     else:

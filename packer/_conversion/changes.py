@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from packer._sources import ScannedSource, Source, scanned_source
+from packer._sources import ListedSource, Source, listed_source
 from packer._sources.stamps import Stamp, Stamps, same_stamp, stamp_in, take_stamps, what_changed
 from packer.errors import ResumeError, SourceError, printable
 
@@ -106,10 +106,10 @@ def compare_source(
     return replace(source, stamps=recorded.stamps), differences
 
 
-def _recorded(path: Path, *, every_image: bool) -> ScannedSource | None:
+def _recorded(path: Path, *, every_image: bool) -> ListedSource | None:
     """Return the list that was written, if it is there and, where every image of it is needed, undamaged."""
     try:
-        recorded = scanned_source(path)
+        recorded = listed_source(path)
         if every_image:
             recorded.require_undamaged()
     except SourceError:
@@ -117,7 +117,7 @@ def _recorded(path: Path, *, every_image: bool) -> ScannedSource | None:
     return recorded
 
 
-def _listing_differences(before: ScannedSource, now: Source) -> list[str]:
+def _listing_differences(before: ListedSource, now: Source) -> list[str]:
     if before.kind != now.kind:
         return [f"the source was of the kind {before.kind} and is of {now.kind}"]
     labels = dict(zip(before.names, before.labels.tolist(), strict=True))

@@ -3,7 +3,7 @@
 The directory of the unfinished pack (`packer._conversion.unfinished`) holds
 
 ``parts.json``      what is converted, how, and into how many parts
-``source.scan``     the source as it was when the job began: its list, the size and the time of every file
+``source.list``     the source as it was when the job began: its list, the size and the time of every file
 ``pack``            the parts, complete ones under their names, others in a ``.partial`` of their own
 ``lock``            held by the process that begins or finishes the job, and by nobody while parts are made
 
@@ -34,7 +34,7 @@ from packer._conversion.provenance import made_before, provenance
 from packer._conversion.room import require_room
 from packer._conversion.unfinished import Unfinished, UnfinishedPaths, check_destination
 from packer._manifest import Manifest
-from packer._sources import ScannedSource, Source, is_scan, let_mend, pack_source, scanned_source, write_scan
+from packer._sources import ListedSource, Source, is_listing, let_mend, listed_source, pack_source, write_listing
 from packer._storage.files import remove, writing_to
 from packer.errors import DestinationError, ImageError, PackerError, PackLockedError, SourceError, printable
 
@@ -65,7 +65,7 @@ class SharedSource:
 
     def open(self) -> Source:
         """Open the source, in constant time; SourceError where it is another pack by now."""
-        source = scanned_source(self.path) if is_scan(self.path) else pack_source(self.path, classes=self.classes)
+        source = listed_source(self.path) if is_listing(self.path) else pack_source(self.path, classes=self.classes)
         if self.identities is not None and source.identities() != self.identities:
             raise SourceError(f"{printable(self.path)}: another pack is there than when the conversion began")
         return source.limited(self.limit) if self.limit else source
@@ -252,7 +252,7 @@ class Job:
             except ImageError as error:
                 if error.index is not None:
                     with contextlib.suppress(PackerError):  # as `Partial.let_mend`
-                        let_mend(self.paths.scan, source, rows.start + error.index)
+                        let_mend(self.paths.listing, source, rows.start + error.index)
                 raise
             except PackLockedError:
                 if time.monotonic() - started >= wait:
@@ -296,26 +296,26 @@ class Job:
         if len(source) < self.parts:
             raise SourceError(f"{printable(source.root)}: {len(source)} images cannot be {self.parts} parts")
         unfinished.require_kind(in_parts=True, fresh=fresh)
-        for old in (unfinished.parts, unfinished.scan, unfinished.pack):
+        for old in (unfinished.parts, unfinished.listing, unfinished.pack):
             remove(old)
         source = source.stamped()
         require_room(source, self.recipe, self.destination)
         with writing_to(unfinished.pack):
             unfinished.pack.mkdir()
         if source.origin is None:
-            write_scan(source, unfinished.scan)
+            write_listing(source, unfinished.listing)
         job = {
             "settings": self.settings,
             "request": dict(request),
             "source": source.describe(),
             "packs": source.identities(),
-            "listed": source.origin is None and not isinstance(source, ScannedSource),
+            "listed": source.origin is None and not isinstance(source, ListedSource),
             "made_of": dict(made_of.source),
             "images": len(source),
             "overwrite": self.overwrite,
         }
         write_job(unfinished, job)  # last: now others may join
-        return source if source.origin is not None else scanned_source(unfinished.scan)
+        return source if source.origin is not None else listed_source(unfinished.listing)
 
     def _join(
         self, open_source: Callable[[], Source], request: Mapping[str, Any], *, share: bool, compare: bool
@@ -328,9 +328,9 @@ class Job:
         differences = setting_differences(job["settings"], self.settings)
         differences += setting_differences(job["request"], request)
         if not differences:
-            shared = share and job["listed"] and self.paths.scan.exists()
-            source = scanned_source(self.paths.scan) if shared else open_source()
-            source, differences = compare_source(self.paths.scan, job, source, files=compare)
+            shared = share and job["listed"] and self.paths.listing.exists()
+            source = listed_source(self.paths.listing) if shared else open_source()
+            source, differences = compare_source(self.paths.listing, job, source, files=compare)
             if not differences:
                 if relaxed:
                     write_job(self.paths, job)

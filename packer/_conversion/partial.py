@@ -15,7 +15,7 @@ from typing import Any
 from packer._conversion.changes import compare_source, setting_differences, started_differently
 from packer._conversion.journal import Entry, Journal
 from packer._conversion.unfinished import Unfinished
-from packer._sources import Source, let_mend, write_scan
+from packer._sources import Source, let_mend, write_listing
 from packer._storage.files import remove, sync_directory
 from packer.errors import PackerError
 
@@ -64,7 +64,7 @@ class Partial(Unfinished):
             else:  # nothing is lost by starting over
                 remove(self.pack)
                 self.source = source.stamped()
-                write_scan(self.source, self.scan)  # before the journal: there are no entries without it
+                write_listing(self.source, self.listing)  # before the journal: there are no entries without it
                 described = {"source": source.describe(), "packs": source.identities()}
                 self._journal.begin({"settings": dict(settings), **described})
                 sync_directory(destination.parent)  # the partial's own name
@@ -94,7 +94,7 @@ class Partial(Unfinished):
     def let_mend(self, index: int) -> None:
         """Accept any replacement of image `index`, which stopped the conversion, when the conversion continues."""
         with contextlib.suppress(PackerError):  # then a replacement is refused, as of any other image that changed
-            let_mend(self.scan, self.source, index)
+            let_mend(self.listing, self.source, index)
 
     def _release_files(self) -> None:
         self._journal.close()
@@ -103,7 +103,7 @@ class Partial(Unfinished):
         """Return the source with its files' first stamps; ResumeError where anything is not as it was then."""
         differences = setting_differences(before["settings"], settings)
         done = (entry.stamp for entry in self.entries())
-        source, changes = compare_source(self.scan, before, source, done=done, files=not differences)
+        source, changes = compare_source(self.listing, before, source, done=done, files=not differences)
         if differences or changes:
             raise started_differently(self.directory, [*differences, *changes])
         return source

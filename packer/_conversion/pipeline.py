@@ -9,7 +9,7 @@ from queue import SimpleQueue
 
 from packer._conversion.journal import Entry
 from packer._conversion.prepare import Prepared, Recipe, prepare
-from packer._conversion.repack import prepare_stored
+from packer._conversion.repack import prepare_sample
 from packer._sources import Source
 from packer._sources.base import ReadBuffer
 from packer._sources.stamps import Stamp
@@ -86,11 +86,11 @@ class Pipeline:
             name = self._source.names.get(index)  # of a pack's sample that has none, reading says so
             try:
                 data, stamp = self._source.read(index, buffer)
-                stored = self._source.stored(index)
+                stored = self._source.sample_of(index)
                 if stored is None:
                     prepared = prepare(data, name, self._recipe)
                 else:
-                    prepared = prepare_stored(data, name, self._recipe, stored)
+                    prepared = prepare_sample(data, name, self._recipe, stored)
             except ImageError as error:
                 error.name, error.index = error.name or name, index
                 if self._on_error == "fail":

@@ -174,7 +174,7 @@ def _decoded(data: Buffer, info: ImageInfo, recipe: Recipe) -> npt.NDArray[np.ui
     scaled = recipe.resize.scaled(height, width) if recipe.resize is not None else (height, width)
     interpolation = recipe.resize.interpolation if recipe.resize is not None else "bilinear"
     upright = recipe.exif == "ignore" or info.orientation == 1
-    if native.AVAILABLE and info.plain and info.kind == "jpeg" and upright and interpolation == "bilinear":
+    if native.PREFERRED and info.plain and info.kind == "jpeg" and upright and interpolation == "bilinear":
         pixels = native.decode(data, height, width, scaled)  # at once, without a detour of all pixels through memory
         if pixels is not None:
             return pixels

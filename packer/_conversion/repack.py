@@ -9,11 +9,11 @@ import numpy as np
 from packer._conversion.prepare import Prepared, Recipe, encoded, prepare, tiled
 from packer._images.decode import decode
 from packer._images.probe import inspect
-from packer._sources.base import Stored
+from packer._sources.base import StoredSample
 from packer._table import Buffer, are_pixels
 from packer.errors import ImageError
 
-__all__ = ["carries", "prepare_stored"]
+__all__ = ["carries", "prepare_sample"]
 
 
 def carries(recipe: Recipe, codec: str, exif: str) -> bool:
@@ -24,7 +24,7 @@ def carries(recipe: Recipe, codec: str, exif: str) -> bool:
     return recipe.codec == "keep" and not (codec == "keep" and recipe.exif == "apply" != exif)
 
 
-def prepare_stored(data: Buffer, name: str, recipe: Recipe, stored: Stored) -> Prepared:
+def prepare_sample(data: Buffer, name: str, recipe: Recipe, stored: StoredSample) -> Prepared:
     """Turn a sample of a pack into one of another; ImageError where that is not possible."""
     if stored.codec == "raw" and not are_pixels(len(data), stored.height, stored.width):
         raise ImageError(f"{len(data)} bytes are not {stored.width} x {stored.height} pixels")

@@ -3,7 +3,7 @@
 Beside the destination ``out.lmdb`` stands the directory ``out.lmdb.partial`` with
 
 ``pack``            what becomes the pack, a file or a directory
-``source.scan``     the source as it was when the conversion began: its list, the size and the time of every file
+``source.list``     the source as it was when the conversion began: its list, the size and the time of every file
 ``journal.jsonl``   what is done of a conversion in one piece; see `packer._conversion.partial`
 ``reserve``         room for the last line of the journal
 ``parts.json``      what a conversion in parts is; see `packer._conversion.job`
@@ -74,7 +74,7 @@ class UnfinishedPaths:
         self.destination = destination
         self.directory = destination.with_name(destination.name + ".partial")
         self.pack = self.directory / "pack"
-        self.scan = self.directory / "source.scan"
+        self.listing = self.directory / "source.list"
         self.journal = self.directory / "journal.jsonl"
         self.reserve = self.directory / "reserve"
         self.parts = self.directory / "parts.json"

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from packer._manifest import Manifest
-from packer._storage.locations import NOWHERE, STORED
+from packer._storage.locations import LOCATION, NOWHERE
 from packer._table import COLUMNS, Buffer, Names, Row, Sample, Table, column_checksum
 from packer.errors import CorruptPackError, PackError, printable
 
@@ -37,7 +37,7 @@ _LONGEST_NAME = 1 << 16  # bytes; C copies names, and one that is longer is no p
 
 
 class Places(NamedTuple):
-    """Where the bytes of some rows lie, as `STORED` says: each one's file and its position there.
+    """Where the bytes of some rows lie, as `LOCATION` says: each one's file and its position there.
 
     `held` is to be kept until they were read: it keeps files open, and memory where it is.
     """
@@ -227,7 +227,7 @@ class Reader(abc.ABC):
             raise CorruptPackError(error.reason, error.path, index) from error
         return self._read(self.table.row(index))
 
-    def stored(self, positions: Ints) -> tuple[npt.NDArray[Any], object]:
+    def locate(self, positions: Ints) -> tuple[npt.NDArray[Any], object]:
         """Return where the bytes of samples lie, for C, which reads and checks them without Python's lock.
 
         Parameters
@@ -237,13 +237,13 @@ class Reader(abc.ABC):
 
         Returns
         -------
-        (N,) array of STORED
+        (N,) array of LOCATION
             See there.
         object
             To be kept until they were read: files and memory.
         """
         self.require_table()
-        table, found = self.table, np.empty(len(positions), STORED)
+        table, found = self.table, np.empty(len(positions), LOCATION)
         for name in ("size", "height", "width", "crc32c", "label"):
             found[name] = getattr(table, name)[positions]
         found["raw"] = self.manifest.codec == "raw"

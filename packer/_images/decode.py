@@ -57,7 +57,7 @@ def fast_decoder(name: str = "auto") -> tuple[str, Decoder]:
 def decoder_advice() -> str | None:
     """Return one line that says how to decode faster on this machine, or None."""
     name, _ = fast_decoder()
-    if native.AVAILABLE or name == "turbojpeg":
+    if native.PREFERRED or name == "turbojpeg":
         return None
     return (
         f"simplejpeg is not installed; {name} decodes instead, and crops are decoded in full (pip install simplejpeg)"
@@ -95,7 +95,7 @@ def decode(
         if header is not None:
             require_affordable(header, data, max_pixels)
         if header is not None and header.ordinary:
-            if decoder == "auto" and native.AVAILABLE and header.sequential:
+            if decoder == "auto" and native.PREFERRED and header.sequential:
                 pixels = native.decode(data, header.height, header.width)
                 if pixels is not None:
                     return apply_orientation(pixels, header.orientation) if exif == "apply" else pixels

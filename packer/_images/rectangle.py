@@ -115,7 +115,7 @@ class RectangleDecoder:
         name, function = decode.fast_decoder(decoder)
         self._library = name
         self._decode_part: Any = function if name == "turbojpeg" else None
-        self._drawn = decoder == "auto" and native.AVAILABLE
+        self._drawn = decoder == "auto" and native.PREFERRED
         self.native = self._drawn and exif == "ignore"
         self._exif = exif
         self._max_pixels = max_pixels
@@ -125,7 +125,7 @@ class RectangleDecoder:
 
         Parameters
         ----------
-        stored : (N,) array of STORED
+        stored : (N,) array of LOCATION
         plan : (N, 11) int64 array
             See `packer._loading.crops.Boxes.plan`.
         scaled : bool
@@ -169,7 +169,7 @@ class RectangleDecoder:
         halvings = allowed_halvings(box) if scaled else 0
         drawn = self._drawn and not refused and not halvings and size[0] * size[1] <= self._max_pixels
         upright = self._exif == "ignore" or not drawn or _upright(data)
-        if drawn and upright and not native.draw(native.job_of(data, size, box, *_place(out))):
+        if drawn and upright and not native.decode_into(native.task_of(data, size, box, *_place(out))):
             return
         seen = box.rectangle if halvings else touched(box, out.shape[2], out.shape[3])
         pixels, halvings = self.decode(data, from_corner(box, seen), size, halvings, seen)
@@ -272,7 +272,7 @@ def resize_into(pixels: Pixels, box: Box, out: torch.Tensor, halvings: int = 0) 
     ImageTooLargeError
         If that takes too much memory: see `packer._images.geometry.affordable`, and `resize_by_torch`.
     """
-    if native.AVAILABLE and not halvings:
+    if native.PREFERRED and not halvings:
         present = box
         if box.scaled == box.rectangle[2:]:  # then it is the window alone that is there
             height, width = out.shape[2:]

@@ -19,7 +19,7 @@ _BY_TORCH = {"bilinear": "_upsample_bilinear2d_aa", "bicubic": "_upsample_bicubi
 
 def require_kernel(interpolation: str) -> None:
     """Import what `resize` needs, which may take a second."""
-    if interpolation != "bilinear" or not native.AVAILABLE:
+    if interpolation != "bilinear" or not native.PREFERRED:
         import torch  # noqa: F401
 
 
@@ -28,7 +28,7 @@ def resize(pixels: npt.NDArray[np.uint8], height: int, width: int, interpolation
     full_height, full_width, _ = pixels.shape
     if (full_height, full_width) == (height, width):
         return pixels
-    if interpolation == "bilinear" and native.AVAILABLE:
+    if interpolation == "bilinear" and native.PREFERRED:
         out = np.empty((height, width, 3), np.uint8)
         box = Box((0, 0, full_height, full_width), (height, width))
         if native.resize(pixels, box, (height, width), out.ctypes.data):

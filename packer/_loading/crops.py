@@ -76,7 +76,7 @@ class Boxes:
 class Crop(abc.ABC):
     """A rule that chooses crops. Crops are frozen: equal settings, equal crops."""
 
-    draws: int = 0
+    randoms: int = 0
     """How many random numbers an image needs."""
 
     @property
@@ -124,7 +124,7 @@ class RandomResizedCrop(Crop):
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
     flip: float = 0.5
 
-    draws = 2 * _ATTEMPTS + 3
+    randoms = 2 * _ATTEMPTS + 3
 
     def __post_init__(self) -> None:
         _require_side("output", self.output)
@@ -238,7 +238,7 @@ class Full(Crop):
         return Boxes.resized((zero, zero, heights, widths), (heights, widths), zero.astype(np.bool_))
 
 
-def uniforms(seed: int, epoch: int, indices: Ints, draws: int) -> Floats:
+def uniforms(seed: int, epoch: int, indices: Ints, randoms: int) -> Floats:
     """Return random numbers that depend on seed, epoch and index alone.
 
     A counter-based generator: SplitMix64's output function (Steele, Lea, Flood 2014, "Fast splittable pseudorandom
@@ -252,7 +252,7 @@ def uniforms(seed: int, epoch: int, indices: Ints, draws: int) -> Floats:
     with np.errstate(over="ignore"):  # arithmetic is modulo 2**64
         key = _mix(_mix(np.uint64(seed % 2**64)) + np.uint64(epoch % 2**64))
         counters = _mix(key + np.asarray(indices).astype(np.uint64)[:, None] * _STEP)
-        bits = _mix(counters + np.arange(1, draws + 1, dtype=np.uint64) * _STEP)
+        bits = _mix(counters + np.arange(1, randoms + 1, dtype=np.uint64) * _STEP)
     return np.asarray((bits >> np.uint64(11)).astype(np.float64) * 2.0**-53)
 
 

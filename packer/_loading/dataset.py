@@ -277,7 +277,7 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
         if self.reader.manifest.codec == "raw":
             for wrong in np.flatnonzero(heights * widths * 3 != table.size[places])[:1]:
                 raise self._other_size(int(places[wrong]), int(table.size[places[wrong]]))
-        boxes = crop.boxes(heights, widths, uniforms(seed, epoch, places, crop.draws))
+        boxes = crop.boxes(heights, widths, uniforms(seed, epoch, places, crop.randoms))
         self._require_affordable(places, boxes)
         return boxes
 
@@ -320,7 +320,7 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
             raise ValueError(f"{len(positions)} images are to be drawn, and the plan is for {len(plan)}")
         self.reader.require_table()
         decoder, codec = self._rectangle_decoder, self.reader.manifest.codec
-        in_c = native.AVAILABLE if codec == "raw" else decoder.native and codec in ("keep", "jpeg")
+        in_c = native.PREFERRED if codec == "raw" else decoder.native and codec in ("keep", "jpeg")
         order = np.argsort(self.reader.table.offset[positions])  # reads go through the file in one direction
         for begin in range(0, len(order), _TOGETHER):
             left = order[begin : begin + _TOGETHER]
@@ -370,12 +370,12 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
 
     def _draw_in_c(self, positions: Ints, plan: Ints, addresses: Ints) -> list[int]:
         """Draw what can be read and drawn without Python's lock; return which are left."""
-        stored, _held = self.reader.stored(positions)
+        stored, _held = self.reader.locate(positions)
         if self.reader.manifest.codec != "raw":
             stored["file"][~self._rectangle_decoder.suits(stored, plan, self.scaled_decode)] = NOWHERE
-        jobs = native.jobs(stored, plan, addresses)
+        jobs = native.tasks(stored, plan, addresses)
         pixels = np.maximum(stored["height"] * stored["width"], plan[:, 2] * plan[:, 9])  # decoded, and while resizing
-        return [call.start + left for call in _calls(pixels) for left in native.draw(jobs[call])]
+        return [call.start + left for call in _calls(pixels) for left in native.decode_into(jobs[call])]
 
     def _draw(self, row: Row, data: Buffer, box: Box, out: torch.Tensor, refused: bool) -> None:
         """Draw a sample, whatever it is, into a (1, 3, height, width) tensor; `refused`: what C was offered before."""

@@ -198,9 +198,9 @@ class Loader:
         if isinstance(self._order, ForeignOrder) or not isinstance(state, Mapping):
             raise TypeError(f"only packer's samplers go on at any sample, from what `state_dict` gave, not {state!r}")
         if "version" not in state:
-            draws = self.dataset.crop is not None and self.dataset.crop.draws > 0
+            randoms = self.dataset.crop is not None and self.dataset.crop.randoms > 0
             order_seed = None if self._chose_order else self._order.seed
-            require_same_seeds(state, order_seed, self.dataset.seed if draws else None)
+            require_same_seeds(state, order_seed, self.dataset.seed if randoms else None)
             self._order.load_state_dict(state)
             return
         require_version(state, _VERSION)

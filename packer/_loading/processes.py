@@ -26,7 +26,7 @@ import torch
 from packer._loading.dataset import ImageDataset
 from packer._loading.memory import SharedMemory, Slot, page_lock
 from packer._loading.serving import serve
-from packer._loading.threads import HELD, Transform, Workers, split
+from packer._loading.threads import BATCHES_THE_LOOP_MAY_KEEP, Transform, Workers, split
 from packer.errors import WorkerError
 
 __all__ = ["Processes"]
@@ -74,11 +74,15 @@ class Processes(Workers):
         self._step = max(in_work // (processes * _TASKS_A_PROCESS), 1)
         self.size = size
         self._count, self._filling = count, 0
-        memory = SharedMemory(max(size * (count + HELD), 1))
+        memory = SharedMemory(max(size * (count + BATCHES_THE_LOOP_MAY_KEEP), 1))
         if pinned and size:
             page_lock(memory.pixels)
         self._address = memory.pixels.ctypes.data
-        self._slots = [Slot(memory.pixels[number * size :][:size]) for number in range(count + HELD)] if size else []
+        self._slots = (
+            [Slot(memory.pixels[number * size :][:size]) for number in range(count + BATCHES_THE_LOOP_MAY_KEEP)]
+            if size
+            else []
+        )
         shares = [max(threads // processes + (number < threads % processes), 1) for number in range(processes)]
         self._workers = [_Worker(memory, share, self._step * _SENT) for share in shares]
         self._readers = [

@@ -17,12 +17,12 @@ import torch
 from packer._loading.dataset import ImageDataset
 from packer._loading.memory import Slot
 
-__all__ = ["HELD", "Threads", "Transform", "Workers", "split"]
+__all__ = ["BATCHES_THE_LOOP_MAY_KEEP", "Threads", "Transform", "Workers", "split"]
 
 Ints = npt.NDArray[np.int64]
 Transform = Callable[[Any], Any] | None
 
-HELD = 3  # batches that the training loop may keep before new memory is allocated
+BATCHES_THE_LOOP_MAY_KEEP = 3  # batches that the training loop may keep before new memory is allocated
 _MOST_IN_A_TASK = 32  # images; larger tasks cost no less an image
 _TASKS_A_THREAD = 3  # tasks that a thread's share of the images in work is cut into: none waits for the slowest image
 
@@ -96,7 +96,7 @@ class Threads(Workers):
     @classmethod
     def with_memory(cls, threads: int, in_work: int, size: int, count: int, pinned: bool) -> Threads:
         """Return threads with memory for `count` batches of `size` bytes in work, and for those that the loop keeps."""
-        slots = [] if pinned else [Slot(np.empty(size, np.uint8)) for _ in range(count + HELD)]
+        slots = [] if pinned else [Slot(np.empty(size, np.uint8)) for _ in range(count + BATCHES_THE_LOOP_MAY_KEEP)]
         workers = cls(threads, in_work, slots, pinned)
         workers.size = size
         return workers

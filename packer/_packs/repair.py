@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from packer._conversion.prepare import Recipe, prepare
-from packer._conversion.repack import prepare_stored
+from packer._conversion.repack import prepare_sample
 from packer._formats import Reader, open_pack
 from packer._packs.sweep import in_order
 from packer._packs.verify import Damage, verify
@@ -165,11 +165,11 @@ class _Origin:
         yield data
         if isinstance(self._recipe, str):
             raise ImageError(self._recipe)
-        stored = self._source.stored(place)
+        stored = self._source.sample_of(place)
         if stored is None:
             yield prepare(data, name, self._recipe).data
         elif stored.codec == "keep":
-            yield prepare_stored(data, name, self._recipe, stored).data
+            yield prepare_sample(data, name, self._recipe, stored).data
 
 
 def _opened(reader: Reader, root: Path, wanted: Iterable[int]) -> tuple[Source, dict[int, int]]:

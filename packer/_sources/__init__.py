@@ -3,20 +3,20 @@
 from packer._sources.base import Source
 from packer._sources.csv import csv_source
 from packer._sources.imagefolder import class_directories, imagefolder_source, refuse_splits, split_directories
-from packer._sources.listing import ScannedSource, is_scan, let_mend, scanned_source, write_scan
+from packer._sources.listing import ListedSource, is_listing, let_mend, listed_source, write_listing
 from packer._sources.pack import pack_source
 
 __all__ = [
-    "ScannedSource",
+    "ListedSource",
     "Source",
     "class_directories",
     "csv_source",
     "imagefolder_source",
-    "is_scan",
+    "is_listing",
     "let_mend",
+    "listed_source",
     "pack_source",
     "refuse_splits",
-    "scanned_source",
     "split_directories",
-    "write_scan",
+    "write_listing",
 ]

@@ -28,7 +28,7 @@ from packer._storage.packfile import LARGEST_READ
 from packer._table import Names, blocks
 from packer.errors import ImageChangedError, ImageError, SourceError, printable
 
-__all__ = ["IMAGE_SUFFIXES", "ReadBuffer", "Source", "Stored", "listing_digest"]
+__all__ = ["IMAGE_SUFFIXES", "ReadBuffer", "Source", "StoredSample", "listing_digest"]
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 """torchvision's IMG_EXTENSIONS (torchvision/datasets/folder.py): what ImageFolder takes for an image."""
@@ -88,7 +88,7 @@ def _read_into(fd: int, room: memoryview) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredSample:
     """What a pack knows of one of its samples.
 
     Attributes
@@ -161,7 +161,7 @@ class Source:
         """Return the names of the very packs that the images come from; none where they are files."""
         return []
 
-    def stored(self, index: int) -> Stored | None:
+    def sample_of(self, index: int) -> StoredSample | None:
         """Return what the pack that image `index` comes from knows of it; None where it is a file."""
         return None
 

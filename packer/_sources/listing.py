@@ -39,7 +39,7 @@ from packer._storage.packfile import PackFile
 from packer._table import Names
 from packer.errors import PackError, SourceError, printable
 
-__all__ = ["ScannedSource", "is_scan", "let_mend", "scanned_source", "write_scan"]
+__all__ = ["ListedSource", "is_listing", "let_mend", "listed_source", "write_listing"]
 
 _KIND = b"packer scan "
 _MAGIC = _KIND + b"3\n\0\0"
@@ -53,7 +53,7 @@ _WRITTEN = 8 << 20  # bytes at a time
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class ScannedSource(Source):
+class ListedSource(Source):
     """A source that was listed before, or some of its images.
 
     Attributes
@@ -67,7 +67,7 @@ class ScannedSource(Source):
     listing: Listing
     first: int = 0
 
-    def between(self, start: int, stop: int) -> ScannedSource:
+    def between(self, start: int, stop: int) -> ListedSource:
         self.listing.require_undamaged(self.first + start, self.first + stop)
         names, labels = self.names.between(start, stop), self.labels[start:stop]
         stamps = None if self.stamps is None else self.stamps[start:stop]
@@ -119,7 +119,7 @@ class Listing:
             raise SourceError(f"{printable(self.path)}: the list is damaged. {_advice(self.path)}")
 
 
-def write_scan(source: Source, path: Path) -> None:
+def write_listing(source: Source, path: Path) -> None:
     """Write the list of a source, with the stamps of its files; it appears at `path` when it is complete.
 
     Raises
@@ -168,7 +168,7 @@ def write_scan(source: Source, path: Path) -> None:
     sync_directory(path.parent)
 
 
-def is_scan(path: str | os.PathLike[str]) -> bool:
+def is_listing(path: str | os.PathLike[str]) -> bool:
     """Tell whether there is the list of a source at `path`."""
     try:
         with PackFile(path) as file:
@@ -177,7 +177,7 @@ def is_scan(path: str | os.PathLike[str]) -> bool:
         return False
 
 
-def scanned_source(path: str | os.PathLike[str]) -> ScannedSource:
+def listed_source(path: str | os.PathLike[str]) -> ListedSource:
     """Open the list of a source, in constant time.
 
     Raises
@@ -200,7 +200,7 @@ def scanned_source(path: str | os.PathLike[str]) -> ScannedSource:
     except PackError as error:
         raise SourceError(f"{error}. {_advice(path)}") from error
     listing = Listing(os.fspath(path), header["classes"], names, labels, stamps, checksums, header["sha256"])
-    return ScannedSource(
+    return ListedSource(
         header["kind"],
         Path(header["root"]),
         names,

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from packer._formats import Reader, open_pack
 from packer._manifest import Manifest
-from packer._sources.base import ReadBuffer, Source, Stored
+from packer._sources.base import ReadBuffer, Source, StoredSample
 from packer._sources.repeats import repeats
 from packer._sources.stamps import Stamp
 from packer._table import Names, blocks
@@ -94,11 +94,11 @@ class PackSource(Source):
         reader, place = self._place(index)
         return int(reader.table.size[place]), int(reader.table.crc32c[place])
 
-    def stored(self, index: int) -> Stored:
+    def sample_of(self, index: int) -> StoredSample:
         """Return what the pack knows of sample `index`."""
         reader, place = self._place(index)
         height, width = int(reader.table.height[place]), int(reader.table.width[place])
-        return Stored(reader.manifest.codec, height, width, reader.manifest.exif)
+        return StoredSample(reader.manifest.codec, height, width, reader.manifest.exif)
 
     def _require_row(self, index: int, reader: Reader, place: int) -> None:
         """Raise CorruptPackError where no sample has such a label, size or name, whatever its checksum says."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-__all__ = ["MEMORY", "NOWHERE", "STORED"]
+__all__ = ["LOCATION", "MEMORY", "NOWHERE"]
 
-STORED = np.dtype(
+LOCATION = np.dtype(
     [
         (name, np.int64)
         for name in (

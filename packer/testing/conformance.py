@@ -171,7 +171,7 @@ def assert_holds(reader: Reader, samples: Sequence[Sample]) -> None:
     assert table.height.tolist() == [sample.height for sample in samples]
     assert table.width.tolist() == [sample.width for sample in samples]
     assert table.size.tolist() == [len(sample.data) for sample in samples]
-    stored, _files = reader.stored(np.arange(len(samples)))
+    stored, _files = reader.locate(np.arange(len(samples)))
     for index, sample in enumerate(samples):
         assert bytes(reader.read(index)) == sample.data
         assert _found_through(stored[index]) == sample.data
@@ -180,7 +180,7 @@ def assert_holds(reader: Reader, samples: Sequence[Sample]) -> None:
 
 
 def _found_through(stored: Any) -> bytes | None:
-    """Return the bytes that a record of STORED leads to, as C does; None where there are none, or others."""
+    """Return the bytes that a record of LOCATION leads to, as C does; None where there are none, or others."""
     file, position, size = (int(stored[column]) for column in ("file", "position", "size"))
     if file == NOWHERE:
         return None
@@ -497,7 +497,7 @@ class PackConformance:
                 with pytest.raises((PackError, ValueError)):
                     reader.read(index)
             with pytest.raises((PackError, ValueError)):
-                reader.stored(np.arange(len(samples)))
+                reader.locate(np.arange(len(samples)))
 
     # What is damaged, or too new, is refused.
 
@@ -544,7 +544,7 @@ class PackConformance:
                 reader.read(5)
             assert caught.value.index == 5
             assert bytes(reader.read(3)) == samples[3].data
-            stored, _files = reader.stored(np.array([5, 3]))
+            stored, _files = reader.locate(np.array([5, 3]))
             assert [_found_through(record) for record in stored] == [None, samples[3].data]
         assert verify(path) != []
 
@@ -569,7 +569,7 @@ class PackConformance:
         assert samples[index].name in str(caught.value)
         found = [damage for damage in verify(reader.path) if damage.index is not None]
         assert [(damage.index, damage.name) for damage in found] == [(index, samples[index].name)]
-        stored, _files = reader.stored(np.arange(len(samples)))
+        stored, _files = reader.locate(np.arange(len(samples)))
         assert _found_through(stored[index]) is None
         for intact in set(range(len(samples))) - {index}:
             assert bytes(reader.read(intact)) == _found_through(stored[intact]) == samples[intact].data
@@ -800,7 +800,7 @@ class FilePackConformance(PackConformance):
                 with pytest.raises(PackError):
                     reader.read(index)
             with contextlib.suppress(PackError):  # where it is the table's file
-                stored, _files = reader.stored(np.arange(len(samples)))
+                stored, _files = reader.locate(np.arange(len(samples)))
                 assert not any(map(_found_through, stored))
 
     # Files of others.

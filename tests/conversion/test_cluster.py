@@ -67,7 +67,7 @@ def client(cluster: Any) -> Iterator[Any]:
 def begin(path: Path, tree: Path, parts: int = 12, **fields: Any) -> tuple[Job, SharedSource]:
     job = Job(path, parts, Recipe("png"), "lmdb", **fields)
     job.begin(lambda: imagefolder_source(tree), {}, share=True)
-    return job, SharedSource(job.paths.scan)
+    return job, SharedSource(job.paths.listing)
 
 
 def test_a_cluster_gives_the_same_pack(client: Any, tree: Path, whole: str, tmp_path: Path) -> None:

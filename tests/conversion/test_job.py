@@ -24,7 +24,7 @@ from packer._formats import open_pack
 from packer._images.sizing import ResizeSpec
 from packer._packs.digest import digest
 from packer._packs.verify import verify
-from packer._sources import Source, imagefolder_source, pack_source, scanned_source, write_scan
+from packer._sources import Source, imagefolder_source, listed_source, pack_source, write_listing
 from packer.errors import DestinationError, ImageChangedError, ImageError, PackLockedError, ResumeError, SourceError
 from packer.testing.photos import draw_imagefolder
 from tests.making import SUFFIXES, content, solid
@@ -140,7 +140,7 @@ def test_the_source_is_listed_once(tree: Path, tmp_path: Path) -> None:
     assert len({json.dumps(source.describe()) for source in found}) == 1
     solid(root / "class_00" / "0000a.png")  # is not in the list
     assert list(works[0].begin(listing, {}, share=True).names) == list(found[0].names)
-    shared = SharedSource(works[0].paths.scan).open()
+    shared = SharedSource(works[0].paths.listing).open()
     for number, work in enumerate(works):
         work.convert(shared, number)
     finish(works[0].destination)
@@ -201,16 +201,16 @@ def test_a_list_of_files_is_known_by_what_they_were(tree: Path, tmp_path: Path) 
     name = "class_02/0005.jpg"
     root, file, _ = changed_tree(tree, tmp_path, name)
     listed = tmp_path / "list"
-    write_scan(imagefolder_source(root), listed)
+    write_listing(imagefolder_source(root), listed)
     solid(file)
     work = job(tmp_path / "pack.lmdb", 4)
-    source = work.begin(lambda: scanned_source(listed), {}, share=True)
+    source = work.begin(lambda: listed_source(listed), {}, share=True)
     part = work.convert(source, 3)
     assert part.skipped == 2
-    write_scan(imagefolder_source(root), listed)
+    write_listing(imagefolder_source(root), listed)
     with pytest.raises(ResumeError, match=rf"1 images were changed: {name}"):
-        work.begin(lambda: scanned_source(listed), {}, share=True)
-    make_all(work, work.begin(lambda: scanned_source(listed), {}, share=True, compare=False))
+        work.begin(lambda: listed_source(listed), {}, share=True)
+    make_all(work, work.begin(lambda: listed_source(listed), {}, share=True, compare=False))
     with open_pack(work.destination) as reader:
         assert [entry["name"] for entry in reader.manifest.skipped][1] == name
 
@@ -254,9 +254,9 @@ def test_another_pack_of_the_same_names(tree: Path, tmp_path: Path) -> None:
 def test_a_job_whose_list_is_lost(tree: Path, tmp_path: Path) -> None:
     work = job(tmp_path / "pack.lmdb", 4)
     begin(work, tree)
-    (work.paths.scan).unlink()
+    (work.paths.listing).unlink()
     for share in (False, True):
-        with pytest.raises(ResumeError, match=r"source\.scan is missing or damaged\n.*--fresh"):
+        with pytest.raises(ResumeError, match=r"source\.list is missing or damaged\n.*--fresh"):
             begin(work, tree, share=share)
     make_all(work, begin(work, tree, fresh=True))
 
@@ -478,7 +478,7 @@ def test_finish_without_parts(tmp_path: Path) -> None:
 
 def test_a_shared_source_opens_what_it_is(tree: Path, tmp_path: Path) -> None:
     convert(imagefolder_source(tree), tmp_path / "pack.lmdb", on_error="skip")
-    write_scan(imagefolder_source(tree), tmp_path / "list")
+    write_listing(imagefolder_source(tree), tmp_path / "list")
     assert len(SharedSource(tmp_path / "list").open()) == 62
     assert len(SharedSource(tmp_path / "pack.lmdb", limit=7).open()) == 7
     classes = ["class_02", "class_01", "class_00"]

@@ -263,8 +263,8 @@ def test_another_machine_and_another_mount(interrupted: tuple[Path, Path], tmp_p
 @pytest.mark.parametrize("damage", [lambda scan: scan.unlink(), lambda scan: scan.write_bytes(b"")])
 def test_what_the_files_were_is_not_guessed(interrupted: tuple[Path, Path], damage: Any) -> None:
     root, path = interrupted
-    damage(path.with_name(f"{path.name}.partial") / "source.scan")
-    with pytest.raises(ResumeError, match=r"source\.scan is missing or damaged\n.*--fresh"):
+    damage(path.with_name(f"{path.name}.partial") / "source.list")
+    with pytest.raises(ResumeError, match=r"source\.list is missing or damaged\n.*--fresh"):
         start(root, path)
     assert start(root, path, fresh=True).continued == 0
 

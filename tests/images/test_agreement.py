@@ -35,7 +35,7 @@ def refused_by_all(data: bytes) -> bool:
             continue
         return False
     header = read_header(data)
-    return header is None or not native.AVAILABLE or native.decode(data, header.height, header.width) is None
+    return header is None or not native.PREFERRED or native.decode(data, header.height, header.width) is None
 
 
 # After the last row.
@@ -154,7 +154,7 @@ ORDINARY = {
 }
 
 
-@pytest.mark.skipif(not native.AVAILABLE, reason="needs a C compiler when packer is installed, and AVX2")
+@pytest.mark.skipif(not native.PREFERRED, reason="needs a C compiler when packer is installed, and AVX2")
 @pytest.mark.parametrize("name", ORDINARY)
 def test_usual_metadata_leave_an_image_to_the_fastest_decoder(name: str) -> None:
     assert disagreement(ORDINARY[name], ALL) == ("own decoder", None)

@@ -13,7 +13,7 @@ from packer._images import native
 from tests.images.drawn import encoded, photo
 
 pytestmark = [
-    pytest.mark.skipif(not native.AVAILABLE, reason="needs a C compiler when packer is installed, and AVX2"),
+    pytest.mark.skipif(not native.PREFERRED, reason="needs a C compiler when packer is installed, and AVX2"),
     pytest.mark.skipif(sys.platform != "linux", reason="needs /proc, limits of memory and files with holes"),
 ]
 
@@ -34,10 +34,10 @@ from packer.images.box import Box
 
 size, raw = int(sys.argv[2]), int(sys.argv[3])
 out = np.empty((8, 8, 3), np.uint8)
-job = native.job_of(b"", (40, 56), Box((0, 0, 8, 8), (8, 8)), (8, 8), out.ctypes.data)
+job = native.task_of(b"", (40, 56), Box((0, 0, 8, 8), (8, 8)), (8, 8), out.ctypes.data)
 job["file"], job["position"], job["size"], job["raw"] = os.open(sys.argv[1], os.O_RDONLY), 0, size, raw
 setrlimit(RLIMIT_AS, (3 << 30, 3 << 30))
-assert native.draw(job) == [0]
+assert native.decode_into(job) == [0]
 """
 
 
@@ -68,10 +68,10 @@ def test_a_file_with_much_beside_the_image_is_drawn(tmp_path: Path) -> None:
     expected = native.decode(data, *size)
     assert expected is not None
     out = np.zeros((*size, 3), np.uint8)
-    job = native.job_of(b"", size, Box((0, 0, *size), size), size, out.ctypes.data)
+    job = native.task_of(b"", size, Box((0, 0, *size), size), size, out.ctypes.data)
     with path.open("rb") as file:
         job["file"], job["position"], job["size"] = file.fileno(), 0, len(data)
-        assert native.draw(job) == []
+        assert native.decode_into(job) == []
     assert np.array_equal(out, expected)
 
 
@@ -101,9 +101,9 @@ def test_memory_that_a_large_image_needed_is_given_back() -> None:
 EXCHANGED = """
 import numpy as np
 from packer import sample
-names = list(sample.STORED.names)
+names = list(sample.LOCATION.names)
 names[1], names[2] = names[2], names[1]
-sample.STORED = np.dtype([(name, np.int64) for name in names])
+sample.LOCATION = np.dtype([(name, np.int64) for name in names])
 try:
     from packer.images import drawing
 except ImportError as error:

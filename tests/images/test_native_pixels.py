@@ -37,7 +37,7 @@ from packer._sources import imagefolder_source
 from packer.errors import ImageError, ImageTooLargeError
 from tests.images.drawn import damaged, encoded, photo
 
-pytestmark = pytest.mark.skipif(not native.AVAILABLE, reason="needs a C compiler when packer is installed, and AVX2")
+pytestmark = pytest.mark.skipif(not native.PREFERRED, reason="needs a C compiler when packer is installed, and AVX2")
 
 Pixels = npt.NDArray[np.uint8]
 
@@ -100,7 +100,7 @@ def draw(images: list[tuple[bytes, tuple[int, int], Box, int]], out_size: tuple[
     """Draw what boxes want of images: bytes, height and width, box, and the address of the window's memory of each."""
     data, sizes, boxes, places = zip(*images, strict=True)
     plan = [(*box.rectangle, *box.scaled, *box.cut, *out_size, box.flip) for box in boxes]
-    left = native.draw(native.jobs(native.in_memory(data, sizes), np.array(plan, np.int64), np.array(places)))
+    left = native.decode_into(native.tasks(native.in_memory(data, sizes), np.array(plan, np.int64), np.array(places)))
     return [number not in left for number in range(len(images))]
 
 
@@ -556,7 +556,7 @@ HIDDEN = """
 import sys
 sys.modules["packer._images._native"] = None
 from packer.images import drawing
-assert not native.AVAILABLE
+assert not native.PREFERRED
 from tests.images.test_native_pixels import digest_of_items
 print(digest_of_items(sys.argv[1]))
 """
@@ -591,8 +591,8 @@ spec = importlib.util.spec_from_file_location("packer._images._native", sys.argv
 sys.modules[spec.name] = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(sys.modules[spec.name])
 from packer.images import drawing
-assert native.AVAILABLE == (sys.argv[3] != "PLAIN")  # without vectors, libjpeg-turbo is faster
-native.AVAILABLE = True
+assert native.PREFERRED == (sys.argv[3] != "PLAIN")  # without vectors, libjpeg-turbo is faster
+native.PREFERRED = True
 from tests.images.test_native_pixels import digest_of_items
 print(digest_of_items(sys.argv[2]))
 """

@@ -20,7 +20,7 @@ def test_every_crop_lies_inside_its_image(heights: list[int], seed: int, output:
     wide = np.array(heights[::-1])
     crops = [RandomResizedCrop(output), RandomResizedCrop(output, (0.5, 1), (2, 3)), CenterCrop(output, 300)]
     for crop in (*crops, Resize(output), Full()):
-        boxes = crop.boxes(tall, wide, uniforms(seed, 0, np.arange(len(tall)), crop.draws))
+        boxes = crop.boxes(tall, wide, uniforms(seed, 0, np.arange(len(tall)), crop.randoms))
         assert (boxes.top >= 0).all()
         assert (boxes.left >= 0).all()
         assert (boxes.height >= 1).all()
@@ -35,7 +35,7 @@ def test_random_resized_crop_has_torchvisions_distribution(height: int, width: i
     torch = pytest.importorskip("torch")
     count = 4000
     crop = RandomResizedCrop(224)
-    boxes = crop.boxes(np.full(count, height), np.full(count, width), uniforms(1, 2, np.arange(count), crop.draws))
+    boxes = crop.boxes(np.full(count, height), np.full(count, width), uniforms(1, 2, np.arange(count), crop.randoms))
     torch.manual_seed(0)
     image = torch.empty(3, height, width)
     theirs = np.array([transforms.RandomResizedCrop.get_params(image, (0.08, 1), (3 / 4, 4 / 3)) for _ in range(count)])

@@ -42,7 +42,7 @@ RECIPES = {
     "exif applied": Recipe(exif="apply"),
 }
 
-needs_c = pytest.mark.skipif(not native.AVAILABLE, reason="needs a C compiler when packer is installed, and AVX2")
+needs_c = pytest.mark.skipif(not native.PREFERRED, reason="needs a C compiler when packer is installed, and AVX2")
 
 
 @pytest.fixture(scope="module")
@@ -72,16 +72,16 @@ def drawn(dataset: ImageDataset, seed: int = 0) -> list[np.ndarray[Any, Any]]:
 
 
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Let `native.draw` note how many of its jobs it did."""
+    """Let `native.decode_into` note how many of its jobs it did."""
     done = []
-    draw = native.draw
+    draw = native.decode_into
 
     def noting(jobs: Any) -> list[int]:
         left = draw(jobs)
         done.append(len(jobs) - len(left))
         return left
 
-    monkeypatch.setattr(native, "draw", noting)
+    monkeypatch.setattr(native, "decode_into", noting)
     return done
 
 
@@ -100,7 +100,7 @@ def test_the_pixels_are_those_without_c(  # noqa: PLR0917
         found = drawn(dataset)
     if recipe not in ("png", "exif applied"):
         assert max(done) > 1  # many at once
-    monkeypatch.setattr(native, "AVAILABLE", False)
+    monkeypatch.setattr(native, "PREFERRED", False)
     for image, expected in zip(found, drawn(dataset), strict=True):
         assert np.array_equal(image, expected)
 
@@ -151,7 +151,7 @@ def test_files_that_are_no_longer_what_they_were(change: str, packs: Any, tmp_pa
 def test_the_first_that_is_damaged_in_the_file_is_named(packs: Any, tmp_path: Path) -> None:
     path = shutil.copyfile(packs("hdf5"), tmp_path / "pack.h5")
     dataset = open_dataset(path, crop=CROPS[0])
-    stored, _files = dataset.reader.stored(np.array([3, 9]))
+    stored, _files = dataset.reader.locate(np.array([3, 9]))
     with open(path, "r+b") as file:
         for at in stored["position"].tolist():
             file.seek(at + 300)
@@ -228,7 +228,7 @@ def test_tables_of_strangers_lead_to_the_same_as_without_c(data: st.DataObject, 
         path = write_pack(Path(directory, "pack.lmdb"), "lmdb", samples, change=change)
         by_c = outcomes(path, "always")
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(native, "AVAILABLE", False)
+            patch.setattr(native, "PREFERRED", False)
             assert by_c == outcomes(path, "always")
         assert len(set(by_c)) == 6
 
@@ -306,8 +306,8 @@ def test_oriented_images_are_drawn_as_upright_ones(packs: Any, monkeypatch: pyte
     dataset = open_dataset(packs("lmdb", "exif applied"), crop=CROPS[0], output="numpy")
     done = counted(monkeypatch)
     found = drawn(dataset)
-    assert sum(done) >= 15 or not native.AVAILABLE
-    monkeypatch.setattr(native, "AVAILABLE", False)
+    assert sum(done) >= 15 or not native.PREFERRED
+    monkeypatch.setattr(native, "PREFERRED", False)
     for image, expected in zip(found, drawn(dataset), strict=True):
         assert np.array_equal(image, expected)
 
@@ -319,8 +319,8 @@ def test_what_c_leaves_to_others_is_not_offered_again(tmp_path: Path, monkeypatc
     samples = [Sample(f"a/{number}", 0, data, 48, 64) for number, data in enumerate([*whole, cut])]
     dataset = open_dataset(write_pack(tmp_path / "x.lmdb", "lmdb", samples), crop=Resize(16), output="numpy")
     offered = []
-    draw = native.draw
-    monkeypatch.setattr(native, "draw", lambda jobs: (offered.append(len(jobs)), draw(jobs))[1])
+    draw = native.decode_into
+    monkeypatch.setattr(native, "decode_into", lambda jobs: (offered.append(len(jobs)), draw(jobs))[1])
     found = [image for image, _ in dataset.__getitems__([0, 1, 2])]
     assert sum(offered) == 3
     by_pillow = open_dataset(tmp_path / "x.lmdb", crop=Resize(16), output="numpy", decoder="pillow")

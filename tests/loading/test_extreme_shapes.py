@@ -36,7 +36,7 @@ from packer.crops import CenterCrop, Full, RandomResizedCrop, Resize
 from packer.datasets import open_dataset
 from packer.errors import ImageError
 from packer.images import drawing
-assert not (without and native.AVAILABLE)
+assert not (without and native.PREFERRED)
 dataset = open_dataset(path)
 dataset.decoder = "turbojpeg" if without else "auto"
 found = {}
@@ -98,7 +98,7 @@ def test_a_crop_takes_little_memory_or_is_refused(tmp_path: Path, codec: str, wi
         if isinstance(shown, str):  # only of what is both extreme and resized
             assert f"sample {index} (a/{height} by {width}): " in shown
             assert "cannot be resized" in shown
-            torch_alone = without or not native.AVAILABLE
+            torch_alone = without or not native.PREFERRED
             assert (
                 crop == "CenterCrop" if torch_alone and max(height, width) < 2**20 else crop in ("CenterCrop", "Resize")
             )
@@ -135,7 +135,7 @@ def test_the_centre_is_that_of_the_whole_resized_by_torch(tmp_path: Path, size: 
 @pytest.mark.parametrize("turned", [False, True])
 def test_the_centre_of_what_torch_could_not_resize_as_a_whole(tmp_path: Path, turned: bool) -> None:
     """Enlarged 256 times: some 40 pixels around the centre give what all 300,000 would."""
-    if not native.AVAILABLE:
+    if not native.PREFERRED:
         pytest.skip("needs packer's own resizing")
     pixels = np.random.default_rng(0).integers(0, 256, (1, 300_000, 3), np.uint8)
     begin = 300_000 // 2 - 20

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packer._conversion.convert import convert
-from packer._sources import Source, imagefolder_source, is_scan, let_mend, pack_source, scanned_source, write_scan
+from packer._sources import Source, imagefolder_source, is_listing, let_mend, listed_source, pack_source, write_listing
 from packer._sources.base import ReadBuffer
 from packer._table import Names
 from packer.errors import ImageChangedError, SourceError
@@ -38,10 +38,10 @@ def assert_same(one: Source, other: Source) -> None:
 def test_it_is_the_source_that_was_listed(photo_tree: Path, tmp_path: Path) -> None:
     source = imagefolder_source(photo_tree)
     path = tmp_path / "photos.scan"
-    write_scan(source, path)
-    assert is_scan(path)
+    write_listing(source, path)
+    assert is_listing(path)
     assert os.listdir(tmp_path) == ["photos.scan"]
-    scanned = scanned_source(path)
+    scanned = listed_source(path)
     assert_same(scanned, source)
     for start, stop in [(0, 15), (3, 9), (14, 15), (5, 5)]:
         assert_same(scanned.between(start, stop), source.between(start, stop))
@@ -60,37 +60,37 @@ def test_any_names(
     notes = [note.encode("utf-8", "replace").decode() for note in notes]
     labels = np.arange(len(listed), dtype=np.int64)
     source = Source("csv", Path("/root/\udc80"), Names.of(listed), labels, classes, notes)
-    write_scan(source, path)
-    assert_same(scanned_source(path), source)
+    write_listing(source, path)
+    assert_same(listed_source(path), source)
 
 
 def test_what_is_no_list(tmp_path: Path, photo_tree: Path) -> None:
     path = tmp_path / "list"
-    write_scan(imagefolder_source(photo_tree), path)
+    write_listing(imagefolder_source(photo_tree), path)
     whole = path.read_bytes()
     for length in (0, 10, 31, 40, 200, len(whole) // 2, len(whole) - 1):
         path.write_bytes(whole[:length])
         with pytest.raises(SourceError, match="packer scan"):
-            scanned_source(path)
+            listed_source(path)
     for at in (0, 20, 25, 60, 100):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
         with pytest.raises(SourceError, match="packer scan"):
-            scanned_source(path)
-    assert not is_scan(tmp_path)
-    assert not is_scan(tmp_path / "missing")
+            listed_source(path)
+    assert not is_listing(tmp_path)
+    assert not is_listing(tmp_path / "missing")
 
 
 def test_it_knows_the_files_by_size_and_time(photo_tree: Path, tmp_path: Path) -> None:
     tree, path = tmp_path / "tree", tmp_path / "list"
     shutil.copytree(photo_tree, tree)
     source = imagefolder_source(tree)
-    write_scan(source, path)
+    write_listing(source, path)
     expected = [(os.stat(tree / name).st_size, os.stat(tree / name).st_mtime_ns) for name in source.names]
     os.utime(tree / source.names[3], (1, 1))
-    scanned = scanned_source(path)
+    scanned = listed_source(path)
     assert scanned.stamps is not None
     assert list(map(tuple, scanned.stamps.tolist())) == expected
-    write_scan(scanned, tmp_path / "copy")  # which takes no stamps anew
+    write_listing(scanned, tmp_path / "copy")  # which takes no stamps anew
     assert (tmp_path / "copy").read_bytes() == path.read_bytes()
     with pytest.raises(ImageChangedError, match=r"its time was .* and is 1970-01-01 00:00:01"):
         scanned.read(3, ReadBuffer())
@@ -100,8 +100,8 @@ def test_what_may_be_mended(photo_tree: Path, tmp_path: Path) -> None:
     """A file that is as it was listed; and then nothing else is written."""
     tree, path = tmp_path / "tree", tmp_path / "list"
     shutil.copytree(photo_tree, tree)
-    write_scan(imagefolder_source(tree), path)
-    before, source = path.read_bytes(), scanned_source(path)
+    write_listing(imagefolder_source(tree), path)
+    before, source = path.read_bytes(), listed_source(path)
     (tree / source.names[2]).write_bytes(b"changed")
     let_mend(path, source, 2)
     assert path.read_bytes() == before
@@ -110,7 +110,7 @@ def test_what_may_be_mended(photo_tree: Path, tmp_path: Path) -> None:
     assert len(after) == len(before)
     assert 1 <= sum(map(int.__ne__, before, after)) <= 24
     (tree / source.names[3]).write_bytes(b"mended")
-    mended = scanned_source(path)
+    mended = listed_source(path)
     assert bytes(mended.read(3, ReadBuffer())[0]) == b"mended"
     with pytest.raises(ImageChangedError):
         mended.read(2, ReadBuffer())
@@ -120,8 +120,8 @@ def test_what_may_be_mended(photo_tree: Path, tmp_path: Path) -> None:
 def test_the_list_of_a_pack_has_no_stamps(photo_tree: Path, tmp_path: Path) -> None:
     convert(imagefolder_source(photo_tree), tmp_path / "pack.lmdb")
     source = pack_source(tmp_path / "pack.lmdb")
-    write_scan(source, tmp_path / "list")
-    scanned = scanned_source(tmp_path / "list")
+    write_listing(source, tmp_path / "list")
+    scanned = listed_source(tmp_path / "list")
     assert scanned.stamps is None
     assert_same(scanned, source)
     let_mend(tmp_path / "list", source, 0)  # nothing to do
@@ -129,29 +129,29 @@ def test_the_list_of_a_pack_has_no_stamps(photo_tree: Path, tmp_path: Path) -> N
 
 def test_another_version_s_list_is_known_as_one(photo_tree: Path, tmp_path: Path) -> None:
     path = tmp_path / "list"
-    write_scan(imagefolder_source(photo_tree), path)
+    write_listing(imagefolder_source(photo_tree), path)
     path.write_bytes(path.read_bytes().replace(b"packer scan 3", b"packer scan 9", 1))
-    assert is_scan(path)
+    assert is_listing(path)
     with pytest.raises(SourceError, match=r"another version of packer .* `packer scan` again"):
-        scanned_source(path)
+        listed_source(path)
 
 
 def test_any_changed_byte_is_found_before_an_image_is_packed(photo_tree: Path, tmp_path: Path) -> None:
     """Whichever byte it is: of the stamps, labels, ends, checksums or names, and of the header."""
     path, source = tmp_path / "list", imagefolder_source(photo_tree)
-    write_scan(source, path)
+    write_listing(source, path)
     whole = path.read_bytes()
     length = int.from_bytes(whole[16:24], "little")
     columns = -(-(32 + length) // 64) * 64
     for at in (*range(0, 32 + length, 7), *range(columns, len(whole))):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x10]) + whole[at + 1 :])
         with pytest.raises(SourceError, match=r"list|packer scan"):
-            scanned_source(path).require_undamaged()
+            listed_source(path).require_undamaged()
     at = columns + 24 * len(source)
     path.write_bytes(whole[:at] + b"\1" + whole[at + 1 :])  # another label of the first image
-    for build in (convert, write_scan):
+    for build in (convert, write_listing):
         with pytest.raises(SourceError, match=r"list: the list is damaged\. Run `packer scan` again\."):
-            build(scanned_source(path), tmp_path / "pack.lmdb")
+            build(listed_source(path), tmp_path / "pack.lmdb")
     assert os.listdir(tmp_path) == ["list"]
 
 
@@ -159,11 +159,11 @@ def test_damage_is_found_in_the_images_that_are_wanted(tmp_path: Path) -> None:
     """A task compares the blocks of its own images, and no others."""
     path, count = tmp_path / "list", 3 * 4096 + 10
     source = Source("csv", tmp_path, Names.of(map(str, range(count))), np.arange(count), ["a"])
-    write_scan(replace(source, stamps=np.arange(2 * count).reshape(-1, 2)), path)
+    write_listing(replace(source, stamps=np.arange(2 * count).reshape(-1, 2)), path)
     whole = path.read_bytes()
     at = whole.index(np.arange(5000, 5010).tobytes())  # among the labels
     path.write_bytes(whole[:at] + b"\0" + whole[at + 1 :])
-    scanned = scanned_source(path)
+    scanned = listed_source(path)
     for start, stop in [(0, 4096), (8192, count), (10000, 10000)]:
         part = scanned.between(start, stop)
         part.require_undamaged()
@@ -190,22 +190,22 @@ def test_a_list_of_the_version_before_is_read(photo_tree: Path, tmp_path: Path) 
     path, source = tmp_path / "list", imagefolder_source(photo_tree)
     whole = old_list(source)
     path.write_bytes(whole)
-    scanned = scanned_source(path)
+    scanned = listed_source(path)
     scanned.require_undamaged()
     assert_same(scanned, source)
     assert_same(scanned.between(3, 9), source.between(3, 9))
     assert scanned.stamps is not None
     assert scanned.stamps.tolist() == source.stamped().stamps.tolist()  # type: ignore[union-attr]
     let_mend(path, scanned, 3)
-    assert scanned_source(path).stamps[3].tolist() == [-2, -2]  # type: ignore[index]
+    assert listed_source(path).stamps[3].tolist() == [-2, -2]  # type: ignore[index]
     for at in range(len(whole) - 16 * len(source) - len(source.names.blob), len(whole)):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
         with pytest.raises(SourceError, match="the list is damaged"):
-            convert(scanned_source(path), tmp_path / "pack.lmdb")
+            convert(listed_source(path), tmp_path / "pack.lmdb")
 
 
 def test_a_list_that_cannot_be_written_leaves_nothing(tmp_path: Path, photo_tree: Path) -> None:
     (tmp_path / "list").mkdir()
     with pytest.raises(Exception, match="list"):
-        write_scan(imagefolder_source(photo_tree), tmp_path / "list")
+        write_listing(imagefolder_source(photo_tree), tmp_path / "list")
     assert os.listdir(tmp_path) == ["list"]

@@ -33,7 +33,7 @@ def test_it_lists_what_the_pack_holds(tmp_path: Path, format: str) -> None:
         data, stamp = source.read(index, ReadBuffer())
         assert bytes(data) == sample.data
         assert stamp == source.stamp(index)
-        stored = source.stored(index)
+        stored = source.sample_of(index)
         assert (stored.codec, stored.height, stored.width) == ("keep", sample.height, sample.width)
 
 

@@ -17,7 +17,7 @@ from packer import open_dataset
 from packer._formats import FORMATS, open_pack
 from packer._loading.staging import keep, stage, warm
 from packer._packs.verify import verify
-from packer._sources.listing import is_scan
+from packer._sources.listing import is_listing
 from packer._storage.files import AppendFile, PatchFile, disk_size
 from packer._storage.packfile import LARGEST_READ, PackFile
 from packer._table import Sample
@@ -119,7 +119,7 @@ def test_commands_do_not_wait(tmp_path: Path) -> None:
         assert "Traceback" not in result.stderr
     with pytest.raises(NotAPackError, match="is a FIFO, and no regular file"):
         open_pack(fifo)
-    assert not is_scan(fifo)
+    assert not is_listing(fifo)
 
 
 def test_no_link_leads_out_of_a_pack(pack: Path, tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ def test_a_row_that_claims_the_holes_of_a_file(tmp_path: Path) -> None:
     for read in (lambda: dataset[1], lambda: dataset.__getitems__([0, 1])):
         with pytest.raises(CorruptPackError, match=f"{size} bytes are wanted at once"):
             read()
-    places, _ = dataset.reader.stored(np.array([0, 1]))
+    places, _ = dataset.reader.locate(np.array([0, 1]))
     assert (places["file"] >= 0).tolist() == [True, False]
 
 

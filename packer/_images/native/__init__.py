@@ -15,39 +15,39 @@ import numpy.typing as npt
 
 from packer._images.compiled import _native
 from packer._images.geometry import Box
-from packer._storage.locations import MEMORY, STORED
+from packer._storage.locations import LOCATION, MEMORY
 from packer._table import Buffer
 
-__all__ = ["AVAILABLE", "JOB", "decode", "draw", "in_memory", "job_of", "jobs", "resize"]
+__all__ = ["PREFERRED", "TASK", "decode", "decode_into", "in_memory", "resize", "task_of", "tasks"]
 
 Ints = npt.NDArray[np.int64]
 Pixels = npt.NDArray[np.uint8]
 Records = npt.NDArray[Any]
 
-AVAILABLE = _native is not None and bool(_native.HAS_VECTORS)
+PREFERRED = _native is not None and bool(_native.HAS_VECTORS)
 """Whether this is the fastest way: C was compiled, and there are the vectors that it uses (AVX2). libjpeg-turbo knows
 more kinds of vectors, and without them is twice as fast."""
 
 _WANTED = (
-    *("top", "left", "tall", "wide"),
+    *("top", "left", "crop_height", "crop_width"),
     *("scaled_height", "scaled_width"),
     *("cut_top", "cut_left", "out_height", "out_width"),
     "flip",
 )
-JOB = np.dtype([*STORED.descr, *((name, np.int64) for name in (*_WANTED, "out"))])
-"""An image and what is wanted of it: `STORED`; the fields of a crop; the address of the memory of
+TASK = np.dtype([*LOCATION.descr, *((name, np.int64) for name in (*_WANTED, "out"))])
+"""An image and what is wanted of it: `LOCATION`; the fields of a crop; the address of the memory of
 the window, of (out_height, out_width, 3) uint8."""
 
-if _native is not None and JOB.names != tuple(_native.JOB_FIELDS.split()):
+if _native is not None and TASK.names != tuple(_native.TASK_FIELDS.split()):
     raise ImportError("packer._images._native was compiled from another version: install packer anew")
 
 
-def jobs(stored: Records, plan: Ints, addresses: Ints) -> Records:
-    """Return what `draw` has to do.
+def tasks(stored: Records, plan: Ints, addresses: Ints) -> Records:
+    """Return what `decode_into` has to do.
 
     Parameters
     ----------
-    stored : (N,) array of STORED
+    stored : (N,) array of LOCATION
     plan : (N, 11) int64 array
         What is wanted of each; see `packer._images.geometry.Box.of`.
     addresses : (N,) int64 array
@@ -55,16 +55,16 @@ def jobs(stored: Records, plan: Ints, addresses: Ints) -> Records:
 
     Returns
     -------
-    (N,) array of JOB
+    (N,) array of TASK
     """
-    numbers = stored.view(np.int64).reshape(len(stored), len(STORED.names or ()))
+    numbers = stored.view(np.int64).reshape(len(stored), len(LOCATION.names or ()))
     made = np.concatenate([numbers, plan, addresses[:, None]], 1, dtype=np.int64)
-    return made.view(JOB)[:, 0]
+    return made.view(TASK)[:, 0]
 
 
 def in_memory(images: Sequence[Buffer], sizes: Sequence[tuple[int, int]]) -> Records:
-    """Return where images of known pixels lie in memory, where they must stay; an (N,) array of STORED."""
-    stored, bytes_of = np.zeros(len(images), STORED), [np.frombuffer(data, np.uint8) for data in images]
+    """Return where images of known pixels lie in memory, where they must stay; an (N,) array of LOCATION."""
+    stored, bytes_of = np.zeros(len(images), LOCATION), [np.frombuffer(data, np.uint8) for data in images]
     stored["file"] = MEMORY
     stored["position"] = [data.ctypes.data for data in bytes_of]
     stored["size"] = [data.size for data in bytes_of]
@@ -72,18 +72,18 @@ def in_memory(images: Sequence[Buffer], sizes: Sequence[tuple[int, int]]) -> Rec
     return stored
 
 
-def job_of(data: Buffer, size: tuple[int, int], box: Box, out_size: tuple[int, int], out: int) -> Records:
-    """Return what `draw` has to do for one image in memory, which must stay there; a (1,) array of JOB."""
+def task_of(data: Buffer, size: tuple[int, int], box: Box, out_size: tuple[int, int], out: int) -> Records:
+    """Return what `decode_into` has to do for one image in memory, which must stay there; a (1,) array of TASK."""
     plan = np.array([(*box.rectangle, *box.scaled, *box.cut, *out_size, box.flip)], np.int64)
-    return jobs(in_memory([data], [size]), plan, np.array([out], np.int64))
+    return tasks(in_memory([data], [size]), plan, np.array([out], np.int64))
 
 
-def draw(jobs: Records) -> list[int]:
+def decode_into(tasks: Records) -> list[int]:
     """Read images, decode rectangles of them, resize those, and write windows of the results.
 
     Parameters
     ----------
-    jobs : (N,) array of JOB
+    tasks : (N,) array of TASK
         Addresses in them are believed.
 
     Returns
@@ -97,8 +97,8 @@ def draw(jobs: Records) -> list[int]:
     ValueError
         If a rectangle does not lie inside of its image, or a window inside of what that is resized to.
     """
-    jobs = np.ascontiguousarray(jobs, JOB)
-    return _native.draw(jobs.ctypes.data, len(jobs))
+    tasks = np.ascontiguousarray(tasks, TASK)
+    return _native.decode_into(tasks.ctypes.data, len(tasks))
 
 
 def decode(data: Buffer, height: int, width: int, scaled: tuple[int, int] | None = None) -> Pixels | None:
@@ -120,7 +120,7 @@ def decode(data: Buffer, height: int, width: int, scaled: tuple[int, int] | None
     """
     out = np.empty((*(scaled or (height, width)), 3), np.uint8)
     box = Box((0, 0, height, width), (out.shape[0], out.shape[1]))
-    return None if draw(job_of(data, (height, width), box, box.scaled, out.ctypes.data)) else out
+    return None if decode_into(task_of(data, (height, width), box, box.scaled, out.ctypes.data)) else out
 
 
 def resize(pixels: Pixels, box: Box, out_size: tuple[int, int], out: int) -> bool:

@@ -67,17 +67,17 @@ return_workspace(Workspace *workspace)
 
 #define NAMED(name) #name " "
 
-const char job_fields[] = JOB(NAMED);
+const char task_fields[] = TASK(NAMED);
 
 /* Reads what is wanted of the rectangle; 0 where it makes no sense. */
 static int
-read_wanted(Wanted *wanted, const Job *job)
+read_wanted(Wanted *wanted, const Task *task)
 {
     *wanted = (Wanted){
-        .height = (ptrdiff_t)job->tall, .width = (ptrdiff_t)job->wide,
-        .scaled_height = (ptrdiff_t)job->scaled_height, .scaled_width = (ptrdiff_t)job->scaled_width,
-        .cut_top = (ptrdiff_t)job->cut_top, .cut_left = (ptrdiff_t)job->cut_left,
-        .out_height = (ptrdiff_t)job->out_height, .out_width = (ptrdiff_t)job->out_width, .flip = job->flip != 0,
+        .height = (ptrdiff_t)task->crop_height, .width = (ptrdiff_t)task->crop_width,
+        .scaled_height = (ptrdiff_t)task->scaled_height, .scaled_width = (ptrdiff_t)task->scaled_width,
+        .cut_top = (ptrdiff_t)task->cut_top, .cut_left = (ptrdiff_t)task->cut_left,
+        .out_height = (ptrdiff_t)task->out_height, .out_width = (ptrdiff_t)task->out_width, .flip = task->flip != 0,
     };
     const Wanted *w = wanted;
     return w->height >= 1 && w->width >= 1 && w->out_height >= 1 && w->out_width >= 1 && w->cut_top >= 0
@@ -85,21 +85,21 @@ read_wanted(Wanted *wanted, const Job *job)
         && w->out_width <= w->scaled_width && w->cut_left <= w->scaled_width - w->out_width;
 }
 
-/* Tells whether a job makes sense; sets an exception where it does not. */
+/* Tells whether a task makes sense; sets an exception where it does not. */
 static int
-require_sense(const Job *job)
+require_sense(const Task *task)
 {
     Wanted wanted;
-    if (job->height > INT32_MAX || job->width > INT32_MAX) {
+    if (task->height > INT32_MAX || task->width > INT32_MAX) {
         PyErr_SetString(PyExc_ValueError, "the image is too large");
         return 0;
     }
-    if (job->top < 0 || job->tall < 1 || job->tall > job->height || job->top > job->height - job->tall || job->left < 0
-        || job->wide < 1 || job->wide > job->width || job->left > job->width - job->wide) {
+    if (task->top < 0 || task->crop_height < 1 || task->crop_height > task->height || task->top > task->height - task->crop_height || task->left < 0
+        || task->crop_width < 1 || task->crop_width > task->width || task->left > task->width - task->crop_width) {
         PyErr_SetString(PyExc_ValueError, "the rectangle does not lie inside of the image");
         return 0;
     }
-    if (!read_wanted(&wanted, job)) {
+    if (!read_wanted(&wanted, task)) {
         PyErr_SetString(PyExc_ValueError, "the window does not lie inside of what the rectangle is resized to");
         return 0;
     }
@@ -139,55 +139,55 @@ resize_pixels(Workspace *workspace, const uint8_t *pixels, ptrdiff_t stride, ptr
 }
 
 static Outcome
-draw_job(Workspace *workspace, const Job *job, const uint8_t *name)
+do_task(Workspace *workspace, const Task *task, const uint8_t *name)
 {
     Outcome outcome;
     Wanted wanted;
-    const uint8_t *data = find_bytes(&workspace->stored, job, name, &outcome);
-    uint8_t *out = (uint8_t *)(uintptr_t)job->out;
+    const uint8_t *data = find_bytes(&workspace->stored, task, name, &outcome);
+    uint8_t *out = (uint8_t *)(uintptr_t)task->out;
     if (data == NULL)
         return outcome;
-    read_wanted(&wanted, job);
-    if (job->raw) {
-        const uint8_t *corner = data + 3 * (job->top * job->width + job->left);
-        return resize_pixels(workspace, corner, 3 * job->width, job->tall, job->wide, &wanted, out);
+    read_wanted(&wanted, task);
+    if (task->raw) {
+        const uint8_t *corner = data + 3 * (task->top * task->width + task->left);
+        return resize_pixels(workspace, corner, 3 * task->width, task->crop_height, task->crop_width, &wanted, out);
     }
     if (!resizing_begin(workspace->resizing, &wanted, out)) /* other limits than memory are those of sizes */
         return UNDECODED;
     ptrdiff_t first_row, row_end, first, end;
     resizing_needs(workspace->resizing, &first_row, &row_end, &first, &end);
     Rectangle needed = {
-        (ptrdiff_t)job->top + first_row, (ptrdiff_t)job->left + first, row_end - first_row, end - first,
+        (ptrdiff_t)task->top + first_row, (ptrdiff_t)task->left + first, row_end - first_row, end - first,
     };
-    return decoder_decode(workspace->decoder, data, (ptrdiff_t)job->size, (ptrdiff_t)job->height, (ptrdiff_t)job->width,
+    return decoder_decode(workspace->decoder, data, (ptrdiff_t)task->size, (ptrdiff_t)task->height, (ptrdiff_t)task->width,
                           needed, take_rows, workspace->resizing);
 }
 
 /* Returns how many bytes of a sample's name its checksum needs. */
 static size_t
-size_of_name(const Job *job)
+size_of_name(const Task *task)
 {
-    return job->checked && job->file != NOWHERE ? (size_t)job->name_size : 0;
+    return task->checked && task->file != NOWHERE ? (size_t)task->name_size : 0;
 }
 
 /* Returns the names of the samples that are checked, one after the other; NULL without memory. They lie in a mapped table,
    whose file was found whole just now; touching it later might end the process. */
 static uint8_t *
-copy_names(const Job *jobs, Py_ssize_t count)
+copy_names(const Task *tasks, Py_ssize_t count)
 {
     size_t size = 1;
-    for (const Job *job = jobs; job < jobs + count; job++)
-        size += size_of_name(job);
+    for (const Task *task = tasks; task < tasks + count; task++)
+        size += size_of_name(task);
     uint8_t *names = malloc(size), *to = names;
-    for (const Job *job = jobs; job < jobs + count && names != NULL; job++) {
-        if (size_of_name(job) > 0)
-            memcpy(to, (const uint8_t *)(uintptr_t)job->name, size_of_name(job));
-        to += size_of_name(job);
+    for (const Task *task = tasks; task < tasks + count && names != NULL; task++) {
+        if (size_of_name(task) > 0)
+            memcpy(to, (const uint8_t *)(uintptr_t)task->name, size_of_name(task));
+        to += size_of_name(task);
     }
     return names;
 }
 
-/* Returns a list of which jobs were not done. */
+/* Returns a list of which tasks were not done. */
 static PyObject *
 left_over(const Outcome *outcomes, Py_ssize_t count)
 {
@@ -204,18 +204,18 @@ left_over(const Outcome *outcomes, Py_ssize_t count)
 }
 
 PyObject *
-draw(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
+decode_into(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
 {
     int64_t numbers[2];
     if (!read_integers(arguments, given, numbers, 2))
         return NULL;
-    const Job *jobs = (const Job *)(uintptr_t)numbers[0];
+    const Task *tasks = (const Task *)(uintptr_t)numbers[0];
     Py_ssize_t count = (Py_ssize_t)numbers[1];
-    for (const Job *job = jobs; job < jobs + count; job++)
-        if (!require_sense(job))
+    for (const Task *task = tasks; task < tasks + count; task++)
+        if (!require_sense(task))
             return NULL;
     Outcome *outcomes = calloc((size_t)count + 1, sizeof *outcomes);
-    uint8_t *names = copy_names(jobs, count);
+    uint8_t *names = copy_names(tasks, count);
     Workspace *workspace = NULL;
     PyObject *left = NULL;
     if (outcomes == NULL || names == NULL)
@@ -226,8 +226,8 @@ draw(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
         Py_BEGIN_ALLOW_THREADS
         const uint8_t *name = names;
         for (Py_ssize_t i = 0; i < count; i++) {
-            outcomes[i] = draw_job(workspace, &jobs[i], name);
-            name += size_of_name(&jobs[i]);
+            outcomes[i] = do_task(workspace, &tasks[i], name);
+            name += size_of_name(&tasks[i]);
         }
         Py_END_ALLOW_THREADS
         return_workspace(workspace);
@@ -244,14 +244,14 @@ resize(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
     int64_t n[14];
     if (!read_integers(arguments, given, n, 14))
         return NULL;
-    const Job job = {
-        .height = n[4], .width = n[5], .tall = n[4], .wide = n[5], .scaled_height = n[6], .scaled_width = n[7],
+    const Task task = {
+        .height = n[4], .width = n[5], .crop_height = n[4], .crop_width = n[5], .scaled_height = n[6], .scaled_width = n[7],
         .cut_top = n[8], .cut_left = n[9], .out_height = n[10], .out_width = n[11], .flip = n[12],
     };
     Wanted wanted;
-    if (!require_sense(&job))
+    if (!require_sense(&task))
         return NULL;
-    read_wanted(&wanted, &job);
+    read_wanted(&wanted, &task);
     Workspace *workspace = take_workspace();
     if (workspace == NULL)
         return NULL;

@@ -16,10 +16,10 @@ PyDoc_STRVAR(first_rows_doc,
 "Return a JPEG of the rows of a JPEG down to `bottom`, or more, and how many those are.\n\n"
 "See packer._images.jpeg.cutting.first_rows. None where the data are no ordinary JPEG of that height and width in one scan.");
 
-PyDoc_STRVAR(draw_doc,
-"draw(jobs, count)\n--\n\n"
+PyDoc_STRVAR(decode_into_doc,
+"decode_into(tasks, count)\n--\n\n"
 "Read images, decode rectangles of baseline JPEGs, resize them, and write windows of the results.\n\n"
-"`jobs` is the address of so many records; see packer._images.native.JOB. Returns which were not done, as their numbers:\n"
+"`tasks` is the address of so many records; see packer._images.native.TASK. Returns which were not done, as their numbers:\n"
 "those are to be read and decoded in another way, as their bytes are not there or not what they were, or are no\n"
 "undamaged baseline JPEG of that size in one of the usual samplings; the window has any pixels then.");
 
@@ -48,7 +48,7 @@ crc32c(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
 static PyMethodDef methods[] = {
     {"cut_out", (PyCFunction)(void (*)(void))cut_out, METH_FASTCALL, cut_out_doc},
     {"first_rows", (PyCFunction)(void (*)(void))first_rows, METH_FASTCALL, first_rows_doc},
-    {"draw", (PyCFunction)(void (*)(void))draw, METH_FASTCALL, draw_doc},
+    {"decode_into", (PyCFunction)(void (*)(void))decode_into, METH_FASTCALL, decode_into_doc},
     {"crc32c", (PyCFunction)(void (*)(void))crc32c, METH_FASTCALL, crc32c_doc},
     {"resize", (PyCFunction)(void (*)(void))resize, METH_FASTCALL, resize_doc},
     {NULL, NULL, 0, NULL},
@@ -66,7 +66,7 @@ PyInit__native(void)
     PyObject *module = PyModule_Create(&definition);
     if (module != NULL
         && (PyModule_AddIntConstant(module, "HAS_VECTORS", kernels->has_avx2) < 0
-            || PyModule_AddStringConstant(module, "JOB_FIELDS", job_fields) < 0)) {
+            || PyModule_AddStringConstant(module, "TASK_FIELDS", task_fields) < 0)) {
         Py_DECREF(module);
         return NULL;
     }

@@ -20,64 +20,64 @@ reserve(Memory *memory, size_t size)
 /* Tells whether an image of so many pixels may have so many bytes: pixels as they are, or a JPEG, which codes a pixel in some
    20 bytes at most, and has room for 64 MiB of other things. */
 static int
-is_plausible(const Job *job)
+is_plausible(const Task *task)
 {
-    if (job->raw)
-        return job->size % 3 == 0 && job->size / 3 % job->width == 0 && job->size / 3 / job->width == job->height;
-    return job->size / 32 - (1 << 21) <= job->height * job->width;
+    if (task->raw)
+        return task->size % 3 == 0 && task->size / 3 % task->width == 0 && task->size / 3 / task->width == task->height;
+    return task->size / 32 - (1 << 21) <= task->height * task->width;
 }
 
-/* Tells whether bytes begin as a JPEG does, where the job says that they are none of pixels. */
+/* Tells whether bytes begin as a JPEG does, where the task says that they are none of pixels. */
 static int
-begins_well(const Job *job, const uint8_t *data)
+begins_well(const Task *task, const uint8_t *data)
 {
-    return job->raw || (data[0] == 0xFF && data[1] == 0xD8);
+    return task->raw || (data[0] == 0xFF && data[1] == 0xD8);
 }
 
 /* Reads an image from its file; where it is large, no more than its beginning is read of another kind of image, or of what a
    damaged table takes for one. */
 static Outcome
-read_stored(Memory *memory, const Job *job)
+read_stored(Memory *memory, const Task *task)
 {
     enum { LARGE = 1 << 22 };
     uint8_t first[2];
-    if (job->size > LARGE
-        && (!read_from((int)job->file, first, sizeof first, job->position) || !begins_well(job, first)))
+    if (task->size > LARGE
+        && (!read_from((int)task->file, first, sizeof first, task->position) || !begins_well(task, first)))
         return UNDECODED;
-    if (!reserve(memory, (size_t)job->size))
+    if (!reserve(memory, (size_t)task->size))
         return NO_MEMORY;
-    return read_from((int)job->file, memory->at, (size_t)job->size, job->position) ? DECODED : UNDECODED;
+    return read_from((int)task->file, memory->at, (size_t)task->size, task->position) ? DECODED : UNDECODED;
 }
 
-/* Tells whether a sample is what it was when it was packed: as `checksum` in packer/sample.py. */
+/* Tells whether a sample is what it was when it was packed: as `checksum` in packer/_table.py. */
 static int
-is_intact(const Job *job, const uint8_t *data, const uint8_t *name)
+is_intact(const Task *task, const uint8_t *data, const uint8_t *name)
 {
     uint8_t row[16];
     for (int i = 0; i < 8; i++)
-        row[i] = (uint8_t)((uint64_t)job->label >> 8 * i);
+        row[i] = (uint8_t)((uint64_t)task->label >> 8 * i);
     for (int i = 0; i < 4; i++) {
-        row[8 + i] = (uint8_t)((uint64_t)job->height >> 8 * i);
-        row[12 + i] = (uint8_t)((uint64_t)job->width >> 8 * i);
+        row[8 + i] = (uint8_t)((uint64_t)task->height >> 8 * i);
+        row[12 + i] = (uint8_t)((uint64_t)task->width >> 8 * i);
     }
-    uint32_t crc = kernels->crc32c(kernels->crc32c(0, data, (size_t)job->size), row, sizeof row);
-    return kernels->crc32c(crc, name, (size_t)job->name_size) == (uint32_t)job->crc32c;
+    uint32_t crc = kernels->crc32c(kernels->crc32c(0, data, (size_t)task->size), row, sizeof row);
+    return kernels->crc32c(crc, name, (size_t)task->name_size) == (uint32_t)task->crc32c;
 }
 
 const uint8_t *
-find_bytes(Memory *memory, const Job *job, const uint8_t *name, Outcome *outcome)
+find_bytes(Memory *memory, const Task *task, const uint8_t *name, Outcome *outcome)
 {
-    const uint8_t *data = (const uint8_t *)(uintptr_t)job->position;
+    const uint8_t *data = (const uint8_t *)(uintptr_t)task->position;
     *outcome = UNDECODED;
-    if (job->file == NOWHERE || job->size < 2 || job->size > PTRDIFF_MAX || !is_plausible(job))
+    if (task->file == NOWHERE || task->size < 2 || task->size > PTRDIFF_MAX || !is_plausible(task))
         return NULL;
-    if (job->file != MEMORY) {
-        Outcome found = read_stored(memory, job);
+    if (task->file != MEMORY) {
+        Outcome found = read_stored(memory, task);
         if (found != DECODED) {
             *outcome = found;
             return NULL;
         }
         data = memory->at;
     }
-    return begins_well(job, data) && (!job->checked || is_intact(job, data, name)) ? data : NULL;
+    return begins_well(task, data) && (!task->checked || is_intact(task, data, name)) ? data : NULL;
 }

@@ -4,7 +4,7 @@
 #define PACKER_STORED_H
 
 #include "decoding.h"
-#include "job.h"
+#include "task.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -19,6 +19,6 @@ int reserve(Memory *memory, size_t size);
 
 /* Finds the bytes of an image, and reads them into memory where they lie in a file; NULL where they cannot be read, are not
    what they were, or are neither pixels nor a JPEG. `name` is a copy of the sample's. */
-const uint8_t *find_bytes(Memory *memory, const Job *job, const uint8_t *name, Outcome *outcome);
+const uint8_t *find_bytes(Memory *memory, const Task *task, const uint8_t *name, Outcome *outcome);
 
 #endif

@@ -1,0 +1,23 @@
+/* What is to be drawn. */
+
+#ifndef PACKER_TASK_H
+#define PACKER_TASK_H
+
+#include <stdint.h>
+
+/* One image and what is wanted of it: a record of TASK in packer/_images/native/__init__.py, whose first fields are LOCATION in
+   packer/_storage/locations.py. Python compares the names. */
+#define TASK(FIELD) \
+    FIELD(file) FIELD(position) FIELD(size) FIELD(raw) FIELD(height) FIELD(width) FIELD(checked) FIELD(crc32c) \
+    FIELD(label) FIELD(name) FIELD(name_size) \
+    FIELD(top) FIELD(left) FIELD(crop_height) FIELD(crop_width) FIELD(scaled_height) FIELD(scaled_width) FIELD(cut_top) \
+    FIELD(cut_left) FIELD(out_height) FIELD(out_width) FIELD(flip) FIELD(out)
+#define DECLARED(name) int64_t name;
+
+typedef struct {
+    TASK(DECLARED)
+} Task;
+
+enum { MEMORY = -1, NOWHERE = -2 }; /* in place of a file: `position` is an address; the task is left to others */
+
+#endif
