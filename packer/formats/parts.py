@@ -23,14 +23,14 @@ import numpy as np
 from packer.errors import CorruptPackError, NotAPackError, PackError, printable
 from packer.formats import open_pack
 from packer.formats.base import Reader, table_from
-from packer.formats.files import AppendFile, PackFile, sync_directory, writing_to
+from packer.formats.files import AppendFile, PackFile, writing_to
+from packer.formats.manifestfile import MANIFEST_FILE, write_manifest
 from packer.formats.spread import SpreadData, SpreadReader
 from packer.names import name_problem, windows_problem
 from packer.sample import COLUMNS, Manifest, Table
 
-__all__ = ["MANIFEST_FILE", "TABLE_FILE", "PartsReader", "join_parts", "write_manifest", "write_table"]
+__all__ = ["TABLE_FILE", "PartsReader", "join_parts", "write_table"]
 
-MANIFEST_FILE = "manifest.json"
 TABLE_FILE = "table.bin"
 
 _ROW_SIZE = sum(np.dtype(dtype).itemsize for name, dtype in COLUMNS.items() if name != "names")
@@ -74,8 +74,7 @@ def join_parts(directory: Path, parts: Sequence[str], source: Mapping[str, Any])
     listed = [[part, own.count, own.identity()] for part, own in zip(parts, manifests, strict=True)]
     layout = {"names": sum(names), "parts": listed, "files": files}
     manifest = replace(Manifest.united(manifests), source=dict(source), columns=columns, layout=layout)
-    write_manifest(directory / MANIFEST_FILE, manifest)
-    sync_directory(directory)
+    write_manifest(directory, manifest)
     return manifest
 
 
@@ -108,15 +107,6 @@ def write_table(path: Path, count: int, names: int, tables: Iterable[Table]) -> 
     finally:
         file.close()
     return checksums
-
-
-def write_manifest(path: Path, manifest: Manifest) -> None:
-    """Write and sync the manifest."""
-    file = AppendFile(path)
-    file.append(manifest.to_json())
-    file.flush()
-    file.sync()
-    file.close()
 
 
 def _of_the_same_kind(reader: Reader, before: Sequence[Manifest]) -> Manifest:

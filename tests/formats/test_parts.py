@@ -18,7 +18,8 @@ from packer.datasets import HDF5ImageDataset, LMDBImageDataset, open_dataset
 from packer.errors import CorruptPackError, NotAPackError, PackError
 from packer.export import export
 from packer.formats import FORMATS, PARTS, Format, open_pack
-from packer.formats.parts import MANIFEST_FILE, TABLE_FILE, join_parts, write_manifest, write_table
+from packer.formats.manifestfile import MANIFEST_FILE, write_manifest
+from packer.formats.parts import TABLE_FILE, join_parts, write_table
 from packer.sample import COLUMNS, Manifest, Sample, Table
 from packer.staging import stage, warm
 from packer.testing.conformance import (
@@ -64,7 +65,7 @@ class PartsConformance(PackConformance):
         if change is not None:
             manifest, table = change(replace(manifest, source={}), table)
             write_table(path / TABLE_FILE, len(table), len(table.names), [table])
-            write_manifest(path / MANIFEST_FILE, manifest)
+            write_manifest(path, manifest)
         return table
 
 
@@ -159,7 +160,7 @@ def change_layout(pack: Path, change: Callable[[dict], object]) -> None:
     layout = json.loads(json.dumps(manifest.layout))
     change(layout)
     (pack / MANIFEST_FILE).unlink()
-    write_manifest(pack / MANIFEST_FILE, replace(manifest, layout=layout))
+    write_manifest(pack, replace(manifest, layout=layout))
 
 
 @pytest.mark.parametrize(
