@@ -280,7 +280,8 @@ def _sparse(path: Path, rows: int) -> Path:
     """Make a pack of `rows` samples in 10,000 parts, of which one sample is there: the files are holes but for it."""
     import numpy as np
 
-    from packer._formats.joined import MANIFEST_FILE, TABLE_FILE, write_manifest
+    from packer._formats.joined import TABLE_FILE
+    from packer._formats.manifestfile import write_manifest
     from packer._manifest import Manifest
     from packer._table import COLUMNS, checksum
 
@@ -320,7 +321,7 @@ def _sparse(path: Path, rows: int) -> Path:
         "files": [[part, part_bytes, 0, part_bytes] for part in names],
     }
     classes = [f"class {label}" for label in range(1000)]
-    write_manifest(path / MANIFEST_FILE, Manifest("lmdb", rows, classes, layout=layout))
+    write_manifest(path, Manifest("lmdb", rows, classes, layout=layout))
     print(f"a table of {os.path.getsize(path / TABLE_FILE) / 1e9:.0f} GB, of which {_blocks(path) / 1e6:.1f} MB exist")
     return path
 

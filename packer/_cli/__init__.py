@@ -61,7 +61,7 @@ cli.add_command(scan_command)
 
 def main() -> None:
     """Run the command line and exit with its status."""
-    _print_whatever_there_is()
+    _spell_out_what_cannot_be_encoded()
     signal.signal(signal.SIGTERM, _terminate)
     hangup = getattr(signal, "SIGHUP", None)  # the terminal was closed
     if hangup is not None and signal.getsignal(hangup) is signal.SIG_DFL:  # and not started by nohup
@@ -93,7 +93,7 @@ def main() -> None:
         sys.exit(EXIT_STATUS["error"])
 
 
-def _print_whatever_there_is() -> None:
+def _spell_out_what_cannot_be_encoded() -> None:
     """Replace characters that the encoding of the terminal, or of a file, has not, in place of failing at them."""
     codecs.register_error("packer", _spelled_out)
     for stream in (sys.stdout, sys.stderr):
@@ -120,7 +120,7 @@ def _end(message: str, status: str) -> None:
 
 
 def _discard(stream: TextIO) -> None:
-    """Let whatever is still written to `stream` go nowhere."""
+    """Let all that is still written to `stream` go nowhere."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 

@@ -111,7 +111,7 @@ def _one(job: Job, src: Path, number: int, options: ConvertOptions) -> int:
     """Make one part, and finish the pack where it was the last."""
     from packer._conversion.finish import finish
 
-    source = _begin(job, src, options, share=True, compare=False)  # of all files, by every task
+    source = _begin(job, src, options, share=True, compare=False)  # every task would look at all files
     with show.ProgressDisplay(f"{job.destination.name}, part {number}", quiet=options.quiet) as display:
         part = job.convert(
             source,

@@ -64,7 +64,7 @@ def _finish(unfinished: Unfinished) -> Manifest:
             f"{printable(unfinished.destination)}: {len(missing)} of {len(names)} parts are missing: {shown}"
         )
     with writing_to(unfinished.pack):
-        for stale in set(os.listdir(unfinished.pack)) - set(names):  # of tasks that were lost, or came too late
+        for stale in set(os.listdir(unfinished.pack)) - set(names):  # left by tasks that were lost, or came too late
             remove(unfinished.pack / stale)
     manifest = join_parts(unfinished.pack, names, job["made_of"])
     if not manifest.count:

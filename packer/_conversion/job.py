@@ -51,11 +51,11 @@ class SharedSource:
     ----------
     path : Path
     classes : list of str, optional
-        Of a pack: class names in the order of their ids, instead of its own.
+        Class names in the order of their ids, in place of those of a pack.
     limit : int, optional
         How many images are taken.
     identities : list of str, optional
-        Of a pack: what `Source.identities` must return.
+        What `Source.identities` of a pack must return.
     """
 
     path: Path
@@ -79,18 +79,18 @@ class Part:
     ----------
     number : int
     images : int
-        How many images of the source it is made of.
+        How many images of the source the part is made of.
     bytes_in : int
-        Size in bytes of the images' files that were read for it now.
+        Size in bytes of the images' files that were read now; 0 where the part was there already.
     skipped : int
         How many images were left out.
     kept : int
-        How many samples are the very bytes of files that were read for it now.
+        How many samples are the very bytes of files that were read now.
     seconds : float
     host : str
-        The node that made it.
+        The node that made the part.
     note : str
-        What a person should know about it.
+        What a person should know about the part.
     """
 
     number: int
@@ -180,8 +180,8 @@ class Job:
     ) -> Source:
         """Begin the job, or join the one that another process began; return the source.
 
-        Its files are known by size and time from the moment at which the job began. One that is another by then is
-        not read.
+        The source's files are known by size and time from the moment at which the job began. A file that changed since
+        then is not read.
 
         Parameters
         ----------

@@ -25,11 +25,11 @@ class Made(NamedTuple):
     Attributes
     ----------
     bytes_in : int
-        Size in bytes of the files that were read for it now; 0 where the part was there.
+        Size in bytes of the files that were read now; 0 where the part was there already.
     skipped : int
         How many images were left out.
     kept : int
-        How many samples are the very bytes of files that were read for it now.
+        How many samples are the very bytes of files that were read now.
     """
 
     bytes_in: int = 0
@@ -65,7 +65,7 @@ class Making:
         A directory of the part's own on another disk, where it is made first. A part that does not fit there is made
         in its place.
     note : str
-        What a person should know about it.
+        What a person should know about the part.
     """
 
     path: Path

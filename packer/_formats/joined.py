@@ -23,18 +23,18 @@ import numpy.typing as npt
 
 from packer._formats import FORMATS, PARTS, open_pack
 from packer._formats.base import Reader, table_from
+from packer._formats.manifestfile import MANIFEST_FILE, write_manifest
 from packer._formats.multifile import SpreadData, SpreadReader
 from packer._manifest import Manifest
-from packer._storage.files import AppendFile, sync_directory, writing_to
+from packer._storage.files import AppendFile, writing_to
 from packer._storage.opening import StrangeFileError, require_no_link
 from packer._storage.packfile import PackFile
 from packer._storage.paths import name_problem, windows_problem
 from packer._table import COLUMNS, Table, blocks
 from packer.errors import CorruptPackError, NotAPackError, PackError, printable
 
-__all__ = ["MANIFEST_FILE", "TABLE_FILE", "PartsReader", "join_parts", "write_manifest", "write_table"]
+__all__ = ["TABLE_FILE", "PartsReader", "join_parts", "write_table"]
 
-MANIFEST_FILE = "manifest.json"
 TABLE_FILE = "table.bin"
 
 _ROW_SIZE = sum(np.dtype(dtype).itemsize for name, dtype in COLUMNS.items() if name != "names")
@@ -79,8 +79,7 @@ def join_parts(directory: Path, parts: Sequence[str], source: Mapping[str, Any])
     listed = [[part, own.count, own.identity()] for part, own in zip(parts, manifests, strict=True)]
     layout = {"names": sum(names), "parts": listed, "files": files}
     manifest = replace(Manifest.united(manifests), source=dict(source), columns=columns, layout=layout)
-    write_manifest(directory / MANIFEST_FILE, manifest)
-    sync_directory(directory)
+    write_manifest(directory, manifest)
     return manifest
 
 
@@ -115,15 +114,6 @@ def write_table(path: Path, count: int, names: int, tables: Iterable[tuple[Table
     finally:
         file.close()
     return checksums
-
-
-def write_manifest(path: Path, manifest: Manifest) -> None:
-    """Write and sync the manifest."""
-    file = AppendFile(path)
-    file.append(manifest.to_json())
-    file.flush()
-    file.sync()
-    file.close()
 
 
 def _of_the_same_kind(reader: Reader, before: Sequence[Manifest]) -> Manifest:

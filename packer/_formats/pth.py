@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from packer._formats.base import Writer, table_from
+from packer._formats.manifestfile import write_manifest
 from packer._formats.multifile import SpreadData, SpreadReader
 from packer._formats.torchfile import ZIP_ERRORS, TorchFile, member_of, members_of
 from packer._manifest import Manifest
@@ -43,9 +44,9 @@ class PthWriter(Writer):
         self._finished: list[AppendFile] = []  # complete since the last `flush`
         self._flushed: list[AppendFile] = []  # complete, for `sync` to sync and close
         self._growing: AppendFile | None = None  # the open shard at the last `flush`
-        self._shards: list[list[int]] = []  # of each: its number of samples, its number of bytes
+        self._shards: list[list[int]] = []  # the number of samples and of bytes of each
         self._shard: TorchFile | None = None
-        self._rows = TableBuilder(path.parent)  # of the open shard
+        self._rows = TableBuilder(path.parent)  # the rows of the open shard
         self._end = 0
         path.mkdir(exist_ok=True)
         for sizes in blocks(written.size):
@@ -98,7 +99,10 @@ class PthWriter(Writer):
         self._growing = self._shard.file if self._shard is not None else None
 
     def sync(self) -> None:
-        growing, done = self._growing, []  # `flush` may go on meanwhile: what grows now may be complete below
+        growing, done = (
+            self._growing,
+            [],
+        )  # `flush` may go on meanwhile: the shard that grows now may be among the complete ones below
         while self._flushed:
             done.append(self._flushed.pop(0))
             done[-1].sync()
@@ -118,11 +122,7 @@ class PthWriter(Writer):
         self._finished.append(index.file)
         self.flush()
         self.sync()
-        file = AppendFile(self._path / "manifest.json")  # last: without it, the directory is no pack
-        file.append(manifest.to_json())
-        self._finished.append(file)
-        self.flush()
-        self.sync()
+        write_manifest(self._path, manifest)
 
     def close(self) -> None:
         for file in [*self._flushed, *self._finished, *([self._shard.file] if self._shard else [])]:

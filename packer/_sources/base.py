@@ -44,7 +44,7 @@ class ReadBuffer:
         self._used = 0
 
     def reset(self) -> None:
-        """Forget what was read; whatever `read` returned before is overwritten from now on."""
+        """Forget what was read; all that `read` returned before is overwritten from now on."""
         self._used = 0
 
     def read(self, path: str) -> tuple[memoryview, Stamp]:

@@ -1,7 +1,7 @@
-"""Size and time of the last change of every file of a source: by these a file is known that was changed.
+"""Size and time of the last change of every file of a source, by which a file is known that was changed.
 
-Bytes that are replaced by as many others within one tick of the file system's clock, or by a program that puts the time
-back, are not noticed.
+A change is not noticed that keeps the size and the time: within one tick of the file system's clock, or by a program
+that puts the time back.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ Stamps = npt.NDArray[np.int64]
 """(N, 2) int64 array: a stamp a file."""
 
 NO_STAMP: Stamp = (-1, -1)
-"""Of a file that is not there, and of what is no regular file."""
+"""The stamp of a file that is not there, and of anything that is no regular file."""
 
 MENDABLE: Stamp = (-2, -2)
-"""Of a file that stopped a conversion: it may have become any other."""
+"""The stamp of a file that stopped a conversion and may be replaced: the same as every later stamp."""
 
 _BY_THE_SYSTEM = "ENOENT", "EACCES", "EPERM", "ENAMETOOLONG", "ELOOP", "ENOTDIR", "EISDIR", "ENXIO"
 ABOUT_THE_FILE = frozenset([0, *(getattr(errno, name) for name in _BY_THE_SYSTEM)])

@@ -1,4 +1,4 @@
-"""What grows with a pack while it is made: kept on the disk, so that the memory does not grow with it."""
+"""Data that grow with a pack while it is made, on the disk, so that the memory does not grow with the pack."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Spool:
 
 
 def _close(file: IO[bytes]) -> None:
-    with contextlib.suppress(OSError):  # of a full disk, which was reported when it was written to
+    with contextlib.suppress(OSError):  # the error of a full disk, which was reported when the file was written to
         file.close()
 
 

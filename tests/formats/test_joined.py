@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 
 from packer._formats import FORMATS, PARTS, Format, open_pack
-from packer._formats.joined import MANIFEST_FILE, TABLE_FILE, join_parts, write_manifest, write_table
+from packer._formats.joined import TABLE_FILE, join_parts, write_table
+from packer._formats.manifestfile import MANIFEST_FILE, write_manifest
 from packer._loading.dataset import HDF5ImageDataset, LMDBImageDataset, open_dataset
 from packer._loading.staging import stage, warm
 from packer._manifest import Manifest
@@ -67,7 +68,7 @@ class PartsConformance(PackConformance):
         if change is not None:
             manifest, table = change(replace(manifest, source={}), table)
             write_table(path / TABLE_FILE, len(table), len(table.names), [(table, 0, 0)])
-            write_manifest(path / MANIFEST_FILE, manifest)
+            write_manifest(path, manifest)
         return table
 
 
@@ -162,7 +163,7 @@ def change_layout(pack: Path, change: Callable[[dict], object]) -> None:
     layout = json.loads(json.dumps(manifest.layout))
     change(layout)
     (pack / MANIFEST_FILE).unlink()
-    write_manifest(pack / MANIFEST_FILE, replace(manifest, layout=layout))
+    write_manifest(pack, replace(manifest, layout=layout))
 
 
 @pytest.mark.parametrize(
