@@ -485,8 +485,8 @@ def test_a_partial_that_lost_bytes_is_refused(tree: Path, tmp_path: Path, format
 
 HOLDER = """
 import sys, pathlib
-from packer.convert import convert
-from packer.sources import csv_source, imagefolder_source, pack_source
+from packer._conversion.convert import convert
+from packer._sources import csv_source, imagefolder_source, pack_source
 def hold(progress):
     print("holding", flush=True)
     sys.stdin.readline()

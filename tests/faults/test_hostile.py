@@ -216,11 +216,11 @@ def test_images_without_pixels(tmp_path: Path, format: str, codec: str, crop: An
 MEASURED = """
 import resource, sys, time
 from packer.errors import PackerError
-from packer.formats import open_pack
-from packer.images.inspect import inspect
-from packer.images.jpeg import segments
-from packer.images.region import RectangleDecoder
-from packer.images.decode import decode
+from packer._formats import open_pack
+from packer._images.probe import inspect
+from packer._images.jpeg.header import segments
+from packer._images.rectangle import RectangleDecoder
+from packer._images.decode import decode
 from packer.errors import ImageTooLargeError
 small = open(sys.argv[1], "rb").read()
 inspect(small), decode(small)

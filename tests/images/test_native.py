@@ -29,8 +29,8 @@ HOLES = """
 import os, sys
 from resource import RLIMIT_AS, setrlimit
 import numpy as np
-from packer.images import drawing
-from packer.images.box import Box
+from packer._images import native
+from packer._images.geometry import Box
 
 size, raw = int(sys.argv[2]), int(sys.argv[3])
 out = np.empty((8, 8, 3), np.uint8)
@@ -79,8 +79,8 @@ KEPT = """
 from pathlib import Path
 from resource import getpagesize
 import numpy as np
-from packer.images import drawing
-from packer.images.box import Box
+from packer._images import native
+from packer._images.geometry import Box
 
 def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * getpagesize()
@@ -100,12 +100,12 @@ def test_memory_that_a_large_image_needed_is_given_back() -> None:
 
 EXCHANGED = """
 import numpy as np
-from packer import sample
-names = list(sample.LOCATION.names)
+from packer._storage import locations
+names = list(locations.LOCATION.names)
 names[1], names[2] = names[2], names[1]
-sample.LOCATION = np.dtype([(name, np.int64) for name in names])
+locations.LOCATION = np.dtype([(name, np.int64) for name in names])
 try:
-    from packer.images import drawing
+    from packer._images import native
 except ImportError as error:
     assert "another version" in str(error)
 else:
@@ -121,7 +121,7 @@ def test_numbers_that_are_none_are_refused() -> None:
     compiled = native._native
     for arguments in ([], [0], [0, "one"], [0, 1.5], [0, 1 << 64]):
         with pytest.raises((TypeError, OverflowError)):
-            compiled.draw(*arguments)
+            compiled.decode_into(*arguments)
     for arguments in ([], ["text", 0], [b"", None], [b""]):
         with pytest.raises(TypeError):
             compiled.crc32c(*arguments)

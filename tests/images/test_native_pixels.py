@@ -518,7 +518,7 @@ import sys
 from resource import getpagesize
 from pathlib import Path
 import numpy as np
-from packer.images import drawing
+from packer._images import native
 
 def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * getpagesize()
@@ -555,7 +555,7 @@ def digest_of_items(path: str) -> str:
 HIDDEN = """
 import sys
 sys.modules["packer._images._native"] = None
-from packer.images import drawing
+from packer._images import native
 assert not native.PREFERRED
 from tests.images.test_native_pixels import digest_of_items
 print(digest_of_items(sys.argv[1]))
@@ -590,7 +590,7 @@ import importlib.util, sys
 spec = importlib.util.spec_from_file_location("packer._images._native", sys.argv[1])
 sys.modules[spec.name] = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(sys.modules[spec.name])
-from packer.images import drawing
+from packer._images import native
 assert native.PREFERRED == (sys.argv[3] != "PLAIN")  # without vectors, libjpeg-turbo is faster
 native.PREFERRED = True
 from tests.images.test_native_pixels import digest_of_items

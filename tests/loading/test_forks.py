@@ -20,10 +20,10 @@ import os, sys, warnings
 import psutil
 import torch
 from packer import open_dataset
-from packer.crops import RandomResizedCrop
+from packer._loading.crops import RandomResizedCrop
 from packer.errors import WorkerError
-from packer.loader import Loader
-from packer.prefetch import BackgroundPrefetcher, CUDAPrefetcher
+from packer._loading.loader import Loader
+from packer._loading.prefetch import BackgroundPrefetcher, CUDAPrefetcher
 
 def passed(loader):
     loader.set_epoch(0)

@@ -308,8 +308,8 @@ SCRIPT = """
 import os, signal, sys
 import psutil
 from packer import open_dataset
-from packer.crops import RandomResizedCrop
-from packer.loader import Loader
+from packer._loading.crops import RandomResizedCrop
+from packer._loading.loader import Loader
 
 if __name__ == "__main__":
     dataset = open_dataset(sys.argv[1], crop=RandomResizedCrop(32))
@@ -350,7 +350,7 @@ def test_nothing_is_left_when_the_program_ends(packs: dict[str, Path], tmp_path:
 
 HELD = """
 import multiprocessing, os, signal, sys, threading, time
-from packer.processes import _interrupts_held
+from packer._loading.processes import _interrupts_held
 
 if __name__ == "__main__":
     threading.Thread(target=time.sleep, args=(600,), daemon=True).start()  # takes the signals that are blocked here

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import packer.sample
+import packer._table
 import pytest
 from PIL import Image
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import packer.sample
+import packer._table
 import pytest
 
 from packer._conversion.convert import convert
