@@ -27,6 +27,7 @@ from packer.datasets import open_dataset
 from packer.errors import CorruptPackError, ImageTooLargeError, PackerError
 from packer.export import export
 from packer.formats import FORMATS, open_pack
+from packer.formats.parts import join_parts
 from packer.images.decode import decode
 from packer.images.inspect import inspect
 from packer.images.jpeg import segments
@@ -376,6 +377,21 @@ def test_what_a_manifest_says_does_not_steer_the_terminal(tmp_path: Path, format
     with pytest.raises(CorruptPackError) as caught:
         open_pack(odd)
     assert str(caught.value).isprintable()
+
+
+def test_a_format_that_nobody_knows_is_read_all_the_same(tmp_path: Path) -> None:
+    pack = tmp_path / "pack"
+    pack.mkdir()
+    write_pack(pack / "part.lmdb", "lmdb", [Sample("a/x", 0, b"x", 1, 1)])
+    join_parts(pack, ["part.lmdb"], {})
+    manifest = json.loads((pack / "manifest.json").read_bytes())
+    del manifest["crc32c"]
+    text = json.dumps({**manifest, "format": ESCAPE}, separators=(",", ":")).encode()
+    (pack / "manifest.json").write_bytes(sealed_manifest(text[:-1]))
+    (result,) = packer_many([["merge", "--finish", pack]])
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "dataset = open_dataset(" in result.stdout
+    assert open_dataset(pack, output="bytes")[0] == (b"x", 0)
 
 
 # All of it together.
