@@ -155,14 +155,7 @@ def _run(line: list[str]) -> int:
 def _require_made(command: str, place: Place, made: Path) -> None:
     """Require that what a command made of a pack, and called good, is whole."""
     if command == "export":
-        with open_pack(place.pack) as reader:
-            files = sum(len(names) for _, _, names in os.walk(made)) - ((made / "labels.csv").exists())
-            if files not in (len(reader), len(reader) - 1):  # a sample may have the name of the labels
-                raise Finding(f"export made {files} files of {len(reader)} samples")
-            size = sum(file.stat().st_size for file in made.rglob("*") if file.is_file())
-            had = sum(file.stat().st_size for file in [place.pack, *place.pack.rglob("*")] if file.is_file())
-            if size > 2 * had + _SMALL:
-                raise Finding(f"export made more bytes than the pack has\n{size} of {had}")
+        _require_exported(place, made)
         return
     try:
         damage = verify(made, workers=1)
@@ -171,6 +164,24 @@ def _require_made(command: str, place: Place, made: Path) -> None:
     if damage:
         reason = "".join(c for c in damage[0].reason if not c.isdigit())
         raise Finding(f"{command}: what it made is damaged: {reason[:80]}\n{damage[0]}")
+
+
+def _require_exported(place: Place, made: Path) -> None:
+    """Require that a pack became as many files as it has samples, and no more bytes than it has."""
+    files, had = _sizes(made), _sizes(place.pack)
+    with open_pack(place.pack) as reader:
+        count = len(files) - (made / "labels.csv").exists()
+        if count not in (len(reader), len(reader) - 1):  # a sample may have the name of the labels
+            raise Finding(f"export made {count} files of {len(reader)} samples")
+    if sum(files) > 2 * sum(had) + _SMALL:
+        raise Finding(f"export made more bytes than the pack has\n{sum(files)} of {sum(had)}")
+
+
+def _sizes(path: Path) -> list[int]:
+    """Return the sizes of the files of a pack or below a directory."""
+    if path.is_file():
+        return [path.stat().st_size]
+    return [os.lstat(os.path.join(folder, name)).st_size for folder, _, names in os.walk(path) for name in names]
 
 
 # Reading in code.
