@@ -141,7 +141,7 @@ class _Worker:
     @staticmethod
     def _use(use: str, place: Any, chance: random.Random, guard: Any) -> tuple[str, str, int]:
         from fuzz import guard as memory
-        from fuzz.uses import Finding
+        from fuzz.findings import Finding
         from fuzz.uses import use as use_pack
 
         memory.reset_peak_memory()

@@ -11,7 +11,6 @@ import itertools
 import os
 import pickle
 import sys
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import packer.cli
+from fuzz.findings import Finding, finding_of, require_memory
 from packer.cli import EXIT_STATUS
 from packer.crops import CenterCrop, Full, RandomResizedCrop, Resize
 from packer.datasets import ImageDataset, open_dataset
@@ -30,7 +30,7 @@ from packer.formats import open_pack
 from packer.loader import Loader
 from packer.verify import verify
 
-__all__ = ["USES", "Finding", "Place", "use"]
+__all__ = ["USES", "Place", "use"]
 
 _STATUSES = {EXIT_STATUS[name] for name in ("ok", "error", "usage", "skipped", "corrupt", "locked")}
 _CROPS = (CenterCrop(5, resize=9), CenterCrop(224), RandomResizedCrop(7, scale=(0.01, 0.3)), Resize(8), Full())
@@ -60,10 +60,6 @@ class Place(NamedTuple):
     intact: Path
     tree: Path
     splits: Path
-
-
-class Finding(Exception):  # noqa: N818
-    """A use of a pack had another outcome than those that are promised."""
 
 
 def use(name: str, place: Place, chance: Random) -> bool:
@@ -141,9 +137,9 @@ def _run(line: list[str]) -> int:
         except SystemExit as exit:
             status = exit.code if isinstance(exit.code, int) else 1
         except BaseException as error:
-            raise _finding(error) from error
+            raise finding_of(error) from error
     for error in _causes:
-        _require_memory(error)
+        require_memory(error)
     for printed in (output.getvalue() + "\n" + errors.getvalue()).split("\n"):
         if not printed.isprintable():
             raise Finding(f"printed {printed[:200]!r}")
@@ -195,9 +191,9 @@ def _refusals() -> Iterator[None]:
     except Finding:
         raise
     except PackerError as error:
-        _require_memory(error)
+        require_memory(error)
     except BaseException as error:
-        raise _finding(error) from error
+        raise finding_of(error) from error
 
 
 def _reading(read: Callable[[ImageDataset, Place, Random], None]) -> Callable[[Place, Random], bool]:
@@ -290,28 +286,7 @@ def _read_bytes(dataset: ImageDataset, place: Place, chance: Random) -> None:
                 raise Finding("a sample is not as long as its row says")
 
 
-# What went wrong.
-
-
-def _finding(error: BaseException) -> Finding:
-    """Return the finding that an error is: its signature is where packer's own code raised it, or called what did."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if f"{os.sep}packer{os.sep}" in frame.filename] or frames
-    at = own[-1]
-    where = f"{at.filename.rpartition(f'{os.sep}packer{os.sep}')[2]}:{at.lineno}"
-    text = "".join(traceback.format_exception(error))
-    return Finding(f"{type(error).__name__} at {where} ({at.name})\n{text[-3000:]}")
-
-
-def _require_memory(error: BaseException) -> None:
-    """Raise a finding where an error is one of memory, whatever it was turned into."""
-    cause: BaseException | None = error
-    seen: set[int] = set()
-    while cause is not None and id(cause) not in seen:  # errors may be each other's context
-        seen.add(id(cause))
-        if isinstance(cause, MemoryError) or "allocate memory" in str(cause):
-            raise _finding(cause)
-        cause = cause.__cause__ or cause.__context__
+# The uses by name.
 
 
 def _mode(chance: Random) -> str:
