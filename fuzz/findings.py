@@ -5,7 +5,12 @@ from __future__ import annotations
 import os
 import traceback
 
-__all__ = ["Finding", "finding_of", "require_memory"]
+import packer
+
+__all__ = ["PACKAGE", "Finding", "finding_of", "require_memory"]
+
+PACKAGE = os.path.join(os.path.dirname(packer.__file__), "")
+"""What the paths of packer's own code begin with."""
 
 
 class Finding(Exception):  # noqa: N818
@@ -15,9 +20,8 @@ class Finding(Exception):  # noqa: N818
 def finding_of(error: BaseException) -> Finding:
     """Return the finding that an error is: its signature is where packer's own code raised it, or called what did."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if f"{os.sep}packer{os.sep}" in frame.filename] or frames
-    at = own[-1]
-    where = f"{at.filename.rpartition(f'{os.sep}packer{os.sep}')[2]}:{at.lineno}"
+    at = ([frame for frame in frames if frame.filename.startswith(PACKAGE)] or frames)[-1]
+    where = f"{at.filename.removeprefix(PACKAGE)}:{at.lineno}"
     text = "".join(traceback.format_exception(error))
     return Finding(f"{type(error).__name__} at {where} ({at.name})\n{text[-3000:]}")
 
