@@ -30,6 +30,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fuzz.findings import PACKAGE
 from packer.errors import PackerError
 from packer.testing.photos import draw_imagefolder
 
@@ -141,7 +142,7 @@ class _Worker:
     @staticmethod
     def _use(use: str, place: Any, chance: random.Random, guard: Any) -> tuple[str, str, int]:
         from fuzz import guard as memory
-        from fuzz.uses import Finding
+        from fuzz.findings import Finding
         from fuzz.uses import use as use_pack
 
         memory.reset_peak_memory()
@@ -251,8 +252,8 @@ def _serve(run: Callable[[Any, Any], None], writing: int, log: Any) -> None:
 
 def _innermost(said: str) -> str:
     """Return where in packer's own code a process was when it ended."""
-    frames = [line.strip() for line in said.split("\n") if f"{os.sep}packer{os.sep}" in line]
-    return f" at {frames[0].rpartition(f'{os.sep}packer{os.sep}')[2]}" if frames else ""
+    frames = [line.partition(PACKAGE)[2] for line in said.split("\n") if PACKAGE in line]
+    return f" at {frames[0]}" if frames else ""
 
 
 def report(outcomes: Sequence[Outcome]) -> str:

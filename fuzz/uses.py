@@ -11,7 +11,6 @@ import itertools
 import os
 import pickle
 import sys
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import packer._cli
+from fuzz.findings import Finding, finding_of, require_memory
 from packer._cli import EXIT_STATUS
 from packer._formats import open_pack
 from packer._loading.crops import CenterCrop, Full, RandomResizedCrop, Resize
@@ -30,7 +30,7 @@ from packer._packs.export import export  # noqa: F401 - imported before memory i
 from packer._packs.verify import verify
 from packer.errors import PackerError
 
-__all__ = ["USES", "Finding", "Place", "use"]
+__all__ = ["USES", "Place", "use"]
 
 _STATUSES = {EXIT_STATUS[name] for name in ("ok", "error", "usage", "skipped", "corrupt", "locked")}
 _CROPS = (CenterCrop(5, resize=9), CenterCrop(224), RandomResizedCrop(7, scale=(0.01, 0.3)), Resize(8), Full())
@@ -60,10 +60,6 @@ class Place(NamedTuple):
     intact: Path
     tree: Path
     splits: Path
-
-
-class Finding(Exception):  # noqa: N818
-    """A use of a pack had another outcome than those that are promised."""
 
 
 def use(name: str, place: Place, chance: Random) -> bool:
@@ -141,9 +137,9 @@ def _run(line: list[str]) -> int:
         except SystemExit as exit:
             status = exit.code if isinstance(exit.code, int) else 1
         except BaseException as error:
-            raise _finding(error) from error
+            raise finding_of(error) from error
     for error in _causes:
-        _require_memory(error)
+        require_memory(error)
     for printed in (output.getvalue() + "\n" + errors.getvalue()).split("\n"):
         if not printed.isprintable():
             raise Finding(f"printed {printed[:200]!r}")
@@ -155,14 +151,7 @@ def _run(line: list[str]) -> int:
 def _require_made(command: str, place: Place, made: Path) -> None:
     """Require that what a command made of a pack, and called good, is whole."""
     if command == "export":
-        with open_pack(place.pack) as reader:
-            files = sum(len(names) for _, _, names in os.walk(made)) - ((made / "labels.csv").exists())
-            if files not in (len(reader), len(reader) - 1):  # a sample may have the name of the labels
-                raise Finding(f"export made {files} files of {len(reader)} samples")
-            size = sum(file.stat().st_size for file in made.rglob("*") if file.is_file())
-            had = sum(file.stat().st_size for file in [place.pack, *place.pack.rglob("*")] if file.is_file())
-            if size > 2 * had + _SMALL:
-                raise Finding(f"export made more bytes than the pack has\n{size} of {had}")
+        _require_exported(place, made)
         return
     try:
         damage = verify(made, workers=1)
@@ -171,6 +160,24 @@ def _require_made(command: str, place: Place, made: Path) -> None:
     if damage:
         reason = "".join(c for c in damage[0].reason if not c.isdigit())
         raise Finding(f"{command}: what it made is damaged: {reason[:80]}\n{damage[0]}")
+
+
+def _require_exported(place: Place, made: Path) -> None:
+    """Require that a pack became as many files as it has samples, and no more bytes than it has."""
+    files, had = _sizes(made), _sizes(place.pack)
+    with open_pack(place.pack) as reader:
+        count = len(files) - (made / "labels.csv").exists()
+        if count not in (len(reader), len(reader) - 1):  # a sample may have the name of the labels
+            raise Finding(f"export made {count} files of {len(reader)} samples")
+    if sum(files) > 2 * sum(had) + _SMALL:
+        raise Finding(f"export made more bytes than the pack has\n{sum(files)} of {sum(had)}")
+
+
+def _sizes(path: Path) -> list[int]:
+    """Return the sizes of the files of a pack or below a directory."""
+    if path.is_file():
+        return [path.stat().st_size]
+    return [os.lstat(os.path.join(folder, name)).st_size for folder, _, names in os.walk(path) for name in names]
 
 
 # Reading in code.
@@ -184,9 +191,9 @@ def _refusals() -> Iterator[None]:
     except Finding:
         raise
     except PackerError as error:
-        _require_memory(error)
+        require_memory(error)
     except BaseException as error:
-        raise _finding(error) from error
+        raise finding_of(error) from error
 
 
 def _reading(read: Callable[[ImageDataset, Place, Random], None]) -> Callable[[Place, Random], bool]:
@@ -279,28 +286,7 @@ def _read_bytes(dataset: ImageDataset, place: Place, chance: Random) -> None:
                 raise Finding("a sample is not as long as its row says")
 
 
-# What went wrong.
-
-
-def _finding(error: BaseException) -> Finding:
-    """Return the finding that an error is: its signature is where packer's own code raised it, or called what did."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if f"{os.sep}packer{os.sep}" in frame.filename] or frames
-    at = own[-1]
-    where = f"{at.filename.rpartition(f'{os.sep}packer{os.sep}')[2]}:{at.lineno}"
-    text = "".join(traceback.format_exception(error))
-    return Finding(f"{type(error).__name__} at {where} ({at.name})\n{text[-3000:]}")
-
-
-def _require_memory(error: BaseException) -> None:
-    """Raise a finding where an error is one of memory, whatever it was turned into."""
-    cause: BaseException | None = error
-    seen: set[int] = set()
-    while cause is not None and id(cause) not in seen:  # errors may be each other's context
-        seen.add(id(cause))
-        if isinstance(cause, MemoryError) or "allocate memory" in str(cause):
-            raise _finding(cause)
-        cause = cause.__cause__ or cause.__context__
+# The uses by name.
 
 
 def _mode(chance: Random) -> str:

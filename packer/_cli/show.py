@@ -86,7 +86,7 @@ def outcome(destination: Path, manifest: Manifest, notes: Iterable[str] = ()) ->
             lines.append(
                 f"    … and {len(manifest.skipped) - 10} more; --report FILE lists all, as does the pack's manifest"
             )
-    dataset = FORMATS[manifest.format].dataset
+    dataset = FORMATS[manifest.format].dataset if manifest.format in FORMATS else "open_dataset"
     return [
         *lines,
         "",

@@ -23,6 +23,7 @@ from PIL import Image
 import packer
 from fuzz.sections import sealed_manifest
 from packer._formats import FORMATS, open_pack
+from packer._formats.joined import join_parts
 from packer._images.decode import decode
 from packer._images.jpeg.header import segments
 from packer._images.probe import inspect
@@ -43,6 +44,7 @@ ROOT = Path(packer.__file__).parents[1]
 # No code is run.
 
 OWN_PICKLES = {
+    "serving.py",  # the other end of these pipes
     "conformance.py",  # a test of pickling readers
     "processes.py",  # what the processes of one Loader tell each other, through pipes that nobody else holds
 }
@@ -376,6 +378,21 @@ def test_what_a_manifest_says_does_not_steer_the_terminal(tmp_path: Path, format
     with pytest.raises(CorruptPackError) as caught:
         open_pack(odd)
     assert str(caught.value).isprintable()
+
+
+def test_a_format_that_nobody_knows_is_read_all_the_same(tmp_path: Path) -> None:
+    pack = tmp_path / "pack"
+    pack.mkdir()
+    write_pack(pack / "part.lmdb", "lmdb", [Sample("a/x", 0, b"x", 1, 1)])
+    join_parts(pack, ["part.lmdb"], {})
+    manifest = json.loads((pack / "manifest.json").read_bytes())
+    del manifest["crc32c"]
+    text = json.dumps({**manifest, "format": ESCAPE}, separators=(",", ":")).encode()
+    (pack / "manifest.json").write_bytes(sealed_manifest(text[:-1]))
+    (result,) = packer_many([["merge", "--finish", pack]])
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "dataset = open_dataset(" in result.stdout
+    assert open_dataset(pack, output="bytes")[0] == (b"x", 0)
 
 
 # All of it together.

@@ -1,0 +1,37 @@
+"""What should not have come of a use of a pack, told so that the same fault is told in the same words."""
+
+from __future__ import annotations
+
+import os
+import traceback
+
+import packer
+
+__all__ = ["PACKAGE", "Finding", "finding_of", "require_memory"]
+
+PACKAGE = os.path.join(os.path.dirname(packer.__file__), "")
+"""What the paths of packer's own code begin with."""
+
+
+class Finding(Exception):  # noqa: N818
+    """A use of a pack had another outcome than those that are promised."""
+
+
+def finding_of(error: BaseException) -> Finding:
+    """Return the finding that an error is: its signature is where packer's own code raised it, or called what did."""
+    frames = traceback.extract_tb(error.__traceback__)
+    at = ([frame for frame in frames if frame.filename.startswith(PACKAGE)] or frames)[-1]
+    where = f"{at.filename.removeprefix(PACKAGE)}:{at.lineno}"
+    text = "".join(traceback.format_exception(error))
+    return Finding(f"{type(error).__name__} at {where} ({at.name})\n{text[-3000:]}")
+
+
+def require_memory(error: BaseException) -> None:
+    """Raise a finding where an error is one of memory, whatever it was turned into."""
+    cause: BaseException | None = error
+    seen: set[int] = set()
+    while cause is not None and id(cause) not in seen:  # errors may be each other's context
+        seen.add(id(cause))
+        if isinstance(cause, MemoryError) or "allocate memory" in str(cause):
+            raise finding_of(cause)
+        cause = cause.__cause__ or cause.__context__
