@@ -243,7 +243,7 @@ def test_without_the_libraries(missing: tuple[str, ...], tmp_path: Path) -> None
 import hashlib, sys
 sys.modules["packer._images._native"] = None
 from packer.errors import MissingDependencyError
-from packer.images.decode import decode, decoder_advice, fast_decoder
+from packer._images.decode import decode, decoder_advice, fast_decoder
 try:
     fast_decoder("turbojpeg")
 except MissingDependencyError as error:

@@ -276,8 +276,8 @@ def test_bombs_take_no_memory() -> None:
     code = """
 import resource, sys
 from packer.errors import ImageTooLargeError
-from packer.images.decode import decode
-from packer.images.inspect import inspect
+from packer._images.decode import decode
+from packer._images.probe import inspect
 small = bytes.fromhex(sys.stdin.readline())
 inspect(small), decode(small)
 unit = 1 if sys.platform == "darwin" else 1024
