@@ -235,8 +235,8 @@ def test_tables_of_strangers_lead_to_the_same_as_without_c(data: st.DataObject, 
 
 SHRINKING = """
 import os, sys, threading, time
-from packer.crops import RandomResizedCrop
-from packer.datasets import open_dataset
+from packer._loading.crops import RandomResizedCrop
+from packer._loading.dataset import open_dataset
 from packer.errors import CorruptPackError
 path = sys.argv[1]
 dataset = open_dataset(path, crop=RandomResizedCrop(300))

@@ -32,10 +32,10 @@ path, without = sys.argv[1:]
 if without:
     sys.modules["packer._images._native"] = None  # as where there was no compiler
 import numpy as np
-from packer.crops import CenterCrop, Full, RandomResizedCrop, Resize
-from packer.datasets import open_dataset
+from packer._loading.crops import CenterCrop, Full, RandomResizedCrop, Resize
+from packer._loading.dataset import open_dataset
 from packer.errors import ImageError
-from packer.images import drawing
+from packer._images import native
 assert not (without and native.PREFERRED)
 dataset = open_dataset(path)
 dataset.decoder = "turbojpeg" if without else "auto"

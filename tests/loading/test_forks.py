@@ -20,9 +20,9 @@ import os, sys, warnings
 import psutil
 import torch
 from packer import open_dataset
-from packer.crops import RandomResizedCrop
+from packer._loading.crops import RandomResizedCrop
 from packer.errors import WorkerError
-from packer.loader import Loader
+from packer._loading.loader import Loader
 from packer.prefetch import BackgroundPrefetcher, CUDAPrefetcher
 
 def passed(loader):

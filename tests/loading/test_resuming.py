@@ -296,8 +296,8 @@ RANK = """
 import sys, warnings
 import torch.distributed as dist
 from packer import open_dataset
-from packer.crops import CenterCrop
-from packer.loader import Loader
+from packer._loading.crops import CenterCrop
+from packer._loading.loader import Loader
 
 pack, store, rank = sys.argv[1:]
 dataset = open_dataset(pack, crop=CenterCrop(16, 20))

@@ -308,8 +308,8 @@ SCRIPT = """
 import os, signal, sys
 import psutil
 from packer import open_dataset
-from packer.crops import RandomResizedCrop
-from packer.loader import Loader
+from packer._loading.crops import RandomResizedCrop
+from packer._loading.loader import Loader
 
 if __name__ == "__main__":
     dataset = open_dataset(sys.argv[1], crop=RandomResizedCrop(32))
