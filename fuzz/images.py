@@ -136,8 +136,8 @@ def draw(data: bytes) -> None:
         whole = _decoded(stored, decoder="pillow")
         alone = native.decode(stored, *size) if native.PREFERRED else None
         assert alone is None or (whole is not None and np.array_equal(alone, whole))
-        box, window = _box(controls, size)
-        found = _drawn(stored, size, box, window) if native.PREFERRED else None
+        box = _box(controls, size)
+        found = _drawn(stored, size, box) if native.PREFERRED else None
         tiles = read_tiles(stored)
         if found is None or (tiles is not None and not _truthful(stored, tiles)):
             continue
@@ -146,25 +146,25 @@ def draw(data: bytes) -> None:
         top, left, height, width = box.rectangle
         pixels = whole[top : top + height, left : left + width]
         if box.scaled == (height, width):  # then torch is given the window alone
-            pixels = pixels[box.cut[0] :, box.cut[1] :][: window[0], : window[1]]
-        expected = torch.empty((1, *window, 3), dtype=torch.uint8).permute(0, 3, 1, 2)
+            pixels = pixels[box.cut[0] :, box.cut[1] :][: box.out_height, : box.out_width]
+        expected = torch.empty((1, *box.out, 3), dtype=torch.uint8).permute(0, 3, 1, 2)
         resize_by_torch(np.ascontiguousarray(pixels), box, expected)
         assert np.array_equal(found, expected[0].permute(1, 2, 0).numpy())
 
 
-def _box(controls: bytes, size: tuple[int, int]) -> tuple[Box, tuple[int, int]]:
+def _box(controls: bytes, size: tuple[int, int]) -> Box:
     """Return what the controls of `draw` want of an image of that height and width, and the window's."""
     top, left = controls[0] * size[0] // 256, controls[1] * size[1] // 256
     height, width = 1 + controls[2] * (size[0] - top - 1) // 255, 1 + controls[3] * (size[1] - left - 1) // 255
     scaled = controls[4] or height, controls[5] or width
     window = 1 + controls[6] * (scaled[0] - 1) // 255, 1 + controls[7] * (scaled[1] - 1) // 255
     cut = controls[8] * (scaled[0] - window[0]) // 255, controls[9] * (scaled[1] - window[1]) // 255
-    return Box((top, left, height, width), scaled, cut, bool(controls[10] & 1)), window
+    return Box.of((top, left, height, width), scaled, cut, window, bool(controls[10] & 1))
 
 
-def _drawn(data: bytes, size: tuple[int, int], box: Box, window: tuple[int, int]) -> npt.NDArray[np.uint8] | None:
-    out = np.empty((*window, 3), np.uint8)
-    return None if native.decode_into(native.task_of(data, size, box, window, out.ctypes.data)) else out
+def _drawn(data: bytes, size: tuple[int, int], box: Box) -> npt.NDArray[np.uint8] | None:
+    out = np.empty((*box.out, 3), np.uint8)
+    return None if native.decode_into(native.task_of(data, size, box, out.ctypes.data)) else out
 
 
 def transcode(data: bytes) -> None:

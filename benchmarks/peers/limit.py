@@ -52,8 +52,11 @@ class Limit:
         self.tasks: list[tuple[Call, Any]] = []
 
     def set_epoch(self, epoch: int) -> None:
+        from packer._images.geometry import Box
+
         table = self.dataset.reader.table
-        boxes = self.dataset.boxes(np.arange(len(self.dataset), dtype=np.int64), epoch, 0).each()
+        crops = self.dataset._choose_crops(np.arange(len(self.dataset), dtype=np.int64), epoch, 0)
+        boxes = [Box(*numbers) for numbers in crops.tolist()]
         sizes = list(zip(table.height.tolist(), table.width.tolist(), strict=True))
         self.tasks = []
         for start in range(0, len(boxes), _TASK):
@@ -88,17 +91,17 @@ def _work(tasks: Iterator[tuple[Call, Any]], errors: list[BaseException]) -> Non
 
 def _drawing(raw: bool, stored: list[bytes], sizes: list[tuple[int, int]], boxes: list[Any]) -> Call:
     from packer._images import native
+    from packer._images.geometry import CROP
     from packer._images.rectangle import RectangleDecoder
 
-    plan = [(*box.rectangle, *box.scaled, *box.cut, OUTPUT, OUTPUT, box.flip) for box in boxes]
     images = native.in_memory(stored, sizes)
     images["raw"] = raw
-    jobs = native.tasks(images, np.array(plan, np.int64), np.zeros(len(boxes), np.int64))
+    tasks = native.tasks(images, np.array(boxes, CROP), np.zeros(len(boxes), np.int64))
 
     def call(places: Any) -> None:
-        jobs["out"] = places.data_ptr() + OUTPUT * OUTPUT * 3 * np.arange(len(places))
-        for number in native.decode_into(jobs):  # what is left to libraries
-            RectangleDecoder().draw(stored[number], sizes[number], boxes[number], places[number][None])
+        tasks["out"] = places.data_ptr() + OUTPUT * OUTPUT * 3 * np.arange(len(places))
+        for number in native.decode_into(tasks):  # what is left to libraries
+            RectangleDecoder().decode_into(stored[number], sizes[number], boxes[number], places[number][None])
 
     return call
 
@@ -144,7 +147,7 @@ def _library_call(stored: bytes, size: tuple[int, int], box: Any) -> Call:
 def _rectangle(box: Any) -> tuple[int, int, int, int]:
     from packer._images.geometry import from_corner, touched
 
-    return from_corner(box, touched(box, OUTPUT, OUTPUT))
+    return from_corner(box, touched(box))
 
 
 _memory = threading.local()

@@ -150,7 +150,7 @@ def prepare(data: Buffer, name: str, recipe: Recipe) -> Prepared:
     if _kept(info, height, width, recipe):
         pixels = None
         if recipe.check == "decode" and info.plain:  # Pillow decoded all others
-            pixels = decode(data, max_pixels=recipe.max_pixels)
+            pixels = decode(data, max_pixels=recipe.max_pixels, header=info.header)
         if not recipe.tiles:
             return Prepared(data, height, width, findings, kept=True)
         stored, finding = tiled(data, info, pixels)
@@ -174,11 +174,14 @@ def _decoded(data: Buffer, info: ImageInfo, recipe: Recipe) -> npt.NDArray[np.ui
     scaled = recipe.resize.scaled(height, width) if recipe.resize is not None else (height, width)
     interpolation = recipe.resize.interpolation if recipe.resize is not None else "bilinear"
     upright = recipe.exif == "ignore" or info.orientation == 1
+    decoder = "auto"
     if native.PREFERRED and info.plain and info.kind == "jpeg" and upright and interpolation == "bilinear":
         pixels = native.decode(data, height, width, scaled)  # at once, without a detour of all pixels through memory
         if pixels is not None:
             return pixels
-    return resize(decode(data, exif=recipe.exif, max_pixels=recipe.max_pixels), *scaled, interpolation)
+        decoder, _ = fast_decoder()  # as packer's own has left the image to others
+    pixels = decode(data, exif=recipe.exif, decoder=decoder, max_pixels=recipe.max_pixels, header=info.header)
+    return resize(pixels, *scaled, interpolation)
 
 
 def _encoded(pixels: npt.NDArray[np.uint8], recipe: Recipe, findings: tuple[str, ...]) -> Prepared:

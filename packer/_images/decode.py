@@ -1,8 +1,8 @@
 """Encoded images to pixels, and the choice of the decoder.
 
-Baseline JPEGs go to packer's own decoder, where that is the fastest, and other ordinary JPEGs to a library; whatever
-these complain about, and every other image, goes to Pillow, whose pixels, or whose error, are the answer. So the choice
-of the decoder changes the speed and nothing else.
+Baseline JPEGs go to packer's own decoder, where that is the fastest, and other ordinary JPEGs to a library. Images that
+these complain about, and all other images, go to Pillow, whose pixels, or whose error, are the answer. So the choice of
+the decoder changes the speed and nothing else.
 """
 
 from __future__ import annotations
@@ -65,7 +65,12 @@ def decoder_advice() -> str | None:
 
 
 def decode(
-    data: Buffer, *, exif: str = "ignore", decoder: str = "auto", max_pixels: int = MAX_PIXELS
+    data: Buffer,
+    *,
+    exif: str = "ignore",
+    decoder: str = "auto",
+    max_pixels: int = MAX_PIXELS,
+    header: jpeg.JPEGHeader | None = None,
 ) -> npt.NDArray[np.uint8]:
     """Decode an image of any type.
 
@@ -79,6 +84,8 @@ def decode(
         ``"auto"`` or one of `DECODERS`; decides the speed, not the pixels.
     max_pixels : int
         Larger images are refused, from their header.
+    header : JPEGHeader, optional
+        The header of a JPEG, where the caller has read it; else it is read here.
 
     Returns
     -------
@@ -91,7 +98,7 @@ def decode(
         If Pillow cannot read the image.
     """
     if bytes(data[:3]) == b"\xff\xd8\xff":
-        header = jpeg.read_header(data)
+        header = header or jpeg.read_header(data)
         if header is not None:
             require_affordable(header, data, max_pixels)
         if header is not None and header.ordinary:

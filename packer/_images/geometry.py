@@ -1,10 +1,9 @@
-"""What is wanted of one image, and how much of the image that touches. Arithmetic only."""
+"""What is wanted of an image, and how much of the image that touches. Arithmetic only."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,97 +11,177 @@ import numpy.typing as npt
 from packer._images.probe import MAX_PIXELS
 from packer.errors import ImageTooLargeError
 
-__all__ = ["Box", "Rectangle", "affordable", "allowed_halvings", "from_corner", "require_affordable", "touched"]
+__all__ = [
+    "CROP",
+    "Box",
+    "Crops",
+    "Rectangle",
+    "affordable",
+    "allowed_halvings",
+    "crops_of",
+    "from_corner",
+    "require_affordable",
+    "touched",
+]
 
 Rectangle = tuple[int, int, int, int]
 """top, left, height, width"""
 
 _MAX_HALVINGS = 3
-_LARGEST_SIDE = 1 << 20  # of what is resized: that takes memory for each row and column, however few come out
+_LARGEST_SIDE = 1 << 20  # of the rectangle: resizing takes memory for each of its rows and columns
 _LARGEST_SCALED = 1 << 30
 
 Ints = npt.NDArray[np.int64]
+Crops = npt.NDArray[Any]
+"""(N,) array of `CROP`"""
 
 
 class Box(NamedTuple):
-    """What is wanted of one image; see `packer._loading.crops.Boxes`."""
+    """One record of `CROP`, as Python's integers."""
 
-    rectangle: Rectangle
-    scaled: tuple[int, int]
-    cut: tuple[int, int] = (0, 0)
-    flip: bool = False
+    top: int
+    left: int
+    crop_height: int
+    crop_width: int
+    scaled_height: int
+    scaled_width: int
+    cut_top: int
+    cut_left: int
+    out_height: int
+    out_width: int
+    flip: int
 
     @classmethod
-    def of(cls, numbers: Sequence[int]) -> Box:
-        """Return the box of a row of a plan: the fields of `packer._loading.crops.Boxes`, in their order."""
-        top, left, height, width, scaled_height, scaled_width, cut_top, cut_left, _, _, flip = numbers
-        return cls((top, left, height, width), (scaled_height, scaled_width), (cut_top, cut_left), bool(flip))
+    def of(
+        cls,
+        rectangle: Rectangle,
+        scaled: tuple[int, int],
+        cut: tuple[int, int] = (0, 0),
+        out: tuple[int, int] | None = None,
+        flip: bool = False,
+    ) -> Box:
+        """Return the box of a rectangle; by default the window is all of the resized rectangle."""
+        return cls(*rectangle, *scaled, *cut, *(out or scaled), int(flip))
+
+    @property
+    def rectangle(self) -> Rectangle:
+        return self.top, self.left, self.crop_height, self.crop_width
+
+    @property
+    def crop(self) -> tuple[int, int]:
+        """Height and width of the rectangle."""
+        return self.crop_height, self.crop_width
+
+    @property
+    def scaled(self) -> tuple[int, int]:
+        return self.scaled_height, self.scaled_width
+
+    @property
+    def cut(self) -> tuple[int, int]:
+        return self.cut_top, self.cut_left
+
+    @property
+    def out(self) -> tuple[int, int]:
+        return self.out_height, self.out_width
 
 
-def affordable(
-    height: int | Ints, width: int | Ints, scaled: tuple[int | Ints, int | Ints], out: tuple[int | Ints, int | Ints]
-) -> npt.NDArray[np.bool_]:
-    """Tell for which of N rectangles, resized to `scaled`, windows of the sizes `out` can be had in little memory.
+CROP = np.dtype([(name, np.int64) for name in Box._fields])
+"""What is wanted of one image: a rectangle of the image, resized, of which a window is cut out.
 
-    Resizing goes across first: what comes between has the height of the rectangle and the width of the window. Neither
-    that nor the window may have more than `MAX_PIXELS` pixels, so only what is both extreme and enlarged is refused.
+``top``, ``left``, ``crop_height``, ``crop_width``
+    The rectangle, in pixels of the image; it lies inside of the image.
+``scaled_height``, ``scaled_width``
+    The size that the rectangle is resized to.
+``cut_top``, ``cut_left``, ``out_height``, ``out_width``
+    The window: where it begins in the resized rectangle, and its size. The window is the result.
+``flip``
+    1 where the result is mirrored, left to right; else 0.
+"""
+
+
+def crops_of(
+    rectangle: tuple[Ints | int, Ints | int, Ints, Ints],
+    scaled: tuple[Ints | int, Ints | int],
+    cut: tuple[Ints | int, Ints | int] = (0, 0),
+    out: tuple[Ints | int, Ints | int] | None = None,
+    flip: npt.NDArray[np.bool_] | bool = False,
+) -> Crops:
+    """Return N crops, whose fields are given as arrays or, where all are the same, as numbers.
+
+    By default the window is all of the resized rectangle.
     """
-    longest = np.maximum(height, width) <= _LARGEST_SIDE
-    longest &= np.maximum(*scaled) <= _LARGEST_SCALED
-    between = np.multiply(height, out[1]) <= MAX_PIXELS
-    copied = (np.equal(height, scaled[0])) & np.equal(width, scaled[1])
-    return (np.multiply(*out) <= MAX_PIXELS) & (copied | (longest & between))
+    crops = np.empty(len(rectangle[2]), CROP)
+    for name, values in zip(Box._fields, (*rectangle, *scaled, *cut, *(out or scaled), flip), strict=True):
+        crops[name] = values
+    return crops
 
 
-def require_affordable(box: Box, out: tuple[int, int]) -> None:
-    """Raise ImageTooLargeError where `affordable` says no of a box and the height and width of its window."""
-    (_, _, height, width), scaled = box.rectangle, box.scaled
-    if affordable(height, width, scaled, out):
+def affordable(crops: Crops) -> npt.NDArray[np.bool_]:
+    """Tell for which of N crops the result can be had in little memory.
+
+    Resizing goes across first: the pixels between the two passes have the height of the rectangle and the width of the
+    window. Neither these nor the window may have more than `MAX_PIXELS` pixels, so a crop is refused only where its
+    shape is extreme and it is enlarged.
+    """
+    height, width, out_width = crops["crop_height"], crops["crop_width"], crops["out_width"]
+    scaled_height, scaled_width = crops["scaled_height"], crops["scaled_width"]
+    resizable = np.maximum(height, width) <= _LARGEST_SIDE
+    resizable &= np.maximum(scaled_height, scaled_width) <= _LARGEST_SCALED
+    resizable &= height * out_width <= MAX_PIXELS
+    copied = (height == scaled_height) & (width == scaled_width)
+    fits: npt.NDArray[np.bool_] = crops["out_height"] * out_width <= MAX_PIXELS
+    fits &= copied | resizable
+    return fits
+
+
+def require_affordable(box: Box) -> None:
+    """Raise ImageTooLargeError for a box that is not `affordable`."""
+    if affordable(np.array([box], CROP))[0]:
         return
-    if out[0] * out[1] > MAX_PIXELS:
-        raise ImageTooLargeError(f"{out[1]} x {out[0]} pixels are more than the {MAX_PIXELS} allowed")
+    if box.out_height * box.out_width > MAX_PIXELS:
+        raise ImageTooLargeError(f"{box.out_width} x {box.out_height} pixels are more than the {MAX_PIXELS} allowed")
     raise ImageTooLargeError(
-        f"{width} x {height} pixels cannot be resized to {scaled[1]} x {scaled[0]}: the shape is too extreme"
+        f"{box.crop_width} x {box.crop_height} pixels cannot be resized to {box.scaled_width} x {box.scaled_height}: "
+        "the shape is too extreme"
     )
 
 
 def allowed_halvings(box: Box) -> int:
-    """Return how often a rectangle can be halved and still be as large as what it is resized to."""
-    (_, _, height, width), (scaled_height, scaled_width) = box.rectangle, box.scaled
+    """Return how often a rectangle can be halved and still be at least as large as its resized size."""
     halvings = 0
     while (
-        halvings < _MAX_HALVINGS and height >> halvings + 1 >= scaled_height and width >> halvings + 1 >= scaled_width
+        halvings < _MAX_HALVINGS
+        and box.crop_height >> halvings + 1 >= box.scaled_height
+        and box.crop_width >> halvings + 1 >= box.scaled_width
     ):
         halvings += 1
     return halvings
 
 
-def touched(box: Box, height: int, width: int) -> Rectangle:
-    """Return what of a box's rectangle its result, `height` x `width` pixels, depends on."""
-    if box.scaled == (height, width):
+def touched(box: Box) -> Rectangle:
+    """Return the part of a box's rectangle that the window depends on."""
+    if box.scaled == box.out:
         return box.rectangle
-    top, left, full_height, full_width = box.rectangle
-    cut_top, cut_left = box.cut
-    if box.scaled == (full_height, full_width):
-        return top + cut_top, left + cut_left, height, width
-    first_row, end_row = _span(cut_top, height, full_height, box.scaled[0])
-    first, end = _span(cut_left, width, full_width, box.scaled[1])
-    return top + first_row, left + first, end_row - first_row, end - first
+    if box.scaled == box.crop:
+        return box.top + box.cut_top, box.left + box.cut_left, box.out_height, box.out_width
+    first_row, end_row = _span(box.cut_top, box.out_height, box.crop_height, box.scaled_height)
+    first, end = _span(box.cut_left, box.out_width, box.crop_width, box.scaled_width)
+    return box.top + first_row, box.left + first, end_row - first_row, end - first
 
 
 def from_corner(box: Box, touched: Rectangle) -> Rectangle:
-    """Return what is touched, and what lies between it and the rectangle's upper left corner where that is resized.
+    """Return the touched part, extended to the rectangle's upper left corner where the rectangle is resized.
 
-    The resizing kernel always begins at the corner; what lies before what is touched may have any colour.
+    The resizing kernel always begins at the corner; the pixels before the touched part may have any colour.
     """
-    if box.scaled == box.rectangle[2:]:
+    if box.scaled == box.crop:
         return touched
-    (top, left, height, width), (corner_top, corner_left, _, _) = touched, box.rectangle
-    return corner_top, corner_left, top + height - corner_top, left + width - corner_left
+    top, left, height, width = touched
+    return box.top, box.left, top + height - box.top, left + width - box.left
 
 
 def _span(first: int, count: int, full: int, scaled: int) -> tuple[int, int]:
-    """Return which of `full` pixels those from `first` on, `count` of the `scaled` ones, depend on: first and end."""
+    """Return first and end of those of `full` pixels that `count` of the `scaled` ones, from `first` on, depend on."""
     scale = full / scaled
     reach = max(scale, 1)
     return max(0, math.floor(first * scale - reach) - 1), min(full, math.ceil((first + count) * scale + reach) + 1)

@@ -1,15 +1,15 @@
 """What a file holds, by its content: type, size, and whether it is whole.
 
-JPEG, PNG and WebP are recognised by walking their structure, which costs some microseconds. Whatever else comes,
-and whatever looks unusual, is opened and decoded by Pillow, the reference, where it is of one of `pillow.FORMATS`: what
-Pillow cannot read is reported, and what it can read is accepted.
+JPEG, PNG and WebP are recognised by walking their structure, which costs some microseconds. Other and unusual files
+are opened and decoded by Pillow, the reference, where they are of one of `pillow.FORMATS`. Files that Pillow cannot
+read are reported, and files that Pillow can read are accepted.
 """
 
 from __future__ import annotations
 
 import struct
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from PIL import Image
 
@@ -49,6 +49,8 @@ class ImageInfo:
         What is unusual about it, in words that the summary counts.
     plain : bool
         Whether every decoder, and not Pillow alone, is asked to read it.
+    header : JPEGHeader, optional
+        The header of a JPEG whose size is affordable; whoever decodes the file need not read its header again.
     """
 
     kind: str
@@ -57,6 +59,7 @@ class ImageInfo:
     orientation: int = 1
     findings: tuple[str, ...] = ()
     plain: bool = True
+    header: jpeg.JPEGHeader | None = field(default=None, compare=False, repr=False)
 
     def size_shown(self, exif: str) -> tuple[int, int]:
         """Return height and width as decoded: exchanged where ``exif == "apply"`` turns the image by 90 degrees."""
@@ -119,7 +122,7 @@ def _inspect_jpeg(data: Buffer, max_pixels: int) -> ImageInfo | None:
     if end is not None and end < len(data):
         findings.append("bytes after its end")
     plain = end is not None and header.usual and (header.ordinary or header.components == 4)
-    return ImageInfo("jpeg", header.height, header.width, header.orientation, tuple(findings), plain)
+    return ImageInfo("jpeg", header.height, header.width, header.orientation, tuple(findings), plain, header)
 
 
 def _inspect_png(data: Buffer) -> ImageInfo | None:
@@ -185,7 +188,7 @@ def _ask_pillow(data: Buffer, max_pixels: int, seen: ImageInfo | None) -> ImageI
             findings.append("animated or many pages: the first is used")
         if orientation != 1 and "EXIF-rotated" not in findings:
             findings.append("EXIF-rotated")
-        return ImageInfo(kind, height, width, orientation, tuple(findings), False)
+        return ImageInfo(kind, height, width, orientation, tuple(findings), False, seen.header if seen else None)
 
 
 def _has_second_page(image: Image.Image) -> bool:

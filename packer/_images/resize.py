@@ -6,13 +6,18 @@ level, seldom two, at a fraction of the time. packer's own C gives what torch's 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import numpy.typing as npt
 
 from packer._images import native
 from packer._images.geometry import Box
 
-__all__ = ["require_kernel", "resize"]
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["require_kernel", "resize", "resize_batch"]
 
 _BY_TORCH = {"bilinear": "_upsample_bilinear2d_aa", "bicubic": "_upsample_bicubic2d_aa"}
 
@@ -30,20 +35,40 @@ def resize(pixels: npt.NDArray[np.uint8], height: int, width: int, interpolation
         return pixels
     if interpolation == "bilinear" and native.PREFERRED:
         out = np.empty((height, width, 3), np.uint8)
-        box = Box((0, 0, full_height, full_width), (height, width))
-        if native.resize(pixels, box, (height, width), out.ctypes.data):
+        box = Box.of((0, 0, full_height, full_width), (height, width))
+        if native.resize(pixels, box, out.ctypes.data):
             return out
-    return _resize_by_torch(pixels, height, width, interpolation)
+    import torch
+
+    # In this order: with the batch dimension put in last, torch does not see that the memory is channels last, and the
+    # slower kernel for planes does the work.
+    images = torch.from_numpy(pixels)[None].permute(0, 3, 1, 2)
+    return np.ascontiguousarray(resize_batch(images, (height, width), interpolation)[0].permute(1, 2, 0).numpy())
 
 
-def _resize_by_torch(
-    pixels: npt.NDArray[np.uint8], height: int, width: int, interpolation: str
-) -> npt.NDArray[np.uint8]:
+def resize_batch(
+    images: torch.Tensor,
+    size: tuple[int, int],
+    interpolation: str = "bilinear",
+    scale: tuple[float, float] | None = None,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Resize (N, 3, H, W) uint8 images by torch's kernel, anti-aliased, as torch.nn.functional.interpolate does.
+
+    Parameters
+    ----------
+    images : (N, 3, H, W) uint8 tensor
+        Channels last.
+    size : (height, width)
+    interpolation : {"bilinear", "bicubic"}
+    scale : (float, float), optional
+        Height and width of the whole result in units of the images', where `size` is a part of the result.
+    out : (N, 3, height, width) uint8 tensor, optional
+    """
     import torch
 
     kernel = getattr(torch.ops.aten, _BY_TORCH[interpolation])
-    # In this order: with the batch dimension put in last, torch does not see that the memory is channels last, and the
-    # slower kernel for planes does the work.
-    source = torch.from_numpy(pixels)[None].permute(0, 3, 1, 2)
-    resized = kernel(source, (height, width), False, None, None)
-    return np.ascontiguousarray(resized[0].permute(1, 2, 0).numpy())
+    down, across = scale or (None, None)
+    if out is None:
+        return kernel(images, size, False, down, across)  # type: ignore[no-any-return]
+    return kernel.out(images, size, False, down, across, out=out)  # type: ignore[no-any-return]

@@ -79,7 +79,7 @@ class ResizeSpec:
     def require_affordable(self, height: int, width: int) -> None:
         """Raise ImageTooLargeError where resizing an image of this size would give, or need, far too many pixels."""
         scaled = self.scaled(height, width)
-        require_affordable(Box((0, 0, height, width), scaled), scaled)
+        require_affordable(Box.of((0, 0, height, width), scaled))
         require_pixels(*self.final(height, width), MAX_PIXELS)
 
     def enlarges(self, height: int, width: int) -> bool:

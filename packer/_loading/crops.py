@@ -10,67 +10,20 @@ from __future__ import annotations
 import abc
 import math
 import operator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from packer._images.geometry import Box
+from packer._images.geometry import Crops, crops_of
 from packer._images.probe import MAX_PIXELS
 
-__all__ = ["Boxes", "CenterCrop", "Crop", "Full", "RandomResizedCrop", "Resize", "uniforms"]
+__all__ = ["CenterCrop", "Crop", "Full", "RandomResizedCrop", "Resize"]
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 _ATTEMPTS = 10
-
-
-@dataclass(frozen=True)
-class Boxes:
-    """What is wanted of N images: a rectangle of each, resized, of which a window is cut.
-
-    Attributes
-    ----------
-    top, left, height, width : (N,) int64
-        The rectangle, in pixels of the image; it lies inside of it.
-    scaled_height, scaled_width : (N,) int64
-        The size that the rectangle is resized to.
-    cut_top, cut_left : (N,) int64
-        Where in the resized rectangle the result begins.
-    out_height, out_width : (N,) int64
-        The size of the result.
-    flip : (N,) bool
-        Whether the result is mirrored, left to right.
-    """
-
-    top: Ints
-    left: Ints
-    height: Ints
-    width: Ints
-    scaled_height: Ints
-    scaled_width: Ints
-    cut_top: Ints
-    cut_left: Ints
-    out_height: Ints
-    out_width: Ints
-    flip: npt.NDArray[np.bool_]
-
-    @classmethod
-    def resized(
-        cls, rectangle: tuple[Ints, Ints, Ints, Ints], out: tuple[Ints, Ints], flip: npt.NDArray[np.bool_]
-    ) -> Boxes:
-        """Return boxes of which nothing is cut."""
-        none = np.zeros(len(flip), np.int64)
-        return cls(*rectangle, *out, none, none, *out, flip)
-
-    def plan(self) -> Ints:
-        """Return what is wanted of each image as a row of numbers: an (N, 11) array of the fields, in their order."""
-        return np.stack([getattr(self, field.name) for field in fields(self)], 1, dtype=np.int64)
-
-    def each(self) -> list[Box]:
-        """Return what is wanted of each image."""
-        return [Box.of(numbers) for numbers in self.plan().tolist()]
 
 
 class Crop(abc.ABC):
@@ -85,15 +38,20 @@ class Crop(abc.ABC):
         return None
 
     @abc.abstractmethod
-    def boxes(self, heights: Ints, widths: Ints, random: Floats) -> Boxes:
+    def choose(self, heights: Ints, widths: Ints, random: Floats) -> Crops:
         """Choose the crops of N images.
 
         Parameters
         ----------
         heights, widths : (N,) int64
             Sizes of the images, in pixels.
-        random : (N, draws) float64
-            Uniform in [0, 1); see `uniforms`.
+        random : (N, randoms) float64
+            Uniform in [0, 1); see `packer._loading.uniforms`.
+
+        Returns
+        -------
+        (N,) array of CROP
+            See `packer._images.geometry.CROP`.
         """
 
 
@@ -139,7 +97,7 @@ class RandomResizedCrop(Crop):
     def size(self) -> tuple[int, int]:
         return self.output, self.output
 
-    def boxes(self, heights: Ints, widths: Ints, random: Floats) -> Boxes:
+    def choose(self, heights: Ints, widths: Ints, random: Floats) -> Crops:
         areas = (heights * widths)[:, None] * _between(random[:, :_ATTEMPTS], *self.scale)
         logs = _between(random[:, _ATTEMPTS : 2 * _ATTEMPTS], *np.log(self.ratio))
         ratios = np.exp(logs)
@@ -160,8 +118,7 @@ class RandomResizedCrop(Crop):
         spread = random[:, 2 * _ATTEMPTS :]
         top = np.where(found, (spread[:, 0] * (heights - height + 1)).astype(np.int64), (heights - height) // 2)
         left = np.where(found, (spread[:, 1] * (widths - width + 1)).astype(np.int64), (widths - width) // 2)
-        out = np.full(len(heights), self.output)
-        return Boxes.resized((top, left, height, width), (out, out), spread[:, 2] < self.flip)
+        return crops_of((top, left, height, width), self.size, flip=spread[:, 2] < self.flip)
 
     def _centred(self, heights: Ints, widths: Ints) -> tuple[Ints, Ints]:
         narrowest, widest = self.ratio
@@ -195,8 +152,7 @@ class CenterCrop(Crop):
     def size(self) -> tuple[int, int]:
         return self.output, self.output
 
-    def boxes(self, heights: Ints, widths: Ints, random: Floats) -> Boxes:
-        zero = np.zeros(len(heights), np.int64)
+    def choose(self, heights: Ints, widths: Ints, random: Floats) -> Crops:
         short, long = np.minimum(heights, widths), np.maximum(heights, widths)
         other = (self.resize * long / short).astype(np.int64)  # rounded down, as torchvision does
         scaled_height = np.where(heights <= widths, self.resize, other)
@@ -204,10 +160,7 @@ class CenterCrop(Crop):
         cut_top, cut_left = (
             np.rint((side - self.output) / 2).astype(np.int64) for side in (scaled_height, scaled_width)
         )
-        out = np.full(len(heights), self.output)
-        return Boxes(
-            zero, zero, heights, widths, scaled_height, scaled_width, cut_top, cut_left, out, out, zero.astype(np.bool_)
-        )
+        return crops_of((0, 0, heights, widths), (scaled_height, scaled_width), (cut_top, cut_left), self.size)
 
 
 @dataclass(frozen=True)
@@ -223,46 +176,16 @@ class Resize(Crop):
     def size(self) -> tuple[int, int]:
         return self.output, self.output
 
-    def boxes(self, heights: Ints, widths: Ints, random: Floats) -> Boxes:
-        zero = np.zeros(len(heights), np.int64)
-        out = np.full(len(heights), self.output)
-        return Boxes.resized((zero, zero, heights, widths), (out, out), zero.astype(np.bool_))
+    def choose(self, heights: Ints, widths: Ints, random: Floats) -> Crops:
+        return crops_of((0, 0, heights, widths), self.size)
 
 
 @dataclass(frozen=True)
 class Full(Crop):
     """The whole image as it is."""
 
-    def boxes(self, heights: Ints, widths: Ints, random: Floats) -> Boxes:
-        zero = np.zeros(len(heights), np.int64)
-        return Boxes.resized((zero, zero, heights, widths), (heights, widths), zero.astype(np.bool_))
-
-
-def uniforms(seed: int, epoch: int, indices: Ints, randoms: int) -> Floats:
-    """Return random numbers that depend on seed, epoch and index alone.
-
-    A counter-based generator: SplitMix64's output function (Steele, Lea, Flood 2014, "Fast splittable pseudorandom
-    number generators") over a key of seed and epoch and a counter of index and draw.
-
-    Returns
-    -------
-    (len(indices), draws) float64 array
-        Uniform in [0, 1), with 53 random bits.
-    """
-    with np.errstate(over="ignore"):  # arithmetic is modulo 2**64
-        key = _mix(_mix(np.uint64(seed % 2**64)) + np.uint64(epoch % 2**64))
-        counters = _mix(key + np.asarray(indices).astype(np.uint64)[:, None] * _STEP)
-        bits = _mix(counters + np.arange(1, randoms + 1, dtype=np.uint64) * _STEP)
-    return np.asarray((bits >> np.uint64(11)).astype(np.float64) * 2.0**-53)
-
-
-_STEP = np.uint64(0x9E3779B97F4A7C15)
-
-
-def _mix(values: npt.NDArray[np.uint64] | np.uint64) -> npt.NDArray[np.uint64]:
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return np.asarray(values ^ (values >> np.uint64(31)))
+    def choose(self, heights: Ints, widths: Ints, random: Floats) -> Crops:
+        return crops_of((0, 0, heights, widths), (heights, widths))
 
 
 def _require_side(name: str, side: object) -> None:

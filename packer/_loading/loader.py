@@ -22,6 +22,7 @@ import numpy.typing as npt
 import torch
 from torch.utils.data import default_collate
 
+from packer._images.geometry import Crops
 from packer._limits import available_cpus
 from packer._loading.dataset import ImageDataset
 from packer._loading.foreign import ForeignOrder, order_of
@@ -277,22 +278,22 @@ class Loader:
         for indices in chunks:
             if self.drop_last:
                 indices = indices[: len(indices) // self.batch_size * self.batch_size]
-            plan = labels = None
+            crops = labels = None
             if in_place:
-                plan = self.dataset.boxes(indices, epoch, seed).plan()
-                labels = self.dataset.labels(indices)
+                crops = self.dataset._choose_crops(indices, epoch, seed)
+                labels = self.dataset._labels(indices)
             for begin in range(0, len(indices), self.batch_size):
                 batch = slice(begin, begin + self.batch_size)
-                if plan is None or labels is None:
+                if crops is None or labels is None:
                     yield _Batch(indices[batch])
                 else:
-                    yield _Batch(indices[batch], plan[batch], labels[batch])
+                    yield _Batch(indices[batch], crops[batch], labels[batch])
 
     def _submit(self, workers: Workers, batch: _Batch, size: tuple[int, int] | None, epoch: int, seed: int) -> _Batch:
-        if size is None or batch.plan is None:
+        if size is None or batch.crops is None:
             return batch._replace(tasks=workers.make(batch.indices, epoch, seed))
         images = workers.allocate(len(batch.indices), *size)
-        return batch._replace(images=images, tasks=workers.fill(images, batch.indices, batch.plan))
+        return batch._replace(images=images, tasks=workers.fill(images, batch.indices, batch.crops))
 
     def _finish(self, workers: Workers, pending: deque[_Batch]) -> tuple[Any, Any]:
         results = [task.result() for task in pending[0].tasks]
@@ -319,7 +320,7 @@ class Loader:
                 raise
             raise ValueError(
                 f"the images of a batch have different shapes, such as {shapes[0]} and {shapes[-1]}: give the dataset "
-                "a crop= of a fixed size (packer._loading.crops), or the Loader a collate= that does not stack them"
+                "a crop= of a fixed size, as packer.CenterCrop(224), or the Loader a collate= that does not stack them"
             ) from error
 
     def __repr__(self) -> str:
@@ -343,7 +344,7 @@ class _Batch(NamedTuple):
     """A batch in work: its indices, and, where images are written in place, also their crops, labels and memory."""
 
     indices: Ints
-    plan: Ints | None = None
+    crops: Crops | None = None
     labels: torch.Tensor | None = None
     images: torch.Tensor | None = None
     tasks: Sequence[Future[Any]] = ()

@@ -15,7 +15,6 @@ import signal
 import threading
 import weakref
 from collections import deque
-from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import Any
 
@@ -23,6 +22,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from packer._images.geometry import Crops
+from packer._interrupts import interrupts_held
 from packer._loading.dataset import ImageDataset
 from packer._loading.memory import SharedMemory, Slot, page_lock
 from packer._loading.serving import serve
@@ -127,11 +128,11 @@ class Processes(Workers):
         self._filling += 1
         return slot.images((count, height, width))
 
-    def fill(self, images: torch.Tensor, indices: Ints, plan: Ints) -> list[Future[Any]]:
+    def fill(self, images: torch.Tensor, indices: Ints, crops: Crops) -> list[Future[Any]]:
         _, channels, height, width = images.shape
         begin, size = images.data_ptr() - self._address, channels * height * width
         return [
-            self._submit("fill", begin + some.start * size, (height, width), indices[some], plan[some])
+            self._submit("fill", begin + some.start * size, (height, width), indices[some], crops[some].tobytes())
             for some in split(len(indices), self._step)
         ]
 
@@ -218,7 +219,7 @@ class _Worker:
         self.process = context.Process(
             target=serve, args=(theirs, memory, threads, in_work), name="packer-worker", daemon=True
         )
-        with _interrupts_held():
+        with interrupts_held():
             self.process.start()
         theirs.close()  # or the connection would not end with the process
         self.running: dict[int, Future[Any]] = {}
@@ -265,37 +266,6 @@ def _settle(future: Future[Any], failed: bool, data: bytes) -> None:
         future.set_exception(error)
     else:
         future.set_result(answer)
-
-
-@contextlib.contextmanager
-def _interrupts_held() -> Iterator[None]:
-    """Hold Ctrl-C back; a process that is started meanwhile never gets one, not even while it imports its modules.
-
-    A signal that this thread blocks goes to another thread, and Python then interrupts the main thread all the same,
-    which would leave a half-started process behind. So the signal's handler is held back too.
-    """
-    held: list[int] = []
-    handler = signal.getsignal(signal.SIGINT)
-    ours = threading.current_thread() is threading.main_thread() and callable(handler)
-    blocking = hasattr(signal, "pthread_sigmask")
-    if blocking:
-        from multiprocessing import resource_tracker
-
-        resource_tracker.ensure_running()  # which unblocks the signal when it starts its process
-    if ours:
-        signal.signal(signal.SIGINT, lambda number, frame: held.append(number))
-    try:
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}) if blocking else None
-        try:
-            yield
-        finally:
-            if before is not None:
-                signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    finally:
-        if ours:
-            signal.signal(signal.SIGINT, handler)
-        if held:
-            signal.raise_signal(signal.SIGINT)
 
 
 class _Elsewhere(Exception):  # noqa: N818

@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 from torch.utils.data import Sampler
 
-from packer._loading.crops import uniforms
 from packer._loading.states import number_in, require_version
+from packer._loading.uniforms import uniforms
 
 __all__ = ["BlockShuffleSampler", "OrderSampler", "SequentialSampler", "ShuffleSampler"]
 

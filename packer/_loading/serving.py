@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from packer._images.geometry import CROP
 from packer._loading.memory import images_in
 from packer._loading.threads import Threads
 
@@ -56,10 +57,10 @@ class _Server:
         self._workers.begin(*pickle.loads(settings))  # the threads of an earlier epoch are at rest, and end
         return []
 
-    def fill(self, place: int, size: tuple[int, int], indices: Ints, plan: Ints) -> list[Future[Any]]:
+    def fill(self, place: int, size: tuple[int, int], indices: Ints, crops: bytes) -> list[Future[Any]]:
         height, width = size
         pixels = self._pixels[place:][: len(indices) * height * width * 3]
-        return self._workers.fill(images_in(pixels, (len(indices), height, width)), indices, plan)
+        return self._workers.fill(images_in(pixels, (len(indices), height, width)), indices, np.frombuffer(crops, CROP))
 
     def make(self, indices: Ints, epoch: int, seed: int) -> list[Future[Any]]:
         return self._workers.make(indices, epoch, seed)

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from packer._images.geometry import Crops
 from packer._loading.dataset import ImageDataset
 from packer._loading.memory import Slot
 
@@ -51,8 +52,8 @@ class Workers(abc.ABC):
         """Return memory for a batch: an (N, 3, H, W) uint8 tensor, channels last, of any content."""
 
     @abc.abstractmethod
-    def fill(self, images: torch.Tensor, indices: Ints, plan: Ints) -> list[Future[Any]]:
-        """Decode samples into a batch that `allocate` gave, as a plan says (`packer._loading.crops.Boxes.plan`).
+    def fill(self, images: torch.Tensor, indices: Ints, crops: Crops) -> list[Future[Any]]:
+        """Decode samples into a batch that `allocate` gave, as their crops say, an (N,) array of CROP.
 
         The batch is filled when all futures are done.
         """
@@ -117,15 +118,15 @@ class Threads(Workers):
         slot = next((slot for slot in self._slots if slot.free and slot.size >= size), None)
         return (slot or Slot(np.empty(size, np.uint8))).images((count, height, width))
 
-    def fill(self, images: torch.Tensor, indices: Ints, plan: Ints) -> list[Future[Any]]:
+    def fill(self, images: torch.Tensor, indices: Ints, crops: Crops) -> list[Future[Any]]:
         return [
-            self._pool.submit(self._dataset.draw, indices[some], plan[some], images[some])
+            self._pool.submit(self._dataset._decoder.decode_into, indices[some], crops[some], images[some])
             for some in split(len(indices), self._step)
         ]
 
     def make(self, indices: Ints, epoch: int, seed: int) -> list[Future[list[Any]]]:
         return [
-            self._pool.submit(self._dataset.items, indices[some], epoch, seed, self._transform)
+            self._pool.submit(self._dataset._items, indices[some], epoch, seed, self._transform)
             for some in split(len(indices), self._step)
         ]
 

@@ -34,7 +34,7 @@ from packer._images.geometry import Box
 
 size, raw = int(sys.argv[2]), int(sys.argv[3])
 out = np.empty((8, 8, 3), np.uint8)
-job = native.task_of(b"", (40, 56), Box((0, 0, 8, 8), (8, 8)), (8, 8), out.ctypes.data)
+job = native.task_of(b"", (40, 56), Box.of((0, 0, 8, 8), (8, 8)), out.ctypes.data)
 job["file"], job["position"], job["size"], job["raw"] = os.open(sys.argv[1], os.O_RDONLY), 0, size, raw
 setrlimit(RLIMIT_AS, (3 << 30, 3 << 30))
 assert native.decode_into(job) == [0]
@@ -68,7 +68,7 @@ def test_a_file_with_much_beside_the_image_is_drawn(tmp_path: Path) -> None:
     expected = native.decode(data, *size)
     assert expected is not None
     out = np.zeros((*size, 3), np.uint8)
-    job = native.task_of(b"", size, Box((0, 0, *size), size), size, out.ctypes.data)
+    job = native.task_of(b"", size, Box.of((0, 0, *size), size), out.ctypes.data)
     with path.open("rb") as file:
         job["file"], job["position"], job["size"] = file.fileno(), 0, len(data)
         assert native.decode_into(job) == []
@@ -86,9 +86,9 @@ def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * getpagesize()
 
 out, pixels = np.zeros((300, 3), np.uint8), np.ones((60_000, 100, 3), np.uint8)
-native.resize(pixels[:100], Box((0, 0, 100, 100), (1, 100)), (1, 100), out.ctypes.data)
+native.resize(pixels[:100], Box.of((0, 0, 100, 100), (1, 100)), out.ctypes.data)
 before = resident()
-assert native.resize(pixels, Box((0, 0, 60_000, 100), (1, 100)), (1, 100), out.ctypes.data)
+assert native.resize(pixels, Box.of((0, 0, 60_000, 100), (1, 100)), out.ctypes.data)
 assert (out[:100] == 1).all()
 assert resident() - before < 20e6, resident() - before
 """
@@ -100,10 +100,10 @@ def test_memory_that_a_large_image_needed_is_given_back() -> None:
 
 EXCHANGED = """
 import numpy as np
-from packer._storage import locations
-names = list(locations.LOCATION.names)
+import {module} as module
+names = list(module.{record}.names)
 names[1], names[2] = names[2], names[1]
-locations.LOCATION = np.dtype([(name, np.int64) for name in names])
+module.{record} = np.dtype([(name, np.int64) for name in names])
 try:
     from packer._images import native
 except ImportError as error:
@@ -113,8 +113,11 @@ else:
 """
 
 
-def test_fields_in_another_order_than_those_of_c_are_refused() -> None:
-    run(EXCHANGED)
+@pytest.mark.parametrize(
+    ("module", "record"), [("packer._storage.locations", "LOCATION"), ("packer._images.geometry", "CROP")]
+)
+def test_fields_in_another_order_than_those_of_c_are_refused(module: str, record: str) -> None:
+    run(EXCHANGED.format(module=module, record=record))
 
 
 def test_numbers_that_are_none_are_refused() -> None:

@@ -27,7 +27,7 @@ from packer._conversion.convert import convert
 from packer._images import native, turbojpeg
 from packer._images.decode import decode
 from packer._images.encode import encode_tiled
-from packer._images.geometry import Box, Rectangle
+from packer._images.geometry import CROP, Box, Rectangle
 from packer._images.jpeg.header import read_header, segments
 from packer._images.jpeg.tiles import read_tiles
 from packer._images.rectangle import RectangleDecoder, resize_by_torch, resize_into
@@ -96,27 +96,26 @@ def rectangles(draw: st.DrawFn, height: int, width: int) -> Rectangle:
     return top, left, tall, wide
 
 
-def draw(images: list[tuple[bytes, tuple[int, int], Box, int]], out_size: tuple[int, int]) -> list[bool]:
-    """Draw what boxes want of images: bytes, height and width, box, and the address of the window's memory of each."""
+def decode_into(images: list[tuple[bytes, tuple[int, int], Box, int]]) -> list[bool]:
+    """Decode what boxes want of images: bytes, height and width, box, and the address of the memory of each window."""
     data, sizes, boxes, places = zip(*images, strict=True)
-    plan = [(*box.rectangle, *box.scaled, *box.cut, *out_size, box.flip) for box in boxes]
-    left = native.decode_into(native.tasks(native.in_memory(data, sizes), np.array(plan, np.int64), np.array(places)))
+    left = native.decode_into(native.tasks(native.in_memory(data, sizes), np.array(boxes, CROP), np.array(places)))
     return [number not in left for number in range(len(images))]
 
 
-def drawn(data: bytes, size: tuple[int, int], box: Box, out_size: tuple[int, int] | None = None) -> Pixels | None:
-    """Draw what a box wants of a JPEG; None where another decoder has to do it."""
-    height, width = out_size or box.scaled
+def decoded(data: bytes, size: tuple[int, int], box: Box) -> Pixels | None:
+    """Decode what a box wants of a JPEG; None where the image is left to other decoders."""
+    height, width = box.out
     count, guard = height * width * 3, 64
     memory = np.full(count + 2 * guard, 0xA5, np.uint8)
-    (done,) = draw([(data, size, box, memory.ctypes.data + guard)], (height, width))
+    (done,) = decode_into([(data, size, box, memory.ctypes.data + guard)])
     assert (memory[:guard] == 0xA5).all()
     assert (memory[guard + count :] == 0xA5).all()
     return memory[guard : guard + count].reshape(height, width, 3) if done else None
 
 
 def cut(data: bytes, size: tuple[int, int], rectangle: Rectangle) -> Pixels | None:
-    return drawn(data, size, Box(rectangle, rectangle[2:]))
+    return decoded(data, size, Box.of(rectangle, rectangle[2:]))
 
 
 def same(found: Pixels | None, expected: Pixels) -> bool:
@@ -345,8 +344,8 @@ def placed(height: int, width: int) -> torch.Tensor:
 
 
 @st.composite
-def boxes(draw: st.DrawFn, height: int, width: int, most: int = 300) -> tuple[Box, tuple[int, int]]:
-    """Draw a box inside of an image, and the size of its window."""
+def boxes(draw: st.DrawFn, height: int, width: int, most: int = 300) -> Box:
+    """Draw a box inside of an image."""
     rectangle = draw(rectangles(height, width))
     sides = st.integers(1, most)
     scaled = draw(st.one_of(st.just(rectangle[2:]), st.tuples(sides, sides)))
@@ -354,24 +353,23 @@ def boxes(draw: st.DrawFn, height: int, width: int, most: int = 300) -> tuple[Bo
     if draw(st.booleans()):
         out = draw(st.integers(1, scaled[0])), draw(st.integers(1, scaled[1]))
     place = draw(st.integers(0, scaled[0] - out[0])), draw(st.integers(0, scaled[1] - out[1]))
-    return Box(rectangle, scaled, place, draw(st.booleans())), out
+    return Box.of(rectangle, scaled, place, out, draw(st.booleans()))
 
 
 RESIZED = {sampling: jpeg(np.array(photo(131, 157)), sampling, 95, 3) for sampling in SAMPLINGS}
 
 
 @settings(max_examples=400)
-@given(sampling=st.sampled_from(SAMPLINGS), wanted=boxes(131, 157))
-def test_windows_are_those_of_torch(sampling: str, wanted: tuple[Box, tuple[int, int]]) -> None:
-    box, size = wanted
-    expected = placed(*size)
+@given(sampling=st.sampled_from(SAMPLINGS), box=boxes(131, 157))
+def test_windows_are_those_of_torch(sampling: str, box: Box) -> None:
+    size, expected = box.out, placed(*box.out)
     top, left, height, width = box.rectangle
     pixels = turbojpeg.decode_jpeg(RESIZED[sampling])[top : top + height, left : left + width]
-    if box.scaled == box.rectangle[2:]:  # then only the window is handed to it
+    if box.scaled == box.crop:  # then only the window is handed to it
         (row, column) = box.cut
         pixels = pixels[row : row + size[0], column : column + size[1]]
     resize_by_torch(np.ascontiguousarray(pixels), box, expected)
-    found = drawn(RESIZED[sampling], (131, 157), box, size)
+    found = decoded(RESIZED[sampling], (131, 157), box)
     assert same(found, expected[0].permute(1, 2, 0).numpy())
 
 
@@ -383,9 +381,9 @@ def test_whole_rectangles_are_interpolated_as_torch_interpolates(data: st.DataOb
     whole = torch.from_numpy(turbojpeg.decode_jpeg(RESIZED["4:2:0"])[None]).permute(0, 3, 1, 2)
     crop = whole[:, :, top : top + height, left : left + width]
     expected = torch.nn.functional.interpolate(crop, size=target, mode="bilinear", antialias=True)
-    found = drawn(RESIZED["4:2:0"], (131, 157), Box(rectangle, target))
+    found = decoded(RESIZED["4:2:0"], (131, 157), Box.of(rectangle, target))
     assert same(found, expected[0].permute(1, 2, 0).numpy())
-    flipped = drawn(RESIZED["4:2:0"], (131, 157), Box(rectangle, target, flip=True))
+    flipped = decoded(RESIZED["4:2:0"], (131, 157), Box.of(rectangle, target, flip=True))
     assert same(flipped, expected[0].permute(1, 2, 0).numpy()[:, ::-1])
 
 
@@ -395,36 +393,36 @@ def test_pixels_are_resized_as_torch_resizes(data: st.DataObject) -> None:
     size = data.draw(st.tuples(st.integers(1, 200), st.integers(1, 200)))
     pixels = np.random.default_rng(size).integers(0, 256, (*size, 3), np.uint8)
     scaled = data.draw(st.tuples(st.integers(1, 300), st.integers(1, 300)))
-    box = Box((0, 0, *size), scaled, flip=data.draw(st.booleans()))
+    box = Box.of((0, 0, *size), scaled, flip=data.draw(st.booleans()))
     expected, found = placed(*scaled), placed(*scaled)
     resize_by_torch(pixels, box, expected)
-    assert native.resize(pixels, box, scaled, found.data_ptr())
+    assert native.resize(pixels, box, found.data_ptr())
     assert torch.equal(found, expected)
     spread = np.repeat(pixels, 2, 1)[:, ::2]  # rows and pixels that do not lie behind each other
     found.zero_()
-    assert native.resize(spread, box, scaled, found.data_ptr())
+    assert native.resize(spread, box, found.data_ptr())
     assert torch.equal(found, expected)
 
 
 @pytest.mark.parametrize("size", [(3, 70_000), (70_000, 3)])
 def test_sides_that_are_longer_than_those_of_any_jpeg(size: tuple[int, int]) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (*size, 3), np.uint8)
-    data, box = encoded(pixels, "PNG"), Box((0, 0, *size), (5, 7))
+    data, box = encoded(pixels, "PNG"), Box.of((0, 0, *size), (5, 7))
     found, expected = placed(5, 7), placed(5, 7)
-    assert drawn(data, size, box) is None
+    assert decoded(data, size, box) is None
     resize_by_torch(pixels, box, expected)
-    assert native.resize(pixels, box, (5, 7), found.data_ptr())
+    assert native.resize(pixels, box, found.data_ptr())
     assert torch.equal(found, expected)
-    RectangleDecoder().draw(data, size, box, found.zero_())
+    RectangleDecoder().decode_into(data, size, box, found.zero_())
     assert torch.equal(found, expected)
 
 
 @pytest.mark.parametrize("size", [(1, (1 << 20) + 1), ((1 << 20) + 1, 1)])
 def test_sides_of_more_than_a_million_pixels_are_not_resized(size: tuple[int, int]) -> None:
     pixels, found = np.zeros((*size, 3), np.uint8), placed(5, 7)
-    assert not native.resize(pixels, Box((0, 0, *size), (5, 7)), (5, 7), found.data_ptr())
+    assert not native.resize(pixels, Box.of((0, 0, *size), (5, 7)), found.data_ptr())
     with pytest.raises(ImageTooLargeError, match="cannot be resized to 7 x 5: the shape is too extreme"):
-        resize_into(pixels, Box((0, 0, *size), (5, 7)), found)
+        resize_into(pixels, Box.of((0, 0, *size), (5, 7)), found)
 
 
 FAR = 2**63 - 1
@@ -433,30 +431,30 @@ FAR = 2**63 - 1
 @pytest.mark.parametrize(
     "box",
     [
-        Box((-1, 0, 5, 5), (5, 5)),
-        Box((0, -1, 5, 5), (5, 5)),
-        Box((36, 0, 5, 5), (5, 5)),
-        Box((0, 52, 5, 5), (5, 5)),
-        Box((0, 0, 0, 5), (5, 5)),
-        Box((0, 0, 5, -1), (5, 5)),
-        Box((0, 0, -FAR - 1, 5), (5, 5)),
-        Box((FAR, 0, 5, 5), (5, 5)),
-        Box((1, 0, FAR, 5), (5, 5)),
-        Box((-FAR - 1, 0, 5, 5), (5, 5)),
-        Box((0, 0, 5, 5), (4, 5)),
-        Box((0, 0, 5, 5), (5, -FAR - 1)),
-        Box((0, 0, 5, 5), (5, 5), (1, 0)),
-        Box((0, 0, 5, 5), (5, 5), (0, -1)),
-        Box((0, 0, 5, 5), (FAR, FAR), (FAR, FAR)),
+        Box.of((-1, 0, 5, 5), (5, 5), out=(5, 5)),
+        Box.of((0, -1, 5, 5), (5, 5), out=(5, 5)),
+        Box.of((36, 0, 5, 5), (5, 5), out=(5, 5)),
+        Box.of((0, 52, 5, 5), (5, 5), out=(5, 5)),
+        Box.of((0, 0, 0, 5), (5, 5), out=(5, 5)),
+        Box.of((0, 0, 5, -1), (5, 5), out=(5, 5)),
+        Box.of((0, 0, -FAR - 1, 5), (5, 5), out=(5, 5)),
+        Box.of((FAR, 0, 5, 5), (5, 5), out=(5, 5)),
+        Box.of((1, 0, FAR, 5), (5, 5), out=(5, 5)),
+        Box.of((-FAR - 1, 0, 5, 5), (5, 5), out=(5, 5)),
+        Box.of((0, 0, 5, 5), (4, 5), out=(5, 5)),
+        Box.of((0, 0, 5, 5), (5, -FAR - 1), out=(5, 5)),
+        Box.of((0, 0, 5, 5), (5, 5), (1, 0), out=(5, 5)),
+        Box.of((0, 0, 5, 5), (5, 5), (0, -1), out=(5, 5)),
+        Box.of((0, 0, 5, 5), (FAR, FAR), (FAR, FAR), out=(5, 5)),
     ],
 )
 def test_what_does_not_lie_inside_is_refused(box: Box) -> None:
     with pytest.raises(ValueError, match="inside"):
-        drawn(ORDINARY, SIZE, box, (5, 5))
+        decoded(ORDINARY, SIZE, box)
     height, width = SIZE
     for size in ((-FAR - 1, width), (height, -FAR - 1), (0, 0)):
         with pytest.raises(ValueError, match="inside"):
-            drawn(ORDINARY, size, box, (5, 5))
+            decoded(ORDINARY, size, box)
 
 
 def test_any_bytes_will_do() -> None:
@@ -468,10 +466,10 @@ def test_any_bytes_will_do() -> None:
 
 
 def test_images_beside_damaged_ones() -> None:
-    box = Box((3, 4, 20, 30), (20, 30))
+    box = Box.of((3, 4, 20, 30), (20, 30))
     images = [ORDINARY, UNUSUAL["half of it"], GREY, UNUSUAL["PNG"], ORDINARY]
     outs = np.zeros((len(images), 20, 30, 3), np.uint8)
-    done = draw([(data, SIZE, box, out.ctypes.data) for data, out in zip(images, outs, strict=True)], (20, 30))
+    done = decode_into([(data, SIZE, box, out.ctypes.data) for data, out in zip(images, outs, strict=True)])
     assert done == [True, False, True, False, True]
     for number in (0, 2, 4):
         assert np.array_equal(outs[number], decode(images[number])[3:23, 4:34])
@@ -504,11 +502,11 @@ def test_threads() -> None:
     for number in range(24):
         size = int(rng.integers(20, 300)), int(rng.integers(20, 300))
         data = jpeg(np.array(photo(*size)), SAMPLINGS[number % len(SAMPLINGS)], 90, number % 4)
-        images.append((data, size, Box((0, 0, *size), (64, 80), flip=number % 2 == 1)))
-        expected.append(drawn(*images[-1]))
+        images.append((data, size, Box.of((0, 0, *size), (64, 80), flip=number % 2 == 1)))
+        expected.append(decoded(*images[-1]))
     with ThreadPoolExecutor(12) as pool:
         for _ in range(10):
-            for found, one in zip(pool.map(lambda image: drawn(*image), images), expected, strict=True):
+            for found, one in zip(pool.map(lambda image: decoded(*image), images), expected, strict=True):
                 assert one is not None
                 assert same(found, one)
 

@@ -104,7 +104,7 @@ def test_resizing_equals_torchvision(flip: bool) -> None:
     ]:
         out = torch.empty((1, size, size, 3), dtype=torch.uint8).permute(0, 3, 1, 2)
         pixels = decode_rectangle(IMAGES["4:4:4"], (top, left, height, width), (121, 163))
-        resize_into(pixels, Box((top, left, height, width), (size, size), flip=flip), out)
+        resize_into(pixels, Box.of((top, left, height, width), (size, size), flip=flip), out)
         expected = functional.resized_crop(whole, top, left, height, width, [size, size], antialias=True)
         assert torch.equal(out[0], expected.flip(2) if flip else expected)
         pil = Image.fromarray(whole.permute(1, 2, 0).numpy())
@@ -135,8 +135,9 @@ def test_center_crop_equals_torchvisions(size: tuple[int, int], output: int, res
     whole = torch.from_numpy(decode(data)).permute(2, 0, 1)
     expected = transforms.CenterCrop(output)(transforms.Resize(resize, antialias=True)(whole))
     crop = CenterCrop(output, resize)
-    box = crop.boxes(np.array([size[0]]), np.array([size[1]]), np.zeros((1, 0))).each()[0]
-    seen = touched(box, output, output)
+    (chosen,) = crop.choose(np.array([size[0]]), np.array([size[1]]), np.zeros((1, 0)))
+    box = Box(*chosen.item())
+    seen = touched(box)
     corner = from_corner(box, seen)
     for stored in (data, annotate(encode(photo, subsampling=2, restart_marker_blocks=tile_of(size[1])))):
         decode_rectangle(NOISE, (0, 0, 700, 700), (700, 700))  # leaves other pixels in the memory that is used again
@@ -150,15 +151,16 @@ def test_center_crop_equals_torchvisions(size: tuple[int, int], output: int, res
 
 def test_center_crop_leaves_out_what_it_does_not_show() -> None:
     crop = CenterCrop(224)
-    boxes = crop.boxes(np.array([512, 256]), np.array([640, 300]), np.zeros((2, 0))).each()
-    seen = touched(boxes[0], 224, 224)
+    chosen = crop.choose(np.array([512, 256]), np.array([640, 300]), np.zeros((2, 0)))
+    boxes = [Box(*numbers) for numbers in chosen.tolist()]
+    seen = touched(boxes[0])
     top, left, height, width = seen
     assert 26 <= top <= 32
     assert 90 <= left <= 96
     assert 448 <= height < 462
     assert 448 <= width < 462
     assert from_corner(boxes[0], seen) == (0, 0, top + height, left + width)
-    assert touched(boxes[1], 224, 224) == (16, 38, 224, 224)  # nothing is resized
+    assert touched(boxes[1]) == (16, 38, 224, 224)  # nothing is resized
 
 
 @settings(max_examples=100, deadline=None)
@@ -168,18 +170,18 @@ def test_mirroring_before_resizing_changes_nothing(size: tuple[int, int], output
     outs = []
     for flip in (False, True):
         out = torch.empty((1, output, output, 3), dtype=torch.uint8).permute(0, 3, 1, 2)
-        resize_into(pixels, Box((0, 0, *size), (output, output), flip=flip), out)
+        resize_into(pixels, Box.of((0, 0, *size), (output, output), flip=flip), out)
         outs.append(out)
     assert torch.equal(outs[0].flip(3), outs[1])
 
 
 def test_halving_stays_close_and_is_used_only_where_it_may() -> None:
-    assert allowed_halvings(Box((0, 0, 447, 448), (224, 224))) == 0
-    assert allowed_halvings(Box((0, 0, 448, 448), (224, 224))) == 1
-    assert allowed_halvings(Box((0, 0, 4000, 9000), (224, 224))) == 3
+    assert allowed_halvings(Box.of((0, 0, 447, 448), (224, 224))) == 0
+    assert allowed_halvings(Box.of((0, 0, 448, 448), (224, 224))) == 1
+    assert allowed_halvings(Box.of((0, 0, 4000, 9000), (224, 224))) == 3
     photo = draw_photo(np.random.default_rng(1), 640, 600)
     data = encode(photo, subsampling=0)
-    for box in (Box((16, 32, 512, 512), (100, 100)), Box((0, 0, 640, 600), (128, 120), (14, 10))):
+    for box in (Box.of((16, 32, 512, 512), (100, 100)), Box.of((0, 0, 640, 600), (128, 120), (14, 10), (100, 100))):
         outs = []
         for halvings in (0, 1, 2):
             out = torch.empty((1, 100, 100, 3), dtype=torch.uint8).permute(0, 3, 1, 2)

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packer._loading.crops import CenterCrop, Full, RandomResizedCrop, Resize, uniforms
+from packer._loading.crops import CenterCrop, Full, RandomResizedCrop, Resize
+from packer._loading.uniforms import uniforms
 
 SIDES = st.integers(1, 3000)
 
@@ -18,15 +19,15 @@ SIDES = st.integers(1, 3000)
 def test_every_crop_lies_inside_its_image(heights: list[int], seed: int, output: int) -> None:
     tall = np.array(heights)
     wide = np.array(heights[::-1])
-    crops = [RandomResizedCrop(output), RandomResizedCrop(output, (0.5, 1), (2, 3)), CenterCrop(output, 300)]
-    for crop in (*crops, Resize(output), Full()):
-        boxes = crop.boxes(tall, wide, uniforms(seed, 0, np.arange(len(tall)), crop.randoms))
-        assert (boxes.top >= 0).all()
-        assert (boxes.left >= 0).all()
-        assert (boxes.height >= 1).all()
-        assert (boxes.width >= 1).all()
-        assert (boxes.top + boxes.height <= tall).all()
-        assert (boxes.left + boxes.width <= wide).all()
+    rules = [RandomResizedCrop(output), RandomResizedCrop(output, (0.5, 1), (2, 3)), CenterCrop(output, 300)]
+    for crop in (*rules, Resize(output), Full()):
+        crops = crop.choose(tall, wide, uniforms(seed, 0, np.arange(len(tall)), crop.randoms))
+        assert (crops["top"] >= 0).all()
+        assert (crops["left"] >= 0).all()
+        assert (crops["crop_height"] >= 1).all()
+        assert (crops["crop_width"] >= 1).all()
+        assert (crops["top"] + crops["crop_height"] <= tall).all()
+        assert (crops["left"] + crops["crop_width"] <= wide).all()
 
 
 @pytest.mark.parametrize(("height", "width"), [(375, 500), (500, 375), (100, 1000), (64, 64), (3, 7)])
@@ -35,14 +36,14 @@ def test_random_resized_crop_has_torchvisions_distribution(height: int, width: i
     torch = pytest.importorskip("torch")
     count = 4000
     crop = RandomResizedCrop(224)
-    boxes = crop.boxes(np.full(count, height), np.full(count, width), uniforms(1, 2, np.arange(count), crop.randoms))
+    crops = crop.choose(np.full(count, height), np.full(count, width), uniforms(1, 2, np.arange(count), crop.randoms))
     torch.manual_seed(0)
     image = torch.empty(3, height, width)
     theirs = np.array([transforms.RandomResizedCrop.get_params(image, (0.08, 1), (3 / 4, 4 / 3)) for _ in range(count)])
-    ours = np.stack([boxes.top, boxes.left, boxes.height, boxes.width], 1)
+    ours = np.stack([crops["top"], crops["left"], crops["crop_height"], crops["crop_width"]], 1)
     for column in range(4):
         assert kolmogorov_smirnov(ours[:, column], theirs[:, column]) < 1.95 * np.sqrt(2 / count)  # p = 0.001
-    assert abs(boxes.flip.mean() - 0.5) < 4 * 0.5 / np.sqrt(count)
+    assert abs(crops["flip"].mean() - 0.5) < 4 * 0.5 / np.sqrt(count)
 
 
 def kolmogorov_smirnov(a: np.ndarray, b: np.ndarray) -> float:
@@ -50,27 +51,6 @@ def kolmogorov_smirnov(a: np.ndarray, b: np.ndarray) -> float:
     values = np.union1d(a, b)
     steps = [np.searchsorted(np.sort(x), values, side="right") / len(x) for x in (a, b)]
     return float(np.abs(steps[0] - steps[1]).max())
-
-
-def test_random_numbers_are_a_function_of_seed_epoch_and_index() -> None:
-    indices = np.array([5, 0, 10**9, 5])
-    numbers = uniforms(7, 3, indices, 4)
-    assert (numbers[0] == numbers[3]).all()
-    assert (uniforms(7, 3, indices[2:3], 4) == numbers[2]).all()
-    for other in (uniforms(8, 3, indices, 4), uniforms(7, 4, indices, 4), uniforms(7, 3, indices + 1, 4)):
-        assert not (other[:3] == numbers[:3]).any()
-
-
-def test_random_numbers_are_uniform_and_uncorrelated() -> None:
-    numbers = uniforms(0, 0, np.arange(20000), 8)
-    assert numbers.min() >= 0
-    assert numbers.max() < 1
-    for column in numbers.T:
-        assert kolmogorov_smirnov(column, np.linspace(0, 1, 20000)) < 1.95 / np.sqrt(20000) + 1e-3
-    correlation = np.corrcoef(
-        np.concatenate([numbers, uniforms(0, 1, np.arange(20000), 8), np.roll(numbers, 1, 0)], 1).T
-    )
-    assert np.abs(correlation - np.eye(24)).max() < 5 / np.sqrt(20000)
 
 
 @pytest.mark.parametrize(

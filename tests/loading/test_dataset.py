@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import io
 import os
 import pickle
@@ -22,11 +23,9 @@ import packer
 from packer._conversion.convert import convert
 from packer._conversion.prepare import Recipe
 from packer._formats import FORMATS
-from packer._images.probe import MAX_PIXELS
 from packer._images.sizing import ResizeSpec
-from packer._loading.crops import Boxes, Crop, RandomResizedCrop, Resize
-from packer._loading.dataset import OUTPUTS, HDF5ImageDataset, LMDBImageDataset, PthImageDataset, _calls, open_dataset
-from packer._loading.loader import Loader
+from packer._loading.crops import RandomResizedCrop, Resize
+from packer._loading.dataset import OUTPUTS, HDF5ImageDataset, LMDBImageDataset, PthImageDataset, open_dataset
 from packer._manifest import CODECS
 from packer._sources import imagefolder_source
 from packer.errors import CorruptPackError, ImageError, NotAPackError
@@ -44,22 +43,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:simplejpeg is not installed:UserWarning"),
     pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning"),  # fork, Python >= 3.12
 ]
-
-
-@pytest.fixture(scope="session")
-def packs(tmp_path_factory: pytest.TempPathFactory) -> Packs:
-    """Return a function that converts a tree, once a session for the same arguments."""
-    made: dict[tuple[Any, ...], Path] = {}
-
-    def pack(tree: Path, name: str, recipe: Recipe | None = None) -> Path:
-        recipe = recipe or Recipe()
-        key = tree, name, recipe
-        if key not in made:
-            made[key] = tmp_path_factory.mktemp("packs") / f"pack{FORMATS[name].suffixes[0]}"
-            convert(imagefolder_source(tree), made[key], recipe=recipe)
-        return made[key]
-
-    return pack
 
 
 @pytest.fixture(params=DATASETS)
@@ -120,6 +103,12 @@ def assert_same(found: list[tuple[npt.NDArray[np.uint8], int]], reference: Any) 
 
 def same_images(image: Any, other: Any) -> bool:
     return type(image) is type(other) and np.array_equal(as_array(image), as_array(other))
+
+
+def test_open_dataset_shows_the_parameters_of_the_datasets() -> None:
+    shown = inspect.signature(open_dataset).parameters
+    assert shown == inspect.signature(LMDBImageDataset).parameters
+    assert all(f"    {name} : " in str(open_dataset.__doc__) for name in ("path", "crop", "seed", "stage"))
 
 
 def test_public_names() -> None:
@@ -627,31 +616,6 @@ def test_400_photos(output: str, name: str, packs: Packs, photo_digests: list[An
         assert list(pool.map(check, range(400))) == [True] * 400
 
 
-class Lying(Crop):
-    """A crop whose results are larger than it says."""
-
-    @property
-    def size(self) -> tuple[int, int]:
-        return 8, 8
-
-    def boxes(self, heights: npt.NDArray[np.int64], widths: npt.NDArray[np.int64], random: Any) -> Boxes:
-        return Resize(9).boxes(heights, widths, random)
-
-
-@pytest.mark.parametrize("codec", ["keep", "raw"])
-def test_nothing_is_drawn_beyond_its_place(codec: str, photo_tree: Path, packs: Packs) -> None:
-    dataset = open_dataset(packs(photo_tree, "lmdb", Recipe(codec=codec)), crop=Lying())
-    with pytest.raises(ValueError, match="other sizes"):
-        list(Loader(dataset, 2, threads=1))
-    indices, plan = np.arange(2), dataset.boxes(np.arange(2), 0, 0).plan()
-    images = torch.empty((3, 9, 9, 3), dtype=torch.uint8).permute(0, 3, 1, 2)
-    dataset.draw(indices, plan, images[:2])
-    others = images[:2].to(torch.int16), images[:2].to("meta")
-    for wrong in (images, images[:1], images[:2, :, :8], images[:2].contiguous(), *others):
-        with pytest.raises(ValueError, match="tensors"):
-            dataset.draw(indices, plan, wrong)
-
-
 def threads_of_datasets() -> set[threading.Thread]:
     return {thread for thread in threading.enumerate() if thread.name.startswith("packer")}
 
@@ -685,7 +649,7 @@ def test_threads_in_workers_of_every_kind(method: str, packs: Packs, photo_tree:
 def test_a_transform_may_read_batches_of_its_dataset(packs: Packs, photo_tree: Path) -> None:
     """All threads do so at once, and none of them is left to do it."""
     dataset = open_dataset(packs(photo_tree, "lmdb"), crop=Resize(16), threads=2)
-    dataset.transform = lambda image: (image, dataset.items([0, 1, 2], 0, 0, torch.clone))
+    dataset.transform = lambda image: (image, dataset._items([0, 1, 2], 0, 0, torch.clone))
     for (_, others), _ in dataset.__getitems__(list(range(15))):
         assert len(others) == 3
 
@@ -709,21 +673,3 @@ def test_after_an_error_in_a_thread_nobody_reads_on(packs: Packs, photo_tree: Pa
         with pytest.raises(RuntimeError, match="no"):
             dataset.__getitems__(list(range(6)))
         assert not running
-
-
-@pytest.mark.parametrize("pixels", [[], [1], [500 * 375] * 32, [MAX_PIXELS] * 32, [2 * MAX_PIXELS] * 3 + [1] * 29])
-def test_a_call_of_c_has_few_pixels_and_usual_images_take_one(pixels: list[int]) -> None:
-    calls = _calls(np.array(pixels, np.int64))
-    assert [index for call in calls for index in range(call.start, call.stop)] == list(range(len(pixels)))
-    assert all(sum(min(size, MAX_PIXELS) for size in pixels[call]) < 2 * MAX_PIXELS for call in calls)
-    assert len(calls) == 1 or sum(pixels) > MAX_PIXELS
-
-
-def test_images_that_are_drawn_in_several_calls_are_the_same(
-    packs: Packs, photo_tree: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    dataset = open_dataset(packs(photo_tree, "lmdb"), crop=RandomResizedCrop(16))
-    expected = [image for image, _ in dataset.__getitems__(list(range(15)))]
-    monkeypatch.setattr("packer._loading.dataset.MAX_PIXELS", 2 * 48 * 64)
-    found = [image for image, _ in dataset.__getitems__(list(range(15)))]
-    assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))

@@ -7,6 +7,7 @@
 #ifndef PACKER_KERNELS_H
 #define PACKER_KERNELS_H
 
+#include "resizing.h"
 #include "vectors.h"
 
 #include <stddef.h>
@@ -37,13 +38,19 @@ typedef struct {
     const uint8_t *(*find_marker)(const uint8_t *from, const uint8_t *stop);
     /* Returns the CRC-32C of bytes that follow others; see checksums.h. */
     uint32_t (*crc32c)(uint32_t crc, const uint8_t *data, size_t size);
+    /* Resizes a pair of rows across; see resizing.c. */
+    void (*across)(const Resizing *, const uint8_t *upper, const uint8_t *lower, int16_t *to);
+    /* Makes a row of the window, of rows that went through the pass across. */
+    void (*down)(const Resizing *, ptrdiff_t row);
+    /* Makes pixels of three bytes of those of four, mirrored where `flip` says so. */
+    void (*copy)(const uint8_t *rgbx, uint8_t *out, ptrdiff_t count, int flip);
 } Kernels;
 
 extern const Kernels *kernels; /* those of this processor, after `kernels_init` */
 
 void kernels_init(void);
 
-/* samples.c */
+/* jpeg_kernels.c */
 void transform_plain(const Coded *blocks, int count);
 void widen_plain(const uint8_t *row, const uint8_t *other, int16_t *sums, uint8_t *to, ptrdiff_t count);
 void convert_plain(const uint8_t *luma, const uint8_t *blue, const uint8_t *red, uint8_t *to, ptrdiff_t count);
@@ -57,7 +64,7 @@ void transform_avx512(const Coded *blocks, int count);
 void convert_avx512(const uint8_t *luma, const uint8_t *blue, const uint8_t *red, uint8_t *to, ptrdiff_t count);
 #endif
 
-/* bytes.c */
+/* byte_kernels.c */
 void expand_plain(const uint8_t *rgb, uint8_t *rgbx, ptrdiff_t count);
 size_t copy_run_plain(uint8_t *to, const uint8_t *from, size_t most, const uint8_t *stop);
 const uint8_t *find_marker_plain(const uint8_t *from, const uint8_t *stop);
@@ -65,6 +72,19 @@ const uint8_t *find_marker_plain(const uint8_t *from, const uint8_t *stop);
 void expand_avx2(const uint8_t *rgb, uint8_t *rgbx, ptrdiff_t count);
 size_t copy_run_avx2(uint8_t *to, const uint8_t *from, size_t most, const uint8_t *stop);
 const uint8_t *find_marker_avx2(const uint8_t *from, const uint8_t *stop);
+#endif
+
+/* resizing.c */
+void across_plain(const Resizing *resizing, const uint8_t *upper, const uint8_t *lower, int16_t *to);
+void down_plain(const Resizing *resizing, ptrdiff_t row);
+void copy_plain(const uint8_t *rgbx, uint8_t *out, ptrdiff_t count, int flip);
+#if HAS_AVX2
+void across_avx2(const Resizing *resizing, const uint8_t *upper, const uint8_t *lower, int16_t *to);
+void down_avx2(const Resizing *resizing, ptrdiff_t row);
+void copy_avx2(const uint8_t *rgbx, uint8_t *out, ptrdiff_t count, int flip);
+#endif
+#if HAS_AVX512
+void down_avx512(const Resizing *resizing, ptrdiff_t row);
 #endif
 
 #endif

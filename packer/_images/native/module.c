@@ -24,9 +24,9 @@ PyDoc_STRVAR(decode_into_doc,
 "undamaged baseline JPEG of that size in one of the usual samplings; the window has any pixels then.");
 
 PyDoc_STRVAR(resize_doc,
-"resize(pixels, stride, rows, columns, tall, wide, scaled_height, scaled_width, cut_top, cut_left, out_height, out_width,\n"
+"resize(pixels, stride, rows, columns, crop_height, crop_width, scaled_height, scaled_width, cut_top, cut_left, out_height, out_width,\n"
 "       flip, out)\n--\n\n"
-"Resize tall * wide pixels, of which `rows` * `columns` are there, and write a window of the result.\n\n"
+"Resize crop_height * crop_width pixels, of which `rows` * `columns` are there, and write a window of the result.\n\n"
 "`pixels` is the address of RGB rows, `stride` bytes from one to the next, and `out` that of out_height * out_width * 3\n"
 "bytes. False where the sizes are too large, or the window depends on pixels that are not there.");
 

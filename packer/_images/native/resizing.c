@@ -7,7 +7,7 @@
    nothing; what is not resized at all is copied. */
 
 #include "resizing.h"
-#include "vectors.h"
+#include "kernels.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -51,10 +51,6 @@ struct Resizing {
 
     int copies, flips; /* whether nothing is resized, and is mirrored meanwhile */
 
-    void (*across)(const Resizing *, const uint8_t *upper, const uint8_t *lower, int16_t *to);
-    void (*down)(const Resizing *, ptrdiff_t row);
-    void (*copy)(const uint8_t *rgbx, uint8_t *out, ptrdiff_t count, int flip);
-
     uint8_t *memory;
     uint64_t size;
 };
@@ -92,15 +88,15 @@ across_row(const Resizing *resizing, const uint8_t *row, int16_t *to)
     }
 }
 
-static void
-across_portable(const Resizing *resizing, const uint8_t *upper, const uint8_t *lower, int16_t *to)
+void
+across_plain(const Resizing *resizing, const uint8_t *upper, const uint8_t *lower, int16_t *to)
 {
     across_row(resizing, upper, to);
     across_row(resizing, lower, to + 1);
 }
 
-static void
-down_portable(const Resizing *resizing, ptrdiff_t row)
+void
+down_plain(const Resizing *resizing, ptrdiff_t row)
 {
     int precision = resizing->row_precision;
     Span pairs = resizing->rows[row];
@@ -123,8 +119,8 @@ down_portable(const Resizing *resizing, ptrdiff_t row)
     }
 }
 
-static void
-copy_portable(const uint8_t *rgbx, uint8_t *out, ptrdiff_t count, int flip)
+void
+copy_plain(const uint8_t *rgbx, uint8_t *out, ptrdiff_t count, int flip)
 {
     ptrdiff_t step = flip ? -4 : 4;
     rgbx += flip ? 4 * (count - 1) : 0;
@@ -186,7 +182,7 @@ across_columns(const Resizing *resizing, const uint8_t *upper, const uint8_t *lo
     }
 }
 
-AVX2 static void
+AVX2 void
 across_avx2(const Resizing *resizing, const uint8_t *upper, const uint8_t *lower, int16_t *to)
 {
     switch (resizing->tap_pairs) {
@@ -233,7 +229,7 @@ down_blocks(const Resizing *resizing, ptrdiff_t row, ptrdiff_t pairs)
     }
 }
 
-AVX2 static void
+AVX2 void
 down_avx2(const Resizing *resizing, ptrdiff_t row)
 {
     switch (resizing->rows[row].count) {
@@ -275,7 +271,7 @@ down_blocks_avx512(const Resizing *resizing, ptrdiff_t row, ptrdiff_t pairs)
     }
 }
 
-AVX512 static void
+AVX512 void
 down_avx512(const Resizing *resizing, ptrdiff_t row)
 {
     if (resizing->width < 2 * BLOCK) {
@@ -291,7 +287,7 @@ down_avx512(const Resizing *resizing, ptrdiff_t row)
 #endif
 
 /* Eight pixels at a time, which a store lets eight bytes follow that the next one replaces. */
-AVX2 static void
+AVX2 void
 copy_avx2(const uint8_t *rgbx, uint8_t *out, ptrdiff_t count, int flip)
 {
     const __m256i ahead = _mm256_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1,
@@ -305,31 +301,14 @@ copy_avx2(const uint8_t *rgbx, uint8_t *out, ptrdiff_t count, int flip)
         __m256i pixels = _mm256_shuffle_epi8(_mm256_loadu_si256((const __m256i *)from), flip ? back : ahead);
         _mm256_storeu_si256((__m256i *)(out + 3 * done), _mm256_permutevar8x32_epi32(pixels, order));
     }
-    copy_portable(flip ? rgbx : rgbx + 4 * done, out + 3 * done, count - done, flip);
+    copy_plain(flip ? rgbx : rgbx + 4 * done, out + 3 * done, count - done, flip);
 }
 #endif
 
 Resizing *
 resizing_new(void)
 {
-    Resizing *resizing = calloc(1, sizeof *resizing);
-    if (resizing == NULL)
-        return NULL;
-    resizing->across = across_portable;
-    resizing->down = down_portable;
-    resizing->copy = copy_portable;
-#if HAS_AVX2
-    if (has_avx2()) {
-        resizing->across = across_avx2;
-        resizing->down = down_avx2;
-        resizing->copy = copy_avx2;
-    }
-#endif
-#if HAS_AVX512
-    if (has_avx512())
-        resizing->down = down_avx512;
-#endif
-    return resizing;
+    return calloc(1, sizeof(Resizing));
 }
 
 void
@@ -561,12 +540,12 @@ static void
 take_pair(Resizing *resizing, const uint8_t *upper, const uint8_t *lower)
 {
     ptrdiff_t pair = resizing->rows_taken / 2;
-    resizing->across(resizing, upper, lower, kept_pair(resizing, pair));
+    kernels->across(resizing, upper, lower, kept_pair(resizing, pair));
     for (; resizing->rows_written < resizing->height; resizing->rows_written++) {
         Span pairs = resizing->rows[resizing->rows_written];
         if (pairs.first + pairs.count > pair + 1)
             break;
-        resizing->down(resizing, resizing->rows_written);
+        kernels->down(resizing, resizing->rows_written);
     }
 }
 
@@ -578,7 +557,7 @@ resizing_rows(Resizing *resizing, const uint8_t *rgbx, ptrdiff_t stride, ptrdiff
         taken = 1;
         if (resizing->copies) {
             uint8_t *out = resizing->out + resizing->rows_taken * resizing->width;
-            resizing->copy(rgbx, out, resizing->end - resizing->first, resizing->flips);
+            kernels->copy(rgbx, out, resizing->end - resizing->first, resizing->flips);
         } else if (resizing->rows_taken % 2) {
             take_pair(resizing, resizing->waiting, rgbx);
         } else if (count > 1) {

@@ -1,12 +1,12 @@
-/* What is to be drawn. */
+/* A task: an image and what is wanted of it. */
 
 #ifndef PACKER_TASK_H
 #define PACKER_TASK_H
 
 #include <stdint.h>
 
-/* One image and what is wanted of it: a record of TASK in packer/_images/native/__init__.py, whose first fields are LOCATION in
-   packer/_storage/locations.py. Python compares the names. */
+/* A record of TASK in packer/_images/native/__init__.py, which has the fields of LOCATION in
+   packer/_storage/locations.py, those of CROP in packer/_images/geometry.py, and `out`. Python compares the names. */
 #define TASK(FIELD) \
     FIELD(file) FIELD(position) FIELD(size) FIELD(raw) FIELD(height) FIELD(width) FIELD(checked) FIELD(crc32c) \
     FIELD(label) FIELD(name) FIELD(name_size) \

@@ -1,7 +1,7 @@
-/* The bytes of samples, as packs store them. */
+/* The bytes of samples, found where a task says that they lie. */
 
-#ifndef PACKER_STORED_H
-#define PACKER_STORED_H
+#ifndef PACKER_LOCATIONS_H
+#define PACKER_LOCATIONS_H
 
 #include "decoding.h"
 #include "task.h"

@@ -1,16 +1,17 @@
-/* Draws images: reads their bytes, decodes what is wanted of them and resizes it into its place, without Python's lock. */
+/* Does tasks: reads the bytes of images, decodes rectangles of them and resizes these into their places, without Python's
+   lock. */
 
 #include "arguments.h"
 #include "decoding.h"
 #include "kernels.h"
 #include "native.h"
 #include "resizing.h"
-#include "stored.h"
+#include "locations.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct Workspace { /* what one thread at a time draws with */
+typedef struct Workspace { /* the memory of one thread at a time */
     Decoder *decoder;
     Resizing *resizing;
     Memory stored; /* what was read from a file */
@@ -18,9 +19,9 @@ typedef struct Workspace { /* what one thread at a time draws with */
     struct Workspace *next;
 } Workspace;
 
-enum { KEPT = 1 << 23 }; /* bytes that a workspace may keep while nobody draws with it: more than most photos need */
+enum { KEPT = 1 << 23 }; /* bytes that a workspace may keep while no thread uses it: more than most photos need */
 
-static Workspace *idle; /* those that nobody draws with; whoever holds Python's lock may change them */
+static Workspace *idle; /* those that no thread uses; the holder of Python's lock may change them */
 
 static void
 free_workspace(Workspace *workspace)
@@ -94,8 +95,9 @@ require_sense(const Task *task)
         PyErr_SetString(PyExc_ValueError, "the image is too large");
         return 0;
     }
-    if (task->top < 0 || task->crop_height < 1 || task->crop_height > task->height || task->top > task->height - task->crop_height || task->left < 0
-        || task->crop_width < 1 || task->crop_width > task->width || task->left > task->width - task->crop_width) {
+    if (task->top < 0 || task->crop_height < 1 || task->crop_height > task->height
+        || task->top > task->height - task->crop_height || task->left < 0 || task->crop_width < 1
+        || task->crop_width > task->width || task->left > task->width - task->crop_width) {
         PyErr_SetString(PyExc_ValueError, "the rectangle does not lie inside of the image");
         return 0;
     }

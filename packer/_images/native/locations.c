@@ -1,6 +1,6 @@
-/* See stored.h. Nothing that a table says of an image is believed before it was compared with the others. */
+/* See locations.h. Nothing that a table says of an image is believed before it was compared with the others. */
 
-#include "stored.h"
+#include "locations.h"
 #include "kernels.h"
 #include "reading.h"
 
@@ -37,7 +37,7 @@ begins_well(const Task *task, const uint8_t *data)
 /* Reads an image from its file; where it is large, no more than its beginning is read of another kind of image, or of what a
    damaged table takes for one. */
 static Outcome
-read_stored(Memory *memory, const Task *task)
+read_location(Memory *memory, const Task *task)
 {
     enum { LARGE = 1 << 22 };
     uint8_t first[2];
@@ -72,7 +72,7 @@ find_bytes(Memory *memory, const Task *task, const uint8_t *name, Outcome *outco
     if (task->file == NOWHERE || task->size < 2 || task->size > PTRDIFF_MAX || !is_plausible(task))
         return NULL;
     if (task->file != MEMORY) {
-        Outcome found = read_stored(memory, task);
+        Outcome found = read_location(memory, task);
         if (found != DECODED) {
             *outcome = found;
             return NULL;

@@ -1,0 +1,216 @@
+"""Batches of a pack's images: crops chosen by the table, bytes read, decoded and resized into their places."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from packer._formats import Reader
+from packer._images import native
+from packer._images.decode import decode
+from packer._images.geometry import Box, Crops, affordable, from_corner, require_affordable, touched
+from packer._images.probe import MAX_PIXELS
+from packer._images.rectangle import RectangleDecoder, require_channels_last, resize_into
+from packer._loading.crops import Crop
+from packer._loading.uniforms import uniforms
+from packer._storage.locations import NOWHERE
+from packer._table import Buffer, Row
+from packer.errors import CorruptPackError, ImageError, printable
+
+__all__ = ["BatchDecoder"]
+
+Ints = npt.NDArray[np.int64]
+
+_TOGETHER = 32  # images whose files are held open at a time, and which C decodes in one call unless they are very large
+
+
+class BatchDecoder:
+    """Decodes images of a pack, many at a time.
+
+    Parameters
+    ----------
+    reader : packer._formats.Reader
+    decoder : {"auto", "turbojpeg", "opencv", "pillow"}
+        As for `packer._images.decode.decode`.
+    scaled : bool
+        Whether the decoder may halve an image whose crop is at least twice as large as wanted.
+    """
+
+    def __init__(self, reader: Reader, decoder: str = "auto", scaled: bool = False) -> None:
+        self._reader = reader
+        self._library = decoder
+        self._scaled = scaled
+        self._exif, self._raw = reader.manifest.exif, reader.manifest.codec == "raw"
+        self._rectangles = RectangleDecoder(self._exif, decoder)
+        jpegs = reader.manifest.codec in ("keep", "jpeg")
+        self._in_c = native.PREFERRED if self._raw else self._rectangles.native and jpegs
+
+    def choose_crops(self, crop: Crop, indices: Sequence[int] | Ints, epoch: int, seed: int) -> Crops:
+        """Choose the crops of N images, which are a function of seed, epoch and index.
+
+        Returns
+        -------
+        (N,) array of CROP
+            See `packer._images.geometry.CROP`.
+
+        Raises
+        ------
+        CorruptPackError
+            If an image has no pixels by its row in the table, or a size that its bytes contradict.
+        ImageError
+            If the result of a crop has too many pixels, or needs far too much memory on the way.
+        """
+        self._reader.require_table()
+        positions, table = self._reader.positions(indices), self._reader.table
+        heights, widths = table.height[positions].astype(np.int64), table.width[positions].astype(np.int64)
+        shorter = np.minimum(heights, widths)
+        if shorter.min(initial=1) < 1:  # a stranger's table; a crop divides by it
+            place = int(shorter.argmin())
+            raise self._impossible_size(int(positions[place]), int(heights[place]), int(widths[place]))
+        if self._raw:
+            for wrong in np.flatnonzero(heights * widths * 3 != table.size[positions])[:1]:
+                raise self._other_size(int(positions[wrong]), int(table.size[positions[wrong]]))
+        crops = crop.choose(heights, widths, uniforms(seed, epoch, positions, crop.randoms))
+        for refused in np.flatnonzero(~affordable(crops))[:1]:  # before there is any memory for it
+            try:
+                require_affordable(Box(*crops[refused].item()))
+            except ImageError as error:
+                raise self._naming(int(positions[refused]), error) from error
+        return crops
+
+    def decode_into(
+        self, indices: Sequence[int] | Ints, crops: Crops, outs: torch.Tensor | Sequence[torch.Tensor]
+    ) -> None:
+        """Read N images, and decode, crop and resize them into their places.
+
+        Where packer's own decoder is used, C reads, checks and decodes dozens of images in one call, without Python's
+        lock. The images that C leaves, which are of other kinds or damaged, are read and decoded one by one.
+
+        Parameters
+        ----------
+        indices : sequence of N int
+        crops : (N,) array of CROP
+            As `choose_crops` gives them.
+        outs : (N, 3, height, width) uint8 tensor or sequence of N (3, height, width) uint8 tensors
+            Their memory is channels last.
+
+        Raises
+        ------
+        ValueError
+            If `outs` are other tensors than `crops` need, or a rectangle does not lie inside of its image.
+        IndexError, CorruptPackError, ImageError
+            As for ``dataset[index]``.
+        """
+        positions, addresses = self._reader.positions(indices), _addresses(outs, crops)
+        if len(positions) != len(crops):
+            raise ValueError(f"{len(positions)} images are to be decoded, and there are crops for {len(crops)}")
+        self._reader.require_table()
+        order = np.argsort(self._reader.table.offset[positions])  # reads go through the file in one direction
+        for begin in range(0, len(order), _TOGETHER):
+            places = order[begin : begin + _TOGETHER]
+            if self._in_c:
+                places = places[self._decode_in_c(positions[places], crops[places], addresses[places])]
+            for number, row, data in self._reader.read_rows(positions[places]):
+                place = int(places[number])
+                self._decode_by_itself(row, data, Box(*crops[place].item()), outs[place][None])
+
+    def decode(self, index: int, data: Buffer) -> npt.NDArray[np.uint8]:
+        """Decode the stored bytes of a whole image to (height, width, 3) uint8 RGB, writable.
+
+        Raises
+        ------
+        CorruptPackError, ImageError
+            As for ``dataset[index]``.
+        """
+        if self._raw:
+            return np.array(self._raw_pixels(index, data))
+        try:
+            return decode(data, exif=self._exif, decoder=self._library)
+        except ImageError as error:
+            raise self._naming(index, error) from error
+
+    def _decode_in_c(self, positions: Ints, crops: Crops, addresses: Ints) -> list[int]:
+        """Decode images without Python's lock; return the numbers of those that are left."""
+        locations, _held = self._reader.locate(positions)  # `_held` keeps files open until C has read from them
+        if not self._raw:
+            locations["file"][~self._rectangles.suits(locations, crops, self._scaled)] = NOWHERE
+        tasks = native.tasks(locations, crops, addresses)
+        between = crops["crop_height"] * crops["out_width"]  # pixels between the two passes of resizing
+        pixels = np.maximum(locations["height"] * locations["width"], between)
+        return [call.start + left for call in _calls(pixels) for left in native.decode_into(tasks[call])]
+
+    def _decode_by_itself(self, row: Row, data: Buffer, box: Box, out: torch.Tensor) -> None:
+        """Decode an image of any kind, which C was offered before or is not, into a (1, 3, height, width) tensor."""
+        try:
+            if self._raw:
+                top, left, height, width = from_corner(box, touched(box))
+                pixels = self._raw_pixels(row.number, data)
+                resize_into(pixels[top : top + height, left : left + width], box, out)
+            else:
+                size = row.height, row.width
+                self._rectangles.decode_into(data, size, box, out, self._scaled, refused=self._in_c)
+        except ImageError as error:
+            raise self._naming(row.number, error) from error
+
+    def _raw_pixels(self, index: int, data: Buffer) -> npt.NDArray[np.uint8]:
+        height, width = int(self._reader.table.height[index]), int(self._reader.table.width[index])
+        if height < 1 or width < 1:
+            raise self._impossible_size(index, height, width)
+        if height * width * 3 != len(data):
+            raise self._other_size(index, len(data))
+        return np.frombuffer(data, np.uint8).reshape(height, width, 3)
+
+    def _naming(self, index: int, error: ImageError) -> ImageError:
+        """Return an error that names the damaged image."""
+        if error.name:
+            return error
+        name, path = printable(self._reader.names.get(index)), printable(self._reader.path)
+        return ImageError(error.reason, f"{path}, sample {index % len(self._reader)} ({name})")
+
+    def _impossible_size(self, index: int, height: int, width: int) -> CorruptPackError:
+        """Return the error of a row of the table that says a size which no image has."""
+        reason = f"its row in the table says {width} x {height} pixels"
+        return CorruptPackError(reason, self._reader.path, index % len(self._reader), self._reader.names.get(index))
+
+    def _other_size(self, index: int, size: int) -> CorruptPackError:
+        """Return the error of pixels of another number than a row of the table says."""
+        height, width = int(self._reader.table.height[index]), int(self._reader.table.width[index])
+        reason = f"{size} bytes are not {width} x {height} pixels"
+        return CorruptPackError(reason, self._reader.path, index, self._reader.names.get(index))
+
+
+def _calls(pixels: Ints) -> list[slice]:
+    """Divide images of so many pixels among calls of C, as Ctrl-C waits until a call ends.
+
+    One call does for usual images. No call has more pixels than two images of the largest size, some seconds' work.
+    """
+    total = np.cumsum(np.minimum(pixels, MAX_PIXELS))
+    if len(pixels) == 0 or total[-1] <= MAX_PIXELS:
+        return [slice(0, len(pixels))]
+    bounds = [0, *(np.flatnonzero(np.diff(total // MAX_PIXELS)) + 1).tolist(), len(pixels)]
+    return [slice(begin, end) for begin, end in itertools.pairwise(bounds)]
+
+
+def _addresses(outs: torch.Tensor | Sequence[torch.Tensor], crops: Crops) -> Ints:
+    """Return the addresses of (3, height, width) uint8 tensors, whose memory is channels last and what crops need.
+
+    Raises
+    ------
+    ValueError
+        If a tensor is of another kind, size or layout.
+    """
+    batches = [outs] if isinstance(outs, torch.Tensor) else [out[None] for out in outs]
+    for batch in batches:
+        require_channels_last(batch)
+    shapes = [shape for batch in batches for shape in [batch.shape[1:]] * len(batch)]
+    heights, widths = crops["out_height"].tolist(), crops["out_width"].tolist()
+    if shapes != [(3, height, width) for height, width in zip(heights, widths, strict=True)]:
+        raise ValueError("images are decoded into tensors of other sizes, or another number, than the crops say")
+    if isinstance(outs, torch.Tensor):
+        return outs.data_ptr() + math.prod(outs.shape[1:]) * np.arange(len(outs))
+    return np.array([out.data_ptr() for out in outs], np.int64)

@@ -1,0 +1,68 @@
+"""Batches decoded into their places, in C and one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+
+from packer._conversion.prepare import Recipe
+from packer._images.geometry import Crops
+from packer._images.probe import MAX_PIXELS
+from packer._loading.crops import Crop, RandomResizedCrop, Resize
+from packer._loading.dataset import open_dataset
+from packer._loading.decoding import BatchDecoder, _calls
+from packer._loading.loader import Loader
+
+Packs = Callable[..., Path]
+
+
+class Lying(Crop):
+    """A crop whose results are larger than it says."""
+
+    @property
+    def size(self) -> tuple[int, int]:
+        return 8, 8
+
+    def choose(self, heights: npt.NDArray[np.int64], widths: npt.NDArray[np.int64], random: Any) -> Crops:
+        return Resize(9).choose(heights, widths, random)
+
+
+@pytest.mark.parametrize("codec", ["keep", "raw"])
+def test_nothing_is_decoded_beyond_its_place(codec: str, photo_tree: Path, packs: Packs) -> None:
+    dataset = open_dataset(packs(photo_tree, "lmdb", Recipe(codec=codec)), crop=Lying())
+    with pytest.raises(ValueError, match="other sizes"):
+        list(Loader(dataset, 2, threads=1))
+    decoder, indices = BatchDecoder(dataset.reader), np.arange(2)
+    crops = decoder.choose_crops(Lying(), indices, 0, 0)
+    images = torch.empty((3, 9, 9, 3), dtype=torch.uint8).permute(0, 3, 1, 2)
+    decoder.decode_into(indices, crops, images[:2])
+    others = images[:2].to(torch.int16), images[:2].to("meta")
+    for wrong in (images, images[:1], images[:2, :, :8], images[:2].contiguous(), *others):
+        with pytest.raises(ValueError, match="tensors"):
+            decoder.decode_into(indices, crops, wrong)
+    with pytest.raises(ValueError, match="3 images are to be decoded, and there are crops for 2"):
+        decoder.decode_into(np.arange(3), crops, images[:2])
+
+
+@pytest.mark.parametrize("pixels", [[], [1], [500 * 375] * 32, [MAX_PIXELS] * 32, [2 * MAX_PIXELS] * 3 + [1] * 29])
+def test_a_call_of_c_has_few_pixels_and_usual_images_take_one(pixels: list[int]) -> None:
+    calls = _calls(np.array(pixels, np.int64))
+    assert [index for call in calls for index in range(call.start, call.stop)] == list(range(len(pixels)))
+    assert all(sum(min(size, MAX_PIXELS) for size in pixels[call]) < 2 * MAX_PIXELS for call in calls)
+    assert len(calls) == 1 or sum(pixels) > MAX_PIXELS
+
+
+def test_images_that_are_decoded_in_several_calls_are_the_same(
+    packs: Packs, photo_tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = open_dataset(packs(photo_tree, "lmdb"), crop=RandomResizedCrop(16))
+    expected = [image for image, _ in dataset.__getitems__(list(range(15)))]
+    monkeypatch.setattr("packer._loading.decoding.MAX_PIXELS", 2 * 48 * 64)
+    found = [image for image, _ in dataset.__getitems__(list(range(15)))]
+    assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
