@@ -60,7 +60,7 @@ def test_a_directory_that_may_not_be_used(pack: Path, tmp_path: Path) -> None:
 def test_progress_in_bytes(pack: Path, tmp_path: Path, arguments: list[str]) -> None:
     command, *rest = arguments
     code = (
-        "from packer import copying; copying._CHUNK = 1000\n"
+        "from packer._formats import copying; copying._CHUNK = 1000\n"
         "from packer._cli import main, show; show._SECONDS_BETWEEN_LINES = 0.0; main()"
     )
     line = [sys.executable, "-c", code, command, str(pack), *rest]
