@@ -78,6 +78,13 @@ def test_convert_makes_the_bytes_that_the_command_makes(tree: Path, table: Path,
         assert content(ours / name) == content(commands / name), name
 
 
+def test_the_earlier_name_of_audit_still_works(tree: Path, tmp_path: Path) -> None:
+    packer.convert(tree, tmp_path / "a.lmdb", audit="decode")
+    run(["convert", tree, tmp_path / "b.lmdb", "--check", "decode", "--quiet"])
+    assert content(tmp_path / "a.lmdb") == content(tmp_path / "b.lmdb")
+    assert packer.info(tmp_path / "a.lmdb").settings["check"] == "decode"  # what packs have always called it
+
+
 def test_convert_takes_a_listing_and_reports_progress(tree: Path, tmp_path: Path) -> None:
     run(["scan", tree, tmp_path / "tree.scan", "--quiet"], ["convert", tree, tmp_path / "b.lmdb", "--quiet"])
     seen: list[tuple[int, int]] = []
