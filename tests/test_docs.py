@@ -90,7 +90,7 @@ def test_the_commands_of_the_readme_run(prepared: Path, tmp_path: Path, monkeypa
         assert result.returncode == 0, (line, result.stderr)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "examples" / "train.py"], ids=lambda page: page.name)
 def test_every_name_in_packer_is_public(page: Path) -> None:
     named = set(re.findall(r"(?<![\w/.])packer\.(\w+)", page.read_text("utf-8")))
     assert named <= {*packer.__all__, "errors", "testing"}
