@@ -23,7 +23,7 @@ from PIL import Image
 from report import machine, table, write_json
 
 from packer._conversion.convert import convert
-from packer._conversion.prepare import Recipe
+from packer._conversion.recipe import Recipe
 from packer._formats import FORMATS
 from packer._images import native
 from packer._images.decode import decode

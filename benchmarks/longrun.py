@@ -18,7 +18,7 @@ import numpy as np
 import psutil
 
 from packer import open_dataset
-from packer._conversion.convert import Progress, convert
+from packer._conversion.convert import ConversionProgress, convert
 from packer._sources import imagefolder_source
 from packer.testing.photos import draw_imagefolder
 
@@ -72,7 +72,7 @@ def main() -> None:
         pack = root / {"lmdb": "pack.lmdb", "hdf5": "pack.h5", "pth": "pack.pth"}[options.format]
         packing = Memory("packing", len(source))
 
-        def show(progress: Progress) -> None:
+        def show(progress: ConversionProgress) -> None:
             packing(progress.done)
 
         convert(source, pack, progress=show)

@@ -99,7 +99,7 @@ def _build(name: str, path: Path, count: int) -> None:
     """Write a pack of `count` samples, as `packer._conversion.convert` drives the writer."""
     import numpy as np
 
-    from packer._conversion.prepare import Recipe
+    from packer._conversion.recipe import Recipe
     from packer._formats import FORMATS
     from packer._manifest import Manifest
     from packer._storage.spool import TableBuilder

@@ -116,7 +116,7 @@ def _measure_rates(work: Path, source: Path | None, images: int) -> dict[str, di
     from report import table
 
     from packer._conversion.convert import convert
-    from packer._conversion.prepare import Recipe
+    from packer._conversion.recipe import Recipe
     from packer._images.sizing import ResizeSpec
     from packer._sources import imagefolder_source
     from packer.testing.photos import draw_imagefolder
@@ -365,7 +365,7 @@ def _both(work: Path, tree: Path, client: Any, workers: int) -> Iterator[tuple[s
     """Yield the two sides, each with its seconds and those of the CPU."""
     from packer._conversion.cluster import convert_on
     from packer._conversion.job import Job, SharedSource
-    from packer._conversion.prepare import Recipe
+    from packer._conversion.recipe import Recipe
     from packer._sources import imagefolder_source
 
     def cpu_of_all() -> float:

@@ -18,10 +18,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from packer import open_dataset
-from packer._loading.crops import CenterCrop, RandomResizedCrop
-from packer._loading.loader import Loader
-from packer._loading.prefetch import CUDAPrefetcher
+from packer import CenterCrop, CUDAPrefetcher, Loader, RandomResizedCrop, open_dataset
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 

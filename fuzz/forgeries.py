@@ -21,7 +21,7 @@ import numpy.typing as npt
 from fuzz import lies
 from fuzz.sections import sealed_manifest
 from packer._conversion.convert import convert
-from packer._conversion.prepare import Recipe
+from packer._conversion.recipe import Recipe
 from packer._formats import FORMATS, Reader, open_pack
 from packer._formats.joined import MANIFEST_FILE, TABLE_FILE, join_parts
 from packer._sources import imagefolder_source

@@ -20,7 +20,7 @@ from fuzz.packs import PARTS
 from fuzz.sections import joined, sealed_tiles
 from fuzz.targets import TARGETS
 from packer._conversion.convert import convert
-from packer._conversion.prepare import Recipe
+from packer._conversion.recipe import Recipe
 from packer._formats import open_pack
 from packer._formats.joined import join_parts
 from packer._images.encode import encode_tiled

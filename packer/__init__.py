@@ -11,36 +11,108 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from packer._conversion.verbs import convert, merge
     from packer._formats import open_pack
+    from packer._loading.crops import CenterCrop, Crop, RandomResizedCrop, Resize
     from packer._loading.dataset import HDF5ImageDataset, ImageDataset, LMDBImageDataset, PthImageDataset, open_dataset
-    from packer.errors import PackerError
+    from packer._loading.loader import Loader
+    from packer._loading.prefetch import BackgroundPrefetcher, CUDAPrefetcher
+    from packer._loading.samplers import BlockShuffleSampler, OrderSampler, SequentialSampler, ShuffleSampler
+    from packer._loading.staging import stage, warm
+    from packer._packs.digest import digest
+    from packer._packs.export import export
+    from packer._packs.info import info
+    from packer._packs.repair import repair
+    from packer._packs.verify import verify
+    from packer.errors import (
+        ClusterError,
+        CorruptPackError,
+        DestinationError,
+        ImageChangedError,
+        ImageError,
+        ImageTooLargeError,
+        MissingDependencyError,
+        NotAPackError,
+        NotTileableError,
+        OptionError,
+        PackerError,
+        PackError,
+        PackLockedError,
+        ResumeError,
+        SourceError,
+        UnsupportedVersionError,
+        WorkerError,
+    )
 
 __all__ = [
+    "BackgroundPrefetcher",
+    "BlockShuffleSampler",
+    "CUDAPrefetcher",
+    "CenterCrop",
+    "ClusterError",
+    "CorruptPackError",
+    "Crop",
+    "DestinationError",
     "HDF5ImageDataset",
+    "ImageChangedError",
     "ImageDataset",
+    "ImageError",
+    "ImageTooLargeError",
     "LMDBImageDataset",
+    "Loader",
+    "MissingDependencyError",
+    "NotAPackError",
+    "NotTileableError",
+    "OptionError",
+    "OrderSampler",
+    "PackError",
+    "PackLockedError",
     "PackerError",
     "PthImageDataset",
+    "RandomResizedCrop",
+    "Resize",
+    "ResumeError",
+    "SequentialSampler",
+    "ShuffleSampler",
+    "SourceError",
+    "UnsupportedVersionError",
+    "WorkerError",
     "__version__",
+    "convert",
+    "digest",
+    "export",
+    "info",
+    "merge",
     "open_dataset",
     "open_pack",
+    "repair",
+    "stage",
+    "verify",
+    "warm",
 ]
 
-_MODULES = {
-    "HDF5ImageDataset": "packer._loading.dataset",
-    "ImageDataset": "packer._loading.dataset",
-    "LMDBImageDataset": "packer._loading.dataset",
-    "PackerError": "packer.errors",
-    "PthImageDataset": "packer._loading.dataset",
-    "open_dataset": "packer._loading.dataset",
-    "open_pack": "packer._formats",
+_HOMES = {
+    "packer._conversion.verbs": "convert merge",
+    "packer._formats": "open_pack",
+    "packer._loading.crops": "CenterCrop Crop RandomResizedCrop Resize",
+    "packer._loading.dataset": "HDF5ImageDataset ImageDataset LMDBImageDataset PthImageDataset open_dataset",
+    "packer._loading.loader": "Loader",
+    "packer._loading.prefetch": "BackgroundPrefetcher CUDAPrefetcher",
+    "packer._loading.samplers": "BlockShuffleSampler OrderSampler SequentialSampler ShuffleSampler",
+    "packer._loading.staging": "stage warm",
+    "packer._packs.digest": "digest",
+    "packer._packs.export": "export",
+    "packer._packs.info": "info",
+    "packer._packs.repair": "repair",
+    "packer._packs.verify": "verify",
 }
+_MODULES = {name: module for module, names in _HOMES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_MODULES[name]), name)
+    return getattr(importlib.import_module(_MODULES.get(name, "packer.errors")), name)
 
 
 def __dir__() -> list[str]:

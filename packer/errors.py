@@ -3,6 +3,7 @@
 ::
 
     PackerError
+    ├── OptionError              options do not fit together; a ValueError too
     ├── SourceError              the images, or the list of them, cannot be used as given
     ├── DestinationError         a pack cannot be written where it was asked for
     │   ├── PackLockedError      another process is writing it
@@ -36,6 +37,7 @@ __all__ = [
     "MissingDependencyError",
     "NotAPackError",
     "NotTileableError",
+    "OptionError",
     "PackError",
     "PackLockedError",
     "PackerError",
@@ -54,6 +56,10 @@ def printable(text: object) -> str:
 
 class PackerError(Exception):
     """Base class of every error that packer raises on purpose."""
+
+
+class OptionError(PackerError, ValueError):
+    """Options do not fit together, or one of them would decide nothing."""
 
 
 class SourceError(PackerError):

@@ -23,7 +23,7 @@ from packer._cli.stage import stage_command
 from packer._cli.status import EXIT_STATUS, NOBODY_READS, Interrupted, Terminated
 from packer._cli.verify import verify_command
 from packer._cli.warm import warm_command
-from packer.errors import CorruptPackError, NotAPackError, PackerError, PackLockedError
+from packer.errors import CorruptPackError, NotAPackError, OptionError, PackerError, PackLockedError
 
 __all__ = ["EXIT_STATUS", "main"]
 
@@ -77,6 +77,9 @@ def main() -> None:
         _end(f"terminated{error}", "sigterm")
     except click.ClickException as error:
         error.show()
+        sys.exit(EXIT_STATUS["usage"])
+    except OptionError as error:
+        click.UsageError(str(error)).show()
         sys.exit(EXIT_STATUS["usage"])
     except PackLockedError as error:
         _end(str(error), "locked")

@@ -5,22 +5,22 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Iterator
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from packer._cli import show
-from packer._cli.options import ConvertOptions
+from packer._cli.options import RunOptions
 from packer._cli.parts import convert_in_parts
-from packer._cli.source import classes_of, given, open_source, refuse_without_labels, source_options, targets
+from packer._cli.source import requested, source_options, targets
 from packer._cli.status import Interrupted, Terminated
-from packer._cli.writing import done_already, format_options, say, status_of
+from packer._cli.writing import done_already, say, status_of
 from packer.errors import ImageChangedError, ImageError
 
 if TYPE_CHECKING:
-    from packer._conversion.convert import Summary
-    from packer._conversion.prepare import Recipe
+    from packer._conversion.request import ConversionRequest
     from packer._sources import Source
 
 __all__ = ["Size", "convert_command"]
@@ -68,9 +68,7 @@ class Size(click.ParamType):  # type: ignore[type-arg]  # no generic before clic
 @click.option(
     "--resize-mode",
     type=click.Choice(["short", "long", "exact", "crop", "pad"]),
-    default="short",
-    show_default=True,
-    help="What becomes N: short, the shorter side; long, the longer side; exact, both; crop, the shorter side, then the centre square; pad, the longer side, then black borders to a square.",
+    help="What becomes N: short, the shorter side; long, the longer side; exact, both; crop, the shorter side, then the centre square; pad, the longer side, then black borders to a square.  [default: short]",
 )
 @click.option(
     "--upscale", is_flag=True, help="Enlarge images that are smaller than --resize; without it they are never enlarged."
@@ -78,16 +76,14 @@ class Size(click.ParamType):  # type: ignore[type-arg]  # no generic before clic
 @click.option(
     "--interpolation",
     type=click.Choice(["bilinear", "bicubic"]),
-    default="bilinear",
-    show_default=True,
-    help="Anti-aliased, as in Pillow and torchvision.",
+    help="Anti-aliased, as in Pillow and torchvision.  [default: bilinear]",
 )
 @click.option(
     "--codec",
     type=click.Choice(["keep", "jpeg", "png", "webp", "raw"]),
     help="What is stored: keep, the files' own bytes; raw, uint8 RGB pixels; or a re-encoding. Files that have the right type and need no resizing keep their bytes.  [default: keep; jpeg with --resize]",
 )
-@click.option("--quality", type=click.IntRange(1, 100), default=90, show_default=True, help="Quality of jpeg and webp.")
+@click.option("--quality", type=click.IntRange(1, 100), help="Quality of jpeg and webp.  [default: 90]")
 @click.option(
     "--tiles/--no-tiles",
     default=None,
@@ -101,12 +97,13 @@ class Size(click.ParamType):  # type: ignore[type-arg]  # no generic before clic
     help="Whether the EXIF orientation turns the image; ImageFolder ignores it.",
 )
 @click.option(
-    "--check",
+    "--audit",
     type=click.Choice(["structure", "decode"]),
     default="structure",
     show_default=True,
     help="How each image is checked: structure, its real type, header, size and end; decode, all its pixels.",
 )
+@click.option("--check", type=click.Choice(["structure", "decode"]), hidden=True)  # the earlier name of --audit
 @click.option(
     "--max-pixels",
     type=click.IntRange(min=1, max=178_956_970),
@@ -180,46 +177,61 @@ def convert_command(src: Path, dst: Path, **values: Any) -> int:
       packer convert imagenet/val val.lmdb --classes-from train.lmdb
       packer convert train.lmdb train.h5                             the samples' own bytes
     """
-    from packer._conversion.provenance import made_before
-    from packer._conversion.unfinished import check_destination
-    from packer._formats import FORMATS, format_for
+    from packer._conversion.request import ConversionRequest
 
-    options = ConvertOptions(**values)
+    how = RunOptions(**{field.name: values.pop(field.name) for field in fields(RunOptions)})
+    values["audit"] = values.pop("check") or values["audit"]
     # Pillow's remarks on single files go to stderr without the file's name; the summary and the report have both.
     warnings.filterwarnings("ignore", module="PIL")
-    if options.labels is not None and options.splits:
+    request = requested(ConversionRequest, src=src, dst=dst, **values)
+    if request.labels is not None and how.splits:
         raise click.UsageError("--labels is for one split: convert SRC/SPLIT with it")
-    refuse_without_labels(options)
-    recipe = _recipe(options)
-    _refuse_without_effect(recipe)
-    if options.format is not None and options.format not in FORMATS:
-        raise click.BadParameter(f"{options.format!r} is not one of {', '.join(FORMATS)}", param_hint="'--format'")
-    row = FORMATS[options.format] if options.format else format_for(dst)
-    if options.shard_size and row.name != "pth":
-        raise click.UsageError("--shard-size is for .pth packs")
-    in_parts = options.parts, options.part, options.cluster, options.jobs, options.scratch
-    if any(option is not None for option in in_parts):
+    if any(option is not None for option in (request.parts, how.part, how.cluster, how.jobs, how.scratch)):
         with _explaining(src):
-            return convert_in_parts(src, dst, recipe, row.name, options)
+            return convert_in_parts(request, how)
+    if how.splits:
+        return _convert_splits(request, how)
+    request.require_destination()
+    return _convert(request, request.open(dst, request.classes()), quiet=how.quiet)
+
+
+def _convert_splits(request: ConversionRequest, how: RunOptions) -> int:
+    """Convert each split to a pack of its own, all with one class map; return the exit status."""
+    from packer._conversion.provenance import made_before
+
+    requests = [
+        replace(request, src=root, dst=destination, report=_report(request.report, root))
+        for root, destination in targets(request.src, request.dst, how.splits)
+    ]
+    for split in requests:
+        if not split.dst.exists():
+            split.require_destination()
     statuses = set()
-    pairs = targets(src, dst, options.splits)
-    for root, destination in pairs:
-        if not options.splits or not destination.exists():
-            check_destination(destination, overwrite=options.overwrite, source=root)
-    classes = classes_of(options.classes_from)
-    for root, destination in pairs:
-        source = open_source(root, destination, classes, options, splits=bool(options.splits))
-        if options.splits:
-            classes = source.classes  # the first split's, for all
-            before = None if options.overwrite else made_before(destination, source, recipe, row.name)
-            if before is not None:
-                statuses.add(done_already(destination, before, quiet=options.quiet))
-                continue
-        with _explaining(root):
-            summary = _convert(source, destination, recipe, options, report=_report(options, root), format=row.name)
-        statuses.add(status_of(summary.manifest))
-        say(show.conversion(summary), quiet=options.quiet)
+    classes = request.classes()
+    for split in requests:
+        source = split.open(split.dst, classes, is_split=True)
+        classes = source.classes  # the first split's, for all
+        before = None if split.overwrite else made_before(split.dst, source, split.recipe, split.format_row.name)
+        if before is not None:
+            statuses.add(done_already(split.dst, before, quiet=how.quiet))
+        else:
+            statuses.add(_convert(split, source, quiet=how.quiet))
     return max(statuses)
+
+
+def _convert(request: ConversionRequest, source: Source, *, quiet: bool) -> int:
+    """Make one pack, and say so; return the exit status."""
+    from packer._images.decode import decoder_advice
+
+    advice = decoder_advice() if request.recipe.codec != "keep" and not quiet else None
+    if advice is not None:
+        click.echo(f"packer: {advice}", err=True)
+    with _explaining(request.src), show.ProgressDisplay(request.dst.name, quiet=quiet) as display:
+        summary = request.convert(
+            source, lambda p: display.update(p.done, p.total, read=p.bytes_read, skipped=p.skipped)
+        )
+    say(show.conversion(summary), quiet=quiet)
+    return status_of(summary.manifest)
 
 
 @contextlib.contextmanager
@@ -239,68 +251,6 @@ def _explaining(src: Path) -> Iterator[None]:
         raise kind("; the same command continues where this one stopped") from None
 
 
-def _recipe(options: ConvertOptions) -> Recipe:
-    from packer._conversion.prepare import Recipe
-    from packer._images.probe import MAX_PIXELS
-    from packer._images.sizing import ResizeSpec
-
-    resize = None
-    if options.resize:
-        resize = ResizeSpec(options.resize, options.resize_mode, options.upscale, options.interpolation)
-    try:
-        return Recipe(
-            codec=options.codec or ("jpeg" if resize else "keep"),
-            resize=resize,
-            quality=options.quality,
-            exif=options.exif,
-            check=options.check,
-            max_pixels=options.max_pixels or MAX_PIXELS,
-            tiles=options.tiles,
-        )
-    except ValueError as error:
-        raise click.UsageError(str(error)) from error
-
-
-def _refuse_without_effect(recipe: Recipe) -> None:
-    """Raise UsageError where an option was given that decides nothing."""
-    from packer._manifest import LOSSY
-
-    if given("quality") and recipe.codec not in LOSSY:
-        raise click.UsageError(f"--quality is for {' and '.join(LOSSY)}: codec {recipe.codec} has none")
-    resizing = given("interpolation", "resize_mode", "upscale")
-    if recipe.resize is None and resizing:
-        raise click.UsageError(f"{resizing[0]} says how to resize: say to which size with --resize")
-
-
-def _convert(
-    source: Source, destination: Path, recipe: Recipe, options: ConvertOptions, *, format: str, report: Path | None
-) -> Summary:
-    from packer._conversion.convert import convert
-    from packer._images.decode import decoder_advice
-
-    if recipe.codec != "keep" and not options.quiet:
-        advice = decoder_advice()
-        if advice is not None:
-            click.echo(f"packer: {advice}", err=True)
-    with show.ProgressDisplay(destination.name, quiet=options.quiet) as display:
-        return convert(
-            source,
-            destination,
-            recipe=recipe,
-            format=format,
-            options=format_options(options.shard_size),
-            on_error=options.on_error,
-            workers=options.workers,
-            overwrite=options.overwrite,
-            fresh=options.fresh,
-            report=report,
-            progress=lambda p: display.update(p.done, p.total, read=p.bytes_read, skipped=p.skipped),
-        )
-
-
-def _report(options: ConvertOptions, root: Path) -> Path | None:
-    """Return where the report goes: that of a split has the split's name, as its pack has."""
-    report = options.report
-    if report is None or not options.splits:
-        return report
-    return report.with_name(f"{report.stem}-{root.name}{report.suffix}")
+def _report(report: Path | None, root: Path) -> Path | None:
+    """Return where the report of a split goes: it has the split's name, as its pack has."""
+    return None if report is None else report.with_name(f"{report.stem}-{root.name}{report.suffix}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from packer._cli import show
 from packer.errors import printable
 
 if TYPE_CHECKING:
-    from packer._formats import Reader
+    from packer._packs.info import ClassCount, PackInfo
 
 __all__ = ["info_command"]
 
@@ -25,84 +26,51 @@ _BAR = 30
 @click.option("--classes", "all_classes", is_flag=True, help="List every class, not only the first and the last ones.")
 def info_command(pack: Path, as_json: bool, all_classes: bool) -> None:
     """Say what PACK holds: settings, sizes, classes with their counts, image sizes."""
-    from packer._formats import open_pack
+    from packer._packs.info import info
 
-    with open_pack(pack) as reader:
-        facts = _facts(reader)
-    click.echo(json.dumps(facts, indent=2) if as_json else _describe(facts, all_classes))
-
-
-def _facts(reader: Reader) -> dict[str, Any]:
-    import numpy as np
-
-    from packer._manifest import TILED
-    from packer._storage.files import disk_size
-
-    manifest, table = reader.manifest, reader.table
-    inside = table.label[(table.label >= 0) & (table.label < len(manifest.classes))]
-    counts = np.bincount(inside, minlength=len(manifest.classes)).tolist()
-    short = np.minimum(table.height, table.width)
-    edges = [0, 32, 64, 128, 192, 224, 256, 320, 384, 512, 768, 1024, 2048, 4096, 1 << 31]
-    histogram = np.histogram(short, edges)[0].tolist()
-    return {
-        "path": reader.path,
-        "format": manifest.format,
-        "parts": len(manifest.layout.get("parts", ())),
-        "schema": manifest.schema,
-        "samples": manifest.count,
-        "codec": manifest.codec,
-        "settings": manifest.settings,
-        "source": manifest.source,
-        "versions": manifest.versions,
-        "bytes": disk_size(reader.path),
-        "bytes_of_samples": int(table.size.sum()),
-        "classes": [{"name": name, "samples": number} for name, number in zip(manifest.classes, counts, strict=True)],
-        "shorter_side": [
-            {"from": start, "below": end, "samples": number}
-            for start, end, number in zip(edges, edges[1:], histogram, strict=False)
-            if number
-        ],
-        "without_class": len(table) - len(inside),
-        "tiled": manifest.findings.get(TILED, 0),
-        "findings": {name: number for name, number in manifest.findings.items() if name != TILED},
-        "skipped": manifest.skipped,
-    }
+    held = info(pack)
+    click.echo(json.dumps(_as_json(held), indent=2) if as_json else _describe(held, all_classes))
 
 
-def _describe(facts: dict[str, Any], all_classes: bool) -> str:
+def _as_json(pack: PackInfo) -> dict[str, Any]:
+    sides = [{"from": row.start, "below": row.below, "samples": row.samples} for row in pack.shorter_side]
+    return {**asdict(pack), "shorter_side": sides}
+
+
+def _describe(pack: PackInfo, all_classes: bool) -> str:
     from packer._manifest import LOSSY
 
-    samples = facts["samples"]
-    mean = facts["bytes_of_samples"] / max(samples, 1)
+    samples = pack.samples
+    mean = pack.bytes_of_samples / max(samples, 1)
     settings = ", ".join(
         f"{name} {_setting(value)}"
-        for name, value in facts["settings"].items()
-        if value is not None and (name != "quality" or facts["codec"] in LOSSY)
+        for name, value in pack.settings.items()
+        if value is not None and (name != "quality" or pack.codec in LOSSY)
     )
     lines = [
-        f"{facts['path']}: {facts['format']} pack{_parts(facts['parts'])}, schema {facts['schema']}",
-        f"  {show.counted(samples, 'sample')}, {show.counted(len(facts['classes']), 'class')}, {show.size(facts['bytes'])} "
+        f"{pack.path}: {pack.format} pack{_parts(pack.parts)}, schema {pack.schema}",
+        f"  {show.counted(samples, 'sample')}, {show.counted(len(pack.classes), 'class')}, {show.size(pack.bytes)} "
         f"({show.size(mean)} a sample)",
         f"  {settings}",
-        *([f"  {facts['tiled'] / max(samples, 1):.1%} of the samples are tiled JPEGs"] if facts["tiled"] else []),
-        "  " + ", ".join(f"{name} {version}" for name, version in facts["versions"].items()),
+        *([f"  {pack.tiled / max(samples, 1):.1%} of the samples are tiled JPEGs"] if pack.tiled else []),
+        "  " + ", ".join(f"{name} {version}" for name, version in pack.versions.items()),
         "",
         "  shorter side",
     ]
-    most = max((row["samples"] for row in facts["shorter_side"]), default=1)
-    for row in facts["shorter_side"]:
-        label = f"{row['from']} to {row['below'] - 1}" if row["below"] < 1 << 31 else f"{row['from']} or more"
-        bar = "█" * max(1, round(_BAR * row["samples"] / most))
-        lines.append(f"  {label:>14}  {bar:<{_BAR}}  {show.count(row['samples'])}")
-    lines += ["", "  classes", *_class_lines(facts["classes"], all_classes)]
-    if facts["without_class"]:
-        lines.append(f"  {show.counted(facts['without_class'], 'sample')} of no class: `packer verify` names them")
-    if facts["findings"] or facts["skipped"]:
+    most = max((row.samples for row in pack.shorter_side), default=1)
+    for row in pack.shorter_side:
+        label = f"{row.start} to {row.below - 1}" if row.below < 1 << 31 else f"{row.start} or more"
+        bar = "█" * max(1, round(_BAR * row.samples / most))
+        lines.append(f"  {label:>14}  {bar:<{_BAR}}  {show.count(row.samples)}")
+    lines += ["", "  classes", *_class_lines(pack.classes, all_classes)]
+    if pack.without_class:
+        lines.append(f"  {show.counted(pack.without_class, 'sample')} of no class: `packer verify` names them")
+    if pack.findings or pack.skipped:
         lines += ["", "  findings"]
-    lines += [f"  {show.count(number)} x {finding}" for finding, number in facts["findings"].items()]
-    lines += [f"  left out: {entry['name']}: {entry['reason']}" for entry in facts["skipped"][:10]]
-    if len(facts["skipped"]) > 10:
-        lines.append(f"  … and {len(facts['skipped']) - 10} more left out (--json lists all)")
+    lines += [f"  {show.count(number)} x {finding}" for finding, number in pack.findings.items()]
+    lines += [f"  left out: {entry['name']}: {entry['reason']}" for entry in pack.skipped[:10]]
+    if len(pack.skipped) > 10:
+        lines.append(f"  … and {len(pack.skipped) - 10} more left out (--json lists all)")
     return "\n".join(map(printable, lines))  # the pack may be a stranger's
 
 
@@ -114,9 +82,9 @@ def _setting(value: Any) -> str:
     return "(" + ", ".join(f"{k} {v}" for k, v in value.items()) + ")" if isinstance(value, dict) else str(value)
 
 
-def _class_lines(classes: list[dict[str, Any]], all_classes: bool) -> list[str]:
+def _class_lines(classes: list[ClassCount], all_classes: bool) -> list[str]:
     def line(label: int) -> str:
-        return f"  {label:>14}  {classes[label]['name']}  {show.count(classes[label]['samples'])}"
+        return f"  {label:>14}  {classes[label].name}  {show.count(classes[label].samples)}"
 
     if all_classes or len(classes) <= 12:
         return [line(label) for label in range(len(classes))]

@@ -9,7 +9,7 @@ import click
 from packer._cli import show
 from packer._cli.convert import Size
 from packer._cli.status import EXIT_STATUS
-from packer._cli.writing import format_options, say, status_of
+from packer._cli.writing import say, status_of
 from packer.errors import printable
 
 __all__ = ["merge_command"]
@@ -59,9 +59,8 @@ def merge_command(
       packer merge a.lmdb b.lmdb both.lmdb
       packer merge --finish out.lmdb
     """
-    from packer._conversion.convert import convert
     from packer._conversion.finish import finish
-    from packer._sources import pack_source
+    from packer._conversion.verbs import merge
 
     if finishing:
         if packs:
@@ -72,12 +71,12 @@ def merge_command(
         return status_of(manifest)
     if not packs:
         raise click.UsageError("say which packs to join, and after them DST")
-    source = pack_source(*packs, class_map=class_map)
     with show.ProgressDisplay(dst.name, quiet=quiet) as display:
-        summary = convert(
-            source,
+        summary = merge(
+            packs,
             dst,
-            options=format_options(shard_size),
+            classes=class_map,
+            shard_size=shard_size,
             workers=workers,
             overwrite=overwrite,
             fresh=fresh,

@@ -8,8 +8,7 @@ from typing import Any
 import click
 
 from packer._cli import show
-from packer._cli.options import ScanOptions
-from packer._cli.source import classes_of, is_pack, open_source, refuse_without_labels, source_options
+from packer._cli.source import requested, source_options
 from packer.errors import printable
 
 __all__ = ["scan_command"]
@@ -21,7 +20,7 @@ __all__ = ["scan_command"]
 @source_options
 @click.option("--overwrite", is_flag=True, help="Replace FILE.")
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
-def scan_command(src: Path, listing: Path, **values: Any) -> None:
+def scan_command(src: Path, listing: Path, *, overwrite: bool, quiet: bool, **values: Any) -> None:
     """List the images below SRC once, in FILE, which `packer convert` then takes in the place of SRC.
 
     Listing millions of files on a network disk takes minutes; the tasks of a job array need it once.
@@ -30,17 +29,17 @@ def scan_command(src: Path, listing: Path, **values: Any) -> None:
       packer scan imagenet/train train.scan
       packer convert train.scan train.lmdb --parts 64 --part $SLURM_ARRAY_TASK_ID
     """
+    from packer._conversion.request import SourceRequest, is_pack
     from packer._conversion.unfinished import check_destination
     from packer._sources import write_listing
 
-    options = ScanOptions(**values)
-    refuse_without_labels(options)
+    request = requested(SourceRequest, src=src, **values)
     if is_pack(src):
         raise click.UsageError(f"{printable(src)} is a pack, which needs no list: convert it as it is")
-    check_destination(listing, overwrite=options.overwrite, source=src)
-    source = open_source(src, listing, classes_of(options.classes_from), options)
+    check_destination(listing, overwrite=overwrite, source=src)
+    source = request.open(listing, request.classes())
     write_listing(source, listing)
-    if not options.quiet:
+    if not quiet:
         images, classes = show.counted(len(source), "image"), show.counted(len(source.classes), "class")
         click.echo(f"{printable(listing)}: {images}, {classes}")
         for note in source.notes:

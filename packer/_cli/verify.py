@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import click
 
 from packer._cli import show
-from packer._cli.source import is_pack
 from packer._cli.status import EXIT_STATUS
 from packer.errors import CorruptPackError, NotAPackError, printable
 
@@ -105,6 +104,7 @@ def _telling_damage(pack: Path) -> Iterator[None]:
 
 def _claims_to_be_a_pack(path: Path) -> bool:
     """Tell whether what is at `path` has a pack's suffix, or a pack's content: then it is a damaged pack."""
+    from packer._conversion.request import is_pack
     from packer._formats import FORMATS
 
     return path.exists() and (any(path.suffix.lower() in row.suffixes for row in FORMATS.values()) or is_pack(path))

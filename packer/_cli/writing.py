@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,18 +13,13 @@ from packer.errors import printable
 if TYPE_CHECKING:
     from packer._manifest import Manifest
 
-__all__ = ["done_already", "format_options", "say", "status_of"]
+__all__ = ["done_already", "say", "status_of"]
 
 
 def say(text: str, *, quiet: bool) -> None:
     """Print a line or more, unless ``--quiet`` was said."""
     if not quiet:
         click.echo(text)
-
-
-def format_options(shard_size: int | None) -> dict[str, Any]:
-    """Return the format's own settings, of which there is one."""
-    return {"shard_size": shard_size} if shard_size else {}
 
 
 def status_of(manifest: Manifest) -> int:

@@ -18,7 +18,7 @@ from packer.errors import ResumeError, SourceError, printable
 __all__ = ["compare_source", "setting_differences", "started_differently"]
 
 _SHOWN = 5
-_SPOKEN = {"format": "the format", "src": "SRC", "size": "--resize", "mode": "--resize-mode"}
+_SPOKEN = {"format": "the format", "src": "SRC", "size": "--resize", "mode": "--resize-mode", "check": "--audit"}
 """What a person calls a setting whose option has not the setting's name."""
 
 

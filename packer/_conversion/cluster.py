@@ -18,7 +18,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 from uuid import uuid4
 
-from packer._conversion.convert import Progress
+from packer._conversion.convert import ConversionProgress
 from packer._conversion.job import Job, Part, SharedSource
 from packer._conversion.scheduler import import_dask
 from packer.errors import ClusterError, printable
@@ -275,7 +275,7 @@ def _make_part(job: Job, source: SharedSource, number: int, workers: int | None,
     key, host = worker.get_current_task(), socket.gethostname()
     last, begin = time.monotonic(), -1
 
-    def report(progress: Progress) -> None:
+    def report(progress: ConversionProgress) -> None:
         nonlocal last, begin
         begin = progress.done if begin < 0 else begin
         if progress.done < progress.total and time.monotonic() - last < _SECONDS_BETWEEN_REPORTS:

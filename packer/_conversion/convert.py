@@ -21,8 +21,8 @@ from packer._conversion.checkpoints import Checkpoints
 from packer._conversion.ledger import Ledger
 from packer._conversion.partial import Partial
 from packer._conversion.pipeline import Batch, Pipeline
-from packer._conversion.prepare import Recipe
 from packer._conversion.provenance import Provenance, provenance
+from packer._conversion.recipe import Recipe
 from packer._conversion.room import require_room, saying_how_much_is_needed
 from packer._conversion.unfinished import check_destination
 from packer._formats import FORMATS, Format, Writer, check_readable, format_for
@@ -33,11 +33,11 @@ from packer._storage.files import disk_size
 from packer._table import column_checksums
 from packer.errors import DestinationError, ImageError, ResumeError, SourceError, printable
 
-__all__ = ["Progress", "Summary", "conversion_settings", "convert", "require_format", "require_policy"]
+__all__ = ["ConversionProgress", "Summary", "conversion_settings", "convert", "require_format", "require_policy"]
 
 
 @dataclass(frozen=True)
-class Progress:
+class ConversionProgress:
     """How far a conversion is.
 
     Attributes
@@ -99,7 +99,7 @@ def convert(
     fresh: bool = False,
     report: str | os.PathLike[str] | None = None,
     allow_empty: bool = False,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[ConversionProgress], None] | None = None,
 ) -> Summary:
     """Write a pack.
 
@@ -264,7 +264,7 @@ def _write(
     partial: Partial,
     ledger: Ledger,
     *,
-    progress: Callable[[Progress], None] | None,
+    progress: Callable[[ConversionProgress], None] | None,
 ) -> None:
     """Write what the pipeline prepares, with a checkpoint from time to time."""
     total = len(partial.source)
@@ -278,7 +278,7 @@ def _write(
             _append(batch, writer, ledger)
             checkpoints.add([entry for entry, _ in batch])
             if progress is not None:
-                progress(Progress(ledger.count, total, len(ledger.skipped), pipeline.bytes_read))
+                progress(ConversionProgress(ledger.count, total, len(ledger.skipped), pipeline.bytes_read))
 
 
 def _append(batch: Batch, writer: Writer, ledger: Ledger) -> None:

@@ -26,11 +26,11 @@ from pathlib import Path
 from typing import Any
 
 from packer._conversion.changes import compare_source, setting_differences, started_differently
-from packer._conversion.convert import Progress, conversion_settings, convert, require_format, require_policy
+from packer._conversion.convert import ConversionProgress, conversion_settings, convert, require_format, require_policy
 from packer._conversion.jobfile import part_name, read_job, write_job
 from packer._conversion.making import Made, Making
-from packer._conversion.prepare import Recipe
 from packer._conversion.provenance import made_before, provenance
+from packer._conversion.recipe import Recipe
 from packer._conversion.room import require_room
 from packer._conversion.unfinished import Unfinished, UnfinishedPaths, check_destination
 from packer._manifest import Manifest
@@ -218,7 +218,7 @@ class Job:
         workers: int | None = None,
         scratch: Path | None = None,
         wait: float = 0,
-        progress: Callable[[Progress], None] | None = None,
+        progress: Callable[[ConversionProgress], None] | None = None,
     ) -> Part:
         """Make a part, unless it is there.
 
@@ -271,7 +271,7 @@ class Job:
         number: int,
         workers: int | None,
         scratch: Path | None,
-        progress: Callable[[Progress], None] | None,
+        progress: Callable[[ConversionProgress], None] | None,
     ) -> Making:
         conversion = functools.partial(
             convert,

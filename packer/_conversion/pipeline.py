@@ -8,7 +8,8 @@ from concurrent.futures import Executor, Future
 from queue import SimpleQueue
 
 from packer._conversion.journal import Entry
-from packer._conversion.prepare import Prepared, Recipe, prepare
+from packer._conversion.prepare import Prepared, prepare
+from packer._conversion.recipe import Recipe
 from packer._conversion.repack import prepare_sample
 from packer._sources import Source
 from packer._sources.base import ReadBuffer

@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from packer._conversion.recipe import Recipe
 from packer._images import native
 from packer._images.decode import decode, fast_decoder
 from packer._images.encode import encode, encode_tiled
-from packer._images.probe import MAX_PIXELS, ImageInfo, inspect
-from packer._images.resize import require_kernel, resize
-from packer._images.sizing import ResizeSpec
-from packer._manifest import CODECS, TILED
+from packer._images.probe import ImageInfo, inspect
+from packer._images.resize import resize
+from packer._manifest import TILED
 from packer._table import Buffer
 from packer.errors import ImageError, NotTileableError
 
-__all__ = ["CHECKS", "EXIF_POLICIES", "Prepared", "Recipe", "encoded", "prepare", "tiled"]
+__all__ = ["Prepared", "encoded", "prepare", "tiled"]
 
-EXIF_POLICIES = ("ignore", "apply")
-CHECKS = ("structure", "decode")
-
-_PACKAGES = {"turbojpeg": "simplejpeg", "opencv": "opencv-python-headless", "pillow": "pillow"}
 _TINY = 32
 _SUFFIXES = {
     ".jpg": "jpeg",
@@ -39,88 +32,6 @@ _SUFFIXES = {
     ".tiff": "tiff",
     ".webp": "webp",
 }
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """Everything that decides what a file's bytes become.
-
-    Attributes
-    ----------
-    codec : str
-        One of `packer._manifest.CODECS`.
-    resize : ResizeSpec or None
-    quality : int
-        1 to 100, of ``jpeg`` and ``webp``.
-    exif : {"ignore", "apply"}
-    check : {"structure", "decode"}
-        ``structure``: the real type, the header, the end of the image. ``decode``: all pixels.
-    max_pixels : int
-        Larger images are refused.
-    tiles : bool, optional
-        Whether JPEGs are stored tiled; those that keep their pixels are transcoded, losslessly. By default JPEGs that
-        are encoded here are tiled, which costs next to nothing, and others are not.
-    """
-
-    codec: str = "keep"
-    resize: ResizeSpec | None = None
-    quality: int = 90
-    exif: str = "ignore"
-    check: str = "structure"
-    max_pixels: int = MAX_PIXELS
-    tiles: bool | None = None
-
-    def __post_init__(self) -> None:
-        for value, allowed, what in [
-            (self.codec, CODECS, "codec"),
-            (self.exif, EXIF_POLICIES, "exif"),
-            (self.check, CHECKS, "check"),
-        ]:
-            if value not in allowed:
-                raise ValueError(f"{what} is one of {', '.join(allowed)}, not {value!r}")
-        if not 1 <= self.quality <= 100:
-            raise ValueError(f"quality is 1 to 100, not {self.quality}")
-        if self.codec == "keep" and self.resize is not None:
-            raise ValueError(
-                "codec keep stores the files' own bytes, which cannot be resized; use jpeg, png, webp or raw"
-            )
-        if self.tiles and self.codec not in ("keep", "jpeg"):
-            raise ValueError(f"tiles are parts of JPEGs; codec {self.codec} has none")
-
-    def settings(self) -> dict[str, Any]:
-        """Return the fields as the manifest records them."""
-        return asdict(self)
-
-    @classmethod
-    def of(cls, settings: Mapping[str, Any]) -> Recipe:
-        """Return the recipe whose `settings` a manifest recorded; ValueError where they are none."""
-        try:
-            values = dict(settings)
-            if values.get("resize") is not None:
-                values["resize"] = ResizeSpec(**values["resize"])
-            return cls(**values)
-        except TypeError as error:
-            raise ValueError(f"these are not the settings of a conversion: {error}") from error
-
-    def load(self) -> None:
-        """Import what the work needs, so that its first image costs what the others cost."""
-        if self.codec != "keep" or self.check == "decode":
-            fast_decoder()
-        if self.resize is not None:
-            require_kernel(self.resize.interpolation)
-        if self.tiles:
-            from packer._images.jpeg import transcode  # noqa: F401 - imports numba
-
-    def versions(self) -> dict[str, str]:
-        """Return the versions of the libraries that have a say in the bytes."""
-        if self.codec == "keep":
-            return {}
-        used = {"pillow", _PACKAGES[fast_decoder()[0]]}
-        if self.resize is not None:
-            used.add("torch")
-        if self.codec == "jpeg":
-            used.add(_PACKAGES["opencv"])
-        return {name: importlib.metadata.version(name) for name in sorted(used)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +60,7 @@ def prepare(data: Buffer, name: str, recipe: Recipe) -> Prepared:
         findings += ("smaller than --resize, and not enlarged",)
     if _kept(info, height, width, recipe):
         pixels = None
-        if recipe.check == "decode" and info.plain:  # Pillow decoded all others
+        if recipe.audit == "decode" and info.plain:  # Pillow decoded all others
             pixels = decode(data, max_pixels=recipe.max_pixels, header=info.header)
         if not recipe.tiles:
             return Prepared(data, height, width, findings, kept=True)

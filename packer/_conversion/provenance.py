@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from packer import __version__
-from packer._conversion.prepare import Recipe
+from packer._conversion.recipe import Recipe
 from packer._conversion.repack import carries
 from packer._formats import open_pack
 from packer._manifest import TILED, Manifest

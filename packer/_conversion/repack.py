@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from packer._conversion.prepare import Prepared, Recipe, encoded, prepare, tiled
+from packer._conversion.prepare import Prepared, encoded, prepare, tiled
+from packer._conversion.recipe import Recipe
 from packer._images.decode import decode
 from packer._images.probe import inspect
 from packer._sources.base import StoredSample
@@ -31,7 +32,7 @@ def prepare_sample(data: Buffer, name: str, recipe: Recipe, stored: StoredSample
     if carries(recipe, stored.codec, stored.exif):
         pixels = None
         findings: tuple[str, ...] = ()
-        if recipe.check == "decode" and stored.codec != "raw":
+        if recipe.audit == "decode" and stored.codec != "raw":
             pixels = decode(data, max_pixels=recipe.max_pixels)
         if recipe.tiles and stored.codec in ("keep", "jpeg"):
             data, finding = tiled(data, inspect(data, recipe.max_pixels), pixels)

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from packer._conversion.ledger import Ledger
-from packer._conversion.prepare import Recipe
+from packer._conversion.recipe import Recipe
 from packer._sources import Source
 from packer._storage.files import disk_size
 from packer.errors import DestinationError, printable

@@ -18,11 +18,11 @@ from packer._storage.files import AppendFile, remove, sync_directory, writing_to
 from packer._storage.packfile import PackFile
 from packer.errors import CorruptPackError, DestinationError, PackError, printable
 
-__all__ = ["PackFiles", "Progress", "copy_pack"]
+__all__ = ["PackFiles", "ProgressCallback", "copy_pack"]
 
 _CHUNK = 16 << 20
 
-Progress = Callable[[int, int], None]
+ProgressCallback = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class PackFiles:
             raise _changed(file)
         return file
 
-    def chunks(self, progress: Progress | None = None) -> Iterator[tuple[str, PackFile, memoryview]]:
+    def chunks(self, progress: ProgressCallback | None = None) -> Iterator[tuple[str, PackFile, memoryview]]:
         """Yield place, file and bytes of all files, piece by piece, in memory that is used again for the next piece.
 
         A file without bytes comes with an empty piece. No more than `size` bytes are read, whatever grows meanwhile.
@@ -111,7 +111,7 @@ class PackFiles:
                 return False
 
 
-def copy_pack(pack: PackFiles, copy: Path, progress: Progress | None = None) -> None:
+def copy_pack(pack: PackFiles, copy: Path, progress: ProgressCallback | None = None) -> None:
     """Write and sync a copy of a pack, in the place of whatever an interrupted process left there.
 
     The name of the copy itself is durable when its directory is synced, which is left to the caller.

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from packer._formats.copying import PackFiles, Progress, copy_pack
+from packer._formats.copying import PackFiles, ProgressCallback, copy_pack
 from packer._limits import available_memory
 from packer._storage.files import disk_size, remove, sync_directory, writing_to
 from packer._storage.locks import held
@@ -25,7 +25,7 @@ __all__ = ["Kept", "keep", "stage", "warm"]
 _MOST_OF_MEMORY = 0.8
 
 
-def warm(path: str | os.PathLike[str], *, progress: Progress | None = None) -> int:
+def warm(path: str | os.PathLike[str], *, progress: ProgressCallback | None = None) -> int:
     """Read the files of a pack from beginning to end, so that they lie in the page cache; return their bytes.
 
     The cache is shared by every process of the node. The system drops what was not used for long when memory gets
@@ -46,7 +46,7 @@ def warm(path: str | os.PathLike[str], *, progress: Progress | None = None) -> i
     return _read(PackFiles.of(path), progress)
 
 
-def _read(pack: PackFiles, progress: Progress | None) -> int:
+def _read(pack: PackFiles, progress: ProgressCallback | None) -> int:
     return sum(len(data) for _, _, data in pack.chunks(progress))
 
 
@@ -91,7 +91,7 @@ class Kept:
         return Kept, ()
 
 
-def keep(path: str | os.PathLike[str], *, progress: Progress | None = None) -> Kept:
+def keep(path: str | os.PathLike[str], *, progress: ProgressCallback | None = None) -> Kept:
     """Read a pack into the page cache and lock it there, where every process of the node finds it.
 
     Nothing is copied: processes that keep the same pack lock the same memory, and the last one frees it, however it
@@ -137,7 +137,9 @@ def keep(path: str | os.PathLike[str], *, progress: Progress | None = None) -> K
         return Kept()
 
 
-def stage(path: str | os.PathLike[str], directory: str | os.PathLike[str], *, progress: Progress | None = None) -> Path:
+def stage(
+    path: str | os.PathLike[str], directory: str | os.PathLike[str], *, progress: ProgressCallback | None = None
+) -> Path:
     """Copy a pack to a disk of this node, once for all processes of a user that ask; return where the copy is.
 
     The first process copies, the others wait for it. A copy that is there already is used where it was made of these

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from packer._conversion.prepare import Recipe, prepare
+from packer._conversion.prepare import prepare
+from packer._conversion.recipe import Recipe
 from packer._conversion.repack import prepare_sample
 from packer._formats import Reader, open_pack
 from packer._packs.sweep import in_order

@@ -19,7 +19,7 @@ from PIL import Image
 
 from packer import open_pack
 from packer._conversion.convert import convert
-from packer._conversion.prepare import Recipe
+from packer._conversion.recipe import Recipe
 from packer._sources import imagefolder_source
 from packer.errors import printable
 from packer.testing.photos import draw_imagefolder
@@ -63,12 +63,12 @@ def test_help(name: str) -> None:
     if name != "convert":
         return
     options = "format split labels path-column label-column classes-from limit resize resize-mode upscale interpolation"
-    options += " codec quality exif check max-pixels delimiter on-error report workers shard-size overwrite fresh quiet"
+    options += " codec quality exif audit max-pixels delimiter on-error report workers shard-size overwrite fresh quiet"
     described = dict(part.strip().split(maxsplit=1) for part in result.stdout.split("\n  --")[1:])
     assert set(options.split()) <= set(described)
     text = {name: " ".join(words.split()) for name, words in described.items()}
     defaults = {"resize-mode": "short", "interpolation": "bilinear", "quality": "90", "exif": "ignore"}
-    defaults |= {"check": "structure", "on-error": "fail", "codec": "keep; jpeg with --resize", "path-column": "path"}
+    defaults |= {"audit": "structure", "on-error": "fail", "codec": "keep; jpeg with --resize", "path-column": "path"}
     defaults |= {"label-column": "label", "shard-size": "512MiB", "max-pixels": ", and most: 178956970, Pillow's limit"}
     for option, default in defaults.items():
         assert f"[default{default}" in text[option] or f"[default: {default}" in text[option], option
@@ -94,7 +94,7 @@ def test_the_two_lines_of_python_read_the_pack(tree: Path, tmp_path: Path) -> No
 
 def test_settings(tree: Path, tmp_path: Path) -> None:
     options = (
-        "--resize 24 --resize-mode crop --interpolation bicubic --upscale --quality 80 --exif apply --check decode"
+        "--resize 24 --resize-mode crop --interpolation bicubic --upscale --quality 80 --exif apply --audit decode"
     )
     run(tree, tmp_path / "x.bin", "--format", "hdf5", "--quiet", "--max-pixels", 10**6, *options.split())
     with open_pack(tmp_path / "x.bin") as reader:
@@ -314,7 +314,7 @@ def usage_errors(tree: Path, tmp_path: Path) -> list[tuple[list[object], int, st
         ([tree, dst, "--quality", "101"], 2, "101 is not in the range"),
         ([tree, dst, "--workers", "0"], 2, "0 is not in the range"),
         ([tree, dst, "--limit", "0"], 2, "0 is not in the range"),
-        ([tree, dst, "--format", "zip"], 2, "'zip' is not one of"),
+        ([tree, dst, "--format", "zip"], 2, "format is one of lmdb, hdf5, pth, not 'zip'"),
         ([tree, dst, "--codec", "gif"], 2, "'gif' is not one of"),
         ([tree, dst, "--nothing"], 2, "No such option"),
         ([tree, dst, "--labels", tmp_path / "no.csv"], 1, "no.csv: cannot be read"),

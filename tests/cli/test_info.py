@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from packer._conversion.convert import convert
-from packer._conversion.prepare import Recipe
+from packer._conversion.recipe import Recipe
 from packer._formats import FORMATS
 from packer._images.sizing import ResizeSpec
 from packer._sources import imagefolder_source

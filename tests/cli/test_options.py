@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from packer._cli.convert import convert_command
-from packer._conversion.prepare import CHECKS, EXIF_POLICIES, Recipe
+from packer._conversion.recipe import AUDITS, EXIF_POLICIES, Recipe
 from packer._images.probe import MAX_PIXELS
 from packer._images.sizing import INTERPOLATIONS, MODES
 from packer._manifest import CODECS
@@ -18,11 +18,11 @@ def test_choices_and_defaults_are_the_librarys() -> None:
         "interpolation": INTERPOLATIONS,
         "codec": CODECS,
         "exif": EXIF_POLICIES,
-        "check": CHECKS,
+        "audit": AUDITS,
     }.items():
         choice = options[name].type
         assert isinstance(choice, click.Choice)
         assert tuple(choice.choices) == values
-    for name in ("quality", "exif", "check"):
+    for name in ("exif", "audit"):
         assert options[name].default == getattr(Recipe(), name)
     assert options["max_pixels"].type.max == MAX_PIXELS  # type: ignore[attr-defined]

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from packer._conversion.convert import Progress, convert
-from packer._conversion.prepare import Recipe
+from packer._conversion.convert import ConversionProgress, convert
+from packer._conversion.recipe import Recipe
 from packer._formats import FORMATS, open_pack
 from packer._images.sizing import ResizeSpec
 from packer._manifest import CODECS
@@ -190,9 +190,9 @@ def test_the_report_lists_findings(tmp_path: Path) -> None:
 @formats
 def test_nothing_at_the_destination_before_the_end(tree: Path, tmp_path: Path, format: str) -> None:
     path = tmp_path / f"pack{SUFFIXES[format]}"
-    seen: list[Progress] = []
+    seen: list[ConversionProgress] = []
 
-    def watch(progress: Progress) -> None:
+    def watch(progress: ConversionProgress) -> None:
         seen.append(progress)
         assert os.listdir(tmp_path) == [f"{path.name}.partial"]
 
@@ -213,7 +213,7 @@ def test_skipped_files_count_as_done(tmp_path: Path) -> None:
     root = tmp_path / "root"
     draw_imagefolder(root, classes=3, per_class=6, size=(24, 32))
     bad = break_some(root)
-    seen: list[Progress] = []
+    seen: list[ConversionProgress] = []
     convert_tree(root, tmp_path / "x.lmdb", on_error="skip", progress=seen.append)
     assert (seen[-1].done, seen[-1].total, seen[-1].skipped) == (len(imagefolder_source(root)),) * 2 + (len(bad),)
 
@@ -253,7 +253,7 @@ def test_a_file_that_vanishes_while_others_are_read(tmp_path: Path) -> None:
     draw_imagefolder(root, classes=1, per_class=40, size=(24, 32))
     source = imagefolder_source(root)
 
-    def remove(progress: Progress) -> None:
+    def remove(progress: ConversionProgress) -> None:
         (root / "class_00" / "0039.jpg").unlink(missing_ok=True)
 
     summary = convert(source, tmp_path / "x.lmdb", workers=1, on_error="skip", progress=remove)
@@ -282,7 +282,7 @@ def test_overwrite_replaces_on_success_only(tmp_path: Path, before: str, after: 
     assert content(path) == old
     (root / "class_01" / "0002.jpg").write_bytes(good)
 
-    def watch(progress: Progress) -> None:
+    def watch(progress: ConversionProgress) -> None:
         assert content(path) == old
 
     convert_tree(root, path, format=after, overwrite=True, progress=watch)
@@ -350,7 +350,7 @@ def test_a_parent_that_may_not_be_written(tree: Path, tmp_path: Path) -> None:
 
 
 def test_settings_are_in_the_manifest(tree: Path, tmp_path: Path) -> None:
-    recipe = Recipe("webp", ResizeSpec(20, "crop"), quality=70, exif="apply", check="decode", max_pixels=10**7)
+    recipe = Recipe("webp", ResizeSpec(20, "crop"), quality=70, exif="apply", audit="decode", max_pixels=10**7)
     manifest = convert_tree(tree, tmp_path / "x.pth", recipe=recipe, options={"shard_size": 10_000}).manifest
     assert manifest.settings == recipe.settings()
     assert manifest.layout["shard_size"] == 10_000

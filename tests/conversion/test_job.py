@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from packer._conversion.convert import Progress, convert
+from packer._conversion.convert import ConversionProgress, convert
 from packer._conversion.finish import finish
 from packer._conversion.job import Job, SharedSource
-from packer._conversion.prepare import Recipe
+from packer._conversion.recipe import Recipe
 from packer._conversion.unfinished import Unfinished
 from packer._formats import open_pack
 from packer._images.sizing import ResizeSpec
@@ -97,7 +97,7 @@ class StopError(Exception):
 def test_a_part_that_was_interrupted_continues(tree: Path, tmp_path: Path) -> None:
     work = job(tmp_path / "pack.lmdb", 2)
 
-    def stop(progress: Progress) -> None:
+    def stop(progress: ConversionProgress) -> None:
         if progress.done > 3:
             raise StopError
 
@@ -331,7 +331,7 @@ def test_parts_are_made_on_scratch(tree: Path, tmp_path: Path) -> None:
     source = begin(work, tree)
     places = set()
 
-    def look(progress: Progress) -> None:
+    def look(progress: ConversionProgress) -> None:
         places.add(len(list(scratch.glob("packer-*/part-*.pth.partial"))))
 
     for number in range(3):

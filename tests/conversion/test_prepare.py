@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
-from packer._conversion.prepare import Recipe, prepare
+from packer._conversion.prepare import prepare
+from packer._conversion.recipe import Recipe
 from packer._images.sizing import MODES, ResizeSpec
 from packer._manifest import CODECS
 from packer.errors import ImageError, ImageTooLargeError
@@ -38,11 +39,11 @@ def pixels_of(data: bytes, name: str, recipe: Recipe) -> npt.NDArray[np.uint8]:
     return pixels
 
 
-@pytest.mark.parametrize("check", ["structure", "decode"])
+@pytest.mark.parametrize("audit", ["structure", "decode"])
 @pytest.mark.parametrize("exif", ["ignore", "apply"])
 @pytest.mark.parametrize("name", ODD)
-def test_keep_never_changes_bytes(name: str, exif: str, check: str) -> None:
-    prepared = prepare(memoryview(ODD[name]), name, Recipe(exif=exif, check=check))
+def test_keep_never_changes_bytes(name: str, exif: str, audit: str) -> None:
+    prepared = prepare(memoryview(ODD[name]), name, Recipe(exif=exif, audit=audit))
     assert bytes(prepared.data) == ODD[name]
     with Image.open(io.BytesIO(ODD[name])) as image:
         shown = ImageOps.exif_transpose(image) if exif == "apply" else image
@@ -181,7 +182,7 @@ def test_structure_does_not_look_at_the_body_and_decode_does() -> None:
     data = with_damaged_body(jpeg())
     assert stored(data) == data
     with pytest.raises(ImageError):
-        prepare(data, "c/x.jpg", Recipe(check="decode"))
+        prepare(data, "c/x.jpg", Recipe(audit="decode"))
 
 
 @pytest.mark.parametrize("kind", ["PNG", "WEBP"])
@@ -189,7 +190,7 @@ def test_decode_finds_damage_of_other_types(kind: str) -> None:
     data = bytearray(encoded(PHOTO, kind, **({"lossless": True} if kind == "WEBP" else {})))
     data[25:-20] = bytes(len(data) - 45)
     with pytest.raises(ImageError):
-        prepare(bytes(data), "c/x.png", Recipe(check="decode"))
+        prepare(bytes(data), "c/x.png", Recipe(audit="decode"))
 
 
 @pytest.mark.parametrize("codec", MAKING)
@@ -199,7 +200,7 @@ def test_making_finds_damage(codec: str) -> None:
         prepare(with_damaged_body(jpeg()), "c/x.jpg", recipe)
 
 
-@pytest.mark.parametrize("recipe", [Recipe(), Recipe(check="decode"), *(Recipe(codec=codec) for codec in MAKING)])
+@pytest.mark.parametrize("recipe", [Recipe(), Recipe(audit="decode"), *(Recipe(codec=codec) for codec in MAKING)])
 @pytest.mark.parametrize("data", [b"", b"junk", jpeg()[:300], jpeg()[:-2], bytes(10) + jpeg()])
 def test_refused(data: bytes, recipe: Recipe) -> None:
     with pytest.raises(ImageError) as caught:
@@ -249,7 +250,7 @@ def test_deterministic(codec: str) -> None:
     [
         ({"codec": "gif"}, "codec is one of keep, jpeg, png, webp, raw, not 'gif'"),
         ({"exif": "rotate"}, "exif is one of ignore, apply, not 'rotate'"),
-        ({"check": "none"}, "check is one of structure, decode, not 'none'"),
+        ({"audit": "none"}, "audit is one of structure, decode, not 'none'"),
         ({"quality": 0}, "quality is 1 to 100, not 0"),
         ({"quality": 101}, "quality is 1 to 100, not 101"),
         ({"resize": ResizeSpec(8)}, "cannot be resized; use jpeg, png, webp or raw"),
@@ -262,7 +263,7 @@ def test_refused_recipes(settings: dict[str, Any], message: str) -> None:
 
 def test_real_photos_keep_their_bytes(shared_data: Path) -> None:
     for path in sorted((shared_data / "imagenet-sample").glob("*/*"))[::4]:
-        prepared = prepare(path.read_bytes(), path.name, Recipe(check="decode"))
+        prepared = prepare(path.read_bytes(), path.name, Recipe(audit="decode"))
         assert bytes(prepared.data) == path.read_bytes()
         with Image.open(path) as image:
             assert (prepared.width, prepared.height) == image.size

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from packer._conversion.convert import Progress, convert
-from packer._conversion.prepare import Recipe
+from packer._conversion.convert import ConversionProgress, convert
+from packer._conversion.recipe import Recipe
 from packer._formats import open_pack
 from packer._images.sizing import ResizeSpec
 from packer._loading.dataset import open_dataset
@@ -101,7 +101,7 @@ def test_samples_that_are_not_what_the_pack_says(tmp_path: Path) -> None:
     rubbish = write_pack(tmp_path / "rubbish.lmdb", "lmdb", [Sample("a", 0, b"no image", 1, 2)])
     convert(pack_source(rubbish), tmp_path / "carried.h5")
     with pytest.raises(ImageError):
-        convert(pack_source(rubbish), tmp_path / "checked.h5", recipe=Recipe(check="decode"))
+        convert(pack_source(rubbish), tmp_path / "checked.h5", recipe=Recipe(audit="decode"))
 
 
 def test_an_interrupted_copy_continues(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_an_interrupted_copy_continues(tmp_path: Path) -> None:
     convert(imagefolder_source(tmp_path / "tree"), tmp_path / "pack.lmdb")
     convert(pack_source(tmp_path / "pack.lmdb"), tmp_path / "whole.h5")
 
-    def stop(progress: Progress) -> None:
+    def stop(progress: ConversionProgress) -> None:
         if progress.done > 20:
             raise KeyboardInterrupt
 

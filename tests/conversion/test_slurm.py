@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from packer._conversion.convert import convert
-from packer._conversion.prepare import Recipe
+from packer._conversion.recipe import Recipe
 from packer._packs.digest import digest
 from packer._sources import imagefolder_source
 from packer.testing.photos import draw_imagefolder

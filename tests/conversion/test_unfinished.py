@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from packer._conversion.convert import Progress, Summary, convert
-from packer._conversion.prepare import Recipe
+from packer._conversion.convert import ConversionProgress, Summary, convert
+from packer._conversion.recipe import Recipe
 from packer._conversion.unfinished import Unfinished
 from packer._formats import FORMATS
 from packer._images.sizing import ResizeSpec
@@ -42,7 +42,7 @@ class Stop:
         self.error = error
         self.done = 0
 
-    def __call__(self, progress: Progress) -> None:
+    def __call__(self, progress: ConversionProgress) -> None:
         self.count -= 1
         self.done = progress.done
         if self.count == 0:
@@ -151,7 +151,7 @@ def test_an_error_between_the_last_sample_and_the_end(tree: Path, tmp_path: Path
         ({"recipe": Recipe("png")}, "--codec was keep and is png"),
         ({"recipe": Recipe(quality=91)}, "--quality was 90 and is 91"),
         ({"recipe": Recipe(exif="apply")}, "--exif was ignore and is apply"),
-        ({"recipe": Recipe(check="decode")}, "--check was structure and is decode"),
+        ({"recipe": Recipe(audit="decode")}, "--audit was structure and is decode"),
         ({"recipe": Recipe("jpeg", ResizeSpec(20))}, "--resize was not given and is 20\n"),
         ({"format": "hdf5", "options": {}}, "the format was lmdb and is hdf5"),
         ({"options": {"shard_size": 5}}, "--shard-size was not given and is 5"),
@@ -295,7 +295,7 @@ def test_a_file_that_was_left_out_for_it_stays_so(tree: Path, tmp_path: Path, ch
 
     calls: list[int] = []
 
-    def change_and_stop(progress: Progress) -> None:
+    def change_and_stop(progress: ConversionProgress) -> None:
         calls.append(progress.done)
         if len(calls) == 1:
             change(file)
@@ -336,7 +336,7 @@ def test_bad_files_are_mended_one_after_the_other(tree: Path, tmp_path: Path) ->
 
 
 def stop_behind(count: int) -> Any:
-    def progress(now: Progress) -> None:
+    def progress(now: ConversionProgress) -> None:
         if now.done > count:
             raise InterruptionError
 

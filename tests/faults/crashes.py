@@ -132,7 +132,7 @@ def _die() -> None:
 
 def _convert(job: dict[str, Any]) -> tuple[int, int]:
     from packer._conversion.convert import convert
-    from packer._conversion.prepare import Recipe
+    from packer._conversion.recipe import Recipe
     from packer._formats import hdf5
     from packer._sources import imagefolder_source
 
@@ -181,7 +181,7 @@ def _answer(job: dict[str, Any]) -> Any:
 def _serve(checkpoint_samples: int) -> None:
     import packer._conversion.checkpoints
     import packer._conversion.pipeline
-    from packer._conversion.prepare import Recipe
+    from packer._conversion.recipe import Recipe
     from packer._formats import FORMATS
 
     packer._conversion.checkpoints._CHECKPOINT_SAMPLES = checkpoint_samples

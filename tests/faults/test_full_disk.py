@@ -19,7 +19,7 @@ import packer._conversion.pipeline
 import packer._conversion.room
 from packer._conversion.convert import convert
 from packer._conversion.job import Job
-from packer._conversion.prepare import Recipe
+from packer._conversion.recipe import Recipe
 from packer._formats import FORMATS
 from packer._formats import hdf5 as hdf5_module
 from packer._loading.staging import stage

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import packer._conversion.checkpoints
-from packer._conversion.convert import Progress, convert
+from packer._conversion.convert import ConversionProgress, convert
 from packer._formats import FORMATS
 from packer._loading.dataset import open_dataset
 from packer._loading.loader import Loader
@@ -107,7 +107,7 @@ def test_packing_takes_no_more_memory_for_more_samples(
     names, labels = Names.of(["a/tiny.png"] * count), np.zeros(count, np.int64)
     held: dict[int, int] = {}
 
-    def note(progress: Progress) -> None:
+    def note(progress: ConversionProgress) -> None:
         if progress.done % 1000 < 64:
             held[progress.done] = tracemalloc.get_traced_memory()[0]
 

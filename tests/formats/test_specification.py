@@ -19,7 +19,7 @@ import pytest
 from PIL import Image
 
 from packer._conversion.convert import convert
-from packer._conversion.prepare import Recipe
+from packer._conversion.recipe import Recipe
 from packer._formats import FORMATS
 from packer._formats.joined import join_parts
 from packer._manifest import Manifest

@@ -15,7 +15,7 @@ from PIL import Image
 from packer._conversion.convert import convert
 from packer._conversion.finish import finish
 from packer._conversion.job import Job
-from packer._conversion.prepare import Recipe
+from packer._conversion.recipe import Recipe
 from packer._formats import open_pack
 from packer._images.jpeg.tiles import read_tiles
 from packer._images.sizing import ResizeSpec

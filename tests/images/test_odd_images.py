@@ -11,7 +11,7 @@ import pytest
 from PIL import Image, ImageOps
 
 from packer._conversion.convert import Summary, convert
-from packer._conversion.prepare import Recipe
+from packer._conversion.recipe import Recipe
 from packer._images.sizing import ResizeSpec
 from packer._loading.dataset import open_dataset
 from packer._sources import imagefolder_source
@@ -122,12 +122,12 @@ def differing(pack: Path, tree: Path, expected: dict[str, npt.NDArray[np.uint8] 
     return names
 
 
-@pytest.mark.parametrize("check", ["structure", "decode"])
+@pytest.mark.parametrize("audit", ["structure", "decode"])
 def test_exactly_what_pillow_refuses_is_skipped(
-    check: str, tree: Path, reference: dict[str, npt.NDArray[np.uint8] | None], tmp_path: Path
+    audit: str, tree: Path, reference: dict[str, npt.NDArray[np.uint8] | None], tmp_path: Path
 ) -> None:
     summary = convert(
-        imagefolder_source(tree), tmp_path / "pack.lmdb", recipe=Recipe(check=check), on_error="skip", workers=2
+        imagefolder_source(tree), tmp_path / "pack.lmdb", recipe=Recipe(audit=audit), on_error="skip", workers=2
     )
     left_out = skipped(summary)
     assert all(left_out.values())

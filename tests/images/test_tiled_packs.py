@@ -15,7 +15,8 @@ from PIL import Image
 
 from packer._conversion.convert import convert
 from packer._conversion.job import Job
-from packer._conversion.prepare import Recipe, prepare
+from packer._conversion.prepare import prepare
+from packer._conversion.recipe import Recipe
 from packer._formats import open_pack
 from packer._images.jpeg.tiles import read_tiles
 from packer._images.sizing import ResizeSpec
@@ -109,7 +110,7 @@ def test_jpegs_that_need_no_resizing_are_transcoded() -> None:
 @needs_numba
 @pytest.mark.parametrize("name", ODD)
 def test_checked_by_decoding(name: str) -> None:
-    made = prepare(memoryview(ODD[name]), name, Recipe(check="decode", tiles=True))
+    made = prepare(memoryview(ODD[name]), name, Recipe(audit="decode", tiles=True))
     assert any(finding == TILED or finding.startswith("not tiled: ") for finding in made.findings)
     assert np.array_equal(pillow_pixels(bytes(made.data)), pillow_pixels(ODD[name]))
 
@@ -119,7 +120,7 @@ def test_a_check_that_fails_keeps_the_file(monkeypatch: pytest.MonkeyPatch) -> N
     from packer._images.jpeg import transcode
 
     monkeypatch.setattr(transcode, "transcode", lambda data: jpeg(variant="coarse"))
-    made = prepare(jpeg(), "c/x.jpg", Recipe(check="decode", tiles=True))
+    made = prepare(jpeg(), "c/x.jpg", Recipe(audit="decode", tiles=True))
     assert (bytes(made.data), made.findings) == (jpeg(), ("not tiled: its pixels would change",))
 
 

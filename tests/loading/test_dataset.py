@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, Dataset, Subset
 
 import packer
 from packer._conversion.convert import convert
-from packer._conversion.prepare import Recipe
+from packer._conversion.recipe import Recipe
 from packer._formats import FORMATS
 from packer._images.sizing import ResizeSpec
 from packer._loading.crops import RandomResizedCrop, Resize

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 import packer._formats.multifile
 from packer._conversion.convert import convert
-from packer._conversion.prepare import Recipe
+from packer._conversion.recipe import Recipe
 from packer._images import native
 from packer._images.sizing import ResizeSpec
 from packer._loading.crops import CenterCrop, Crop, Full, RandomResizedCrop, Resize

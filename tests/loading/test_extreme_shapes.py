@@ -14,7 +14,8 @@ import pytest
 import torch
 from PIL import Image
 
-from packer._conversion.prepare import Recipe, prepare
+from packer._conversion.prepare import prepare
+from packer._conversion.recipe import Recipe
 from packer._images import native
 from packer._images.encode import encode
 from packer._images.sizing import MODES, ResizeSpec

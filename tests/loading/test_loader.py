@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader
 
 from packer import open_dataset
 from packer._conversion.convert import convert
-from packer._conversion.prepare import Recipe
+from packer._conversion.recipe import Recipe
 from packer._loading.crops import CenterCrop, Full, RandomResizedCrop, Resize
 from packer._loading.loader import Loader
 from packer._loading.samplers import BlockShuffleSampler, SequentialSampler, ShuffleSampler

@@ -25,7 +25,7 @@ import torch
 
 from packer import open_dataset
 from packer._conversion.convert import convert
-from packer._conversion.prepare import Recipe
+from packer._conversion.recipe import Recipe
 from packer._loading.crops import CenterCrop, Full, RandomResizedCrop
 from packer._loading.loader import Loader
 from packer._loading.memory import Slot

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from packer._conversion.convert import convert
-from packer._conversion.prepare import Recipe
+from packer._conversion.recipe import Recipe
 from packer._formats import open_pack
 from packer._loading.dataset import open_dataset
 from packer._packs.digest import digest

@@ -14,7 +14,7 @@ from PIL import Image
 
 import packer._table
 from packer._conversion.convert import convert
-from packer._conversion.prepare import Recipe
+from packer._conversion.recipe import Recipe
 from packer._formats import FORMATS, open_pack
 from packer._images.sizing import ResizeSpec
 from packer._packs.export import export

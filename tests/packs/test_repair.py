@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from packer._conversion.convert import convert
-from packer._conversion.prepare import Recipe
+from packer._conversion.recipe import Recipe
 from packer._formats import FORMATS, open_pack
 from packer._images.sizing import ResizeSpec
 from packer._packs.repair import repair

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from packer._conversion.convert import convert
-from packer._conversion.prepare import Recipe
+from packer._conversion.recipe import Recipe
 from packer._packs import export as export_module
 from packer._packs.export import export
 from packer._packs.tree import Tree

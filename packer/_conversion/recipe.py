@@ -1,0 +1,115 @@
+"""Everything that decides what the bytes of a file become."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from packer._images.decode import fast_decoder
+from packer._images.probe import MAX_PIXELS
+from packer._images.resize import require_kernel
+from packer._images.sizing import ResizeSpec
+from packer._manifest import CODECS
+from packer.errors import OptionError
+
+__all__ = ["AUDITS", "EXIF_POLICIES", "Recipe"]
+
+EXIF_POLICIES = ("ignore", "apply")
+AUDITS = ("structure", "decode")
+
+_PACKAGES = {"turbojpeg": "simplejpeg", "opencv": "opencv-python-headless", "pillow": "pillow"}
+_RECORDED = {"audit": "check"}
+"""What the manifest calls a field, where that is another name."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything that decides what a file's bytes become.
+
+    Attributes
+    ----------
+    codec : str
+        One of `packer._manifest.CODECS`.
+    resize : ResizeSpec or None
+    quality : int
+        1 to 100, of ``jpeg`` and ``webp``.
+    exif : {"ignore", "apply"}
+    audit : {"structure", "decode"}
+        How each image is checked.
+        ``structure``: the real type, the header, the end of the image. ``decode``: all pixels.
+    max_pixels : int
+        Larger images are refused.
+    tiles : bool, optional
+        Whether JPEGs are stored tiled; those that keep their pixels are transcoded, losslessly. By default JPEGs that
+        are encoded here are tiled, which costs next to nothing, and others are not.
+
+    Raises
+    ------
+    ValueError
+        If a field has none of these values.
+    OptionError
+        If the fields do not fit together.
+    """
+
+    codec: str = "keep"
+    resize: ResizeSpec | None = None
+    quality: int = 90
+    exif: str = "ignore"
+    audit: str = "structure"
+    max_pixels: int = MAX_PIXELS
+    tiles: bool | None = None
+
+    def __post_init__(self) -> None:
+        for value, allowed, what in [
+            (self.codec, CODECS, "codec"),
+            (self.exif, EXIF_POLICIES, "exif"),
+            (self.audit, AUDITS, "audit"),
+        ]:
+            if value not in allowed:
+                raise ValueError(f"{what} is one of {', '.join(allowed)}, not {value!r}")
+        if not 1 <= self.quality <= 100:
+            raise ValueError(f"quality is 1 to 100, not {self.quality}")
+        if self.codec == "keep" and self.resize is not None:
+            raise OptionError(
+                "codec keep stores the files' own bytes, which cannot be resized; use jpeg, png, webp or raw"
+            )
+        if self.tiles and self.codec not in ("keep", "jpeg"):
+            raise OptionError(f"tiles are parts of JPEGs; codec {self.codec} has none")
+
+    def settings(self) -> dict[str, Any]:
+        """Return the fields as the manifest records them."""
+        return {_RECORDED.get(name, name): value for name, value in asdict(self).items()}
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any]) -> Recipe:
+        """Return the recipe whose `settings` a manifest recorded; ValueError where they are none."""
+        try:
+            fields = {recorded: name for name, recorded in _RECORDED.items()}
+            values = {fields.get(name, name): value for name, value in settings.items()}
+            if values.get("resize") is not None:
+                values["resize"] = ResizeSpec(**values["resize"])
+            return cls(**values)
+        except TypeError as error:
+            raise ValueError(f"these are not the settings of a conversion: {error}") from error
+
+    def load(self) -> None:
+        """Import what the work needs, so that its first image costs what the others cost."""
+        if self.codec != "keep" or self.audit == "decode":
+            fast_decoder()
+        if self.resize is not None:
+            require_kernel(self.resize.interpolation)
+        if self.tiles:
+            from packer._images.jpeg import transcode  # noqa: F401 - imports numba
+
+    def versions(self) -> dict[str, str]:
+        """Return the versions of the libraries that have a say in the bytes."""
+        if self.codec == "keep":
+            return {}
+        used = {"pillow", _PACKAGES[fast_decoder()[0]]}
+        if self.resize is not None:
+            used.add("torch")
+        if self.codec == "jpeg":
+            used.add(_PACKAGES["opencv"])
+        return {name: importlib.metadata.version(name) for name in sorted(used)}

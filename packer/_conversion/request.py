@@ -1,0 +1,254 @@
+"""What a conversion is asked for, in paths and options: by the command line, or by a call of `packer.convert`."""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from packer._conversion.convert import ConversionProgress, Summary, convert, require_format, require_policy
+from packer._conversion.recipe import Recipe
+from packer._conversion.unfinished import check_destination
+from packer._formats import Format, format_for, open_pack, recognise
+from packer._images.probe import MAX_PIXELS
+from packer._images.sizing import ResizeSpec
+from packer._manifest import LOSSY
+from packer._sources import (
+    Source,
+    csv_source,
+    imagefolder_source,
+    is_listing,
+    listed_source,
+    pack_source,
+    refuse_splits,
+)
+from packer.errors import NotAPackError, OptionError, printable
+
+__all__ = ["ConversionRequest", "SourceRequest", "is_pack", "require_count"]
+
+_READING = {"path_column": "path", "label_column": "label", "delimiter": ","}
+"""What says how to read a file of labels, with what is meant where nothing is said."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceRequest:
+    """Which images are wanted, and their labels. None stands for what was not said.
+
+    Attributes
+    ----------
+    src : Path
+        A directory of images, a pack, or a listing.
+    labels : Path, optional
+        A CSV file that names images below `src`, with labels.
+    path_column, label_column, delimiter : str, optional
+        How `labels` is read: by default ``"path"``, ``"label"`` and ``","``.
+    classes_from : Path, optional
+        A pack whose class ids are used.
+    limit : int, optional
+        How many images are taken, from the first on.
+
+    Raises
+    ------
+    OptionError
+        If options do not fit together.
+    TypeError, ValueError
+        If one is no such value.
+    """
+
+    src: Path
+    labels: Path | None = None
+    path_column: str | None = None
+    label_column: str | None = None
+    delimiter: str | None = None
+    classes_from: Path | None = None
+    limit: int | None = None
+
+    def __post_init__(self) -> None:
+        require_count("limit", self.limit)
+        said = [name for name in _READING if getattr(self, name) is not None]
+        if self.labels is None and said:
+            raise OptionError(f"{_option(said[0])} says how to read a file of labels: say which with --labels")
+        for name in said:
+            if not isinstance(getattr(self, name), str):
+                raise TypeError(f"{name} is text, not {getattr(self, name)!r}")
+        if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '\r\n"'):
+            raise ValueError(f"delimiter is one character, not {self.delimiter!r}")
+
+    def classes(self) -> list[str] | None:
+        """Return the classes of the pack `classes_from`; None without one."""
+        if self.classes_from is None:
+            return None
+        with open_pack(self.classes_from) as reader:
+            return reader.manifest.classes
+
+    def open(self, destination: Path, classes: list[str] | None, *, is_split: bool = False) -> Source:
+        """List the images.
+
+        Parameters
+        ----------
+        destination : Path
+            Where they will go, which a message says.
+        classes : list of str, optional
+            Class names in the order of their ids, such as those that `classes` returns.
+        is_split : bool
+            Whether `src` is one of several splits, and so holds none itself.
+
+        Raises
+        ------
+        OptionError
+            If the options do not fit what `src` is.
+        SourceError, PackError
+            If `src` cannot be used.
+        """
+        source = self._opened(destination, classes, is_split)
+        return source.limited(self.limit) if self.limit else source
+
+    def _opened(self, destination: Path, classes: list[str] | None, is_split: bool) -> Source:
+        listed = is_listing(self.src)
+        if self.labels is not None:
+            if listed or is_pack(self.src):
+                raise OptionError(f"--labels is for a directory of images: {printable(self.src)} says its own")
+            return csv_source(self.src, self.labels, **self._reading(), classes=classes)
+        if listed:
+            if classes is not None:
+                raise OptionError("--classes-from is for `packer scan`, which made the list that SRC is")
+            return listed_source(self.src)
+        if is_pack(self.src):
+            return pack_source(self.src, classes=classes)
+        if not is_split:
+            refuse_splits(self.src, destination)
+        return imagefolder_source(self.src, classes)
+
+    def described(self) -> dict[str, str | None]:
+        """Return what is asked for as JSON values, for others to ask for the same."""
+        values = {"labels": self.labels, "classes_from": self.classes_from, "limit": self.limit, **self._reading()}
+        said = {name: None if value is None else str(value) for name, value in values.items()}
+        return {**said, "src": os.path.abspath(self.src)}
+
+    def _reading(self) -> dict[str, str]:
+        return {name: getattr(self, name) or default for name, default in _READING.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConversionRequest(SourceRequest):
+    """A conversion of images to a pack. None stands for what was not said; `packer.convert` explains each option."""
+
+    dst: Path
+    format: str | None = None
+    resize: int | None = None
+    resize_mode: str | None = None
+    upscale: bool = False
+    interpolation: str | None = None
+    codec: str | None = None
+    quality: int | None = None
+    tiles: bool | None = None
+    exif: str = "ignore"
+    audit: str = "structure"
+    max_pixels: int | None = None
+    on_error: str = "fail"
+    report: Path | None = None
+    workers: int | None = None
+    shard_size: int | None = None
+    parts: int | None = None
+    overwrite: bool = False
+    fresh: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("resize", "quality", "max_pixels", "workers", "shard_size", "parts"):
+            require_count(name, getattr(self, name))
+        if self.max_pixels is not None and self.max_pixels > MAX_PIXELS:
+            raise ValueError(f"max_pixels is {MAX_PIXELS} or less, not {self.max_pixels}")
+        require_policy(self.on_error)
+        self._refuse_without_effect(self.recipe)
+        format = self.format_row.name
+        if self.shard_size and format != "pth":
+            raise OptionError("--shard-size is for .pth packs")
+        if self.parts and self.report:
+            raise OptionError("--report is for packs without parts; `packer info --json` lists what was left out")
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        """What the images become."""
+        resize = None
+        if self.resize is not None:
+            mode, interpolation = self.resize_mode or "short", self.interpolation or "bilinear"
+            resize = ResizeSpec(self.resize, mode, self.upscale, interpolation)
+        return Recipe(
+            codec=self.codec or ("jpeg" if resize else "keep"),
+            resize=resize,
+            quality=90 if self.quality is None else self.quality,
+            exif=self.exif,
+            audit=self.audit,
+            max_pixels=self.max_pixels or MAX_PIXELS,
+            tiles=self.tiles,
+        )
+
+    @cached_property
+    def format_row(self) -> Format:
+        """The format of the pack; DestinationError where neither `format` nor the suffix of `dst` says one."""
+        return format_for(self.dst) if self.format is None else require_format(self.format)
+
+    @property
+    def format_options(self) -> dict[str, Any]:
+        """The format's own settings, of which there is one."""
+        return {"shard_size": self.shard_size} if self.shard_size else {}
+
+    def require_destination(self) -> None:
+        """Raise DestinationError where the pack cannot be written, before the time that listing the images takes."""
+        check_destination(self.dst, overwrite=self.overwrite, source=self.src)
+
+    def convert(self, source: Source, progress: Callable[[ConversionProgress], None] | None = None) -> Summary:
+        """Write the images that `open` listed to one pack; see `packer._conversion.convert.convert`."""
+        return convert(
+            source,
+            self.dst,
+            recipe=self.recipe,
+            format=self.format_row.name,
+            options=self.format_options,
+            on_error=self.on_error,
+            workers=self.workers,
+            overwrite=self.overwrite,
+            fresh=self.fresh,
+            report=self.report,
+            progress=progress,
+        )
+
+    def _refuse_without_effect(self, recipe: Recipe) -> None:
+        """Raise OptionError where an option was given that decides nothing."""
+        if self.quality is not None and recipe.codec not in LOSSY:
+            raise OptionError(f"--quality is for {' and '.join(LOSSY)}: codec {recipe.codec} has none")
+        resizing = [name for name in ("interpolation", "resize_mode", "upscale") if getattr(self, name)]
+        if recipe.resize is None and resizing:
+            raise OptionError(f"{_option(resizing[0])} says how to resize: say to which size with --resize")
+
+
+def is_pack(path: Path) -> bool:
+    """Tell whether there is a pack at `path`."""
+    try:
+        recognise(path)
+    except NotAPackError:
+        return False
+    return True
+
+
+def require_count(name: str, value: object) -> None:
+    """Raise TypeError or ValueError where `value` is neither None nor a whole number of 1 or more."""
+    if value is None:
+        return
+    try:
+        number = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"{name} is a whole number, not {value!r}") from None
+    if isinstance(value, bool):
+        raise TypeError(f"{name} is a whole number, not {value!r}")
+    if number < 1:
+        raise ValueError(f"{name} is 1 or more, not {value}")
+
+
+def _option(name: str) -> str:
+    return "--" + name.replace("_", "-")

@@ -1,0 +1,229 @@
+"""`packer.convert` and `packer.merge`: what the commands of these names do, as functions."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from packer._conversion import convert as writing
+from packer._conversion.convert import ConversionProgress, Summary
+from packer._conversion.in_parts import convert_in_parts
+from packer._conversion.request import ConversionRequest, require_count
+from packer._sources import pack_source
+
+__all__ = ["convert", "merge"]
+
+
+def convert(
+    src: str | os.PathLike[str],
+    dst: str | os.PathLike[str],
+    *,
+    format: str | None = None,
+    resize: int | None = None,
+    resize_mode: str | None = None,
+    upscale: bool = False,
+    interpolation: str | None = None,
+    codec: str | None = None,
+    quality: int | None = None,
+    tiles: bool | None = None,
+    exif: str = "ignore",
+    audit: str = "structure",
+    max_pixels: int | None = None,
+    labels: str | os.PathLike[str] | None = None,
+    path_column: str | None = None,
+    label_column: str | None = None,
+    delimiter: str | None = None,
+    classes_from: str | os.PathLike[str] | None = None,
+    limit: int | None = None,
+    on_error: str = "fail",
+    report: str | os.PathLike[str] | None = None,
+    shard_size: int | None = None,
+    parts: int | None = None,
+    workers: int | None = None,
+    overwrite: bool = False,
+    fresh: bool = False,
+    progress: Callable[[ConversionProgress], None] | None = None,
+) -> Summary:
+    """Convert images to a pack, as `packer convert` does.
+
+    The pack appears at `dst` when it is complete. Until then the work lies in ``dst + ".partial"``, from which the same
+    call continues after an interruption.
+
+    Parameters
+    ----------
+    src : path
+        A directory with one subdirectory a class, as for torchvision's ImageFolder; a pack, whose samples keep their
+        bytes unless an option says otherwise; or a listing that `packer scan` wrote.
+    dst : path
+        Where the pack will be.
+    format : {"lmdb", "hdf5", "pth"}, optional
+        By default the suffix of `dst` decides: ``.lmdb``, ``.h5`` or ``.hdf5``, ``.pth``.
+    resize : int, optional
+        Pixels that images are resized to, anti-aliased; `resize_mode` says which side gets them. By default images
+        keep their size.
+    resize_mode : {"short", "long", "exact", "crop", "pad"}, optional
+        ``short`` (the default): the shorter side gets `resize` pixels. ``long``: the longer side. ``exact``: both.
+        ``crop``: the shorter side, then the centre square. ``pad``: the longer side, then black borders to a square.
+    upscale : bool
+        Whether images that are smaller than `resize` are enlarged.
+    interpolation : {"bilinear", "bicubic"}, optional
+        By default bilinear.
+    codec : {"keep", "jpeg", "png", "webp", "raw"}, optional
+        What is stored: the files' own bytes, an encoding, or uint8 RGB pixels. By default keep; with `resize` jpeg.
+    quality : int, optional
+        1 to 100, of jpeg and webp; by default 90.
+    tiles : bool, optional
+        Whether JPEGs are stored tiled, so that a crop is decoded without the rest. By default those that are encoded
+        are tiled, and those that are kept are not.
+    exif : {"ignore", "apply"}
+        Whether the EXIF orientation turns the image; ImageFolder ignores it.
+    audit : {"structure", "decode"}
+        How each image is checked: its type, header, size and end; or all its pixels.
+    max_pixels : int, optional
+        Images with more pixels are refused; by default, and at most, 178,956,970.
+    labels : path, optional
+        A CSV file of paths, relative to `src` or below it, and labels; they take the place of directory names.
+    path_column, label_column : str, optional
+        The columns of `labels`; by default ``"path"`` and ``"label"``.
+    delimiter : str, optional
+        The character that separates the columns of `labels`; by default a comma.
+    classes_from : path, optional
+        A pack whose class ids are used: for val, train's.
+    limit : int, optional
+        How many images are taken, from the first on.
+    on_error : {"fail", "skip"}
+        What to do with a file that is no readable image, or changed after it was listed: stop, or leave the file out
+        and list it in the manifest.
+    report : path, optional
+        Where to write a JSON line for every file with a finding and every file that was left out.
+    shard_size : int, optional
+        Most bytes of images in a file of a ``.pth`` pack; by default 512 MiB.
+    parts : int, optional
+        Make `dst` a directory of so many packs, which is read as one.
+    workers : int, optional
+        Threads; by default the CPUs that affinity, cgroup and SLURM grant.
+    overwrite : bool
+        Whether to replace what is at `dst`, at the end.
+    fresh : bool
+        Whether to start over instead of continuing an interrupted conversion.
+    progress : callable, optional
+        Called after every batch with an object that has `done`, `total` and `skipped`, in images, and `bytes_read`.
+
+    Returns
+    -------
+    Summary
+        `destination`, `manifest`, `bytes_in`, `bytes_out`, `seconds`, `continued` (images that an earlier run did),
+        `kept` (samples that are the very bytes of their files) and `notes`. Where the complete pack has parts and the
+        same call made it before, everything counts as continued.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is none of these.
+    OptionError
+        If arguments do not fit together, or one would decide nothing.
+    SourceError
+        If `src` cannot be used, or none of its images can be read.
+    ImageError
+        With ``on_error="fail"``, for the first file that is no readable image, or changed after it was listed.
+    PackError
+        If a pack that is read is none, damaged, or a newer packer's.
+    DestinationError, PackLockedError, ResumeError
+        If the pack cannot be written, another process writes it, or the unfinished pack was started differently.
+    MissingDependencyError
+        If `tiles` needs numba, which is not installed.
+    """
+    request = ConversionRequest(
+        src=Path(src),
+        dst=Path(dst),
+        format=format,
+        resize=resize,
+        resize_mode=resize_mode,
+        upscale=upscale,
+        interpolation=interpolation,
+        codec=codec,
+        quality=quality,
+        tiles=tiles,
+        exif=exif,
+        audit=audit,
+        max_pixels=max_pixels,
+        labels=_path(labels),
+        path_column=path_column,
+        label_column=label_column,
+        delimiter=delimiter,
+        classes_from=_path(classes_from),
+        limit=limit,
+        on_error=on_error,
+        report=_path(report),
+        shard_size=shard_size,
+        parts=parts,
+        workers=workers,
+        overwrite=overwrite,
+        fresh=fresh,
+    )
+    if request.parts is not None:
+        return convert_in_parts(request, progress)
+    request.require_destination()
+    return request.convert(request.open(request.dst, request.classes()), progress)
+
+
+def merge(
+    packs: Sequence[str | os.PathLike[str]],
+    dst: str | os.PathLike[str],
+    *,
+    classes: str = "same",
+    shard_size: int | None = None,
+    workers: int | None = None,
+    overwrite: bool = False,
+    fresh: bool = False,
+    progress: Callable[[ConversionProgress], None] | None = None,
+) -> Summary:
+    """Join packs, one after the other, in one pack, as `packer merge` does. The samples keep their bytes.
+
+    Parameters
+    ----------
+    packs : sequence of path
+        One pack or more, of any formats. No two samples may have the same name.
+    dst : path
+        Where the pack will be; the suffix decides the format.
+    classes : {"same", "union"}
+        Whether the packs must have the same classes; or the first pack's classes keep their ids, and classes that
+        other packs have beyond them follow.
+    shard_size, workers, overwrite, fresh, progress
+        As for `convert`.
+
+    Returns
+    -------
+    Summary
+        As of `convert`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is none of these.
+    SourceError
+        If the classes differ, two samples have one name, or the packs' bytes mean different things.
+    PackError
+        If one of `packs` is no pack, or damaged.
+    DestinationError, PackLockedError, ResumeError
+        As for `convert`.
+    """
+    if isinstance(packs, str | os.PathLike):
+        raise TypeError(f"packs is a sequence of paths, not the path {os.fspath(packs)!r}")
+    if not packs:
+        raise ValueError("packs has one path or more")
+    require_count("shard_size", shard_size)
+    return writing.convert(
+        pack_source(*packs, class_map=classes),
+        dst,
+        options={"shard_size": shard_size} if shard_size else {},
+        workers=workers,
+        overwrite=overwrite,
+        fresh=fresh,
+        progress=progress,
+    )
+
+
+def _path(path: str | os.PathLike[str] | None) -> Path | None:
+    return None if path is None else Path(path)

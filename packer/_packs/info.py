@@ -1,0 +1,135 @@
+"""What a pack holds, in figures."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from packer._formats import Reader, open_pack
+from packer._manifest import TILED
+from packer._storage.files import disk_size
+
+__all__ = ["ClassCount", "PackInfo", "SideCount", "info"]
+
+_EDGES = [0, 32, 64, 128, 192, 224, 256, 320, 384, 512, 768, 1024, 2048, 4096, 1 << 31]
+
+
+@dataclass(frozen=True)
+class ClassCount:
+    """A class, and how many samples it has."""
+
+    name: str
+    samples: int
+
+
+@dataclass(frozen=True)
+class SideCount:
+    """How many samples have a shorter side of `start` pixels or more, and of fewer than `below`."""
+
+    start: int
+    below: int
+    samples: int
+
+
+@dataclass(frozen=True)
+class PackInfo:
+    """What a pack holds.
+
+    Attributes
+    ----------
+    path, format : str
+    parts : int
+        How many packs it is joined of; 0 for an ordinary pack.
+    schema : int
+        The version of the format's specification.
+    samples : int
+    codec : str
+    settings, source, versions : dict
+        As in the manifest: how the samples were made, of what, and by which libraries.
+    bytes, bytes_of_samples : int
+        Size of the pack on the disk, and of the samples alone.
+    classes : list of ClassCount
+        In the order of their ids.
+    shorter_side : list of SideCount
+        The samples by the shorter side of their images.
+    without_class : int
+        Samples whose label is the id of no class, which is damage.
+    tiled : int
+        Samples that are tiled JPEGs.
+    findings : dict of str to int
+        What the conversion counted, tiles aside.
+    skipped : list of dict
+        ``{"name", "reason"}`` of every image that was left out.
+    """
+
+    path: str
+    format: str
+    parts: int
+    schema: int
+    samples: int
+    codec: str
+    settings: dict[str, Any]
+    source: dict[str, Any]
+    versions: dict[str, str]
+    bytes: int
+    bytes_of_samples: int
+    classes: list[ClassCount]
+    shorter_side: list[SideCount]
+    without_class: int
+    tiled: int
+    findings: dict[str, int]
+    skipped: list[dict[str, str]]
+
+
+def info(path: str | os.PathLike[str]) -> PackInfo:
+    """Say what a pack holds, as `packer info` does. The samples are not read.
+
+    Parameters
+    ----------
+    path : path
+        The pack.
+
+    Returns
+    -------
+    PackInfo
+
+    Raises
+    ------
+    PackError
+        If the path is no pack, or the pack is damaged so that this cannot be said.
+    """
+    with open_pack(path) as reader:
+        return _info(reader)
+
+
+def _info(reader: Reader) -> PackInfo:
+    manifest, table = reader.manifest, reader.table
+    inside = table.label[(table.label >= 0) & (table.label < len(manifest.classes))]
+    counts = np.bincount(inside, minlength=len(manifest.classes)).tolist()
+    histogram = np.histogram(np.minimum(table.height, table.width), _EDGES)[0].tolist()
+    return PackInfo(
+        path=reader.path,
+        format=manifest.format,
+        parts=len(manifest.layout.get("parts", ())),
+        schema=manifest.schema,
+        samples=manifest.count,
+        codec=manifest.codec,
+        settings=manifest.settings,
+        source=manifest.source,
+        versions=manifest.versions,
+        bytes=disk_size(reader.path),
+        bytes_of_samples=int(table.size.sum()),
+        classes=[ClassCount(name, number) for name, number in zip(manifest.classes, counts, strict=True)],
+        shorter_side=[
+            SideCount(start, below, number)
+            for start, below, number in zip(_EDGES, _EDGES[1:], histogram, strict=False)
+            if number
+        ],
+        without_class=len(table) - len(inside),
+        tiled=manifest.findings.get(TILED, 0),
+        findings={name: number for name, number in manifest.findings.items() if name != TILED},
+        skipped=manifest.skipped,
+    )

@@ -1,0 +1,200 @@
+"""The functions of the face do what the commands of the same names do: the same bytes, words and files."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+import packer
+from packer.errors import DestinationError, OptionError, SourceError
+from packer.testing.photos import draw_imagefolder
+from tests.making import content, packer_many
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("verbs") / "tree"
+    draw_imagefolder(root, classes=3, per_class=4, size=(40, 56))
+    Image.open(root / "class_00" / "0000.jpg").save(root / "class_01" / "large.png")
+    return root
+
+
+@pytest.fixture(scope="module")
+def table(tree: Path) -> Path:
+    path = tree.parent / "labels.csv"
+    names = sorted(file.relative_to(tree).as_posix() for file in tree.rglob("*.jpg"))
+    path.write_text("file;kind\n" + "".join(f"{name};{len(name) + n % 2}\n" for n, name in enumerate(names)))
+    return path
+
+
+def run(*commands: list[Any]) -> list[str]:
+    """Run commands of `packer`, all of which must succeed; return what each printed."""
+    results = packer_many(commands)
+    assert [(result.returncode, result.stderr) for result in results] == [(0, "")] * len(commands)
+    return [result.stdout for result in results]
+
+
+def words(options: dict[str, Any]) -> list[str]:
+    """Return keywords as the options of a command line."""
+    line = []
+    for name, value in options.items():
+        option = "--" + name.replace("_", "-")
+        line += [option] if value is True else [option.replace("--", "--no-")] if value is False else [option, value]
+    return line
+
+
+CONVERSIONS: list[tuple[str, dict[str, Any]]] = [
+    ("keep.lmdb", {}),
+    ("keep.h5", {"limit": 5, "workers": 1}),
+    ("keep.pth", {"shard_size": 9000}),
+    ("any.bin", {"format": "hdf5", "codec": "raw", "resize": 24, "resize_mode": "crop", "upscale": True}),
+    ("small.lmdb", {"resize": 24, "quality": 80, "tiles": False, "interpolation": "bicubic", "exif": "apply"}),
+    ("checked.lmdb", {"audit": "decode", "max_pixels": 10**6, "on_error": "skip"}),
+    ("parts.lmdb", {"parts": 3, "resize": 32, "resize_mode": "pad"}),
+]
+
+
+def test_convert_makes_the_bytes_that_the_command_makes(tree: Path, table: Path, tmp_path: Path) -> None:
+    ours, commands = tmp_path / "function", tmp_path / "command"
+    ours.mkdir()
+    commands.mkdir()
+    labelled = {"labels": table, "path_column": "file", "label_column": "kind", "delimiter": ";"}
+    jobs = [
+        *((tree, name, options) for name, options in CONVERSIONS),
+        (tree, "labelled.lmdb", labelled),
+        (ours / "keep.lmdb", "again.h5", {"classes_from": ours / "keep.pth", "report": tmp_path / "report.jsonl"}),
+    ]
+    for src, name, options in jobs:
+        summary = packer.convert(src, str(ours / name), **options)
+        assert summary.destination == ours / name
+        assert summary.manifest.count == packer.info(ours / name).samples > 0
+    run(*(["convert", src, commands / name, "--quiet", *words(options)] for src, name, options in jobs))
+    for _, name, _ in jobs:
+        assert content(ours / name) == content(commands / name), name
+
+
+def test_the_earlier_name_of_audit_still_works(tree: Path, tmp_path: Path) -> None:
+    packer.convert(tree, tmp_path / "a.lmdb", audit="decode")
+    run(["convert", tree, tmp_path / "b.lmdb", "--check", "decode", "--quiet"])
+    assert content(tmp_path / "a.lmdb") == content(tmp_path / "b.lmdb")
+    assert packer.info(tmp_path / "a.lmdb").settings["check"] == "decode"  # what packs have always called it
+
+
+def test_convert_takes_a_listing_and_reports_progress(tree: Path, tmp_path: Path) -> None:
+    run(["scan", tree, tmp_path / "tree.scan", "--quiet"], ["convert", tree, tmp_path / "b.lmdb", "--quiet"])
+    seen: list[tuple[int, int]] = []
+    packer.convert(tmp_path / "tree.scan", tmp_path / "a.lmdb", progress=lambda p: seen.append((p.done, p.total)))
+    packer.convert(tree, tmp_path / "c.lmdb", parts=2, progress=lambda p: seen.append((p.done, p.total)))
+    assert len({packer.digest(tmp_path / f"{name}.lmdb") for name in "abc"}) == 1
+    assert seen[-1] == (13, 13)
+    again = packer.convert(tree, tmp_path / "c.lmdb", parts=2)
+    assert (again.continued, again.manifest.count) == (13, 13)
+
+
+def test_the_other_verbs_are_the_commands(tree: Path, tmp_path: Path) -> None:
+    pack, part = tmp_path / "pack.lmdb", tmp_path / "part.h5"
+    packer.convert(tree, pack, resize=24)
+    other = shutil.copytree(tree, tmp_path / "other")
+    for file in other.rglob("*.jpg"):
+        file.rename(file.with_stem(f"other-{file.stem}"))
+    (other / "class_01" / "large.png").unlink()
+    (other / "class_02").rename(other / "class_09")
+    packer.convert(other, part, resize=24)
+    merged = packer.merge([pack, str(part)], tmp_path / "both.lmdb", classes="union")
+    assert merged.manifest.classes == ["class_00", "class_01", "class_02", "class_09"]
+    assert packer.export(pack, tmp_path / "files") == 13
+    printed = run(
+        ["verify", "--digest", "--quiet", pack],
+        ["info", "--json", pack],
+        ["merge", "--classes", "union", pack, part, tmp_path / "both too.lmdb"],
+        ["export", "--quiet", pack, tmp_path / "files too"],
+        ["stage", pack, tmp_path / "disk"],
+    )
+    assert packer.verify(pack) == packer.verify(pack, quick=True) == []
+    assert printed[0] == packer.digest(pack) + "\n"
+    held, told = packer.info(pack), json.loads(printed[1])
+    assert [(row.name, row.samples) for row in held.classes] == [(c["name"], c["samples"]) for c in told["classes"]]
+    assert [row.samples for row in held.shorter_side] == [row["samples"] for row in told["shorter_side"]]
+    same = told.keys() - {"classes", "shorter_side"}
+    assert {name: getattr(held, name) for name in same} == {name: told[name] for name in same}
+    assert content(tmp_path / "both.lmdb") == content(tmp_path / "both too.lmdb")
+    assert content(tmp_path / "files") == content(tmp_path / "files too")
+    assert packer.stage(pack, tmp_path / "disk") == Path(printed[4].rstrip("\n"))
+    assert packer.warm(pack) == pack.stat().st_size
+
+
+def test_repair_is_the_command(tree: Path, tmp_path: Path) -> None:
+    pack, copy = tmp_path / "pack.lmdb", tmp_path / "copy.lmdb"
+    packer.convert(tree, pack)
+    whole = pack.read_bytes()
+    photo = (tree / "class_02" / "0001.jpg").read_bytes()
+    broken = whole.replace(photo[-300:], bytes(300))
+    assert broken != whole
+    pack.write_bytes(broken)
+    copy.write_bytes(broken)
+    assert [damage.name for damage in packer.verify(pack)] == ["class_02/0001.jpg"]
+    repaired = packer.repair(pack, tree)
+    assert (repaired.samples, repaired.left) == (["class_02/0001.jpg"], [])
+    run(["verify", copy, "--repair", tree])
+    assert pack.read_bytes() == copy.read_bytes() == whole
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"quality": 80}, OptionError, "--quality is for jpeg and webp: codec keep has none"),
+        ({"resize_mode": "crop"}, OptionError, "--resize-mode says how to resize"),
+        ({"upscale": True}, OptionError, "--upscale says how to resize"),
+        ({"delimiter": ";"}, OptionError, "--delimiter says how to read a file of labels"),
+        ({"shard_size": 1000}, OptionError, "--shard-size is for .pth packs"),
+        ({"parts": 2, "report": "x.jsonl"}, OptionError, "--report is for packs without parts"),
+        ({"codec": "keep", "resize": 8}, OptionError, "cannot be resized"),
+        ({"codec": "png", "tiles": True}, OptionError, "codec png has none"),
+        ({"resize": 0}, ValueError, "resize is 1 or more, not 0"),
+        ({"resize": "256"}, TypeError, "resize is a whole number, not '256'"),
+        ({"limit": True}, TypeError, "limit is a whole number, not True"),
+        ({"quality": 101, "codec": "jpeg"}, ValueError, "quality is 1 to 100, not 101"),
+        ({"resize": 8, "resize_mode": "fit"}, ValueError, "the mode is one of"),
+        ({"codec": "gif"}, ValueError, "codec is one of"),
+        ({"audit": "deep"}, ValueError, "audit is one of structure, decode, not 'deep'"),
+        ({"exif": "turn"}, ValueError, "exif is one of"),
+        ({"on_error": "ignore"}, ValueError, "on_error is 'fail' or 'skip'"),
+        ({"format": "zip"}, ValueError, "format is one of lmdb, hdf5, pth, not 'zip'"),
+        ({"max_pixels": 10**9}, ValueError, "max_pixels is 178956970 or less"),
+        ({"labels": "l.csv", "delimiter": ";;"}, ValueError, "delimiter is one character, not ';;'"),
+        ({"labels": "l.csv", "delimiter": 7}, TypeError, "delimiter is text, not 7"),
+        ({"workers": 0}, ValueError, "workers is 1 or more"),
+        ({"parts": 1.5}, TypeError, "parts is a whole number, not 1.5"),
+    ],
+)
+def test_convert_refuses_what_makes_no_sense(
+    options: dict[str, Any], error: type[Exception], message: str, tree: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(error, match=message) as raised:
+        packer.convert(tree, tmp_path / "x.lmdb", **options)
+    assert raised.type is error
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_convert_refuses_what_does_not_fit_the_source(tree: Path, table: Path, tmp_path: Path) -> None:
+    pack = tmp_path / "pack.lmdb"
+    packer.convert(tree, pack, limit=2)
+    with pytest.raises(OptionError, match="--labels is for a directory of images"):
+        packer.convert(pack, tmp_path / "x.lmdb", labels=table)
+    with pytest.raises(DestinationError, match="exists already"):
+        packer.convert(tree, pack)
+    with pytest.raises(DestinationError, match="the suffix decides the format"):
+        packer.convert(tree, tmp_path / "x.zip")
+    shutil.copytree(tree, tmp_path / "splits" / "train")
+    with pytest.raises(SourceError, match="holds splits"):
+        packer.convert(tmp_path / "splits", tmp_path / "x.lmdb")
+    with pytest.raises(TypeError, match="packs is a sequence of paths"):
+        packer.merge(str(pack), tmp_path / "x.lmdb")
+    with pytest.raises(ValueError, match="one path or more"):
+        packer.merge([], tmp_path / "x.lmdb")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["pack.lmdb", "splits"]

@@ -1,0 +1,114 @@
+"""The face of the package: what `import packer` gives is what a committed list says, and nothing else is public."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import packer
+
+ROOT = Path(packer.__file__).parent
+LIST = Path(__file__).with_name("face.txt")
+
+
+class _Text:
+    """An annotation or a default, shown as it is written in the code."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def signature(function: Any, *, method: bool = False) -> str:
+    """Return the signature of a function or a class, of a method without `self`."""
+    said = inspect.signature(function)
+    parameters = [
+        p.replace(annotation=_shown(p.annotation), default=_named(p.default)) for p in said.parameters.values()
+    ]
+    return str(said.replace(parameters=parameters[method:], return_annotation=_shown(said.return_annotation)))
+
+
+def _shown(annotation: Any) -> Any:
+    return _Text(annotation) if isinstance(annotation, str) else annotation
+
+
+def _named(default: Any) -> Any:
+    return _Text(default.__name__) if inspect.isfunction(default) else default
+
+
+def members(kind: type) -> dict[str, Any]:
+    """Return what a class defines beyond the public classes above it."""
+    own = [base for base in kind.__mro__ if base.__module__.startswith("packer")]
+    known = [base for base in own[1:] if base.__name__ in packer.__all__]
+    private = [base for base in own if not any(issubclass(above, base) for above in known)]
+    return {name: value for base in reversed(private) for name, value in vars(base).items()}
+
+
+def described(name: str) -> list[str]:
+    """Return the lines that say what a public name is: its signature; of a class its bases and its own members."""
+    value = getattr(packer, name)
+    if not isinstance(value, type):
+        return [f"{name}{signature(value)}" if callable(value) else name]
+    own = members(value)
+    bases = ", ".join(base.__name__ for base in value.__bases__ if base.__name__ in packer.__all__)
+    lines = [f"class {name}({bases})", *([f"    __init__{signature(value)}"] if "__init__" in own else [])]
+    for member, what in sorted(own.items()):
+        if inspect.isfunction(what) and not member.startswith("_"):
+            lines.append(f"    {member}{signature(what, method=True)}")
+        elif isinstance(what, property | cached_property) and not member.startswith("_"):
+            lines.append(f"    {member}")
+    return lines
+
+
+def face() -> str:
+    return "".join(f"{line}\n" for name in packer.__all__ for line in described(name))
+
+
+def test_the_face_is_the_committed_list() -> None:
+    """`python -m tests.test_face` writes the list anew; the difference is what users of packer will notice."""
+    assert face() == LIST.read_text("utf-8")
+
+
+def test_the_names_are_sorted_and_typed() -> None:
+    assert packer.__all__ == sorted(packer.__all__) == dir(packer)
+    typed = (ROOT / "__init__.py").read_text("utf-8").partition("if TYPE_CHECKING:")[2].partition("__all__")[0]
+    assert set(packer.__all__) - {"__version__"} == set(re.findall(r"\w+", re.sub(r"from \S+ import", "", typed)))
+
+
+def test_every_error_is_in_the_face() -> None:
+    from packer import errors
+
+    kinds = {name for name, value in vars(errors).items() if isinstance(value, type)}
+    assert kinds <= set(packer.__all__)
+    assert all(getattr(packer, name) is getattr(errors, name) for name in kinds)
+
+
+VERBS = ("convert", "digest", "export", "info", "merge", "repair", "stage", "verify", "warm")
+
+
+def test_every_verb_says_what_it_takes_gives_and_raises() -> None:
+    for name in VERBS:
+        text = inspect.getdoc(getattr(packer, name)) or ""
+        assert "Parameters\n----------\n" in text, name
+        assert "Raises\n------\n" in text, name
+        described_ones = text.partition("Parameters\n")[2].partition("\nR")[0]
+        assert set(inspect.signature(getattr(packer, name)).parameters) <= set(re.findall(r"\w+", described_ones)), name
+
+
+def test_what_the_documentation_does_not_name_begins_with_an_underscore() -> None:
+    documented = (ROOT.parent / "docs" / "architecture.md").read_text("utf-8")
+    for path in ROOT.iterdir():
+        name = path.name.removesuffix(".py")
+        if (path.suffix == ".py" or (path / "__init__.py").exists()) and not name.startswith("_"):
+            assert f"packer.{name}" in documented, name
+
+
+if __name__ == "__main__":
+    LIST.write_text(face(), "utf-8")
+    sys.exit(0)
