@@ -84,8 +84,7 @@ def write_pack(
             count=len(table),
             classes=list(classes),
             columns=column_checksums(table),
-            layout=writer.layout(),
-            **manifest,
+            **{"layout": writer.layout(), **manifest},
         ),
         table,
     )
@@ -131,7 +130,7 @@ def packer(*arguments: object, powerless: bool = False, **options: Any) -> subpr
 
 _MANY = """
 import contextlib, io, json, sys, traceback
-from packer.cli import main
+from packer._cli import main
 for arguments in json.load(sys.stdin):
     sys.argv = ["packer", *arguments]
     status, output, errors = 0, io.StringIO(), io.StringIO()

@@ -47,7 +47,7 @@ def _facts(reader: Reader) -> dict[str, Any]:
     return {
         "path": reader.path,
         "format": manifest.format,
-        "parts": len(manifest.layout.get("parts", ())),
+        "parts": len(manifest.parts),
         "schema": manifest.schema,
         "samples": manifest.count,
         "codec": manifest.codec,

@@ -43,8 +43,10 @@ ROOT = Path(packer.__file__).parents[1]
 # No code is run.
 
 OWN_PICKLES = {
-    "conformance.py",  # a test of pickling readers
-    "processes.py",  # what the processes of one Loader tell each other, through pipes that nobody else holds
+    "sharing.py",  # a test of pickling readers
+    # what the processes of one Loader tell each other, through pipes that nobody else holds
+    "processes.py",
+    "serving.py",
 }
 FORBIDDEN = {
     "eval", "exec", "pickle.load", "pickle.loads", "pickle.Unpickler", "marshal.load", "marshal.loads", "shelve.open",
@@ -216,11 +218,9 @@ def test_images_without_pixels(tmp_path: Path, format: str, codec: str, crop: An
 MEASURED = """
 import resource, sys, time
 from packer.errors import PackerError
-from packer.formats import open_pack
-from packer.images.inspect import inspect
-from packer.images.jpeg import segments
-from packer.images.region import RectangleDecoder
-from packer.images.decode import decode
+from packer._formats import open_pack
+from packer._images.probe import inspect
+from packer._images.decode import decode
 from packer.errors import ImageTooLargeError
 small = open(sys.argv[1], "rb").read()
 inspect(small), decode(small)
@@ -348,6 +348,16 @@ def test_names_do_not_steer_the_terminal(tmp_path: Path) -> None:
         assert "Traceback" not in result.stderr
     assert json.loads(results[8].stdout)["skipped"][0]["name"].endswith(f"bad{ESCAPE}.png")
     assert os.path.exists(pack)
+
+
+@pytest.mark.parametrize("format", ["lmdb", "hdf5"])
+@pytest.mark.parametrize("parts", [5, None, "many", {}])
+def test_parts_that_are_no_list(tmp_path: Path, format: str, parts: object) -> None:
+    path = tmp_path / f"pack{SUFFIXES[format]}"
+    write_pack(path, format, [Sample("a/x", 0, b"x", 1, 1)], layout={"parts": parts})
+    results = packer_many([["info", path], ["merge", "--finish", path], ["convert", path, path]])
+    assert results[0].returncode == 0
+    assert not [result.stderr for result in results if "Traceback" in result.stderr]
 
 
 @formats

@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import packer.sample
 import pytest
 from PIL import Image
 
+import packer._table
 from packer._conversion.convert import convert
 from packer._conversion.prepare import Recipe
 from packer._formats import FORMATS, open_pack

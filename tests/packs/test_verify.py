@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import packer.sample
 import pytest
 
+import packer._table
 from packer._conversion.convert import convert
 from packer._formats import FORMATS, open_pack
 from packer._packs.verify import Damage, verify
