@@ -6,7 +6,9 @@ import sys
 
 import atheris
 
-with atheris.instrument_imports(include=["packer", "zipfile", "PIL"], exclude=["packer._images.jpeg.huffman"]):
+COMPILED = [f"packer._images.jpeg.{name}" for name in ("huffman", "scans", "tokens")]
+
+with atheris.instrument_imports(include=["packer", "zipfile", "PIL"], exclude=COMPILED):
     from fuzz.targets import TARGETS
 
     target = TARGETS[sys.argv.pop(1)]

@@ -16,7 +16,7 @@ import numpy as np
 from fuzz.images import MAX_PIXELS
 from fuzz.sections import sealed_manifest, split
 from packer._formats import Reader, open_pack
-from packer._formats.base import table_from
+from packer._formats.reader import table_from
 from packer._images.probe import inspect
 from packer._loading.crops import CenterCrop, RandomResizedCrop
 from packer._loading.dataset import open_dataset

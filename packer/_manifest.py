@@ -11,7 +11,7 @@ from typing import Any
 import google_crc32c
 
 from packer._table import digest_of, encode_name
-from packer.errors import CorruptPackError, UnsupportedVersionError, printable
+from packer.errors import CorruptPackError, PackError, UnsupportedVersionError, printable
 
 __all__ = ["CODECS", "LOSSY", "SCHEMA", "TILED", "Manifest"]
 
@@ -122,6 +122,8 @@ class Manifest:
             manifest._require_types()
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise CorruptPackError(f"the manifest cannot be read: {error}", path) from error
+        except MemoryError as error:
+            raise PackError(f"{printable(path)}: a manifest of {len(text):,} bytes does not fit into memory") from error
         return manifest
 
     @classmethod
@@ -156,6 +158,12 @@ class Manifest:
     def exif(self) -> str:
         """What becomes of an EXIF orientation in the samples: ``"apply"`` or ``"ignore"``."""
         return str(self.settings.get("exif", "ignore")) if self.codec == "keep" else "ignore"
+
+    @property
+    def parts(self) -> Sequence[Any]:
+        """What `layout` lists of a pack's parts; nothing where the pack has none."""
+        parts = self.layout.get("parts")
+        return parts if isinstance(parts, list) else ()
 
     def identity(self) -> str:
         """Return a short name of this very pack: a digest of the manifest, which holds checksums of the table."""

@@ -84,8 +84,7 @@ def write_pack(
             count=len(table),
             classes=list(classes),
             columns=column_checksums(table),
-            layout=writer.layout(),
-            **manifest,
+            **{"layout": writer.layout(), **manifest},
         ),
         table,
     )

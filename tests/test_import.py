@@ -149,6 +149,7 @@ def test_the_front_is_small() -> None:
     assert len({path.relative_to(ROOT).parts[0] for path in MODULES.values()}) <= 16
 
 
+COMPILED_BY_NUMBA = {"packer._images.jpeg.scans", "packer._images.jpeg.tokens"}
 TENSORS = {"packer._images.resize", "packer._images.rectangle"} | below("packer._loading")
 
 
@@ -165,7 +166,9 @@ TENSORS = {"packer._images.resize", "packer._images.rectangle"} | below("packer.
         ("lmdb", below("packer.testing")),
         ("numba", {"packer._images.jpeg.huffman"}),
         ("packer._images._native", {"packer._images.compiled"}),
-        ("packer._images.jpeg.huffman", {"packer._images.jpeg.transcode"}),
+        ("packer._images.jpeg.huffman", COMPILED_BY_NUMBA | {"packer._images.jpeg.transcode"}),
+        ("packer._images.jpeg.scans", {"packer._images.jpeg.transcode"}),
+        ("packer._images.jpeg.tokens", {"packer._images.jpeg.transcode"}),
         ("logging", set()),
     ],
 )

@@ -66,7 +66,7 @@ def merge_command(
         if packs:
             raise click.UsageError("--finish takes DST alone: its parts lie beside it")
         manifest = finish(dst)
-        head = f"{printable(dst)}: {show.count(manifest.count)} samples in {len(manifest.layout['parts'])} parts"
+        head = f"{printable(dst)}: {show.count(manifest.count)} samples in {len(manifest.parts)} parts"
         say("\n".join([head, *show.outcome(dst, manifest)]), quiet=quiet)
         return status_of(manifest)
     if not packs:

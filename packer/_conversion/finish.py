@@ -49,7 +49,7 @@ def finish(destination: str | os.PathLike[str], *, wait: float = 0) -> Manifest:
             f"{printable(destination)}: no conversion in parts was begun. Begin one with `packer convert --parts`."
         )
     with open_pack(destination) as reader:
-        if "parts" not in reader.manifest.layout:
+        if not reader.manifest.parts:
             raise DestinationError(f"{printable(destination)}: a pack without parts, which is finished")
         return reader.manifest
 

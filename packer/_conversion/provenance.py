@@ -95,7 +95,7 @@ def made_before(destination: Path, source: Source, recipe: Recipe, format: str, 
             manifest = reader.manifest
     except NotAPackError:
         return None
-    made = manifest.format, len(manifest.layout.get("parts", ())), manifest.classes
+    made = manifest.format, len(manifest.parts), manifest.classes
     said = manifest.codec, _with_defaults(manifest.settings), manifest.source
     would = provenance(source, recipe)
     same = made == (format, parts, source.classes)

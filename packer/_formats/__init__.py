@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from packer._formats.base import Reader, Writer
+from packer._formats.contract import Writer
+from packer._formats.reader import Reader
 from packer._manifest import Manifest
 from packer._storage.opening import open_regular
 from packer.errors import CorruptPackError, DestinationError, MissingDependencyError, NotAPackError, printable
@@ -131,7 +132,11 @@ def recognise(path: str | os.PathLike[str]) -> Format:
         if row.recognise(path, head):
             return row
     known = ", ".join(FORMATS)
-    raise NotAPackError(f"not a pack of any format that this packer reads ({known}), or damaged at its beginning", path)
+    reason = f"not a pack of any format that this packer reads ({known}), or damaged at its beginning"
+    if os.path.isdir(path):
+        name = printable(os.path.join(path, "").rstrip(os.sep))
+        reason = f"a directory that is not a pack. If it has images in it: packer convert {name} {name}.lmdb"
+    raise NotAPackError(reason, path)
 
 
 def _head(path: str) -> bytes:

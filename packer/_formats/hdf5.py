@@ -16,7 +16,8 @@ from typing import Any
 import h5py
 import numpy as np
 
-from packer._formats.base import Ints, Places, Reader, Writer, table_from
+from packer._formats.contract import Ints, Places, Writer
+from packer._formats.reader import Reader, table_from
 from packer._manifest import Manifest
 from packer._storage.files import AppendFile, writing_to
 from packer._storage.locations import NOWHERE

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,16 +23,16 @@ import numpy as np
 import numpy.typing as npt
 
 from packer._formats import FORMATS, PARTS, open_pack
-from packer._formats.base import Reader, table_from
-from packer._formats.manifestfile import MANIFEST_FILE, write_manifest
+from packer._formats.manifestfile import read_manifest, write_manifest
 from packer._formats.multifile import SpreadData, SpreadReader
+from packer._formats.reader import Reader, table_from
 from packer._manifest import Manifest
 from packer._storage.files import AppendFile, writing_to
 from packer._storage.opening import StrangeFileError, require_no_link
 from packer._storage.packfile import PackFile
-from packer._storage.paths import name_problem, windows_problem
+from packer._storage.paths import folded, path_problem
 from packer._table import COLUMNS, Table, blocks
-from packer.errors import CorruptPackError, NotAPackError, PackError, printable
+from packer.errors import CorruptPackError, PackError, printable
 
 __all__ = ["TABLE_FILE", "PartsReader", "join_parts", "write_table"]
 
@@ -158,20 +159,14 @@ class PartsReader(SpreadReader):
     _data: _PartFiles
 
     def _open(self) -> tuple[Manifest, Table]:
-        path = os.path.join(self.path, MANIFEST_FILE)
-        if not os.path.isfile(path):
-            raise NotAPackError(f"parts of a pack without the whole's {MANIFEST_FILE}", self.path)
-        with PackFile(self.path, MANIFEST_FILE) as file:
-            manifest = Manifest.from_json(file.read(0, file.size), path)
+        manifest = read_manifest(self.path)
         try:
             names = int(manifest.layout["names"])
             self._parts = [(str(part), int(count), str(seal)) for part, count, seal in manifest.layout["parts"]]
             files = [
                 (str(path), int(size), int(begin), int(data)) for path, size, begin, data in manifest.layout["files"]
             ]
-            for path in [*(part for part, _, _ in self._parts), *(path for path, _, _, _ in files)]:
-                if problem := name_problem(path) or (windows_problem(path) if os.name == "nt" else None):
-                    raise ValueError(f"{printable(path)}: {problem}")
+            _require_plain([part for part, _, _ in self._parts], files)
             self._data = _PartFiles(self.path, files)
         except (KeyError, ValueError, TypeError, OverflowError) as error:
             raise CorruptPackError(f"the manifest does not list the parts: {error}", self.path) from error
@@ -200,19 +195,19 @@ class PartsReader(SpreadReader):
 
     def check_structure(self) -> Iterable[str]:
         """Compare the whole's table with those of the parts, and check the parts' own structure."""
-        first = 0
+        first, begins = 0, self._data.begins()
         for part, count, identity in self._parts:
+            rows = range(first, first + count)
             try:
                 yield from (
-                    f"{part}: {reason}" for reason in self._check_part(part, range(first, first + count), identity)
+                    f"{part}: {reason}" for reason in self._check_part(part, rows, begins.get(part, 0), identity)
                 )
             except PackError as error:
                 yield f"{part}: {getattr(error, 'reason', error)}"
             first += count
 
-    def _check_part(self, part: str, rows: range, identity: str) -> Iterator[str]:
-        inside = [number for number, name in enumerate(self._data.names()) if name.split("/")[0] == part]
-        data = int(self._data.starts[inside[0]]) if inside else 0
+    def _check_part(self, part: str, rows: range, data: int, identity: str) -> Iterator[str]:
+        """Check a part: its rows of the whole's table, and where its data begin in the data of the whole."""
         names = int(self.table.name_end[rows.start - 1]) if rows.start else 0
         try:
             require_no_link(self.path, part)
@@ -236,6 +231,27 @@ class PartsReader(SpreadReader):
             yield from reader.check_structure()
 
 
+def _require_plain(parts: Sequence[str], files: Sequence[tuple[str, int, int, int]]) -> None:
+    """Raise ValueError where a manifest lists a part or a file twice, or what does not lie in a part of the pack.
+
+    Two names count as one where a file system may take them for one.
+    """
+    paths = [path for path, _, _, _ in files]
+    for path in [*parts, *paths]:
+        if problem := path_problem(path):
+            raise ValueError(f"{printable(path)}: {problem}")
+    for listed in (parts, paths):
+        twice = [name for name, count in Counter(map(folded, listed)).items() if count > 1]
+        if twice:
+            raise ValueError(f"{printable(twice[0])} is listed more than once")
+    known = set(parts)
+    for path, size, begin, data in files:
+        if path.partition("/")[0] not in known:
+            raise ValueError(f"{printable(path)} is in none of the parts")
+        if not (0 <= begin <= size and 0 <= data <= size - begin):
+            raise ValueError(f"{printable(path)} has {size} bytes, and data from {begin} to {begin + data}")
+
+
 class _PartFiles(SpreadData):
     """The data of all parts.
 
@@ -253,6 +269,13 @@ class _PartFiles(SpreadData):
 
     def name(self, number: int) -> str:
         return self._names[number]
+
+    def begins(self) -> dict[str, int]:
+        """Return where the data of each part begin in the data of all; nothing of a part that has no files."""
+        found: dict[str, int] = {}
+        for name, start in zip(self._names, self.starts.tolist(), strict=False):
+            found.setdefault(name.partition("/")[0], start)
+        return found
 
     def open_file(self, number: int) -> tuple[PackFile, int]:
         size, begin = self._places[number]

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from packer._formats.base import Ints, Places, Reader
+from packer._formats.contract import Ints, Places
+from packer._formats.reader import Reader
 from packer._storage.locations import NOWHERE
 from packer._storage.packfile import PackFile
 from packer._table import Buffer
@@ -49,6 +50,19 @@ class SpreadData(abc.ABC):
         """Return of each file its path in the pack, where its data begin, and their bytes."""
         sizes = np.diff(self.starts).tolist()
         return [(self.name(number), self.open_file(number)[1], size) for number, size in enumerate(sizes)]
+
+    def require_distinct(self) -> None:
+        """Raise CorruptPackError where two of the files are hard links of one, of which a small pack could be a bomb.
+
+        Only files that have several names are held open meanwhile.
+        """
+        linked: dict[tuple[int, int], str] = {}
+        for number in range(len(self.starts) - 1):
+            file, _ = self.open_file(number)
+            if file.links > 1:
+                first = linked.setdefault(file.inode, file.path)
+                if first != file.path:
+                    raise CorruptPackError(f"is the same file as {printable(first)}", file.path)
 
     def names(self) -> list[str]:
         """Return the place of each file in the pack."""
@@ -119,6 +133,9 @@ class SpreadReader(Reader):
 
     def data_files(self) -> list[tuple[str, int, int]]:
         return self._data.files()
+
+    def require_distinct_files(self) -> None:
+        self._data.require_distinct()
 
     def require_table(self) -> None:
         self._table_file.require_whole()

@@ -6,28 +6,28 @@ A shard is a dict of vectors whose first, `data`, holds the samples, one after t
 from __future__ import annotations
 
 import os
-import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from packer._formats.base import Writer, table_from
-from packer._formats.manifestfile import write_manifest
+from packer._formats.contract import Writer
+from packer._formats.manifestfile import MANIFEST_FILE, read_manifest, write_manifest
 from packer._formats.multifile import SpreadData, SpreadReader
-from packer._formats.torchfile import ZIP_ERRORS, TorchFile, member_of, members_of
+from packer._formats.reader import table_from
+from packer._formats.torchfile import TorchFile, compare_checksums, member_of, members_of
 from packer._manifest import Manifest
 from packer._storage.files import AppendFile, sync_directory
 from packer._storage.packfile import PackFile
 from packer._storage.spool import TableBuilder
 from packer._table import COLUMNS, Sample, Table, blocks, encode_name
-from packer.errors import CorruptPackError, DestinationError, NotAPackError, PackError, printable
+from packer.errors import CorruptPackError, DestinationError, PackError, printable
 
 __all__ = ["DEFAULT_SHARD_SIZE", "PthReader", "PthWriter"]
 
+TABLE_FILE = "table.pth"
 DEFAULT_SHARD_SIZE = 512 << 20
-_CHUNK = 1 << 20  # bytes
 MAX_SHARD_SIZE = 3 << 30  # stays below the 4 GiB where zip needs another kind of header
 
 
@@ -60,7 +60,7 @@ class PthWriter(Writer):
             names = written.sample_names()
             for index in range(len(written) - count, len(written)):
                 self._add_row(int(written.label[index]), int(written.offset[index]), names.encoded(index))
-        keep = {f"shard-{number:05d}.pth" for number in range(len(self._shards))}
+        keep = {_shard_name(number) for number in range(len(self._shards))}
         for stale in set(os.listdir(path)) - keep:
             (path / stale).unlink()
 
@@ -99,10 +99,7 @@ class PthWriter(Writer):
         self._growing = self._shard.file if self._shard is not None else None
 
     def sync(self) -> None:
-        growing, done = (
-            self._growing,
-            [],
-        )  # `flush` may go on meanwhile: the shard that grows now may be among the complete ones below
+        growing, done = self._growing, []  # `flush` may go on: what grows now may be among the complete ones below
         while self._flushed:
             done.append(self._flushed.pop(0))
             done[-1].sync()
@@ -114,7 +111,7 @@ class PthWriter(Writer):
 
     def commit(self, manifest: Manifest, table: Table) -> None:
         self._finish_shard()
-        index = TorchFile(self._path / "table.pth")
+        index = TorchFile(self._path / TABLE_FILE)
         columns = table.columns()
         for block in blocks(columns.pop("names")):
             index.append(block.tobytes())
@@ -145,10 +142,10 @@ class PthWriter(Writer):
     def _require_finished_shards(self) -> None:
         """Raise where a shard before the open one is not whole."""
         for number, (_, length) in enumerate(self._shards[:-1]):
-            name = f"shard-{number:05d}"
+            name = _shard_name(number)
             try:
-                file = PackFile(self._path / f"{name}.pth")
-                _, size = member_of(members_of(file), f"{name}/data/0", file.path)
+                file = PackFile(self._path / name)
+                _, size = member_of(members_of(file), _member_of_samples(name), file.path)
             except PackError as error:
                 raise DestinationError(f"{error}. Start again with --fresh.") from error
             file.close()
@@ -173,24 +170,20 @@ class PthWriter(Writer):
         self._rows = TableBuilder(self._path.parent)
 
     def _shard_path(self) -> Path:
-        return self._path / f"shard-{len(self._shards) - 1:05d}.pth"
+        return self._path / _shard_name(len(self._shards) - 1)
 
 
 class PthReader(SpreadReader):
     """Finds the vectors by the zips' directories, and samples by their offset in the data of all shards."""
 
     def _open(self) -> tuple[Manifest, Table]:
-        manifest_path = os.path.join(self.path, "manifest.json")
-        if not os.path.isfile(manifest_path):
-            raise NotAPackError("not a finished .pth pack: no manifest.json in it", self.path)
-        with PackFile(self.path, "manifest.json") as file:
-            manifest = Manifest.from_json(file.read(0, file.size), manifest_path)
+        manifest = read_manifest(self.path)
         try:
             shards = np.array(manifest.layout["shards"], np.int64).reshape(-1, 2)
         except (KeyError, ValueError, TypeError, OverflowError) as error:
             raise CorruptPackError(f"the manifest does not list the shards: {error}", self.path) from error
         self._data = _Shards(self.path, shards[:, 1].tolist())
-        self._table_file = PackFile(self.path, "table.pth")
+        self._table_file = PackFile(self.path, TABLE_FILE)
         path = self._table_file.path
         order = ["names", *(name for name in COLUMNS if name != "names")]  # as the writer numbers them
         members = members_of(self._table_file)
@@ -201,29 +194,26 @@ class PthReader(SpreadReader):
         return manifest, table_from(columns, path)
 
     def file_names(self) -> list[str]:
-        return ["manifest.json", "table.pth", *self._data.names()]
+        return [MANIFEST_FILE, TABLE_FILE, *self._data.names()]
 
     def check_structure(self) -> Iterable[str]:
         """Check the members that neither the table nor the samples' checksums cover against the zips' CRC-32."""
-        for name in ["table.pth", *self._data.names()]:
+        samples = {name: _member_of_samples(name) for name in self._data.names()}
+        for name in [TABLE_FILE, *samples]:
             try:
-                with PackFile(self.path, name) as file, zipfile.ZipFile(file.stream()) as archive:
-                    for member in archive.infolist():
-                        if not (name.startswith("shard") and member.filename.endswith("/data/0")):
-                            _compare_checksum(archive, member)
+                with PackFile(self.path, name) as file:
+                    compare_checksums(file, leave_out=samples.get(name, ""))
             except PackError as error:
                 yield f"{name}: {getattr(error, 'reason', error)}"
-            except ZIP_ERRORS as error:
-                yield f"{name}: {printable(error)}"
 
 
-def _compare_checksum(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
-    """Read a member to its end, where zipfile compares its checksum; one of ZIP_ERRORS where it does not fit."""
-    if member.compress_type != zipfile.ZIP_STORED:
-        raise ValueError(f"its member {member.filename} is compressed")
-    with archive.open(member) as data:
-        while data.read(_CHUNK):
-            pass
+def _shard_name(number: int) -> str:
+    return f"shard-{number:05d}.pth"
+
+
+def _member_of_samples(shard: str) -> str:
+    """Return which member of a shard holds the samples, which have checksums of their own."""
+    return f"{Path(shard).stem}/data/0"
 
 
 class _Shards(SpreadData):
@@ -234,12 +224,12 @@ class _Shards(SpreadData):
         self._begins: dict[int, int] = {}
 
     def name(self, number: int) -> str:
-        return f"shard-{number:05d}.pth"
+        return _shard_name(number)
 
     def open_file(self, number: int) -> tuple[PackFile, int]:
         file = PackFile(self.path, self.name(number))
         if number not in self._begins:
-            at, size = member_of(members_of(file), f"{Path(self.name(number)).stem}/data/0", file.path)
+            at, size = member_of(members_of(file), _member_of_samples(self.name(number)), file.path)
             if size != self.starts[number + 1] - self.starts[number]:
                 raise CorruptPackError("its data are not as long as the manifest says", file.path)
             self._begins[number] = at

@@ -9,7 +9,8 @@ from __future__ import annotations
 import struct
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from packer._storage.packfile import PackFile
 from packer._table import Buffer, blocks
 from packer.errors import CorruptPackError
 
-__all__ = ["ZIP_ERRORS", "TorchFile", "member_of", "members_of"]
+__all__ = ["TorchFile", "compare_checksums", "member_of", "members_of"]
 
 _ALIGNMENT = 64
 _LOCAL = struct.Struct("<4s5H3I2H")
@@ -30,8 +31,10 @@ _CENTRAL = struct.Struct("<4s6H3I5H2I")
 _END = struct.Struct("<4s4H2IH")
 _EPOCH = 0x21  # 1 January 1980, the earliest date that a zip can name: the same input gives the same bytes
 _STORAGES = {"|u1": "ByteStorage", "<i4": "IntStorage", "<u4": "IntStorage", "<i8": "LongStorage"}
-# What zipfile raises of damaged files; RuntimeError is of members that claim to be encrypted or of a later version.
-ZIP_ERRORS = (OSError, zipfile.BadZipFile, zlib.error, EOFError, ValueError, RuntimeError)
+_MOST_DIRECTORY = 1 << 17  # bytes: zipfile reads a directory at once, after a comment of up to 64 KiB
+_CHUNK = 1 << 16  # bytes
+# What zipfile raises of damaged files. A member that claims to be encrypted, or of a later version, is a RuntimeError.
+_ZIP_ERRORS = (OSError, zipfile.BadZipFile, zlib.error, EOFError, ValueError, RuntimeError)
 
 
 class TorchFile:
@@ -103,18 +106,36 @@ class TorchFile:
 
 def members_of(file: PackFile) -> dict[str, tuple[int, int]]:
     """Return where the members of a zip lie in its file, and their sizes."""
-    try:
-        with zipfile.ZipFile(file.stream()) as archive:
-            infos = archive.infolist()
-    except ZIP_ERRORS as error:
-        raise CorruptPackError(f"not a complete .pth file: {error}", file.path) from error
+    with opened_zip(file) as archive:
+        infos = archive.infolist()
     members = {}
     for info in infos:
-        if info.compress_type != zipfile.ZIP_STORED or info.file_size != info.compress_size:
-            raise CorruptPackError("its members are compressed", file.path)
         header = _LOCAL.unpack(file.read(info.header_offset, _LOCAL.size))
         members[info.filename] = info.header_offset + _LOCAL.size + header[9] + header[10], info.file_size
     return members
+
+
+def compare_checksums(file: PackFile, leave_out: str = "") -> None:
+    """Read the members of a zip but the one of this name; CorruptPackError where one does not fit its CRC-32."""
+    with opened_zip(file) as archive:
+        for info in archive.infolist():
+            if info.filename != leave_out:
+                with archive.open(info) as member:
+                    while member.read(_CHUNK):
+                        pass
+
+
+@contextmanager
+def opened_zip(file: PackFile) -> Iterator[zipfile.ZipFile]:
+    """Open a zip of few members, none compressed; what zipfile raises of it becomes a CorruptPackError."""
+    try:
+        with zipfile.ZipFile(file.stream(most=_MOST_DIRECTORY)) as archive:
+            for info in archive.infolist():
+                if info.compress_type != zipfile.ZIP_STORED or info.file_size != info.compress_size:
+                    raise CorruptPackError("its members are compressed", file.path)
+            yield archive
+    except _ZIP_ERRORS as error:
+        raise CorruptPackError(f"not a complete .pth file: {error}", file.path) from error
 
 
 def member_of(members: Mapping[str, tuple[int, int]], name: str, path: str) -> tuple[int, int]:

@@ -7,7 +7,6 @@ import csv
 import io
 import itertools
 import os
-import unicodedata
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -21,7 +20,7 @@ from packer._packs.sweep import in_order
 from packer._packs.tree import Tree, writing_to
 from packer._sources.repeats import repeats
 from packer._storage.files import sync_directory
-from packer._storage.paths import name_problem, path_problem
+from packer._storage.paths import folded, name_problem, path_problem
 from packer._table import COLUMNS, Buffer, are_pixels, blocks, encode_name, spans
 from packer.errors import CorruptPackError, DestinationError, printable
 
@@ -128,6 +127,7 @@ def _refused(reader: Reader, index: int, problem: str) -> CorruptPackError:
 
 def _refuse_bad_rows(reader: Reader) -> None:
     """Raise where rows lead outside of the data, or several to the same data, of which a bomb could be made."""
+    reader.require_distinct_files()
     table, extent = reader.table, sum(size for _, _, size in reader.data_files())
     for part in spans(len(table)):
         offset, size = table.offset[part], table.size[part]
@@ -148,14 +148,10 @@ class _Folded:
         return len(self._names)
 
     def __getitem__(self, index: int) -> str:
-        return _folded(self._names[index])
+        return folded(self._names[index])
 
     def __iter__(self) -> Iterator[str]:
-        return map(_folded, self._names)
-
-
-def _folded(name: str) -> str:
-    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
+        return map(folded, self._names)
 
 
 def _refuse_names_that_meet(reader: Reader, names: FileNames) -> None:

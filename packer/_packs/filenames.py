@@ -13,6 +13,7 @@ from packer._table import Names, encode_name
 __all__ = ["FileNames"]
 
 _LONGEST = 255  # bytes, of what Linux and macOS take
+_LONGEST_NUMBER = "-999999999999"
 
 
 class FileNames:
@@ -65,11 +66,16 @@ class FileNames:
             return
         taken, chosen = hashes_of(self), set[str]()
         taken.sort()
+        following: dict[str, int] = {}  # where long names are cut, several groups try the same numbers
         for indices in alike.values():
             keeper = next((index for index in indices if self._fits(self._names[index])), min(indices))
-            for number, index in enumerate(sorted({*indices} - {keeper}), 1):
-                candidates = _candidates(self._names[index], self._suffixes[0], number)
-                name = next(name for name in candidates if name not in chosen and not _holds(taken, hash(name)))
+            for index in sorted({*indices} - {keeper}):
+                family = _candidate(self._names[index], _LONGEST_NUMBER + self._suffixes[0])
+                for number in itertools.count(following.get(family, 1)):
+                    name = _candidate(self._names[index], f"-{number}{self._suffixes[0]}")
+                    if name not in chosen and not _holds(taken, hash(name)):
+                        break
+                following[family] = number + 1
                 chosen.add(name)
                 self._numbered[index] = name
 
@@ -79,9 +85,9 @@ def _holds(ordered: Hashes, value: int) -> bool:
     return place < len(ordered) and int(ordered[place]) == value
 
 
-def _candidates(stem: str, suffix: str, first: int = 0) -> Iterator[str]:
+def _candidates(stem: str, suffix: str) -> Iterator[str]:
     """Yield the names of `stem` and `suffix`: without a number, which is number 0, and then numbered."""
-    return (_candidate(stem, f"-{number}{suffix}" if number else suffix) for number in itertools.count(first))
+    return (_candidate(stem, f"-{number}{suffix}" if number else suffix) for number in itertools.count())
 
 
 def _candidate(stem: str, suffix: str) -> str:

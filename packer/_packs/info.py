@@ -113,7 +113,7 @@ def _info(reader: Reader) -> PackInfo:
     return PackInfo(
         path=reader.path,
         format=manifest.format,
-        parts=len(manifest.layout.get("parts", ())),
+        parts=len(manifest.parts),
         schema=manifest.schema,
         samples=manifest.count,
         codec=manifest.codec,

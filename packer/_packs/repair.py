@@ -89,14 +89,19 @@ def repair(
         try:
             for column in reader.table.columns():
                 reader.require_column(column)
+            reader.require_distinct_files()
         except CorruptPackError:  # where the samples lie, and what they were, is not known
+            return Repaired([], damage)
+        if any(True for _ in reader.table.overlapping()):  # what is written for one sample would change another
             return Repaired([], damage)
         with (
             contextlib.closing(_Origin(reader, Path(root), broken)) as origin,
             contextlib.closing(_Patches(reader)) as patches,
         ):
-            made = in_order(origin.made_again, broken.values(), workers)
-            for (index, item), data in zip(broken.items(), made, strict=True):
+            left += [item for index, item in broken.items() if not patches.are_inside(index)]
+            inside = {index: item for index, item in broken.items() if patches.are_inside(index)}
+            made = in_order(origin.made_again, inside.values(), workers)
+            for (index, item), data in zip(inside.items(), made, strict=True):
                 if isinstance(data, Damage):
                     left.append(data)
                 else:
@@ -197,10 +202,16 @@ class _Patches:
         self._starts = np.cumsum([0, *(size for _, _, size in self._files)])
         self._open: dict[int, PatchFile] = {}
 
+    def are_inside(self, index: int) -> bool:
+        """Tell whether the row of a sample points into the data of one file."""
+        offset, size = int(self._reader.table.offset[index]), int(self._reader.table.size[index])
+        number = self._file_at(offset)
+        return 0 <= number < len(self._files) and 0 <= size <= int(self._starts[number + 1]) - offset
+
     def write(self, index: int, data: Buffer) -> None:
-        """Replace the bytes of one sample."""
+        """Replace the bytes of one sample, whose row points into the data."""
         offset = int(self._reader.table.offset[index])
-        number = int(np.searchsorted(self._starts, offset, side="right")) - 1
+        number = self._file_at(offset)
         name, begin, _ = self._files[number]
         if number not in self._open:
             self._open[number] = PatchFile(Path(self._reader.path), name)
@@ -208,6 +219,9 @@ class _Patches:
         if file.read(position, len(data)) != self._reader.read(index):  # the file may be another one by now
             raise CorruptPackError("the pack was replaced while it was repaired", self._reader.path, index)
         file.write(position, data)
+
+    def _file_at(self, offset: int) -> int:
+        return int(np.searchsorted(self._starts, offset, side="right")) - 1
 
     def close(self) -> None:
         """Return once everything is on the disk."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,7 +16,8 @@ from packer._manifest import Manifest
 from packer._sources.base import ReadBuffer, Source, StoredSample
 from packer._sources.repeats import repeats
 from packer._sources.stamps import Stamp
-from packer._table import Names, blocks
+from packer._storage.paths import name_problem
+from packer._table import Names, blocks, decode_name
 from packer.errors import CorruptPackError, ImageError, PackError, SourceError, printable
 
 __all__ = ["CLASS_MAPS", "PackSource", "pack_source"]
@@ -35,6 +36,8 @@ class PackSource(Source):
         Which index of all samples is the first of each pack.
     first : int
         Which index of all samples is the first of this source.
+    repeated : frozenset of int
+        Which of all samples have the name of an earlier one. Several packs have none such.
     united : Manifest
         What the packs' manifests say together.
     """
@@ -42,6 +45,7 @@ class PackSource(Source):
     readers: list[Reader]
     starts: npt.NDArray[np.int64]
     first: int
+    repeated: frozenset[int]
     united: Manifest
 
     def between(self, start: int, stop: int) -> PackSource:
@@ -108,8 +112,10 @@ class PackSource(Source):
             reason = f"label {row.label} is not one of the {classes} classes"
         elif row.height < 1 or row.width < 1:
             reason = f"its row in the table says {row.width} x {row.height} pixels"
-        elif not name:
-            reason = "it has no name"
+        elif self.first + index in self.repeated:
+            reason = "another sample has the same name"
+        else:
+            reason = name_problem(name) or ""
         if reason:
             raise CorruptPackError(reason, reader.path, place, name)
 
@@ -150,8 +156,9 @@ def pack_source(
         classes = list(dict.fromkeys(name for reader in readers for name in reader.manifest.classes))
     if len(readers) == 1:
         names = readers[0].names
+        repeated = frozenset(index for index, _ in repeats(_Distinguished(names)))
     else:
-        names = Names.joined([reader.names for reader in readers])
+        names, repeated = Names.joined([reader.names for reader in readers]), frozenset[int]()
         _require_unique(names, readers)
     source = PackSource(
         "pack",
@@ -162,6 +169,7 @@ def pack_source(
         readers=readers,
         starts=np.cumsum([0, *(len(reader) for reader in readers[:-1])]),
         first=0,
+        repeated=repeated,
         united=readers[0].manifest,
     )
     return (
@@ -220,6 +228,23 @@ def _labels(reader: Reader, classes: Sequence[str]) -> npt.NDArray[np.int64]:
 def _mapped(label: npt.NDArray[np.int64], ids: list[int]) -> npt.NDArray[np.int64]:
     inside = (label >= 0) & (label < len(ids))
     return np.where(inside, np.array([*ids, -1], np.int64)[np.where(inside, label, -1)], -1)
+
+
+class _Distinguished:
+    """Names of which those that lie outside of their blob have each another text, which no name is."""
+
+    def __init__(self, names: Names) -> None:
+        self._names = names
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __getitem__(self, index: int) -> str:
+        return self._names.get(index) or f"\0{index}"
+
+    def __iter__(self) -> Iterator[str]:
+        for index, name in enumerate(self._names.each_encoded()):
+            yield decode_name(name) if name else f"\0{index}"
 
 
 def _require_unique(names: Names, readers: Sequence[Reader]) -> None:

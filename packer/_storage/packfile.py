@@ -53,6 +53,10 @@ class PackFile:
         When it was changed last by then, in nanoseconds.
     mode : int
         Its permissions.
+    links : int
+        How many names it has.
+    inode : (int, int)
+        Its device and its number there: the same of hard links of one file.
     """
 
     def __init__(self, path: str | os.PathLike[str], inside: str = "") -> None:
@@ -68,6 +72,7 @@ class PackFile:
         self._close = weakref.finalize(self, os.close, self._fd)
         status = os.fstat(self._fd)
         self.size, self.modified, self.mode = status.st_size, status.st_mtime_ns, stat.S_IMODE(status.st_mode)
+        self.links, self.inode = status.st_nlink, (status.st_dev, status.st_ino)
 
     def __enter__(self) -> PackFile:
         return self
@@ -92,6 +97,8 @@ class PackFile:
                 data += more
         except OSError as error:
             raise PackError(f"{printable(self.path)}: reading at byte {offset} failed: {error.strerror}") from error
+        except MemoryError as error:
+            raise PackError(f"{printable(self.path)}: {size:,} bytes do not fit into memory") from error
         return data
 
     def locate(
@@ -128,10 +135,19 @@ class PackFile:
             return mmap.mmap(self._fd, size, access=mmap.ACCESS_READ, offset=start)
         except ValueError as error:
             raise CorruptPackError("the file became shorter after it was opened", self.path) from error
+        except (OSError, MemoryError) as error:  # no address space, or a file system that maps no files
+            raise PackError(f"{printable(self.path)}: {size:,} bytes of it cannot be mapped: {error}") from error
 
-    def stream(self) -> io.RawIOBase:
-        """Return this very file as Python's libraries read one: they need not open its path again."""
-        return _Stream(self)
+    def stream(self, most: int = LARGEST_READ) -> io.RawIOBase:
+        """Return this very file as Python's libraries read one: they need not open its path again.
+
+        Parameters
+        ----------
+        most : int
+            How many bytes are read at once. CorruptPackError where a library wants more, which a stranger's file may
+            have told it to.
+        """
+        return _Stream(self, most)
 
     def read_into(self, buffer: memoryview, offset: int) -> int:
         """Fill `buffer` from `offset` on, at most to the end that the file had at first; return the count of bytes."""
@@ -177,8 +193,8 @@ class PackFile:
 class _Stream(io.RawIOBase):
     """Reads a file from a position of its own, which no other stream of the file shares."""
 
-    def __init__(self, file: PackFile) -> None:
-        self._file, self._position = file, 0
+    def __init__(self, file: PackFile, most: int) -> None:
+        self._file, self._most, self._position = file, most, 0
 
     def readable(self) -> bool:
         return True
@@ -198,7 +214,10 @@ class _Stream(io.RawIOBase):
 
     def read(self, size: int | None = -1) -> bytes:
         left = max(0, self._file.size - self._position)
-        data = self._file.read(self._position, left if size is None or size < 0 else min(size, left))
+        wanted = left if size is None or size < 0 else min(size, left)
+        if wanted > self._most:
+            raise CorruptPackError(f"{wanted} bytes of structure are more than a pack has there", self._file.path)
+        data = self._file.read(self._position, wanted)
         self._position += len(data)
         return data
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import unicodedata
 
-__all__ = ["name_problem", "path_problem", "windows_problem"]
+__all__ = ["folded", "name_problem", "path_problem", "windows_problem"]
 
 _PORTS = "123456789\u00b9\u00b2\u00b3"  # Windows takes raised digits for digits
 _RESERVED = {"con", "prn", "aux", "nul", "conin$", "conout$", *(f"{p}{n}" for p in ("com", "lpt") for n in _PORTS)}
@@ -13,6 +14,11 @@ _RESERVED = {"con", "prn", "aux", "nul", "conin$", "conout$", *(f"{p}{n}" for p 
 def path_problem(name: str) -> str | None:
     """Say why `name` must not become a path below a directory on this system; None where it may."""
     return name_problem(name) or (windows_problem(name) if os.name == "nt" else None)
+
+
+def folded(name: str) -> str:
+    """Return what a file system takes `name` for that ignores case, and how accents are encoded."""
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
 
 
 def name_problem(name: str) -> str | None:

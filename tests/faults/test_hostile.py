@@ -45,7 +45,7 @@ ROOT = Path(packer.__file__).parents[1]
 
 OWN_PICKLES = {
     "serving.py",  # the other end of these pipes
-    "conformance.py",  # a test of pickling readers
+    "sharing.py",  # a test of pickling readers
     "processes.py",  # what the processes of one Loader tell each other, through pipes that nobody else holds
 }
 FORBIDDEN = {
@@ -350,6 +350,16 @@ def test_names_do_not_steer_the_terminal(tmp_path: Path) -> None:
         assert "Traceback" not in result.stderr
     assert json.loads(results[8].stdout)["skipped"][0]["name"].endswith(f"bad{ESCAPE}.png")
     assert os.path.exists(pack)
+
+
+@pytest.mark.parametrize("format", ["lmdb", "hdf5"])
+@pytest.mark.parametrize("parts", [5, None, "many", {}])
+def test_parts_that_are_no_list(tmp_path: Path, format: str, parts: object) -> None:
+    path = tmp_path / f"pack{SUFFIXES[format]}"
+    write_pack(path, format, [Sample("a/x", 0, b"x", 1, 1)], layout={"parts": parts})
+    results = packer_many([["info", path], ["merge", "--finish", path], ["convert", path, path]])
+    assert results[0].returncode == 0
+    assert not [result.stderr for result in results if "Traceback" in result.stderr]
 
 
 @formats

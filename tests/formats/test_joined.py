@@ -223,10 +223,44 @@ def test_data_that_are_not_where_the_manifest_says(tmp_path: Path, samples: list
     write_parts(pack, "lmdb", [samples[:5], samples[5:]])
     for begin in (-1, 1, 10**12):
         change_layout(pack, lambda layout, begin=begin: layout["files"][1].__setitem__(2, begin))
-        with open_pack(pack) as reader:
-            assert bytes(reader.read(4)) == samples[4].data
-            with pytest.raises(CorruptPackError):
-                reader.read(5)
+        with pytest.raises(CorruptPackError, match=r"part-00001\.lmdb has \d+ bytes, and data from"):
+            open_pack(pack)
+
+
+def listed_again(layout: dict, name: str = "part-00000.lmdb") -> None:
+    layout["parts"].append([name, 0, "0" * 12])
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda layout: layout.update(files=layout["files"] * 1000), "part-00000.lmdb is listed more than once"),
+        (listed_again, "part-00000.lmdb is listed more than once"),
+        (lambda layout: listed_again(layout, "PART-00000.lmdb"), "part-00000.lmdb is listed more than once"),
+        (lambda layout: layout["files"][0].__setitem__(0, "other.lmdb"), "other.lmdb is in none of the parts"),
+        (lambda layout: layout["files"][0].__setitem__(0, "other/part-00000.lmdb"), "is in none of the parts"),
+    ],
+)
+def test_parts_and_files_are_listed_once(
+    tmp_path: Path, samples: list[Sample], change: Callable[[dict], None], reason: str
+) -> None:
+    """Else a small pack would be exported as a large one, or verified for ever."""
+    pack = tmp_path / "pack.lmdb"
+    write_parts(pack, "lmdb", [samples])
+    change_layout(pack, change)
+    with pytest.raises(CorruptPackError, match=reason):
+        open_pack(pack)
+
+
+@pytest.mark.skipif(not hasattr(os, "link"), reason="needs hard links")
+def test_parts_that_are_one_file_are_not_exported(tmp_path: Path, samples: list[Sample]) -> None:
+    pack = tmp_path / "pack.lmdb"
+    write_parts(pack, "lmdb", [samples, samples])
+    (pack / "part-00001.lmdb").unlink()
+    os.link(pack / "part-00000.lmdb", pack / "part-00001.lmdb")
+    with pytest.raises(CorruptPackError, match=r"part-00001\.lmdb: is the same file as .*part-00000\.lmdb"):
+        export(pack, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_parts_that_do_not_belong_together(tmp_path: Path, samples: list[Sample]) -> None:

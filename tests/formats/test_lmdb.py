@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import shutil
 import struct
 import subprocess
@@ -11,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packer._formats import FORMATS
+from packer._formats import FORMATS, open_pack
 from packer._formats.lmdb import LMDBReader
 from packer._packs.verify import verify
 from packer._table import COLUMNS, Sample
 from packer.errors import CorruptPackError, NotAPackError, PackError
-from packer.testing.conformance import FileFormatConformance, _property, draw_samples, sizes, write_pack
+from packer.testing.conformance import FileFormatConformance, draw_samples, drawn, sizes, write_pack
 
 ROW = FORMATS["lmdb"]
 
@@ -87,7 +88,7 @@ def test_trees_of_every_depth(tmp_path: Path, count: int, size: int, depth: int)
         assert list(reader.check_structure()) == []
 
 
-@_property
+@drawn
 @given(lengths=st.lists(sizes(), max_size=60), twos=st.integers(0, 450))
 def test_lmdb_finds_nothing_to_complain_about(
     tmp_path_factory: pytest.TempPathFactory, lengths: list[int], twos: int
@@ -223,3 +224,22 @@ def test_a_circle_below_the_samples_is_reported(tmp_path: Path) -> None:
     path.write_bytes(changed)
     with LMDBReader(path) as reader:
         assert list(reader.check_structure()) != []
+
+
+@pytest.mark.parametrize(("child", "reason"), [("root", "the tree is too deep"), ("leaf", "do not ascend")])
+def test_a_tree_that_leads_in_a_circle(tmp_path: Path, child: str, reason: str) -> None:
+    """Verifying ends at the first page that it comes to again, however large the file says that it is."""
+    path = tmp_path / "pack.lmdb"
+    write_pack(FORMATS["lmdb"], path, draw_samples([10] * 1000))
+    with lmdb.open(str(path), subdir=False, readonly=True, lock=False) as environment:
+        assert environment.stat()["depth"] == 2
+    with open_pack(path) as reader:
+        root = reader._root
+    data = bytearray(path.read_bytes())
+    pointers = struct.unpack_from("<3H", data, root * 4096 + 16)
+    nodes = [root * 4096 + pointer for pointer in pointers]
+    first = struct.unpack_from("<H", data, nodes[0])[0]
+    struct.pack_into("<H", data, nodes[0 if child == "root" else 1], root if child == "root" else first)
+    path.write_bytes(data)
+    os.truncate(path, 1 << 40)
+    assert any(reason in str(damage) for damage in verify(path, quick=True))

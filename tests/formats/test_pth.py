@@ -16,7 +16,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packer._formats import FORMATS
+from packer._formats import FORMATS, open_pack
 from packer._formats.pth import MAX_SHARD_SIZE, PthReader
 from packer._formats.torchpickle import pickled_vectors
 from packer._packs.verify import verify
@@ -296,3 +296,22 @@ def test_a_shard_that_torch_loaded_and_saved(tmp_path: Path) -> None:
     torch.save(vectors, shard)
     with PthReader(path) as reader:
         assert_holds(reader, samples)
+
+
+def test_a_zip_of_many_members_is_refused_before_they_are_listed(tmp_path: Path) -> None:
+    path = tmp_path / "pack.pth"
+    write_pack(FORMATS["pth"], path, draw_samples([10]))
+    with zipfile.ZipFile(path / "table.pth", "a") as archive:
+        for number in range(3000):
+            archive.writestr(f"table/data/{number + 100}", b"")
+    with pytest.raises(CorruptPackError, match="bytes of structure are more than a pack has"):
+        open_pack(path)
+
+
+def test_compressed_members_are_not_unpacked(tmp_path: Path) -> None:
+    path = tmp_path / "pack.pth"
+    write_pack(FORMATS["pth"], path, draw_samples([10]))
+    with zipfile.ZipFile(path / "shard-00000.pth", "a", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("shard-00000/data/9", bytes(1000))
+    found = [str(damage) for damage in verify(path, quick=True)]
+    assert found == ["shard-00000.pth: its members are compressed"]

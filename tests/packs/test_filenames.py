@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,3 +38,21 @@ def test_the_one_whose_name_it_is_keeps_it() -> None:
     names = ["a/x.jpg", "a/x.jpg.png", "a/y.jpg", "a/x.jpg-1"]
     files = FileNames(Names.of(names), (".png",))
     assert list(files) == ["a/x.jpg-2.png", "a/x.jpg.png", "a/y.jpg.png", "a/x.jpg-1.png"]
+
+
+LIMITED = """
+import resource
+resource.setrlimit(resource.RLIMIT_CPU, (30, 30))
+from packer._packs.filenames import FileNames
+from packer._table import Names
+names = [f"{'x' * 245}{number:06d}{end}" for number in range(20_000) for end in "ab"]
+files = FileNames(Names.of(names), (".png",))
+assert len(set(files)) == len(names)
+assert max(map(len, files)) == 255
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs limits")
+def test_long_names_that_meet_in_pairs_are_numbered_in_linear_time() -> None:
+    """The names of each pair are cut to one, and those of a hundred pairs to one when they get a number."""
+    subprocess.run([sys.executable, "-c", LIMITED], check=True)

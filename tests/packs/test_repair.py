@@ -209,3 +209,39 @@ def test_what_cannot_be_repaired(tree: Path, tmp_path: Path) -> None:
         repair(tmp_path / "missing.lmdb", tree)
     os.truncate(path, 5000)
     assert packer("verify", path, "--repair", tree).returncode == 4
+
+
+@formats
+@pytest.mark.parametrize("offset", [-1, -(2**63), 2**40, 2**63 - 1])
+def test_rows_that_lead_elsewhere_are_not_written_to(tree: Path, tmp_path: Path, format: str, offset: int) -> None:
+    def change(index: int, row: dict[str, int]) -> None:
+        if index == 1:
+            row["offset"] = offset
+
+    images = [tree / "class_00" / name for name in ("0000.jpg", "0001.jpg")]
+    samples = [Sample(f"class_00/{image.name}", 0, image.read_bytes(), 32, 40) for image in images]
+    path = write_pack(tmp_path / f"x{SUFFIXES[format]}", format, samples, settings=Recipe().settings(), change=change)
+    before = content(path)
+    repaired = repair(path, tree)
+    assert repaired.samples == []
+    assert [item.index for item in repaired.left if item.index is not None] != []
+    assert content(path) == before
+
+
+@formats
+def test_nothing_is_written_where_rows_overlap(tree: Path, tmp_path: Path, format: str) -> None:
+    """The bytes of the damaged sample would go over those of an intact one."""
+
+    def change(index: int, row: dict[str, int]) -> None:
+        if index == 0:
+            row["offset"] = offsets[1]
+
+    images = [tree / "class_00" / name for name in ("0000.jpg", "0001.jpg")]
+    samples = [Sample(f"class_00/{image.name}", 0, image.read_bytes(), 32, 40) for image in images]
+    path = tmp_path / f"x{SUFFIXES[format]}"
+    with open_pack(write_pack(tmp_path / f"y{SUFFIXES[format]}", format, samples)) as reader:
+        offsets = reader.table.offset.tolist()
+    write_pack(path, format, samples, settings=Recipe().settings(), change=change)
+    before = content(path)
+    assert repair(path, tree).samples == []
+    assert content(path) == before

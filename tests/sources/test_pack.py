@@ -8,11 +8,13 @@ import pytest
 
 from packer._conversion.convert import convert
 from packer._formats import FORMATS, open_pack
+from packer._packs.verify import verify
 from packer._sources import imagefolder_source, pack_source
 from packer._sources.base import ReadBuffer
 from packer._table import Sample
-from packer.errors import CorruptPackError, ImageError, SourceError
+from packer.errors import CorruptPackError, ImageError, PackError, SourceError
 from tests.making import SUFFIXES, write_pack
+from tests.packs.test_export import photo
 
 
 def samples(prefix: str, count: int, classes: int = 2) -> list[Sample]:
@@ -144,3 +146,18 @@ def test_findings_are_of_all_samples_or_of_none(tmp_path: Path, limit: int) -> N
     said = {"findings": {"grey": 4}, "skipped": [{"name": "bad", "reason": "empty"}]}
     origin = pack_source(write_pack(tmp_path / "a.lmdb", "lmdb", samples("x", 4), **said)).limited(limit).origin
     assert (origin.findings, origin.skipped) == ((said["findings"], said["skipped"]) if limit >= 4 else ({}, []))
+
+
+@pytest.mark.parametrize("name", ["../a.png", "/a.png", "a//b.png", "", "a\0b", "a/good.png"])
+def test_names_that_no_sample_has_are_not_passed_on(tmp_path: Path, name: str) -> None:
+    """`verify` calls them damage: so no conversion may end well with them."""
+    samples = [Sample("a/good.png", 0, photo(1), 8, 8), Sample(name, 0, photo(2), 8, 8)]
+    path = write_pack(tmp_path / "pack.h5", "hdf5", samples)
+    assert [damage.index for damage in verify(path)] == [1]
+    with pytest.raises(PackError, match="sample 1"):
+        convert(pack_source(path), tmp_path / "strict.lmdb")
+    convert(pack_source(path), tmp_path / "skipped.lmdb", on_error="skip")
+    assert verify(tmp_path / "skipped.lmdb") == []
+    with open_pack(tmp_path / "skipped.lmdb") as reader:
+        assert list(reader.names) == ["a/good.png"]
+        assert [entry["name"] for entry in reader.manifest.skipped] == [name]

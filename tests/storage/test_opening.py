@@ -6,6 +6,8 @@ import ast
 import faulthandler
 import os
 import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -222,19 +224,52 @@ def test_a_row_that_claims_the_holes_of_a_file(tmp_path: Path) -> None:
     assert (places["file"] >= 0).tolist() == [True, False]
 
 
+def test_a_sample_that_does_not_fit_into_memory(tmp_path: Path) -> None:
+    """The bytes of its row are all holes, which cost nothing on the disk."""
+
+    def change(index: int, row: dict[str, int]) -> None:
+        row["size"] = LARGEST_READ - 1
+
+    pack = write_pack(tmp_path / "pack.lmdb", "lmdb", SAMPLES[:1], change=change)
+    os.truncate(pack, 1 << 33)
+    code = """
+import resource, sys
+from packer._formats import open_pack
+from packer.errors import PackError
+reader = open_pack(sys.argv[1])
+resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+try:
+    reader.read(0)
+except PackError as error:
+    assert "do not fit into memory (sample 0)" in str(error), error
+else:
+    raise AssertionError
+"""
+    subprocess.run([sys.executable, "-c", code, pack], check=True)
+
+
+def test_what_is_no_pack_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(NotAPackError, match=r"missing\.lmdb: No such file or directory"):
+        open_pack(tmp_path / "missing.lmdb")
+    (tmp_path / "photos").mkdir()
+    for path in (tmp_path / "photos", f"{tmp_path}/photos/"):
+        with pytest.raises(NotAPackError, match=f"packer convert {tmp_path}/photos {tmp_path}/photos.lmdb$"):
+            open_pack(path)
+
+
 OPENERS = {"open", "os.open", "io.open", "os.fdopen", "np.memmap", "np.fromfile", "zipfile.ZipFile", "Path.open"}
 OPEN_BY_PATH = {
     "_storage/opening.py": "the one place where files of packs are opened",
-    "_formats/__init__.py": "what `open_regular` has opened",
-    "_formats/pth.py": "what PackFile has opened",
-    "_formats/torchfile.py": "what PackFile has opened",
     "_storage/files.py": "directories, to sync them",
-    "_formats/hdf5.py": "the file that its writer makes",
-    "_formats/joined.py": "the table that is written",
     "_storage/spool.py": "files that have no name",
     "_storage/locks.py": "by `open_regular`",
+    "_formats/__init__.py": "what `open_regular` has opened",
+    "_formats/torchfile.py": "what PackFile has opened",
+    "_formats/hdf5.py": "the file that its writer makes",
+    "_formats/joined.py": "the table that is written",
+    "_packs/tree.py": "by descriptor, what an export makes",
 }
-NO_PACKS = {"_cli", "_sources", "_conversion", "testing", "_packs/tree.py"}
+NO_PACKS = {"_cli", "_sources", "testing", "_conversion"}
 
 
 def test_files_of_packs_are_opened_in_one_place() -> None:

@@ -11,7 +11,7 @@ import struct
 import numpy as np
 import numpy.typing as npt
 
-from packer._images.jpeg import huffman, tiles
+from packer._images.jpeg import huffman, scans, tiles, tokens
 from packer._images.jpeg.structure import Frame, HuffmanTable, Scan, Walk, segment
 from packer._images.probe import MAX_PIXELS
 from packer._table import Buffer
@@ -53,14 +53,14 @@ def transcode(data: Buffer) -> bytes:
     codes, widths, definitions = _best_codes(coded.counts)
     out = np.empty(int(coded.counts @ widths) // 4 + 8 * len(coded.ends), np.uint8)
     lengths = np.empty(len(coded.ends), np.int64)
-    size = huffman.write_tokens(coded.tokens, coded.ends, codes, widths, out, lengths)
+    size = scans.write_tokens(coded.tokens, coded.ends, codes, widths, out, lengths)
     header = _header(walk, frame, definitions, coded.tile)
     row_sizes = (lengths + 2).reshape(-1, coded.columns).sum(1)
     return tiles.assemble(walk.metadata, header, coded.columns, row_sizes, out[:size].data, source[walk.end :])
 
 
 class _Coded:
-    """The tokens of the scan to be, which is to be cut into tiles: see `packer._images.jpeg.huffman.read_tokens`.
+    """The tokens of the scan to be, which is to be cut into tiles: see `packer._images.jpeg.tokens.read_tokens`.
 
     `size` is how many bytes there were before, about.
     """
@@ -83,7 +83,7 @@ def _carry_over(source: memoryview, walk: Walk, frame: Frame, scan: Scan) -> _Co
     size = int(ends[-1])
     coded = _Coded(frame, 8 * size + 64, size)
     blocks = np.array([(index, index, 3 + index, min(index, 1)) for index in order], np.int64)
-    problem = huffman.read_tokens(
+    problem = tokens.read_tokens(
         pairs,
         ends,
         _decoding_tables(scan),
@@ -123,7 +123,7 @@ def _code_again(source: memoryview, walk: Walk, frame: Frame, first: Scan) -> _C
         size += int(ends[-1])
         if coefficients is None:
             coefficients = np.zeros((planes.count, 64), np.int16)
-        problem = huffman.read_blocks(
+        problem = tokens.read_blocks(
             pairs,
             ends,
             _decoding_tables(scan),
@@ -143,7 +143,7 @@ def _code_again(source: memoryview, walk: Walk, frame: Frame, first: Scan) -> _C
     progress.require_all()
     assert coefficients is not None
     coded = _Coded(frame, int(np.count_nonzero(coefficients)) + 5 * planes.count, size)
-    problem = huffman.tokens_of_blocks(
+    problem = tokens.tokens_of_blocks(
         coefficients, planes.of_image(), across, down, coded.tile, coded.tokens, coded.counts, coded.ends
     )
     _require_ok(problem)
@@ -169,7 +169,7 @@ class _Planes:
             self.count += frame.mcus[0] * horizontal * frame.mcus[1] * vertical
 
     def of_scan(self, components: tuple[int, ...], *, alone: bool = False) -> _Array:
-        """Return the `blocks` of `packer._images.jpeg.huffman.read_blocks`; `alone`, an MCU is one block."""
+        """Return the `blocks` of `packer._images.jpeg.tokens.read_blocks`; `alone`, an MCU is one block."""
         rows = []
         for number, index in enumerate(components):
             horizontal, vertical = self._frame.factors(index)
@@ -182,7 +182,7 @@ class _Planes:
         return np.array(rows, np.int64)
 
     def of_image(self) -> _Array:
-        """Return the `blocks` of `packer._images.jpeg.huffman.tokens_of_blocks`."""
+        """Return the `blocks` of `packer._images.jpeg.tokens.tokens_of_blocks`."""
         rows = []
         for index in range(len(self._frame.components)):
             horizontal, vertical = self._frame.factors(index)
@@ -283,12 +283,12 @@ def _decoding_tables(scan: Scan) -> npt.NDArray[np.int32]:
 
 
 def _best_codes(counts: _Array) -> tuple[_Array, _Array, bytes]:
-    """Return code and width by key, as of `huffman.write_tokens`, and the DHT segment that says them."""
+    """Return code and width by key, as of `scans.write_tokens`, and the DHT segment that says them."""
     codes, widths = np.zeros(huffman.KEYS, np.int64), np.zeros(huffman.KEYS, np.int64)
     definitions = b""
     numbers, symbols = np.empty(16, np.uint8), np.empty(256, np.uint8)
     for group in range(4):
-        count = huffman.code_lengths(counts[256 * group : 256 * group + 256], numbers, symbols)
+        count = scans.code_lengths(counts[256 * group : 256 * group + 256], numbers, symbols)
         if not count:
             continue
         values = symbols[:count].astype(np.int64)

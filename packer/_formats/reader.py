@@ -1,113 +1,26 @@
-"""The contract of a format: how samples are placed in a partial pack, and how they are found again.
-
-Everything above this package sees `Writer` and `Reader` and no format. The order of a conversion is::
-
-    writer = Writer(path, options, written)   # `written`: the rows that an earlier, interrupted run left behind
-    offset = writer.append(sample)            # in the order of the indices, once a sample
-    writer.flush()                            # from now on the samples' memory may be used again
-    writer.sync()                             # from time to time: what was flushed is now durable
-    writer.commit(manifest, table)            # the pack at `path` is complete and durable
-    writer.close()
-
-`path` is never the pack's final name; moving a complete pack there is the business of `packer._conversion.unfinished`.
-"""
+"""Random access to the samples of a pack, in every way that there is, from the little that a format must say."""
 
 from __future__ import annotations
 
-import abc
 import operator
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from packer._manifest import Manifest
+from packer._formats.contract import Ints, PackAccess
 from packer._storage.locations import LOCATION, NOWHERE
-from packer._table import COLUMNS, Buffer, Names, Row, Sample, Table, column_checksum
+from packer._table import COLUMNS, Buffer, Names, Row, Table, column_checksum
 from packer.errors import CorruptPackError, PackError, printable
 
-__all__ = ["Ints", "Places", "Reader", "Writer"]
-
-Ints = npt.NDArray[np.int64]
+__all__ = ["Reader", "table_from"]
 
 _LONGEST_NAME = 1 << 16  # bytes; C copies names, and one that is longer is no path
 
 
-class Places(NamedTuple):
-    """Where the bytes of some rows lie, as `LOCATION` says: each one's file and its position there.
-
-    `held` is to be kept until they were read: it keeps files open, and memory where it is.
-    """
-
-    file: Ints
-    position: Ints
-    held: object
-
-
-class Writer(abc.ABC):
-    """Places the samples of one pack.
-
-    Parameters
-    ----------
-    path : Path
-        The file, or the directory, to write.
-    options : mapping
-        The format's own settings, as in the manifest's `layout`; see the format.
-    written : Table
-        Rows whose data are in `path` already. Whatever lies there beyond them is dropped, and the next
-        `append` is index ``len(written)``. Placement depends on the sizes alone, so that an interrupted
-        and continued conversion gives the same bytes as one that ran through.
-    """
-
-    @abc.abstractmethod
-    def __init__(self, path: Path, options: Mapping[str, Any], written: Table) -> None: ...
-
-    @classmethod
-    def check_options(cls, options: Mapping[str, Any]) -> None:
-        """Raise DestinationError where `options` make no sense, before anything is written."""
-
-    @classmethod
-    def check_table(cls, rows: int, names: int) -> None:
-        """Raise DestinationError where a table of so many rows, with so many bytes of names, has no room in a pack."""
-
-    @abc.abstractmethod
-    def append(self, sample: Sample) -> int:
-        """Place the next sample; return the offset of its data, which goes into the table.
-
-        The data may be used until the next `flush`, and must not change before.
-        """
-
-    @abc.abstractmethod
-    def flush(self) -> None:
-        """Hand everything appended so far to the operating system. Called on the thread that appends."""
-
-    @abc.abstractmethod
-    def sync(self) -> None:
-        """Return once what was flushed is on the disk.
-
-        May be called on another thread while `append` and `flush` go on.
-        """
-
-    @abc.abstractmethod
-    def commit(self, manifest: Manifest, table: Table) -> None:
-        """Write the table and then the manifest, and return once the whole pack is on the disk.
-
-        Columns are written in `packer._table.blocks`: however long they are, that takes no more memory.
-        """
-
-    @abc.abstractmethod
-    def close(self) -> None:
-        """Let go of the files, committed or not."""
-
-    def layout(self) -> dict[str, Any]:
-        """Return what a reader must know to find the data, for the manifest; asked for just before `commit`."""
-        return {}
-
-
-class Reader(abc.ABC):
+class Reader(PackAccess):
     """Gives random access to the samples of one pack.
 
     Safe in many threads at once and after a fork; a pickled reader is its path, and opens the pack again where
@@ -144,52 +57,6 @@ class Reader(abc.ABC):
             raise CorruptPackError(
                 f"the table has {len(self.table)} rows and the manifest counts {self.manifest.count}", self.path
             )
-
-    @abc.abstractmethod
-    def _open(self) -> tuple[Manifest, Table]:
-        """Open the pack at `self.path`, in constant time, reading nothing but its structure."""
-
-    @abc.abstractmethod
-    def _fetch(self, offset: int, size: int) -> Buffer:
-        """Return the `size` bytes at a row's `offset`; CorruptPackError where there are none."""
-
-    def _locate(self, offset: Ints, size: Ints) -> Places:
-        """Return where the bytes of rows lie that C can read by itself; by default those of none.
-
-        Parameters
-        ----------
-        offset, size : (N,) int64 array
-            As in the table, which may say anything.
-        """
-        return Places(np.full(len(offset), NOWHERE), offset, None)
-
-    @abc.abstractmethod
-    def close(self) -> None:
-        """Close the files; arrays of the table stay valid."""
-
-    def data_files(self) -> list[tuple[str, int, int]]:
-        """Return the files through which offsets count: path in the pack, where the data begin, their bytes.
-
-        The path is empty where the pack is one file. A format needs this for its packs to be parts of a larger one.
-        """
-        raise NotImplementedError(f"packs such as {self.path} cannot be parts of another")
-
-    def file_names(self) -> list[str]:
-        """Return the files of the pack by their places in it, as its format and its manifest name them.
-
-        One empty name where the pack is one file. Whatever else lies in its directory is no part of it.
-        """
-        return [""]
-
-    def require_table(self) -> None:
-        """Raise CorruptPackError where the file of the table was cut short since it was opened.
-
-        Its columns are mapped, and touching what is gone would kill the process. Called before a batch is read.
-        """
-
-    def check_structure(self) -> Iterable[str]:
-        """Yield what is wrong with the parts of the pack that neither the table nor the samples' checksums cover."""
-        return ()
 
     @property
     def names(self) -> Names:

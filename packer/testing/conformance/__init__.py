@@ -1,0 +1,44 @@
+"""The contract of a format, as a test class that every format's own test class inherits.
+
+A format is tested by one class that says which format it is::
+
+    class TestLMDB(FileFormatConformance):
+        format = "lmdb"
+
+`FormatConformance` is what every format must do; `FileFormatConformance` adds what one that lies on a disk must do. Of
+both, `PackConformance` and `FilePackConformance` are what holds of packs that no writer wrote sample by sample.
+"""
+
+from __future__ import annotations
+
+from packer.testing.conformance.packs import FilePackConformance, PackConformance
+from packer.testing.conformance.samples import (
+    Change,
+    assert_holds,
+    contents,
+    draw_samples,
+    drawn,
+    files_of,
+    flip,
+    names,
+    sizes,
+    write_pack,
+)
+from packer.testing.conformance.writing import FileFormatConformance, FormatConformance
+
+__all__ = [
+    "Change",
+    "FileFormatConformance",
+    "FilePackConformance",
+    "FormatConformance",
+    "PackConformance",
+    "assert_holds",
+    "contents",
+    "draw_samples",
+    "drawn",
+    "files_of",
+    "flip",
+    "names",
+    "sizes",
+    "write_pack",
+]

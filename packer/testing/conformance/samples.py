@@ -1,0 +1,198 @@
+"""Drawn samples, and packs of them: writing one, comparing one, changing its bytes."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import random
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+
+from packer._formats import Format, Reader
+from packer._manifest import Manifest
+from packer._storage.locations import MEMORY, NOWHERE
+from packer._storage.spool import TableBuilder
+from packer._table import COLUMNS, Sample, Table, checksum, column_checksums, encode_name
+
+__all__ = [
+    "CLASSES",
+    "Change",
+    "add_row",
+    "assert_holds",
+    "contents",
+    "draw_samples",
+    "drawn",
+    "files_of",
+    "flip",
+    "found_through",
+    "names",
+    "sizes",
+    "write_pack",
+]
+
+
+CLASSES = 5
+
+drawn = settings(
+    max_examples=25,
+    deadline=None,
+    # Inherited tests run as methods of several classes, with fixtures that hold nothing an example changes.
+    suppress_health_check=[HealthCheck.differing_executors, HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+
+
+def sizes() -> st.SearchStrategy[int]:
+    """Sizes of samples: tiny, of an icon, and around the borders of LMDB's pages and of what fits inside them."""
+    borders = [1, 2022, 4080, 4096, 4080 + 4096, 4080 + 2 * 4096]
+    near = st.builds(lambda border, step: max(1, border + step), st.sampled_from(borders), st.integers(-3, 3))
+    return near | st.integers(1, 100) | st.integers(1, 12_000)
+
+
+def names() -> st.SearchStrategy[str]:
+    """Names of samples: any text, and bytes that are no text, as `os.fsdecode` gives them."""
+    text = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40)
+    return text | st.binary(min_size=1, max_size=40).map(lambda name: name.decode("utf-8", "surrogateescape"))
+
+
+def draw_samples(lengths: Sequence[int], sample_names: Sequence[str] | None = None, *, seed: int = 0) -> list[Sample]:
+    """Make samples of random bytes."""
+    rng = random.Random(seed)
+    return [
+        Sample(
+            name=sample_names[index] if sample_names is not None else f"class_{index % CLASSES}/{index:06d}.jpg",
+            label=index % CLASSES,
+            data=rng.randbytes(length),
+            height=rng.randrange(1, 5000),
+            width=rng.randrange(1, 5000),
+        )
+        for index, length in enumerate(lengths)
+    ]
+
+
+Change = Callable[[Manifest, Table], tuple[Manifest, Table]]
+
+
+def write_pack(
+    format: Format,
+    path: Path,
+    samples: Sequence[Sample],
+    options: Mapping[str, Any] | None = None,
+    *,
+    written: Table | None = None,
+    change: Change | None = None,
+) -> tuple[Manifest, Table]:
+    """Write a pack as a conversion does, and return what was committed.
+
+    Parameters
+    ----------
+    format : Format
+    path : Path
+    samples : sequence of Sample
+        All samples of the pack, also those that are there already.
+    options : mapping, optional
+        The format's.
+    written : Table, optional
+        Rows of an earlier run, to continue from.
+    change : callable, optional
+        Takes the manifest and the table, and returns what to commit in their place.
+    """
+    rows = TableBuilder()
+    kept = TableBuilder().build() if written is None else written
+    writer = format.open_writer()(path, options or {}, kept)
+    try:
+        for index, sample in enumerate(samples):
+            offset = int(kept.offset[index]) if index < len(kept) else writer.append(sample)
+            add_row(rows, sample, offset)
+        table = rows.build()
+        manifest = Manifest(
+            format=format.name,
+            count=len(table),
+            classes=[f"class_{label}" for label in range(CLASSES)],
+            columns=column_checksums(table),
+            layout=writer.layout(),
+        )
+        if change is not None:
+            manifest, table = change(manifest, table)
+        writer.flush()
+        writer.sync()
+        writer.commit(manifest, table)
+    finally:
+        writer.close()
+    return manifest, table
+
+
+def add_row(rows: TableBuilder, sample: Sample, offset: int) -> None:
+    name = encode_name(sample.name)
+    rows.append(
+        label=sample.label,
+        height=sample.height,
+        width=sample.width,
+        offset=offset,
+        size=len(sample.data),
+        crc32c=checksum(sample.data, sample.label, sample.height, sample.width, name),
+        name=name,
+    )
+
+
+def assert_holds(reader: Reader, samples: Sequence[Sample]) -> None:
+    """Assert that a pack holds exactly these samples, in this order."""
+    table = reader.table
+    assert len(reader) == len(table) == len(samples)
+    assert list(table.sample_names()) == [sample.name for sample in samples]
+    assert table.label.tolist() == [sample.label for sample in samples]
+    assert table.height.tolist() == [sample.height for sample in samples]
+    assert table.width.tolist() == [sample.width for sample in samples]
+    assert table.size.tolist() == [len(sample.data) for sample in samples]
+    stored, _files = reader.locate(np.arange(len(samples)))
+    for index, sample in enumerate(samples):
+        assert bytes(reader.read(index)) == sample.data
+        assert found_through(stored[index]) == sample.data
+    for column in COLUMNS:
+        reader.require_column(column)
+
+
+def found_through(stored: Any) -> bytes | None:
+    """Return the bytes that a record of LOCATION leads to, as C does; None where there are none, or others."""
+    file, position, size = (int(stored[column]) for column in ("file", "position", "size"))
+    if file == NOWHERE:
+        return None
+    if file == MEMORY:
+        data = ctypes.string_at(position, size)
+    elif hasattr(os, "pread"):
+        data = os.pread(file, size, position)
+    else:  # Windows, which has no forks that share a position
+        os.lseek(file, position, os.SEEK_SET)
+        data = os.read(file, size)
+    name = ctypes.string_at(int(stored["name"]), int(stored["name_size"]))
+    label, height, width = (int(stored[column]) for column in ("label", "height", "width"))
+    fits = len(data) == size and checksum(data, label, height, width, name) == stored["crc32c"]
+    return data if fits or not stored["checked"] else None
+
+
+def files_of(path: Path) -> list[Path]:
+    """Return the files of a pack, in the order of their names."""
+    return sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    """Return the bytes of every file of a pack."""
+    return {str(file.relative_to(path)): file.read_bytes() for file in files_of(path)}
+
+
+def flip(path: Path, wanted: bytes, at: int = 0) -> None:
+    """Change one byte of `wanted` wherever it is found in the files of a pack; it must be there."""
+    found = False
+    for file in files_of(path):
+        data = bytearray(file.read_bytes())
+        start = data.find(wanted)
+        while start >= 0:
+            data[start + at] ^= 0x40
+            found = True
+            start = data.find(wanted, start + len(wanted))
+        file.write_bytes(data)
+    assert found, "the bytes are not in the pack as they are"

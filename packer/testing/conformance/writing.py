@@ -1,0 +1,180 @@
+"""What the writer of a format must do."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from packer._formats import open_pack
+from packer._manifest import Manifest
+from packer._storage.spool import TableBuilder
+from packer._table import Sample, Table
+from packer.errors import DestinationError, PackError
+from packer.testing.conformance.packs import FilePackConformance, PackConformance
+from packer.testing.conformance.samples import (
+    add_row,
+    assert_holds,
+    contents,
+    draw_samples,
+    drawn,
+    files_of,
+    sizes,
+)
+
+__all__ = ["FileFormatConformance", "FormatConformance"]
+
+
+class InterruptionError(Exception):
+    """Stands for whatever ends a process in the middle of a commit."""
+
+
+class EndsTheCommit(Manifest):
+    def to_json(self) -> bytes:
+        raise InterruptionError
+
+
+def ends_the_commit(manifest: Manifest, table: Table) -> tuple[Manifest, Table]:
+    return EndsTheCommit(**vars(manifest)), table
+
+
+class FormatConformance(PackConformance):
+    """What every format must do as well: its writer gives the same pack each time, and continues from any sample."""
+
+    def leave_rubbish(self, path: Path) -> None:
+        """Do to an unfinished pack what a crash may do to it, beyond the samples that were synced."""
+
+    # Writing is deterministic, and can be interrupted anywhere.
+
+    def test_the_same_input_gives_the_same_pack(self, tmp_path: Path, samples: list[Sample]) -> None:
+        paths = [tmp_path / folder / f"pack{self.row.suffixes[0]}" for folder in ("one", "two")]
+        for path in paths:
+            path.parent.mkdir()
+            self.write(path, samples)
+        self.require_same(*paths)
+
+    @drawn
+    @given(data=st.data(), lengths=st.lists(sizes(), min_size=1, max_size=30))
+    def test_continues_from_any_sample(
+        self, data: st.DataObject, lengths: list[int], tmp_path_factory: pytest.TempPathFactory
+    ) -> None:
+        folder = tmp_path_factory.mktemp("continued")
+        whole, continued = (folder / f"{name}{self.row.suffixes[0]}" for name in ("whole", "continued"))
+        samples = draw_samples(lengths)
+        self.write(whole, samples)
+        durable = data.draw(st.integers(0, len(samples)), "samples that were synced")
+        lost = data.draw(st.integers(0, len(samples) - durable), "samples that were appended after that")
+        flushed = data.draw(st.booleans(), "whether those were flushed")
+        rubbish = data.draw(st.booleans(), "whether the crash left rubbish")
+        kept = self.interrupt(continued, samples, durable, lost, flushed)
+        if rubbish:
+            self.leave_rubbish(continued)
+        self.write(continued, samples, written=kept)
+        with self.open(continued) as reader:
+            assert_holds(reader, samples)
+        self.require_same(whole, continued)
+
+    def interrupt(self, path: Path, samples: Sequence[Sample], durable: int, lost: int, flushed: bool) -> Table:
+        """Write some samples and no more; return the rows of those that were synced."""
+        rows = TableBuilder()
+        writer = self.row.open_writer()(path, self.options, TableBuilder().build())
+        try:
+            for sample in samples[:durable]:
+                add_row(rows, sample, writer.append(sample))
+            writer.flush()
+            writer.sync()
+            for sample in samples[durable : durable + lost]:
+                writer.append(sample)
+            if flushed:
+                writer.flush()
+        finally:
+            writer.close()
+        return rows.build()
+
+    @pytest.mark.parametrize("durable", [0, 1, 17, 30])
+    @pytest.mark.parametrize("complete", [False, True])
+    def test_continues_after_a_commit(
+        self, tmp_path: Path, samples: list[Sample], durable: int, complete: bool
+    ) -> None:
+        whole, continued = (tmp_path / f"{name}{self.row.suffixes[0]}" for name in ("whole", "continued"))
+        table = self.write(whole, samples)
+        if complete:  # the process was killed before the pack was given its name
+            self.write(continued, samples)
+        else:
+            with pytest.raises(InterruptionError):
+                self.write(continued, samples, change=ends_the_commit)
+        rows = TableBuilder()
+        for index, sample in enumerate(samples[:durable]):
+            add_row(rows, sample, int(table.offset[index]))
+        self.write(continued, samples, written=rows.build())
+        self.require_same(whole, continued)
+
+    def test_what_was_not_committed_is_refused(self, path: Path, samples: list[Sample]) -> None:
+        for lost in (0, 1, len(samples)):
+            self.interrupt(path, samples, 0, lost, flushed=True)
+            with pytest.raises(PackError):
+                self.open(path)
+            with pytest.raises(PackError):
+                open_pack(path)
+
+    def test_what_was_committed_in_part_is_refused(self, path: Path, samples: list[Sample]) -> None:
+        with pytest.raises(InterruptionError):
+            self.write(path, samples, change=ends_the_commit)
+        with pytest.raises(PackError):
+            self.open(path)
+
+    def test_syncs_while_samples_are_appended(self, tmp_path: Path) -> None:
+        plain, synced = (tmp_path / f"{name}{self.row.suffixes[0]}" for name in ("plain", "synced"))
+        samples = draw_samples([1500] * 500)
+        table = self.write(plain, samples)
+        writer = self.row.open_writer()(synced, self.options, TableBuilder().build())
+        finished = threading.Event()
+
+        def sync() -> int:
+            rounds = 0
+            while not finished.is_set():
+                writer.sync()
+                rounds += 1
+            return rounds
+
+        with ThreadPoolExecutor(1) as pool:
+            syncing = pool.submit(sync)
+            try:
+                offsets = [writer.append(sample) for sample in samples]
+            finally:
+                finished.set()
+            assert syncing.result() > 0
+        assert offsets == table.offset.tolist()
+        with self.open(plain) as reader:
+            writer.commit(reader.manifest, table)
+        writer.close()
+        self.require_same(plain, synced)
+
+
+class FileFormatConformance(FormatConformance, FilePackConformance):
+    """What a format whose packs lie on a disk must do: the bytes are the same each time."""
+
+    def require_same(self, path: Path, other: Path) -> None:
+        super().require_same(path, other)
+        assert contents(path) == contents(other)
+
+    def leave_rubbish(self, path: Path) -> None:
+        for file in files_of(path)[-1:]:
+            with open(file, "ab") as stale:
+                stale.write(random.Random(0).randbytes(9999))
+        if path.is_dir():
+            (path / "stale").write_bytes(b"stale")
+
+    def test_an_unfinished_pack_shorter_than_its_rows_is_refused(self, path: Path, samples: list[Sample]) -> None:
+        kept = self.interrupt(path, samples, len(samples), 0, flushed=True)
+        last = files_of(path)[-1]
+        os.truncate(last, last.stat().st_size - 1)
+        with pytest.raises(DestinationError, match="fresh"):
+            self.write(path, samples, written=kept)
