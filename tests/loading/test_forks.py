@@ -23,7 +23,7 @@ from packer import open_dataset
 from packer._loading.crops import RandomResizedCrop
 from packer.errors import WorkerError
 from packer._loading.loader import Loader
-from packer.prefetch import BackgroundPrefetcher, CUDAPrefetcher
+from packer._loading.prefetch import BackgroundPrefetcher, CUDAPrefetcher
 
 def passed(loader):
     loader.set_epoch(0)

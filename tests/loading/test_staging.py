@@ -337,7 +337,7 @@ def test_a_pack_that_grows_while_it_is_copied(pack: Path, tmp_path: Path) -> Non
 KILLED = """
 import os, signal, sys
 from packer import copying
-from packer.staging import stage
+from packer._loading.staging import stage
 copying._CHUNK = 1000
 def kill(done, total):
     if done >= total / 2:
