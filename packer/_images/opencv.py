@@ -52,7 +52,7 @@ def encode_jpeg(pixels: npt.NDArray[np.uint8], quality: int, interval: int = 0) 
 def _is_whole(data: Buffer) -> bool:
     """Tell whether nothing but whole segments stands between the scans; OpenCV passes over what libjpeg refuses.
 
-    In an image that is coded in one pass, whatever follows the scan is mostly damage, and seldom another scan.
+    In an image that is coded in one pass, bytes after the scan are mostly damage, and seldom another scan.
     """
     header = jpeg.read_header(data)
     position = header.scan if header is not None else len(data)

@@ -1,7 +1,7 @@
 """Pillow: the reference. What `PIL.Image.open(f).convert("RGB")` gives is what ImageFolder shows.
 
 Pillow tells a file's format by its content, and knows some forty. For EPS it starts Ghostscript, and for WMF, on
-Windows, the system: programs that run whatever a stranger wrote into an image. So only the formats that training sets
+Windows, the system: programs that run code which a stranger wrote into an image. So only the formats that training sets
 hold are opened, and here only.
 """
 

@@ -50,7 +50,7 @@ class ImageInfo:
     plain : bool
         Whether every decoder, and not Pillow alone, is asked to read it.
     header : JPEGHeader, optional
-        The header of a JPEG whose size is affordable; whoever decodes the file need not read its header again.
+        The header of a JPEG whose size is affordable; a decoder of the file need not read the header again.
     """
 
     kind: str

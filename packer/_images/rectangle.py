@@ -3,7 +3,7 @@
 Baseline JPEGs are decoded and resized in C (`packer._images.native`). The code below is for all other images, for
 halving, and for machines without AVX2.
 
-Of a tiled JPEG only the tiles that the rectangle touches are decoded. Of another sequential JPEG the rows below the
+In a tiled JPEG only the tiles that the rectangle touches are decoded. In another sequential JPEG the rows below the
 rectangle are left out, by giving the decoder a header with a smaller height.
 Where the rectangle is at least twice as large as its resized size, and the caller allows it, the decoder halves the
 image while decoding (libjpeg's scaled DCT), which changes the pixels a little.

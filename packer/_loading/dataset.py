@@ -163,7 +163,7 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
     def read_region(self, index: int, top: int, left: int, height: int, width: int) -> Any:
         """Return a rectangle of an image, without a transform: exactly those pixels of the whole image.
 
-        Of a tiled JPEG only the tiles that the rectangle touches are decoded, so a small rectangle of a huge image is
+        In a tiled JPEG only the tiles that the rectangle touches are decoded, so a small rectangle of a huge image is
         as cheap as a small image.
 
         Parameters

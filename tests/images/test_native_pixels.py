@@ -99,7 +99,7 @@ def rectangles(draw: st.DrawFn, height: int, width: int) -> Rectangle:
 def decode_into(images: list[tuple[bytes, tuple[int, int], Box, int]]) -> list[bool]:
     """Decode what boxes want of images: bytes, height and width, box, and the address of the memory of each window."""
     data, sizes, boxes, places = zip(*images, strict=True)
-    left = native.decode_into(native.tasks(native.in_memory(data, sizes), np.array(boxes, CROP), np.array(places)))
+    left = native.decode_into(native.tasks(native.in_memory(data, sizes), np.array([*boxes], CROP), np.array(places)))
     return [number not in left for number in range(len(images))]
 
 

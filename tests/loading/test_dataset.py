@@ -536,7 +536,7 @@ def test_refused_settings(settings: dict[str, str], message: str, name: str, pac
 
 
 def test_a_number_is_no_crop(name: str, packs: Packs, photo_tree: Path) -> None:
-    with pytest.raises(TypeError, match=r"such as RandomResizedCrop\(224\), not 224"):
+    with pytest.raises(TypeError, match=r"such as packer.RandomResizedCrop\(224\), not 224"):
         open_dataset(packs(photo_tree, name), crop=224)
 
 

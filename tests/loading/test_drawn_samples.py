@@ -145,7 +145,7 @@ def test_files_that_are_no_longer_what_they_were(change: str, packs: Any, tmp_pa
         drawn(dataset)
     assert caught.value.index is not None
     assert caught.value.index <= first
-    assert dataset._name(caught.value.index) in str(caught.value)
+    assert dataset.reader.names.get(caught.value.index) in str(caught.value)
 
 
 def test_the_first_that_is_damaged_in_the_file_is_named(packs: Any, tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ class Scan:
     components : tuple of int
         Indices of the frame's components, in the scan's order.
     dc, ac : tuple of HuffmanTable or None
-        Of each component; None where no such table was defined.
+        Table of each component; None where no such table was defined.
     first, last, high, low : int
         Spectral selection (Ss, Se) and successive approximation (Ah, Al).
     interval : int

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-void checksums_init(void); /* whoever calls it holds Python's lock */
+void checksums_init(void); /* the caller holds Python's lock */
 
 /* CRC-32 (ISO 3309), as zlib computes it. */
 uint32_t crc32_zlib(uint32_t crc, const uint8_t *data, size_t size);

@@ -37,7 +37,7 @@ struct Resizing {
     ptrdiff_t tap_pairs;     /* pairs of pixels that a column depends on, the same number for all */
     int32_t *offsets;        /* of each column: where in a row they begin, in bytes */
     int16_t *column_weights; /* [two columns][pair of pixels][column][four times the same][pixel] */
-    int column_precision;    /* bits behind the point */
+    int column_precision;    /* bits after the binary point */
 
     Span *rows; /* pairs of rows that an output row depends on */
     int16_t *row_weights;
@@ -103,7 +103,7 @@ down_plain(const Resizing *resizing, ptrdiff_t row)
     const int16_t *weights = resizing->row_weights + row * resizing->row_weights_step;
     uint8_t *out = resizing->out + row * resizing->width;
     for (ptrdiff_t at = 0; at < resizing->width; at += BLOCK) {
-        uint32_t sums[BLOCK]; /* unsigned, as numbers behind the end of the row may add up to anything */
+        uint32_t sums[BLOCK]; /* unsigned, as numbers after the end of the row may add up to anything */
         uint8_t block[BLOCK];
         for (int i = 0; i < BLOCK; i++)
             sums[i] = (uint32_t)1 << (precision - 1);
@@ -413,7 +413,7 @@ set_columns(Resizing *resizing, const Axis *axis, Span *spans, double *weights, 
     for (ptrdiff_t column = 0; column < resizing->columns; column++) {
         ptrdiff_t i = column < axis->out ? column : column - 1; /* the one too many is the last again */
         i = flip ? axis->out - 1 - i : i;
-        /* Pixels of no weight are read as well: those on the left rather than those behind the end. */
+        /* Taps are padded with pixels of no weight, on the left, so as not to read past the row. */
         ptrdiff_t begin = spans[i].first < end - taps ? spans[i].first : end - taps;
         begin = begin > first ? begin : first;
         resizing->offsets[column] = (int32_t)(4 * (begin - first));
@@ -495,7 +495,7 @@ resizing_begin(Resizing *resizing, const Wanted *wanted, uint8_t *out)
     resizing->kept_count = 1;
     while (resizing->kept_count < down.most / 2 + 1)
         resizing->kept_count *= 2;
-    resizing->kept_step = 2 * (resizing->width + BLOCK); /* stores, and loads of a narrow row, may end behind the row */
+    resizing->kept_step = 2 * (resizing->width + BLOCK); /* stores, and loads of a narrow row, may end after the row */
 
     enum { OFFSETS, COLUMN_WEIGHTS, ROWS, ROW_WEIGHTS, KEPT, WAITING, SPANS, WEIGHTS, PARTS };
     uint64_t tall = (uint64_t)down.out, wide = (uint64_t)across.out + 1;
@@ -535,7 +535,7 @@ resizing_needs(const Resizing *resizing, ptrdiff_t *first_row, ptrdiff_t *row_en
     *end = resizing->end;
 }
 
-/* Takes a pair of rows through the pass across, and then down to all output rows that depend on no row behind it. */
+/* Takes a pair of rows through the pass across, and then down to all output rows that depend on no later row. */
 static void
 take_pair(Resizing *resizing, const uint8_t *upper, const uint8_t *lower)
 {

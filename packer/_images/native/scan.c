@@ -1,4 +1,4 @@
-/* Decodes the entropy-coded segments of JPEGs (ITU-T T.81, annex F.2): whatever is not as it should be ends it. */
+/* Decodes the entropy-coded segments of JPEGs (ITU-T T.81, annex F.2), and ends at the first violation of the standard. */
 
 #include "compilers.h"
 #include "jpeg.h"
