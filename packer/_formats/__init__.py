@@ -154,7 +154,15 @@ def _head(path: str) -> bytes:
 def open_pack(path: str | os.PathLike[str], *, check: str = "always") -> Reader:
     """Open a pack of any format for reading. See `Reader`; ``~`` is the user's home in `path`."""
     path = os.path.expanduser(path)
-    return recognise(path).open_reader()(path, check=check)
+    row = recognise(path)
+    reader = row.open_reader()(path, check=check)
+    format = reader.manifest.format
+    if format not in FORMATS or (row is not PARTS and format != row.name):
+        reader.close()
+        raise CorruptPackError(
+            f"the manifest says that the format is {format!r}, and there is a pack of {row.name}", path
+        )
+    return reader
 
 
 def check_readable(path: str | os.PathLike[str], manifest: Manifest) -> None:

@@ -208,6 +208,15 @@ class Source:
         return {"kind": self.kind, "sha256": listing_digest(self.classes, self.names, self.labels)}
 
 
+def class_ids(classes: Sequence[str]) -> dict[str, int]:
+    """Return the id of each class, its place in a list of classes; SourceError where a name is listed twice."""
+    ids: dict[str, int] = {}
+    for label, name in enumerate(classes):
+        if ids.setdefault(name, label) != label:
+            raise SourceError(f"the class list names {printable(name)} twice, so that its label is not known")
+    return ids
+
+
 def listing_digest(classes: Sequence[str], names: Names, labels: npt.NDArray[np.int64]) -> str:
     """Return the SHA-256, in hexadecimal, of a list of images."""
     digest = hashlib.sha256()

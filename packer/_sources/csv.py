@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 
 import numpy as np
 
-from packer._sources.base import Source
+from packer._sources.base import Source, class_ids
 from packer._storage.paths import name_problem
 from packer._table import Names
 from packer.errors import SourceError, printable
@@ -75,7 +75,7 @@ def csv_source(
         seen.add(name)
     if classes is None:
         classes = _classes_of(values)
-    ids = {name: label for label, name in enumerate(classes)}
+    ids = class_ids(classes)
     unknown = sorted({value for value in values if value not in ids})
     if unknown:
         raise SourceError(

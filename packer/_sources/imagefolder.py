@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from packer._sources.base import IMAGE_SUFFIXES, Source
+from packer._sources.base import IMAGE_SUFFIXES, Source, class_ids
 from packer._table import Names
 from packer.errors import SourceError, printable
 
@@ -35,8 +35,8 @@ def imagefolder_source(root: Path, classes: Sequence[str] | None = None) -> Sour
     Raises
     ------
     SourceError
-        If `root` is no directory, a directory in it cannot be listed, it has no images, or has a class
-        that is not in `classes`.
+        If `root` is no directory, a directory in it cannot be listed, it has no images, or has a class that is not in
+        `classes`, or `classes` name one twice.
     """
     folders = class_directories(root)
     if not folders:
@@ -63,7 +63,7 @@ def imagefolder_source(root: Path, classes: Sequence[str] | None = None) -> Sour
     outside = [name for name in os.listdir(root) if _is_image(name) and not (root / name).is_dir()]
     if outside:
         notes.append(f"images outside of any class, which are left out as ImageFolder does: {_some(sorted(outside))}")
-    ids = {name: label for label, name in enumerate(folders if classes is None else classes)}
+    ids = class_ids(folders if classes is None else classes)
     labels = np.repeat(np.array([ids[folder] for folder in folders], np.int64), [len(names) for names in found])
     return Source("imagefolder", root, Names.joined(found), labels, list(ids), notes)
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from packer._formats import Reader, open_pack
 from packer._manifest import Manifest
-from packer._sources.base import ReadBuffer, Source, StoredSample
+from packer._sources.base import ReadBuffer, Source, StoredSample, class_ids
 from packer._sources.repeats import repeats
 from packer._sources.stamps import Stamp
 from packer._storage.paths import name_problem
@@ -213,7 +213,7 @@ def _labels(reader: Reader, classes: Sequence[str]) -> npt.NDArray[np.int64]:
     own = reader.manifest.classes
     if own == list(classes):
         return reader.table.label
-    ids = {name: label for label, name in enumerate(classes)}
+    ids = class_ids(classes)
     unknown = [name for name in own if name not in ids]
     if unknown:
         raise SourceError(

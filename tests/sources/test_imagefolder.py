@@ -259,3 +259,10 @@ def test_splits_are_told_from_classes(tmp_path: Path, names: list[str], splits: 
     lines = [line.strip() for line in str(caught.value).splitlines()]
     assert f"packer convert {root} {tmp_path}/out.lmdb --split all" in lines
     assert f"packer convert {root}/{splits[0]} {tmp_path}/out-{splits[0]}.lmdb" in lines
+
+
+def test_a_class_list_that_names_a_class_twice(photo_tree: Path) -> None:
+    """Which label its images would get is not known; a list that is made shorter gives all others wrong ones."""
+    classes = sorted(path.name for path in photo_tree.iterdir() if path.is_dir())
+    with pytest.raises(SourceError, match=f"names {classes[0]} twice"):
+        imagefolder_source(photo_tree, [*classes, classes[0]])

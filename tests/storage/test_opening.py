@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -255,6 +256,19 @@ def test_what_is_no_pack_says_what_to_do(tmp_path: Path) -> None:
     for path in (tmp_path / "photos", f"{tmp_path}/photos/"):
         with pytest.raises(NotAPackError, match=f"packer convert {tmp_path}/photos {tmp_path}/photos.lmdb$"):
             open_pack(path)
+
+
+@pytest.mark.parametrize("said", ["zip", "hdf5", ""])
+def test_a_manifest_that_says_another_format(tmp_path: Path, said: str) -> None:
+    path = write_pack(tmp_path / "pack.lmdb", "lmdb", SAMPLES[:1])
+    data = path.read_bytes()
+    with open_pack(path) as reader:
+        manifest = reader.manifest
+    whole, forged = manifest.to_json(), replace(manifest, format=said.ljust(4)[:4]).to_json()
+    assert len(whole) == len(forged)
+    path.write_bytes(data.replace(whole, forged))
+    with pytest.raises(CorruptPackError, match="the manifest says that the format is"):
+        open_pack(path)
 
 
 OPENERS = {"open", "os.open", "io.open", "os.fdopen", "np.memmap", "np.fromfile", "zipfile.ZipFile", "Path.open"}
