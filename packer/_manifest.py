@@ -10,21 +10,14 @@ from typing import Any
 
 import google_crc32c
 
+from packer._codecs import CODECS
 from packer._table import digest_of, encode_name
 from packer.errors import CorruptPackError, PackError, UnsupportedVersionError, printable
 
-__all__ = ["CODECS", "LOSSY", "SCHEMA", "TILED", "Manifest"]
+__all__ = ["SCHEMA", "TILED", "Manifest"]
 
 SCHEMA = 1
 """The version of the manifest and of the table that this packer writes; it reads this and every older one."""
-
-
-CODECS = ("keep", "jpeg", "png", "webp", "raw")
-
-
-LOSSY = ("jpeg", "webp")
-"""Codecs that have a quality."""
-
 
 TILED = "tiled"
 """What the manifest's findings call samples that are tiled JPEGs."""
@@ -49,7 +42,7 @@ class Manifest:
     classes : list of str
         Class names; a label is an index into this list.
     codec : str
-        One of `CODECS`: what the data of the samples are.
+        One of `packer._codecs.CODECS`: what the data of the samples are.
     settings : dict
         Every setting of the conversion that has a say in the samples' bytes.
     source : dict

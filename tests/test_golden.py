@@ -24,7 +24,8 @@ from packer._images.jpeg.cutting import cut_out_in_python
 from packer._images.jpeg.tiles import read_tiles
 from packer._loading.crops import CenterCrop, RandomResizedCrop
 from packer._loading.dataset import ImageDataset, open_dataset
-from packer._manifest import CODECS, SCHEMA
+from packer._codecs import CODECS
+from packer._manifest import SCHEMA
 from packer._packs.digest import digest
 from packer._packs.verify import verify
 from packer._sources import pack_source

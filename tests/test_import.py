@@ -116,7 +116,7 @@ def below(*packages: str) -> set[str]:
 
 
 FLOORS = [
-    ["errors", "_interrupts", "_limits"],
+    ["errors", "_codecs", "_limits"],
     ["_table", "_manifest"],
     ["_storage"],
     ["_formats", "_images"],

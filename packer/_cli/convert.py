@@ -17,6 +17,7 @@ from packer._cli.parts import convert_in_parts
 from packer._cli.source import requested, source_options, targets
 from packer._cli.status import Interrupted, Terminated
 from packer._cli.writing import done_already, say, status_of
+from packer._codecs import CODECS
 from packer.errors import ImageChangedError, ImageError
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class Size(click.ParamType):  # type: ignore[type-arg]  # no generic before clic
 )
 @click.option(
     "--codec",
-    type=click.Choice(["keep", "jpeg", "png", "webp", "raw"]),
+    type=click.Choice(list(CODECS)),
     help="What is stored: keep, the files' own bytes; raw, uint8 RGB pixels; or a re-encoding. Files that have the right type and need no resizing keep their bytes.  [default: keep; jpeg with --resize]",
 )
 @click.option("--quality", type=click.IntRange(1, 100), help="Quality of jpeg and webp.  [default: 90]")

@@ -38,7 +38,7 @@ def _as_json(pack: PackInfo) -> dict[str, Any]:
 
 
 def _describe(pack: PackInfo, all_classes: bool) -> str:
-    from packer._manifest import LOSSY
+    from packer._codecs import LOSSY
 
     samples = pack.samples
     mean = pack.bytes_of_samples / max(samples, 1)

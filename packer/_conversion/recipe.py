@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from packer._codecs import CODECS
 from packer._images.decode import fast_decoder
 from packer._images.probe import MAX_PIXELS
 from packer._images.resize import require_kernel
 from packer._images.sizing import ResizeSpec
-from packer._manifest import CODECS
 from packer.errors import OptionError
 
 __all__ = ["AUDITS", "EXIF_POLICIES", "Recipe"]
@@ -31,7 +31,7 @@ class Recipe:
     Attributes
     ----------
     codec : str
-        One of `packer._manifest.CODECS`.
+        One of `packer._codecs.CODECS`.
     resize : ResizeSpec or None
     quality : int
         1 to 100, of ``jpeg`` and ``webp``.
@@ -63,7 +63,7 @@ class Recipe:
 
     def __post_init__(self) -> None:
         for value, allowed, what in [
-            (self.codec, CODECS, "codec"),
+            (self.codec, tuple(CODECS), "codec"),
             (self.exif, EXIF_POLICIES, "exif"),
             (self.audit, AUDITS, "audit"),
         ]:

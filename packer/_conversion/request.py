@@ -10,13 +10,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from packer._codecs import LOSSY
 from packer._conversion.convert import ConversionProgress, Summary, convert, require_format, require_policy
 from packer._conversion.recipe import Recipe
 from packer._conversion.unfinished import check_destination
 from packer._formats import Format, format_for, open_pack, recognise
 from packer._images.probe import MAX_PIXELS
 from packer._images.sizing import ResizeSpec
-from packer._manifest import LOSSY
 from packer._sources import (
     Source,
     csv_source,

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
-from packer._interrupts import interrupts_held
 from packer._limits import available_cpus
+from packer._storage.interrupts import interrupts_held
 from packer.errors import ClusterError, MissingDependencyError
 
 __all__ = ["JOB_QUEUES", "check_address", "import_dask", "open_client"]

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from packer._codecs import CODECS
 from packer._formats import Reader, open_pack
 from packer._images.encode import encode
 from packer._packs.filenames import FileNames
@@ -26,7 +27,6 @@ from packer.errors import CorruptPackError, DestinationError, printable
 
 __all__ = ["export"]
 
-_SUFFIXES = {"keep": (), "jpeg": (".jpg", ".jpeg"), "png": (".png",), "webp": (".webp",), "raw": (".png",)}
 _SHOWN_EVERY = 100  # files
 _BATCH, _BATCH_BYTES = 64, 2 << 20  # the most samples, and bytes, that a thread reads at a time, beside one sample
 
@@ -113,7 +113,7 @@ def _file_names(reader: Reader) -> FileNames:
             raise _refused(reader, index, problem)
     for index, _ in repeats(reader.names):
         raise _refused(reader, index, "another sample has the same name")
-    names = FileNames(reader.names, _SUFFIXES[reader.manifest.codec])
+    names = FileNames(reader.names, CODECS[reader.manifest.codec].suffixes)
     for index, name in enumerate(names):
         problem = path_problem(name)
         if problem is not None:

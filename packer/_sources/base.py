@@ -94,7 +94,7 @@ class StoredSample:
     Attributes
     ----------
     codec : str
-        One of `packer._manifest.CODECS`.
+        One of `packer._codecs.CODECS`.
     height, width : int
         Size in pixels of what decoding gives.
     exif : {"ignore", "apply"}

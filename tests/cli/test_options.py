@@ -8,7 +8,7 @@ from packer._cli.convert import convert_command
 from packer._conversion.recipe import AUDITS, EXIF_POLICIES, Recipe
 from packer._images.probe import MAX_PIXELS
 from packer._images.sizing import INTERPOLATIONS, MODES
-from packer._manifest import CODECS
+from packer._codecs import CODECS
 
 
 def test_choices_and_defaults_are_the_librarys() -> None:

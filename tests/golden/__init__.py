@@ -4,7 +4,7 @@
 those of older schemas, stay as they are. ``samples.json`` says what is in them.
 """
 
-from packer._manifest import CODECS
+from packer._codecs import CODECS
 
 TILED = ("keep-tiled", "jpeg-tiled", "keep-tiled-parts", "jpeg-tiled-parts")
 """Packs with tiled JPEGs: of files that were kept, and of images that were encoded; in one piece, and in parts."""

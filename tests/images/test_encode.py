@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from packer._images.encode import encode
-from packer._manifest import CODECS
+from packer._codecs import CODECS
 from packer.errors import ImageError
 from tests.images.drawn import SIZES, encoded, photo, pillow_pixels
 

@@ -26,7 +26,7 @@ from packer._formats import FORMATS
 from packer._images.sizing import ResizeSpec
 from packer._loading.crops import RandomResizedCrop, Resize
 from packer._loading.dataset import OUTPUTS, HDF5ImageDataset, LMDBImageDataset, PthImageDataset, open_dataset
-from packer._manifest import CODECS
+from packer._codecs import CODECS
 from packer._sources import imagefolder_source
 from packer.errors import CorruptPackError, ImageError, NotAPackError
 from packer.testing.reference import torchvision
