@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pytest
 from PIL import Image
 
+from packer._codecs import CODECS
 from packer._conversion.convert import convert
 from packer._formats import FORMATS, open_pack
 from packer._images.decode import fast_decoder
@@ -24,7 +25,6 @@ from packer._images.jpeg.cutting import cut_out_in_python
 from packer._images.jpeg.tiles import read_tiles
 from packer._loading.crops import CenterCrop, RandomResizedCrop
 from packer._loading.dataset import ImageDataset, open_dataset
-from packer._codecs import CODECS
 from packer._manifest import SCHEMA
 from packer._packs.digest import digest
 from packer._packs.verify import verify

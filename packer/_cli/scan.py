@@ -30,7 +30,7 @@ def scan_command(src: Path, listing: Path, *, overwrite: bool, quiet: bool, **va
       packer convert train.scan train.lmdb --parts 64 --part $SLURM_ARRAY_TASK_ID
     """
     from packer._conversion.request import SourceRequest, is_pack
-    from packer._conversion.unfinished import check_destination
+    from packer._conversion.workspace import check_destination
     from packer._sources import write_listing
 
     request = requested(SourceRequest, src=src, **values)

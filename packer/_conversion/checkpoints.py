@@ -6,7 +6,7 @@ import time
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from packer._conversion.journal import Entry
-from packer._conversion.partial import Partial
+from packer._conversion.unfinished import UnfinishedPack
 from packer._formats import Writer
 
 __all__ = ["Checkpoints"]
@@ -21,11 +21,11 @@ class Checkpoints:
     Parameters
     ----------
     writer : Writer
-    partial : Partial
+    partial : UnfinishedPack
         The pack that `writer` writes.
     """
 
-    def __init__(self, writer: Writer, partial: Partial) -> None:
+    def __init__(self, writer: Writer, partial: UnfinishedPack) -> None:
         self._writer = writer
         self._partial = partial
         self._pending: list[Entry] = []

@@ -19,12 +19,12 @@ from typing import Any
 from packer import __version__
 from packer._conversion.checkpoints import Checkpoints
 from packer._conversion.ledger import Ledger
-from packer._conversion.partial import Partial
 from packer._conversion.pipeline import Batch, Pipeline
 from packer._conversion.provenance import Provenance, provenance
 from packer._conversion.recipe import Recipe
 from packer._conversion.room import require_room, saying_how_much_is_needed
-from packer._conversion.unfinished import check_destination
+from packer._conversion.unfinished import UnfinishedPack
+from packer._conversion.workspace import check_destination
 from packer._formats import FORMATS, Format, Writer, check_readable, format_for
 from packer._limits import available_cpus
 from packer._manifest import Manifest
@@ -160,7 +160,7 @@ def convert(
     recipe.load()
     settings = conversion_settings(row.name, options, recipe)
     with (
-        Partial(destination, settings, source, fresh=fresh) as partial,
+        UnfinishedPack(destination, settings, source, fresh=fresh) as partial,
         _letting_mend(partial),
         contextlib.closing(Ledger(partial.directory, reporting=report is not None)) as ledger,
     ):
@@ -229,7 +229,7 @@ def _writer_for(source: Source, format: Format, options: Mapping[str, Any]) -> t
 
 
 @contextlib.contextmanager
-def _letting_mend(partial: Partial) -> Iterator[None]:
+def _letting_mend(partial: UnfinishedPack) -> Iterator[None]:
     """Let the image that stopped the conversion be mended: any other that changes is refused when it continues."""
     try:
         yield
@@ -239,7 +239,7 @@ def _letting_mend(partial: Partial) -> Iterator[None]:
         raise
 
 
-def _take_up(partial: Partial, ledger: Ledger, recipe: Recipe, on_error: str) -> int:
+def _take_up(partial: UnfinishedPack, ledger: Ledger, recipe: Recipe, on_error: str) -> int:
     """Account for what an earlier run did, and return how many images that were; refuse to go on where that is vain."""
     for entry in partial.entries():
         ledger.add(entry)
@@ -261,7 +261,7 @@ def _write(
     pipeline: Pipeline,
     workers: int,
     writer: Writer,
-    partial: Partial,
+    partial: UnfinishedPack,
     ledger: Ledger,
     *,
     progress: Callable[[ConversionProgress], None] | None,

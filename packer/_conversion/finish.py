@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from packer._conversion.jobfile import part_name, read_job
-from packer._conversion.unfinished import Unfinished, UnfinishedPaths
+from packer._conversion.workspace import Workspace, WorkspacePaths
 from packer._formats import check_readable, open_pack
 from packer._formats.joined import join_parts
 from packer._manifest import Manifest
@@ -40,8 +40,8 @@ def finish(destination: str | os.PathLike[str], *, wait: float = 0) -> Manifest:
         If another process is finishing the pack.
     """
     destination = Path(os.path.abspath(destination))
-    if UnfinishedPaths(destination).parts.exists():
-        with Unfinished(destination, wait=wait) as unfinished:
+    if WorkspacePaths(destination).parts.exists():
+        with Workspace(destination, wait=wait) as unfinished:
             if unfinished.parts.exists():
                 return _finish(unfinished)
     if not os.path.lexists(destination):
@@ -54,7 +54,7 @@ def finish(destination: str | os.PathLike[str], *, wait: float = 0) -> Manifest:
         return reader.manifest
 
 
-def _finish(unfinished: Unfinished) -> Manifest:
+def _finish(unfinished: Workspace) -> Manifest:
     job = read_job(unfinished)
     names = [part_name(number, job["settings"]["format"]) for number in range(job["settings"]["parts"])]
     missing = [number for number, name in enumerate(names) if not (unfinished.pack / name).exists()]

@@ -1,6 +1,6 @@
 """A conversion in parts: each part is a conversion of its own, and may be done anywhere that sees the same disk.
 
-The directory of the unfinished pack (`packer._conversion.unfinished`) holds
+The directory of the unfinished pack (`packer._conversion.workspace`) holds
 
 ``parts.json``      what is converted, how, and into how many parts
 ``source.list``     the source as it was when the job began: its list, the size and the time of every file
@@ -32,7 +32,7 @@ from packer._conversion.making import Made, Making
 from packer._conversion.provenance import made_before, provenance
 from packer._conversion.recipe import Recipe
 from packer._conversion.room import require_room
-from packer._conversion.unfinished import Unfinished, UnfinishedPaths, check_destination
+from packer._conversion.workspace import Workspace, WorkspacePaths, check_destination
 from packer._manifest import Manifest
 from packer._sources import ListedSource, Source, is_listing, let_mend, listed_source, pack_source, write_listing
 from packer._storage.files import remove, writing_to
@@ -141,9 +141,9 @@ class Job:
             raise ValueError(f"parts are 1 or more, not {self.parts}")
 
     @cached_property
-    def paths(self) -> UnfinishedPaths:
+    def paths(self) -> WorkspacePaths:
         """Where the files of the unfinished pack lie."""
-        return UnfinishedPaths(self.destination)
+        return WorkspacePaths(self.destination)
 
     @cached_property
     def settings(self) -> dict[str, Any]:
@@ -205,7 +205,7 @@ class Job:
         """
         check_destination(self.destination, overwrite=self.overwrite)
         while fresh or not self.paths.parts.exists():
-            with Unfinished(self.destination, wait=float("inf") if share else 0) as unfinished:
+            with Workspace(self.destination, wait=float("inf") if share else 0) as unfinished:
                 if fresh or not unfinished.parts.exists():
                     return self._begin(unfinished, open_source(), request, fresh=fresh)
         return self._join(open_source, request, share=share, compare=compare)
@@ -251,7 +251,7 @@ class Job:
                 made = making.run()
             except ImageError as error:
                 if error.index is not None:
-                    with contextlib.suppress(PackerError):  # as `Partial.let_mend`
+                    with contextlib.suppress(PackerError):  # as `UnfinishedPack.let_mend`
                         let_mend(self.paths.listing, source, rows.start + error.index)
                 raise
             except PackLockedError:
@@ -290,7 +290,7 @@ class Job:
         room = scratch / f"packer-{hashlib.sha256(what.encode()).hexdigest()[:16]}"
         return Making(self.path(number), conversion, room)
 
-    def _begin(self, unfinished: Unfinished, source: Source, request: Mapping[str, Any], *, fresh: bool) -> Source:
+    def _begin(self, unfinished: Workspace, source: Source, request: Mapping[str, Any], *, fresh: bool) -> Source:
         check_destination(self.destination, overwrite=self.overwrite, source=source.root)
         made_of = provenance(source, self.recipe)
         if len(source) < self.parts:

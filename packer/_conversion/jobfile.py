@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from packer._conversion.convert import require_format
-from packer._conversion.unfinished import UnfinishedPaths
+from packer._conversion.workspace import WorkspacePaths
 from packer._storage.files import writing_to
 from packer.errors import DestinationError, printable
 
@@ -21,7 +21,7 @@ def part_name(number: int, format: str) -> str:
     return f"part-{number:05d}{require_format(format).suffixes[0]}"
 
 
-def read_job(paths: UnfinishedPaths) -> dict[str, Any]:
+def read_job(paths: WorkspacePaths) -> dict[str, Any]:
     """Return what was written down when a conversion in parts began; DestinationError where it cannot be read."""
     try:
         job: dict[str, Any] = json.loads(paths.parts.read_text(encoding="ascii"))
@@ -30,7 +30,7 @@ def read_job(paths: UnfinishedPaths) -> dict[str, Any]:
     return job
 
 
-def write_job(paths: UnfinishedPaths, job: Mapping[str, Any]) -> None:
+def write_job(paths: WorkspacePaths, job: Mapping[str, Any]) -> None:
     """Write down what a conversion in parts is, as a JSON object; from now on others may join it."""
     # A name of its own, for several tasks may join at the same time.
     written = paths.parts.with_name(f"{paths.parts.name}.{socket.gethostname()}-{os.getpid()}")

@@ -13,7 +13,7 @@ from typing import Any
 from packer._codecs import LOSSY
 from packer._conversion.convert import ConversionProgress, Summary, convert, require_format, require_policy
 from packer._conversion.recipe import Recipe
-from packer._conversion.unfinished import check_destination
+from packer._conversion.workspace import check_destination
 from packer._formats import Format, format_for, open_pack, recognise
 from packer._images.probe import MAX_PIXELS
 from packer._images.sizing import ResizeSpec

@@ -11,7 +11,7 @@ a conversion is::
     writer.commit(manifest, table)            # the pack at `path` is complete and durable
     writer.close()
 
-`path` is never the pack's final name; moving a complete pack there is the business of `packer._conversion.unfinished`.
+`path` is never the pack's final name; moving a complete pack there is the business of `packer._conversion.workspace`.
 """
 
 from __future__ import annotations

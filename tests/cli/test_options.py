@@ -5,10 +5,10 @@ from __future__ import annotations
 import click
 
 from packer._cli.convert import convert_command
+from packer._codecs import CODECS
 from packer._conversion.recipe import AUDITS, EXIF_POLICIES, Recipe
 from packer._images.probe import MAX_PIXELS
 from packer._images.sizing import INTERPOLATIONS, MODES
-from packer._codecs import CODECS
 
 
 def test_choices_and_defaults_are_the_librarys() -> None:

@@ -19,7 +19,7 @@ from packer._conversion.convert import ConversionProgress, convert
 from packer._conversion.finish import finish
 from packer._conversion.job import Job, SharedSource
 from packer._conversion.recipe import Recipe
-from packer._conversion.unfinished import Unfinished
+from packer._conversion.workspace import Workspace
 from packer._formats import open_pack
 from packer._images.sizing import ResizeSpec
 from packer._packs.digest import digest
@@ -383,7 +383,7 @@ def test_two_tasks_for_one_part(tree: Path, tmp_path: Path) -> None:
     """The second waits for the first, and finds the part made."""
     work = job(tmp_path / "pack.lmdb", 1)
     source = begin(work, tree)
-    with Unfinished(work.path(0)):
+    with Workspace(work.path(0)):
         with pytest.raises(PackLockedError):
             work.convert(source, 0)
         waiting = threading.Thread(target=lambda: work.convert(source, 0, wait=60))

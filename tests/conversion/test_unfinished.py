@@ -15,7 +15,7 @@ import pytest
 
 from packer._conversion.convert import ConversionProgress, Summary, convert
 from packer._conversion.recipe import Recipe
-from packer._conversion.unfinished import Unfinished
+from packer._conversion.workspace import Workspace
 from packer._formats import FORMATS
 from packer._images.sizing import ResizeSpec
 from packer._packs.verify import verify
@@ -532,19 +532,19 @@ def test_killed_between_the_renaming_and_the_end(tree: Path, tmp_path: Path, for
 @pytest.mark.skipif(os.name == "nt", reason="needs directories that can be moved while a file in them is open")
 def test_an_empty_directory_goes_with_its_lock_and_no_other_one(tmp_path: Path) -> None:
     destination = tmp_path / "pack.lmdb"
-    first = Unfinished(destination)
+    first = Workspace(destination)
     first.close()
     assert os.listdir(tmp_path) == []
-    second = Unfinished(destination)
+    second = Workspace(destination)
     first.close()  # again: the directory is the second one's by now
     assert second.directory.is_dir()
     (second.directory / "kept").touch()
     second.close()
     assert sorted(os.listdir(second.directory)) == ["kept", "lock"]
-    third = Unfinished(destination)
+    third = Workspace(destination)
     (third.directory / "kept").unlink()
     os.rename(third.directory, tmp_path / "away")
-    fourth = Unfinished(destination)
+    fourth = Workspace(destination)
     third.close()  # where its directory was, there is another one
     assert fourth.directory.is_dir()
     fourth.close()

@@ -13,7 +13,7 @@ import pytest
 import packer._conversion.checkpoints
 import packer._conversion.pipeline
 from packer._conversion.convert import Summary, convert
-from packer._conversion.partial import Partial
+from packer._conversion.unfinished import UnfinishedPack
 from packer._formats import FORMATS
 from packer._formats.joined import join_parts
 from packer._loading.staging import stage
@@ -62,14 +62,14 @@ def test_the_power_fails_after_any_sync(
         states.append((fast_tmp / f"state-{len(states)}", recorded[-1]))
         disk.restore(states[-1][0])
 
-    def count_recorded(self: Partial, entries: Any) -> None:
+    def count_recorded(self: UnfinishedPack, entries: Any) -> None:
         record(self, entries)
         recorded.append(recorded[-1] + len(entries))
 
-    record, disk = Partial.record, Disk(work, keep_state)
+    record, disk = UnfinishedPack.record, Disk(work, keep_state)
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", disk.fsync)
-        patch.setattr(Partial, "record", count_recorded)
+        patch.setattr(UnfinishedPack, "record", count_recorded)
         start(tree, work / name, overwrite=overwrite)
         keep_state()  # the command has ended: nothing may be lost any more
     assert len(states) >= 12

@@ -20,13 +20,13 @@ from PIL import Image, ImageOps
 from torch.utils.data import DataLoader, Dataset, Subset
 
 import packer
+from packer._codecs import CODECS
 from packer._conversion.convert import convert
 from packer._conversion.recipe import Recipe
 from packer._formats import FORMATS
 from packer._images.sizing import ResizeSpec
 from packer._loading.crops import RandomResizedCrop, Resize
 from packer._loading.dataset import OUTPUTS, HDF5ImageDataset, LMDBImageDataset, PthImageDataset, open_dataset
-from packer._codecs import CODECS
 from packer._sources import imagefolder_source
 from packer.errors import CorruptPackError, ImageError, NotAPackError
 from packer.testing.reference import torchvision

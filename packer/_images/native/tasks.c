@@ -6,7 +6,7 @@
 #include "kernels.h"
 #include "native.h"
 #include "resizing.h"
-#include "locations.h"
+#include "samples.h"
 
 #include <stdlib.h>
 #include <string.h>

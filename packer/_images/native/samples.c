@@ -1,6 +1,6 @@
-/* See locations.h. Nothing that a table says of an image is believed before it was compared with the others. */
+/* See samples.h. Nothing that a table says of an image is believed before it was compared with the others. */
 
-#include "locations.h"
+#include "samples.h"
 #include "kernels.h"
 #include "reading.h"
 

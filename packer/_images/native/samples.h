@@ -1,7 +1,7 @@
 /* The bytes of samples, found where a task says that they lie. */
 
-#ifndef PACKER_LOCATIONS_H
-#define PACKER_LOCATIONS_H
+#ifndef PACKER_SAMPLES_H
+#define PACKER_SAMPLES_H
 
 #include "decoding.h"
 #include "task.h"
