@@ -391,7 +391,6 @@ def test_what_a_manifest_says_does_not_steer_the_terminal(tmp_path: Path, format
 # All of it together.
 
 
-@pytest.mark.xfail(strict=False, reason="names and labels that lie are being mended")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system that forks")
 def test_forged_packs_are_refused_or_read(sweep: int) -> None:
     """A slice of ``python -m fuzz.forged``: any command, any format, any lie."""
