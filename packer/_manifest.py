@@ -121,7 +121,7 @@ class Manifest:
 
     @classmethod
     def united(cls, manifests: Sequence[Manifest]) -> Manifest:
-        """Return what the manifests of several packs say together, one pack behind the other.
+        """Return what the manifests of several packs say together, one pack after the other.
 
         Settings that differ are left out, but for ``tiles``, which is true where one of the packs may hold tiled JPEGs;
         `source`, `columns` and `layout` are empty, and `classes` are the first's.

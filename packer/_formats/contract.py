@@ -36,7 +36,7 @@ Ints = npt.NDArray[np.int64]
 class Places(NamedTuple):
     """Where the bytes of some rows lie, as `LOCATION` says: each one's file and its position there.
 
-    `held` is to be kept until they were read: it keeps files open, and memory where it is.
+    Keep `held` until the bytes were read: `held` keeps files open, and memory where it is.
     """
 
     file: Ints
@@ -128,7 +128,7 @@ class PackAccess(abc.ABC):
         """Return the `size` bytes at a row's `offset`; CorruptPackError where there are none."""
 
     def _locate(self, offset: Ints, size: Ints) -> Places:
-        """Return where the bytes of rows lie that C can read by itself; by default those of none.
+        """Locate the bytes of rows for C. The default locates none, and Python reads them.
 
         Parameters
         ----------

@@ -81,7 +81,7 @@ class PackFiles:
     def chunks(self, progress: ProgressCallback | None = None) -> Iterator[tuple[str, PackFile, memoryview]]:
         """Yield place, file and bytes of all files, piece by piece, in memory that is used again for the next piece.
 
-        A file without bytes comes with an empty piece. No more than `size` bytes are read, whatever grows meanwhile.
+        A file without bytes comes with an empty piece. At most `size` bytes are read, even if a file grows.
 
         Raises
         ------
@@ -112,7 +112,7 @@ class PackFiles:
 
 
 def copy_pack(pack: PackFiles, copy: Path, progress: ProgressCallback | None = None) -> None:
-    """Write and sync a copy of a pack, in the place of whatever an interrupted process left there.
+    """Write and sync a copy of a pack, in the place of what an interrupted process left there.
 
     The name of the copy itself is durable when its directory is synced, which is left to the caller.
 
@@ -156,7 +156,7 @@ def copy_pack(pack: PackFiles, copy: Path, progress: ProgressCallback | None = N
 
 def _status(root: Path, name: str) -> os.stat_result:
     try:
-        status = os.lstat(root / name) if name else os.stat(root)  # the pack itself may be behind a link
+        status = os.lstat(root / name) if name else os.stat(root)  # the path of the pack itself may be a link
     except FileNotFoundError as error:
         raise CorruptPackError("the file is missing", root / name) from error
     except OSError as error:

@@ -2,7 +2,7 @@
 
 `data` is contiguous: no chunks, no filters, no variable lengths. So a sample is a plain range of the file, which
 is read without libhdf5 and its global lock. libhdf5 lays out the file's structure once, at the end, around the
-samples, which were appended to the file behind a gap that the structure's head needs.
+samples, which were appended to the file after a gap that the structure's head needs.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class HDF5Writer(Writer):
         self._file.sync()
 
     def commit(self, manifest: Manifest, table: Table) -> None:
-        # libhdf5 puts a dataset of 64 KiB or more at a multiple of 4096, and the first of them right behind its head.
+        # libhdf5 puts a dataset of 64 KiB or more at a multiple of 4096, and the first of them right after its head.
         length = max(self._end, _ALIGNED_FROM)
         self._file.append(bytes(length - self._end))
         self._file.flush()

@@ -1,7 +1,7 @@
 """A pack with parts: a directory of ordinary packs of one format, and the table and the manifest of all of them.
 
 ``part-00000.lmdb``, …   each a pack, complete in itself
-``table.bin``            the columns of the whole table, one behind the other
+``table.bin``            the columns of the whole table, one after the other
 ``manifest.json``        the manifest of the whole, written last
 
 Reading needs no reader of the parts: a sample of every format is a plain range of a file, and the manifest says which
@@ -85,7 +85,7 @@ def join_parts(directory: Path, parts: Sequence[str], source: Mapping[str, Any])
 
 
 def write_table(path: Path, count: int, names: int, tables: Iterable[tuple[Table, int, int]]) -> dict[str, int]:
-    """Write tables one behind the other as one, a block of rows at a time; return the checksums of its columns.
+    """Write several tables as one, a block of rows at a time; return the checksums of its columns.
 
     Parameters
     ----------

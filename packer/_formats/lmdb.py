@@ -118,7 +118,7 @@ class LMDBWriter(Writer):
         assert self._file is not None
         values = {_column_key(name): column for name, column in table.columns().items()}
         values[_MANIFEST_KEY] = np.frombuffer(manifest.to_json(), np.uint8)
-        for key in sorted(values):  # behind the samples, whose keys begin with a zero byte
+        for key in sorted(values):  # after the samples, whose keys begin with a zero byte
             self._put(key, values[key].nbytes, (block.tobytes() for block in blocks(values[key])))
         self.flush()
         leaves = self._leaves.array("u1").data

@@ -52,10 +52,7 @@ class SpreadData(abc.ABC):
         return [(self.name(number), self.open_file(number)[1], size) for number, size in enumerate(sizes)]
 
     def require_distinct(self) -> None:
-        """Raise CorruptPackError where two of the files are hard links of one, of which a small pack could be a bomb.
-
-        Only files that have several names are held open meanwhile.
-        """
+        """Raise CorruptPackError where two files are hard links of one: a small pack could become a full disk."""
         linked: dict[tuple[int, int], str] = {}
         for number in range(len(self.starts) - 1):
             file, _ = self.open_file(number)

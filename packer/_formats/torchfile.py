@@ -127,7 +127,7 @@ def compare_checksums(file: PackFile, leave_out: str = "") -> None:
 
 @contextmanager
 def opened_zip(file: PackFile) -> Iterator[zipfile.ZipFile]:
-    """Open a zip of few members, none compressed; what zipfile raises of it becomes a CorruptPackError."""
+    """Open a zip of few members, none of them compressed; CorruptPackError where zipfile finds it damaged."""
     try:
         with zipfile.ZipFile(file.stream(most=_MOST_DIRECTORY)) as archive:
             for info in archive.infolist():

@@ -1,7 +1,7 @@
 """One hash over the samples of a pack: two packs with the same digest give the same samples in the same order.
 
 It says nothing of formats, parts, settings or versions, so it compares conversions that were made in different ways.
-It is the SHA-256 of hashes, one behind the other, each a SHA-256 too: that of the classes, as `Names` stores them
+It is the SHA-256 of hashes, one after the other, each a SHA-256 too: that of the classes, as `Names` stores them
 (`ends` as int64, then `blob`), and those of the samples in their order. A sample's is taken of five int64 (length of
 the name, label, height, width, length of the data), of the name and of the data. Numbers are little-endian.
 """

@@ -1,4 +1,4 @@
-"""Packs as a source: the samples of one, or of several one behind the other."""
+"""Packs as a source: the samples of one pack, or of several, one after the other."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ class PackSource(Source):
 def pack_source(
     *paths: str | os.PathLike[str], class_map: str = "same", classes: Sequence[str] | None = None
 ) -> PackSource:
-    """Take the samples of packs, one pack behind the other.
+    """Take the samples of packs, one pack after the other.
 
     Parameters
     ----------

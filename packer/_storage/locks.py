@@ -68,7 +68,7 @@ def try_lock(file: IO[Any]) -> bool:
         if os.name == "nt":
             import msvcrt
 
-            file.seek(1 << 30)  # far behind the text, which others may then still read
+            file.seek(1 << 30)  # far after the text, which others may then still read
             msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
         else:
             import fcntl

@@ -408,7 +408,6 @@ def test_a_format_that_nobody_knows_is_read_all_the_same(tmp_path: Path) -> None
 # All of it together.
 
 
-@pytest.mark.xfail(strict=False, reason="names and labels that lie are being mended")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system that forks")
 def test_forged_packs_are_refused_or_read(sweep: int) -> None:
     """A slice of ``python -m fuzz.forged``: any command, any format, any lie."""

@@ -454,9 +454,8 @@ def test_a_great_many_segments() -> None:
 def test_nowhere_to_keep_what_was_compiled(tmp_path: Path) -> None:
     """A package that was installed read-only, and no home directory."""
     shutil.copytree(Path(packer.__file__).parent, tmp_path / "packer", ignore=shutil.ignore_patterns("__pycache__"))
-    for folder in (tmp_path / "packer").rglob("_images"):
+    for folder in (tmp_path / "packer").rglob("jpeg"):
         folder.chmod(0o555)
-        (folder / "jpeg").chmod(0o555)
     code = "import sys; from packer._images.jpeg import transcode; sys.stdout.write(transcode.__file__)"
     line = [sys.executable, "-c", code]
     if os.geteuid() == 0:
