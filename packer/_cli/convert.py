@@ -16,6 +16,7 @@ from packer._cli.options import RunOptions
 from packer._cli.parts import convert_in_parts
 from packer._cli.source import requested, source_options, targets
 from packer._cli.status import Interrupted, Terminated
+from packer._cli.values import Size, UserPath
 from packer._cli.writing import done_already, say, status_of
 from packer._codecs import CODECS
 from packer.errors import ImageChangedError, ImageError
@@ -24,32 +25,12 @@ if TYPE_CHECKING:
     from packer._conversion.request import ConversionRequest
     from packer._sources import Source
 
-__all__ = ["Size", "convert_command"]
-
-_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
-
-
-class Size(click.ParamType):  # type: ignore[type-arg]  # no generic before click 8.4
-    """A number of bytes such as 512MB or 1GiB."""
-
-    name = "size"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
-        text = str(value).strip().upper()
-        number = text.rstrip("KMGIB")
-        unit = text[len(number) :]
-        try:
-            size = int(float(number) * _UNITS[unit])
-            return size if size > 0 else self.fail(f"{value!r}: a shard has 1 byte or more", param, ctx)
-        except (ValueError, KeyError, OverflowError):
-            self.fail(f"{value!r} is not a size such as 512MB or 1GiB", param, ctx)
+__all__ = ["convert_command"]
 
 
 @click.command("convert")
-@click.argument("src", type=click.Path(path_type=Path))
-@click.argument("dst", type=click.Path(path_type=Path))
+@click.argument("src", type=UserPath())
+@click.argument("dst", type=UserPath())
 @click.option(
     "--format",
     metavar="FORMAT",
@@ -120,7 +101,7 @@ class Size(click.ParamType):  # type: ignore[type-arg]  # no generic before clic
 )
 @click.option(
     "--report",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=UserPath(dir_okay=False),
     metavar="FILE.jsonl",
     help="Write a line for every file with a finding and every file left out.",
 )
@@ -140,7 +121,7 @@ class Size(click.ParamType):  # type: ignore[type-arg]  # no generic before clic
     "--parts",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Make DST a directory of N packs that is read as one; see the README on clusters.",
+    help="Make DST a directory of N packs that is read as one; see docs/clusters.md.",
 )
 @click.option(
     "--part",
@@ -158,7 +139,7 @@ class Size(click.ParamType):  # type: ignore[type-arg]  # no generic before clic
 )
 @click.option(
     "--scratch",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=UserPath(file_okay=False),
     metavar="DIR",
     help="With --part or --cluster: make each part in this directory of the node's own disk, then copy it to its place.",
 )

@@ -7,14 +7,15 @@ from pathlib import Path
 import click
 
 from packer._cli import show
+from packer._cli.values import UserPath
 from packer.errors import printable
 
 __all__ = ["export_command"]
 
 
 @click.command("export")
-@click.argument("pack", type=click.Path(path_type=Path))
-@click.argument("directory", type=click.Path(path_type=Path))
+@click.argument("pack", type=UserPath())
+@click.argument("directory", type=UserPath())
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 def export_command(pack: Path, directory: Path, quiet: bool) -> None:
     """Write the images of PACK as files below DIRECTORY: the tree it came from, byte for byte where bytes were kept."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from packer._cli import show
+from packer._cli.values import UserPath
 from packer.errors import printable
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ _BAR = 30
 
 
 @click.command("info")
-@click.argument("pack", type=click.Path(path_type=Path))
+@click.argument("pack", type=UserPath())
 @click.option("--json", "as_json", is_flag=True, help="Print everything as one JSON object.")
 @click.option("--classes", "all_classes", is_flag=True, help="List every class, not only the first and the last ones.")
 def info_command(pack: Path, as_json: bool, all_classes: bool) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from packer._cli import show
-from packer._cli.convert import Size
 from packer._cli.status import EXIT_STATUS
+from packer._cli.values import Size, UserPath
 from packer._cli.writing import say, status_of
 from packer.errors import printable
 
@@ -16,8 +16,8 @@ __all__ = ["merge_command"]
 
 
 @click.command("merge")
-@click.argument("packs", nargs=-1, type=click.Path(path_type=Path))
-@click.argument("dst", type=click.Path(path_type=Path))
+@click.argument("packs", nargs=-1, type=UserPath())
+@click.argument("dst", type=UserPath())
 @click.option(
     "--classes",
     "class_map",

@@ -9,14 +9,15 @@ import click
 
 from packer._cli import show
 from packer._cli.source import requested, source_options
+from packer._cli.values import UserPath
 from packer.errors import printable
 
 __all__ = ["scan_command"]
 
 
 @click.command("scan")
-@click.argument("src", type=click.Path(path_type=Path))
-@click.argument("listing", metavar="FILE", type=click.Path(path_type=Path))
+@click.argument("src", type=UserPath())
+@click.argument("listing", metavar="FILE", type=UserPath())
 @source_options
 @click.option("--overwrite", is_flag=True, help="Replace FILE.")
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")

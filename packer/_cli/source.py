@@ -8,24 +8,13 @@ from typing import Any, TypeVar
 
 import click
 
+from packer._cli.values import Delimiter, UserPath
 from packer.errors import OptionError, printable
 
 __all__ = ["requested", "source_options", "targets"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _T = TypeVar("_T")
-
-
-class Delimiter(click.ParamType):  # type: ignore[type-arg]  # no generic before click 8.4
-    """What separates the columns of a CSV file."""
-
-    name = "char"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        text = "\t" if value in ("tab", "\\t") else str(value)
-        if len(text) != 1 or text in '\r\n"':
-            self.fail(f"{value!r} is not one character, or `tab`", param, ctx)
-        return text
 
 
 def requested(kind: Callable[..., _T], **values: Any) -> _T:
@@ -44,7 +33,7 @@ def source_options(command: _F) -> _F:
         [
             click.option(
                 "--labels",
-                type=click.Path(path_type=Path),
+                type=UserPath(),
                 metavar="FILE.csv",
                 help="Take paths (relative to SRC, or below it) and labels from a CSV file instead of from directory names.",
             ),
@@ -57,7 +46,7 @@ def source_options(command: _F) -> _F:
             ),
             click.option(
                 "--classes-from",
-                type=click.Path(path_type=Path),
+                type=UserPath(),
                 metavar="PACK",
                 help="Use the class ids of another pack (for val: train's). A class that is not in it is an error.",
             ),

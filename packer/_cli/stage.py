@@ -7,14 +7,15 @@ from pathlib import Path
 import click
 
 from packer._cli import show
+from packer._cli.values import UserPath
 from packer.errors import printable
 
 __all__ = ["stage_command"]
 
 
 @click.command("stage")
-@click.argument("pack", type=click.Path(path_type=Path))
-@click.argument("directory", type=click.Path(path_type=Path))
+@click.argument("pack", type=UserPath())
+@click.argument("directory", type=UserPath())
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 def stage_command(pack: Path, directory: Path, quiet: bool) -> None:
     """Copy PACK to DIRECTORY on this node, where stage=DIRECTORY finds it; print where the copy is.

@@ -11,6 +11,7 @@ import click
 
 from packer._cli import show
 from packer._cli.status import EXIT_STATUS
+from packer._cli.values import UserPath
 from packer.errors import CorruptPackError, NotAPackError, printable
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ _LISTED_BESIDE_A_CAUSE = 3
 
 
 @click.command("verify")
-@click.argument("pack", type=click.Path(path_type=Path))
+@click.argument("pack", type=UserPath())
 @click.option("--quick", is_flag=True, help="Check structure and table only; do not read the samples.")
 @click.option(
     "--digest",
@@ -34,7 +35,7 @@ _LISTED_BESIDE_A_CAUSE = 3
 @click.option(
     "--repair",
     "source",
-    type=click.Path(path_type=Path),
+    type=UserPath(),
     metavar="SRC",
     help="Make damaged samples again from SRC: the directory that was converted, or a pack with the same samples.",
 )

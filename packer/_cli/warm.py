@@ -7,13 +7,14 @@ from pathlib import Path
 import click
 
 from packer._cli import show
+from packer._cli.values import UserPath
 from packer.errors import printable
 
 __all__ = ["warm_command"]
 
 
 @click.command("warm")
-@click.argument("pack", type=click.Path(path_type=Path))
+@click.argument("pack", type=UserPath())
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 def warm_command(pack: Path, quiet: bool) -> None:
     """Read PACK once from beginning to end, so that training finds it in memory (if it fits)."""

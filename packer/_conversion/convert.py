@@ -18,7 +18,7 @@ from typing import Any
 
 from packer import __version__
 from packer._conversion.checkpoints import Checkpoints
-from packer._conversion.ledger import Ledger
+from packer._conversion.ledger import Ledger, check_report
 from packer._conversion.pipeline import Batch, Pipeline
 from packer._conversion.provenance import Provenance, provenance
 from packer._conversion.recipe import Recipe
@@ -216,8 +216,8 @@ def _check_arguments(on_error: str, workers: int | None, report: str | os.PathLi
     require_policy(on_error)
     if workers is not None and workers < 1:
         raise ValueError(f"workers is 1 or more, not {workers}")
-    if report is not None and not Path(report).absolute().parent.is_dir():
-        raise DestinationError(f"{printable(report)}: its directory does not exist. Make it first.")
+    if report is not None:
+        check_report(report)
 
 
 def _writer_for(source: Source, format: Format, options: Mapping[str, Any]) -> type[Writer]:
@@ -230,7 +230,7 @@ def _writer_for(source: Source, format: Format, options: Mapping[str, Any]) -> t
 
 @contextlib.contextmanager
 def _letting_mend(partial: UnfinishedPack) -> Iterator[None]:
-    """Let the image that stopped the conversion be mended: any other that changes is refused when it continues."""
+    """Note that the image that stopped the conversion may be replaced. Any other file that changes is refused."""
     try:
         yield
     except ImageError as error:
@@ -240,7 +240,7 @@ def _letting_mend(partial: UnfinishedPack) -> Iterator[None]:
 
 
 def _take_up(partial: UnfinishedPack, ledger: Ledger, recipe: Recipe, on_error: str) -> int:
-    """Account for what an earlier run did, and return how many images that were; refuse to go on where that is vain."""
+    """Return the number of images an earlier run did. Raise if this run cannot succeed."""
     for entry in partial.entries():
         ledger.add(entry)
     if on_error == "fail" and ledger.skipped:

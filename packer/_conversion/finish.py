@@ -39,7 +39,7 @@ def finish(destination: str | os.PathLike[str], *, wait: float = 0) -> Manifest:
     PackLockedError
         If another process is finishing the pack.
     """
-    destination = Path(os.path.abspath(destination))
+    destination = Path(os.path.abspath(os.path.expanduser(destination)))
     if WorkspacePaths(destination).parts.exists():
         with Workspace(destination, wait=wait) as unfinished:
             if unfinished.parts.exists():

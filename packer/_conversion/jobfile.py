@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
-import os
-import socket
 from collections.abc import Mapping
 from typing import Any
 
 from packer._conversion.convert import require_format
 from packer._conversion.workspace import WorkspacePaths
-from packer._storage.files import writing_to
+from packer._formats import FORMATS
+from packer._storage.files import replacing, sync_directory
 from packer.errors import DestinationError, printable
 
 __all__ = ["part_name", "read_job", "write_job"]
+
+_JOB = {
+    **{"settings": dict, "request": dict, "source": dict, "packs": list, "made_of": dict},
+    **{"listed": bool, "images": int, "overwrite": bool},
+}
+_SETTINGS = {"format": str, "parts": int, "on_error": str}
+"""What the file holds at least, and of which types, for `packer._conversion.job` and `packer._conversion.finish`."""
 
 
 def part_name(number: int, format: str) -> str:
@@ -24,16 +30,34 @@ def part_name(number: int, format: str) -> str:
 def read_job(paths: WorkspacePaths) -> dict[str, Any]:
     """Return what was written down when a conversion in parts began; DestinationError where it cannot be read."""
     try:
-        job: dict[str, Any] = json.loads(paths.parts.read_text(encoding="ascii"))
-    except (OSError, ValueError) as error:
-        raise DestinationError(f"{printable(paths.parts)}: cannot be read: {error}") from error
-    return job
+        job = json.loads(paths.parts.read_text(encoding="ascii"))
+    except OSError as error:
+        raise DestinationError(f"{printable(paths.parts)}: cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise _damaged(paths, "it is no JSON text") from error
+    for where, members in ((job, _JOB), (job.get("settings") if isinstance(job, dict) else None, _SETTINGS)):
+        if not isinstance(where, dict):
+            raise _damaged(paths, "it is not the JSON object that it was")
+        for name, kind in members.items():
+            if type(where.get(name)) is not kind:
+                raise _damaged(paths, f"{name!r} is missing, or not what it was")
+    if job["settings"]["format"] not in FORMATS or job["settings"]["parts"] < 1:
+        raise _damaged(paths, "its format or its number of parts is none")
+    return dict(job)
 
 
 def write_job(paths: WorkspacePaths, job: Mapping[str, Any]) -> None:
-    """Write down what a conversion in parts is, as a JSON object; from now on others may join it."""
-    # A name of its own, for several tasks may join at the same time.
-    written = paths.parts.with_name(f"{paths.parts.name}.{socket.gethostname()}-{os.getpid()}")
-    with writing_to(paths.directory):
-        written.write_text(json.dumps(job), encoding="ascii")
-        os.replace(written, paths.parts)
+    """Write down what a conversion in parts is, as a JSON object; from now on others may join it.
+
+    When the function returns, the file is on the disk, and so are the names of all that lies beside it.
+    """
+    with replacing(paths.parts) as file:
+        file.append(json.dumps(job).encode("ascii"))
+    sync_directory(paths.directory.parent)  # the directory's own name
+
+
+def _damaged(paths: WorkspacePaths, problem: str) -> DestinationError:
+    return DestinationError(
+        f"{printable(paths.parts)}: damaged: {problem}. "
+        f"Remove {printable(paths.directory)}, and convert again: that makes all parts anew."
+    )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,25 @@ from packer._conversion.journal import Entry
 from packer._manifest import TILED
 from packer._storage.files import writing_to
 from packer._storage.spool import Spool, TableBuilder
+from packer.errors import DestinationError, printable
 
-__all__ = ["Ledger"]
+__all__ = ["Ledger", "check_report"]
+
+
+def check_report(report: str | os.PathLike[str], keep: Iterable[Path] = ()) -> None:
+    """Raise DestinationError where a report cannot be written, or would replace what to `keep` or a file in it."""
+    path, shown = Path(os.path.abspath(report)), printable(os.fspath(report))
+    if not path.parent.is_dir():
+        raise DestinationError(f"{shown}: its directory does not exist. Make it first.")
+    if path.is_dir():
+        raise DestinationError(f"{shown}: is a directory. Say the name of a file for the report.")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise DestinationError(f"{shown}: the report cannot be written: Permission denied")
+    for other in keep:
+        same = path == Path(os.path.abspath(other))
+        if same or (path.exists() and Path(os.path.realpath(path)).is_relative_to(os.path.realpath(other))):
+            what = printable(other) if same else f"a file of {printable(other)}"
+            raise DestinationError(f"{shown}: the report would replace {what}. Choose another name.")
 
 
 class Ledger:

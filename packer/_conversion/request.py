@@ -12,6 +12,7 @@ from typing import Any
 
 from packer._codecs import LOSSY
 from packer._conversion.convert import ConversionProgress, Summary, convert, require_format, require_policy
+from packer._conversion.ledger import check_report
 from packer._conversion.recipe import Recipe
 from packer._conversion.workspace import check_destination
 from packer._formats import Format, format_for, open_pack, recognise
@@ -28,7 +29,7 @@ from packer._sources import (
 )
 from packer.errors import NotAPackError, OptionError, printable
 
-__all__ = ["ConversionRequest", "SourceRequest", "is_pack", "require_count"]
+__all__ = ["ConversionRequest", "SourceRequest", "format_options", "is_pack", "require_count"]
 
 _READING = {"path_column": "path", "label_column": "label", "delimiter": ","}
 """What says how to read a file of labels, with what is meant where nothing is said."""
@@ -165,9 +166,7 @@ class ConversionRequest(SourceRequest):
             raise ValueError(f"max_pixels is {MAX_PIXELS} or less, not {self.max_pixels}")
         require_policy(self.on_error)
         self._refuse_without_effect(self.recipe)
-        format = self.format_row.name
-        if self.shard_size and format != "pth":
-            raise OptionError("--shard-size is for .pth packs")
+        format_options(self.format_row, self.shard_size)
         if self.parts and self.report:
             raise OptionError("--report is for packs without parts; `packer info --json` lists what was left out")
 
@@ -196,11 +195,14 @@ class ConversionRequest(SourceRequest):
     @property
     def format_options(self) -> dict[str, Any]:
         """The format's own settings, of which there is one."""
-        return {"shard_size": self.shard_size} if self.shard_size else {}
+        return format_options(self.format_row, self.shard_size)
 
     def require_destination(self) -> None:
-        """Raise DestinationError where the pack cannot be written, before the time that listing the images takes."""
+        """Raise DestinationError where pack or report cannot be written: listing the images may take long."""
         check_destination(self.dst, overwrite=self.overwrite, source=self.src)
+        if self.report is not None:
+            inputs = (self.src, self.labels, self.classes_from)
+            check_report(self.report, [self.dst, *(path for path in inputs if path is not None)])
 
     def convert(self, source: Source, progress: Callable[[ConversionProgress], None] | None = None) -> Summary:
         """Write the images that `open` listed to one pack; see `packer._conversion.convert.convert`."""
@@ -225,6 +227,16 @@ class ConversionRequest(SourceRequest):
         resizing = [name for name in ("interpolation", "resize_mode", "upscale") if getattr(self, name)]
         if recipe.resize is None and resizing:
             raise OptionError(f"{_option(resizing[0])} says how to resize: say to which size with --resize")
+
+
+def format_options(format: Format, shard_size: int | None) -> dict[str, Any]:
+    """Return a format's own settings; OptionError where the format has none such."""
+    require_count("shard_size", shard_size)
+    if shard_size is None:
+        return {}
+    if format.name != "pth":
+        raise OptionError("--shard-size is for .pth packs")
+    return {"shard_size": shard_size}
 
 
 def is_pack(path: Path) -> bool:

@@ -9,8 +9,10 @@ from pathlib import Path
 from packer._conversion import convert as writing
 from packer._conversion.convert import ConversionProgress, Summary
 from packer._conversion.in_parts import convert_in_parts
-from packer._conversion.request import ConversionRequest, require_count
-from packer._sources import pack_source
+from packer._conversion.request import ConversionRequest, format_options, require_count
+from packer._conversion.workspace import check_destination
+from packer._formats import format_for
+from packer._sources import CLASS_MAPS, pack_source
 
 __all__ = ["convert", "merge"]
 
@@ -56,7 +58,7 @@ def convert(
         A directory with one subdirectory a class, as for torchvision's ImageFolder; a pack, whose samples keep their
         bytes unless an option says otherwise; or a listing that `packer scan` wrote.
     dst : path
-        Where the pack will be.
+        Where the pack will be. ``~`` is the user's home in all paths.
     format : {"lmdb", "hdf5", "pth"}, optional
         By default the suffix of `dst` decides: ``.lmdb``, ``.h5`` or ``.hdf5``, ``.pth``.
     resize : int, optional
@@ -135,8 +137,8 @@ def convert(
         If `tiles` needs numba, which is not installed.
     """
     request = ConversionRequest(
-        src=Path(src),
-        dst=Path(dst),
+        src=_path(src),
+        dst=_path(dst),
         format=format,
         resize=resize,
         resize_mode=resize_mode,
@@ -148,14 +150,14 @@ def convert(
         exif=exif,
         audit=audit,
         max_pixels=max_pixels,
-        labels=_path(labels),
+        labels=_path_or_none(labels),
         path_column=path_column,
         label_column=label_column,
         delimiter=delimiter,
-        classes_from=_path(classes_from),
+        classes_from=_path_or_none(classes_from),
         limit=limit,
         on_error=on_error,
-        report=_path(report),
+        report=_path_or_none(report),
         shard_size=shard_size,
         parts=parts,
         workers=workers,
@@ -186,7 +188,7 @@ def merge(
     packs : sequence of path
         One pack or more, of any formats. No two samples may have the same name.
     dst : path
-        Where the pack will be; the suffix decides the format.
+        Where the pack will be; the suffix decides the format. ``~`` is the user's home in all paths.
     classes : {"same", "union"}
         Whether the packs must have the same classes; or the first pack's classes keep their ids, and classes that
         other packs have beyond them follow.
@@ -202,6 +204,8 @@ def merge(
     ------
     TypeError, ValueError
         If an argument is none of these.
+    OptionError
+        If the format of `dst` has no `shard_size`.
     SourceError
         If the classes differ, two samples have one name, or the packs' bytes mean different things.
     PackError
@@ -213,11 +217,16 @@ def merge(
         raise TypeError(f"packs is a sequence of paths, not the path {os.fspath(packs)!r}")
     if not packs:
         raise ValueError("packs has one path or more")
-    require_count("shard_size", shard_size)
+    if classes not in CLASS_MAPS:
+        raise ValueError(f"classes is {' or '.join(map(repr, CLASS_MAPS))}, not {classes!r}")
+    require_count("workers", workers)
+    destination = _path(dst)
+    options = format_options(format_for(destination), shard_size)
+    check_destination(destination, overwrite=overwrite)
     return writing.convert(
         pack_source(*packs, class_map=classes),
-        dst,
-        options={"shard_size": shard_size} if shard_size else {},
+        destination,
+        options=options,
         workers=workers,
         overwrite=overwrite,
         fresh=fresh,
@@ -225,5 +234,9 @@ def merge(
     )
 
 
-def _path(path: str | os.PathLike[str] | None) -> Path | None:
-    return None if path is None else Path(path)
+def _path(path: str | os.PathLike[str]) -> Path:
+    return Path(os.path.expanduser(path))
+
+
+def _path_or_none(path: str | os.PathLike[str] | None) -> Path | None:
+    return None if path is None else _path(path)

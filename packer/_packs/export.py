@@ -49,7 +49,7 @@ def export(
     path : path
         The pack.
     directory : path
-        Made where it is missing; must be empty.
+        Made where it is missing; must be empty. ``~`` is the user's home.
     workers : int, optional
         Threads that read and encode; by default what `available_cpus` counts.
     progress : callable, optional
@@ -67,7 +67,7 @@ def export(
     DestinationError
         If `directory` is not empty, or a file cannot be written.
     """
-    root = Path(os.path.abspath(directory))
+    root = Path(os.path.abspath(os.path.expanduser(directory)))
     with open_pack(path) as reader:
         for column in COLUMNS:
             reader.require_column(column)
@@ -126,7 +126,7 @@ def _refused(reader: Reader, index: int, problem: str) -> CorruptPackError:
 
 
 def _refuse_bad_rows(reader: Reader) -> None:
-    """Raise where rows lead outside of the data, or several to the same data, of which a bomb could be made."""
+    """Refuse rows that point outside of the data, and rows that share data: a small pack could fill a disk."""
     reader.require_distinct_files()
     table, extent = reader.table, sum(size for _, _, size in reader.data_files())
     for part in spans(len(table)):

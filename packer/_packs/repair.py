@@ -95,7 +95,7 @@ def repair(
         if any(True for _ in reader.table.overlapping()):  # what is written for one sample would change another
             return Repaired([], damage)
         with (
-            contextlib.closing(_Origin(reader, Path(root), broken)) as origin,
+            contextlib.closing(_Origin(reader, Path(os.path.expanduser(root)), broken)) as origin,
             contextlib.closing(_Patches(reader)) as patches,
         ):
             left += [item for index, item in broken.items() if not patches.are_inside(index)]

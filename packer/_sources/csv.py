@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 import numpy as np
 
 from packer._sources.base import Source, class_ids
+from packer._storage.opening import open_regular
 from packer._storage.paths import name_problem
 from packer._table import Names
 from packer.errors import SourceError, printable
@@ -54,7 +55,8 @@ def csv_source(
     names: list[str] = []
     values: list[str] = []
     try:
-        with open(table, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+        fd = open_regular(table)
+        with open(fd, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
             rows = csv.DictReader(file, delimiter=delimiter)
             _require_columns(table, rows.fieldnames or (), path_column, label_column)
             for row in rows:

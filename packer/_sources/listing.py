@@ -11,7 +11,7 @@ names       bytes; labels, ends and names are as in `Source`
 Numbers are little-endian. A stamp has a checksum of its own because it may be replaced by `MENDABLE`. The images of a
 part are compared with the checksums of their blocks, so that a task reads no more of the list than it needs.
 
-So an interrupted conversion and the tasks of a job know the files by size and time, as they were when they were listed.
+By this list an interrupted conversion, and the tasks of a job, recognise files that have changed since.
 
 Lists of version 2 have no checksums, and two int64 a stamp. Their labels and names are compared with the digest in the
 JSON, all of them whichever part is wanted; their stamps cannot be compared with anything.
@@ -22,7 +22,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import socket
 import struct
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,7 +33,7 @@ import numpy.typing as npt
 
 from packer._sources.base import Source, listing_digest
 from packer._sources.stamps import MENDABLE, Stamps, same_stamp, stamp_in
-from packer._storage.files import AppendFile, PatchFile, sync_directory, writing_to
+from packer._storage.files import AppendFile, PatchFile, replacing
 from packer._storage.packfile import PackFile
 from packer._table import Names
 from packer.errors import PackError, SourceError, printable
@@ -146,26 +145,13 @@ def write_listing(source: Source, path: Path) -> None:
         "sha256": description["sha256"],
     }
     text = json.dumps(header, separators=(",", ":")).encode("ascii")
-    partial = path.with_name(f"{path.name}.{socket.gethostname()}-{os.getpid()}.partial")
-    file = AppendFile(partial)
-    try:
+    with replacing(path) as file:
         file.append(_HEADER.pack(_MAGIC, len(text), google_crc32c.value(text)), text, bytes(_padding(len(text))))
         for start in range(0, len(stamps), _BLOCK):
             block = stamps[start : start + _BLOCK]
             _append(file, np.column_stack([block, _stamp_checksums(block)]))
         for column in (source.labels, source.names.ends, checksums, source.names.blob):
             _append(file, column)
-        file.flush()
-        file.sync()
-        file.close()
-        with writing_to(path):
-            os.replace(partial, path)
-    except BaseException:
-        file.close()
-        with contextlib.suppress(OSError):
-            os.unlink(partial)
-        raise
-    sync_directory(path.parent)
 
 
 def is_listing(path: str | os.PathLike[str]) -> bool:

@@ -1,10 +1,11 @@
-"""Files that are written: appends and corrections that say why they failed, sizes, directories that are synced."""
+"""Files that are written: appends, corrections and whole files that say why they failed; sizes; synced directories."""
 
 from __future__ import annotations
 
 import errno
 import os
 import shutil
+import socket
 import stat
 import weakref
 from collections.abc import Iterator
@@ -16,7 +17,16 @@ from packer._storage.packfile import pread
 from packer._table import Buffer
 from packer.errors import DestinationError, printable
 
-__all__ = ["AppendFile", "PatchFile", "disk_size", "remove", "sync_directory", "synced_directory", "writing_to"]
+__all__ = [
+    "AppendFile",
+    "PatchFile",
+    "disk_size",
+    "remove",
+    "replacing",
+    "sync_directory",
+    "synced_directory",
+    "writing_to",
+]
 
 _COLLECT = 8 << 20  # bytes
 _COLLECT_PARTS = 500  # a system takes 1024 in one write
@@ -166,6 +176,30 @@ def writing_to(path: str | os.PathLike[str]) -> Iterator[None]:
             errno.EFBIG: " The limit on the size of files (ulimit -f) is too low for this pack.",
         }.get(error.errno or 0, "")
         raise DestinationError(f"{printable(os.fspath(path))}: cannot be written: {error.strerror}.{advice}") from error
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[AppendFile]:
+    """Write a file that has its name, and replaces what stood there, when the block ends and all of it is on the disk.
+
+    Where the block fails, nothing is replaced and nothing left behind.
+    """
+    # A name of its own, for several processes may write a file of this name at the same time.
+    partial = path.with_name(f"{path.name}.{socket.gethostname()}-{os.getpid()}.partial")
+    file = AppendFile(partial)
+    try:
+        yield file
+        file.flush()
+        file.sync()
+        file.close()
+        with writing_to(path):
+            os.replace(partial, path)
+    except BaseException:
+        file.close()
+        with suppress(OSError):
+            os.unlink(partial)
+        raise
+    sync_directory(path.parent)
 
 
 def disk_size(path: str | os.PathLike[str]) -> int:

@@ -138,7 +138,7 @@ def test_limit_quiet_and_shards(tree: Path, tmp_path: Path) -> None:
     ],
 )
 def test_sizes(text: str, size: int) -> None:
-    from packer._cli.convert import Size
+    from packer._cli.values import Size
 
     assert Size().convert(text, None, None) == size
 

@@ -22,7 +22,7 @@ def test_choices_and_defaults_are_the_librarys() -> None:
     }.items():
         choice = options[name].type
         assert isinstance(choice, click.Choice)
-        assert tuple(choice.choices) == values
+        assert tuple(choice.choices) == tuple(values)
     for name in ("exif", "audit"):
         assert options[name].default == getattr(Recipe(), name)
     assert options["max_pixels"].type.max == MAX_PIXELS  # type: ignore[attr-defined]

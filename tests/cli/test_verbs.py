@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -198,3 +199,68 @@ def test_convert_refuses_what_does_not_fit_the_source(tree: Path, table: Path, t
     with pytest.raises(ValueError, match="one path or more"):
         packer.merge([], tmp_path / "x.lmdb")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["pack.lmdb", "splits"]
+
+
+def test_merge_judges_options_as_convert_does(photo_tree: Path, tmp_path: Path) -> None:
+    pack, out = tmp_path / "pack.lmdb", tmp_path / "out.lmdb"
+    packer.convert(photo_tree, pack, limit=2)
+    with pytest.raises(OptionError, match="--shard-size is for"):
+        packer.convert(photo_tree, out, shard_size=5000)
+    with pytest.raises(OptionError, match="--shard-size is for"):
+        packer.merge([pack], out, shard_size=5000)
+    with pytest.raises(ValueError, match=r"^classes is 'same' or 'union', not 'x'$"):
+        packer.merge([pack], out, classes="x")
+    with pytest.raises(TypeError, match="workers is a whole number, not 'x'"):
+        packer.merge([pack], out, workers="x")  # type: ignore[arg-type]
+    assert os.listdir(tmp_path) == ["pack.lmdb"]
+
+
+def labels_of(tree: Path) -> str:
+    """Return a file of labels that names every JPEG of a tree."""
+    names = sorted(path.relative_to(tree).as_posix() for path in tree.rglob("*.jpg"))
+    return "path,label\n" + "".join(f"{name},x\n" for name in names)
+
+
+def test_home_is_found_in_every_path(photo_tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    work = tmp_path / "elsewhere"
+    work.mkdir()
+    monkeypatch.chdir(work)
+    shutil.copytree(photo_tree, tmp_path / "tree")
+    (tmp_path / "labels.csv").write_text(labels_of(photo_tree))
+    packer.convert("~/tree", "~/a.lmdb", report="~/report.jsonl")
+    packer.convert("~/tree", "~/labelled.lmdb", labels="~/labels.csv")
+    packer.convert("~/tree", "~/b.lmdb", classes_from="~/a.lmdb", limit=1, parts=1)
+    packer.convert("~/a.lmdb", "~/c.h5")
+    packer.merge(["~/a.lmdb"], "~/d.lmdb")
+    packer.export("~/d.lmdb", "~/exported")
+    assert packer.repair("~/d.lmdb", "~/tree").left == []
+    arguments = ["convert", "~/tree", "~/e.lmdb", "--limit", "1", "--report", "~/other.jsonl", "--quiet"]
+    assert [result.returncode for result in packer_many([arguments, ["verify", "~/e.lmdb"]])] == [0, 0]
+    assert os.listdir(work) == []
+    made = {"a.lmdb", "b.lmdb", "c.h5", "d.lmdb", "e.lmdb", "labelled.lmdb", "exported", "report.jsonl", "other.jsonl"}
+    assert set(os.listdir(tmp_path)) == {"tree", "labels.csv", "elsewhere", *made}
+
+
+def test_a_report_replaces_nothing_that_is_needed(photo_tree: Path, tmp_path: Path) -> None:
+    """And that is found before the images are read, not after the last one."""
+    tree, pack, out = tmp_path / "tree", tmp_path / "pack.pth", tmp_path / "out.lmdb"
+    shutil.copytree(photo_tree, tree)
+    table = tmp_path / "labels.csv"
+    table.write_text(labels_of(tree))
+    packer.convert(tree, pack)
+    before = content(tmp_path)
+    refused: list[tuple[Path, Path, dict[str, Path]]] = [
+        (tree, tmp_path, {}),
+        (tree, tmp_path / "missing" / "report.jsonl", {}),
+        (tree, out, {}),
+        (tree, next(tree.rglob("*.jpg")), {}),
+        (tree, table, {"labels": table}),
+        (tree, pack / "manifest.json", {"classes_from": pack}),
+        (pack, pack / "manifest.json", {}),
+    ]
+    for src, report, options in refused:
+        with pytest.raises(DestinationError):
+            packer.convert(src, out, report=report, **options)  # type: ignore[arg-type]
+        assert content(tmp_path) == before

@@ -13,12 +13,16 @@ import pytest
 import packer._conversion.checkpoints
 import packer._conversion.pipeline
 from packer._conversion.convert import Summary, convert
+from packer._conversion.finish import finish
+from packer._conversion.job import Job
+from packer._conversion.recipe import Recipe
 from packer._conversion.unfinished import UnfinishedPack
 from packer._formats import FORMATS
 from packer._formats.joined import join_parts
 from packer._loading.staging import stage
+from packer._packs.digest import digest
 from packer._packs.verify import verify
-from packer._sources import imagefolder_source
+from packer._sources import Source, imagefolder_source
 from tests.faults.disk import Disk
 from tests.making import SUFFIXES, content
 
@@ -118,6 +122,44 @@ def test_what_is_synced_before_what(tree: Path, tmp_path: Path, format: str, mon
         assert written[-2:] == ["pack", "pack"]  # the data, then what makes them valid
     for place in journal[1:]:  # before a line that speaks of samples, their bytes
         assert any(event.startswith("pack") for event in written[journal[0] : place])
+
+
+def test_the_power_fails_during_a_conversion_in_parts(
+    tree: Path, fast_tmp: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What `begin` and `convert` returned from is there: no part is made twice, and none is lost."""
+    work, states = fast_tmp / "work", []
+    work.mkdir()
+    start(tree, fast_tmp / "whole.lmdb")
+
+    def begun(directory: Path) -> tuple[Job, Source]:
+        job = Job(directory / "pack.lmdb", 2, Recipe(), "lmdb", on_error="skip")
+        return job, job.begin(lambda: imagefolder_source(tree), {})
+
+    def keep_state(missing: list[int]) -> None:
+        states.append((fast_tmp / f"state-{len(states)}", missing))
+        disk.restore(states[-1][0])
+
+    disk = Disk(work)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", disk.fsync)
+        job, source = begun(work)
+        keep_state(job.missing())
+        for number in range(2):
+            job.convert(source, number)
+            keep_state(job.missing())
+        finish(job.destination)
+        keep_state([])
+    for state, missing in states[:-1]:
+        assert (state / "pack.lmdb.partial" / "parts.json").stat().st_size
+        job, source = begun(state)
+        assert job.missing() == missing
+        for number in missing:
+            job.convert(source, number)
+        finish(job.destination)
+        assert os.listdir(state) == ["pack.lmdb"]
+    for state, _ in states:
+        assert digest(state / "pack.lmdb") == digest(fast_tmp / "whole.lmdb")
 
 
 @formats

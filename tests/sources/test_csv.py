@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -132,6 +135,15 @@ def test_missing_files(tmp_path: Path) -> None:
         csv_source(tmp_path, tmp_path)
     with pytest.raises(SourceError, match="no such directory"):
         csv_source(tmp_path / "missing", tmp_path / "labels.csv")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no FIFOs")
+def test_a_fifo_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "labels.csv")
+    code = "import sys, pathlib, packer._sources as s; s.csv_source(*map(pathlib.Path, sys.argv[1:]))"
+    line = [sys.executable, "-c", code, tmp_path, tmp_path / "labels.csv"]
+    result = subprocess.run(line, check=False, capture_output=True, text=True, timeout=20)
+    assert "labels.csv: cannot be read: is a FIFO, and no regular file" in result.stderr
 
 
 def test_given_classes(tmp_path: Path) -> None:

@@ -1,0 +1,53 @@
+"""The kinds of values that options and arguments take: paths, sizes, delimiters."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+__all__ = ["Delimiter", "Size", "UserPath"]
+
+_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
+
+
+class UserPath(click.Path):
+    """A path, in which ``~`` is the user's home: shells leave the one in ``--report=~/FILE`` as it is."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(path_type=Path, **settings)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return super().convert(os.path.expanduser(value), param, ctx)
+
+
+class Size(click.ParamType):  # type: ignore[type-arg]  # no generic before click 8.4
+    """A number of bytes such as 512MB or 1GiB."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        text = str(value).strip().upper()
+        number = text.rstrip("KMGIB")
+        unit = text[len(number) :]
+        try:
+            size = int(float(number) * _UNITS[unit])
+            return size if size > 0 else self.fail(f"{value!r}: a shard has 1 byte or more", param, ctx)
+        except (ValueError, KeyError, OverflowError):
+            self.fail(f"{value!r} is not a size such as 512MB or 1GiB", param, ctx)
+
+
+class Delimiter(click.ParamType):  # type: ignore[type-arg]  # no generic before click 8.4
+    """What separates the columns of a CSV file."""
+
+    name = "char"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        text = "\t" if value in ("tab", "\\t") else str(value)
+        if len(text) != 1 or text in '\r\n"':
+            self.fail(f"{value!r} is not one character, or `tab`", param, ctx)
+        return text
