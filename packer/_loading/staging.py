@@ -7,6 +7,7 @@ import ctypes
 import errno
 import mmap
 import os
+import re
 import stat
 import warnings
 from pathlib import Path
@@ -144,7 +145,8 @@ def stage(
 
     The first process copies, the others wait for it. A copy that is there already is used where it was made of these
     very files: the same path, sizes, times and manifest. A copy of earlier files of that name is left alone. Whoever
-    wants the space back deletes the copy. Nothing else stays in the directory.
+    wants the space back deletes the copy. Nothing else stays in the directory: what an interrupted process left is
+    removed when a pack of that name is copied there the next time.
 
     The copy lies in `directory` where that is this user's and nobody else may write into it, as when it was made here.
     In a directory that others may write into, such as ``/dev/shm``, which is in memory, the copy lies in a directory
@@ -187,11 +189,30 @@ def stage(
     with held(staged.with_name(staged.name + ".lock"), wait):
         if not pack.are_at(staged):
             remove(staged)  # it is not whole
+            _remove_abandoned(staged, pack.path)
             copy_pack(pack, partial, progress)
             with writing_to(staged):
                 os.rename(partial, staged)
             sync_directory(root)
     return staged
+
+
+class _InUseError(Exception):
+    """Somebody else holds a lock."""
+
+
+def _remove_abandoned(staged: Path, pack: Path) -> None:
+    """Remove what interrupted processes left of other copies of packs of this name: nobody would continue them."""
+    name = re.compile(f"({re.escape(pack.stem)}-[0-9a-f]{{12}}{re.escape(pack.suffix)})[.](partial|lock)")
+    with writing_to(staged.parent):
+        left = {match[1] for match in map(name.fullmatch, os.listdir(staged.parent)) if match} - {staged.name}
+    for copy in left:
+        with contextlib.suppress(_InUseError), held(staged.with_name(copy + ".lock"), _refuse_to_wait):
+            remove(staged.with_name(copy + ".partial"))
+
+
+def _refuse_to_wait() -> None:
+    raise _InUseError
 
 
 def _own_directory(directory: Path) -> Path:

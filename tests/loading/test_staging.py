@@ -105,6 +105,30 @@ def _stage(arguments: tuple[str, str]) -> tuple[str, int]:
     return str(staged), os.stat(staged).st_ino
 
 
+def test_what_a_killed_process_left_of_another_pack_is_removed_unless_it_is_being_written(
+    pack: Path, tmp_path: Path
+) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir(mode=0o700)
+    abandoned, locked, foreign = (
+        disk / f"{stem}{pack.suffix}.partial" for stem in ("pack-0123456789ab", "pack-ba9876543210", "pack-mine")
+    )
+    abandoned.mkdir()
+    (abandoned / "shard").write_bytes(b"half a copy")
+    (disk / f"pack-cccccccccccc{pack.suffix}.lock").touch()
+    locked.write_bytes(b"half a copy")
+    foreign.write_bytes(b"of somebody")
+    with open(locked.with_suffix(".lock"), "ab") as lock:
+        assert try_lock(lock)
+        staged = stage(pack, disk)
+    assert {path.name for path in disk.iterdir()} == {
+        staged.name,
+        locked.name,
+        locked.with_suffix(".lock").name,
+        foreign.name,
+    }
+
+
 def test_several_ranks_that_start_at_once_make_one_copy(pack: Path, tmp_path: Path) -> None:
     with multiprocessing.get_context("spawn").Pool(4) as pool:
         found = pool.map(_stage, [(str(pack), str(tmp_path / "disk"))] * 8)
