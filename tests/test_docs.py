@@ -12,12 +12,14 @@ from typing import Any
 import pytest
 
 import packer
+from packer._table import COLUMNS
 from packer.testing.photos import draw_imagefolder
 from tests.making import packer_many
 
 ROOT = Path(packer.__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-LINKED = [*PAGES, *(ROOT / name for name in ("formats.md", "SECURITY.md", "CHANGELOG.md", "benchmarks/README.md"))]
+NAMING = [*PAGES, *(ROOT / name for name in ("formats.md", "SECURITY.md", "benchmarks/README.md"))]
+LINKED = [*NAMING, ROOT / "CHANGELOG.md"]
 
 SMALLER = {
     r"batch_size=\d+": "batch_size=4",
@@ -112,3 +114,75 @@ def test_links_lead_somewhere(page: Path) -> None:
         target = page.parent / path if path else page
         assert target.exists(), link
         assert not anchor or anchor in anchors(target), link
+
+
+STARTS = [ROOT, *(ROOT / name for name in ("packer", "packer/_images", "tests", "benchmarks"))]
+"""Where the paths begin that the pages name."""
+
+CODE = re.compile(r"(?:[\w.-]+/)*(?:[\w-]+\.(?:py|c|h|md|sbatch|yaml|svg)|test_\w+)")
+OWN = re.compile(r"(?:packer|tests|fuzz|docs|scripts|benchmarks|examples|_[a-z]+|native|jpeg)/[\w./-]*|_[a-z]+")
+
+
+def names_of_files(page: Path) -> set[str]:
+    """Return what a page names in code and in commands: files of code, tests, and folders of the repository."""
+    text = page.read_text("utf-8")
+    spans = re.findall(r"`([^`\s]+)`", re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE))
+    named = {span for span in spans if CODE.fullmatch(span) or OWN.fullmatch(span)}
+    named |= set(re.findall(r"(?<![\w./-])(?:scripts|benchmarks|examples|fuzz|tests)/[\w./-]*\w", text))
+    keys = {f"packer/{name}" for name in (*COLUMNS, "manifest")}  # of LMDB, in formats.md
+    return {name for name in named - keys if "NAME" not in name and "/results/" not in name}
+
+
+@pytest.mark.parametrize("page", NAMING, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_file_and_test_that_a_page_names_is_there(page: Path) -> None:
+    """A file may be named without its folder."""
+    bare = {path.name for folder in ("packer", "tests", "benchmarks") for path in (ROOT / folder).rglob("*")}
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        bare |= {path.stem, *re.findall(r"^def (test_\w+)", path.read_text("utf-8"), re.MULTILINE)}
+    for name in names_of_files(page):
+        there = any((start / name).exists() for start in [*STARTS, page.parent])
+        assert there or name.rstrip("/") in bare, name
+
+
+@pytest.mark.parametrize("page", NAMING, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_module_that_a_page_names_is_there(page: Path) -> None:
+    pattern = r"(?<![\w./-])(?:fuzz|tests|packer)\.(?:_\w+|testing|[a-z]+(?=`))(?:\.\w+)*"
+    for name in re.findall(pattern, page.read_text("utf-8")):
+        first, second, *_ = name.split(".")
+        found = [ROOT / first / second, ROOT / first / f"{second}.py"]
+        assert any(path.exists() for path in found) or second in packer.__all__, name
+
+
+def drawing() -> dict[str, set[str]]:
+    """Return the modules that the drawing of the layout lists, by their folder; "" is the package's own."""
+    page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    lines = page.partition("## The layout\n")[2].partition("packer/\n")[2].partition("```")[0].splitlines()
+    found: dict[str, set[str]] = {"": set()}
+    folder = above = ""
+    for line in lines:
+        indent, names = len(line) - len(line.lstrip()), re.split(r"  +", line.strip())[0]
+        if indent > 4:
+            found[folder] |= set(names.split(", "))
+        elif names.endswith("/"):
+            above = names if indent == 2 else above
+            folder = above if indent == 2 else above + names
+            found[folder] = set()
+        else:
+            found[""].add(names.removesuffix(".py"))
+    return found
+
+
+def test_the_drawing_of_the_layout_lists_the_modules_that_there_are() -> None:
+    def modules(folder: Path) -> set[str]:
+        found = {path.stem for path in [*folder.glob("*.py"), *folder.glob("*.c")]} - {"__init__"}
+        return found | ({"task"} if folder.name == "native" else set())  # a header that stands for its own subject
+
+    package, drawn = ROOT / "packer", drawing()
+    assert drawn.pop("") == modules(package) | {"__init__"}
+    folders = {
+        path.parent.relative_to(package).as_posix() + "/": path.parent for path in package.glob("*/**/__init__.py")
+    }
+    conformance = folders.pop("testing/conformance/")
+    for name, folder in folders.items():
+        assert drawn[name] - {conformance.name} == modules(folder), name
+    assert drawn.keys() == folders.keys()
