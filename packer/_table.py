@@ -87,6 +87,10 @@ def are_pixels(size: npt.ArrayLike, height: npt.ArrayLike, width: npt.ArrayLike)
     return np.asarray((height > 0) & (width > 0) & (size % 3 == 0) & (height * width == size // 3))
 
 
+LONGEST_NAME = 1 << 16
+"""Bytes that a name may have. Ends that go back and forth could else give one long name again and again."""
+
+
 class Names(Sequence[str]):
     """An immutable sequence of strings in two arrays.
 
@@ -171,19 +175,19 @@ class Names(Sequence[str]):
         blob, start = self.blob.data, 0
         for ends in blocks(self.ends):
             for end in ends.tolist():
-                yield bytes(blob[start:end]) if 0 <= start <= end <= len(blob) else None
+                yield bytes(blob[start:end]) if 0 <= start <= end <= min(len(blob), start + LONGEST_NAME) else None
                 start = end
 
     def _between_ends(self, index: int) -> bytes | None:
         return cut_name(self.blob, int(self.ends[index - 1]) if index else 0, int(self.ends[index]))
 
     def _missing(self, index: int) -> CorruptPackError:
-        return CorruptPackError(f"name {index} lies outside of the names", self.path, index)
+        return CorruptPackError(f"name {index} lies outside of the names, or is too long", self.path, index)
 
 
 def cut_name(blob: npt.NDArray[np.uint8], start: int, end: int) -> bytes | None:
-    """Return the name from `start` to `end`; None where these do not lie inside of the blob."""
-    return blob[start:end].tobytes() if 0 <= start <= end <= len(blob) else None
+    """Return the name from `start` to `end`; None where these do not lie inside of the blob, or are no name's."""
+    return blob[start:end].tobytes() if 0 <= start <= end <= min(len(blob), start + LONGEST_NAME) else None
 
 
 def encode_name(name: str) -> bytes:

@@ -12,12 +12,10 @@ import numpy.typing as npt
 
 from packer._formats.contract import Ints, PackAccess
 from packer._storage.locations import LOCATION, NOWHERE
-from packer._table import COLUMNS, Buffer, Names, Row, Table, column_checksum
+from packer._table import COLUMNS, LONGEST_NAME, Buffer, Names, Row, Table, column_checksum
 from packer.errors import CorruptPackError, PackError, printable
 
 __all__ = ["Reader", "table_from"]
-
-_LONGEST_NAME = 1 << 16  # bytes; C copies names, and one that is longer is no path
 
 
 class Reader(PackAccess):
@@ -117,7 +115,7 @@ class Reader(PackAccess):
         found["checked"] = self.check == "always"
         places = self._locate(table.offset[positions], found["size"])
         start, end = np.where(positions > 0, table.name_end[positions - 1], 0), table.name_end[positions]
-        named = (start >= 0) & (start <= end) & (end <= len(table.names)) & (end - start <= _LONGEST_NAME)
+        named = (start >= 0) & (start <= end) & (end <= len(table.names)) & (end - start <= LONGEST_NAME)
         found["file"] = np.where(named, places.file, NOWHERE)
         found["position"] = places.position
         found["name"] = self._names_begin + start
