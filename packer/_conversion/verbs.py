@@ -9,7 +9,8 @@ from pathlib import Path
 from packer._conversion import convert as writing
 from packer._conversion.convert import ConversionProgress, Summary
 from packer._conversion.in_parts import convert_in_parts
-from packer._conversion.request import ConversionRequest, require_count
+from packer._conversion.request import ConversionRequest
+from packer._limits import require_count
 from packer._sources import pack_source
 
 __all__ = ["convert", "merge"]
