@@ -350,13 +350,13 @@ def test_nothing_is_left_when_the_program_ends(packs: dict[str, Path], tmp_path:
 
 HELD = """
 import multiprocessing, os, signal, sys, threading, time
-from packer._loading.processes import _interrupts_held
+from packer._storage.interrupts import interrupts_held
 
 if __name__ == "__main__":
     threading.Thread(target=time.sleep, args=(600,), daemon=True).start()  # takes the signals that are blocked here
     process = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(600,), daemon=True)
     try:
-        with _interrupts_held():
+        with interrupts_held():
             os.kill(os.getpid(), signal.SIGINT)
             time.sleep(0.1)
             process.start()
