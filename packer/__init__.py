@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from packer._conversion.convert import ConversionProgress, Summary
     from packer._conversion.verbs import convert, merge
-    from packer._formats import open_pack
+    from packer._formats import Reader, open_pack
     from packer._loading.crops import CenterCrop, Crop, RandomResizedCrop, Resize
     from packer._loading.dataset import HDF5ImageDataset, ImageDataset, LMDBImageDataset, PthImageDataset, open_dataset
     from packer._loading.loader import Loader
@@ -21,9 +22,9 @@ if TYPE_CHECKING:
     from packer._loading.staging import stage, warm
     from packer._packs.digest import digest
     from packer._packs.export import export
-    from packer._packs.info import info
-    from packer._packs.repair import repair
-    from packer._packs.verify import verify
+    from packer._packs.info import PackInfo, info
+    from packer._packs.repair import Repaired, repair
+    from packer._packs.verify import Damage, verify
     from packer.errors import (
         ClusterError,
         CorruptPackError,
@@ -50,8 +51,10 @@ __all__ = [
     "CUDAPrefetcher",
     "CenterCrop",
     "ClusterError",
+    "ConversionProgress",
     "CorruptPackError",
     "Crop",
+    "Damage",
     "DestinationError",
     "HDF5ImageDataset",
     "ImageChangedError",
@@ -66,15 +69,19 @@ __all__ = [
     "OptionError",
     "OrderSampler",
     "PackError",
+    "PackInfo",
     "PackLockedError",
     "PackerError",
     "PthImageDataset",
     "RandomResizedCrop",
+    "Reader",
+    "Repaired",
     "Resize",
     "ResumeError",
     "SequentialSampler",
     "ShuffleSampler",
     "SourceError",
+    "Summary",
     "UnsupportedVersionError",
     "WorkerError",
     "__version__",
@@ -92,8 +99,9 @@ __all__ = [
 ]
 
 _HOMES = {
+    "packer._conversion.convert": "ConversionProgress Summary",
     "packer._conversion.verbs": "convert merge",
-    "packer._formats": "open_pack",
+    "packer._formats": "Reader open_pack",
     "packer._loading.crops": "CenterCrop Crop RandomResizedCrop Resize",
     "packer._loading.dataset": "HDF5ImageDataset ImageDataset LMDBImageDataset PthImageDataset open_dataset",
     "packer._loading.loader": "Loader",
@@ -102,9 +110,9 @@ _HOMES = {
     "packer._loading.staging": "stage warm",
     "packer._packs.digest": "digest",
     "packer._packs.export": "export",
-    "packer._packs.info": "info",
-    "packer._packs.repair": "repair",
-    "packer._packs.verify": "verify",
+    "packer._packs.info": "PackInfo info",
+    "packer._packs.repair": "Repaired repair",
+    "packer._packs.verify": "Damage verify",
 }
 _MODULES = {name: module for module, names in _HOMES.items() for name in names.split()}
 

@@ -1,12 +1,13 @@
-"""How many CPUs and how much memory this process may use."""
+"""How many CPUs and how much memory this process may use, and which numbers a person may ask for."""
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["available_cpus", "available_memory"]
+__all__ = ["available_cpus", "available_memory", "require_count"]
 
 _ROOT = Path("/sys/fs/cgroup")
 _MEMBERSHIP = Path("/proc/self/cgroup")
@@ -30,6 +31,20 @@ def available_memory() -> int | None:
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     return min((limit for limit in limits if limit is not None), default=None)
+
+
+def require_count(name: str, value: object, least: int = 1) -> None:
+    """Raise TypeError or ValueError where `value` is neither None nor a whole number of `least` or more."""
+    if value is None:
+        return
+    try:
+        number = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"{name} is a whole number, not {value!r}") from None
+    if isinstance(value, bool):
+        raise TypeError(f"{name} is a whole number, not {value!r}")
+    if number < least:
+        raise ValueError(f"{name} is {least} or more, not {value}")
 
 
 def _affinity() -> int:

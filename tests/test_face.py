@@ -89,6 +89,15 @@ def test_every_error_is_in_the_face() -> None:
     assert all(getattr(packer, name) is getattr(errors, name) for name in kinds)
 
 
+def test_what_a_public_function_returns_is_public() -> None:
+    known = {*packer.__all__, "Path", "None", "str", "int", "list"}
+    for name in packer.__all__:
+        value = getattr(packer, name)
+        if inspect.isfunction(value):
+            assert set(re.findall(r"\w+", str(inspect.signature(value).return_annotation))) <= known, name
+    assert "ConversionProgress" in known
+
+
 VERBS = ("convert", "digest", "export", "info", "merge", "repair", "stage", "verify", "warm")
 
 

@@ -204,7 +204,7 @@ MANIFESTS = st.builds(
     format=TEXT,
     count=st.integers(0, 2**63),
     classes=st.lists(TEXT, max_size=5),
-    codec=st.sampled_from(CODECS),
+    codec=st.sampled_from(list(CODECS)),
     settings=st.dictionaries(TEXT, JSON, max_size=3),
     source=st.dictionaries(TEXT, JSON, max_size=3),
     skipped=st.lists(st.fixed_dictionaries({"name": TEXT, "reason": TEXT}), max_size=3),

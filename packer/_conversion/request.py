@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from packer._conversion.workspace import check_destination
 from packer._formats import Format, format_for, open_pack, recognise
 from packer._images.probe import MAX_PIXELS
 from packer._images.sizing import ResizeSpec
+from packer._limits import require_count
 from packer._sources import (
     Source,
     csv_source,
@@ -29,7 +29,7 @@ from packer._sources import (
 )
 from packer.errors import NotAPackError, OptionError, printable
 
-__all__ = ["ConversionRequest", "SourceRequest", "format_options", "is_pack", "require_count"]
+__all__ = ["ConversionRequest", "SourceRequest", "format_options", "is_pack"]
 
 _READING = {"path_column": "path", "label_column": "label", "delimiter": ","}
 """What says how to read a file of labels, with what is meant where nothing is said."""
@@ -246,20 +246,6 @@ def is_pack(path: Path) -> bool:
     except NotAPackError:
         return False
     return True
-
-
-def require_count(name: str, value: object) -> None:
-    """Raise TypeError or ValueError where `value` is neither None nor a whole number of 1 or more."""
-    if value is None:
-        return
-    try:
-        number = operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        raise TypeError(f"{name} is a whole number, not {value!r}") from None
-    if isinstance(value, bool):
-        raise TypeError(f"{name} is a whole number, not {value!r}")
-    if number < 1:
-        raise ValueError(f"{name} is 1 or more, not {value}")
 
 
 def _option(name: str) -> str:

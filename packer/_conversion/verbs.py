@@ -9,9 +9,10 @@ from pathlib import Path
 from packer._conversion import convert as writing
 from packer._conversion.convert import ConversionProgress, Summary
 from packer._conversion.in_parts import convert_in_parts
-from packer._conversion.request import ConversionRequest, format_options, require_count
+from packer._conversion.request import ConversionRequest, format_options
 from packer._conversion.workspace import check_destination
 from packer._formats import format_for
+from packer._limits import require_count
 from packer._sources import CLASS_MAPS, pack_source
 
 __all__ = ["convert", "merge"]

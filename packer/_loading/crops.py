@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import abc
 import math
+import numbers
 import operator
 from dataclasses import dataclass
 
@@ -27,7 +28,11 @@ _ATTEMPTS = 10
 
 
 class Crop(abc.ABC):
-    """A rule that chooses crops. Crops are frozen: equal settings, equal crops."""
+    """A rule that chooses crops. Crops are frozen: equal settings, equal crops.
+
+    This class is public to name the type of packer's own crops; classes of others cannot be derived from it. For
+    another rule, give the dataset a `transform`.
+    """
 
     randoms: int = 0
     """How many random numbers an image needs."""
@@ -90,6 +95,8 @@ class RandomResizedCrop(Crop):
         _require_range("ratio", self.ratio)
         if self.ratio[0] == 0:
             raise ValueError(f"ratio is of width to height, and more than 0, not {self.ratio!r}")
+        if isinstance(self.flip, bool) or not isinstance(self.flip, numbers.Real):
+            raise TypeError(f"flip is a number, a probability of 0 to 1, not {self.flip!r}")
         if not 0 <= self.flip <= 1:
             raise ValueError(f"flip is a probability, 0 to 1, not {self.flip!r}")
 
@@ -192,6 +199,8 @@ def _require_side(name: str, side: object) -> None:
     """Raise TypeError or ValueError where a number is not the side of a square."""
     try:
         number = operator.index(side)  # type: ignore[arg-type]
+        if isinstance(side, bool):
+            raise TypeError
     except TypeError:
         raise TypeError(f"{name} is an integer, the height and width of a square, not {side!r}") from None
     if not 1 <= number <= math.isqrt(MAX_PIXELS):

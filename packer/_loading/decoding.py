@@ -19,7 +19,7 @@ from packer._images.rectangle import RectangleDecoder, require_channels_last, re
 from packer._loading.crops import Crop
 from packer._loading.uniforms import uniforms
 from packer._storage.locations import NOWHERE
-from packer._table import Buffer, Row
+from packer._table import Buffer, Row, are_pixels
 from packer.errors import CorruptPackError, ImageError, printable
 
 __all__ = ["BatchDecoder"]
@@ -73,7 +73,7 @@ class BatchDecoder:
             place = int(shorter.argmin())
             raise self._impossible_size(int(positions[place]), int(heights[place]), int(widths[place]))
         if self._raw:
-            for wrong in np.flatnonzero(heights * widths * 3 != table.size[positions])[:1]:
+            for wrong in np.flatnonzero(~are_pixels(table.size[positions], heights, widths))[:1]:
                 raise self._other_size(int(positions[wrong]), int(table.size[positions[wrong]]))
         crops = crop.choose(heights, widths, uniforms(seed, epoch, positions, crop.randoms))
         for refused in np.flatnonzero(~affordable(crops))[:1]:  # before there is any memory for it
@@ -161,7 +161,7 @@ class BatchDecoder:
         height, width = int(self._reader.table.height[index]), int(self._reader.table.width[index])
         if height < 1 or width < 1:
             raise self._impossible_size(index, height, width)
-        if height * width * 3 != len(data):
+        if not are_pixels(len(data), height, width):
             raise self._other_size(index, len(data))
         return np.frombuffer(data, np.uint8).reshape(height, width, 3)
 

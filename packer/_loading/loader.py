@@ -13,21 +13,21 @@ import math
 import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch.utils.data import default_collate
 
-from packer._images.geometry import Crops
-from packer._limits import available_cpus
-from packer._loading.dataset import ImageDataset
+from packer._limits import available_cpus, require_count
 from packer._loading.foreign import ForeignOrder, order_of
 from packer._loading.forks import require_same_process
-from packer._loading.prefetch import CUDAPrefetcher, Normalizer, usable_device
+from packer._loading.imagedataset import ImageDataset
+from packer._loading.normalizing import Normalizer
+from packer._loading.planning import PLANNED_TOGETHER, Batch, collated, planned
+from packer._loading.prefetch import CUDAPrefetcher, usable_device
 from packer._loading.processes import Processes
 from packer._loading.samplers import OrderSampler, SequentialSampler, ShuffleSampler
 from packer._loading.states import number_in, require_same_seeds, require_version
@@ -37,7 +37,6 @@ __all__ = ["Loader"]
 
 Ints = npt.NDArray[np.int64]
 
-_PLANNED_TOGETHER = 8  # batches whose indices, crops and labels are computed at once
 _VERSION = 1  # of the states
 
 
@@ -123,11 +122,16 @@ class Loader:
     ) -> None:
         if not isinstance(dataset, ImageDataset):
             raise TypeError(f"a Loader reads a dataset such as packer.open_dataset gives, not {dataset!r}")
-        if batch_size < 1 or prefetch < 0 or (threads is not None and threads < 1) or (processes or 0) < 0:
-            raise ValueError("batch_size and threads are 1 or more, prefetch and processes are 0 or more")
+        for name, number, least in [
+            ("batch_size", batch_size, 1),
+            ("threads", threads, 1),
+            ("prefetch", prefetch, 0),
+            ("processes", processes, 0),
+        ]:
+            require_count(name, number, least)
         self._chose_order = sampler is None
         if sampler is None:
-            sampler = (ShuffleSampler if shuffle else SequentialSampler)(len(dataset), seed=seed or 0)
+            sampler = (ShuffleSampler if shuffle else SequentialSampler)(len(dataset), seed=0 if seed is None else seed)
         elif shuffle:
             raise ValueError("shuffle goes without a sampler: the sampler decides the order")
         elif seed is not None:
@@ -143,9 +147,13 @@ class Loader:
         self.drop_last = drop_last
         self.device = usable_device(device) if device is not None else None
         self.pin_memory = (self.device is not None and self.device.type == "cuda") if pin_memory is None else pin_memory
-        self.normalizer = Normalizer(normalize, dtype, channels_last)
+        self._prepared: dict[str, Any] = {"normalize": normalize, "dtype": dtype, "channels_last": channels_last}
+        self._normalizer = Normalizer(**self._prepared)
         self.transform = transform
         self.collate = collate
+        if self._in_place:
+            self._normalizer.require_channels(3)
+        self._closed = False
         self._progress = _Progress()
         self._workers: tuple[tuple[Any, ...], Workers] | None = None  # with their settings, while no pass uses them
 
@@ -209,16 +217,41 @@ class Loader:
         self._order.load_state_dict(state.get("sampler", {}))
         self.dataset.seed = crop_seed
 
+    def close(self) -> None:
+        """End the processes, and let go of the memory for batches; no pass can begin after that.
+
+        A pass that is running goes on to its end. Batches that were handed out stay what they are. The dataset stays
+        open.
+        """
+        self._closed = True
+        kept, self._workers = self._workers, None
+        if kept is not None:
+            kept[1].close()
+
+    def __enter__(self) -> Loader:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
+        if self._closed:
+            raise ValueError("the Loader is closed: make a new one")
         if self._order.begun:
             self.set_epoch(self._order.epoch + 1)
         self._progress = progress = _Progress()
-        chunks = self._order.chunks(self.batch_size * _PLANNED_TOGETHER)
+        chunks = self._order.chunks(self.batch_size * PLANNED_TOGETHER)
         return self._counted(progress, self._batches(chunks, self._order.epoch, self.dataset.seed))
+
+    @property
+    def _in_place(self) -> bool:
+        """Whether images are decoded into their places in a batch, if the crop is of a fixed size."""
+        transform = self.transform or self.dataset.transform
+        return self.dataset.crop is not None and transform is None and self.dataset.output == "tensor"
 
     def _counted(self, progress: _Progress, batches: Iterable[Any]) -> Generator[tuple[Any, Any], None, None]:
         if self.device is not None and self.device.type != "cpu":
-            batches = CUDAPrefetcher(batches, self.device, normalizer=self.normalizer)
+            batches = CUDAPrefetcher(batches, self.device, **self._prepared)
         for batch in batches:
             progress.handed_out += self.batch_size
             yield batch
@@ -227,14 +260,12 @@ class Loader:
 
     def _batches(self, chunks: Iterator[Ints], epoch: int, seed: int) -> Generator[tuple[Any, Any], None, None]:
         process = os.getpid()
-        transform = self.transform or self.dataset.transform
-        in_place = self.dataset.crop is not None and transform is None and self.dataset.output == "tensor"
-        size = self.dataset.crop.size if in_place and self.dataset.crop is not None else None
+        size = self.dataset.crop.size if self._in_place and self.dataset.crop is not None else None
         settings, workers = self._take_workers(self.batch_size * 3 * math.prod(size) if size is not None else 0)
-        pending: deque[_Batch] = deque()
+        pending: deque[Batch] = deque()
         try:
-            workers.begin(self.dataset, transform)
-            for batch in self._planned(chunks, epoch, seed, size is not None):
+            workers.begin(self.dataset, self.transform or self.dataset.transform)
+            for batch in planned(self.dataset, chunks, self.batch_size, self.drop_last, epoch, seed, size is not None):
                 pending.append(self._submit(workers, batch, size, epoch, seed))
                 if len(pending) > self.prefetch:
                     yield self._finish(workers, pending)
@@ -246,13 +277,13 @@ class Loader:
             if os.getpid() == process:  # a fork has no threads that would end the tasks
                 self._end(settings, workers, pending)
 
-    def _end(self, settings: tuple[Any, ...], workers: Workers, pending: deque[_Batch]) -> None:
+    def _end(self, settings: tuple[Any, ...], workers: Workers, pending: deque[Batch]) -> None:
         """End a pass, also one that is left early."""
         for task in [task for batch in pending for task in batch.tasks if not task.cancel()]:
             task.exception()  # waits: tasks write into memory that the next batches use
         pending.clear()  # the traceback of an error may be kept, and this frame with it
         workers.end()
-        if self._workers is None and workers.usable:
+        if self._workers is None and workers.usable and not self._closed:
             self._workers = settings, workers
         else:
             workers.close()
@@ -273,55 +304,27 @@ class Loader:
             return settings, Processes(self, self.processes, self.threads, in_work, size, count, locked)
         return settings, Threads.with_memory(self.threads, in_work, size, count, self.pin_memory)
 
-    def _planned(self, chunks: Iterator[Ints], epoch: int, seed: int, in_place: bool) -> Iterator[_Batch]:
-        """Yield batches whose crops are chosen and whose labels are looked up, which is cheap for many at a time."""
-        for indices in chunks:
-            if self.drop_last:
-                indices = indices[: len(indices) // self.batch_size * self.batch_size]
-            crops = labels = None
-            if in_place:
-                crops = self.dataset._choose_crops(indices, epoch, seed)
-                labels = self.dataset._labels(indices)
-            for begin in range(0, len(indices), self.batch_size):
-                batch = slice(begin, begin + self.batch_size)
-                if crops is None or labels is None:
-                    yield _Batch(indices[batch])
-                else:
-                    yield _Batch(indices[batch], crops[batch], labels[batch])
-
-    def _submit(self, workers: Workers, batch: _Batch, size: tuple[int, int] | None, epoch: int, seed: int) -> _Batch:
+    def _submit(self, workers: Workers, batch: Batch, size: tuple[int, int] | None, epoch: int, seed: int) -> Batch:
         if size is None or batch.crops is None:
             return batch._replace(tasks=workers.make(batch.indices, epoch, seed))
         images = workers.allocate(len(batch.indices), *size)
         return batch._replace(images=images, tasks=workers.fill(images, batch.indices, batch.crops))
 
-    def _finish(self, workers: Workers, pending: deque[_Batch]) -> tuple[Any, Any]:
+    def _finish(self, workers: Workers, pending: deque[Batch]) -> tuple[Any, Any]:
         results = [task.result() for task in pending[0].tasks]
         batch = pending.popleft()  # not before all of its tasks have ended
         if batch.images is None:
-            made = self._collated([item for items in results for item in items])
+            made = collated(self.collate, [item for items in results for item in items])
         else:
             images = workers.hand_out(batch.images)
             if self.pin_memory and not images.is_pinned():
                 images = images.pin_memory()
             made = images, batch.labels
-            if self.normalizer.changes_nothing:
+            if self._normalizer.changes_nothing:
                 return made
         if self.device is None or self.device.type == "cpu":
-            made = self.normalizer(made)
+            made = self._normalizer(made)
         return made  # type: ignore[no-any-return]
-
-    def _collated(self, items: list[Any]) -> Any:
-        try:
-            return self.collate(items)
-        except RuntimeError as error:
-            shapes = sorted({tuple(getattr(image, "shape", ())) for image, _ in items})
-            if self.collate is not default_collate or len(shapes) < 2:
-                raise
-            raise ValueError(
-                f"the images of a batch have different shapes, such as {shapes[0]} and {shapes[-1]}: give the dataset "
-                "a crop= of a fixed size, as packer.CenterCrop(224), or the Loader a collate= that does not stack them"
-            ) from error
 
     def __repr__(self) -> str:
         return (
@@ -338,13 +341,3 @@ class _Progress:
     """How far a pass has come: how many samples of this rank were handed out, counted in whole batches."""
 
     handed_out: int = 0
-
-
-class _Batch(NamedTuple):
-    """A batch in work: its indices, and, where images are written in place, also their crops, labels and memory."""
-
-    indices: Ints
-    crops: Crops | None = None
-    labels: torch.Tensor | None = None
-    images: torch.Tensor | None = None
-    tasks: Sequence[Future[Any]] = ()

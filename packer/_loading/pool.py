@@ -46,5 +46,12 @@ class Pool:
             return self._executors.setdefault(key, made)
         return self._executors[key]
 
+    def close(self) -> None:
+        """End the threads of this process; threads that are needed after that are started anew."""
+        executors, self._executors = self._executors, {}
+        for (process, _), executor in executors.items():
+            if process == os.getpid():
+                executor.shutdown()
+
     def __reduce__(self) -> tuple[type[Pool], tuple[()]]:
         return Pool, ()

@@ -6,97 +6,16 @@ import os
 import queue
 import threading
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 
+from packer._limits import require_count
 from packer._loading.forks import require_same_process
+from packer._loading.normalizing import Normalizer, map_tensors
 
-__all__ = ["BackgroundPrefetcher", "CUDAPrefetcher", "Normalizer", "usable_device"]
-
-
-class Normalizer:
-    """Turns uint8 images into what the network wants, on the device that they are on.
-
-    Parameters
-    ----------
-    normalize : (mean, std), optional
-        A number a channel each, in units of 0 to 1: the result is ``(image / 255 - mean) / std``.
-    dtype : torch.dtype, optional
-        Type of the result; by default float32 with `normalize`, and otherwise uint8.
-    channels_last : bool
-        Whether (N, C, H, W) results are laid out channels last, or contiguous.
-
-    Notes
-    -----
-    Images are the (N, C, H, W) uint8 tensors in nested tuples, lists and dicts that have a channel for every mean, or 3
-    without `normalize`. Where there is none, they are the (C, H, W) tensors of that kind. Everything else stays as it
-    is, such as masks of shape (N, H, W) or (N, 1, H, W).
-    """
-
-    def __init__(
-        self,
-        normalize: tuple[Sequence[float], Sequence[float]] | None = None,
-        dtype: torch.dtype | None = None,
-        channels_last: bool = True,
-    ) -> None:
-        if dtype is not None and normalize is not None and not dtype.is_floating_point:
-            raise ValueError(f"normalised images are floating point numbers, which {dtype} is not")
-        self.dtype = dtype or (torch.float32 if normalize is not None else None)
-        self.channels_last = channels_last
-        self._scale = self._shift = torch.empty(0)
-        self._channels = 3
-        self.normalizes = normalize is not None
-        if normalize is not None:
-            mean, std = _mean_and_std(normalize)
-            self._channels = len(mean)
-            self._scale = 1 / (255 * std)
-            self._shift = -mean / std
-
-    @property
-    def changes_nothing(self) -> bool:
-        """Whether uint8 images that are channels last stay what they are."""
-        return self.dtype is None and self.channels_last
-
-    def __call__(self, value: Any) -> Any:
-        """Return a tensor, or nested tuples, lists and dicts of tensors, with the images prepared."""
-        # A mask batch of as many images as there are channels has the shape of an image.
-        dimensions = max((tensor.dim() for tensor in _tensors(value) if self._is_image(tensor)), default=0)
-        return _map(
-            value,
-            lambda tensor: self._image(tensor) if tensor.dim() == dimensions and self._is_image(tensor) else tensor,
-        )
-
-    def _is_image(self, tensor: torch.Tensor) -> bool:
-        return tensor.dtype == torch.uint8 and tensor.dim() in (3, 4) and tensor.shape[-3] == self._channels
-
-    def _image(self, tensor: torch.Tensor) -> torch.Tensor:
-        if self.normalizes:
-            if self._scale.device != tensor.device:
-                self._scale, self._shift = self._scale.to(tensor.device), self._shift.to(tensor.device)
-            # Computed in float32, and rounded to `dtype` once, at the end.
-            tensor = torch.addcmul(self._shift, tensor.to(torch.float32), self._scale)
-        if self.dtype is not None:
-            tensor = tensor.to(self.dtype)
-        if tensor.dim() == 4:
-            layout = torch.channels_last if self.channels_last else torch.contiguous_format
-            tensor = tensor.contiguous(memory_format=layout)
-        return tensor
-
-
-def _mean_and_std(normalize: tuple[Sequence[float], Sequence[float]]) -> list[torch.Tensor]:
-    """Return both as (channels, 1, 1) float32 tensors."""
-    try:
-        mean, std = (torch.as_tensor(values, dtype=torch.float32) for values in normalize)
-    except (TypeError, ValueError, RuntimeError):
-        mean = std = torch.empty(())
-    if mean.dim() != 1 or mean.shape != std.shape or not (std > 0).all():
-        raise ValueError(
-            "normalize is (mean, std), a number a channel each and no std 0, such as "
-            f"((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)), not {normalize!r}"
-        )
-    return [mean.view(-1, 1, 1), std.view(-1, 1, 1)]
+__all__ = ["BackgroundPrefetcher", "CUDAPrefetcher", "usable_device"]
 
 
 class _Wrapper:
@@ -184,8 +103,20 @@ class CUDAPrefetcher(_Wrapper):
         Batches: tensors in nested tuples, lists and dicts. Other values are passed on as they are.
     device : torch.device or str, optional
         By default the current CUDA device, or the CPU where there is none.
-    normalize, dtype, channels_last
-        See `Normalizer`.
+    normalize : (sequence of float, sequence of float), optional
+        Mean and standard deviation a channel, in units of 0 to 1: images become ``(image / 255 - mean) / std``. Images
+        are the (N, C, H, W) uint8 tensors of a batch that have a channel for every mean, or 3 without `normalize`.
+        Where a batch has no tensor of four dimensions, images are its (C, H, W) uint8 tensors.
+    dtype : torch.dtype, optional
+        The type that images are converted to; by default float32 with `normalize`, and otherwise uint8.
+    channels_last : bool
+        Whether (N, C, H, W) images are laid out channels last, or contiguous.
+
+    Raises
+    ------
+    ValueError
+        If an argument makes no sense or torch cannot use the device; in the loop, if a batch has no image that could
+        be normalised or converted, as where images are floating point numbers already.
     """
 
     def __init__(
@@ -196,13 +127,12 @@ class CUDAPrefetcher(_Wrapper):
         normalize: tuple[Sequence[float], Sequence[float]] | None = None,
         dtype: torch.dtype | None = None,
         channels_last: bool = True,
-        normalizer: Normalizer | None = None,
     ) -> None:
         super().__init__(source)
         if device is None:
             device = "cuda" if torch.cuda.is_available() else "cpu"
         self.device = usable_device(device)
-        self.normalizer = normalizer or Normalizer(normalize, dtype, channels_last)
+        self._normalizer = Normalizer(normalize, dtype, channels_last)
 
     def __iter__(self) -> Iterator[Any]:
         batches = self._begin()
@@ -212,7 +142,7 @@ class CUDAPrefetcher(_Wrapper):
         for batch, state in batches:
             self._state = state
             # The copy is waited for: only on CUDA the memory of the batch is held until it is complete.
-            yield self.normalizer(_map(batch, lambda tensor: tensor.to(self.device)))
+            yield self._normalizer(map_tensors(batch, lambda tensor: tensor.to(self.device)))
         self._state = None
 
     def _on_cuda(self, batches: Iterator[tuple[Any, Any]]) -> Generator[Any, None, None]:
@@ -223,11 +153,11 @@ class CUDAPrefetcher(_Wrapper):
         ready: tuple[Any, Any, Any] | None = None
         try:
             for batch, state in batches:
-                pinned = _map(batch, _pinned)
+                pinned = map_tensors(batch, _pinned)
                 with torch.cuda.stream(stream):
-                    moved = _map(pinned, lambda tensor: tensor.to(self.device, non_blocking=True))
+                    moved = map_tensors(pinned, lambda tensor: tensor.to(self.device, non_blocking=True))
                     copying.append((stream.record_event(), pinned))
-                    moved = self.normalizer(moved)
+                    moved = self._normalizer(moved)
                     done = stream.record_event()
                 while copying and copying[0][0].query():
                     copying.popleft()
@@ -246,7 +176,7 @@ class CUDAPrefetcher(_Wrapper):
         current = torch.cuda.current_stream(self.device)
         current.wait_event(done)
         # The allocator must not give the memory away before the current stream is done with it.
-        _map(batch, lambda tensor: tensor.record_stream(current) if tensor.is_cuda else None)
+        map_tensors(batch, lambda tensor: tensor.record_stream(current) if tensor.is_cuda else None)
         return batch
 
 
@@ -258,8 +188,7 @@ class BackgroundPrefetcher(_Wrapper):
 
     def __init__(self, source: Iterable[Any], depth: int = 2) -> None:
         super().__init__(source)
-        if depth < 1:
-            raise ValueError(f"depth is 1 or more, not {depth}")
+        require_count("depth", depth)
         self.depth = depth
 
     def __iter__(self) -> Iterator[Any]:
@@ -308,26 +237,6 @@ def _fetch(source: Iterator[tuple[Any, Any]], items: queue.Queue[tuple[str, Any]
         put("end", None)
     except BaseException as error:  # passed on to the loop, whatever it is
         put("error", error)
-
-
-def _tensors(value: Any) -> list[torch.Tensor]:
-    """Return the tensors in nested tuples, lists and dicts."""
-    found: list[torch.Tensor] = []
-    _map(value, found.append)
-    return found
-
-
-def _map(value: Any, function: Any) -> Any:
-    """Apply `function` to every tensor in nested tuples, lists and dicts; leave everything else."""
-    if isinstance(value, torch.Tensor):
-        return function(value)
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(_map(item, function) for item in value))
-    if isinstance(value, (tuple, list)):
-        return type(value)(_map(item, function) for item in value)
-    if isinstance(value, Mapping):
-        return {key: _map(item, function) for key, item in value.items()}
-    return value
 
 
 def _pinned(tensor: torch.Tensor) -> torch.Tensor:

@@ -23,7 +23,7 @@ import numpy.typing as npt
 import torch
 
 from packer._images.geometry import Crops
-from packer._loading.dataset import ImageDataset
+from packer._loading.imagedataset import ImageDataset
 from packer._loading.memory import SharedMemory, Slot, page_lock
 from packer._loading.serving import serve
 from packer._loading.threads import BATCHES_THE_LOOP_MAY_KEEP, Transform, Workers, split

@@ -12,7 +12,6 @@ from __future__ import annotations
 import abc
 import copy
 import itertools
-import operator
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -20,8 +19,9 @@ import numpy as np
 import numpy.typing as npt
 from torch.utils.data import Sampler
 
+from packer._limits import require_count
 from packer._loading.states import number_in, require_version
-from packer._loading.uniforms import uniforms
+from packer._loading.uniforms import seed_of, uniforms
 
 __all__ = ["BlockShuffleSampler", "OrderSampler", "SequentialSampler", "ShuffleSampler"]
 
@@ -66,8 +66,9 @@ class OrderSampler(Sampler[int], abc.ABC):
     def __init__(
         self, length: int, *, seed: int = 0, rank: int | None = None, world: int | None = None, uneven: str = "pad"
     ) -> None:
+        require_count("length", length, 0)
         self.length = length
-        self.seed = operator.index(seed)
+        self.seed = seed_of(seed)
         self.uneven = uneven
         self.epoch = 0
         self.start = 0
@@ -173,9 +174,10 @@ class OrderSampler(Sampler[int], abc.ABC):
         iterator of (size,) int64 arrays
             Indices. The last array may have fewer.
         """
-        return self._begin().cut(size)
+        require_count("size", size)
+        return self._begin()._cut(size)
 
-    def cut(self, size: int) -> Iterator[Ints]:
+    def _cut(self, size: int) -> Iterator[Ints]:
         """Yield the indices from `start` on, `size` at a time, without beginning a pass."""
         count = len(self)
         for begin in range(0, count, size):
@@ -204,7 +206,7 @@ class _Pass(Iterator[int]):
 
     def _restart(self) -> None:
         self._taken = 0
-        chunks = self._sampler.cut(_CHUNK)
+        chunks = self._sampler._cut(_CHUNK)
         self._indices: Iterator[int] = itertools.chain.from_iterable(indices.tolist() for indices in chunks)
 
     def __next__(self) -> int:
@@ -247,14 +249,24 @@ class BlockShuffleSampler(OrderSampler):
         Samples in a block.
     window : int
         Blocks whose samples are mixed.
-    **settings
-        Those of `OrderSampler`.
+    seed, rank, world, uneven
+        As for `OrderSampler`.
     """
 
-    def __init__(self, length: int, block: int = 256, window: int = 64, **settings: Any) -> None:
-        super().__init__(length, **settings)
-        if block < 1 or window < 1:
-            raise ValueError("block and window are 1 or more")
+    def __init__(
+        self,
+        length: int,
+        block: int = 256,
+        window: int = 64,
+        *,
+        seed: int = 0,
+        rank: int | None = None,
+        world: int | None = None,
+        uneven: str = "pad",
+    ) -> None:
+        super().__init__(length, seed=seed, rank=rank, world=world, uneven=uneven)
+        require_count("block", block)
+        require_count("window", window)
         self.block = block
         self.window = window
         self._laid_out: tuple[tuple[int, ...], Ints, Ints] | None = None

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 
 from packer._images.geometry import Crops
-from packer._loading.dataset import ImageDataset
+from packer._loading.imagedataset import ImageDataset
 from packer._loading.memory import Slot
 
 __all__ = ["BATCHES_THE_LOOP_MAY_KEEP", "Threads", "Transform", "Workers", "split"]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import operator
+
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["uniforms"]
+__all__ = ["seed_of", "uniforms"]
 
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 
@@ -26,6 +28,14 @@ def uniforms(seed: int, epoch: int, indices: npt.NDArray[np.int64], randoms: int
         counters = _mix(key + np.asarray(indices).astype(np.uint64)[:, None] * _STEP)
         bits = _mix(counters + np.arange(1, randoms + 1, dtype=np.uint64) * _STEP)
     return np.asarray((bits >> np.uint64(11)).astype(np.float64) * 2.0**-53)
+
+
+def seed_of(seed: object) -> int:
+    """Return a seed that a person gave; TypeError where it is no integer."""
+    try:
+        return operator.index(seed)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"seed is an integer, not {seed!r}") from None
 
 
 def _mix(values: npt.NDArray[np.uint64] | np.uint64) -> npt.NDArray[np.uint64]:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from functools import partial
 
 from packer._formats import Reader, open_pack
+from packer._limits import require_count
 from packer._packs.sweep import over_samples
 from packer._table import Names
 
@@ -41,9 +42,12 @@ def digest(
 
     Raises
     ------
+    TypeError, ValueError
+        If `workers` is no whole number of 1 or more.
     PackError
         If the pack, or a sample of it, is damaged.
     """
+    require_count("workers", workers)
     with open_pack(path) as reader:
         classes = Names.of(reader.manifest.classes)
         whole = hashlib.sha256()

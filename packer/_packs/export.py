@@ -16,6 +16,7 @@ import numpy as np
 from packer._codecs import CODECS
 from packer._formats import Reader, open_pack
 from packer._images.encode import encode
+from packer._limits import require_count
 from packer._packs.filenames import FileNames
 from packer._packs.sweep import in_order
 from packer._packs.tree import Tree, writing_to
@@ -62,11 +63,14 @@ def export(
 
     Raises
     ------
+    TypeError, ValueError
+        If `workers` is no whole number of 1 or more.
     CorruptPackError
         If the table or a sample is damaged, or a name would lead out of `directory`.
     DestinationError
         If `directory` is not empty, or a file cannot be written.
     """
+    require_count("workers", workers)
     root = Path(os.path.abspath(os.path.expanduser(directory)))
     with open_pack(path) as reader:
         for column in COLUMNS:

@@ -18,6 +18,7 @@ from packer._conversion.prepare import prepare
 from packer._conversion.recipe import Recipe
 from packer._conversion.repack import prepare_sample
 from packer._formats import Reader, open_pack
+from packer._limits import require_count
 from packer._packs.sweep import in_order
 from packer._packs.verify import Damage, verify
 from packer._sources import Source, pack_source
@@ -74,6 +75,8 @@ def repair(
 
     Raises
     ------
+    TypeError, ValueError
+        If `workers` is no whole number of 1 or more.
     PackError
         If the pack is damaged so much that it cannot be opened, or no conversion of this packer wrote it.
     SourceError
@@ -81,6 +84,7 @@ def repair(
     DestinationError
         If the pack cannot be written to.
     """
+    require_count("workers", workers)
     damage = verify(path, workers=workers, progress=progress)
     repaired: list[str] = []
     with open_pack(path, check="never") as reader:

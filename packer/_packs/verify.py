@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from packer._formats import Reader, open_pack
+from packer._limits import require_count
 from packer._packs.sweep import over_samples
 from packer._sources.repeats import repeats
 from packer._storage.paths import name_problem
@@ -66,9 +67,12 @@ def verify(
 
     Raises
     ------
+    TypeError, ValueError
+        If `workers` is no whole number of 1 or more.
     PackError
         If the pack is damaged so much that it cannot be opened.
     """
+    require_count("workers", workers)
     with open_pack(path) as reader:
         damage = [*_check_table(reader), *(Damage(reason) for reason in reader.check_structure())]
         if not quick:

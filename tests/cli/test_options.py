@@ -16,7 +16,7 @@ def test_choices_and_defaults_are_the_librarys() -> None:
     for name, values in {
         "resize_mode": MODES,
         "interpolation": INTERPOLATIONS,
-        "codec": CODECS,
+        "codec": tuple(CODECS),
         "exif": EXIF_POLICIES,
         "audit": AUDITS,
     }.items():

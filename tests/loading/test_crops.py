@@ -63,10 +63,15 @@ def kolmogorov_smirnov(a: np.ndarray, b: np.ndarray) -> float:
         lambda: CenterCrop((224, 192)),  # type: ignore[arg-type]
         lambda: CenterCrop(224, None),  # type: ignore[arg-type]
         lambda: Resize("224"),  # type: ignore[arg-type]
+        lambda: RandomResizedCrop(True),
+        lambda: RandomResizedCrop(224, flip="x"),  # type: ignore[arg-type]
+        lambda: RandomResizedCrop(224, flip=True),
     ],
 )
 def test_arguments_of_another_kind_are_refused_at_once(made: Callable[[], object]) -> None:
-    with pytest.raises(TypeError, match=r"^(output|resize) is an integer|^(scale|ratio) is two numbers, not"):
+    with pytest.raises(
+        TypeError, match=r"^(output|resize) is an integer|^flip is a number|^(scale|ratio) is two numbers, not"
+    ):
         made()
 
 

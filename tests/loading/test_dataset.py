@@ -23,7 +23,7 @@ import packer
 from packer._codecs import CODECS
 from packer._conversion.convert import convert
 from packer._conversion.recipe import Recipe
-from packer._formats import FORMATS
+from packer._formats import FORMATS, open_pack
 from packer._images.sizing import ResizeSpec
 from packer._loading.crops import RandomResizedCrop, Resize
 from packer._loading.dataset import OUTPUTS, HDF5ImageDataset, LMDBImageDataset, PthImageDataset, open_dataset
@@ -436,6 +436,73 @@ def test_pickle_does_not_grow_with_the_pack(name: str, tmp_path: Path) -> None:
     assert dataset[999][1] == 999
     assert len(dataset.targets) == len(dataset.samples) == len(dataset.class_to_idx) == 1000
     assert len(pickle.dumps(dataset)) < 10_000
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [
+        ({"check": "sometimes"}, ValueError),
+        ({"threads": 0}, ValueError),
+        ({"threads": 1.5}, TypeError),
+        ({"seed": "x"}, TypeError),
+        ({"cache": "disk"}, ValueError),
+        ({"decoder": "other"}, ValueError),
+    ],
+)
+def test_a_wrong_setting_is_refused_before_the_pack_is_copied(
+    wrong: dict[str, Any], error: type[Exception], packs: Packs, photo_tree: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(error):
+        LMDBImageDataset(packs(photo_tree, "lmdb"), stage=tmp_path / "disk", **wrong)
+    assert not (tmp_path / "disk").exists()
+
+
+def test_a_pack_of_another_format_is_refused_before_it_is_copied(
+    packs: Packs, photo_tree: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(NotAPackError, match="read it with LMDBImageDataset"):
+        PthImageDataset(packs(photo_tree, "lmdb"), stage=tmp_path / "disk")
+    assert not (tmp_path / "disk").exists()
+
+
+@pytest.mark.parametrize("setting", ["decoder", "scaled_decode", "output"])
+def test_what_was_settled_on_opening_cannot_be_set_to_no_effect(setting: str, packs: Packs, photo_tree: Path) -> None:
+    dataset = open_dataset(packs(photo_tree, "lmdb"))
+    with pytest.raises(AttributeError):
+        setattr(dataset, setting, "other")
+    with pytest.raises(TypeError, match="crop is one of packer's crops"):
+        dataset.crop = 224  # type: ignore[assignment]
+
+
+def test_a_closed_dataset_reads_nothing_and_keeps_what_was_read(name: str, packs: Packs, photo_tree: Path) -> None:
+    with open_dataset(packs(photo_tree, name), threads=2, crop=Resize(16)) as dataset:
+        items = dataset.__getitems__([0, 1, 2])
+        targets = dataset.targets
+        assert isinstance(dataset, DATASETS[name])
+    for read in (
+        lambda: dataset[0],
+        lambda: dataset.__getitems__([0, 1, 2]),
+        lambda: dataset.read_region(0, 0, 0, 1, 1),
+    ):
+        with pytest.raises(ValueError, match="is closed"):
+            read()
+    assert [label for _, label in items] == targets[:3].tolist()
+    dataset.close()
+
+
+@pytest.mark.parametrize("column", ["names", "name_end", "label"])
+def test_samples_of_a_damaged_table_are_refused(column: str, packs: Packs, photo_tree: Path, tmp_path: Path) -> None:
+    path = copied(packs(photo_tree, "lmdb"), tmp_path)
+    with open_pack(path) as reader:
+        stored = getattr(reader.table, column).tobytes()
+    content = bytearray(path.read_bytes())
+    assert content.count(stored) == 1
+    content[content.index(stored)] ^= 1
+    path.write_bytes(content)
+    dataset = open_dataset(path)
+    for shown in (lambda: dataset.samples, lambda: dataset.imgs):
+        with pytest.raises(CorruptPackError, match=f"column '{column}' does not fit its checksum"):
+            shown()
 
 
 @pytest.mark.parametrize("output", OUTPUTS)

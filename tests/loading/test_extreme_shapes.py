@@ -38,8 +38,7 @@ from packer._loading.dataset import open_dataset
 from packer.errors import ImageError
 from packer._images import native
 assert not (without and native.PREFERRED)
-dataset = open_dataset(path)
-dataset.decoder = "turbojpeg" if without else "auto"
+dataset = open_dataset(path, decoder="turbojpeg" if without else "auto")
 found = {}
 open_dataset(path, crop=RandomResizedCrop(224))[0]  # imports, and memory that is kept
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

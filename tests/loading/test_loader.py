@@ -315,6 +315,34 @@ def test_images_of_different_shapes_ask_for_a_crop(tmp_path: Path, output: str) 
         list(Loader(open_dataset(tmp_path / "pack.lmdb", output=output), 4, collate=fail))
 
 
+@pytest.mark.parametrize("settings", [{"output": "numpy"}, {"transform": lambda image: image.float() / 255}])
+def test_images_that_cannot_be_normalised_are_refused(pack: Path, settings: dict[str, Any]) -> None:
+    dataset = open_dataset(pack, crop=CenterCrop(32), **settings)
+    for asked in ({"normalize": ([0.5] * 3, [0.5] * 3)}, {"dtype": torch.float16}):
+        with pytest.raises(ValueError, match="no such tensor"):
+            next(iter(Loader(dataset, 4, **asked)))
+
+
+@pytest.mark.parametrize("processes", [0, 1])
+def test_a_closed_loader_has_ended_its_processes_and_begins_no_pass(pack: Path, processes: int) -> None:
+    with open_dataset(pack, crop=CenterCrop(32)) as dataset:
+        before = set(psutil.Process().children())
+        with Loader(dataset, 20, processes=processes, threads=1) as loader:
+            running = iter(loader)
+            batch = next(running)[0].clone()
+            loader.close()
+            assert len(list(running)) == 2
+        assert set(psutil.Process().children()) <= before | _resource_trackers()
+        with pytest.raises(ValueError, match="closed"):
+            iter(loader)
+        loader.close()
+        assert torch.equal(batch[0], dataset[0][0])
+
+
+def _resource_trackers() -> set[psutil.Process]:
+    return {child for child in psutil.Process().children() if "resource_tracker" in " ".join(child.cmdline())}
+
+
 def test_bad_arguments(pack: Path) -> None:
     dataset = open_dataset(pack, crop=CROP)
     with pytest.raises(ValueError, match="batch_size"):
@@ -325,6 +353,15 @@ def test_bad_arguments(pack: Path) -> None:
     for wrong in ((1, 2), numbers, (numbers, 1), (numbers, numbers[:2]), (numbers, (1, 1, 0)), 1, ("abc", "def")):
         with pytest.raises(ValueError, match=r"normalize is \(mean, std\)"):
             Loader(dataset, 4, normalize=wrong)  # type: ignore[arg-type]
+    for unsound in ((float("nan"),) * 3, (float("inf"),) * 3, ()):
+        with pytest.raises(ValueError, match=r"normalize is \(mean, std\)"):
+            Loader(dataset, 4, normalize=(unsound, unsound or numbers[:0]))
+    for count in (1, 4):
+        with pytest.raises(ValueError, match=f"{count} means.* 3 channels"):
+            Loader(dataset, 4, normalize=([0.5] * count, [0.5] * count))
+    for name in ("batch_size", "threads", "prefetch", "processes"):
+        with pytest.raises(TypeError, match=f"^{name} is a whole number, not 2.5"):
+            Loader(dataset, **{"batch_size": 4, name: 2.5})
     with pytest.raises(ValueError, match="sampler"):
         Loader(dataset, 4, shuffle=True, sampler=SequentialSampler(52))
     with pytest.raises(ValueError, match="bytes"):

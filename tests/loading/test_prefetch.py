@@ -12,7 +12,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from packer._loading.prefetch import BackgroundPrefetcher, CUDAPrefetcher, Normalizer
+from packer._loading.normalizing import Normalizer
+from packer._loading.prefetch import BackgroundPrefetcher, CUDAPrefetcher
 from packer._loading.samplers import ShuffleSampler
 
 Pair = namedtuple("Pair", "images labels")
@@ -124,12 +125,18 @@ class Spy(Normalizer):
         return super().__call__(value)
 
 
+def watched(source: Source, spy: Spy) -> CUDAPrefetcher:
+    prefetcher = CUDAPrefetcher(source, "cuda")
+    prefetcher._normalizer = spy
+    return prefetcher
+
+
 @needs_cuda
 @pytest.mark.cuda
 def test_the_next_batch_is_copied_on_a_stream_of_its_own() -> None:
     source, spy = Source(), Spy()
     current = torch.cuda.current_stream().cuda_stream
-    for number, _ in enumerate(CUDAPrefetcher(source, "cuda", normalizer=spy)):
+    for number, _ in enumerate(watched(source, spy)):
         assert torch.cuda.current_stream().cuda_stream == current
         assert source.made == len(spy.streams) == min(number + 2, 5)
     assert len(set(spy.streams)) == 1
@@ -140,7 +147,7 @@ def test_the_next_batch_is_copied_on_a_stream_of_its_own() -> None:
 @pytest.mark.cuda
 def test_a_batch_is_not_used_before_it_is_complete() -> None:
     expected = [batch["pair"].images for batch in CUDAPrefetcher(Source(), "cpu", normalize=(MEAN, STD))]
-    used = [batch["pair"].images * 2 for batch in CUDAPrefetcher(Source(), "cuda", normalizer=Spy(cycles=20_000_000))]
+    used = [batch["pair"].images * 2 for batch in watched(Source(), Spy(cycles=20_000_000))]
     for one, other in zip(used, expected, strict=True):
         torch.testing.assert_close(one.cpu(), 2 * other)
 
@@ -206,6 +213,30 @@ def test_single_images_are_normalised_where_there_is_no_batch() -> None:
     for image, (made, label) in zip(images, Normalizer((MEAN, STD))([(image, 1) for image in images]), strict=True):
         assert label == 1
         torch.testing.assert_close(made, expected.view(3, 1, 1).expand(image.shape))
+
+
+@pytest.mark.parametrize(
+    ("settings", "images"),
+    [
+        ({"normalize": ((0.5,), (0.5,))}, torch.zeros(2, 3, 5, 6, dtype=torch.uint8)),
+        ({"normalize": ((0.5,) * 4, (0.5,) * 4)}, torch.zeros(2, 3, 5, 6, dtype=torch.uint8)),
+        ({"normalize": (MEAN, STD)}, torch.zeros(2, 3, 5, 6)),
+        ({"normalize": (MEAN, STD)}, torch.zeros(2, 5, 6, 3, dtype=torch.uint8)),
+        ({"dtype": torch.float16}, torch.zeros(2, 3, 5, 6)),
+    ],
+)
+def test_a_batch_without_an_image_to_normalise_or_convert_is_refused(
+    settings: dict[str, Any], images: torch.Tensor
+) -> None:
+    shape = str(tuple(images.shape)).replace("(", r"\(").replace(")", r"\)")
+    with pytest.raises(ValueError, match=rf"no such tensor.*{shape} {images.dtype}.*\(2,\) torch.int64"):
+        next(iter(CUDAPrefetcher([(images, torch.arange(2))], "cpu", **settings)))
+
+
+def test_masks_are_not_taken_for_images_beside_images_of_another_type() -> None:
+    batch = torch.zeros(3, 3, 5, 6), torch.ones(3, 5, 6, dtype=torch.uint8)
+    with pytest.raises(ValueError, match="no such tensor"):
+        next(iter(CUDAPrefetcher([batch], "cpu", normalize=(MEAN, STD))))
 
 
 def test_the_epoch_reaches_the_sampler_and_the_dataset_of_a_dataloader() -> None:

@@ -5,10 +5,31 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+import packer
 from packer._packs.sweep import in_order, over_samples
+from packer._table import Sample
+from tests.making import write_pack
+
+
+@pytest.mark.parametrize(("workers", "error"), [(0, ValueError), (-1, ValueError), (2.5, TypeError), (True, TypeError)])
+def test_a_number_of_threads_that_makes_no_sense_is_refused_before_anything_is_done(
+    workers: Any, error: type[Exception], tmp_path: Path
+) -> None:
+    write_pack(pack := tmp_path / "pack.lmdb", "lmdb", [Sample("a/0.png", 0, b"data", 1, 1)])
+    for verb, arguments in [
+        (packer.verify, (pack,)),
+        (packer.digest, (pack,)),
+        (packer.repair, (pack, tmp_path)),
+        (packer.export, (pack, tmp_path / "tree")),
+    ]:
+        with pytest.raises(error, match=r"^workers is"):
+            verb(*arguments, workers=workers)  # type: ignore[operator]
+    assert not (tmp_path / "tree").exists()
 
 
 def test_results_come_in_the_order_of_the_items() -> None:
