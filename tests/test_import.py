@@ -181,3 +181,24 @@ def test_no_format_needs_torch_to_be_read(tmp_path: Path) -> None:
     code = "from packer._formats import FORMATS\nfor row in FORMATS.values(): row.open_reader(), row.open_writer()"
     assert "torch" not in imported_after(code)
     assert len(MODULES) > 20
+
+
+@pytest.mark.parametrize("module", ["packer._images.geometry", "packer._loading.crops"])
+def test_arithmetic_on_rectangles_needs_no_pillow(module: str) -> None:
+    assert "PIL" not in imported_after(f"import {module}")
+
+
+def test_modules_and_functions_are_short() -> None:
+    """The modules that numba compiles may have more lines."""
+    for module, path in MODULES.items():
+        text = path.read_text("utf-8")
+        assert len(text.splitlines()) <= 350 or module in COMPILED_BY_NUMBA, module
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                assert lines_of_body(node) <= 60, f"{module}: {node.name}"
+
+
+def lines_of_body(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Return how many lines a function has after its signature and its docstring."""
+    body = function.body[1:] if ast.get_docstring(function) is not None else function.body
+    return (function.end_lineno or 0) - body[0].lineno + 1 if body else 0

@@ -13,7 +13,7 @@ import click
 
 from packer._cli import show
 from packer._cli.options import RunOptions
-from packer._cli.parts import convert_in_parts
+from packer._cli.parts import make_parts
 from packer._cli.source import requested, source_options, targets
 from packer._cli.status import Interrupted, Terminated
 from packer._cli.values import Size, UserPath
@@ -170,7 +170,7 @@ def convert_command(src: Path, dst: Path, **values: Any) -> int:
         raise click.UsageError("--labels is for one split: convert SRC/SPLIT with it")
     if any(option is not None for option in (request.parts, how.part, how.cluster, how.jobs, how.scratch)):
         with _explaining(src):
-            return convert_in_parts(request, how)
+            return make_parts(request, how)
     if how.splits:
         return _convert_splits(request, how)
     request.require_destination()

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from packer._conversion.request import ConversionRequest
     from packer._manifest import Manifest
 
-__all__ = ["convert_in_parts"]
+__all__ = ["make_parts"]
 
 
-def convert_in_parts(request: ConversionRequest, how: RunOptions) -> int:
+def make_parts(request: ConversionRequest, how: RunOptions) -> int:
     """Make the parts that the options ask for; return the exit status."""
     from packer._conversion.in_parts import already_made, job_of
 

@@ -68,13 +68,13 @@ def _value(value: Any) -> str:
 
 
 def compare_source(
-    scan: Path, before: Mapping[str, Any], source: Source, *, done: Iterable[Stamp] = (), files: bool = True
+    listing: Path, before: Mapping[str, Any], source: Source, *, done: Iterable[Stamp] = (), files: bool = True
 ) -> tuple[Source, list[str]]:
     """Compare a source with what it was when a conversion of it began.
 
     Parameters
     ----------
-    scan : Path
+    listing : Path
         The list that was written then.
     before : mapping
         Under ``source`` and ``packs`` what `Source.describe` and `Source.identities` returned then.
@@ -92,14 +92,14 @@ def compare_source(
         A line for each way in which it is not what it was.
     """
     same = source.describe() == before["source"]
-    recorded = _recorded(scan, every_image=files or not same)
+    recorded = _recorded(listing, every_image=files or not same)
     if not same:
         named = [] if recorded is None else _listing_differences(recorded, source)
         return source, named or ["the source's list of images or classes changed"]
     if source.origin is not None:
         return source, _pack_differences(before["packs"], source.identities())
     if recorded is None or recorded.stamps is None:
-        return source, [f"what its images were is not known: {printable(scan)} is missing or damaged"]
+        return source, [f"what its images were is not known: {printable(listing)} is missing or damaged"]
     differences = (
         _file_differences(recorded.stamps, take_stamps(source.root, source.names), done, source) if files else []
     )

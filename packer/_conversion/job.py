@@ -40,12 +40,12 @@ from packer.errors import DestinationError, ImageError, PackerError, PackLockedE
 
 __all__ = ["Job", "Part", "SharedSource"]
 
-_LOCK_POLL_SECONDS = 1.0
+_SECONDS_BETWEEN_ATTEMPTS = 1.0  # to make a part that another process makes
 
 
 @dataclass(frozen=True)
 class SharedSource:
-    """Where every task finds the source: a scan or a pack, on the disk that all of them see.
+    """Where every task finds the source: a listing or a pack, on the disk that all of them see.
 
     Attributes
     ----------
@@ -257,7 +257,7 @@ class Job:
             except PackLockedError:
                 if time.monotonic() - started >= wait:
                     raise
-                time.sleep(_LOCK_POLL_SECONDS)
+                time.sleep(_SECONDS_BETWEEN_ATTEMPTS)
             except DestinationError:
                 if making.path.exists() or not self.paths.parts.exists():
                     break  # another process made the part meanwhile, or all parts, and finished the pack

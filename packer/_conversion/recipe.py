@@ -9,7 +9,7 @@ from typing import Any
 
 from packer._codecs import CODECS
 from packer._images.decode import fast_decoder
-from packer._images.probe import MAX_PIXELS
+from packer._images.geometry import MAX_PIXELS
 from packer._images.resize import require_kernel
 from packer._images.sizing import ResizeSpec
 from packer.errors import OptionError

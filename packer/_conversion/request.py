@@ -15,7 +15,7 @@ from packer._conversion.ledger import check_report
 from packer._conversion.recipe import Recipe
 from packer._conversion.workspace import check_destination
 from packer._formats import Format, format_for, open_pack, recognise
-from packer._images.probe import MAX_PIXELS
+from packer._images.geometry import MAX_PIXELS
 from packer._images.sizing import ResizeSpec
 from packer._limits import require_count
 from packer._sources import (

@@ -10,7 +10,7 @@ Beside the destination ``out.lmdb`` stands the directory ``out.lmdb.partial`` wi
 ``replaced``        what stood at the destination, for the moment between taking that away and renaming ``pack``
 ``lock``            held by the process that writes, or that begins or finishes a conversion in parts
 
-and files without names, in which that process keeps what grows with the pack and which go with the process.
+and unnamed files for data that grow with the pack. They vanish when the process ends.
 
 The destination itself appears by renaming ``pack``, complete and synced.
 """
@@ -27,12 +27,10 @@ from typing import IO
 
 from packer._formats import recognise
 from packer._storage.files import remove, synced_directory, writing_to
-from packer._storage.locks import try_lock
+from packer._storage.locks import SECONDS_BETWEEN_TRIES, is_at, try_lock
 from packer.errors import DestinationError, NotAPackError, PackLockedError, ResumeError, printable
 
 __all__ = ["Workspace", "WorkspacePaths", "check_destination"]
-
-_LOCK_POLL_SECONDS = 0.2
 
 
 def check_destination(destination: Path, *, overwrite: bool, source: Path | None = None) -> None:
@@ -67,7 +65,7 @@ class WorkspacePaths:
 
     Attributes
     ----------
-    destination, directory, pack, scan, journal, reserve, parts, replaced, lock : Path
+    destination, directory, pack, listing, journal, reserve, parts, replaced, lock : Path
     """
 
     def __init__(self, destination: Path) -> None:
@@ -161,7 +159,7 @@ class Workspace(WorkspacePaths):
     def _remove_if_empty(self, lock: IO[str]) -> None:
         """Remove the directory where nothing was done in it, unless it is already another process's."""
         with contextlib.suppress(OSError):
-            if os.listdir(self.directory) == [self.lock.name] and _same_file(lock, self.lock):
+            if os.listdir(self.directory) == [self.lock.name] and is_at(lock, self.lock):
                 shutil.rmtree(self.directory, ignore_errors=True)  # still locked, as in `drop`
 
     def _release_files(self) -> None:
@@ -190,19 +188,12 @@ class Workspace(WorkspacePaths):
                 lock.close()
                 if time.monotonic() >= deadline:
                     raise PackLockedError(f"{printable(self.destination)}: {holder} is writing it")
-                time.sleep(_LOCK_POLL_SECONDS)
+                time.sleep(SECONDS_BETWEEN_TRIES)
                 continue
-            if _same_file(lock, self.lock):
+            if is_at(lock, self.lock):
                 break
             lock.close()  # its holder finished, and removed it, between our opening and our locking
         lock.truncate(0)
         lock.write(f"process {os.getpid()} on {socket.gethostname()}")
         lock.flush()
         return lock
-
-
-def _same_file(file: IO[str], path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
-    except FileNotFoundError:
-        return False

@@ -15,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from packer._images import native, pillow
+from packer._images.geometry import MAX_PIXELS
 from packer._images.jpeg import header as jpeg
-from packer._images.probe import MAX_PIXELS, require_affordable
+from packer._images.probe import require_affordable
 from packer._table import Buffer
 from packer.errors import ImageError, MissingDependencyError
 

@@ -1,4 +1,4 @@
-"""What is wanted of an image, and how much of the image that touches. Arithmetic only."""
+"""Rectangles of images: which part of an image is wanted, and which of its pixels are needed for that."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from packer._images.probe import MAX_PIXELS
 from packer.errors import ImageTooLargeError
 
 __all__ = [
     "CROP",
+    "MAX_PIXELS",
     "Box",
     "Crops",
     "Rectangle",
@@ -26,6 +26,9 @@ __all__ = [
 
 Rectangle = tuple[int, int, int, int]
 """top, left, height, width"""
+
+MAX_PIXELS = 2 * 89_478_485
+"""The most pixels of an image: where `PIL.Image.open` refuses one as a decompression bomb."""
 
 _MAX_HALVINGS = 3
 _LARGEST_SIDE = 1 << 20  # of the rectangle: resizing takes memory for each of its rows and columns

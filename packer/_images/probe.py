@@ -13,15 +13,13 @@ from dataclasses import dataclass, field
 
 from PIL import Image
 
+from packer._images.geometry import MAX_PIXELS
 from packer._images.jpeg import header as jpeg
 from packer._images.pillow import opened, require_pixels
 from packer._table import Buffer
 from packer.errors import ImageTooLargeError
 
-__all__ = ["MAX_PIXELS", "ImageInfo", "inspect", "require_affordable"]
-
-MAX_PIXELS = 2 * 89_478_485
-"""Where `PIL.Image.open` refuses an image as a decompression bomb."""
+__all__ = ["ImageInfo", "inspect", "require_affordable"]
 
 _SCANS = 16  # of an image of `MAX_PIXELS`; a smaller one may have more, as each costs a pass over all pixels
 
@@ -48,7 +46,7 @@ class ImageInfo:
     findings : tuple of str
         What is unusual about it, in words that the summary counts.
     plain : bool
-        Whether every decoder, and not Pillow alone, is asked to read it.
+        Whether any decoder may read it; else Pillow alone does.
     header : JPEGHeader, optional
         The header of a JPEG whose size is affordable; a decoder of the file need not read the header again.
     """

@@ -21,10 +21,18 @@ import numpy.typing as npt
 import torch
 
 from packer._images import decode, native
-from packer._images.geometry import Box, Crops, Rectangle, allowed_halvings, from_corner, require_affordable, touched
+from packer._images.geometry import (
+    MAX_PIXELS,
+    Box,
+    Crops,
+    Rectangle,
+    allowed_halvings,
+    from_corner,
+    require_affordable,
+    touched,
+)
 from packer._images.jpeg import header as jpeg
 from packer._images.jpeg.cutting import cut_out, first_rows
-from packer._images.probe import MAX_PIXELS
 from packer._images.resize import resize_batch
 from packer._table import Buffer
 from packer.errors import ImageError, ImageTooLargeError

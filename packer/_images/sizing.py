@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from packer._images.geometry import Box, require_affordable
+from packer._images.geometry import MAX_PIXELS, Box, require_affordable
 from packer._images.pillow import require_pixels
-from packer._images.probe import MAX_PIXELS
 
 __all__ = ["INTERPOLATIONS", "MODES", "ResizeSpec"]
 

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from packer._images.geometry import Crops, crops_of
-from packer._images.probe import MAX_PIXELS
+from packer._images.geometry import MAX_PIXELS, Crops, crops_of
 
 __all__ = ["CenterCrop", "Crop", "Full", "RandomResizedCrop", "Resize"]
 

@@ -13,8 +13,7 @@ import torch
 from packer._formats import Reader
 from packer._images import native
 from packer._images.decode import decode
-from packer._images.geometry import Box, Crops, affordable, from_corner, require_affordable, touched
-from packer._images.probe import MAX_PIXELS
+from packer._images.geometry import MAX_PIXELS, Box, Crops, affordable, from_corner, require_affordable, touched
 from packer._images.rectangle import RectangleDecoder, require_channels_last, resize_into
 from packer._loading.crops import Crop
 from packer._loading.uniforms import uniforms

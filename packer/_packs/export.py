@@ -19,7 +19,7 @@ from packer._images.encode import encode
 from packer._limits import require_count
 from packer._packs.filenames import FileNames
 from packer._packs.sweep import in_order
-from packer._packs.tree import Tree, writing_to
+from packer._packs.tree import Tree, exporting_to
 from packer._sources.repeats import repeats
 from packer._storage.files import sync_directory
 from packer._storage.paths import folded, name_problem, path_problem
@@ -100,7 +100,7 @@ def export(
 
 def _make_root(root: Path) -> None:
     """Make the directory and those above it where they are missing; DestinationError where it is not empty."""
-    with writing_to(root):
+    with exporting_to(root):
         missing = [folder for folder in (root, *root.parents) if not os.path.lexists(folder)]
         root.mkdir(parents=True, exist_ok=True)
         if os.listdir(root):

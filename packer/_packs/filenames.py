@@ -19,8 +19,8 @@ _LONGEST_NUMBER = "-999999999999"
 class FileNames:
     """The name of every sample's file: the sample's own, with a suffix added where it has none that fits.
 
-    Where two files would have one name, which takes samples such as ``x.jpg`` and ``x.jpg.png``, the one whose own name
-    it is keeps it, or else the first; the others are numbered. Only of these the names are held in memory.
+    Samples such as ``x.jpg`` and ``x.jpg.png`` may have one file name. Then the sample whose unchanged name it is keeps
+    the name, else the first does; the others are numbered. Only the numbered names are held in memory.
 
     Parameters
     ----------

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import itertools
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from packer._storage.files import sync_directory
+from packer._storage.files import sync_directory, writing_to
 from packer._storage.paths import path_problem
 from packer._table import Buffer
 from packer.errors import DestinationError, printable
 
-__all__ = ["Tree", "writing_to"]
+__all__ = ["Tree", "exporting_to"]
+
+exporting_to = functools.partial(writing_to, then="remove what was written, and export again")
+"""`writing_to` for files and directories of an export."""
 
 _BY_DESCRIPTOR = {os.open, os.mkdir} <= os.supports_dir_fd and hasattr(os, "O_DIRECTORY")
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
@@ -42,14 +46,14 @@ class Tree:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._made = {""}  # directories that something was added to
-        with writing_to(root):
+        with exporting_to(root):
             self._fd = os.open(root, os.O_RDONLY) if _BY_DESCRIPTOR else -1
         self._folder: tuple[str, int] = "", -1  # the one that was opened last
 
     def make(self, folder: str) -> None:
         """Make a directory, and those above it, where they are missing."""
         self._require_inside(folder)
-        with writing_to(self._root / folder):
+        with exporting_to(self._root / folder):
             if _BY_DESCRIPTOR:
                 self._open_folder(folder)
             else:
@@ -67,7 +71,7 @@ class Tree:
         self._require_inside(name)
         if folder := name.rpartition("/")[0]:
             self.make(folder)
-        with writing_to(self._root / name), open(self._open(name, _NEW_FILE), "wb") as file:
+        with exporting_to(self._root / name), open(self._open(name, _NEW_FILE), "wb") as file:
             file.writelines(blocks)
 
     def sync(self, names: Iterable[str]) -> None:
@@ -75,13 +79,13 @@ class Tree:
         rest = iter(names)
         with ThreadPoolExecutor(_SYNCED_AT_ONCE, thread_name_prefix="packer-sync") as pool:
             while some := list(itertools.islice(rest, 8 * _SYNCED_AT_ONCE)):
-                with writing_to(self._root), contextlib.ExitStack() as opened:
+                with exporting_to(self._root), contextlib.ExitStack() as opened:
                     files = [self._open(name, _WRITTEN_FILE) for name in some]
                     for file in files:
                         opened.callback(os.close, file)
                     list(pool.map(os.fsync, files))
         for folder in self._made if _BY_DESCRIPTOR else ():
-            with writing_to(self._root / folder):
+            with exporting_to(self._root / folder):
                 _sync_folder(self._open_folder(folder))
         sync_directory(self._root)
 
@@ -151,14 +155,3 @@ def _sync_folder(fd: int) -> None:
     except OSError as error:
         if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems
             raise
-
-
-@contextlib.contextmanager
-def writing_to(path: Path) -> Iterator[None]:
-    """Turn an OSError into a DestinationError that names `path` and says what to do."""
-    try:
-        yield
-    except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        advice = " Free some space, remove what was written, and export again." if full else ""
-        raise DestinationError(f"{printable(path)}: cannot be written: {error.strerror}.{advice}") from error

@@ -144,7 +144,7 @@ def _wrong_names(reader: Reader) -> Iterator[Damage]:
 
 
 def _repeated_names(reader: Reader) -> Iterator[Damage]:
-    if None in reader.names.each_encoded():  # of which there is no telling
+    if None in reader.names.each_encoded():  # damaged names, which cannot be compared
         return
     for index, _ in repeats(reader.names):
         yield Damage("another sample has the same name", index, reader.names[index])

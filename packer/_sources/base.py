@@ -124,7 +124,7 @@ class Source:
     notes : list of str
         What a person should know about the source.
     stamps : (N, 2) int64 array, optional
-        Size and time of every file when it was listed. A file that is another one by then is not read.
+        Size and time of every file when it was listed. A file that has changed since is not read.
     """
 
     kind: str

@@ -231,7 +231,7 @@ def _mapped(label: npt.NDArray[np.int64], ids: list[int]) -> npt.NDArray[np.int6
 
 
 class _Distinguished:
-    """Names of which those that lie outside of their blob have each another text, which no name is."""
+    """Names for finding repeats: each damaged name stands as a text of its own that no name equals."""
 
     def __init__(self, names: Names) -> None:
         self._names = names

@@ -32,7 +32,7 @@ def repeats(texts: Texts) -> Iterator[tuple[int, int]]:
     Parameters
     ----------
     texts : Texts
-        Walked through once, and again where two may be equal, of which some are then asked for by their index.
+        Iterated once. Where hashes meet, iterated again, and the texts concerned are asked for by index.
     """
     hashes = hashes_of(texts)
     hashes.sort()

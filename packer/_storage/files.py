@@ -165,14 +165,14 @@ class PatchFile:
 
 
 @contextmanager
-def writing_to(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Turn an OSError into a DestinationError that names `path` and says what is needed."""
+def writing_to(path: str | os.PathLike[str], then: str = "the same command then continues") -> Iterator[None]:
+    """Turn an OSError into a DestinationError that names `path`, and says what is needed and what to do `then`."""
     try:
         yield
     except OSError as error:
         advice = {
-            errno.ENOSPC: " Free some space, or convert to another disk; the same command then continues.",
-            errno.EDQUOT: " Your quota is used up; free some, and the same command continues.",
+            errno.ENOSPC: f" Free some space, or use another disk; {then}.",
+            errno.EDQUOT: f" Your quota is used up. Free some of it; {then}.",
             errno.EFBIG: " The limit on the size of files (ulimit -f) is too low for this pack.",
         }.get(error.errno or 0, "")
         raise DestinationError(f"{printable(os.fspath(path))}: cannot be written: {error.strerror}.{advice}") from error

@@ -15,7 +15,7 @@ def interrupts_held() -> Iterator[None]:
     """Hold Ctrl-C back; a process that is started meanwhile never gets one, not even while it imports its modules.
 
     A signal that this thread blocks goes to another thread, and Python then interrupts the main thread all the same,
-    which would leave a process behind that was started by half. So its handler is held back too.
+    which would leave a process behind that was only half started. So its handler is held back too.
     """
     held: list[int] = []
     handler = signal.getsignal(signal.SIGINT)

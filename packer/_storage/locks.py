@@ -14,9 +14,9 @@ from packer._storage.files import writing_to
 from packer._storage.opening import NO_LINK, open_regular
 from packer.errors import DestinationError, printable
 
-__all__ = ["held", "try_lock"]
+__all__ = ["SECONDS_BETWEEN_TRIES", "held", "is_at", "try_lock"]
 
-_SECONDS_BETWEEN_TRIES = 0.2
+SECONDS_BETWEEN_TRIES = 0.2
 
 
 @contextlib.contextmanager
@@ -40,8 +40,8 @@ def held(path: Path, wait: Callable[[], None]) -> Iterator[None]:
         with lock:
             while not try_lock(lock):
                 wait()
-                time.sleep(_SECONDS_BETWEEN_TRIES)
-            if not _is_at(lock, path):  # its holder removed it between our opening and our locking
+                time.sleep(SECONDS_BETWEEN_TRIES)
+            if not is_at(lock, path):  # its holder removed it between our opening and our locking
                 continue
             try:
                 yield
@@ -55,7 +55,8 @@ def _open_lock(path: str, flags: int) -> int:
     return open_regular(path, flags=flags | NO_LINK, mode=0o600)
 
 
-def _is_at(file: IO[Any], path: Path) -> bool:
+def is_at(file: IO[Any], path: Path) -> bool:
+    """Tell whether an open file is the one that `path` names now."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
     except FileNotFoundError:

@@ -7,7 +7,7 @@ import click
 from packer._cli.convert import convert_command
 from packer._codecs import CODECS
 from packer._conversion.recipe import AUDITS, EXIF_POLICIES, Recipe
-from packer._images.probe import MAX_PIXELS
+from packer._images.geometry import MAX_PIXELS
 from packer._images.sizing import INTERPOLATIONS, MODES
 
 

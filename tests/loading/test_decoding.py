@@ -12,8 +12,7 @@ import pytest
 import torch
 
 from packer._conversion.prepare import Recipe
-from packer._images.geometry import Crops
-from packer._images.probe import MAX_PIXELS
+from packer._images.geometry import MAX_PIXELS, Crops
 from packer._loading.crops import Crop, RandomResizedCrop, Resize
 from packer._loading.dataset import open_dataset
 from packer._loading.decoding import BatchDecoder, _calls

@@ -20,13 +20,13 @@ from packer._images.jpeg import header as jpeg
 from packer._images.jpeg.tiles import Tiles, Window, read_tiles, restarts
 from packer._table import Buffer
 
-__all__ = ["Part", "cut_out", "cut_out_in_python", "first_rows", "first_rows_in_python"]
+__all__ = ["CutOut", "cut_out", "cut_out_in_python", "first_rows", "first_rows_in_python"]
 
 _END = b"\xff\xd9"
 _WORTH_PYTHON = 50_000  # bytes of an image; in a smaller one, cutting takes Python longer than decoding the rest
 
 
-class Part(NamedTuple):
+class CutOut(NamedTuple):
     """A JPEG of a part of an image, and which part: its rectangle in the whole."""
 
     data: Buffer
@@ -74,7 +74,7 @@ def first_rows_in_python(data: Buffer, size: tuple[int, int], bottom: int) -> tu
     return part, rows
 
 
-def cut_out(data: Buffer, size: tuple[int, int], rectangle: Rectangle, halvings: int = 0) -> Part | None:
+def cut_out(data: Buffer, size: tuple[int, int], rectangle: Rectangle, halvings: int = 0) -> CutOut | None:
     """Return a JPEG of the tiles that a rectangle of a tiled JPEG depends on.
 
     Parameters
@@ -90,17 +90,17 @@ def cut_out(data: Buffer, size: tuple[int, int], rectangle: Rectangle, halvings:
 
     Returns
     -------
-    Part or None
+    CutOut or None
         The whole image where nothing can be left out. None where the image is no tiled JPEG of that size, its
         markers are not where its table says, or cutting is not worth its while.
     """
     if _native is None:
         return cut_out_in_python(data, size, rectangle, halvings) if len(data) >= _WORTH_PYTHON else None
     made = _native.cut_out(bytes(data), *size, *rectangle, halvings)
-    return None if made is None else Part(*made)
+    return None if made is None else CutOut(*made)
 
 
-def cut_out_in_python(data: Buffer, size: tuple[int, int], rectangle: Rectangle, halvings: int = 0) -> Part | None:
+def cut_out_in_python(data: Buffer, size: tuple[int, int], rectangle: Rectangle, halvings: int = 0) -> CutOut | None:
     """Do the same as `cut_out`, more slowly."""
     tiles = read_tiles(data) if _read_header(data) is not None else None
     if tiles is None or tiles.grid[:2] != size:
@@ -112,13 +112,13 @@ def cut_out_in_python(data: Buffer, size: tuple[int, int], rectangle: Rectangle,
         raise ValueError("halvings are 0 to 3")
     window = tiles.grid.window(rectangle, halvings)
     if window is None:
-        return Part(data, (0, 0, *size))
+        return CutOut(data, (0, 0, *size))
     joined = _join(data, tiles, window)
     if joined is None:
         return None
     part = tiles.grid.extent(window)
     struct.pack_into(">HH", joined, tiles.segment + tiles.frame - tiles.header + 1, *part[2:])
-    return Part(joined, part)
+    return CutOut(joined, part)
 
 
 def _read_header(data: Buffer) -> jpeg.JPEGHeader | None:

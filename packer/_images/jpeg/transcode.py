@@ -11,9 +11,9 @@ import struct
 import numpy as np
 import numpy.typing as npt
 
+from packer._images.geometry import MAX_PIXELS
 from packer._images.jpeg import huffman, scans, tiles, tokens
 from packer._images.jpeg.structure import Frame, HuffmanTable, Scan, Walk, segment
-from packer._images.probe import MAX_PIXELS
 from packer._table import Buffer
 from packer.errors import NotTileableError
 
@@ -106,7 +106,7 @@ def _code_again(source: memoryview, walk: Walk, frame: Frame, first: Scan) -> _C
     across, down = frame.mcus
     planes = _Planes(frame)
     coefficients: npt.NDArray[np.int16] | None = None
-    progress = _Progress(frame)
+    progress = _Refinement(frame)
     size = 0
     scan: Scan | None = first
     while scan is not None:
@@ -195,7 +195,7 @@ class _Planes:
         return np.array(rows, np.int64)
 
 
-class _Progress:
+class _Refinement:
     """Which bits of which coefficients the scans have brought (T.81, G.1.1.1): Al, and 99 where nothing came."""
 
     def __init__(self, frame: Frame) -> None:

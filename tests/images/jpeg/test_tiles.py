@@ -20,7 +20,7 @@ from packer._images.decode import decode
 from packer._images.geometry import Rectangle
 from packer._images.jpeg import cutting
 from packer._images.jpeg import header as jpeg
-from packer._images.jpeg.cutting import Part, cut_out, cut_out_in_python
+from packer._images.jpeg.cutting import CutOut, cut_out, cut_out_in_python
 from packer._images.jpeg.tiles import Grid, annotate, choose_columns, read_tiles
 from packer._images.rectangle import RectangleDecoder
 from packer.errors import ImageError, NotTileableError
@@ -58,7 +58,7 @@ def tiled(subsampling: str = "4:2:0", size: tuple[int, int] = (121, 190), count:
     return annotate(with_restarts(subsampling, size, count, quality))
 
 
-def part_of(image: bytes, rectangle: Rectangle, halvings: int = 0) -> Part:
+def part_of(image: bytes, rectangle: Rectangle, halvings: int = 0) -> CutOut:
     height, width = read_tiles(image).grid[:2]  # type: ignore[union-attr]
     part = cut_out_in_python(image, (height, width), rectangle, halvings)
     assert part is not None
