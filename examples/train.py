@@ -155,7 +155,10 @@ def evaluate(model: nn.Module, batches: CUDAPrefetcher, device: torch.device) ->
 def network(arch: str, classes: int) -> nn.Module:
     """Return a network by its name in torchvision, or the tiny one."""
     if arch != "tiny":
-        import torchvision
+        try:
+            import torchvision
+        except ImportError:
+            raise SystemExit(f"{arch} is a network of torchvision: pip install torchvision, or say --arch tiny") from None
 
         return torchvision.models.get_model(arch, num_classes=classes)
     return nn.Sequential(
