@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import errno
 import io
 import itertools
 import json
@@ -205,7 +206,7 @@ def lie_in_files(path: Path, outside: Path, chance: Random) -> None:
     if change in ("cut", "grow"):
         os.truncate(file, chance.randrange(size + 1) if change == "cut" else size + chance.choice([1, 4096]))
     elif change == "holes":
-        os.truncate(file, _HOLES)
+        _add_holes(file)
     elif change == "bomb":
         _add_bomb(file)
     else:
@@ -220,6 +221,15 @@ def lie_in_files(path: Path, outside: Path, chance: Random) -> None:
             os.mkfifo(file)
         elif change == "zero":
             os.symlink("/dev/zero", file)
+
+
+def _add_holes(file: Path) -> None:
+    """Let a file grow by bytes that are nowhere on the disk, but where this process may have no file as large."""
+    try:
+        os.truncate(file, _HOLES)
+    except OSError as error:
+        if error.errno != errno.EFBIG:
+            raise
 
 
 def _add_bomb(file: Path) -> None:

@@ -34,6 +34,7 @@ __all__ = ["USES", "Place", "use"]
 
 _STATUSES = {EXIT_STATUS[name] for name in ("ok", "error", "usage", "skipped", "corrupt", "locked")}
 _CROPS = (CenterCrop(5, resize=9), CenterCrop(224), RandomResizedCrop(7, scale=(0.01, 0.3)), Resize(8), Full())
+_REENCODING = {"--codec", "--resize", "--tiles"}
 _MOST = 8  # samples that are read one by one
 _SMALL = 1 << 20  # bytes; what PNG adds to raw pixels, and a list of labels has
 _SIDE = 64  # pixels, of a region
@@ -89,7 +90,8 @@ def _command(*arguments: Any, makes: str = "") -> Callable[[Place, Random], bool
         if status not in (EXIT_STATUS["ok"], EXIT_STATUS["skipped"]):
             return False
         if made is not None:
-            _require_made(line[0], place, made)
+            keeps = line[:2] == ["convert", str(place.pack)] and not _REENCODING & {*line}
+            _require_made(line[0], place, made, keeps)
         return True
 
     return run
@@ -148,11 +150,15 @@ def _run(line: list[str]) -> int:
     return status
 
 
-def _require_made(command: str, place: Place, made: Path) -> None:
-    """Require that what a command made of a pack, and called good, is whole."""
+def _require_made(command: str, place: Place, made: Path, keeps: bool) -> None:
+    """Require that what a command made of a pack, and called good, is whole, and no bomb where it `keeps` images."""
     if command == "export":
         _require_exported(place, made)
         return
+    if keeps:
+        had, has = sum(_sizes(place.pack)), sum(_sizes(made))
+        if has > 4 * had + _SMALL:  # each of two parts has a manifest, and so has the whole
+            raise Finding(f"{command} made more bytes than the pack has\n{has} of {had}")
     try:
         damage = verify(made, workers=1)
     except PackerError as error:

@@ -49,10 +49,11 @@ class PackFiles:
 
     @classmethod
     def of(cls, path: str | os.PathLike[str]) -> PackFiles:
-        """List the files of a pack; PackError where there is none, or one of its files is missing or not regular."""
+        """List the files of a pack; PackError where there is none, a file is missing, not regular, or twice there."""
         with open_pack(path) as reader:
             root, names, identity = Path(reader.path), reader.file_names(), reader.manifest.identity()
         found = {name: _status(root, name) for name in names}
+        _require_distinct(root, found)
         return cls(
             root,
             identity,
@@ -164,6 +165,15 @@ def _status(root: Path, name: str) -> os.stat_result:
     if not stat.S_ISREG(status.st_mode):
         raise CorruptPackError("is a link, or something else than a regular file", root / name)
     return status
+
+
+def _require_distinct(root: Path, found: Mapping[str, os.stat_result]) -> None:
+    """Raise CorruptPackError where two files are hard links of one: the copy of a small pack could fill a disk."""
+    linked: dict[tuple[int, int], str] = {}
+    for name, status in found.items():
+        first = linked.setdefault((status.st_dev, status.st_ino), name) if status.st_nlink > 1 else name
+        if first != name:
+            raise CorruptPackError(f"is the same file as {printable(root / first)}", root / name)
 
 
 def _is_own(status: os.stat_result, size: int) -> bool:

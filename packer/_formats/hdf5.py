@@ -29,6 +29,7 @@ __all__ = ["HDF5Reader", "HDF5Writer"]
 
 _DATA_AT = 4096
 _ALIGNED_FROM = 1 << 16  # libhdf5 aligns what is as large as this, and packs what is smaller together
+_MOST_STRUCTURE = 1 << 20  # bytes that libhdf5 reads at once: it looks at the structure only, of which all is small
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
 
@@ -158,7 +159,7 @@ class HDF5Reader(Reader):
         try:
             # Through this very file: another may have its path by now, and libhdf5 refuses a path that this process
             # has open with other settings.
-            with h5py.File(self._file.stream(), "r") as file:
+            with h5py.File(self._file.stream(most=_MOST_STRUCTURE), "r") as file:
                 if file.attrs.get("format") != b"packer":
                     raise NotAPackError("an HDF5 file that packer did not write", self.path)
                 manifest_at, manifest_size = self._find(file, "manifest", "|u1")

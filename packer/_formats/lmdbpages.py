@@ -20,6 +20,7 @@ __all__ = [
     "META_END",
     "META_SIZE",
     "MOST_BYTES",
+    "MOST_KEY",
     "NODE_HEADER",
     "NODE_MAX",
     "NO_PAGE",
@@ -55,7 +56,9 @@ NO_PAGE = 2**64 - 1
 NODE_MAX = (((PAGE - PAGE_HEADER.size) // 2) & ~1) - 2  # me_nodemax: what fits at least twice in a page
 PAGE_SIZES = [1 << power for power in range(9, 17)]
 MOST_BYTES = 2**32 - 1  # of a value, whose size has 32 bits
+MOST_KEY = 511  # MDB_MAXKEYSIZE
 MAX_DEPTH = 32  # CURSOR_STACK
+_PAGE_NUMBER = 8  # bytes: what a node has in place of a value that lies on pages of its own
 
 
 class Page:
@@ -119,21 +122,31 @@ class Node(NamedTuple):
 def nodes_of(page: bytes, number: int) -> tuple[bool, list[Node]]:
     """Return the nodes of page `number`, and whether it is a leaf; ValueError where it is damaged."""
     own_number, _, flags, lower, _ = PAGE_HEADER.unpack_from(page)
-    count = (lower - PAGE_HEADER.size) // 2
+    count, is_leaf = (lower - PAGE_HEADER.size) // 2, flags == P_LEAF
     if own_number != number or flags not in (P_BRANCH, P_LEAF) or not 0 < count <= len(page) // 4:
         raise ValueError(f"not a page of {count} nodes")
-    nodes = []
+    nodes, room = [], len(page) - lower
     try:
         for pointer in struct.unpack_from(f"<{count}H", page, PAGE_HEADER.size):
             low, high, node_flags, key_size = NODE_HEADER.unpack_from(page, pointer)
             key_at = pointer + NODE_HEADER.size
             if key_at + key_size > len(page):
                 raise ValueError("a key beyond the page")
+            room -= even(NODE_HEADER.size + key_size + _value_size(is_leaf, low | high << 16, node_flags))
+            if key_size > MOST_KEY or room < 0:  # else nodes overlap, and a page could hold any number of long keys
+                raise ValueError("more than a page holds")
             key = page[key_at : key_at + key_size]
             nodes.append(Node(key, low | high << 16, node_flags, number * len(page) + key_at + key_size))
     except struct.error as error:
         raise ValueError("a node beyond the page") from error
-    return flags == P_LEAF, nodes
+    return is_leaf, nodes
+
+
+def _value_size(is_leaf: bool, size: int, flags: int) -> int:
+    """Return how many bytes of a node come after its key."""
+    if not is_leaf:
+        return 0
+    return _PAGE_NUMBER if flags & F_BIGDATA else size
 
 
 def even(size: int) -> int:

@@ -6,10 +6,11 @@ it: so a vector is a plain range of the file, and opening a stranger's file runs
 
 from __future__ import annotations
 
+import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from packer._formats.torchpickle import pickled_vectors
 from packer._storage.files import AppendFile
 from packer._storage.packfile import PackFile
 from packer._table import Buffer, blocks
-from packer.errors import CorruptPackError
+from packer.errors import CorruptPackError, printable
 
 __all__ = ["TorchFile", "compare_checksums", "member_of", "members_of"]
 
@@ -33,6 +34,10 @@ _EPOCH = 0x21  # 1 January 1980, the earliest date that a zip can name: the same
 _STORAGES = {"|u1": "ByteStorage", "<i4": "IntStorage", "<u4": "IntStorage", "<i8": "LongStorage"}
 _MOST_DIRECTORY = 1 << 17  # bytes: zipfile reads a directory at once, after a comment of up to 64 KiB
 _CHUNK = 1 << 16  # bytes
+# What `torch.save` names its members, below a directory of any name; there are fewer than 100 vectors.
+_MEMBER = re.compile(
+    r"[^/]+/(data/\d{1,2}|data\.pkl|byteorder|version|\.format_version|\.storage_alignment|\.data/serialization_id)"
+)
 # What zipfile raises of damaged files. A member that claims to be encrypted, or of a later version, is a RuntimeError.
 _ZIP_ERRORS = (OSError, zipfile.BadZipFile, zlib.error, EOFError, ValueError, RuntimeError)
 
@@ -106,18 +111,13 @@ class TorchFile:
 
 def members_of(file: PackFile) -> dict[str, tuple[int, int]]:
     """Return where the members of a zip lie in its file, and their sizes."""
-    with opened_zip(file) as archive:
-        infos = archive.infolist()
-    members = {}
-    for info in infos:
-        header = _LOCAL.unpack(file.read(info.header_offset, _LOCAL.size))
-        members[info.filename] = info.header_offset + _LOCAL.size + header[9] + header[10], info.file_size
-    return members
+    with opened_zip(file) as (_, members):
+        return members
 
 
 def compare_checksums(file: PackFile, leave_out: str = "") -> None:
     """Read the members of a zip but the one of this name; CorruptPackError where one does not fit its CRC-32."""
-    with opened_zip(file) as archive:
+    with opened_zip(file) as (archive, _):
         for info in archive.infolist():
             if info.filename != leave_out:
                 with archive.open(info) as member:
@@ -126,16 +126,31 @@ def compare_checksums(file: PackFile, leave_out: str = "") -> None:
 
 
 @contextmanager
-def opened_zip(file: PackFile) -> Iterator[zipfile.ZipFile]:
-    """Open a zip of few members, none of them compressed; CorruptPackError where zipfile finds it damaged."""
+def opened_zip(file: PackFile) -> Iterator[tuple[zipfile.ZipFile, dict[str, tuple[int, int]]]]:
+    """Open a zip, and give where its members lie; CorruptPackError where it is not as `torch.save` writes one."""
     try:
         with zipfile.ZipFile(file.stream(most=_MOST_DIRECTORY)) as archive:
-            for info in archive.infolist():
-                if info.compress_type != zipfile.ZIP_STORED or info.file_size != info.compress_size:
-                    raise CorruptPackError("its members are compressed", file.path)
-            yield archive
+            yield archive, _placed(archive.infolist(), file)
     except _ZIP_ERRORS as error:
         raise CorruptPackError(f"not a complete .pth file: {error}", file.path) from error
+
+
+def _placed(infos: Sequence[zipfile.ZipInfo], file: PackFile) -> dict[str, tuple[int, int]]:
+    """Return where members lie; CorruptPackError where one is compressed, unknown, or in the place of another."""
+    members: dict[str, tuple[int, int]] = {}
+    end = 0
+    for info in sorted(infos, key=lambda info: info.header_offset):
+        if info.compress_type != zipfile.ZIP_STORED or info.file_size != info.compress_size:
+            raise CorruptPackError("its members are compressed", file.path)
+        if not _MEMBER.fullmatch(info.filename):
+            raise CorruptPackError(f"it has a member that no pack has: {printable(info.filename)}", file.path)
+        if info.filename in members or info.header_offset < end:
+            raise CorruptPackError(f"its member {printable(info.filename)} is listed twice, or overlaps", file.path)
+        header = _LOCAL.unpack(file.read(info.header_offset, _LOCAL.size))
+        at = info.header_offset + _LOCAL.size + header[9] + header[10]
+        members[info.filename] = at, info.file_size
+        end = at + info.file_size
+    return members
 
 
 def member_of(members: Mapping[str, tuple[int, int]], name: str, path: str) -> tuple[int, int]:

@@ -49,7 +49,8 @@ class FileNames:
 
     def free(self, stem: str, suffix: str) -> str:
         """Return a name that no file has: `stem` and `suffix`, or the same with a number."""
-        return next(name for name in _candidates(stem, suffix) if name not in self)
+        taken = self._hashes()
+        return next(name for name in _candidates(stem, suffix) if not _holds(taken, hash(name)))
 
     def _plain(self, name: str) -> str:
         return name if self._fits(name) else _candidate(name, self._suffixes[0])
@@ -64,8 +65,7 @@ class FileNames:
             alike.setdefault(first, [first]).append(index)
         if not alike:
             return
-        taken, chosen = hashes_of(self), set[str]()
-        taken.sort()
+        taken, chosen = self._hashes(), set[str]()
         following: dict[str, int] = {}  # where long names are cut, several groups try the same numbers
         for indices in alike.values():
             keeper = next((index for index in indices if self._fits(self._names[index])), min(indices))
@@ -78,6 +78,12 @@ class FileNames:
                 following[family] = number + 1
                 chosen.add(name)
                 self._numbered[index] = name
+
+    def _hashes(self) -> Hashes:
+        """Return the hashes of all files' names, in ascending order."""
+        hashes = hashes_of(self)
+        hashes.sort()
+        return hashes
 
 
 def _holds(ordered: Hashes, value: int) -> bool:

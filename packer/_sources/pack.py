@@ -38,6 +38,8 @@ class PackSource(Source):
         Which index of all samples is the first of this source.
     repeated : frozenset of int
         Which of all samples have the name of an earlier one. Several packs have none such.
+    overlapping : frozenset of int
+        Which of all samples share bytes with an earlier one: of a few bytes any number of samples could be made.
     united : Manifest
         What the packs' manifests say together.
     """
@@ -46,6 +48,7 @@ class PackSource(Source):
     starts: npt.NDArray[np.int64]
     first: int
     repeated: frozenset[int]
+    overlapping: frozenset[int]
     united: Manifest
 
     def between(self, start: int, stop: int) -> PackSource:
@@ -114,6 +117,8 @@ class PackSource(Source):
             reason = f"its row in the table says {row.width} x {row.height} pixels"
         elif self.first + index in self.repeated:
             reason = "another sample has the same name"
+        elif self.first + index in self.overlapping:
+            reason = "its bytes overlap another sample's"
         else:
             reason = name_problem(name) or ""
         if reason:
@@ -144,11 +149,13 @@ def pack_source(
         If the classes differ, a class is not in `classes`, two samples have one name, or the packs' bytes mean
         different things.
     PackError
-        If a pack cannot be opened.
+        If a pack cannot be opened, or several of its files are one.
     """
     if class_map not in CLASS_MAPS:
         raise ValueError(f"class_map is one of {', '.join(CLASS_MAPS)}, not {class_map!r}")
     readers = [open_pack(path) for path in paths]
+    for reader in readers:
+        reader.require_distinct_files()
     _require_same_meaning(readers)
     if classes is None:
         if class_map == "same":
@@ -160,6 +167,7 @@ def pack_source(
     else:
         names, repeated = Names.joined([reader.names for reader in readers]), frozenset[int]()
         _require_unique(names, readers)
+    starts = np.cumsum([0, *(len(reader) for reader in readers[:-1])])
     source = PackSource(
         "pack",
         Path(readers[0].path),
@@ -167,9 +175,14 @@ def pack_source(
         np.concatenate([_labels(reader, classes) for reader in readers]),
         list(classes),
         readers=readers,
-        starts=np.cumsum([0, *(len(reader) for reader in readers[:-1])]),
+        starts=starts,
         first=0,
         repeated=repeated,
+        overlapping=frozenset(
+            start + index
+            for start, reader in zip(starts.tolist(), readers, strict=True)
+            for index in reader.table.overlapping()
+        ),
         united=readers[0].manifest,
     )
     return (

@@ -138,14 +138,14 @@ class PackFile:
         except (OSError, MemoryError) as error:  # no address space, or a file system that maps no files
             raise PackError(f"{printable(self.path)}: {size:,} bytes of it cannot be mapped: {error}") from error
 
-    def stream(self, most: int = LARGEST_READ) -> io.RawIOBase:
+    def stream(self, most: int) -> io.RawIOBase:
         """Return this very file as Python's libraries read one: they need not open its path again.
 
         Parameters
         ----------
         most : int
-            How many bytes are read at once. CorruptPackError where a library wants more, which a stranger's file may
-            have told it to.
+            How many bytes are read at once. CorruptPackError where a library wants more of the file than that, which
+            a stranger's file may have told it to.
         """
         return _Stream(self, most)
 
@@ -215,16 +215,21 @@ class _Stream(io.RawIOBase):
     def read(self, size: int | None = -1) -> bytes:
         left = max(0, self._file.size - self._position)
         wanted = left if size is None or size < 0 else min(size, left)
-        if wanted > self._most:
-            raise CorruptPackError(f"{wanted} bytes of structure are more than a pack has there", self._file.path)
+        self._require_few(wanted)
         data = self._file.read(self._position, wanted)
         self._position += len(data)
         return data
 
     def readinto(self, buffer: Any) -> int:
-        count = self._file.read_into(memoryview(buffer).cast("B"), self._position)
+        room = memoryview(buffer).cast("B")
+        self._require_few(len(room))
+        count = self._file.read_into(room, self._position)
         self._position += count
         return count
+
+    def _require_few(self, wanted: int) -> None:
+        if wanted > self._most:
+            raise CorruptPackError(f"{wanted} bytes of structure are more than a pack has there", self._file.path)
 
 
 def pread(fd: int, size: int, offset: int) -> bytes:

@@ -7,17 +7,25 @@ import unicodedata
 
 __all__ = ["folded", "name_problem", "path_problem", "windows_problem"]
 
+_LONGEST = 255  # characters, or bytes or units of UTF-16, which are no fewer: what file systems take between slashes
 _PORTS = "123456789\u00b9\u00b2\u00b3"  # Windows takes raised digits for digits
 _RESERVED = {"con", "prn", "aux", "nul", "conin$", "conout$", *(f"{p}{n}" for p in ("com", "lpt") for n in _PORTS)}
 
 
 def path_problem(name: str) -> str | None:
     """Say why `name` must not become a path below a directory on this system; None where it may."""
-    return name_problem(name) or (windows_problem(name) if os.name == "nt" else None)
+    if problem := name_problem(name):
+        return problem
+    if any(len(part) > _LONGEST for part in name.split("/")):
+        return f"a part of its name has more than {_LONGEST} characters"
+    return windows_problem(name) if os.name == "nt" else None
 
 
 def folded(name: str) -> str:
-    """Return what a file system takes `name` for that ignores case, and how accents are encoded."""
+    """Return what a file system takes `name` for that ignores case, and how accents are encoded.
+
+    Ask `path_problem` first: the time that accents take grows with the square of how many there are in a row.
+    """
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
 
 

@@ -22,6 +22,7 @@ from PIL import Image
 
 import packer
 from fuzz.sections import sealed_manifest
+from packer._cli import EXIT_STATUS
 from packer._formats import FORMATS, open_pack
 from packer._formats.joined import join_parts
 from packer._images.decode import decode
@@ -32,9 +33,9 @@ from packer._loading.crops import CenterCrop, Full, RandomResizedCrop, Resize
 from packer._loading.dataset import open_dataset
 from packer._packs.export import export
 from packer._packs.verify import verify
-from packer._table import Sample
+from packer._table import Sample, checksum
 from packer.errors import CorruptPackError, ImageTooLargeError, PackerError
-from tests.making import SUFFIXES, packer_many, write_pack
+from tests.making import SUFFIXES, packer_many, solid, write_pack
 
 formats = pytest.mark.parametrize("format", FORMATS)
 
@@ -424,3 +425,32 @@ def test_forged_packs_are_refused_or_read(sweep: int) -> None:
     ]
     result = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, errors="replace", check=False)
     assert result.returncode == 0, result.stdout + result.stderr
+
+
+@formats
+def test_samples_that_share_their_bytes_are_converted_once(tmp_path: Path, format: str) -> None:
+    """Else a file of a megabyte could become one that fills the disk, whatever may be skipped."""
+
+    def change(index: int, row: dict[str, Any]) -> None:
+        row["offset"] = rows.setdefault(0, row)["offset"]
+        row["crc32c"] = checksum(image, 0, 6, 8, row["name"])
+
+    rows: dict[int, dict[str, Any]] = {}
+    image = solid(tmp_path / "a.png").read_bytes()
+    samples = [Sample(f"a/{number}.png", 0, image, 6, 8) for number in range(9)]
+    bomb = write_pack(tmp_path / f"bomb{SUFFIXES[format]}", format, samples, change=change)
+    other = write_pack(tmp_path / "other.h5", "hdf5", [Sample("b/x.png", 1, image, 6, 8)])
+    made, merged = tmp_path / "made.lmdb", tmp_path / "merged.lmdb"
+    refused, skipped, merge = packer_many(
+        [
+            ["convert", bomb, made],
+            ["convert", bomb, made, "--fresh", "--on-error", "skip"],
+            ["merge", other, bomb, merged],
+        ]
+    )
+    for result in (refused, merge):
+        assert result.returncode == EXIT_STATUS["corrupt"]
+        assert "its bytes overlap another sample's" in result.stderr
+    assert skipped.returncode == EXIT_STATUS["skipped"], skipped.stderr
+    with open_pack(made) as reader:
+        assert list(reader.names) == ["a/0.png"]

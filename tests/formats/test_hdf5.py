@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import os
 import shutil
+import struct
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +13,7 @@ import numpy as np
 import pytest
 
 from packer._formats import FORMATS
-from packer._formats.hdf5 import HDF5Reader
+from packer._formats.hdf5 import HDF5Reader, HDF5Writer
 from packer._manifest import SCHEMA, Manifest
 from packer._packs.verify import verify
 from packer._table import COLUMNS, Sample, Table
@@ -230,3 +233,49 @@ def test_a_user_block_in_front_is_refused(path: Path, tmp_path: Path) -> None:
     shifted.write_bytes(bytes(512) + path.read_bytes())
     with pytest.raises(NotAPackError):
         HDF5Reader(shifted)
+
+
+HOLES = """
+import resource, sys
+from packer._formats import open_pack
+from packer.errors import CorruptPackError
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+try:
+    open_pack(sys.argv[1])
+except CorruptPackError as error:
+    assert "structure" in error.reason, error
+else:
+    raise AssertionError
+grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+assert grown < 100_000, grown  # kB
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs to know the memory in kB")
+def test_structure_that_is_holes_of_a_sparse_file_takes_no_memory(tmp_path: Path) -> None:
+    """The names of the datasets lie in a heap, which says itself how large it is."""
+    path, size = tmp_path / "pack.h5", 400_000_000
+    with h5py.File(path, "w", libver="earliest") as file:
+        file["manifest"] = np.zeros(4, np.uint8)
+        file.attrs["format"] = np.bytes_(b"packer")
+    data = bytearray(path.read_bytes())
+    heap = data.index(b"HEAP")
+    old, _, names = struct.unpack_from("<QQQ", data, heap + 8)
+    struct.pack_into("<QQQ", data, heap + 8, size, 1, len(data))  # its size, no free block, and where its bytes are
+    struct.pack_into("<Q", data, 40, len(data) + size)  # the end of the file, in the superblock
+    end = len(data) + size
+    path.write_bytes(data + data[names : names + old])
+    os.truncate(path, end)
+    subprocess.run([sys.executable, "-c", HOLES, path], check=True)
+
+
+def test_structure_is_read_in_small_pieces_of_a_large_pack_too(tmp_path: Path) -> None:
+    count, path = 1_280_000, tmp_path / "pack.h5"
+    columns = {name: np.ones(count, dtype) for name, dtype in COLUMNS.items()}
+    table = Table.of({**columns, "name_end": np.arange(1, count + 1)})
+    writer = HDF5Writer(path, {}, Table.of({name: column[:0] for name, column in columns.items()}))
+    manifest = Manifest(format="hdf5", count=count, classes=[f"n{number:08d}" for number in range(1000)])
+    writer.commit(manifest, table)
+    writer.close()
+    with HDF5Reader(path) as reader:
+        assert len(reader) == count

@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import shutil
+import subprocess
 import sys
 import tracemalloc
 from collections.abc import Callable, Sequence
@@ -17,6 +18,7 @@ import numpy as np
 import pytest
 
 from packer._formats import FORMATS, PARTS, Format, open_pack
+from packer._formats.copying import PackFiles
 from packer._formats.joined import TABLE_FILE, join_parts, write_table
 from packer._formats.manifestfile import MANIFEST_FILE, write_manifest
 from packer._loading.dataset import HDF5ImageDataset, LMDBImageDataset, open_dataset
@@ -24,6 +26,7 @@ from packer._loading.staging import stage, warm
 from packer._manifest import Manifest
 from packer._packs.export import export
 from packer._packs.verify import verify
+from packer._sources.pack import pack_source
 from packer._table import COLUMNS, Sample, Table
 from packer.errors import CorruptPackError, NotAPackError, PackError
 from packer.testing.conformance import (
@@ -318,3 +321,53 @@ def test_tables_are_joined_a_block_at_a_time(tmp_path: Path) -> None:
     expected = np.repeat(np.array([0, 7], "<i8"), rows)
     assert checksums["offset"] == google_crc32c.value(expected.tobytes())
     assert expected.tobytes() in table.tobytes()
+
+
+@pytest.mark.skipif(not hasattr(os, "link"), reason="needs hard links")
+@pytest.mark.parametrize("format", SUFFIXES)
+def test_files_that_are_one_file_are_neither_converted_nor_staged(
+    tmp_path: Path, samples: list[Sample], format: str
+) -> None:
+    pack = tmp_path / "pack"
+    write_parts(pack, format, [samples, samples])
+    first, second = (part / "shard-00000.pth" if part.is_dir() else part for part in sorted(pack.glob("part-*")))
+    second.unlink()
+    os.link(first, second)
+    for use in (pack_source, PackFiles.of):
+        with pytest.raises(CorruptPackError, match=f"{second.name}: is the same file as .*{first.name}"):
+            use(pack)
+
+
+@pytest.mark.skipif(not hasattr(os, "link"), reason="needs hard links")
+def test_a_table_that_is_also_a_shard_is_not_staged(tmp_path: Path, samples: list[Sample]) -> None:
+    pack = tmp_path / "pack.pth"
+    write_parts(pack, "pth", [samples, samples])
+    first, second = (pack / f"part-{number:05d}.pth" / "table.pth" for number in range(2))
+    second.unlink()
+    os.link(first, second)
+    with pytest.raises(CorruptPackError, match=r"is the same file as"):
+        PackFiles.of(pack)
+
+
+LONG_PART = """
+import resource, sys
+from packer._formats import open_pack
+from packer.errors import CorruptPackError
+resource.setrlimit(resource.RLIMIT_CPU, (20, 20))
+try:
+    open_pack(sys.argv[1])
+except CorruptPackError as error:
+    assert "a part of its name has more than 255 characters" in error.reason, error
+else:
+    raise AssertionError
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs limits")
+def test_parts_with_names_that_take_hours_to_compare(tmp_path: Path, samples: list[Sample]) -> None:
+    """Unicode orders the accents on a letter, in a time that grows with the square of how many they are."""
+    pack = tmp_path / "pack.lmdb"
+    write_parts(pack, "lmdb", [samples])
+    accents = "a" + "\u0301" * 200_000 + "\u0316" * 200_000
+    change_layout(pack, lambda layout: layout["parts"].append([accents, 0, ""]))
+    subprocess.run([sys.executable, "-c", LONG_PART, pack], check=True)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from packer._formats import FORMATS, open_pack
 from packer._formats.lmdb import LMDBReader
+from packer._formats.lmdbpages import NODE_HEADER, P_LEAF, Page, nodes_of
 from packer._packs.verify import verify
 from packer._table import COLUMNS, Sample
 from packer.errors import CorruptPackError, NotAPackError, PackError
@@ -243,3 +244,29 @@ def test_a_tree_that_leads_in_a_circle(tmp_path: Path, child: str, reason: str) 
     path.write_bytes(data)
     os.truncate(path, 1 << 40)
     assert any(reason in str(damage) for damage in verify(path, quick=True))
+
+
+def page_of(number: int, pointers: int, key: int) -> bytes:
+    """Return a leaf of 64 KiB whose nodes all lie in one place, from which a key of so many bytes goes on."""
+    page = bytearray(1 << 16)
+    at = 16 + 2 * pointers
+    struct.pack_into("<QHHHH", page, 0, number, 0, 2, at, at)
+    struct.pack_into(f"<{pointers}H", page, 16, *[at] * pointers)
+    struct.pack_into("<HHHH", page, at, 0, 0, 0, key)
+    return bytes(page)
+
+
+@pytest.mark.parametrize(("pointers", "key"), [(16_000, 30_000), (1, 512), (126, 511)])
+def test_nodes_that_share_their_bytes(pointers: int, key: int) -> None:
+    """Else a page of 64 KiB could hold a gigabyte of keys."""
+    with pytest.raises(ValueError, match="more than a page holds"):
+        nodes_of(page_of(3, pointers, key), 3)
+
+
+def test_a_page_that_is_full_of_long_keys() -> None:
+    page, keys = Page(3, P_LEAF), [b"%d" % number * 511 for number in range(7)]
+    for key in keys:
+        page.add(NODE_HEADER.pack(4, 0, 0, len(key)), key, b"data")
+    is_leaf, nodes = nodes_of(page.to_bytes(), 3)
+    assert is_leaf
+    assert [node.key for node in nodes] == keys

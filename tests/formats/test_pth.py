@@ -4,8 +4,10 @@ import contextlib
 import io
 import os
 import pickle
+import struct
 import zipfile
 from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -315,3 +317,35 @@ def test_compressed_members_are_not_unpacked(tmp_path: Path) -> None:
         archive.writestr("shard-00000/data/9", bytes(1000))
     found = [str(damage) for damage in verify(path, quick=True)]
     assert found == ["shard-00000.pth: its members are compressed"]
+
+
+def with_entries(path: Path, change: Callable[[bytes], bytes]) -> None:
+    """Change the last entry of a zip's directory, from which any number can be made."""
+    data = path.read_bytes()
+    end = data.rindex(b"PK\5\6")
+    _, _, _, _, _, size, start, _ = struct.unpack("<4s4H2IH", data[end:])
+    entries = data[start : start + size]
+    last = entries.rindex(b"PK\1\2")
+    changed = entries[:last] + change(entries[last:])
+    count = changed.count(b"PK\1\2")
+    path.write_bytes(
+        data[:start] + changed + struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, count, count, len(changed), start, 0)
+    )
+
+
+@pytest.mark.parametrize("name", ["shard-00000.pth", "table.pth"])
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda entry: entry * 500, "listed twice, or overlaps"),
+        (lambda entry: entry + entry.replace(b"/version", b"/data/77"), "listed twice, or overlaps"),
+        (lambda entry: entry.replace(b"/version", b"/strange"), "a member that no pack has: .*/strange"),
+    ],
+)
+def test_members_that_no_pack_lists(tmp_path: Path, name: str, change: Callable[[bytes], bytes], reason: str) -> None:
+    """Else a member that is listed thousands of times is read as often."""
+    path = tmp_path / "pack.pth"
+    write_pack(FORMATS["pth"], path, draw_samples([10]))
+    with_entries(path / name, change)
+    with pytest.raises(CorruptPackError, match=reason), open_pack(path) as reader:
+        reader.read(0)

@@ -56,3 +56,18 @@ assert max(map(len, files)) == 255
 def test_long_names_that_meet_in_pairs_are_numbered_in_linear_time() -> None:
     """The names of each pair are cut to one, and those of a hundred pairs to one when they get a number."""
     subprocess.run([sys.executable, "-c", LIMITED], check=True)
+
+
+FREE = """
+import resource
+resource.setrlimit(resource.RLIMIT_CPU, (20, 20))
+from packer._packs.filenames import FileNames
+from packer._table import Names
+names = ["labels.csv", *(f"labels-{number}.csv" for number in range(1, 20_000))]
+assert FileNames(Names.of(names)).free("labels", ".csv") == "labels-20000.csv"
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs limits")
+def test_a_name_is_found_though_twenty_thousand_candidates_are_taken() -> None:
+    subprocess.run([sys.executable, "-c", FREE], check=True)
