@@ -158,7 +158,7 @@ def network(arch: str, classes: int) -> nn.Module:
         try:
             import torchvision
         except ImportError:
-            raise SystemExit(f"{arch} is a network of torchvision: pip install torchvision, or say --arch tiny") from None
+            raise SystemExit(f"{arch} is torchvision's: pip install torchvision, or say --arch tiny") from None
 
         return torchvision.models.get_model(arch, num_classes=classes)
     return nn.Sequential(

@@ -11,15 +11,17 @@ import contextlib
 import functools
 import io
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image, UnidentifiedImageError
 
+from packer._images.directories import require_modest, require_modest_exif
 from packer._table import Buffer
 from packer.errors import ImageError, ImageTooLargeError
 
-__all__ = ["FORMATS", "decode", "opened", "require_pixels"]
+__all__ = ["FORMATS", "decode", "opened", "orientation", "require_pixels"]
 
 FORMATS = (
     *("BMP", "DIB", "GIF", "JPEG", "MPO", "PPM", "PNG"),
@@ -58,9 +60,11 @@ def opened(data: Buffer, max_pixels: int | None = None) -> Iterator[Image.Image]
     ImageTooLargeError
         If its header announces more than `max_pixels`, or more than Pillow's own limit.
     ImageError
-        If it is of another format, or if Pillow complains about it here or in the body of the ``with`` statement.
+        If it is of another format, if its metadata would cost too much (see `packer._images.directories`), or if Pillow
+        complains about it here or in the body of the ``with`` statement.
     """
     try:
+        require_modest(data)
         with Image.open(io.BytesIO(data), formats=_installed()) as image:
             if max_pixels is not None:
                 require_pixels(image.height, image.width, max_pixels)
@@ -91,8 +95,22 @@ def _upright(image: Image.Image) -> Image.Image:
     That function also writes the image's EXIF anew, and fails where they cannot be written.
     """
     rgb = image.convert("RGB")  # before the orientation: a TIFF is turned when it is loaded
-    method = _TURNS.get(image.getexif().get(0x0112, 1))
+    method = _TURNS.get(orientation(image))
     return rgb if method is None else rgb.transpose(method)
+
+
+def orientation(image: Image.Image) -> Any:
+    """Return what the EXIF of an opened image say of its orientation, which may be any value; 1 where they say nothing.
+
+    Raises
+    ------
+    ImageError
+        If the EXIF would cost too much.
+    Exception
+        What Pillow raises where the EXIF are broken.
+    """
+    require_modest_exif(image.info)
+    return image.getexif().get(0x0112, 1)
 
 
 def require_pixels(height: int, width: int, max_pixels: int) -> None:

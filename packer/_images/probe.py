@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 
 from PIL import Image
 
+from packer._images.directories import require_modest
 from packer._images.geometry import MAX_PIXELS
 from packer._images.jpeg import header as jpeg
-from packer._images.pillow import opened, require_pixels
+from packer._images.pillow import opened, orientation, require_pixels
 from packer._table import Buffer
-from packer.errors import ImageTooLargeError
+from packer.errors import ImageError, ImageTooLargeError
 
 __all__ = ["ImageInfo", "inspect", "require_affordable"]
 
@@ -180,27 +181,34 @@ def _ask_pillow(data: Buffer, max_pixels: int, seen: ImageInfo | None) -> ImageI
             findings.append("CMYK")
         if image.mode.startswith(("I", "F")) and "16-bit" not in findings:
             findings.append("16-bit")
-        orientation = _orientation(image)
+        turn = _turn(image)
         kind = (image.format or "unknown").lower()
-        if not any(note.startswith("animated") for note in findings) and _has_second_page(image):
+        if not any(note.startswith("animated") for note in findings) and _has_second_page(image, data):
             findings.append("animated or many pages: the first is used")
-        if orientation != 1 and "EXIF-rotated" not in findings:
+        if turn != 1 and "EXIF-rotated" not in findings:
             findings.append("EXIF-rotated")
-        return ImageInfo(kind, height, width, orientation, tuple(findings), False, seen.header if seen else None)
+        return ImageInfo(kind, height, width, turn, tuple(findings), False, seen.header if seen else None)
 
 
-def _has_second_page(image: Image.Image) -> bool:
+def _has_second_page(image: Image.Image, data: Buffer) -> bool:
     """Tell whether there is a second page, which the image then shows; to count all may take hours."""
+    if (
+        image.format == "MPO"
+    ):  # its index counts them; each is a JPEG of its own, with metadata that nobody looked through
+        return getattr(image, "n_frames", 1) > 1
     try:
+        require_modest(data, pages=2)
         image.seek(1)
     except Exception:  # EOFError, or a broken chain of pages; the first one may be whole
         return False
     return True
 
 
-def _orientation(image: Image.Image) -> int:
+def _turn(image: Image.Image) -> int:
     try:
-        orientation = image.getexif().get(0x0112, 1)
+        turn = orientation(image)
+    except ImageError:
+        raise
     except Exception:  # broken metadata
         return 1
-    return orientation if orientation in range(1, 9) else 1
+    return turn if turn in range(1, 9) else 1

@@ -12,6 +12,8 @@ from __future__ import annotations
 import re
 import struct
 
+from packer._images.directories import UNITS
+
 __all__ = ["is_usual", "orientation_of_exif", "orientation_of_xmp"]
 
 _APP0, _APP1, _APP2, _APP13, _APP14 = 0xE0, 0xE1, 0xE2, 0xED, 0xEE
@@ -21,7 +23,6 @@ _XMP_ORIENTATION = re.compile(rb"tiff:Orientation(?:=\"|>)([0-9])")
 _ORIENTATION, _X_RESOLUTION = 0x0112, 0x011A
 _SHORT, _LONG, _RATIONAL = 3, 4, 5
 _ORDERS = {b"II*\0": "<", b"MM\0*": ">"}
-_UNITS = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4, 16: 8}  # bytes, by type
 
 
 def is_usual(marker: int, content: bytes) -> bool:
@@ -71,7 +72,7 @@ def _is_usual_tiff(tiff: bytes) -> bool:
         (count,) = struct.unpack_from(order + "H", tiff, directory)
         for entry in range(directory + 2, directory + 2 + 12 * count, 12):
             tag, kind, values, begin = struct.unpack_from(order + "HHII", tiff, entry)
-            size = values * _UNITS.get(kind, 0)
+            size = values * UNITS.get(kind, 0)
             if size > 4:
                 room -= size
                 if room < 0 or begin + size > len(tiff):
