@@ -391,7 +391,7 @@ def test_what_a_manifest_says_does_not_steer_the_terminal(tmp_path: Path, format
     assert str(caught.value).isprintable()
 
 
-def test_a_format_that_nobody_knows_is_read_all_the_same(tmp_path: Path) -> None:
+def test_a_format_that_nobody_knows_is_refused_in_one_line(tmp_path: Path) -> None:
     pack = tmp_path / "pack"
     pack.mkdir()
     write_pack(pack / "part.lmdb", "lmdb", [Sample("a/x", 0, b"x", 1, 1)])
@@ -401,9 +401,10 @@ def test_a_format_that_nobody_knows_is_read_all_the_same(tmp_path: Path) -> None
     text = json.dumps({**manifest, "format": ESCAPE}, separators=(",", ":")).encode()
     (pack / "manifest.json").write_bytes(sealed_manifest(text[:-1]))
     (result,) = packer_many([["merge", "--finish", pack]])
-    assert (result.returncode, result.stderr) == (0, "")
-    assert "dataset = open_dataset(" in result.stdout
-    assert open_dataset(pack, output="bytes")[0] == (b"x", 0)
+    assert (result.returncode, result.stdout, result.stderr.count("\n")) == (4, "", 1)
+    assert result.stderr[:-1].isprintable()
+    with pytest.raises(CorruptPackError, match="format"):
+        open_dataset(pack)
 
 
 # All of it together.
