@@ -154,6 +154,10 @@ def stage(
     files are compared by owner, kind and size, and not byte by byte. On Windows, which has no such owners, `directory`
     must be the user's own.
 
+    A directory where others could exchange ``packer-UID``, or a directory above it, is refused: one that belongs
+    neither to root nor to this user, or that others may write into and that has no sticky bit. Access lists beyond
+    owner, group and others are not looked at.
+
     Parameters
     ----------
     path : path
@@ -171,7 +175,8 @@ def stage(
     Raises
     ------
     DestinationError
-        If the copy cannot be written, what the directory lies in is missing, or ``packer-UID`` is somebody else's.
+        If the copy cannot be written, what the directory lies in is missing, ``packer-UID`` is somebody else's,
+        or others could exchange the copy.
     PackError
         If the path is no pack, or cannot be read.
     """
@@ -216,15 +221,23 @@ def _refuse_to_wait() -> None:
 
 
 def _own_directory(directory: Path) -> Path:
-    """Return a directory that nobody but this user writes into: `directory`, or one in it; made where it is missing."""
+    """Return a directory that nobody but this user writes into: `directory`, or one in it; made where it is missing.
+
+    The path that is returned is resolved, so that a link which is changed later leads no other way.
+    """
     with writing_to(directory):
         if not directory.parent.is_dir():
             raise DestinationError(
                 f"{printable(directory)}: the directory {printable(directory.parent)} does not exist. Make it first."
             )
+        _require_trusted_link(directory)
         _make_directory(directory)
+        directory = directory.resolve(strict=True)
+        for parent in directory.parents:
+            _require_guarded(parent)
         if _is_private(os.stat(directory)):
             return directory
+        _require_guarded(directory)
     own = directory / f"packer-{os.geteuid()}"
     with writing_to(own):
         _make_directory(own)
@@ -236,6 +249,28 @@ def _own_directory(directory: Path) -> Path:
     )
 
 
+def _require_trusted_link(path: Path) -> None:
+    """Raise DestinationError where a path is a link of somebody else, who may let it lead elsewhere at any time."""
+    with contextlib.suppress(FileNotFoundError):
+        status = os.lstat(path)
+        if stat.S_ISLNK(status.st_mode) and not _is_trusted(status):
+            raise DestinationError(f"{printable(path)}: is a link of somebody else. Stage to another directory.")
+
+
+def _require_guarded(directory: Path) -> None:
+    """Raise DestinationError where somebody else may rename what is in a directory: its owner, or any who may write."""
+    status = os.stat(directory)
+    if not _is_trusted(status):
+        reason = "belongs to somebody else"
+    elif hasattr(os, "geteuid") and not _is_closed(status) and not status.st_mode & stat.S_ISVTX:
+        reason = "may be written into by others, and has no sticky bit (chmod +t)"
+    else:
+        return
+    raise DestinationError(
+        f"{printable(directory)}: {reason}, so a copy could be exchanged there. Stage to another directory."
+    )
+
+
 def _make_directory(path: Path) -> None:
     with contextlib.suppress(FileExistsError):
         os.mkdir(path, 0o700)
@@ -244,8 +279,16 @@ def _make_directory(path: Path) -> None:
 def _is_private(status: os.stat_result) -> bool:
     if not hasattr(os, "geteuid"):
         return True
-    closed = not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and closed
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and _is_closed(status)
+
+
+def _is_closed(status: os.stat_result) -> bool:
+    return not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+def _is_trusted(status: os.stat_result) -> bool:
+    """Tell whether a file belongs to this user, or to root, who may do everything anyway."""
+    return not hasattr(os, "geteuid") or status.st_uid in (0, os.geteuid())
 
 
 def _size_so_far(partial: Path) -> int:

@@ -35,7 +35,7 @@ from packer._sources.base import Source, listing_digest
 from packer._sources.stamps import MENDABLE, Stamps, same_stamp, stamp_in
 from packer._storage.files import AppendFile, PatchFile, replacing
 from packer._storage.packfile import PackFile
-from packer._table import Names
+from packer._table import Names, encode_name
 from packer.errors import PackError, SourceError, printable
 
 __all__ = ["ListedSource", "is_listing", "let_mend", "listed_source", "write_listing"]
@@ -49,6 +49,7 @@ _HEADER = struct.Struct("<16sQQ")
 _ALIGNMENT = 64
 _BLOCK = 4096  # images
 _WRITTEN = 8 << 20  # bytes at a time
+_MOST = 1 << 48  # images, and bytes of names: what their places are computed with stays within 64 bits
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -269,8 +270,30 @@ def _read_header(file: PackFile) -> tuple[dict[str, Any], int, bool]:
     text = file.read(_HEADER.size, length)
     if not known or google_crc32c.value(text) != crc:
         raise SourceError(f"{shown}: the list is damaged. {_advice(file.path)}")
-    header: dict[str, Any] = json.loads(text)
+    try:
+        header = json.loads(text)
+        _require_types(header)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise SourceError(f"{shown}: the list is damaged: {printable(str(error))}. {_advice(file.path)}") from error
     return header, _HEADER.size + length + _padding(length), magic == _MAGIC
+
+
+def _require_types(header: dict[str, Any]) -> None:
+    """Raise ValueError, KeyError or TypeError where a member of the JSON is missing, or is not what it should be."""
+    kinds = {"kind": str, "root": str, "count": int, "names": int, "stamps": int}
+    kinds |= {"classes": list, "notes": list, "sha256": str}
+    wrong = [name for name, kind in kinds.items() if type(header[name]) is not kind]
+    if wrong:
+        raise ValueError(f"{', '.join(wrong)}: of the wrong type")
+    count, classes, notes = header["count"], header["classes"], header["notes"]
+    if not (0 <= count < _MOST and 0 <= header["names"] < _MOST and header["stamps"] in (0, count)):
+        raise ValueError(f"{count} images, {header['names']} bytes of names and {header['stamps']} stamps")
+    if not all(type(text) is str for text in [*classes, *notes]):
+        raise ValueError("a member has elements of the wrong type")
+    for text in (header["kind"], header["root"], header["sha256"], *classes, *notes):
+        encode_name(text)  # UnicodeEncodeError is a ValueError
+    if "\0" in header["root"]:
+        raise ValueError("the root has a NUL")
 
 
 def _advice(path: str | os.PathLike[str]) -> str:

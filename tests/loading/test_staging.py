@@ -15,6 +15,7 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 import types
 from collections.abc import Iterator, Sequence
@@ -292,6 +293,61 @@ def test_a_directory_that_is_not_ones_own_is_refused(tree: Path, tmp_path: Path,
             os.chown(own, 65534, 65534)
     with pytest.raises(DestinationError, match=f"{own}: is no directory that is yours"):
         stage(pack, shared)
+
+
+STAGE_AS = """
+import fcntl, os, sys  # the user may not be allowed to read Python's modules, so they are imported before
+from packer._formats import open_pack
+from packer._loading.staging import stage
+open_pack(sys.argv[1])
+os.setgroups([]), os.setgid(1000), os.setuid(1000)
+try: print(stage(sys.argv[1], sys.argv[2]))
+except Exception as error: print(type(error).__name__, error)
+"""
+
+
+@pytest.mark.skipif(os.name == "nt" or os.geteuid() != 0, reason="needs root, to act as two users")
+@pytest.mark.parametrize(
+    ("owner", "mode", "kind", "complaint"),
+    [
+        (0, 0o1777, "directory", None),
+        (1000, 0o1777, "directory", None),
+        (0, 0o1777, "link", None),
+        (65534, 0o1777, "directory", "belongs to somebody else"),
+        (65534, 0o1777, "parent", "belongs to somebody else"),
+        (0, 0o777, "directory", "no sticky bit"),
+        (0, 0o777, "parent", "no sticky bit"),
+        (65534, 0o1777, "link", "is a link of somebody else"),
+    ],
+)
+def test_a_directory_where_others_could_exchange_the_copy_is_refused(
+    tree: Path, owner: int, mode: int, kind: str, complaint: str | None
+) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as place:  # pytest's own directories are closed to the other user
+        base = Path(place)
+        base.chmod(0o755)
+        pack = base / "pack.lmdb"
+        convert(imagefolder_source(tree), pack)
+        pack.chmod(0o644)
+        shared = wanted = base / "shared"
+        shared.mkdir()
+        if kind == "parent":
+            wanted = shared / "own"
+            wanted.mkdir()
+            os.chown(wanted, 1000, 1000)
+        if kind == "link":
+            wanted = base / "link"
+            wanted.symlink_to(shared)
+            os.lchown(wanted, owner, owner)
+        else:
+            os.chown(shared, owner, owner)
+        shared.chmod(mode)
+        ran = subprocess.run([sys.executable, "-c", STAGE_AS, pack, wanted], capture_output=True, text=True, check=True)
+        if complaint is None:
+            assert Path(ran.stdout.strip()).parent == shared / "packer-1000"
+        else:
+            assert "DestinationError" in ran.stdout
+            assert complaint in ran.stdout
 
 
 def test_a_copy_that_is_not_whole_is_made_again(pack: Path, tmp_path: Path) -> None:

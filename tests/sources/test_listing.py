@@ -209,3 +209,38 @@ def test_a_list_that_cannot_be_written_leaves_nothing(tmp_path: Path, photo_tree
     with pytest.raises(Exception, match="list"):
         write_listing(imagefolder_source(photo_tree), tmp_path / "list")
     assert os.listdir(tmp_path) == ["list"]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        *({name: ...} for name in ("kind", "root", "count", "names", "stamps", "classes", "notes", "sha256")),
+        *({"count": value} for value in (-1, "x", 1.5, None, True, 1 << 62, 1 << 70)),
+        *({"names": value} for value in (-1, "x", 1 << 62, 10**30)),
+        *({"stamps": value} for value in (-1, 3, "x", 1 << 62, 6.0)),
+        *({"classes": value} for value in ("ab", None, [1, 2], [["a"], {}], ["\ud800"])),
+        *({"notes": value} for value in (5, None, {"a": 3}, [3])),
+        *({"root": value} for value in (5, None, "\0", "\ud800")),
+        *({"kind": value} for value in (5, None, [])),
+        *({"sha256": value} for value in (5, None, [])),
+        b"[]",
+        b"{",
+        b"\xff",
+        b"[" * 100_000,
+    ],
+    ids=lambda changed: repr(changed)[:30],
+)
+def test_a_header_that_was_forged_with_its_checksum_is_damage(changed, tmp_path: Path, photo_tree: Path) -> None:
+    path = tmp_path / "photos.scan"
+    write_listing(imagefolder_source(photo_tree), path)
+    data = path.read_bytes()
+    magic, length, _ = struct.unpack_from("<16sQQ", data)
+    if isinstance(changed, bytes):
+        text = changed
+    else:
+        header = json.loads(data[32 : 32 + length]) | changed
+        text = json.dumps({name: value for name, value in header.items() if value is not ...}).encode()
+    start = struct.pack("<16sQQ", magic, len(text), google_crc32c.value(text)) + text
+    path.write_bytes(start + bytes(-len(start) % 64) + data[32 + length + -(32 + length) % 64 :])
+    with pytest.raises(SourceError, match=r"the list is damaged: .*Run `packer scan` again"):
+        listed_source(path)
