@@ -48,3 +48,8 @@ def test_names_that_windows_reads_otherwise(name: str) -> None:
 @pytest.mark.parametrize("name", ["a/b.jpg", "..a/b", "a b/c.d", "caf\u00e9/x", "auxiliary/con1"])
 def test_ordinary_names(name: str) -> None:
     assert path_problem(name) is windows_problem(name) is None
+
+
+def test_a_part_that_is_longer_than_a_file_systems_names_becomes_no_path() -> None:
+    assert path_problem("a/" + "é" * 255 + "/x.jpg") is None
+    assert path_problem("a/" + "é" * 256 + "/x.jpg") == "a part of its name has more than 255 characters"
