@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from packer._codecs import CODECS
 from packer._manifest import SCHEMA, Manifest
-from packer._table import COLUMNS, Names, Table, checksum, column_checksums, decode_name, encode_name
+from packer._table import COLUMNS, LONGEST_NAME, Names, Table, checksum, column_checksums, decode_name, encode_name
 from packer.errors import CorruptPackError, UnsupportedVersionError
 from packer.testing.conformance import names
 from tests.making import ROWS, table_of
@@ -152,6 +152,16 @@ def test_a_stretch_has_no_other_names(blob: bytes, ends: list[int], at: st.DataO
 
 
 # The table.
+
+
+def test_a_name_that_is_too_long_is_none() -> None:
+    """Ends that go back and forth would give the same long name again and again, in any number of rows."""
+    blob, size = np.zeros(LONGEST_NAME + 1, np.uint8), LONGEST_NAME
+    found = Names(blob, np.array([size, size + 1, 0, size + 1], np.int64))
+    assert [name and len(name) for name in found.each_encoded()] == [size, 1, None, None]
+    assert len(found.encoded(0)) == size
+    with pytest.raises(CorruptPackError, match="name 3 .* too long"):
+        found.encoded(3)
 
 
 @pytest.mark.parametrize("name", list(COLUMNS))

@@ -154,9 +154,9 @@ def stage(
     files are compared by owner, kind and size, and not byte by byte. On Windows, which has no such owners, `directory`
     must be the user's own.
 
-    A directory where others could exchange ``packer-UID``, or a directory above it, is refused: one that belongs
-    neither to root nor to this user, or that others may write into and that has no sticky bit. Access lists beyond
-    owner, group and others are not looked at.
+    A directory that everybody may write into is refused, here or above, where a stranger could exchange ``packer-UID``:
+    where it has no sticky bit, or belongs neither to root nor to this user. The owners and the groups of directories
+    are trusted, and access lists beyond owner, group and others are not looked at.
 
     Parameters
     ----------
@@ -258,12 +258,18 @@ def _require_trusted_link(path: Path) -> None:
 
 
 def _require_guarded(directory: Path) -> None:
-    """Raise DestinationError where somebody else may rename what is in a directory: its owner, or any who may write."""
+    """Raise DestinationError where a stranger may rename what is in a directory that everybody may write into.
+
+    The sticky bit keeps everybody but the directory's owner from that. A directory that only its owner and its group
+    may write into was made for them: whoever stages there trusts them.
+    """
     status = os.stat(directory)
-    if not _is_trusted(status):
-        reason = "belongs to somebody else"
-    elif hasattr(os, "geteuid") and not _is_closed(status) and not status.st_mode & stat.S_ISVTX:
-        reason = "may be written into by others, and has no sticky bit (chmod +t)"
+    if not hasattr(os, "geteuid") or not status.st_mode & stat.S_IWOTH:
+        return
+    if not status.st_mode & stat.S_ISVTX:
+        reason = "may be written into by everybody, and has no sticky bit (chmod +t)"
+    elif not _is_trusted(status):
+        reason = "may be written into by everybody, and belongs to somebody else"
     else:
         return
     raise DestinationError(
@@ -288,7 +294,19 @@ def _is_closed(status: os.stat_result) -> bool:
 
 def _is_trusted(status: os.stat_result) -> bool:
     """Tell whether a file belongs to this user, or to root, who may do everything anyway."""
-    return not hasattr(os, "geteuid") or status.st_uid in (0, os.geteuid())
+    return not hasattr(os, "geteuid") or status.st_uid in (0, os.geteuid(), _uid_of_unmapped_root())
+
+
+def _uid_of_unmapped_root() -> int:
+    """Return the uid that root's files show in a container that does not know root; 0 elsewhere.
+
+    See user_namespaces(7): an id without a mapping shows as the overflow id.
+    """
+    try:
+        mapped = [line.split()[1] for line in Path("/proc/self/uid_map").read_bytes().splitlines()]
+        return 0 if b"0" in mapped else int(Path("/proc/sys/kernel/overflowuid").read_bytes())
+    except (OSError, ValueError, IndexError):  # another system than Linux
+        return 0
 
 
 def _size_so_far(partial: Path) -> int:
