@@ -203,8 +203,8 @@ def _require_same_meaning(readers: Sequence[Reader]) -> None:
         ]:
             if one != other:
                 raise SourceError(
-                    f"{printable(first.path)} has the {what} {one}, and {printable(reader.path)} has {other}: "
-                    "one pack cannot hold both. Convert one of them first."
+                    f"{printable(first.path)} has the {what} {printable(one)}, and {printable(reader.path)} has "
+                    f"{printable(other)}: one pack cannot hold both. Convert one of them first."
                 )
 
 

@@ -374,14 +374,16 @@ def test_what_a_manifest_says_does_not_steer_the_terminal(tmp_path: Path, format
     manifest["schema"] = ESCAPE
     (odd / "manifest.json").write_bytes(sealed_manifest(json.dumps(manifest, separators=(",", ":")).encode()[:-1]))
     other = write_pack(tmp_path / "other", format, [Sample("a/y", 0, b"y", 1, 1)])
+    turned = write_pack(tmp_path / "turned", format, [Sample("a/z", 0, b"z", 1, 1)], settings={"exif": ESCAPE})
     results = packer_many(
         [
             ["convert", pack, tmp_path / "again.lmdb"],
             ["merge", pack, other, tmp_path / "both.h5"],
             ["info", odd],
+            ["merge", other, turned, tmp_path / "neither.h5"],
         ]
     )
-    assert [result.returncode for result in results] == [0, 0, 4]
+    assert [result.returncode for result in results] == [0, 0, 4, 1]
     for result in results:
         for line in (result.stdout + result.stderr).split("\n"):
             assert line.isprintable(), (result.args, line)
