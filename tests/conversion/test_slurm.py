@@ -20,7 +20,7 @@ from packer._sources import imagefolder_source
 from packer.testing.photos import draw_imagefolder
 from tests.making import packer
 
-SCRIPTS = Path(__file__).parents[1] / "scripts"
+SCRIPTS = Path(__file__).parents[2] / "scripts"
 NEEDED = ("slurmctld", "slurmd", "sbatch", "munged", "setpriv")
 
 _missing = [name for name in NEEDED if shutil.which(name) is None]
