@@ -128,7 +128,10 @@ class _Worker:
             for use in chance.sample(uses, min(each, len(uses))):
                 forging = random.Random(f"{self._seed} {number} forgery")
                 self._rooms.empty()
-                forgery = self._originals.forge(self._rooms.work, "pack-train", forging)
+                try:
+                    forgery = self._originals.forge(self._rooms.work, "pack-train", forging)
+                except MemoryError:  # the lie itself takes more than its use may take: it is neither used nor counted
+                    break
                 place = Place(
                     forgery.path, self._rooms.work, self._intact, self._rooms.tree, self._rooms.given / "splits"
                 )
