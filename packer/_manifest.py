@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from typing import Any
 import google_crc32c
 
 from packer._codecs import CODECS
-from packer._table import digest_of, encode_name
+from packer._table import encode_name
 from packer.errors import CorruptPackError, PackError, UnsupportedVersionError, printable
 
 __all__ = ["SCHEMA", "TILED", "Manifest"]
@@ -111,7 +112,7 @@ class Manifest:
                 raise ValueError(f"{', '.join(sorted(missing))}: missing")
             known = {name: document.pop(name) for name in names}
             manifest = cls(schema=schema, more=document, **known)
-            object.__setattr__(manifest, "_identity", digest_of(text))  # of these very bytes, whoever wrote them
+            object.__setattr__(manifest, "_identity", _digest(text))  # of these very bytes, whoever wrote them
             manifest._require_types()
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise CorruptPackError(f"the manifest cannot be read: {error}", path) from error
@@ -160,7 +161,7 @@ class Manifest:
 
     def identity(self) -> str:
         """Return a short name of this very pack: a digest of the manifest, which holds checksums of the table."""
-        return str(self.__dict__.get("_identity") or digest_of(self.to_json()))
+        return str(self.__dict__.get("_identity") or _digest(self.to_json()))
 
     def _require_types(self) -> None:
         def every(values: Any, kind: type) -> bool:
@@ -179,3 +180,7 @@ class Manifest:
             raise ValueError("a member has elements of the wrong type")
         for text in texts:
             encode_name(text)  # UnicodeEncodeError is a ValueError
+
+
+def _digest(text: bytes) -> str:
+    return hashlib.sha256(text).hexdigest()[:12]

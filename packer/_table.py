@@ -1,13 +1,12 @@
-"""What a pack holds: samples, a table with one row a sample, a manifest. No I/O.
+"""What a pack holds beside its manifest: samples, and a table with one row a sample. No I/O.
 
 The table is kept as one array a column, so that a pack of millions of samples is opened by mapping a few
-arrays and never by building millions of Python objects. `formats.md` specifies the columns and the manifest.
+arrays and never by building millions of Python objects. `formats.md` specifies the columns.
 """
 
 from __future__ import annotations
 
 import functools
-import hashlib
 import itertools
 import struct
 from array import array
@@ -21,10 +20,11 @@ import numpy.typing as npt
 
 from packer.errors import CorruptPackError
 
-__all__ = ["COLUMNS", "Buffer", "Names", "Row", "Sample", "Table", "are_pixels", "blocks", "checksum", "spans"]
+__all__ = ["COLUMNS", "Buffer", "Ints", "Names", "Row", "Sample", "Table", "are_pixels", "blocks", "checksum", "spans"]
 
 
 Buffer = bytes | bytearray | memoryview
+Ints = npt.NDArray[np.int64]
 
 COLUMNS: Mapping[str, str] = {
     "label": "<i8",
@@ -94,7 +94,8 @@ LONGEST_NAME = 1 << 16
 class Names(Sequence[str]):
     """An immutable sequence of strings in two arrays.
 
-    Every way to a name raises CorruptPackError, with its index, where the ends do not lie inside of the blob.
+    Every way to a name raises CorruptPackError, with its index, where the ends do not lie inside of the blob,
+    or a name is longer than `LONGEST_NAME`.
 
     Parameters
     ----------
@@ -306,10 +307,6 @@ class Table:
         names = map(cut_name, itertools.repeat(self.names), starts, self.name_end[indices].tolist())
         numbers = self.label, self.height, self.width, self.offset, self.size, self.crc32c
         return list(map(Row, indices.tolist(), *(column[indices].tolist() for column in numbers), names))
-
-
-def digest_of(text: bytes) -> str:
-    return hashlib.sha256(text).hexdigest()[:12]
 
 
 def column_checksums(table: Table) -> dict[str, int]:

@@ -121,3 +121,13 @@ def test_what_the_documentation_does_not_name_begins_with_an_underscore() -> Non
 if __name__ == "__main__":
     LIST.write_text(face(), "utf-8")
     sys.exit(0)
+
+
+def test_what_is_public_is_explained_in_public_words() -> None:
+    """A reader of ``help(packer.Loader)`` need not know what only the code knows."""
+    for name in set(packer.__all__) - {"__version__"}:
+        value = getattr(packer, name)
+        own = members(value).items() if isinstance(value, type) else ()
+        for member, what in [(name, value), *own]:
+            if member == name or not member.startswith("_"):
+                assert not re.search(r"packer\._|`available_cpus`", getattr(what, "__doc__", "") or ""), member

@@ -21,13 +21,13 @@ class Checkpoints:
     Parameters
     ----------
     writer : Writer
-    partial : UnfinishedPack
+    unfinished : UnfinishedPack
         The pack that `writer` writes.
     """
 
-    def __init__(self, writer: Writer, partial: UnfinishedPack) -> None:
+    def __init__(self, writer: Writer, unfinished: UnfinishedPack) -> None:
         self._writer = writer
-        self._partial = partial
+        self._unfinished = unfinished
         self._pending: list[Entry] = []
         self._last = time.monotonic()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="packer-sync")
@@ -51,7 +51,7 @@ class Checkpoints:
 
     def _checkpoint(self, entries: list[Entry]) -> None:
         self._writer.sync()
-        self._partial.record(entries)
+        self._unfinished.record(entries)
 
     def __enter__(self) -> Checkpoints:
         return self
@@ -63,5 +63,5 @@ class Checkpoints:
                 if self._running is not None:
                     self._running.result()
             elif self._pending and (self._running is None or self._running.exception() is None):
-                self._partial.make_room()
+                self._unfinished.make_room()
                 self._begin()

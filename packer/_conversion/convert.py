@@ -160,27 +160,27 @@ def convert(
     recipe.load()
     settings = conversion_settings(row.name, options, recipe)
     with (
-        UnfinishedPack(destination, settings, source, fresh=fresh) as partial,
-        _letting_mend(partial),
-        contextlib.closing(Ledger(partial.directory, reporting=report is not None)) as ledger,
+        UnfinishedPack(destination, settings, source, fresh=fresh) as unfinished,
+        _letting_mend(unfinished),
+        contextlib.closing(Ledger(unfinished.directory, reporting=report is not None)) as ledger,
     ):
-        continued = _take_up(partial, ledger, recipe, on_error)
+        continued = _take_up(unfinished, ledger, recipe, on_error)
         started = time.monotonic()
         with (
-            saying_how_much_is_needed(partial.pack, ledger, source),
-            contextlib.closing(writer_class(partial.pack, options, ledger.rows.build())) as writer,
+            saying_how_much_is_needed(unfinished.pack, ledger, source),
+            contextlib.closing(writer_class(unfinished.pack, options, ledger.rows.build())) as writer,
         ):
-            pipeline = Pipeline(partial.source, recipe, on_error, start=continued)
-            _write(pipeline, workers or available_cpus(), writer, partial, ledger, progress=progress)
+            pipeline = Pipeline(unfinished.source, recipe, on_error, start=continued)
+            _write(pipeline, workers or available_cpus(), writer, unfinished, ledger, progress=progress)
             if not len(ledger.rows) and not allow_empty:
                 raise SourceError(f"{printable(source.root)}: not one of its {len(source)} images can be read")
             manifest = _complete(row.name, source.classes, made_of, ledger, writer)
-        check_readable(partial.pack, manifest)
+        check_readable(unfinished.pack, manifest)
         if report is not None:
             ledger.write_report(Path(report))
         ledger.close()  # before the directory goes: a file that is open in it keeps it, on some network disks
-        bytes_out = disk_size(partial.pack)  # which others may rename away when it has its name
-        partial.commit(overwrite=overwrite)
+        bytes_out = disk_size(unfinished.pack)  # which others may rename away when it has its name
+        unfinished.commit(overwrite=overwrite)
     return Summary(
         destination=destination,
         manifest=manifest,
@@ -229,30 +229,30 @@ def _writer_for(source: Source, format: Format, options: Mapping[str, Any]) -> t
 
 
 @contextlib.contextmanager
-def _letting_mend(partial: UnfinishedPack) -> Iterator[None]:
+def _letting_mend(unfinished: UnfinishedPack) -> Iterator[None]:
     """Note that the image that stopped the conversion may be replaced. Any other file that changes is refused."""
     try:
         yield
     except ImageError as error:
         if error.index is not None:
-            partial.let_mend(error.index)
+            unfinished.let_mend(error.index)
         raise
 
 
-def _take_up(partial: UnfinishedPack, ledger: Ledger, recipe: Recipe, on_error: str) -> int:
+def _take_up(unfinished: UnfinishedPack, ledger: Ledger, recipe: Recipe, on_error: str) -> int:
     """Return the number of images an earlier run did. Raise if this run cannot succeed."""
-    for entry in partial.entries():
+    for entry in unfinished.entries():
         ledger.add(entry)
     if on_error == "fail" and ledger.skipped:
         raise ResumeError(
-            f"{printable(partial.directory)} holds an unfinished conversion that left files out. "
+            f"{printable(unfinished.directory)} holds an unfinished conversion that left files out. "
             "Say --on-error skip as before, or --fresh to start over."
         )
     try:
-        require_room(partial.source, recipe, partial.destination, done=ledger.count)
+        require_room(unfinished.source, recipe, unfinished.destination, done=ledger.count)
     except DestinationError:
         if not ledger.count:
-            partial.drop()
+            unfinished.drop()
         raise
     return ledger.count
 
@@ -261,17 +261,17 @@ def _write(
     pipeline: Pipeline,
     workers: int,
     writer: Writer,
-    partial: UnfinishedPack,
+    unfinished: UnfinishedPack,
     ledger: Ledger,
     *,
     progress: Callable[[ConversionProgress], None] | None,
 ) -> None:
     """Write what the pipeline prepares, with a checkpoint from time to time."""
-    total = len(partial.source)
+    total = len(unfinished.source)
     with (
         # Reading, decoding, resizing and encoding all release Python's lock.
         ThreadPoolExecutor(workers, thread_name_prefix="packer") as pool,
-        Checkpoints(writer, partial) as checkpoints,
+        Checkpoints(writer, unfinished) as checkpoints,
         contextlib.closing(pipeline.run(pool, ahead=2 * workers + 2)) as batches,
     ):
         for batch in batches:

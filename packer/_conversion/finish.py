@@ -40,10 +40,10 @@ def finish(destination: str | os.PathLike[str], *, wait: float = 0) -> Manifest:
         If another process is finishing the pack.
     """
     destination = Path(os.path.abspath(os.path.expanduser(destination)))
-    if WorkspacePaths(destination).parts.exists():
-        with Workspace(destination, wait=wait) as unfinished:
-            if unfinished.parts.exists():
-                return _finish(unfinished)
+    if WorkspacePaths(destination).job.exists():
+        with Workspace(destination, wait=wait) as workspace:
+            if workspace.job.exists():
+                return _finish(workspace)
     if not os.path.lexists(destination):
         raise DestinationError(
             f"{printable(destination)}: no conversion in parts was begun. Begin one with `packer convert --parts`."
@@ -54,21 +54,21 @@ def finish(destination: str | os.PathLike[str], *, wait: float = 0) -> Manifest:
         return reader.manifest
 
 
-def _finish(unfinished: Workspace) -> Manifest:
-    job = read_job(unfinished)
+def _finish(workspace: Workspace) -> Manifest:
+    job = read_job(workspace)
     names = [part_name(number, job["settings"]["format"]) for number in range(job["settings"]["parts"])]
-    missing = [number for number, name in enumerate(names) if not (unfinished.pack / name).exists()]
+    missing = [number for number, name in enumerate(names) if not (workspace.pack / name).exists()]
     if missing:
         shown = ", ".join(map(str, missing[:20])) + (", …" if len(missing) > 20 else "")
         raise DestinationError(
-            f"{printable(unfinished.destination)}: {len(missing)} of {len(names)} parts are missing: {shown}"
+            f"{printable(workspace.destination)}: {len(missing)} of {len(names)} parts are missing: {shown}"
         )
-    with writing_to(unfinished.pack):
-        for stale in set(os.listdir(unfinished.pack)) - set(names):  # left by tasks that were lost, or came too late
-            remove(unfinished.pack / stale)
-    manifest = join_parts(unfinished.pack, names, job["made_of"])
+    with writing_to(workspace.pack):
+        for stale in set(os.listdir(workspace.pack)) - set(names):  # left by tasks that were lost, or came too late
+            remove(workspace.pack / stale)
+    manifest = join_parts(workspace.pack, names, job["made_of"])
     if not manifest.count:
-        raise SourceError(f"{printable(unfinished.destination)}: not one of {job['images']} images can be read")
-    check_readable(unfinished.pack, manifest)
-    unfinished.commit(overwrite=job["overwrite"])
+        raise SourceError(f"{printable(workspace.destination)}: not one of {job['images']} images can be read")
+    check_readable(workspace.pack, manifest)
+    workspace.commit(overwrite=job["overwrite"])
     return manifest

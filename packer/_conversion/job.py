@@ -204,10 +204,10 @@ class Job:
             If the pack cannot be written, or the source cannot be used.
         """
         check_destination(self.destination, overwrite=self.overwrite)
-        while fresh or not self.paths.parts.exists():
-            with Workspace(self.destination, wait=float("inf") if share else 0) as unfinished:
-                if fresh or not unfinished.parts.exists():
-                    return self._begin(unfinished, open_source(), request, fresh=fresh)
+        while fresh or not self.paths.job.exists():
+            with Workspace(self.destination, wait=float("inf") if share else 0) as workspace:
+                if fresh or not workspace.job.exists():
+                    return self._begin(workspace, open_source(), request, fresh=fresh)
         return self._join(open_source, request, share=share, compare=compare)
 
     def convert(
@@ -259,7 +259,7 @@ class Job:
                     raise
                 time.sleep(_SECONDS_BETWEEN_ATTEMPTS)
             except DestinationError:
-                if making.path.exists() or not self.paths.parts.exists():
+                if making.path.exists() or not self.paths.job.exists():
                     break  # another process made the part meanwhile, or all parts, and finished the pack
                 raise
         made = made or Made.before(making.path)
@@ -290,20 +290,20 @@ class Job:
         room = scratch / f"packer-{hashlib.sha256(what.encode()).hexdigest()[:16]}"
         return Making(self.path(number), conversion, room)
 
-    def _begin(self, unfinished: Workspace, source: Source, request: Mapping[str, Any], *, fresh: bool) -> Source:
+    def _begin(self, workspace: Workspace, source: Source, request: Mapping[str, Any], *, fresh: bool) -> Source:
         check_destination(self.destination, overwrite=self.overwrite, source=source.root)
         made_of = provenance(source, self.recipe)
         if len(source) < self.parts:
             raise SourceError(f"{printable(source.root)}: {len(source)} images cannot be {self.parts} parts")
-        unfinished.require_kind(in_parts=True, fresh=fresh)
-        for old in (unfinished.parts, unfinished.listing, unfinished.pack):
+        workspace.require_kind(in_parts=True, fresh=fresh)
+        for old in (workspace.job, workspace.listing, workspace.pack):
             remove(old)
         source = source.stamped()
         require_room(source, self.recipe, self.destination)
-        with writing_to(unfinished.pack):
-            unfinished.pack.mkdir()
+        with writing_to(workspace.pack):
+            workspace.pack.mkdir()
         if source.origin is None:
-            write_listing(source, unfinished.listing)
+            write_listing(source, workspace.listing)
         job = {
             "settings": self.settings,
             "request": dict(request),
@@ -314,8 +314,8 @@ class Job:
             "images": len(source),
             "overwrite": self.overwrite,
         }
-        write_job(unfinished, job)  # last: now others may join
-        return source if source.origin is not None else listed_source(unfinished.listing)
+        write_job(workspace, job)  # last: now others may join
+        return source if source.origin is not None else listed_source(workspace.listing)
 
     def _join(
         self, open_source: Callable[[], Source], request: Mapping[str, Any], *, share: bool, compare: bool

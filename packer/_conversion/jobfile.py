@@ -30,9 +30,9 @@ def part_name(number: int, format: str) -> str:
 def read_job(paths: WorkspacePaths) -> dict[str, Any]:
     """Return what was written down when a conversion in parts began; DestinationError where it cannot be read."""
     try:
-        job = json.loads(paths.parts.read_text(encoding="ascii"))
+        job = json.loads(paths.job.read_text(encoding="ascii"))
     except OSError as error:
-        raise DestinationError(f"{printable(paths.parts)}: cannot be read: {error.strerror}") from error
+        raise DestinationError(f"{printable(paths.job)}: cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
         raise _damaged(paths, "it is no JSON text") from error
     for where, members in ((job, _JOB), (job.get("settings") if isinstance(job, dict) else None, _SETTINGS)):
@@ -51,13 +51,13 @@ def write_job(paths: WorkspacePaths, job: Mapping[str, Any]) -> None:
 
     When the function returns, the file is on the disk, and so are the names of all that lies beside it.
     """
-    with replacing(paths.parts) as file:
+    with replacing(paths.job) as file:
         file.append(json.dumps(job).encode("ascii"))
     sync_directory(paths.directory.parent)  # the directory's own name
 
 
 def _damaged(paths: WorkspacePaths, problem: str) -> DestinationError:
     return DestinationError(
-        f"{printable(paths.parts)}: damaged: {problem}. "
+        f"{printable(paths.job)}: damaged: {problem}. "
         f"Remove {printable(paths.directory)}, and convert again: that makes all parts anew."
     )

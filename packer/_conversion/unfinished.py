@@ -67,7 +67,7 @@ class UnfinishedPack(Workspace):
                 write_listing(self.source, self.listing)  # before the journal: there are no entries without it
                 described = {"source": source.describe(), "packs": source.identities()}
                 self._journal.begin({"settings": dict(settings), **described})
-                sync_directory(destination.parent)  # the partial's own name
+                sync_directory(destination.parent)  # the directory's own name
             with contextlib.suppress(OSError):
                 self.reserve.write_bytes(os.urandom(_RESERVE))  # which no file system makes less of
             self._held = self._held.pop_all()

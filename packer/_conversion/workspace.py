@@ -65,7 +65,7 @@ class WorkspacePaths:
 
     Attributes
     ----------
-    destination, directory, pack, listing, journal, reserve, parts, replaced, lock : Path
+    destination, directory, pack, listing, journal, reserve, job, replaced, lock : Path
     """
 
     def __init__(self, destination: Path) -> None:
@@ -75,7 +75,7 @@ class WorkspacePaths:
         self.listing = self.directory / "source.list"
         self.journal = self.directory / "journal.jsonl"
         self.reserve = self.directory / "reserve"
-        self.parts = self.directory / "parts.json"
+        self.job = self.directory / "parts.json"
         self.replaced = self.directory / "replaced"
         self.lock = self.directory / "lock"
 
@@ -112,7 +112,7 @@ class Workspace(WorkspacePaths):
         ResumeError
             If the directory holds a conversion in parts and one in one piece is asked for, or the other way round.
         """
-        other = self.journal if in_parts else self.parts
+        other = self.journal if in_parts else self.job
         if not other.exists():
             return
         if not fresh:

@@ -34,7 +34,7 @@ class Format:
     needs : str
         What to install where the module's imports fail.
     files : tuple of str
-        Of a pack that is a directory: the files in it beside those with the data of samples.
+        The files in a pack that is a directory, beside those with the data of samples.
     dataset : str
         The name in `packer` of the dataset that a person is told to read it with.
     """

@@ -22,15 +22,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from packer._manifest import Manifest
 from packer._storage.locations import NOWHERE
-from packer._table import Buffer, Sample, Table
+from packer._table import Buffer, Ints, Sample, Table
 
-__all__ = ["Ints", "PackAccess", "Places", "Writer"]
-
-Ints = npt.NDArray[np.int64]
+__all__ = ["PackAccess", "Places", "Writer"]
 
 
 class Places(NamedTuple):

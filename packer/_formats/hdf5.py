@@ -16,13 +16,13 @@ from typing import Any
 import h5py
 import numpy as np
 
-from packer._formats.contract import Ints, Places, Writer
+from packer._formats.contract import Places, Writer
 from packer._formats.reader import Reader, table_from
 from packer._manifest import Manifest
 from packer._storage.files import AppendFile, writing_to
 from packer._storage.locations import NOWHERE
 from packer._storage.packfile import PackFile
-from packer._table import COLUMNS, Buffer, Sample, Table, blocks
+from packer._table import COLUMNS, Buffer, Ints, Sample, Table, blocks
 from packer.errors import CorruptPackError, DestinationError, NotAPackError, printable
 
 __all__ = ["HDF5Reader", "HDF5Writer"]

@@ -259,7 +259,7 @@ class _PartFiles(SpreadData):
     ----------
     path : str
     files : sequence of (str, int, int, int)
-        Of each file its path in the pack, its size, where its data begin and how many bytes they are.
+        Each file's path in the pack, its size, where its data begin and how many bytes the data are.
     """
 
     def __init__(self, path: str, files: Sequence[tuple[str, int, int, int]]) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from packer._formats.contract import Ints, Places, Writer
+from packer._formats.contract import Places, Writer
 from packer._formats.lmdbpages import (
     DB,
     F_BIGDATA,
@@ -54,7 +54,7 @@ from packer._manifest import Manifest
 from packer._storage.files import AppendFile
 from packer._storage.packfile import PackFile
 from packer._storage.spool import Spool
-from packer._table import COLUMNS, Buffer, Sample, Table, blocks
+from packer._table import COLUMNS, Buffer, Ints, Sample, Table, blocks
 from packer.errors import CorruptPackError, DestinationError, NotAPackError, printable
 
 __all__ = ["LMDBReader", "LMDBWriter"]

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from packer._formats.contract import Ints, Places
+from packer._formats.contract import Places
 from packer._formats.reader import Reader
 from packer._storage.locations import NOWHERE
 from packer._storage.packfile import PackFile
-from packer._table import Buffer
+from packer._table import Buffer, Ints
 from packer.errors import CorruptPackError, PackError, printable
 
 __all__ = ["SpreadData", "SpreadReader"]

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from packer._formats.contract import Ints, PackAccess
+from packer._formats.contract import PackAccess
 from packer._storage.locations import LOCATION, NOWHERE
-from packer._table import COLUMNS, LONGEST_NAME, Buffer, Names, Row, Table, column_checksum
+from packer._table import COLUMNS, LONGEST_NAME, Buffer, Ints, Names, Row, Table, column_checksum
 from packer.errors import CorruptPackError, PackError, printable
 
 __all__ = ["Reader", "table_from"]

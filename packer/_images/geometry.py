@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from packer._table import Ints
 from packer.errors import ImageTooLargeError
 
 __all__ = [
@@ -34,7 +35,6 @@ _MAX_HALVINGS = 3
 _LARGEST_SIDE = 1 << 20  # of the rectangle: resizing takes memory for each of its rows and columns
 _LARGEST_SCALED = 1 << 30
 
-Ints = npt.NDArray[np.int64]
 Crops = npt.NDArray[Any]
 """(N,) array of `CROP`"""
 

@@ -192,9 +192,8 @@ def _ask_pillow(data: Buffer, max_pixels: int, seen: ImageInfo | None) -> ImageI
 
 def _has_second_page(image: Image.Image, data: Buffer) -> bool:
     """Tell whether there is a second page, which the image then shows; to count all may take hours."""
-    if (
-        image.format == "MPO"
-    ):  # its index counts them; each is a JPEG of its own, with metadata that nobody looked through
+    if image.format == "MPO":
+        # Its index counts the pages. Each is a JPEG of its own, with metadata that nobody looked through.
         return getattr(image, "n_frames", 1) > 1
     try:
         require_modest(data, pages=2)

@@ -17,10 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from packer._images.geometry import MAX_PIXELS, Crops, crops_of
+from packer._table import Ints
 
 __all__ = ["CenterCrop", "Crop", "Full", "RandomResizedCrop", "Resize"]
 
-Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 _ATTEMPTS = 10
@@ -50,12 +50,13 @@ class Crop(abc.ABC):
         heights, widths : (N,) int64
             Sizes of the images, in pixels.
         random : (N, randoms) float64
-            Uniform in [0, 1); see `packer._loading.uniforms`.
+            Uniform in [0, 1).
 
         Returns
         -------
         (N,) array of CROP
-            See `packer._images.geometry.CROP`.
+            A record an image: the rectangle, in pixels of the image; the size that the rectangle is resized to; the
+            window of that, which is the result; and whether the result is mirrored.
         """
 
 

@@ -18,12 +18,11 @@ from packer._images.rectangle import RectangleDecoder, require_channels_last, re
 from packer._loading.crops import Crop
 from packer._loading.uniforms import uniforms
 from packer._storage.locations import NOWHERE
-from packer._table import Buffer, Row, are_pixels
+from packer._table import Buffer, Ints, Row, are_pixels
 from packer.errors import CorruptPackError, ImageError, printable
 
 __all__ = ["BatchDecoder"]
 
-Ints = npt.NDArray[np.int64]
 
 _TOGETHER = 32  # images whose files are held open at a time, and which C decodes in one call unless they are very large
 

@@ -9,13 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from packer._loading.samplers import OrderSampler, rank_and_world
+from packer._table import Ints
 
 __all__ = ["ForeignOrder", "order_of"]
-
-Ints = npt.NDArray[np.int64]
 
 
 class ForeignOrder:

@@ -25,12 +25,11 @@ from packer._loading.decoding import BatchDecoder
 from packer._loading.pool import Pool
 from packer._loading.samples import Samples
 from packer._loading.uniforms import seed_of
-from packer._table import Buffer
+from packer._table import Buffer, Ints
 from packer.errors import NotAPackError, printable
 
 __all__ = ["OUTPUTS", "ImageDataset"]
 
-Ints = npt.NDArray[np.int64]
 
 OUTPUTS = ("tensor", "numpy", "pil", "bytes")
 

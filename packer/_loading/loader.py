@@ -16,8 +16,6 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch.utils.data import default_collate
 
@@ -32,10 +30,10 @@ from packer._loading.processes import Processes
 from packer._loading.samplers import OrderSampler, SequentialSampler, ShuffleSampler
 from packer._loading.states import number_in, require_same_seeds, require_version
 from packer._loading.threads import Threads, Workers
+from packer._table import Ints
 
 __all__ = ["Loader"]
 
-Ints = npt.NDArray[np.int64]
 
 _VERSION = 1  # of the states
 
@@ -54,10 +52,10 @@ class Loader:
     shuffle : bool
         A new permutation every epoch.
     sampler : OrderSampler or iterable of int, optional
-        The order, instead of `shuffle`. Packer's samplers (`packer._loading.samplers`) give each rank of an initialised
-        `torch.distributed` its share. Another iterable is read whole by each rank, and cannot be resumed.
+        The order, instead of `shuffle`. packer's samplers, such as `packer.BlockShuffleSampler`, give each rank of an
+        initialised `torch.distributed` its share. Another iterable is read whole by each rank, and cannot be resumed.
     threads : int, optional
-        How many threads decode; by default what `packer._limits.available_cpus` counts.
+        How many threads decode; by default the CPUs that affinity, cgroup and SLURM grant.
     processes : int, optional
         Divide the threads over so many processes, each with one at least, which write into memory shared with this
         one. For dozens of CPUs, where the threads of one process wait for Python's lock; see Notes.

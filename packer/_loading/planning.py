@@ -6,17 +6,15 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch.utils.data import default_collate
 
 from packer._images.geometry import Crops
 from packer._loading.imagedataset import ImageDataset
+from packer._table import Ints
 
 __all__ = ["PLANNED_TOGETHER", "Batch", "collated", "planned"]
 
-Ints = npt.NDArray[np.int64]
 
 PLANNED_TOGETHER = 8  # batches whose indices, crops and labels are computed at once
 

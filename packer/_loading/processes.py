@@ -18,8 +18,6 @@ from collections import deque
 from concurrent.futures import Future
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
 
 from packer._images.geometry import Crops
@@ -28,11 +26,11 @@ from packer._loading.memory import SharedMemory, Slot, page_lock
 from packer._loading.serving import serve
 from packer._loading.threads import BATCHES_THE_LOOP_MAY_KEEP, Transform, Workers, split
 from packer._storage.interrupts import interrupts_held
+from packer._table import Ints
 from packer.errors import WorkerError
 
 __all__ = ["Processes"]
 
-Ints = npt.NDArray[np.int64]
 
 _TASKS_A_PROCESS = 4  # tasks that a process's share of the images in work is cut into: none waits for the slowest image
 _SENT = 2  # tasks that a process has at a time: one to work at, and the next
@@ -79,11 +77,8 @@ class Processes(Workers):
         if pinned and size:
             page_lock(memory.pixels)
         self._address = memory.pixels.ctypes.data
-        self._slots = (
-            [Slot(memory.pixels[number * size :][:size]) for number in range(count + BATCHES_THE_LOOP_MAY_KEEP)]
-            if size
-            else []
-        )
+        slots = count + BATCHES_THE_LOOP_MAY_KEEP if size else 0
+        self._slots = [Slot(memory.pixels[number * size :][:size]) for number in range(slots)]
         shares = [max(threads // processes + (number < threads % processes), 1) for number in range(processes)]
         self._workers = [_Worker(memory, share, self._step * _SENT) for share in shares]
         self._readers = [

@@ -16,16 +16,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from torch.utils.data import Sampler
 
 from packer._limits import require_count
 from packer._loading.states import number_in, require_version
 from packer._loading.uniforms import seed_of, uniforms
+from packer._table import Ints
 
 __all__ = ["BlockShuffleSampler", "OrderSampler", "SequentialSampler", "ShuffleSampler"]
 
-Ints = npt.NDArray[np.int64]
 
 _CHUNK = 1 << 14
 _VERSION = 1  # of the states

@@ -19,10 +19,9 @@ import torch
 from packer._images.geometry import CROP
 from packer._loading.memory import images_in
 from packer._loading.threads import Threads
+from packer._table import Ints
 
 __all__ = ["serve"]
-
-Ints = npt.NDArray[np.int64]
 
 
 def serve(connection: Connection, pixels: npt.NDArray[np.uint8], threads: int, in_work: int) -> None:

@@ -11,16 +11,15 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from packer._images.geometry import Crops
 from packer._loading.imagedataset import ImageDataset
 from packer._loading.memory import Slot
+from packer._table import Ints
 
 __all__ = ["BATCHES_THE_LOOP_MAY_KEEP", "Threads", "Transform", "Workers", "split"]
 
-Ints = npt.NDArray[np.int64]
 Transform = Callable[[Any], Any] | None
 
 BATCHES_THE_LOOP_MAY_KEEP = 3  # batches that the training loop may keep before new memory is allocated

@@ -36,7 +36,7 @@ def digest(
     ----------
     path : path
     workers : int, optional
-        Threads; by default what `available_cpus` counts.
+        Threads; by default the CPUs that affinity, cgroup and SLURM grant.
     progress : callable, optional
         Called with the number of samples read and their total.
 

@@ -52,7 +52,7 @@ def export(
     directory : path
         Made where it is missing; must be empty. ``~`` is the user's home.
     workers : int, optional
-        Threads that read and encode; by default what `available_cpus` counts.
+        Threads that read and encode; by default the CPUs that affinity, cgroup and SLURM grant.
     progress : callable, optional
         Called with the number of files written and their total.
 

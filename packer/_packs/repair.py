@@ -65,7 +65,7 @@ def repair(
         What the samples' names are relative to: the directory that was converted. Or a pack, of any format, that has
         samples of the same names.
     workers : int, optional
-        Threads; by default what `available_cpus` counts.
+        Threads; by default the CPUs that affinity, cgroup and SLURM grant.
     progress : callable, optional
         Called with the number of samples checked and their total.
 

@@ -56,7 +56,7 @@ def verify(
     quick : bool
         Leave out reading the samples.
     workers : int, optional
-        Threads; by default what `available_cpus` counts.
+        Threads; by default the CPUs that affinity, cgroup and SLURM grant.
     progress : callable, optional
         Called with the number of samples checked and their total.
 

@@ -37,20 +37,6 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("tree")
-    draw_imagefolder(root, classes=4, per_class=30, size=(96, 128))
-    return root
-
-
-@pytest.fixture(scope="module")
-def whole(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
-    path = tmp_path_factory.mktemp("whole") / "whole.lmdb"
-    convert(imagefolder_source(tree), path, recipe=Recipe("png"))
-    return digest(path)
-
-
-@pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
     """Four workers, each a process that is started again when it dies."""
     with distributed.LocalCluster(n_workers=4, threads_per_worker=1, dashboard_address=":0") as cluster:

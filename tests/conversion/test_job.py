@@ -94,7 +94,7 @@ def test_a_pack_becomes_parts_and_parts_a_pack(tree: Path, tmp_path: Path) -> No
 def test_a_damaged_file_of_a_job_says_what_to_do(tree: Path, tmp_path: Path, text: str) -> None:
     work = job(tmp_path / "pack.lmdb", 2)
     begin(work, tree)
-    work.paths.parts.write_text(text, encoding="utf-8")
+    work.paths.job.write_text(text, encoding="utf-8")
     for use in (lambda: begin(work, tree), lambda: finish(work.destination)):
         with pytest.raises(
             DestinationError, match=r"parts\.json: damaged: .* Remove .*pack\.lmdb\.partial, and convert"
@@ -108,7 +108,7 @@ def test_a_damaged_file_of_a_job_says_what_to_do(tree: Path, tmp_path: Path, tex
 def test_a_damaged_member_of_a_job_is_named(tree: Path, tmp_path: Path, member: str, value: object) -> None:
     work = job(tmp_path / "pack.lmdb", 2)
     begin(work, tree)
-    work.paths.parts.write_text(json.dumps({**json.loads(work.paths.parts.read_text()), member: value}))
+    work.paths.job.write_text(json.dumps({**json.loads(work.paths.job.read_text()), member: value}))
     with pytest.raises(DestinationError, match=r"parts\.json: damaged: "):
         begin(work, tree)
 
@@ -117,9 +117,9 @@ def test_a_damaged_member_of_a_job_is_named(tree: Path, tmp_path: Path, member: 
 def test_a_damaged_setting_of_a_job_is_no_traceback(tree: Path, tmp_path: Path, name: str, value: object) -> None:
     work = job(tmp_path / "pack.lmdb", 2)
     begin(work, tree)
-    written = json.loads(work.paths.parts.read_text())
+    written = json.loads(work.paths.job.read_text())
     written["settings"][name] = value
-    work.paths.parts.write_text(json.dumps(written))
+    work.paths.job.write_text(json.dumps(written))
     with pytest.raises(DestinationError, match=r"parts\.json: damaged: "):
         finish(work.destination)
 

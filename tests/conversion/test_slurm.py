@@ -13,11 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from packer._conversion.convert import convert
-from packer._conversion.recipe import Recipe
 from packer._packs.digest import digest
-from packer._sources import imagefolder_source
-from packer.testing.photos import draw_imagefolder
 from tests.making import packer
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
@@ -50,20 +46,6 @@ def slurm() -> Iterator[dict[str, str]]:
     subprocess.run(["scancel", "--user", "root"], env=environment, check=False)
     subprocess.run([script, "stop", directory], check=True)
     shutil.rmtree(directory, ignore_errors=True)
-
-
-@pytest.fixture(scope="module")
-def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("tree")
-    draw_imagefolder(root, classes=4, per_class=30, size=(96, 128))
-    return root
-
-
-@pytest.fixture(scope="module")
-def whole(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
-    path = tmp_path_factory.mktemp("whole") / "whole.lmdb"
-    convert(imagefolder_source(tree), path, recipe=Recipe("png"))
-    return digest(path)
 
 
 def submit(slurm: dict[str, str], folder: Path, *arguments: object, array: str = "0-3") -> str:

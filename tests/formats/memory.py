@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from packer._formats import Format, Reader, Writer
-from packer._formats.contract import Ints, Places
+from packer._formats.contract import Places
 from packer._formats.reader import table_from
 from packer._manifest import Manifest
 from packer._storage.locations import MEMORY, NOWHERE
-from packer._table import COLUMNS, Buffer, Sample, Table
+from packer._table import COLUMNS, Buffer, Ints, Sample, Table
 from packer.errors import CorruptPackError, DestinationError, NotAPackError
 
 _MAGIC = b"packer in memory "

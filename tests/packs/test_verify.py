@@ -271,7 +271,7 @@ def test_damaged_names_are_not_judged(pack: Path) -> None:
 
 
 def test_memory_does_not_hold_what_was_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of each name 8 bytes are kept for a while, and of the samples nothing."""
+    """Verifying keeps 8 bytes of each name for a while, and nothing of the samples."""
     monkeypatch.setattr(packer._table, "_BLOCK", 1000)
     count = 20_000
     path = write_pack(tmp_path / "x.h5", "hdf5", (sample(f"a/{'n' * 40}{number}") for number in range(count)))

@@ -16,11 +16,10 @@ import numpy.typing as npt
 from packer._images.compiled import _native
 from packer._images.geometry import CROP, Box, Crops
 from packer._storage.locations import LOCATION, MEMORY
-from packer._table import Buffer
+from packer._table import Buffer, Ints
 
 __all__ = ["PREFERRED", "TASK", "decode", "decode_into", "in_memory", "resize", "task_of", "tasks"]
 
-Ints = npt.NDArray[np.int64]
 Pixels = npt.NDArray[np.uint8]
 Records = npt.NDArray[Any]
 
