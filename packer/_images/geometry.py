@@ -13,7 +13,9 @@ from packer.errors import ImageTooLargeError
 
 __all__ = [
     "CROP",
+    "INTERPOLATIONS",
     "MAX_PIXELS",
+    "PADDINGS",
     "Box",
     "Crops",
     "Rectangle",
@@ -30,6 +32,12 @@ Rectangle = tuple[int, int, int, int]
 
 MAX_PIXELS = 2 * 89_478_485
 """The most pixels of an image: where `PIL.Image.open` refuses one as a decompression bomb."""
+
+INTERPOLATIONS = ("bilinear", "bicubic")
+"""How a rectangle is resized; anti-aliased. `CROP` has the place in this tuple."""
+
+PADDINGS = ("constant", "edge", "reflect", "symmetric")
+"""What a window shows outside of the resized rectangle: torchvision's padding modes. `CROP` has the place."""
 
 _MAX_HALVINGS = 3
 _LARGEST_SIDE = 1 << 20  # of the rectangle: resizing takes memory for each of its rows and columns
@@ -52,7 +60,10 @@ class Box(NamedTuple):
     cut_left: int
     out_height: int
     out_width: int
-    flip: int
+    flip: int = 0
+    interpolation: int = 0
+    padding: int = 0
+    fill: int = 0
 
     @classmethod
     def of(
@@ -99,6 +110,11 @@ CROP = np.dtype([(name, np.int64) for name in Box._fields])
     The window: where it begins in the resized rectangle, and its size. The window is the result.
 ``flip``
     1 where the result is mirrored, left to right; else 0.
+``interpolation``
+    How the rectangle is resized, a place in `INTERPOLATIONS`.
+``padding``, ``fill``
+    The window may reach outside of the resized rectangle. What it shows there: a place in `PADDINGS`, and for
+    ``constant`` the colour, red + 256 green + 65536 blue.
 """
 
 
@@ -111,10 +127,10 @@ def crops_of(
 ) -> Crops:
     """Return N crops, whose fields are given as arrays or, where all are the same, as numbers.
 
-    By default the window is all of the resized rectangle.
+    By default the window is all of the resized rectangle. Resizing is bilinear, and nothing is padded.
     """
-    crops = np.empty(len(rectangle[2]), CROP)
-    for name, values in zip(Box._fields, (*rectangle, *scaled, *cut, *(out or scaled), flip), strict=True):
+    crops = np.zeros(len(rectangle[2]), CROP)
+    for name, values in zip(Box._fields, (*rectangle, *scaled, *cut, *(out or scaled), flip), strict=False):
         crops[name] = values
     return crops
 

@@ -11,7 +11,8 @@
     FIELD(file) FIELD(position) FIELD(size) FIELD(raw) FIELD(height) FIELD(width) FIELD(checked) FIELD(crc32c) \
     FIELD(label) FIELD(name) FIELD(name_size) \
     FIELD(top) FIELD(left) FIELD(crop_height) FIELD(crop_width) FIELD(scaled_height) FIELD(scaled_width) FIELD(cut_top) \
-    FIELD(cut_left) FIELD(out_height) FIELD(out_width) FIELD(flip) FIELD(out)
+    FIELD(cut_left) FIELD(out_height) FIELD(out_width) FIELD(flip) FIELD(interpolation) FIELD(padding) FIELD(fill) \
+    FIELD(out)
 #define DECLARED(name) int64_t name;
 
 typedef struct {
