@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from packer._conversion.convert import ConversionProgress, Summary
     from packer._conversion.verbs import convert, merge
     from packer._formats import Reader, open_pack
-    from packer._loading.crops import CenterCrop, Crop, RandomResizedCrop, Resize
     from packer._loading.dataset import HDF5ImageDataset, ImageDataset, LMDBImageDataset, PthImageDataset, open_dataset
     from packer._loading.loader import Loader
     from packer._loading.prefetch import BackgroundPrefetcher, CUDAPrefetcher
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from packer._packs.info import PackInfo, info
     from packer._packs.repair import Repaired, repair
     from packer._packs.verify import Damage, verify
+    from packer.crops import CenterCrop, Crop, RandomResizedCrop, Resize
     from packer.errors import (
         ClusterError,
         CorruptPackError,
@@ -102,7 +102,7 @@ _HOMES = {
     "packer._conversion.convert": "ConversionProgress Summary",
     "packer._conversion.verbs": "convert merge",
     "packer._formats": "Reader open_pack",
-    "packer._loading.crops": "CenterCrop Crop RandomResizedCrop Resize",
+    "packer.crops": "CenterCrop Crop RandomResizedCrop Resize",
     "packer._loading.dataset": "HDF5ImageDataset ImageDataset LMDBImageDataset PthImageDataset open_dataset",
     "packer._loading.loader": "Loader",
     "packer._loading.prefetch": "BackgroundPrefetcher CUDAPrefetcher",
