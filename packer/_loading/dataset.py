@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from packer._formats import open_pack
-from packer._loading.crops import Crop
 from packer._loading.imagedataset import OUTPUTS, ImageDataset
+from packer.crops import Crop
 
 __all__ = [
     "OUTPUTS",

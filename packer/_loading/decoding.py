@@ -15,10 +15,10 @@ from packer._images import native
 from packer._images.decode import decode
 from packer._images.geometry import MAX_PIXELS, Box, Crops, affordable, from_corner, require_affordable, touched
 from packer._images.rectangle import RectangleDecoder, require_channels_last, resize_into
-from packer._loading.crops import Crop
 from packer._loading.uniforms import uniforms
 from packer._storage.locations import NOWHERE
 from packer._table import Buffer, Ints, Row, are_pixels
+from packer.crops import Crop
 from packer.errors import CorruptPackError, ImageError, printable
 
 __all__ = ["BatchDecoder"]
@@ -61,7 +61,8 @@ class BatchDecoder:
         CorruptPackError
             If an image has no pixels by its row in the table, or a size that its bytes contradict.
         ImageError
-            If the result of a crop has too many pixels, or needs far too much memory on the way.
+            If an image is too small for the crop, or the result has too many pixels or needs far too much memory on the
+            way.
         """
         self._reader.require_table()
         positions, table = self._reader.positions(indices), self._reader.table
@@ -73,7 +74,10 @@ class BatchDecoder:
         if self._raw:
             for wrong in np.flatnonzero(~are_pixels(table.size[positions], heights, widths))[:1]:
                 raise self._other_size(int(positions[wrong]), int(table.size[positions[wrong]]))
-        crops = crop.choose(heights, widths, uniforms(seed, epoch, positions, crop.randoms))
+        try:
+            crops = crop.choose(heights, widths, uniforms(seed, epoch, positions, crop.randoms))
+        except ImageError as error:  # `index` is its place in the batch
+            raise self._naming(int(positions[error.index or 0]), error) from error
         for refused in np.flatnonzero(~affordable(crops))[:1]:  # before there is any memory for it
             try:
                 require_affordable(Box(*crops[refused].item()))

@@ -20,12 +20,12 @@ from packer._images.decode import decoder_advice, fast_decoder
 from packer._images.geometry import CROP, Box, Crops
 from packer._limits import require_count
 from packer._loading import staging
-from packer._loading.crops import Crop, Full
 from packer._loading.decoding import BatchDecoder
 from packer._loading.pool import Pool
 from packer._loading.samples import Samples
 from packer._loading.uniforms import seed_of
 from packer._table import Buffer, Ints
+from packer.crops import Compose, Crop
 from packer.errors import NotAPackError, printable
 
 __all__ = ["OUTPUTS", "ImageDataset"]
@@ -274,7 +274,7 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
 
     def _choose_crops(self, indices: Sequence[int] | Ints, epoch: int, seed: int) -> Crops:
         """Choose the crops of a batch, (N,) of CROP; as `BatchDecoder.choose_crops`, of the dataset's crop."""
-        return self._decoder.choose_crops(self.crop if self.crop is not None else Full(), indices, epoch, seed)
+        return self._decoder.choose_crops(self.crop if self.crop is not None else Compose([]), indices, epoch, seed)
 
     def _labels(self, indices: Ints) -> torch.Tensor:
         """Return the labels of a batch, (N,) int64, after `target_transform`."""

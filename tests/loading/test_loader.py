@@ -19,14 +19,14 @@ from torch.utils.data import DataLoader
 from packer import open_dataset
 from packer._conversion.convert import convert
 from packer._conversion.recipe import Recipe
-from packer._loading.crops import CenterCrop, Full, RandomResizedCrop, Resize
 from packer._loading.loader import Loader
 from packer._loading.samplers import BlockShuffleSampler, SequentialSampler, ShuffleSampler
 from packer._sources import imagefolder_source
+from packer.crops import Compose, RandomResizedCrop, Resize, ResizeCenterCrop
 from packer.errors import CorruptPackError, ImageError
 from packer.testing.photos import draw_imagefolder
 
-CROP = RandomResizedCrop(32)
+CROP = RandomResizedCrop(32, flip=0.5)
 
 
 @pytest.fixture(scope="module", params=["keep", "raw"])
@@ -41,7 +41,7 @@ def batches(loader: Any) -> list[tuple[torch.Tensor, list[int]]]:
     return [(images.clone(), labels.tolist()) for images, labels in loader]
 
 
-@pytest.mark.parametrize("crop", [CROP, CenterCrop(32, 40), Resize(24)])
+@pytest.mark.parametrize("crop", [CROP, ResizeCenterCrop(32, 40), Resize((24, 24))])
 def test_batches_are_the_datasets_items(pack: Path, crop: Any) -> None:
     dataset = open_dataset(pack, crop=crop, seed=5)
     loader = Loader(dataset, 10, threads=3)
@@ -80,7 +80,7 @@ def test_epochs_differ_and_come_again(pack: Path) -> None:
 
 
 def test_in_inference_mode(pack: Path) -> None:
-    dataset = open_dataset(pack, crop=CenterCrop(32))
+    dataset = open_dataset(pack, crop=ResizeCenterCrop(32, 256))
     expected = batches(Loader(dataset, 20))
     with torch.inference_mode():
         made = batches(Loader(dataset, 20))
@@ -117,7 +117,7 @@ def test_without_a_crop_items_are_transformed_and_collated(pack: Path) -> None:
 
 
 def test_full_images_of_different_sizes_need_a_collate_function(pack: Path) -> None:
-    loader = Loader(open_dataset(pack, crop=Full()), 4, collate=list)
+    loader = Loader(open_dataset(pack, crop=Compose([])), 4, collate=list)
     items = [item for batch in loader for item in batch]
     whole = open_dataset(pack)
     assert all(torch.equal(image, whole[index][0]) for index, (image, _) in enumerate(items))
@@ -125,7 +125,7 @@ def test_full_images_of_different_sizes_need_a_collate_function(pack: Path) -> N
 
 def test_normalising(pack: Path) -> None:
     mean, std = (0.4, 0.5, 0.6), (0.2, 0.3, 0.1)
-    dataset = open_dataset(pack, crop=CenterCrop(32))
+    dataset = open_dataset(pack, crop=ResizeCenterCrop(32, 256))
     plain = torch.cat([images for images, _ in batches(Loader(dataset, 52))]).double() / 255
     expected = (plain - torch.tensor(mean).view(3, 1, 1)) / torch.tensor(std).view(3, 1, 1)
     for dtype, tolerance in [(None, 1e-5), (torch.bfloat16, 5e-2)]:
@@ -317,7 +317,7 @@ def test_images_of_different_shapes_ask_for_a_crop(tmp_path: Path, output: str) 
 
 @pytest.mark.parametrize("settings", [{"output": "numpy"}, {"transform": lambda image: image.float() / 255}])
 def test_images_that_cannot_be_normalised_are_refused(pack: Path, settings: dict[str, Any]) -> None:
-    dataset = open_dataset(pack, crop=CenterCrop(32), **settings)
+    dataset = open_dataset(pack, crop=ResizeCenterCrop(32, 256), **settings)
     for asked in ({"normalize": ([0.5] * 3, [0.5] * 3)}, {"dtype": torch.float16}):
         with pytest.raises(ValueError, match="no such tensor"):
             next(iter(Loader(dataset, 4, **asked)))
@@ -325,7 +325,7 @@ def test_images_that_cannot_be_normalised_are_refused(pack: Path, settings: dict
 
 @pytest.mark.parametrize("processes", [0, 1])
 def test_a_closed_loader_has_ended_its_processes_and_begins_no_pass(pack: Path, processes: int) -> None:
-    with open_dataset(pack, crop=CenterCrop(32)) as dataset:
+    with open_dataset(pack, crop=ResizeCenterCrop(32, 256)) as dataset:
         before = set(psutil.Process().children())
         with Loader(dataset, 20, processes=processes, threads=1) as loader:
             running = iter(loader)

@@ -18,14 +18,14 @@ from torch.utils.data import DistributedSampler, WeightedRandomSampler
 
 from packer import open_dataset
 from packer._conversion.convert import convert
-from packer._loading.crops import CenterCrop, RandomResizedCrop
 from packer._loading.loader import Loader
 from packer._loading.prefetch import BackgroundPrefetcher, CUDAPrefetcher
 from packer._loading.samplers import BlockShuffleSampler, OrderSampler, SequentialSampler, ShuffleSampler
 from packer._sources import imagefolder_source
+from packer.crops import RandomResizedCrop, ResizeCenterCrop
 from packer.testing.photos import draw_imagefolder
 
-CROP = RandomResizedCrop(16)
+CROP = RandomResizedCrop(16, flip=0.5)
 SIZE = 40
 
 
@@ -225,7 +225,7 @@ def test_states_of_the_first_version(pack: Path) -> None:
         assert same(batches(loader), expected)
     with pytest.raises(ValueError, match="the sampler has seed 7: nobody can tell which order"):
         Loader(open_dataset(pack, crop=CROP, seed=5), 6, sampler=ShuffleSampler(SIZE, seed=7)).load_state_dict(old)
-    without_chance = Loader(open_dataset(pack, crop=CenterCrop(16, 20)), 6)
+    without_chance = Loader(open_dataset(pack, crop=ResizeCenterCrop(16, 20)), 6)
     without_chance.load_state_dict(old)
     assert order(without_chance) == list(range(12, SIZE))
 
@@ -296,11 +296,11 @@ RANK = """
 import sys, warnings
 import torch.distributed as dist
 from packer import open_dataset
-from packer._loading.crops import CenterCrop
+from packer.crops import ResizeCenterCrop
 from packer._loading.loader import Loader
 
 pack, store, rank = sys.argv[1:]
-dataset = open_dataset(pack, crop=CenterCrop(16, 20))
+dataset = open_dataset(pack, crop=ResizeCenterCrop(16, 20))
 early = Loader(dataset, 6)  # before the ranks know of each other
 dist.init_process_group("gloo", init_method="file://" + store, rank=int(rank), world_size=2)
 print([label for _, labels in early for label in labels.tolist()] == list(range(int(rank), 40, 2)))

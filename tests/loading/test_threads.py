@@ -26,15 +26,15 @@ import torch
 from packer import open_dataset
 from packer._conversion.convert import convert
 from packer._conversion.recipe import Recipe
-from packer._loading.crops import CenterCrop, Full, RandomResizedCrop
 from packer._loading.loader import Loader
 from packer._loading.memory import Slot
 from packer._sources import imagefolder_source
+from packer.crops import Compose, RandomResizedCrop, ResizeCenterCrop
 from packer.errors import CorruptPackError, ImageError, WorkerError
 from packer.testing.photos import draw_imagefolder
 from tests.making import SUFFIXES
 
-CROP = RandomResizedCrop(32)
+CROP = RandomResizedCrop(32, flip=0.5)
 BATCH = 7
 
 
@@ -109,7 +109,7 @@ def test_their_number_changes_nothing(
 
 def test_an_epoch_sees_the_dataset_as_it_is_then(loader: Loader) -> None:
     batches(loader)
-    loader.dataset.crop = CenterCrop(20, 40)
+    loader.dataset.crop = ResizeCenterCrop(20, 40)
     loader.set_epoch(0)
     made = batches(loader)
     assert made[0][0].shape == (BATCH, 3, 20, 20)
@@ -169,7 +169,7 @@ def shrink(image: Any) -> torch.Tensor:
 def test_items_that_are_made_and_collated(packs: dict[str, Path], loader: Loader) -> None:
     loader.dataset, loader.transform = open_dataset(packs["hdf5"], output="pil"), shrink
     assert same(batches(loader), batches(Loader(loader.dataset, BATCH, shuffle=True, transform=shrink)))
-    loader.dataset, loader.transform, loader.collate = open_dataset(packs["pth"], crop=Full()), None, list
+    loader.dataset, loader.transform, loader.collate = open_dataset(packs["pth"], crop=Compose([])), None, list
     loader.set_epoch(0)
     expected = Loader(loader.dataset, BATCH, shuffle=True, collate=list)
     for items, others in zip(loader, expected, strict=True):
@@ -308,11 +308,11 @@ SCRIPT = """
 import os, signal, sys
 import psutil
 from packer import open_dataset
-from packer._loading.crops import RandomResizedCrop
+from packer.crops import RandomResizedCrop
 from packer._loading.loader import Loader
 
 if __name__ == "__main__":
-    dataset = open_dataset(sys.argv[1], crop=RandomResizedCrop(32))
+    dataset = open_dataset(sys.argv[1], crop=RandomResizedCrop(32, flip=0.5))
     loader = Loader(dataset, 4, threads=1, processes=1)
     iterator = iter(loader)
     next(iterator)
