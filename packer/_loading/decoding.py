@@ -61,7 +61,8 @@ class BatchDecoder:
         CorruptPackError
             If an image has no pixels by its row in the table, or a size that its bytes contradict.
         ImageError
-            If the result of a crop has too many pixels, or needs far too much memory on the way.
+            If an image is too small for the crop, or the result has too many pixels or needs far too much memory on the
+            way.
         """
         self.reader.require_table()
         positions, table = self.reader.positions(indices), self.reader.table
@@ -74,7 +75,10 @@ class BatchDecoder:
             for wrong in np.flatnonzero(~are_pixels(table.size[positions], heights, widths))[:1]:
                 raise self._other_size(int(positions[wrong]), int(table.size[positions[wrong]]))
         random = None if seed is None else uniforms(seed, epoch, positions, crop.randoms)
-        crops = crop.choose(heights, widths, random)
+        try:
+            crops = crop.choose(heights, widths, random)
+        except ImageError as error:  # `index` is its place in the batch
+            raise self._naming(int(positions[error.index or 0]), error) from error
         for refused in np.flatnonzero(~affordable(crops))[:1]:  # before there is any memory for it
             try:
                 require_affordable(Box(*crops[refused].item()))

@@ -119,9 +119,6 @@ class ImageDataset(Prepared):
 
     _format: str | None = None  # any
 
-    def __new__(cls, *_arguments: Any, **_settings: Any) -> ImageDataset:
-        return super().__new__(as_vision(cls))
-
     def __init__(  # noqa: PLR0917
         self,
         root: str | os.PathLike[str],
@@ -143,6 +140,7 @@ class ImageDataset(Prepared):
         cache: str | None = None,
         stage: str | os.PathLike[str] | None = None,
     ) -> None:
+        self.__class__ = as_vision(type(self))
         if output is not None and output not in OUTPUTS:
             raise ValueError(f"output is one of {', '.join(OUTPUTS)}, not {output!r}")
         if cache not in (None, "ram"):
