@@ -15,6 +15,7 @@ from packer.crops._rules import (
     Resize,
     ResizeCenterCrop,
 )
+from packer.crops._split import Split, split
 
 __all__ = [
     "CenterCrop",
@@ -26,4 +27,6 @@ __all__ = [
     "RandomResizedCrop",
     "Resize",
     "ResizeCenterCrop",
+    "Split",
+    "split",
 ]

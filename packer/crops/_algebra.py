@@ -41,6 +41,10 @@ class Padding(NamedTuple):
     mode: str = "constant"
     fill: int = 0
 
+    def __str__(self) -> str:
+        colour = self.fill & 255, self.fill >> 8 & 255, self.fill >> 16
+        return f"constant padding of {colour}" if self.mode == "constant" else f"{self.mode} padding"
+
 
 def whole(heights: Ints, widths: Ints) -> Crops:
     """Return the crops of whole images."""

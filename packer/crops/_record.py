@@ -51,7 +51,7 @@ class Record:
             before = "padded" if self.padding is not None else "resized"
             raise ValueError(f"it pads an image that is {before} and cut before, whose cut pixels would show again")
         if self.padding is not None and self.padding != padding:
-            raise ValueError(f"it pads by {padding}, and the image may be padded by {self.padding} before")
+            raise ValueError(f"it adds {padding}, and the image may have {self.padding} before")
         if self.padding is not None and padding.mode not in _ADDITIVE:
             raise ValueError(f"the image may be padded before, and {padding.mode} padding of padding is another one")
         return replace(self, least=least, padding=padding)
