@@ -33,6 +33,7 @@ class Course:
 
     Attributes
     ----------
+    images : Readable
     order : OrderSampler or ForeignOrder
 
     Raises
@@ -42,7 +43,7 @@ class Course:
     """
 
     def __init__(self, images: Readable, sampler: Any, *, shuffle: bool, seed: int | None) -> None:
-        self._images = images
+        self.images = images
         self._seed = int(torch.empty((), dtype=torch.int64).random_()) if seed is None else seed_of(seed)
         self._agreed = seed is not None
         self._chose_order = sampler is None
@@ -68,12 +69,12 @@ class Course:
     @property
     def crop_seed(self) -> int:
         """The seed of the crops: the dataset's, or else that of the course."""
-        return self._seed if self._images.seed is None else self._images.seed
+        return self._seed if self.images.seed is None else self.images.seed
 
     def agree(self) -> None:
         """Let all ranks have the seed that rank 0 drew, if anything depends on it. All ranks call this."""
         shuffles = self._chose_order and isinstance(self.order, ShuffleSampler)
-        if self._agreed or not (shuffles or (self._images.randoms and self._images.seed is None)):
+        if self._agreed or not (shuffles or (self.images.randoms and self.images.seed is None)):
             return
         self._seed, self._agreed = agreed(self._seed), True
         if shuffles:
@@ -85,7 +86,7 @@ class Course:
             "version": _VERSION,
             "sampler": self.order.state_dict(done),
             "crop_seed": self.crop_seed,
-            "pack": self._images._identity(),
+            "pack": self.images._identity(),
             "batch_size": batch_size,
         }
 
@@ -101,15 +102,13 @@ class Course:
             raise TypeError(f"only packer's samplers go on at any sample, from what `state_dict` gave, not {state!r}")
         if "version" not in state:
             order_seed = None if self._chose_order else self.order.seed
-            require_same_seeds(state, order_seed, self._images.seed if self._images.randoms else None)
+            require_same_seeds(state, order_seed, self.images.seed if self.images.randoms else None)
             self.order.load_state_dict(state)
             self._take(number_in(state, "seed"))
             return
         require_version(state, _VERSION)
         crop_seed = number_in(state, "crop_seed")
-        require_same(
-            state, "pack", self._images._identity(), f"Here is {self._images!r}: open the samples of that run."
-        )
+        require_same(state, "pack", self.images._identity(), f"Here is {self.images!r}: open the samples of that run.")
         if batch_size is not None:
             require_same(state, "batch_size", batch_size, "Make the Loader with that one, or load with strict=False.")
         self.order.load_state_dict(state.get("sampler", {}))
@@ -118,7 +117,7 @@ class Course:
     def _take(self, crop_seed: int) -> None:
         """Let the crops have the seed of a state, which all ranks load."""
         self._agreed = True
-        if self._images.seed is None:
+        if self.images.seed is None:
             self._seed = crop_seed
         else:
-            self._images.seed = crop_seed
+            self.images.seed = crop_seed

@@ -21,9 +21,9 @@ from packer._loading import staging
 from packer._loading.decoding import BatchDecoder
 from packer._loading.epochs import Epochs
 from packer._loading.folder import require_known_loader, row_of, valid_rows
-from packer._loading.items import in_form, item_maker
+from packer._loading.items import item_maker
 from packer._loading.pool import Pool
-from packer._loading.preparation import OUTPUTS, Transform
+from packer._loading.preparation import OUTPUTS, Transform, in_form
 from packer._loading.prepared import Prepared
 from packer._loading.selection import places_in
 from packer._loading.uniforms import seed_of
@@ -171,6 +171,7 @@ class ImageDataset(Prepared):
             self.reader = open_pack(root, check=check)
         self._epochs = Epochs(len(self.reader))
         self._kept = staging.keep(root) if cache == "ram" else staging.Kept()
+        _ = self._preparation  # which says at once where fuse= changes nothing
         if is_valid_file is not None:
             self._rows = valid_rows(self.samples, self.classes, is_valid_file, allow_empty)
         advice = decoder_advice() if decoder == "auto" and output != "bytes" else None

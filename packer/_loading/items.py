@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
-from PIL import Image
 
 from packer._images.geometry import Crops
 from packer._loading.decoding import BatchDecoder
@@ -16,7 +13,7 @@ from packer._loading.preparation import Preparation
 from packer._table import Ints
 from packer.crops import Crop
 
-__all__ = ["in_form", "item_maker"]
+__all__ = ["item_maker"]
 
 Maker = Callable[[Sequence[int]], list[tuple[Any, Any]]]
 
@@ -49,18 +46,18 @@ def item_maker(  # noqa: PLR0917
     if crop is None:
 
         def images(places: Sequence[int]) -> Iterable[Any]:
-            return _whole(decoder, rows[places], preparation.output)
+            return _whole(decoder, rows[places], preparation)
 
     elif seed is None and preparation.interleaved:
 
         def images(places: Sequence[int]) -> Iterable[Any]:
-            return (_drawn(decoder, crop, rows[[place]], epoch, preparation.output) for place in places)
+            return (_drawn(decoder, crop, rows[[place]], epoch, preparation) for place in places)
 
     else:
         crops = decoder.choose_crops(crop, rows, epoch, seed)
 
         def images(places: Sequence[int]) -> Iterable[Any]:
-            return _cropped(decoder, rows[places], crops[places], preparation.output)
+            return _cropped(decoder, rows[places], crops[places], preparation)
 
     def make(places: Sequence[int]) -> list[tuple[Any, Any]]:
         return [preparation.item(image, labels[place]) for image, place in zip(images(places), places, strict=True)]
@@ -68,26 +65,19 @@ def item_maker(  # noqa: PLR0917
     return make
 
 
-def in_form(output: str, pixels: npt.NDArray[np.uint8]) -> Any:
-    """Return (height, width, 3) uint8 pixels in the form that a dataset's `output` says."""
-    if output == "tensor":
-        return torch.from_numpy(pixels).permute(2, 0, 1)
-    return pixels if output == "numpy" else Image.fromarray(pixels)
-
-
-def _whole(decoder: BatchDecoder, rows: Ints, output: str) -> Iterable[Any]:
+def _whole(decoder: BatchDecoder, rows: Ints, preparation: Preparation) -> Iterable[Any]:
     for row, data in zip(rows.tolist(), decoder.reader.read_many(rows), strict=True):
-        yield bytes(data) if output == "bytes" else in_form(output, decoder.decode(row, data))
+        yield bytes(data) if preparation.output == "bytes" else preparation.shown(decoder.decode(row, data))
 
 
-def _drawn(decoder: BatchDecoder, crop: Crop, rows: Ints, epoch: int, output: str) -> Any:
+def _drawn(decoder: BatchDecoder, crop: Crop, rows: Ints, epoch: int, preparation: Preparation) -> Any:
     """Return the image of one sample, whose crop is drawn now."""
-    (image,) = _cropped(decoder, rows, decoder.choose_crops(crop, rows, epoch, None), output)
+    (image,) = _cropped(decoder, rows, decoder.choose_crops(crop, rows, epoch, None), preparation)
     return image
 
 
-def _cropped(decoder: BatchDecoder, rows: Ints, crops: Crops, output: str) -> list[Any]:
+def _cropped(decoder: BatchDecoder, rows: Ints, crops: Crops, preparation: Preparation) -> list[Any]:
     sizes = zip(crops["out_height"].tolist(), crops["out_width"].tolist(), strict=True)
     images = [torch.empty((*size, 3), dtype=torch.uint8) for size in sizes]
     decoder.decode_into(rows, crops, [image.permute(2, 0, 1) for image in images])
-    return [in_form(output, image.numpy()) for image in images]
+    return [preparation.shown(image.numpy()) for image in images]

@@ -120,7 +120,7 @@ class Loader:
         **unknown: NoReturn,
     ) -> None:
         refuse_unknown(unknown)
-        self._images = readable(dataset)
+        images = readable(dataset)
         for name, number, least in [
             ("batch_size", batch_size, 1),
             ("threads", threads, 1),
@@ -128,8 +128,8 @@ class Loader:
             ("processes", processes, 0),
         ]:
             require_count(name, number, least)
-        self._course = Course(self._images, sampler, shuffle=shuffle, seed=seed)
-        self.dataset = dataset
+        self._course = Course(images, sampler, shuffle=shuffle, seed=seed)
+        self._dataset = dataset
         self.batch_size = batch_size
         self.threads = threads or available_cpus()
         self.processes = processes or 0
@@ -141,11 +141,21 @@ class Loader:
         self._normalizer = Normalizer(**self._prepared)
         self.transform = transform
         self.collate_fn = collate_fn
-        if self._images._in_place(transform):
+        if images._in_place(transform):
             self._normalizer.require_channels(3)
         self._closed = False
         self._progress = _Progress()
         self._workers: tuple[tuple[Any, ...], Workers] | None = None  # with their settings, while no pass uses them
+
+    @property
+    def dataset(self) -> Any:
+        """What is read, as it was given; another dataset of as many samples may be set between two passes."""
+        return self._dataset
+
+    @dataset.setter
+    def dataset(self, dataset: Any) -> None:
+        self._course.images = readable(dataset)
+        self._dataset = dataset
 
     @property
     def sampler(self) -> Any:
@@ -240,12 +250,14 @@ class Loader:
 
     def _batches(self, chunks: Iterator[Ints], epoch: int, seed: int) -> Generator[tuple[Any, Any], None, None]:
         process = os.getpid()
-        size = self._images._in_place(self.transform)
+        size = self._course.images._in_place(self.transform)
         settings, workers = self._take_workers(self.batch_size * 3 * math.prod(size) if size is not None else 0)
         pending: deque[Batch] = deque()
         try:
-            workers.begin(self._images, self.transform)
-            for batch in planned(self._images, chunks, self.batch_size, self.drop_last, epoch, seed, size is not None):
+            workers.begin(self._course.images, self.transform)
+            for batch in planned(
+                self._course.images, chunks, self.batch_size, self.drop_last, epoch, seed, size is not None
+            ):
                 pending.append(self._submit(workers, batch, size, epoch, seed))
                 if len(pending) > self.prefetch:
                     yield self._finish(workers, pending)

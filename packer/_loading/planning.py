@@ -64,5 +64,5 @@ def collated(collate: Callable[[list[Any]], Any], items: list[Any]) -> Any:
             raise
         raise ValueError(
             f"the images of a batch have different shapes, such as {shapes[0]} and {shapes[-1]}: give the dataset "
-            "a crop= of a fixed size, as packer.CenterCrop(224), or the Loader a collate= that does not stack them"
+            "a crop= of a fixed size, as packer.CenterCrop(224), or the Loader a collate_fn= that does not stack them"
         ) from error

@@ -6,10 +6,17 @@ import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from packer.crops import Crop
-from packer.crops._transforms import draws_nothing, split, takes_tensors
+import numpy as np
+import numpy.typing as npt
+import torch
+from PIL import Image
 
-__all__ = ["OUTPUTS", "Preparation", "Transform", "preparation_of"]
+from packer._loading.lookup import Lookup, lookup_of
+from packer.crops import Crop, split
+from packer.crops._kinds import begins_with_pil
+from packer.crops._split import pointwise
+
+__all__ = ["OUTPUTS", "Preparation", "Transform", "in_form", "preparation_of"]
 
 OUTPUTS = ("tensor", "numpy", "pil", "bytes")
 
@@ -25,6 +32,8 @@ class Preparation(NamedTuple):
         What packer does: which part of the image is decoded, at which size.
     output : one of OUTPUTS
         The form in which the transforms get the image.
+    lookup : Lookup, optional
+        Conversions that packer does as well, in place of bringing the image into that form.
     transform, target_transform : callable, optional
         What is left to do with the image, and with the label.
     transforms : callable, optional
@@ -33,6 +42,7 @@ class Preparation(NamedTuple):
 
     crop: Crop | None
     output: str
+    lookup: Lookup | None
     transform: Transform
     target_transform: Transform
     transforms: Callable[[Any, Any], tuple[Any, Any]] | None
@@ -40,13 +50,17 @@ class Preparation(NamedTuple):
     @property
     def interleaved(self) -> bool:
         """Whether a transform may draw random numbers: each crop is then drawn just before its image is transformed."""
-        random = self.transforms is not None or not draws_nothing(self.transform)
+        random = self.transforms is not None or pointwise(self.transform)[1] is not None
         return self.crop is not None and self.crop.randoms > 0 and random
 
     @property
     def leaves_pixels(self) -> bool:
         """Whether the item's image is the tensor that was decoded."""
-        return self.output == "tensor" and self.transform is None and self.transforms is None
+        return self.output == "tensor" and not (self.lookup or self.transform or self.transforms)
+
+    def shown(self, pixels: npt.NDArray[np.uint8]) -> Any:
+        """Return (height, width, 3) uint8 pixels as the transforms take them."""
+        return in_form(self.output, pixels) if self.lookup is None else self.lookup(pixels)
 
     def item(self, image: Any, label: Any) -> tuple[Any, Any]:
         """Return the item of a decoded image and a label."""
@@ -58,7 +72,8 @@ class Preparation(NamedTuple):
 
     def __str__(self) -> str:
         """Say what runs where, in one line."""
-        own = f"packer: {self.crop!r}" if self.crop is not None else ""
+        own = ", ".join(f"{step!r}" for step in (self.crop, self.lookup) if step is not None)
+        own = f"packer: {own}" if own else ""
         left = self.transform if self.transforms is None else self.transforms
         others = " ".join(f"then: {left!r}".split()) if left is not None else ""
         return ", ".join(filter(None, [own, f"output={self.output!r}", others]))
@@ -85,14 +100,24 @@ def preparation_of(
     """
     if output is None:
         unchanged = transform is None and transforms is None
-        output = "tensor" if unchanged or takes_tensors(transform) else "pil"
+        output = "tensor" if unchanged or (transform and begins_with_pil(transform) is False) else "pil"
+    lookup = None
     if fuse and transform is not None and output != "bytes":
         crop, rest = split(transform)
-        if crop is None:
+        conversions, left = pointwise(rest)
+        lookup = lookup_of(conversions, lambda pixels: in_form(output, pixels)) if conversions else None
+        if crop is None and lookup is None:
             warnings.warn(
                 "fuse=True changes nothing: packer cannot do what the transform begins with, "
                 + " ".join(repr(transform).split()),
                 stacklevel=2,
             )
-        transform = rest
-    return Preparation(crop, output, transform, target_transform, transforms)
+        transform = rest if lookup is None else left
+    return Preparation(crop, output, lookup, transform, target_transform, transforms)
+
+
+def in_form(output: str, pixels: npt.NDArray[np.uint8]) -> Any:
+    """Return (height, width, 3) uint8 pixels in the form that a dataset's `output` says."""
+    if output == "tensor":
+        return torch.from_numpy(pixels).permute(2, 0, 1)
+    return pixels if output == "numpy" else Image.fromarray(pixels)

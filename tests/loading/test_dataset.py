@@ -109,7 +109,7 @@ def same_images(image: Any, other: Any) -> bool:
 def test_open_dataset_shows_the_parameters_of_the_datasets() -> None:
     shown = inspect.signature(open_dataset).parameters
     assert shown == inspect.signature(LMDBImageDataset).parameters
-    assert all(f"    {name} : " in str(open_dataset.__doc__) for name in ("path", "crop", "seed", "stage"))
+    assert all(f"    {name} : " in str(open_dataset.__doc__) for name in ("root", "crop", "seed", "stage"))
 
 
 def test_public_names() -> None:
@@ -210,7 +210,7 @@ def test_indices(name: str, packs: Packs, photo_tree: Path) -> None:
     assert dataset[-1][1] == 2
     for index in (np.int64(3), np.uint8(3), torch.tensor(3)):
         assert torch.equal(dataset[index][0], dataset[3][0])  # type: ignore[index]
-    for wrong in (slice(2), "1", 1.7, np.float64(3), None):
+    for wrong in ("1", 1.7, np.float64(3), None):
         with pytest.raises(TypeError, match="an index is an integer, not"):
             dataset[wrong]  # type: ignore[index]
         with pytest.raises(TypeError, match="an index is an integer, not"):
@@ -716,7 +716,7 @@ def test_threads_in_workers_of_every_kind(method: str, packs: Packs, photo_tree:
 @pytest.mark.timeout(60)
 def test_a_transform_may_read_batches_of_its_dataset(packs: Packs, photo_tree: Path) -> None:
     """All threads do so at once, and none of them is left to do it."""
-    dataset = open_dataset(packs(photo_tree, "lmdb"), crop=Resize((16, 16)), threads=2)
+    dataset = open_dataset(packs(photo_tree, "lmdb"), crop=Resize((16, 16)), threads=2, output="tensor")
     dataset.transform = lambda image: (image, dataset._items([0, 1, 2], 0, 0, torch.clone))
     for (_, others), _ in dataset.__getitems__(list(range(15))):
         assert len(others) == 3

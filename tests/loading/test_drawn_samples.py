@@ -63,6 +63,7 @@ def packs(odd_tree: Path, photo_tree: Path, tmp_path_factory: pytest.TempPathFac
 
 def drawn(dataset: ImageDataset, seed: int = 0) -> list[np.ndarray[Any, Any]]:
     """Return all images, drawn in any order in batches of several sizes."""
+    dataset.set_epoch(0)
     found: dict[int, Any] = {}
     order = np.random.default_rng(seed).permutation(len(dataset))
     for batch in np.split(order, [0, 1, 8, 9]):
@@ -94,7 +95,7 @@ def test_the_pixels_are_those_without_c(  # noqa: PLR0917
     format: str, recipe: str, crop: Crop, check: str, packs: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = packs(format, recipe)
-    dataset = open_dataset(path, crop=crop, output="numpy", check=check)
+    dataset = open_dataset(path, crop=crop, seed=0, output="numpy", check=check)
     with monkeypatch.context() as patch:
         done = counted(patch)
         found = drawn(dataset)
@@ -118,11 +119,11 @@ def test_scaled_decoding_is_left_to_libjpeg_turbo(packs: Any, monkeypatch: pytes
 
 @pytest.mark.parametrize("check", ["always", "never"])
 def test_more_files_than_are_kept_open(check: str, packs: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    expected = drawn(open_dataset(packs("lmdb"), crop=CROPS[0], output="numpy"))
+    expected = drawn(open_dataset(packs("lmdb"), crop=CROPS[0], seed=0, output="numpy"))
     path = packs("pth", options={"shard_size": 4000})
     assert len(list(path.glob("shard-*.pth"))) > 5
     monkeypatch.setattr(packer._formats.multifile, "_OPEN_FILES", 1)
-    dataset = open_dataset(path, crop=CROPS[0], output="numpy", check=check)
+    dataset = open_dataset(path, crop=CROPS[0], seed=0, output="numpy", check=check)
     for image, other in zip(drawn(dataset), expected, strict=True):
         assert np.array_equal(image, other)
 
@@ -130,7 +131,7 @@ def test_more_files_than_are_kept_open(check: str, packs: Any, monkeypatch: pyte
 @pytest.mark.parametrize("change", ["removed", "cut short", "replaced"])
 def test_files_that_are_no_longer_what_they_were(change: str, packs: Any, tmp_path: Path) -> None:
     path = shutil.copytree(packs("pth", options={"shard_size": 4000}), tmp_path / "pack.pth")
-    dataset = open_dataset(path, crop=CROPS[0])
+    dataset = open_dataset(path, crop=CROPS[0], seed=0)
     dataset[len(dataset) - 1]
     victim = path / "shard-00001.pth"
     match change:
@@ -150,7 +151,7 @@ def test_files_that_are_no_longer_what_they_were(change: str, packs: Any, tmp_pa
 
 def test_the_first_that_is_damaged_in_the_file_is_named(packs: Any, tmp_path: Path) -> None:
     path = shutil.copyfile(packs("hdf5"), tmp_path / "pack.h5")
-    dataset = open_dataset(path, crop=CROPS[0])
+    dataset = open_dataset(path, crop=CROPS[0], seed=0)
     stored, _files = dataset.reader.locate(np.array([3, 9]))
     with open(path, "r+b") as file:
         for at in stored["position"].tolist():
@@ -178,7 +179,7 @@ def test_images_of_another_size_than_the_row_says(tmp_path: Path, photo_tree: Pa
 
 
 def test_indices_that_are_none_or_negative(packs: Any) -> None:
-    dataset = open_dataset(packs("lmdb"), crop=CROPS[1])
+    dataset = open_dataset(packs("lmdb"), crop=CROPS[1], seed=0)
     assert dataset.__getitems__([]) == []
     (image, _), (other, _) = dataset.__getitems__([-1, len(dataset) - 1])
     assert torch.equal(image, other)
@@ -197,7 +198,7 @@ def test_checksums_are_those_of_a_library(size: int, data: st.DataObject) -> Non
 
 def outcomes(path: Path, check: str) -> list[str]:
     """Return what comes of drawing each sample of a pack: its pixels' digest, or the error."""
-    dataset = open_dataset(path, crop=CROPS[1], output="numpy", check=check)
+    dataset = open_dataset(path, crop=CROPS[1], seed=0, output="numpy", check=check)
     found = []
     for index in range(len(dataset)):
         try:
@@ -293,7 +294,7 @@ def test_closing_while_samples_are_drawn_gives_no_other_files_pixels(tmp_path: P
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs /proc")
 def test_drawing_leaves_no_file_open(packs: Any) -> None:
-    dataset = open_dataset(packs("lmdb"), crop=CROPS[0])
+    dataset = open_dataset(packs("lmdb"), crop=CROPS[0], seed=0)
     drawn(dataset)
     before = len(os.listdir("/proc/self/fd"))
     for seed in range(5):
@@ -303,7 +304,7 @@ def test_drawing_leaves_no_file_open(packs: Any) -> None:
 
 def test_oriented_images_are_drawn_as_upright_ones(packs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the orientation is applied, packer's own decoder draws those images that have none."""
-    dataset = open_dataset(packs("lmdb", "exif applied"), crop=CROPS[0], output="numpy")
+    dataset = open_dataset(packs("lmdb", "exif applied"), crop=CROPS[0], seed=0, output="numpy")
     done = counted(monkeypatch)
     found = drawn(dataset)
     assert sum(done) >= 15 or not native.PREFERRED

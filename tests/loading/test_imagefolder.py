@@ -195,9 +195,7 @@ def test_samples_are_not_assigned_but_selected(pack: Path) -> None:
 
 
 NORMALIZE = [0.5] * 3, [0.2] * 3
-V1 = v1.Compose(
-    [v1.RandomResizedCrop(16), v1.RandomHorizontalFlip(), v1.ToTensor(), v1.Normalize(*NORMALIZE)]
-)
+V1 = v1.Compose([v1.RandomResizedCrop(16), v1.RandomHorizontalFlip(), v1.ToTensor(), v1.Normalize(*NORMALIZE)])
 V2 = v2.Compose([v2.ToImage(), v2.RandomResizedCrop(16), v2.ToDtype(torch.float32, scale=True)])
 TENSORS = v2.Compose([v2.ToDtype(torch.float32, scale=True), v2.Normalize(*NORMALIZE)])
 
@@ -236,12 +234,12 @@ def test_one_line_changes(transform: Any, fuse: bool, pack: Path, tree: Path) ->
 
 
 def test_a_dataset_shows_what_runs_where(pack: Path) -> None:
-    shown = repr(LMDBImageDataset(pack, transform=V1, fuse=True))
+    transform = v1.Compose([V1, v1.RandomErasing(0.1), v1.Normalize(*NORMALIZE)])
+    shown = repr(LMDBImageDataset(pack, transform=transform, fuse=True))
     own, then = shown.split(", then: ")
-    assert "packer: " in own
-    assert "RandomResizedCrop" in own
-    assert "ToTensor" in then
-    assert "RandomResizedCrop" not in then
+    assert all(name in own for name in ("packer: ", "RandomResizedCrop", "ToTensor", "Normalize"))
+    assert "RandomErasing" in then
+    assert not any(name in then for name in ("RandomResizedCrop", "ToTensor"))
     assert "\n" not in shown
     unfused = repr(LMDBImageDataset(pack, transform=V1))
     assert "packer: " not in unfused

@@ -233,7 +233,7 @@ def test_samplers_of_others_work_and_say_that_they_cannot_resume(pack: Path) -> 
 
 
 def test_dataloader_gives_the_same_as_the_loader(pack: Path) -> None:
-    dataset = open_dataset(pack, crop=CROP, threads=2)
+    dataset = open_dataset(pack, crop=CROP, seed=0, threads=2)
     sampler = ShuffleSampler(len(dataset))
     workers = DataLoader(dataset, 10, sampler=sampler, num_workers=2, persistent_workers=True)
     loader = Loader(dataset, 10, shuffle=True, seed=0)
@@ -315,7 +315,9 @@ def test_images_of_different_shapes_ask_for_a_crop(tmp_path: Path, output: str) 
         list(Loader(open_dataset(tmp_path / "pack.lmdb", output=output), 4, collate_fn=fail))
 
 
-@pytest.mark.parametrize("settings", [{"output": "numpy"}, {"transform": lambda image: image.float() / 255}])
+@pytest.mark.parametrize(
+    "settings", [{"output": "numpy"}, {"output": "tensor", "transform": lambda image: image.float() / 255}]
+)
 def test_images_that_cannot_be_normalised_are_refused(pack: Path, settings: dict[str, Any]) -> None:
     dataset = open_dataset(pack, crop=ResizeCenterCrop(32, 256), **settings)
     for asked in ({"normalize": ([0.5] * 3, [0.5] * 3)}, {"dtype": torch.float16}):

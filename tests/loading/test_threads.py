@@ -61,6 +61,7 @@ def _as_it_was(loader: Loader) -> Iterator[None]:
     loader.set_epoch(0)
     yield
     vars(loader).update({name: value for name, value in before.items() if name != "_workers"})
+    loader.dataset = before["_dataset"]
 
 
 def batches(loader: Any) -> list[tuple[Any, list[int]]]:
@@ -169,7 +170,7 @@ def shrink(image: Any) -> torch.Tensor:
 def test_items_that_are_made_and_collated(packs: dict[str, Path], loader: Loader) -> None:
     loader.dataset, loader.transform = open_dataset(packs["hdf5"], output="pil"), shrink
     assert same(batches(loader), batches(Loader(loader.dataset, BATCH, shuffle=True, seed=0, transform=shrink)))
-    loader.dataset, loader.transform, loader.collate = open_dataset(packs["pth"], crop=Compose([])), None, list
+    loader.dataset, loader.transform, loader.collate_fn = open_dataset(packs["pth"], crop=Compose([])), None, list
     loader.set_epoch(0)
     expected = Loader(loader.dataset, BATCH, shuffle=True, seed=0, collate_fn=list)
     for items, others in zip(loader, expected, strict=True):

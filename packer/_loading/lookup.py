@@ -1,0 +1,68 @@
+"""Conversions of single pixels, such as ToTensor and Normalize, done by a table: the same numbers in one step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+__all__ = ["Lookup", "lookup_of"]
+
+_LEVELS = 256
+
+
+class Lookup:
+    """What conversions make of each level of each colour.
+
+    Parameters
+    ----------
+    table : (3, 256) float32 array
+        The number that a level of red, green and blue becomes.
+    kind : type
+        The class of the result, torch.Tensor or one derived from it.
+    conversions : sequence of callable
+        What the table does, to be shown.
+    """
+
+    def __init__(
+        self, table: npt.NDArray[np.float32], kind: type[torch.Tensor], conversions: Sequence[Callable[[Any], Any]]
+    ) -> None:
+        self._table = table
+        self._kind = kind
+        self._conversions = conversions
+
+    def __repr__(self) -> str:
+        return ", ".join(" ".join(repr(convert).split()) for convert in self._conversions)
+
+    def __call__(self, pixels: npt.NDArray[np.uint8]) -> torch.Tensor:
+        """Return (height, width, 3) uint8 pixels as a contiguous (3, height, width) float32 tensor."""
+        numbers = np.empty((3, *pixels.shape[:2]), np.float32)
+        for colour, levels in enumerate(self._table):
+            np.take(levels, pixels[..., colour], out=numbers[colour], mode="clip")  # "raise" would copy first
+        tensor = torch.from_numpy(numbers)
+        return tensor if self._kind is torch.Tensor else tensor.as_subclass(self._kind)
+
+
+def lookup_of(conversions: Sequence[Callable[[Any], Any]], shown: Callable[[npt.NDArray[np.uint8]], Any]) -> Any:
+    """Return a Lookup that does what conversions do, one after the other; None where no table can.
+
+    Parameters
+    ----------
+    conversions : sequence of callable
+        Each makes of a number another number, whatever its place and neighbours: see `packer.crops._split.pointwise`.
+    shown : callable
+        Gives pixels the form in which the first of them takes images.
+    """
+    levels = np.repeat(np.arange(_LEVELS, dtype=np.uint8)[None, :, None], 3, 2)
+    try:
+        image = shown(levels)
+        for convert in conversions:
+            image = convert(image)
+    except Exception:  # which each image would raise as well, and then names itself
+        return None
+    if not isinstance(image, torch.Tensor) or image.dtype != torch.float32 or image.shape != (3, 1, _LEVELS):
+        return None
+    return Lookup(image.as_subclass(torch.Tensor)[:, 0].contiguous().numpy(), type(image), conversions)
