@@ -146,7 +146,7 @@ class Compose(Crop):
     """
 
     def __init__(self, crops: Sequence[Crop]) -> None:
-        record = Record()
+        crops, record = tuple(crops), Record()
         for number, crop in enumerate(crops, 1):
             if not isinstance(crop, Crop):
                 raise TypeError(f"crops are packer's crops, such as RandomCrop(32), not {crop!r}")
@@ -155,4 +155,4 @@ class Compose(Crop):
                     record = step.after(record)
                 except ValueError as error:
                     raise ValueError(f"Compose cannot apply its crop {number}, {crop!r}: {error}") from None
-        self._be(*(step for crop in crops for step in crop._steps), crops=tuple(crops))
+        self._be(*(step for crop in crops for step in crop._steps), crops=crops)
