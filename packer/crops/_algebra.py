@@ -1,7 +1,8 @@
-"""What can be done with crops: N records of `CROP` in, N records out.
+"""What can be done with crops: N records of `CROP`, changed in place.
 
 Each function acts on the result that the records say so far, so coordinates and sizes are those of the result: where it
-is mirrored, a cut from the left is a cut of the image's right. Sides are in pixels, as (N,) int64 arrays or numbers.
+is mirrored, a cut from the left is a cut of the image's right. Corners are (top, left) and sizes (height, width), in
+pixels: pairs for all records, or (N, 2) int64 arrays.
 """
 
 from __future__ import annotations
@@ -11,21 +12,13 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from packer._images.geometry import INTERPOLATIONS, PADDINGS, Crops, crops_of
+from packer._images.geometry import CROP, INTERPOLATIONS, PADDINGS, Box, Crops
 from packer._table import Ints
 
-__all__ = ["Margins", "Padding", "cropped", "mirrored", "padded", "resized", "whole"]
+__all__ = ["Padding", "Pairs", "cropped", "mirrored", "padded", "resized", "whole"]
 
-Sides = Ints | int
-
-
-class Margins(NamedTuple):
-    """How much wider a result becomes at each side."""
-
-    left: Sides
-    top: Sides
-    right: Sides
-    bottom: Sides
+Pairs = Ints
+"""(N, 2) int64: down and across."""
 
 
 class Padding(NamedTuple):
@@ -46,63 +39,71 @@ class Padding(NamedTuple):
         return f"constant padding of {colour}" if self.mode == "constant" else f"{self.mode} padding"
 
 
-def whole(heights: Ints, widths: Ints) -> Crops:
-    """Return the crops of whole images."""
-    return crops_of((0, 0, heights, widths), (heights, widths))
+class _Columns(NamedTuple):
+    """Parts of records, as views."""
+
+    corner: Pairs
+    crop: Pairs
+    scaled: Pairs
+    cut: Pairs
+    out: Pairs
 
 
-def cropped(crops: Crops, top: Sides, left: Sides, size: tuple[Sides, Sides]) -> Crops:
-    """Cut a rectangle of (height, width) `size` out of the results; it may reach outside of them.
+def whole(sizes: Pairs) -> Crops:
+    """Return new crops, of whole images."""
+    crops = np.zeros(len(sizes), CROP)
+    columns = _columns(crops)
+    for column in (columns.crop, columns.scaled, columns.out):
+        column[:] = sizes
+    return crops
+
+
+def cropped(crops: Crops, corner: Pairs, size: Pairs | tuple[int, int]) -> None:
+    """Cut rectangles out of the results; they may reach outside of them.
 
     Where nothing is resized, a window inside of the rectangle becomes the rectangle.
     """
-    crops = crops.copy()
-    height, width = size
-    crops["cut_top"] += top
-    crops["cut_left"] += np.where(crops["flip"] == 1, crops["out_width"] - width - left, left)
-    crops["out_height"], crops["out_width"] = height, width
-    folded = _inside(crops, "height", "top") & _inside(crops, "width", "left")
-    for corner, cut, side in (("top", "cut_top", "height"), ("left", "cut_left", "width")):
-        crops[corner] += np.where(folded, crops[cut], 0)
-        crops[cut][folded] = 0
-        crops[f"crop_{side}"] = np.where(folded, crops[f"out_{side}"], crops[f"crop_{side}"])
-        crops[f"scaled_{side}"] = np.where(folded, crops[f"out_{side}"], crops[f"scaled_{side}"])
-    return crops
+    columns = _columns(crops)
+    if crops["flip"].any():
+        mirrored_left = columns.out[:, 1] - np.asarray(size)[..., 1] - corner[:, 1]
+        corner = np.stack([corner[:, 0], np.where(crops["flip"] == 1, mirrored_left, corner[:, 1])], 1)
+    columns.cut[:] += corner
+    columns.out[:] = size
+    inside = (columns.cut >= 0) & (columns.cut + columns.out <= columns.crop) & (columns.scaled == columns.crop)
+    folded = inside.all(1, keepdims=True)
+    np.add(columns.corner, columns.cut, out=columns.corner, where=folded)
+    np.copyto(columns.crop, columns.out, where=folded)
+    np.copyto(columns.scaled, columns.out, where=folded)
+    np.copyto(columns.cut, 0, where=folded)
 
 
-def resized(crops: Crops, heights: Sides, widths: Sides, interpolation: Sides | str) -> Crops:
+def resized(crops: Crops, sizes: Pairs | tuple[int, int], interpolation: Ints | str) -> None:
     """Resize results that are unresized rectangles; `interpolation` is a name, or places in `INTERPOLATIONS`."""
-    crops = crops.copy()
-    crops["scaled_height"] = crops["out_height"] = heights
-    crops["scaled_width"] = crops["out_width"] = widths
+    columns = _columns(crops)
+    columns.scaled[:] = columns.out[:] = sizes
     crops["interpolation"] = INTERPOLATIONS.index(interpolation) if isinstance(interpolation, str) else interpolation
-    return crops
 
 
-def mirrored(crops: Crops, where: npt.NDArray[np.bool_]) -> Crops:
+def mirrored(crops: Crops, where: npt.NDArray[np.bool_]) -> None:
     """Mirror some of the results, left to right."""
-    crops = crops.copy()
     crops["flip"] ^= where
-    return crops
 
 
-def padded(crops: Crops, margins: Margins, padding: Padding) -> Crops:
-    """Widen results of which nothing was cut away after they were resized or padded."""
-    crops = crops.copy()
-    left, top, right, bottom = margins
-    crops["cut_top"] -= top
-    crops["cut_left"] -= np.where(crops["flip"] == 1, right, left)
-    crops["out_height"] += top + bottom
-    crops["out_width"] += left + right
-    wider = (left + right + top + bottom) > 0
-    crops["padding"] = np.where(wider, PADDINGS.index(padding.mode), crops["padding"])
-    crops["fill"] = np.where(wider, padding.fill, crops["fill"])
-    return crops
+def padded(crops: Crops, before: Pairs, after: Pairs, padding: Padding) -> None:
+    """Widen results of which nothing was cut away after they were resized or padded.
+
+    They become wider by `before` at the top and on the left, by `after` at the bottom and on the right.
+    """
+    columns = _columns(crops)
+    margins = before + after
+    columns.cut[:, 0] -= before[:, 0]
+    columns.cut[:, 1] -= np.where(crops["flip"] == 1, after[:, 1], before[:, 1])
+    columns.out[:] += margins
+    wider = margins.any(1)
+    crops["padding"][wider] = PADDINGS.index(padding.mode)
+    crops["fill"][wider] = padding.fill
 
 
-def _inside(crops: Crops, side: str, cut: str) -> npt.NDArray[np.bool_]:
-    """Tell where the window lies inside of an unresized rectangle, down (height, top) or across (width, left)."""
-    begin, full = crops[f"cut_{cut}"], crops[f"crop_{side}"]
-    inside: npt.NDArray[np.bool_] = (begin >= 0) & (begin + crops[f"out_{side}"] <= full)
-    inside &= crops[f"scaled_{side}"] == full
-    return inside
+def _columns(crops: Crops) -> _Columns:
+    numbers = crops.view(np.int64).reshape(len(crops), len(Box._fields))
+    return _Columns(*(numbers[:, place : place + 2] for place in (0, 2, 4, 6, 8)))  # in the order of `CROP`

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import functools
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 
 from packer._images.geometry import Crops
 from packer._table import Ints
-from packer.crops._algebra import whole
+from packer.crops._algebra import Pairs, whole
 from packer.crops._record import Record
 from packer.crops._steps import Step
 from packer.crops._uniforms import Floats
@@ -74,37 +75,39 @@ class Crop(abc.ABC):
         ValueError
             If `random` has another shape.
         """
-        heights, widths = np.asarray(heights, np.int64), np.asarray(widths, np.int64)
-        sizes = [(heights, widths)]
+        sizes = [np.stack([np.asarray(heights, np.int64), np.asarray(widths, np.int64)], 1)]
         for step in self._steps:
-            sizes.append(step.sizes(*sizes[-1]))
+            sizes.append(step.sizes(sizes[-1]))
         numbers = self._drawn(sizes) if random is None else self._chosen(sizes, random)
-        crops = whole(heights, widths)
-        for step, chosen in zip(self._steps, numbers, strict=True):
-            crops = step.apply(crops, chosen)
+        crops = whole(sizes[0])
+        for step, after, chosen in zip(self._steps, sizes[1:], numbers, strict=True):
+            step.apply(crops, after, chosen)
         return crops
 
-    def _chosen(self, sizes: list[tuple[Ints, Ints]], random: Floats) -> list[Ints]:
+    def _chosen(self, sizes: list[Pairs], random: Floats) -> list[Ints]:
         """Return the numbers of each step, chosen by uniform random numbers."""
-        if random.shape != (len(sizes[0][0]), self.randoms):
-            raise ValueError(f"random has the shape {(len(sizes[0][0]), self.randoms)}, not {random.shape}")
-        ends = np.cumsum([step.randoms for step in self._steps]).tolist()
+        if random.shape != (len(sizes[0]), self.randoms):
+            raise ValueError(f"random has the shape {(len(sizes[0]), self.randoms)}, not {random.shape}")
+        ends = itertools.accumulate(step.randoms for step in self._steps)
         return [
-            step.choose(*before, random[:, end - step.randoms : end])
+            step.choose(before, random[:, end - step.randoms : end])
             for step, before, end in zip(self._steps, sizes, ends, strict=False)
         ]
 
-    def _drawn(self, sizes: list[tuple[Ints, Ints]]) -> list[Ints]:
+    def _drawn(self, sizes: list[Pairs]) -> list[Ints]:
         """Return the numbers of each step, drawn image after image."""
+        count = len(sizes[0])
         rows: list[list[tuple[int, ...]]] = [[] for _ in self._steps]
-        lists = [[*zip(heights.tolist(), widths.tolist(), strict=True)] for heights, widths in sizes]
-        chances = [place for place, step in enumerate(self._steps) if step.chosen]
-        for image in range(len(lists[0]) if chances else 0):
-            for place in chances:
-                rows[place].append(self._steps[place].draw(*lists[place][image]))
+        by_chance = [
+            (step.draw, before.tolist(), row.append)
+            for step, before, row in zip(self._steps, sizes, rows, strict=False)
+            if step.chosen
+        ]
+        for image in range(count if by_chance else 0):
+            for draw, before, keep in by_chance:
+                keep(draw(*before[image]))
         return [
-            np.array(row, np.int64).reshape(len(lists[0]), step.chosen)
-            for row, step in zip(rows, self._steps, strict=True)
+            np.array(row, np.int64).reshape(count, step.chosen) for row, step in zip(rows, self._steps, strict=True)
         ]
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -143,7 +146,7 @@ class Compose(Crop):
     """
 
     def __init__(self, crops: Sequence[Crop]) -> None:
-        record = Record()
+        crops, record = tuple(crops), Record()
         for number, crop in enumerate(crops, 1):
             if not isinstance(crop, Crop):
                 raise TypeError(f"crops are packer's crops, such as RandomCrop(32), not {crop!r}")
@@ -152,4 +155,4 @@ class Compose(Crop):
                     record = step.after(record)
                 except ValueError as error:
                     raise ValueError(f"Compose cannot apply its crop {number}, {crop!r}: {error}") from None
-        self._be(*(step for crop in crops for step in crop._steps), crops=tuple(crops))
+        self._be(*(step for crop in crops for step in crop._steps), crops=crops)

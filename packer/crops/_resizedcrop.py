@@ -11,7 +11,7 @@ import torch
 
 from packer._images.geometry import INTERPOLATIONS, Crops
 from packer._table import Ints
-from packer.crops._algebra import cropped, resized
+from packer.crops._algebra import Pairs, cropped, resized
 from packer.crops._record import Record
 from packer.crops._steps import Step
 from packer.crops._uniforms import Floats, below, between
@@ -45,7 +45,8 @@ class RandomResizedCut(Step):
     def fixed(self) -> tuple[int, int]:
         return self.size
 
-    def choose(self, heights: Ints, widths: Ints, random: Floats) -> Ints:
+    def choose(self, sizes: Pairs, random: Floats) -> Ints:
+        heights, widths = sizes.T
         areas = (heights * widths)[:, None] * between(*self.scale, random[:, :ATTEMPTS])
         low, high = map(math.log, self.ratio)
         ratios = np.exp(between(low, high, random[:, ATTEMPTS : 2 * ATTEMPTS]))
@@ -55,12 +56,12 @@ class RandomResizedCut(Step):
         fits &= (tried_height > 0) & (tried_height <= heights[:, None])
         rows, first = np.arange(len(heights)), fits.argmax(1)
         found = fits[rows, first]
-        top, left, height, width = self._centred(heights, widths)
-        height = np.where(found, tried_height[rows, first], height)
-        width = np.where(found, tried_width[rows, first], width)
-        top = np.where(found, below(heights - height + 1, random[:, 2 * ATTEMPTS]), top)
-        left = np.where(found, below(widths - width + 1, random[:, 2 * ATTEMPTS + 1]), left)
-        return np.stack([top, left, height, width, np.full_like(top, self._interpolation(0))], 1)
+        size = np.stack([tried_height[rows, first], tried_width[rows, first]], 1)
+        corner = below(sizes - size + 1, random[:, 2 * ATTEMPTS : 2 * ATTEMPTS + 2])
+        rectangles = np.hstack([corner, size])
+        if not found.all():
+            rectangles[~found] = self._centred(sizes[~found])
+        return np.hstack([rectangles, np.full((len(sizes), 1), self._interpolation(0))])
 
     def draw(self, height: int, width: int) -> tuple[int, ...]:
         area, (low, high) = height * width, _logarithms(self.ratio)
@@ -74,25 +75,25 @@ class RandomResizedCut(Step):
                 return top, left, tall, wide, self._interpolation(0)
         return (*self._centred_in(height, width), self._interpolation(0))
 
-    def apply(self, crops: Crops, numbers: Ints) -> Crops:
-        top, left, height, width, interpolation = numbers.T
-        return resized(cropped(crops, top, left, (height, width)), *self.size, interpolation)
+    def apply(self, crops: Crops, sizes: Pairs, numbers: Ints) -> None:
+        cropped(crops, numbers[:, :2], numbers[:, 2:4])
+        resized(crops, self.size, numbers[:, 4])
 
     def _interpolation(self, number: int) -> int:
         return INTERPOLATIONS.index(self.interpolations[number])
 
     def _centred_in(self, height: int, width: int) -> tuple[int, ...]:
-        numbers = self._centred(np.array([height]), np.array([width]))
-        return tuple(int(number[0]) for number in numbers)
+        return tuple(self._centred(np.array([[height, width]]))[0].tolist())
 
-    def _centred(self, heights: Ints, widths: Ints) -> tuple[Ints, Ints, Ints, Ints]:
-        """Return top, left, height and width of the largest centred rectangles; at least one pixel each."""
+    def _centred(self, sizes: Pairs) -> Ints:
+        """Return the largest centred rectangles, of at least one pixel: top, left, height, width."""
         narrowest, widest = self.ratio
+        heights, widths = sizes.T
         ratios = widths / heights
-        height = np.where(ratios < narrowest, np.rint(widths / narrowest), heights).astype(np.int64)
-        width = np.where(ratios > widest, np.rint(heights * widest), widths).astype(np.int64)
-        height, width = np.clip(height, 1, heights), np.clip(width, 1, widths)
-        return (heights - height) // 2, (widths - width) // 2, height, width
+        height = np.where(ratios < narrowest, np.rint(widths / narrowest), heights)
+        width = np.where(ratios > widest, np.rint(heights * widest), widths)
+        size = np.clip(np.stack([height, width], 1).astype(np.int64), 1, sizes)
+        return np.hstack([(sizes - size) // 2, size])
 
 
 @functools.lru_cache(maxsize=64)

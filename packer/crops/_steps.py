@@ -15,7 +15,7 @@ import torch
 
 from packer._images.geometry import Crops
 from packer._table import Ints
-from packer.crops._algebra import Margins, Padding, cropped, mirrored, padded, resized
+from packer.crops._algebra import Padding, Pairs, cropped, mirrored, padded, resized
 from packer.crops._record import Record
 from packer.crops._uniforms import Floats, below
 from packer.errors import ImageError
@@ -44,27 +44,32 @@ class Step(abc.ABC):
         """Height and width of every result; None where they depend on the size before."""
         return None
 
-    def sizes(self, heights: Ints, widths: Ints) -> tuple[Ints, Ints]:
-        """Return the sizes of the results; ImageError, with the image's place as `index`, where one has none."""
-        height, width = self.fixed or (0, 0)
-        return np.full_like(heights, height), np.full_like(widths, width)
+    def sizes(self, sizes: Pairs) -> Pairs:
+        """Return the sizes of the results, (N, 2), by those before.
+
+        Raises
+        ------
+        ImageError
+            If a result has none; its `index` is the place of the image.
+        """
+        return np.full_like(sizes, self.fixed)
 
     def size_of(self, size: tuple[int, int]) -> tuple[int, int]:
         """Return the size of the result where that before is `size`."""
-        heights, widths = self.sizes(np.array(size[:1]), np.array(size[1:]))
-        return int(heights[0]), int(widths[0])
+        height, width = self.sizes(np.array([size]))[0].tolist()
+        return height, width
 
-    def choose(self, heights: Ints, widths: Ints, random: Floats) -> Ints:
+    def choose(self, sizes: Pairs, random: Floats) -> Ints:
         """Choose the (N, chosen) numbers by (N, randoms) uniform random numbers."""
-        return np.empty((len(heights), 0), np.int64)
+        return np.empty((len(sizes), 0), np.int64)
 
     def draw(self, height: int, width: int) -> tuple[int, ...]:
         """Choose the numbers of one image by torch's default generator."""
         return ()
 
     @abc.abstractmethod
-    def apply(self, crops: Crops, numbers: Ints) -> Crops:
-        """Return the crops after this step, of which `numbers` were chosen."""
+    def apply(self, crops: Crops, sizes: Pairs, numbers: Ints) -> None:
+        """Take this step with crops, whose results then have these sizes, and of which `numbers` were chosen."""
 
 
 @dataclass(frozen=True)
@@ -86,23 +91,28 @@ class Resized(Step):
     def fixed(self) -> tuple[int, int] | None:
         return self.size if isinstance(self.size, tuple) else None
 
-    def sizes(self, heights: Ints, widths: Ints) -> tuple[Ints, Ints]:
+    def sizes(self, sizes: Pairs) -> Pairs:
         if isinstance(self.size, tuple):
-            return super().sizes(heights, widths)
-        short, long = np.minimum(heights, widths), np.maximum(heights, widths)
-        new_short, new_long = np.full_like(short, self.size), (self.size * long / short).astype(np.int64)
+            return super().sizes(sizes)
+        new = _with_side(sizes, np.minimum(sizes[:, 0], sizes[:, 1]), self.size)
         if self.max_size is not None:
-            limited = new_long > self.max_size
-            new_short = np.where(limited, (self.max_size * new_short / new_long).astype(np.int64), new_short)
-            new_long = np.where(limited, self.max_size, new_long)
-        refuse(
-            new_short < 1, heights, widths, f"cannot be resized to a longer side of {self.max_size}: no pixel is left"
-        )
-        upright = widths <= heights
-        return np.where(upright, new_long, new_short), np.where(upright, new_short, new_long)
+            longer = np.maximum(new[:, 0], new[:, 1])
+            new = np.where((longer > self.max_size)[:, None], _with_side(new, longer, self.max_size), new)
+            refuse(
+                np.any(new < 1, axis=1),
+                sizes,
+                f"cannot be resized to a longer side of {self.max_size}: no pixel is left",
+            )
+        return new
 
-    def apply(self, crops: Crops, numbers: Ints) -> Crops:
-        return resized(crops, *self.sizes(crops["out_height"], crops["out_width"]), self.interpolation)
+    def apply(self, crops: Crops, sizes: Pairs, numbers: Ints) -> None:
+        resized(crops, sizes, self.interpolation)
+
+
+def _with_side(sizes: Pairs, side: Ints, length: int) -> Pairs:
+    """Return sizes of the same aspect in which one side has a new length; the other one is rounded down."""
+    scaled: Pairs = (length * sizes / side[:, None]).astype(np.int64)
+    return scaled
 
 
 @dataclass(frozen=True)
@@ -130,18 +140,13 @@ class CenterCut(_Cut):
             record = record.after_padding(self.padding, self.size)
         return super().after(record)
 
-    def apply(self, crops: Crops, numbers: Ints) -> Crops:
-        down, across = (
-            np.maximum(out - full, 0)
-            for out, full in zip(self.size, (crops["out_height"], crops["out_width"]), strict=True)
-        )
-        margins = Margins(across // 2, down // 2, (across + 1) // 2, (down + 1) // 2)
-        crops = padded(crops, margins, self.padding)
-        top, left = (
-            np.rint((full - out) / 2).astype(np.int64)
-            for out, full in zip(self.size, (crops["out_height"], crops["out_width"]), strict=True)
-        )
-        return cropped(crops, top, left, self.size)
+    def apply(self, crops: Crops, sizes: Pairs, numbers: Ints) -> None:
+        out = np.stack([crops["out_height"], crops["out_width"]], 1)
+        missing = np.maximum(sizes - out, 0)
+        if missing.any():
+            padded(crops, missing // 2, (missing + 1) // 2, self.padding)
+            out += missing
+        cropped(crops, np.rint((out - sizes) / 2).astype(np.int64), self.size)
 
 
 @dataclass(frozen=True)
@@ -150,15 +155,17 @@ class RandomCut(_Cut):
 
     randoms = chosen = 2
 
-    def sizes(self, heights: Ints, widths: Ints) -> tuple[Ints, Ints]:
+    def sizes(self, sizes: Pairs) -> Pairs:
         height, width = self.size
-        smaller = (heights < height) | (widths < width)
-        refuse(smaller, heights, widths, f"are less than the crop of {width} x {height}; pad_if_needed=True pads them")
-        return super().sizes(heights, widths)
+        refuse(
+            np.any(sizes < self.size, axis=1),
+            sizes,
+            f"are less than the crop of {width} x {height}; pad_if_needed=True pads them",
+        )
+        return super().sizes(sizes)
 
-    def choose(self, heights: Ints, widths: Ints, random: Floats) -> Ints:
-        height, width = self.size
-        return np.stack([below(heights - height + 1, random[:, 0]), below(widths - width + 1, random[:, 1])], 1)
+    def choose(self, sizes: Pairs, random: Floats) -> Ints:
+        return below(sizes - self.size + 1, random)
 
     def draw(self, height: int, width: int) -> tuple[int, ...]:
         down, across = height - self.size[0], width - self.size[1]
@@ -166,8 +173,8 @@ class RandomCut(_Cut):
         left = int(torch.randint(0, across + 1, size=())) if across > 0 else 0
         return top, left
 
-    def apply(self, crops: Crops, numbers: Ints) -> Crops:
-        return cropped(crops, numbers[:, 0], numbers[:, 1], self.size)
+    def apply(self, crops: Crops, sizes: Pairs, numbers: Ints) -> None:
+        cropped(crops, numbers, self.size)
 
 
 @dataclass(frozen=True)
@@ -199,18 +206,18 @@ class Padded(Step):
         least = max(height + top + bottom, self.needed[0]), max(width + left + right, self.needed[1])
         return record if least == record.least else record.after_padding(self.padding, least)
 
-    def sizes(self, heights: Ints, widths: Ints) -> tuple[Ints, Ints]:
-        left, top, right, bottom = self._margins(heights, widths)
-        return heights + top + bottom, widths + left + right
+    def sizes(self, sizes: Pairs) -> Pairs:
+        before, after = self._margins(sizes)
+        return sizes + before + after
 
-    def apply(self, crops: Crops, numbers: Ints) -> Crops:
-        return padded(crops, self._margins(crops["out_height"], crops["out_width"]), self.padding)
+    def apply(self, crops: Crops, sizes: Pairs, numbers: Ints) -> None:
+        padded(crops, *self._margins(np.stack([crops["out_height"], crops["out_width"]], 1)), self.padding)
 
-    def _margins(self, heights: Ints, widths: Ints) -> Margins:
+    def _margins(self, sizes: Pairs) -> tuple[Pairs, Pairs]:
         left, top, right, bottom = self.margins
-        down = np.maximum(self.needed[0] - (heights + top + bottom), 0)
-        across = np.maximum(self.needed[1] - (widths + left + right), 0)
-        return Margins(left + across, top + down, right + across, bottom + down)
+        before, after = np.array([top, left]), np.array([bottom, right])
+        missing = np.maximum(np.array(self.needed) - (sizes + before + after), 0)
+        return missing + before, missing + after
 
 
 @dataclass(frozen=True)
@@ -224,22 +231,22 @@ class Mirrored(Step):
     def after(self, record: Record) -> Record:
         return record
 
-    def sizes(self, heights: Ints, widths: Ints) -> tuple[Ints, Ints]:
-        return heights, widths
+    def sizes(self, sizes: Pairs) -> Pairs:
+        return sizes
 
-    def choose(self, heights: Ints, widths: Ints, random: Floats) -> Ints:
+    def choose(self, sizes: Pairs, random: Floats) -> Ints:
         return (random < self.p).astype(np.int64)
 
     def draw(self, height: int, width: int) -> tuple[int, ...]:
         return (int(bool(torch.rand(1) < self.p)),)  # compared by torch, as float32
 
-    def apply(self, crops: Crops, numbers: Ints) -> Crops:
-        return mirrored(crops, numbers[:, 0] == 1)
+    def apply(self, crops: Crops, sizes: Pairs, numbers: Ints) -> None:
+        mirrored(crops, numbers[:, 0] == 1)
 
 
-def refuse(refused: npt.NDArray[np.bool_], heights: Ints, widths: Ints, reason: str) -> None:
+def refuse(refused: npt.NDArray[np.bool_], sizes: Pairs, reason: str) -> None:
     """Raise ImageError for the first of N images that is refused, with its size; `index` is its place."""
     for place in np.flatnonzero(refused)[:1].tolist():
-        error = ImageError(f"{widths[place]} x {heights[place]} pixels {reason}")
+        error = ImageError(f"{sizes[place, 1]} x {sizes[place, 0]} pixels {reason}")
         error.index = place
         raise error

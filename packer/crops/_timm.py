@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from packer._table import Ints
+from packer.crops._algebra import Pairs
 from packer.crops._crop import Crop
 from packer.crops._record import Record
 from packer.crops._resizedcrop import ATTEMPTS, RandomResizedCut
@@ -28,10 +29,10 @@ class _ResizedCut(RandomResizedCut):
 
     randoms = RandomResizedCut.randoms + 1
 
-    def choose(self, heights: Ints, widths: Ints, random: Floats) -> Ints:
-        numbers = super().choose(heights, widths, random)
+    def choose(self, sizes: Pairs, random: Floats) -> Ints:
+        numbers = super().choose(sizes, random)
         places = np.array([self._interpolation(number) for number in range(len(self.interpolations))])
-        numbers[:, 4] = places[below(np.full(len(heights), len(places)), random[:, -1])]
+        numbers[:, 4] = places[below(np.full(len(sizes), len(places)), random[:, -1])]
         return numbers
 
     def draw(self, height: int, width: int) -> tuple[int, ...]:
@@ -77,13 +78,12 @@ class _ResizedKeepingRatio(Resized):
     def after(self, record: Record) -> Record:
         return record.after_resizing((1, 1))
 
-    def sizes(self, heights: Ints, widths: Ints) -> tuple[Ints, Ints]:
-        height, width = self.size if isinstance(self.size, tuple) else (self.size, self.size)
-        down, across = heights / height, widths / width
-        ratio = np.maximum(down, across) * self.longest + np.minimum(down, across) * (1.0 - self.longest)
-        new_heights, new_widths = (np.rint(full / ratio).astype(np.int64) for full in (heights, widths))
-        refuse(np.minimum(new_heights, new_widths) < 1, heights, widths, "cannot be resized: no pixel is left")
-        return new_heights, new_widths
+    def sizes(self, sizes: Pairs) -> Pairs:
+        ratios = sizes / np.array(self.size)
+        ratio = ratios.max(1) * self.longest + ratios.min(1) * (1.0 - self.longest)
+        new: Pairs = np.rint(sizes / ratio[:, None]).astype(np.int64)
+        refuse(np.any(new < 1, axis=1), sizes, "cannot be resized: no pixel is left")
+        return new
 
 
 class ResizeKeepRatio(Crop):

@@ -117,6 +117,10 @@ def test_what_one_record_can_say_is_taken(chain: list[Crop]) -> None:
     assert Compose([Compose(chain)]).choose(np.array([400]), np.array([300])).shape == (1,)
 
 
+def test_crops_may_be_given_one_by_one() -> None:
+    assert Compose(crop for crop in [Resize(9), CenterCrop(8)]) == Compose([Resize(9), CenterCrop(8)])  # type: ignore[arg-type]
+
+
 def test_a_cut_before_any_resizing_becomes_the_rectangle() -> None:
     (record,) = Compose([RandomHorizontalFlip(1.0), RandomCrop((10, 21)), Resize(5)]).choose(
         np.array([30]), np.array([50]), np.array([[0.0, 0.0, 0.0]])

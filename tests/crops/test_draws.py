@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from packer._loading.uniforms import uniforms
-from packer.crops import Compose, Crop, RandomCrop, RandomHorizontalFlip, RandomResizedCrop, Resize
+from packer.crops import Compose, Crop, RandomCrop, RandomHorizontalFlip, RandomResizedCrop, Resize, split
 from packer.testing.reference import torchvision
 
 v1 = torchvision().transforms
@@ -121,3 +121,29 @@ def test_a_flip_of_no_probability_draws_nothing() -> None:
     assert torch.get_rng_state().equal(state)
     RandomHorizontalFlip(0.0).choose(np.array([4]), np.array([4]))
     assert not torch.get_rng_state().equal(state)  # as torchvision's
+
+
+def test_a_random_crop_of_v1_draws_as_v1() -> None:
+    transform = v1.RandomCrop(20)
+    crop = split(transform).crop
+    assert crop is not None
+    for height, width in [(20, 20), (20, 31), (31, 20), (33, 47)] * 20:
+        torch.manual_seed(height + width)
+        (record,) = crop.choose(np.array([height]), np.array([width]))
+        state = torch.get_rng_state()
+        torch.manual_seed(height + width)
+        (image,) = images(np.array([height]), np.array([width]))
+        assert record.item()[:4] == transform.get_params(image, transform.size)
+        assert torch.get_rng_state().equal(state)
+
+
+def test_a_flip_compares_as_float32() -> None:
+    """As torch compares its random number with p; in float64 some of them were less."""
+    image = torch.tensor([[[0, 1]]], dtype=torch.uint8)
+    for seed in range(20):
+        torch.manual_seed(seed)
+        p = torch.rand(1).item() + 1e-12
+        torch.manual_seed(seed)
+        (record,) = RandomHorizontalFlip(p).choose(np.array([1]), np.array([2]))
+        torch.manual_seed(seed)
+        assert bool(record["flip"]) == (not v1.RandomHorizontalFlip(p)(image).equal(image))

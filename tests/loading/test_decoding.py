@@ -16,7 +16,8 @@ from packer._images.geometry import MAX_PIXELS, Crops
 from packer._loading.dataset import open_dataset
 from packer._loading.decoding import BatchDecoder, _calls
 from packer._loading.loader import Loader
-from packer.crops import Crop, RandomResizedCrop, Resize
+from packer.crops import Crop, RandomCrop, RandomResizedCrop, Resize
+from packer.errors import ImageError
 
 Packs = Callable[..., Path]
 
@@ -71,3 +72,11 @@ def test_images_that_are_decoded_in_several_calls_are_the_same(
     monkeypatch.setattr("packer._loading.decoding.MAX_PIXELS", 2 * 48 * 64)
     found = [image for image, _ in dataset.__getitems__(list(range(15)))]
     assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
+
+
+def test_an_image_that_is_too_small_for_its_crop_is_named(photo_tree: Path, packs: Packs) -> None:
+    dataset = open_dataset(packs(photo_tree, "lmdb"), crop=RandomCrop(50))
+    with pytest.raises(
+        ImageError, match=r"sample 3 \(class_00/.*\): 64 x 48 pixels are less than the crop of 50 x 50; pad"
+    ):
+        dataset[3]
