@@ -154,7 +154,8 @@ def affordable(crops: Crops) -> npt.NDArray[np.bool_]:
     copied = (height == scaled_height) & (width == scaled_width)
     fits: npt.NDArray[np.bool_] = _product(crops["out_height"], out_width) <= MAX_PIXELS
     fits &= copied | resizable
-    fits &= np.maximum(np.abs(crops["cut_top"]), np.abs(crops["cut_left"])) <= _FARTHEST
+    for cut in (crops["cut_top"], crops["cut_left"]):
+        fits &= (cut >= -_FARTHEST) & (cut <= _FARTHEST)
     return fits
 
 

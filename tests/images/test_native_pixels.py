@@ -24,15 +24,17 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from packer._conversion.convert import convert
+from packer._formats import Reader, open_pack
 from packer._images import native, turbojpeg
 from packer._images.decode import decode
 from packer._images.encode import encode_tiled
-from packer._images.geometry import CROP, INTERPOLATIONS, Box, Rectangle
+from packer._images.geometry import CROP, INTERPOLATIONS, PADDINGS, Box, Rectangle
 from packer._images.jpeg.header import read_header, segments
 from packer._images.jpeg.tiles import read_tiles
 from packer._images.rectangle import RectangleDecoder, resize_by_torch, resize_into
-from packer._loading.crops import CenterCrop, Full, RandomResizedCrop, Resize
+from packer._loading.crops import CenterCrop, Crop, Full, RandomResizedCrop, Resize
 from packer._loading.dataset import open_dataset
+from packer._loading.decoding import BatchDecoder
 from packer._sources import imagefolder_source
 from packer.errors import ImageError, ImageTooLargeError
 from tests.images.drawn import damaged, encoded, photo
@@ -586,7 +588,24 @@ def digest_of_items(path: str) -> str:
             digest.update(repr(image.shape).encode() + image.tobytes())
         digest.update(dataset.read_region(0, 1, 2, 13, 14).tobytes())
         dataset.reader.close()
+    with open_pack(path) as reader:
+        for crop in (RandomResizedCrop(33), CenterCrop(20, resize=31), Full()):
+            digest.update(padded_bicubic(reader, crop))
     return digest.hexdigest()
+
+
+def padded_bicubic(reader: Reader, crop: Crop) -> bytes:
+    """Return the pixels of all images, cropped, resized bicubic and padded in all ways."""
+    count, drawn = len(reader), b""
+    crops = BatchDecoder(reader).choose_crops(crop, range(count), 0, 0)
+    crops["interpolation"] = INTERPOLATIONS.index("bicubic")
+    crops["cut_top"], crops["cut_left"], crops["out_height"], crops["out_width"] = -5, 3, 41, 90
+    for padding in range(len(PADDINGS)):
+        crops["padding"], crops["fill"] = (np.arange(count) + padding) % len(PADDINGS), 0x030201
+        outs = torch.zeros((count, 41, 90, 3), dtype=torch.uint8).permute(0, 3, 1, 2)
+        BatchDecoder(reader).decode_into(range(count), crops, outs)
+        drawn += outs.permute(0, 2, 3, 1).numpy().tobytes()
+    return drawn
 
 
 HIDDEN = """
