@@ -27,6 +27,7 @@ struct Resizing {
     int32_t *offsets;        /* of each column: where in a row they begin, in bytes */
     int16_t *column_weights; /* [two columns][pair of pixels][column][four times the same][pixel] */
     int column_precision;    /* bits after the binary point */
+    int overshoots;          /* whether weights may be negative */
 
     Span *rows; /* pairs of rows that an output row depends on */
     int16_t *row_weights;
@@ -133,9 +134,10 @@ add_weighed(__m256i sums, __m256i pixels, __m256i which, __m256i weights)
 }
 
 /* Two output columns at a time, one in each half of a register; for each, four pixels of a row are loaded. To be inlined
-   where the number of pairs of pixels is known. */
+   where the number of pairs of pixels is known, and whether sums may be negative. */
 AVX2_INLINE void
-across_columns(const Resizing *resizing, const uint8_t *upper, const uint8_t *lower, int16_t *to, ptrdiff_t tap_pairs)
+across_columns(const Resizing *resizing, const uint8_t *upper, const uint8_t *lower, int16_t *to, ptrdiff_t tap_pairs,
+               int overshoots)
 {
     const __m256i first_two = _mm256_setr_epi8(0, -1, 4, -1, 1, -1, 5, -1, 2, -1, 6, -1, 3, -1, 7, -1,
                                                0, -1, 4, -1, 1, -1, 5, -1, 2, -1, 6, -1, 3, -1, 7, -1);
@@ -163,8 +165,11 @@ across_columns(const Resizing *resizing, const uint8_t *upper, const uint8_t *lo
         }
         below = up > 0 ? _mm256_sll_epi32(below, lower_shift) : _mm256_sra_epi32(below, lower_shift);
         __m256i both = _mm256_blend_epi16(_mm256_sra_epi32(above, upper_shift), below, 0xAA);
-        both = _mm256_avg_epu16(_mm256_max_epi16(both, zero), zero);
-        both = _mm256_min_epi16(both, _mm256_set1_epi16(255));
+        if (overshoots)
+            both = _mm256_max_epi16(both, zero);
+        both = _mm256_avg_epu16(both, zero);
+        if (overshoots || tap_pairs > 3) /* weights that are rounded up can only then add up to so much */
+            both = _mm256_min_epi16(both, _mm256_set1_epi16(255));
         both = _mm256_permutevar8x32_epi32(both, colours);
         _mm256_storeu_si256((__m256i *)to, both); /* of which 24 bytes count */
     }
@@ -173,12 +178,17 @@ across_columns(const Resizing *resizing, const uint8_t *upper, const uint8_t *lo
 AVX2 void
 across_avx2(const Resizing *resizing, const uint8_t *upper, const uint8_t *lower, int16_t *to)
 {
-    switch (resizing->tap_pairs) {
-    case 1: across_columns(resizing, upper, lower, to, 1); break;
-    case 2: across_columns(resizing, upper, lower, to, 2); break;
-    case 3: across_columns(resizing, upper, lower, to, 3); break;
-    default: across_columns(resizing, upper, lower, to, resizing->tap_pairs);
-    }
+    ptrdiff_t tap_pairs = resizing->tap_pairs;
+    if (resizing->overshoots)
+        across_columns(resizing, upper, lower, to, tap_pairs, 1);
+    else if (tap_pairs == 1)
+        across_columns(resizing, upper, lower, to, 1, 0);
+    else if (tap_pairs == 2)
+        across_columns(resizing, upper, lower, to, 2, 0);
+    else if (tap_pairs == 3)
+        across_columns(resizing, upper, lower, to, 3, 0);
+    else
+        across_columns(resizing, upper, lower, to, tap_pairs, 0);
 }
 
 /* To be inlined where the number of pairs of rows is known. */
@@ -404,6 +414,7 @@ resizing_begin(Resizing *resizing, const Wanted *wanted, uint8_t *out)
     resizing->height = down.out;
     resizing->width = across.out * 3;
     resizing->flips = wanted->flip;
+    resizing->overshoots = wanted->interpolation == BICUBIC;
     resizing->copies = down.side == down.scaled && across.side == across.scaled;
     if (resizing->copies) {
         resizing->first_row = down.cut;

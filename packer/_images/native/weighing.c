@@ -3,8 +3,6 @@
 #include "weighing.h"
 #include "compilers.h"
 
-#include <math.h>
-
 enum { LARGEST_SIDE = 1 << 20, LARGEST_SCALED = 1 << 30, LEAST_PRECISION = 14, LARGEST_PRECISION = 22 };
 
 int
@@ -40,7 +38,7 @@ INLINE double
 nearness(Interpolation interpolation, double distance)
 {
     if (interpolation == BILINEAR)
-        return distance < 1 ? 1 - distance : 0;
+        return 1 - distance > 0 ? 1 - distance : 0;
     double near = (1.5 * distance - 2.5) * distance * distance + 1;
     double far = ((-0.5 * distance + 2.5) * distance - 4) * distance + 2;
     return distance < 1 ? near : distance < 2 ? far : 0;

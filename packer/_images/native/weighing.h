@@ -5,6 +5,7 @@
 #ifndef PACKER_WEIGHING_H
 #define PACKER_WEIGHING_H
 
+#include <math.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -35,7 +36,7 @@ int weigh(const Axis *axis, Span *spans, double *weights);
 static inline int16_t
 rounded(double weight, int precision)
 {
-    return (int16_t)(weight * (1 << precision) + (weight < 0 ? -0.5 : 0.5));
+    return (int16_t)(weight * (1 << precision) + copysign(0.5, weight));
 }
 
 #endif
