@@ -153,10 +153,11 @@ def _expected(whole: npt.NDArray[np.uint8], box: Box) -> npt.NDArray[np.uint8]:
     pixels = whole[top : top + height, left : left + width]
     if box.scaled == (height, width):  # then torch is given the window alone
         pixels = pixels[part.cut_top :, part.cut_left :][: part.out_height, : part.out_width]
-    drawn, padded = (torch.empty((1, *size, 3), dtype=torch.uint8).permute(0, 3, 1, 2) for size in (part.out, box.out))
+    drawn = torch.empty((1, *part.out, 3), dtype=torch.uint8).permute(0, 3, 1, 2)
     resize_by_torch(np.ascontiguousarray(pixels), part, drawn)
+    padded = np.empty((*box.out, 3), np.uint8)
     pad_into(drawn[0].permute(1, 2, 0).numpy(), part, box, padded)
-    return padded[0].permute(1, 2, 0).numpy()
+    return padded
 
 
 def _box(controls: bytes, size: tuple[int, int]) -> Box:

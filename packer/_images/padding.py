@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from packer._images.geometry import PADDINGS, Box, sources
 
@@ -16,7 +15,7 @@ __all__ = ["pad_into"]
 Pixels = npt.NDArray[np.uint8]
 
 
-def pad_into(pixels: Pixels, part: Box, box: Box, out: torch.Tensor) -> None:
+def pad_into(pixels: Pixels, part: Box, box: Box, out: Pixels) -> None:
     """Make the window of a box of the pixels that it shows of the resized rectangle.
 
     Parameters
@@ -25,12 +24,11 @@ def pad_into(pixels: Pixels, part: Box, box: Box, out: torch.Tensor) -> None:
         Not mirrored.
     part : Box
         What `packer._images.geometry.shown` says of the box.
-    out : (1, 3, box.out_height, box.out_width) uint8 tensor
-        The window, mirrored where the box says so. Its memory is channels last.
+    out : (box.out_height, box.out_width, 3) uint8 array
+        The window, mirrored where the box says so.
     """
     rows, columns = sources(box)
-    window = out[0].permute(1, 2, 0).numpy()
-    unmirrored = window[:, ::-1] if box.flip else window
+    unmirrored = out[:, ::-1] if box.flip else out
     unmirrored[:] = pixels[(rows - part.cut_top)[:, None], columns - part.cut_left]
     if PADDINGS[box.padding] == "constant":
         colour = [box.fill >> shift & 0xFF for shift in (0, 8, 16)]

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 from typing import Any, NamedTuple
 
+import cv2
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -245,7 +246,7 @@ def resize_into(pixels: Pixels, box: Box, out: torch.Tensor, halvings: int = 0) 
     if is_padded(box):
         part = shown(box)
         require_channels_last(out)
-        pad_into(_resized(pixels, part._replace(flip=0), halvings), part, box, out)
+        pad_into(_resized(pixels, part._replace(flip=0), halvings), part, box, out[0].permute(1, 2, 0).numpy())
         return
     if native.PREFERRED and not halvings:
         present = box
@@ -273,12 +274,12 @@ def resize_by_torch(pixels: Pixels, box: Box, out: torch.Tensor, halvings: int =
     if not pixels.flags.writeable:
         pixels = np.array(pixels)  # torch warns of others
     if box.scaled == box.crop:
-        out.copy_(_as_batch(scratch.mirrored(pixels) if box.flip else pixels))
+        out.copy_(_as_batch(_mirrored(pixels) if box.flip else pixels))
         return
     require_affordable(box)
     if box.scaled == box.out:
         # Mirroring before instead of after resizing changes no pixel, and the kernel copies such a rectangle anyway.
-        pixels = scratch.mirrored(pixels) if box.flip else pixels
+        pixels = _mirrored(pixels) if box.flip else pixels
         resize_batch(_as_batch(pixels), box.out, INTERPOLATIONS[box.interpolation], out=out)
         return
     (top, left), (height, width) = box.cut, box.out
@@ -308,6 +309,11 @@ def _address(out: torch.Tensor, box: Box) -> int:
     if tuple(out.shape) != (1, 3, *box.out):
         raise ValueError(f"an image is decoded into a tensor of shape {(1, 3, *box.out)}, not {tuple(out.shape)}")
     return out.data_ptr()
+
+
+def _mirrored(pixels: Pixels) -> Pixels:
+    """Return pixels mirrored, left to right; valid until this thread mirrors others."""
+    return cv2.flip(pixels, 1, dst=scratch.mirrored(*pixels.shape[:2]))  # type: ignore[return-value]
 
 
 def _as_batch(pixels: Pixels) -> torch.Tensor:

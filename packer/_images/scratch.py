@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 
-import cv2
 import numpy as np
 import numpy.typing as npt
 
@@ -35,11 +34,10 @@ class _Scratch(threading.local):
         inside[:] = pixels[max(-top, 0) :, max(-left, 0) :][: inside.shape[0], : inside.shape[1]]
         return framed
 
-    def mirrored(self, pixels: Pixels) -> Pixels:
-        """Return pixels mirrored, left to right."""
-        self._mirrored = _enough(self._mirrored, pixels.size)
-        mirrored = self._mirrored[: pixels.size].reshape(pixels.shape)
-        return cv2.flip(pixels, 1, dst=mirrored)  # type: ignore[return-value]
+    def mirrored(self, height: int, width: int) -> Pixels:
+        """Return memory for an image of that size."""
+        self._mirrored = _enough(self._mirrored, height * width * 3)
+        return self._mirrored[: height * width * 3].reshape(height, width, 3)
 
 
 def _enough(memory: npt.NDArray[np.uint8], size: int) -> npt.NDArray[np.uint8]:
