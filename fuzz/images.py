@@ -10,11 +10,12 @@ from fuzz.campaign import disagreement
 from fuzz.sections import sealed_tiles
 from packer._images import native, turbojpeg
 from packer._images.decode import DECODERS, decode
-from packer._images.geometry import Box, Rectangle
+from packer._images.geometry import Box, Rectangle, shown
 from packer._images.jpeg import cutting
 from packer._images.jpeg.cutting import cut_out, cut_out_in_python, first_rows, first_rows_in_python
 from packer._images.jpeg.header import read_header
 from packer._images.jpeg.tiles import Tiles, read_tiles
+from packer._images.padding import pad_into
 from packer._images.probe import inspect
 from packer._images.rectangle import RectangleDecoder, resize_by_torch
 from packer.errors import ImageError
@@ -27,7 +28,7 @@ CONTROLS = 6
 an orientation."""
 DRAW_CONTROLS = 11
 """The same for `draw`: where the rectangle is, its size, what it is resized to, the window's size and place in that,
-and whether it is mirrored."""
+whether it is mirrored or padded, and the interpolation."""
 
 _COMPILED = cutting._native is not None
 
@@ -143,13 +144,20 @@ def draw(data: bytes) -> None:
             continue
         if whole is None:  # it is damaged where the window does not depend on it
             continue
-        top, left, height, width = box.rectangle
-        pixels = whole[top : top + height, left : left + width]
-        if box.scaled == (height, width):  # then torch is given the window alone
-            pixels = pixels[box.cut[0] :, box.cut[1] :][: box.out_height, : box.out_width]
-        expected = torch.empty((1, *box.out, 3), dtype=torch.uint8).permute(0, 3, 1, 2)
-        resize_by_torch(np.ascontiguousarray(pixels), box, expected)
-        assert np.array_equal(found, expected[0].permute(1, 2, 0).numpy())
+        assert np.array_equal(found, _expected(whole, box))
+
+
+def _expected(whole: npt.NDArray[np.uint8], box: Box) -> npt.NDArray[np.uint8]:
+    """Return the window that torch draws of an image, padded by numpy."""
+    part, (top, left, height, width) = shown(box)._replace(flip=0), box.rectangle
+    pixels = whole[top : top + height, left : left + width]
+    if box.scaled == (height, width):  # then torch is given the window alone
+        pixels = pixels[part.cut_top :, part.cut_left :][: part.out_height, : part.out_width]
+    drawn = torch.empty((1, *part.out, 3), dtype=torch.uint8).permute(0, 3, 1, 2)
+    resize_by_torch(np.ascontiguousarray(pixels), part, drawn)
+    padded = np.empty((*box.out, 3), np.uint8)
+    pad_into(drawn[0].permute(1, 2, 0).numpy(), part, box, padded)
+    return padded
 
 
 def _box(controls: bytes, size: tuple[int, int]) -> Box:
@@ -159,7 +167,11 @@ def _box(controls: bytes, size: tuple[int, int]) -> Box:
     scaled = controls[4] or height, controls[5] or width
     window = 1 + controls[6] * (scaled[0] - 1) // 255, 1 + controls[7] * (scaled[1] - 1) // 255
     cut = controls[8] * (scaled[0] - window[0]) // 255, controls[9] * (scaled[1] - window[1]) // 255
-    return Box.of((top, left, height, width), scaled, cut, window, bool(controls[10] & 1))
+    kinds = controls[10]
+    if kinds & 2:  # then the window reaches outside
+        cut, window = (cut[0] - controls[8] // 4, cut[1] - controls[9] // 4), (window[0] + 20, window[1] + 30)
+    box = Box.of((top, left, height, width), scaled, cut, window, bool(kinds & 1))
+    return box._replace(interpolation=kinds >> 2 & 1, padding=kinds >> 3 & 3, fill=kinds * 0x010101)
 
 
 def _drawn(data: bytes, size: tuple[int, int], box: Box) -> npt.NDArray[np.uint8] | None:

@@ -99,7 +99,7 @@ class Recipe:
         if self.codec != "keep" or self.audit == "decode":
             fast_decoder()
         if self.resize is not None:
-            require_kernel(self.resize.interpolation)
+            require_kernel()
         if self.tiles:
             from packer._images.jpeg import transcode  # noqa: F401 - imports numba
 

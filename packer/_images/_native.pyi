@@ -21,6 +21,7 @@ def resize(
     out_height: int,
     out_width: int,
     flip: bool,
+    interpolation: int,
     out: int,
     /,
 ) -> bool: ...

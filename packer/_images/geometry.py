@@ -23,7 +23,10 @@ __all__ = [
     "allowed_halvings",
     "crops_of",
     "from_corner",
+    "is_padded",
     "require_affordable",
+    "shown",
+    "sources",
     "touched",
 ]
 
@@ -42,6 +45,7 @@ PADDINGS = ("constant", "edge", "reflect", "symmetric")
 _MAX_HALVINGS = 3
 _LARGEST_SIDE = 1 << 20  # of the rectangle: resizing takes memory for each of its rows and columns
 _LARGEST_SCALED = 1 << 30
+_FARTHEST = (1 << 31) - 1  # rows or columns from a rectangle's corner to that of a window
 
 Crops = npt.NDArray[Any]
 """(N,) array of `CROP`"""
@@ -140,17 +144,24 @@ def affordable(crops: Crops) -> npt.NDArray[np.bool_]:
 
     Resizing goes across first: the pixels between the two passes have the height of the rectangle and the width of the
     window. Neither these nor the window may have more than `MAX_PIXELS` pixels, so a crop is refused only where its
-    shape is extreme and it is enlarged.
+    shape is extreme and it is enlarged, or where its window is padded to such a size.
     """
     height, width, out_width = crops["crop_height"], crops["crop_width"], crops["out_width"]
     scaled_height, scaled_width = crops["scaled_height"], crops["scaled_width"]
     resizable = np.maximum(height, width) <= _LARGEST_SIDE
     resizable &= np.maximum(scaled_height, scaled_width) <= _LARGEST_SCALED
-    resizable &= height * out_width <= MAX_PIXELS
+    resizable &= _product(height, np.minimum(out_width, scaled_width)) <= MAX_PIXELS  # padding is no work for resizing
     copied = (height == scaled_height) & (width == scaled_width)
-    fits: npt.NDArray[np.bool_] = crops["out_height"] * out_width <= MAX_PIXELS
+    fits: npt.NDArray[np.bool_] = _product(crops["out_height"], out_width) <= MAX_PIXELS
     fits &= copied | resizable
+    for cut in (crops["cut_top"], crops["cut_left"]):
+        fits &= (cut >= -_FARTHEST) & (cut <= _FARTHEST)
     return fits
+
+
+def _product(one: Ints, other: Ints) -> npt.NDArray[np.float64]:
+    """Return products that are exact up to `MAX_PIXELS` and far beyond, and do not overflow."""
+    return one.astype(np.float64) * other
 
 
 def require_affordable(box: Box) -> None:
@@ -158,7 +169,10 @@ def require_affordable(box: Box) -> None:
     if affordable(np.array([box], CROP))[0]:
         return
     if box.out_height * box.out_width > MAX_PIXELS:
-        raise ImageTooLargeError(f"{box.out_width} x {box.out_height} pixels are more than the {MAX_PIXELS} allowed")
+        pixels = f"{box.out_width} x {box.out_height} pixels" + ", padding included," * is_padded(box)
+        raise ImageTooLargeError(f"{pixels} are more than the {MAX_PIXELS} allowed")
+    if max(abs(box.cut_top), abs(box.cut_left)) > _FARTHEST:
+        raise ImageTooLargeError(f"a window cannot begin at row {box.cut_top} and column {box.cut_left}")
     raise ImageTooLargeError(
         f"{box.crop_width} x {box.crop_height} pixels cannot be resized to {box.scaled_width} x {box.scaled_height}: "
         "the shape is too extreme"
@@ -177,14 +191,59 @@ def allowed_halvings(box: Box) -> int:
     return halvings
 
 
+def is_padded(box: Box) -> bool:
+    """Tell whether the window reaches outside of the resized rectangle."""
+    inside = box.cut_top >= 0 and box.cut_top + box.out_height <= box.scaled_height
+    return not inside or box.cut_left < 0 or box.cut_left + box.out_width > box.scaled_width
+
+
+def shown(box: Box) -> Box:
+    """Return a box whose window is the part of the resized rectangle that a window shows.
+
+    The part has no more rows and no more columns than the window. Of a window that shows nothing of the rectangle, the
+    nearest pixels are the part, so that damage of the image is found all the same.
+    """
+    if not is_padded(box):
+        return box
+    rows, columns = sources(box)
+    top, left = int(rows.min()), int(columns.min())
+    height, width = int(rows.max()) + 1 - top, int(columns.max()) + 1 - left
+    return box._replace(cut_top=top, cut_left=left, out_height=height, out_width=width)
+
+
+def sources(box: Box) -> tuple[Ints, Ints]:
+    """Return which row of the resized rectangle each row of the window shows, and which column each column.
+
+    Where ``constant`` padding is shown, these are the nearest.
+    """
+    mode = PADDINGS[box.padding]
+    return (
+        _sources(mode, box.cut_top, box.out_height, box.scaled_height),
+        _sources(mode, box.cut_left, box.out_width, box.scaled_width),
+    )
+
+
+def _sources(mode: str, first: int, count: int, side: int) -> Ints:
+    """Return which of `side` pixels stand in `count` places from `first` on, where these may lie outside."""
+    places = np.arange(first, first + count)
+    if mode in ("constant", "edge"):
+        return places.clip(0, side - 1)
+    twice = int(mode == "symmetric")  # whether the pixels at the edges come twice
+    period = max(2 * (side - 1 + twice), 1)
+    places %= period
+    return np.minimum(places, period - twice - places)
+
+
 def touched(box: Box) -> Rectangle:
     """Return the part of a box's rectangle that the window depends on."""
+    box = shown(box)
     if box.scaled == box.out:
         return box.rectangle
     if box.scaled == box.crop:
         return box.top + box.cut_top, box.left + box.cut_left, box.out_height, box.out_width
-    first_row, end_row = _span(box.cut_top, box.out_height, box.crop_height, box.scaled_height)
-    first, end = _span(box.cut_left, box.out_width, box.crop_width, box.scaled_width)
+    reach = 2 if INTERPOLATIONS[box.interpolation] == "bicubic" else 1
+    first_row, end_row = _span(box.cut_top, box.out_height, box.crop_height, box.scaled_height, reach)
+    first, end = _span(box.cut_left, box.out_width, box.crop_width, box.scaled_width, reach)
     return box.top + first_row, box.left + first, end_row - first_row, end - first
 
 
@@ -199,8 +258,12 @@ def from_corner(box: Box, touched: Rectangle) -> Rectangle:
     return box.top, box.left, top + height - box.top, left + width - box.left
 
 
-def _span(first: int, count: int, full: int, scaled: int) -> tuple[int, int]:
-    """Return first and end of those of `full` pixels that `count` of the `scaled` ones, from `first` on, depend on."""
+def _span(first: int, count: int, full: int, scaled: int, reach: int) -> tuple[int, int]:
+    """Return first and end of those of `full` pixels that `count` of the `scaled` ones, from `first` on, depend on.
+
+    `reach` is how many pixels away those lie that count: pixels of the rectangle, or of the result where it is smaller.
+    """
     scale = full / scaled
-    reach = max(scale, 1)
-    return max(0, math.floor(first * scale - reach) - 1), min(full, math.ceil((first + count) * scale + reach) + 1)
+    distance = reach * max(scale, 1)
+    begin, end = math.floor(first * scale - distance) - 1, math.ceil((first + count) * scale + distance) + 1
+    return max(0, begin), min(full, end)

@@ -12,7 +12,6 @@ image while decoding (libjpeg's scaled DCT), which changes the pixels a little.
 from __future__ import annotations
 
 import contextlib
-import threading
 from typing import Any, NamedTuple
 
 import cv2
@@ -22,63 +21,29 @@ import torch
 
 from packer._images import decode, native
 from packer._images.geometry import (
+    INTERPOLATIONS,
     MAX_PIXELS,
     Box,
     Crops,
     Rectangle,
     allowed_halvings,
     from_corner,
+    is_padded,
     require_affordable,
+    shown,
     touched,
 )
 from packer._images.jpeg import header as jpeg
 from packer._images.jpeg.cutting import cut_out, first_rows
+from packer._images.padding import pad_into
 from packer._images.resize import resize_batch
+from packer._images.scratch import scratch
 from packer._table import Buffer
 from packer.errors import ImageError, ImageTooLargeError
 
 __all__ = ["RectangleDecoder", "require_channels_last", "resize_by_torch", "resize_into"]
 
 Pixels = npt.NDArray[np.uint8]
-
-
-class _Scratch(threading.local):
-    """Memory in which a thread decodes and resizes, used again and again: fresh memory costs more than a copy."""
-
-    def __init__(self) -> None:
-        self._decoded = np.empty(0, np.uint8)
-        self._framed = np.empty(0, np.uint8)
-        self._mirrored = np.empty(0, np.uint8)
-
-    def decoded(self, height: int, width: int, halvings: int) -> Pixels:
-        """Return memory for an image of that size, halved so many times."""
-        height, width = -(-height >> halvings), -(-width >> halvings)
-        self._decoded = _enough(self._decoded, height * width * 3)
-        return self._decoded[: height * width * 3].reshape(height, width, 3)
-
-    def framed(self, pixels: Pixels, top: int, left: int, height: int, width: int) -> Pixels:
-        """Return a rectangle with pixels in it from (top, left) on; the other pixels have any colour."""
-        self._framed = _enough(self._framed, height * width * 3)
-        framed = self._framed[: height * width * 3].reshape(height, width, 3)
-        inside = framed[max(top, 0) :, max(left, 0) :]
-        inside[:] = pixels[max(-top, 0) :, max(-left, 0) :][: inside.shape[0], : inside.shape[1]]
-        return framed
-
-    def mirrored(self, pixels: Pixels) -> Pixels:
-        """Return pixels mirrored, left to right."""
-        self._mirrored = _enough(self._mirrored, pixels.size)
-        mirrored = self._mirrored[: pixels.size].reshape(pixels.shape)
-        return cv2.flip(pixels, 1, dst=mirrored)  # type: ignore[return-value]
-
-
-def _enough(memory: npt.NDArray[np.uint8], size: int) -> npt.NDArray[np.uint8]:
-    """Return memory of that size or more, but not of very much more."""
-    if size <= memory.size <= max(4 * size, 1 << 24):
-        return memory
-    return np.empty(max(size, 1 << 21), np.uint8)
-
-
-_scratch = _Scratch()
 
 
 class _Around(NamedTuple):
@@ -93,7 +58,7 @@ class _Around(NamedTuple):
         top, left, height, width = rectangle
         top, left = top - self.top, left - self.left
         if top < 0 or left < 0:
-            return _scratch.framed(self.pixels, -top, -left, height, width)
+            return scratch.framed(self.pixels, -top, -left, height, width)
         bottom, right = top + height, left + width
         if self.halvings:
             step = 1 << self.halvings
@@ -234,14 +199,14 @@ class RectangleDecoder:
         part = cut_out(data, size, touched, halvings)
         if part is not None:
             top, left, height, width = part.rectangle
-            out = _scratch.decoded(height, width, halvings)
+            out = scratch.decoded(height, width, halvings)
             with contextlib.suppress(ImageError):
                 return _Around(self._decode_part(part.data, out, scaled=halvings > 0), top, left, halvings)
         rows = first_rows(data, size, rectangle[0] + rectangle[2])
         if rows is None:
             return None
         first, count = rows
-        out = _scratch.decoded(count, size[1], halvings)
+        out = scratch.decoded(count, size[1], halvings)
         try:
             pixels = self._decode_part(first, out, scaled=halvings > 0, cut=count < size[0])
         except ImageError:
@@ -261,12 +226,13 @@ def _require_size(found: tuple[int, ...], expected: tuple[int, int]) -> None:
 
 
 def resize_into(pixels: Pixels, box: Box, out: torch.Tensor, halvings: int = 0) -> None:
-    """Resize the pixels of a box's rectangle, anti-aliased, and write the window of the resized pixels.
+    """Resize the pixels of a box's rectangle, anti-aliased, and write the window of the resized pixels, padded.
 
     Parameters
     ----------
     pixels : (H, W, 3) uint8 array
-        The part of the rectangle that `from_corner` says; the whole rectangle where it was halved.
+        The part of the rectangle that `from_corner` says of what the box touches; the whole rectangle where it was
+        halved.
     out : (1, 3, out_height, out_width) uint8 tensor
         Its memory is channels last.
     halvings : int
@@ -277,6 +243,11 @@ def resize_into(pixels: Pixels, box: Box, out: torch.Tensor, halvings: int = 0) 
     ImageTooLargeError
         If that takes too much memory: see `packer._images.geometry.affordable`, and `resize_by_torch`.
     """
+    if is_padded(box):
+        part = shown(box)
+        require_channels_last(out)
+        pad_into(_resized(pixels, part._replace(flip=0), halvings), part, box, out[0].permute(1, 2, 0).numpy())
+        return
     if native.PREFERRED and not halvings:
         present = box
         if box.scaled == box.crop:  # then the pixels are those of the window alone
@@ -284,6 +255,15 @@ def resize_into(pixels: Pixels, box: Box, out: torch.Tensor, halvings: int = 0) 
         if native.resize(pixels, present, _address(out, box)):
             return
     resize_by_torch(pixels, box, out, halvings)
+
+
+def _resized(pixels: Pixels, box: Box, halvings: int) -> Pixels:
+    """Return the window of resized pixels, which are given as to `resize_into`."""
+    if box.scaled == box.crop:
+        return pixels
+    window = np.empty((*box.out, 3), np.uint8)
+    resize_into(pixels, box, _as_batch(window), halvings)
+    return window
 
 
 def resize_by_torch(pixels: Pixels, box: Box, out: torch.Tensor, halvings: int = 0) -> None:
@@ -294,12 +274,13 @@ def resize_by_torch(pixels: Pixels, box: Box, out: torch.Tensor, halvings: int =
     if not pixels.flags.writeable:
         pixels = np.array(pixels)  # torch warns of others
     if box.scaled == box.crop:
-        out.copy_(_as_batch(_scratch.mirrored(pixels) if box.flip else pixels))
+        out.copy_(_as_batch(_mirrored(pixels) if box.flip else pixels))
         return
     require_affordable(box)
     if box.scaled == box.out:
         # Mirroring before instead of after resizing changes no pixel, and the kernel copies such a rectangle anyway.
-        resize_batch(_as_batch(_scratch.mirrored(pixels) if box.flip else pixels), box.out, out=out)
+        pixels = _mirrored(pixels) if box.flip else pixels
+        resize_batch(_as_batch(pixels), box.out, INTERPOLATIONS[box.interpolation], out=out)
         return
     (top, left), (height, width) = box.cut, box.out
     scale = [(scaled << halvings) / side for scaled, side in zip(box.scaled, box.crop, strict=True)]
@@ -309,7 +290,8 @@ def resize_by_torch(pixels: Pixels, box: Box, out: torch.Tensor, halvings: int =
     if (sides[0] + wanted[0]) * wanted[1] > MAX_PIXELS:
         crop, to = f"{box.crop_width} x {box.crop_height}", f"{box.scaled_width} x {box.scaled_height}"
         raise ImageTooLargeError(f"{crop} pixels cannot be resized to {to} by torch, for want of AVX2")
-    resized = resize_batch(_as_batch(pixels), (wanted[0], wanted[1]), scale=(scale[0], scale[1]))
+    interpolation = INTERPOLATIONS[box.interpolation]
+    resized = resize_batch(_as_batch(pixels), (wanted[0], wanted[1]), interpolation, (scale[0], scale[1]))
     resized = resized[:, :, top : top + height, left : left + width]
     out.copy_(resized.flip(3) if box.flip else resized)
 
@@ -327,6 +309,11 @@ def _address(out: torch.Tensor, box: Box) -> int:
     if tuple(out.shape) != (1, 3, *box.out):
         raise ValueError(f"an image is decoded into a tensor of shape {(1, 3, *box.out)}, not {tuple(out.shape)}")
     return out.data_ptr()
+
+
+def _mirrored(pixels: Pixels) -> Pixels:
+    """Return pixels mirrored, left to right; valid until this thread mirrors others."""
+    return cv2.flip(pixels, 1, dst=scratch.mirrored(*pixels.shape[:2]))  # type: ignore[return-value]
 
 
 def _as_batch(pixels: Pixels) -> torch.Tensor:

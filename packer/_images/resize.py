@@ -1,7 +1,7 @@
 """Resizing: which size an image gets, and how it gets there.
 
 Anti-aliased, as Pillow and torchvision resize: torch's kernel for uint8 gives Pillow's result to within one
-level, seldom two, at a fraction of the time. packer's own C gives what torch's gives of bilinear interpolation, sooner.
+level, seldom two, at a fraction of the time. packer's own C gives what torch's gives, sooner.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from packer._images import native
-from packer._images.geometry import Box
+from packer._images.geometry import INTERPOLATIONS, Box
 
 if TYPE_CHECKING:
     import torch
@@ -22,9 +22,9 @@ __all__ = ["require_kernel", "resize", "resize_batch"]
 _BY_TORCH = {"bilinear": "_upsample_bilinear2d_aa", "bicubic": "_upsample_bicubic2d_aa"}
 
 
-def require_kernel(interpolation: str) -> None:
+def require_kernel() -> None:
     """Import what `resize` needs, which may take a second."""
-    if interpolation != "bilinear" or not native.PREFERRED:
+    if not native.PREFERRED:
         import torch  # noqa: F401
 
 
@@ -33,10 +33,10 @@ def resize(pixels: npt.NDArray[np.uint8], height: int, width: int, interpolation
     full_height, full_width, _ = pixels.shape
     if (full_height, full_width) == (height, width):
         return pixels
-    if interpolation == "bilinear" and native.PREFERRED:
+    if native.PREFERRED:
         out = np.empty((height, width, 3), np.uint8)
         box = Box.of((0, 0, full_height, full_width), (height, width))
-        if native.resize(pixels, box, out.ctypes.data):
+        if native.resize(pixels, box._replace(interpolation=INTERPOLATIONS.index(interpolation)), out.ctypes.data):
             return out
     import torch
 

@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from packer._images.geometry import MAX_PIXELS, Box, require_affordable
+from packer._images.geometry import INTERPOLATIONS, MAX_PIXELS, Box, require_affordable
 from packer._images.pillow import require_pixels
 
 __all__ = ["INTERPOLATIONS", "MODES", "ResizeSpec"]
 
 MODES = ("short", "long", "exact", "crop", "pad")
-INTERPOLATIONS = ("bilinear", "bicubic")
 
 
 @dataclass(frozen=True)

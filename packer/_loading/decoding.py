@@ -144,7 +144,8 @@ class BatchDecoder:
             locations["file"][~self._rectangles.suits(locations, crops, self._scaled)] = NOWHERE
         tasks = native.tasks(locations, crops, addresses)
         between = crops["crop_height"] * crops["out_width"]  # pixels between the two passes of resizing
-        pixels = np.maximum(locations["height"] * locations["width"], between)
+        windows = crops["out_height"] * crops["out_width"]  # which padding may make larger than the image
+        pixels = np.maximum(locations["height"] * locations["width"], np.maximum(between, windows))
         return [call.start + left for call in _calls(pixels) for left in native.decode_into(tasks[call])]
 
     def _decode_by_itself(self, row: Row, data: Buffer, box: Box, out: torch.Tensor) -> None:

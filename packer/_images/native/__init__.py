@@ -1,4 +1,4 @@
-"""Images read, decoded, resized and put into their places in C, without Python's lock: see packer/_images/native.
+"""Images read, decoded, resized and padded in C, without Python's lock: see packer/_images/native.
 
 packer's own decoder knows baseline JPEGs, which nearly all JPEGs are, and gives libjpeg-turbo's pixels. It decodes no
 more than the window depends on: it skips tiles that are not touched, and ends below the rectangle. Unusual and damaged
@@ -90,7 +90,7 @@ def decode_into(tasks: Records) -> list[int]:
     Raises
     ------
     ValueError
-        If a rectangle does not lie inside of its image, or a window inside of the resized rectangle.
+        If a rectangle does not lie inside of its image, or a number is far out of range.
     """
     tasks = np.ascontiguousarray(tasks, TASK)
     return _native.decode_into(tasks.ctypes.data, len(tasks))
@@ -119,7 +119,7 @@ def decode(data: Buffer, height: int, width: int, scaled: tuple[int, int] | None
 
 
 def resize(pixels: Pixels, box: Box, address: int) -> bool:
-    """Resize the pixels of a box's rectangle, and write the window of the resized pixels.
+    """Resize the pixels of a box's rectangle, and write the window of the resized pixels, which lies inside of them.
 
     Parameters
     ----------
@@ -132,9 +132,15 @@ def resize(pixels: Pixels, box: Box, address: int) -> bool:
     -------
     bool
         Whether the window was written. False where a side has more than 2**20 pixels.
+
+    Raises
+    ------
+    ValueError
+        If the window reaches outside of the resized pixels, or a number is far out of range.
     """
     if pixels.strides[1:] != (3, 1) or pixels.strides[0] < 0:
         pixels = np.ascontiguousarray(pixels)
     begin, stride, (rows, columns, _) = pixels.ctypes.data, pixels.strides[0], pixels.shape
     crop, scaled, cut, out = box.crop, box.scaled, box.cut, box.out
-    return _native.resize(begin, stride, rows, columns, *crop, *scaled, *cut, *out, bool(box.flip), address)
+    kind = bool(box.flip), box.interpolation
+    return _native.resize(begin, stride, rows, columns, *crop, *scaled, *cut, *out, *kind, address)

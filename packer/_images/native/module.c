@@ -18,14 +18,14 @@ PyDoc_STRVAR(first_rows_doc,
 
 PyDoc_STRVAR(decode_into_doc,
 "decode_into(tasks, count)\n--\n\n"
-"Read images, decode rectangles of baseline JPEGs, resize them, and write windows of the results.\n\n"
+"Read images, decode rectangles of baseline JPEGs, resize them, and write windows of the results, padded.\n\n"
 "`tasks` is the address of so many records; see packer._images.native.TASK. Returns which were not done, as their numbers:\n"
 "those are to be read and decoded in another way, as their bytes are not there or not what they were, or are no\n"
 "undamaged baseline JPEG of that size in one of the usual samplings; the window has any pixels then.");
 
 PyDoc_STRVAR(resize_doc,
 "resize(pixels, stride, rows, columns, crop_height, crop_width, scaled_height, scaled_width, cut_top, cut_left, out_height, out_width,\n"
-"       flip, out)\n--\n\n"
+"       flip, interpolation, out)\n--\n\n"
 "Resize crop_height * crop_width pixels, of which `rows` * `columns` are there, and write a window of the result.\n\n"
 "`pixels` is the address of RGB rows, `stride` bytes from one to the next, and `out` that of out_height * out_width * 3\n"
 "bytes. False where the sizes are too large, or the window depends on pixels that are not there.");

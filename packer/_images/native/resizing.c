@@ -8,25 +8,14 @@
 
 #include "resizing.h"
 #include "kernels.h"
+#include "weighing.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { LARGEST_SIDE = 1 << 20, LARGEST_SCALED = 1 << 30, LEAST_PRECISION = 14, LARGEST_PRECISION = 22 };
 enum { BLOCK = 32 /* bytes of an output row that are written at once */, LINE = 64, BEHIND = 32 };
 #define NOT_MUCH ((uint64_t)1 << 24) /* bytes that are kept even where the next image needs far less */
 #define TOO_MUCH ((uint64_t)1 << 28) /* bytes that no image gets */
-
-typedef struct {
-    ptrdiff_t side, scaled, cut, out; /* pixels in, pixels of the result, and which of those are in the window */
-    double scale;                     /* pixels in for a pixel of the result */
-    ptrdiff_t most;                   /* pixels that a pixel of the result may depend on */
-} Axis;
-
-typedef struct {
-    ptrdiff_t first, count;
-} Span; /* of what a pixel of the result depends on */
 
 struct Resizing {
     uint8_t *out;
@@ -38,6 +27,7 @@ struct Resizing {
     int32_t *offsets;        /* of each column: where in a row they begin, in bytes */
     int16_t *column_weights; /* [two columns][pair of pixels][column][four times the same][pixel] */
     int column_precision;    /* bits after the binary point */
+    int overshoots;          /* whether weights may be negative */
 
     Span *rows; /* pairs of rows that an output row depends on */
     int16_t *row_weights;
@@ -63,9 +53,9 @@ kept_pair(const Resizing *resizing, ptrdiff_t number)
 }
 
 static inline uint8_t
-byte(int32_t value) /* which is not negative */
+byte(int32_t value) /* bicubic interpolation overshoots */
 {
-    return (uint8_t)(value > 255 ? 255 : value);
+    return (uint8_t)(value > 255 ? 255 : value < 0 ? 0 : value);
 }
 
 static void
@@ -114,7 +104,7 @@ down_plain(const Resizing *resizing, ptrdiff_t row)
                 sums[i] += (uint32_t)(upper * values[2 * i]) + (uint32_t)(lower * values[2 * i + 1]);
         }
         for (int i = 0; i < BLOCK; i++)
-            block[i] = byte((int32_t)(sums[i] >> precision));
+            block[i] = byte((int32_t)sums[i] >> precision);
         memcpy(out + at, block, (size_t)(resizing->width - at < BLOCK ? resizing->width - at : BLOCK));
     }
 }
@@ -144,9 +134,10 @@ add_weighed(__m256i sums, __m256i pixels, __m256i which, __m256i weights)
 }
 
 /* Two output columns at a time, one in each half of a register; for each, four pixels of a row are loaded. To be inlined
-   where the number of pairs of pixels is known. */
+   where the number of pairs of pixels is known, and whether sums may be negative. */
 AVX2_INLINE void
-across_columns(const Resizing *resizing, const uint8_t *upper, const uint8_t *lower, int16_t *to, ptrdiff_t tap_pairs)
+across_columns(const Resizing *resizing, const uint8_t *upper, const uint8_t *lower, int16_t *to, ptrdiff_t tap_pairs,
+               int overshoots)
 {
     const __m256i first_two = _mm256_setr_epi8(0, -1, 4, -1, 1, -1, 5, -1, 2, -1, 6, -1, 3, -1, 7, -1,
                                                0, -1, 4, -1, 1, -1, 5, -1, 2, -1, 6, -1, 3, -1, 7, -1);
@@ -172,10 +163,12 @@ across_columns(const Resizing *resizing, const uint8_t *upper, const uint8_t *lo
             above = add_weighed(above, pixels_above, last_two, weight);
             below = add_weighed(below, pixels_below, last_two, weight);
         }
-        below = up > 0 ? _mm256_sll_epi32(below, lower_shift) : _mm256_srl_epi32(below, lower_shift);
-        __m256i both = _mm256_blend_epi16(_mm256_srl_epi32(above, upper_shift), below, 0xAA);
+        below = up > 0 ? _mm256_sll_epi32(below, lower_shift) : _mm256_sra_epi32(below, lower_shift);
+        __m256i both = _mm256_blend_epi16(_mm256_sra_epi32(above, upper_shift), below, 0xAA);
+        if (overshoots)
+            both = _mm256_max_epi16(both, zero);
         both = _mm256_avg_epu16(both, zero);
-        if (tap_pairs > 3) /* weights that are rounded up can only then add up to so much */
+        if (overshoots || tap_pairs > 3) /* weights that are rounded up can only then add up to so much */
             both = _mm256_min_epi16(both, _mm256_set1_epi16(255));
         both = _mm256_permutevar8x32_epi32(both, colours);
         _mm256_storeu_si256((__m256i *)to, both); /* of which 24 bytes count */
@@ -185,12 +178,17 @@ across_columns(const Resizing *resizing, const uint8_t *upper, const uint8_t *lo
 AVX2 void
 across_avx2(const Resizing *resizing, const uint8_t *upper, const uint8_t *lower, int16_t *to)
 {
-    switch (resizing->tap_pairs) {
-    case 1: across_columns(resizing, upper, lower, to, 1); break;
-    case 2: across_columns(resizing, upper, lower, to, 2); break;
-    case 3: across_columns(resizing, upper, lower, to, 3); break;
-    default: across_columns(resizing, upper, lower, to, resizing->tap_pairs);
-    }
+    ptrdiff_t tap_pairs = resizing->tap_pairs;
+    if (resizing->overshoots)
+        across_columns(resizing, upper, lower, to, tap_pairs, 1);
+    else if (tap_pairs == 1)
+        across_columns(resizing, upper, lower, to, 1, 0);
+    else if (tap_pairs == 2)
+        across_columns(resizing, upper, lower, to, 2, 0);
+    else if (tap_pairs == 3)
+        across_columns(resizing, upper, lower, to, 3, 0);
+    else
+        across_columns(resizing, upper, lower, to, tap_pairs, 0);
 }
 
 /* To be inlined where the number of pairs of rows is known. */
@@ -215,8 +213,8 @@ down_blocks(const Resizing *resizing, ptrdiff_t row, ptrdiff_t pairs)
             sum2 = _mm256_add_epi32(sum2, _mm256_madd_epi16(_mm256_loadu_si256(values + 2), weight));
             sum3 = _mm256_add_epi32(sum3, _mm256_madd_epi16(_mm256_loadu_si256(values + 3), weight));
         }
-        __m256i low = _mm256_packs_epi32(_mm256_srl_epi32(sum0, shift), _mm256_srl_epi32(sum1, shift));
-        __m256i high = _mm256_packs_epi32(_mm256_srl_epi32(sum2, shift), _mm256_srl_epi32(sum3, shift));
+        __m256i low = _mm256_packus_epi32(_mm256_sra_epi32(sum0, shift), _mm256_sra_epi32(sum1, shift));
+        __m256i high = _mm256_packus_epi32(_mm256_sra_epi32(sum2, shift), _mm256_sra_epi32(sum3, shift));
         __m256i block = _mm256_packus_epi16(_mm256_avg_epu16(low, zero), _mm256_avg_epu16(high, zero));
         block = _mm256_permutevar8x32_epi32(block, order);
         if (width >= BLOCK) {
@@ -264,8 +262,8 @@ down_blocks_avx512(const Resizing *resizing, ptrdiff_t row, ptrdiff_t pairs)
             sum2 = _mm512_dpwssd_epi32(sum2, _mm512_loadu_si512(values + 64), weight);
             sum3 = _mm512_dpwssd_epi32(sum3, _mm512_loadu_si512(values + 96), weight);
         }
-        __m512i low = _mm512_packs_epi32(_mm512_srl_epi32(sum0, shift), _mm512_srl_epi32(sum1, shift));
-        __m512i high = _mm512_packs_epi32(_mm512_srl_epi32(sum2, shift), _mm512_srl_epi32(sum3, shift));
+        __m512i low = _mm512_packus_epi32(_mm512_sra_epi32(sum0, shift), _mm512_sra_epi32(sum1, shift));
+        __m512i high = _mm512_packus_epi32(_mm512_sra_epi32(sum2, shift), _mm512_sra_epi32(sum3, shift));
         __m512i block = _mm512_packus_epi16(_mm512_avg_epu16(low, zero), _mm512_avg_epu16(high, zero));
         _mm512_storeu_si512(out + begin, _mm512_permutexvar_epi32(order, block));
     }
@@ -323,79 +321,6 @@ size_t
 resizing_memory(const Resizing *resizing)
 {
     return sizeof *resizing + (size_t)resizing->size;
-}
-
-/* Sets what follows from the sizes; 0 where those make no sense. `whole`: the window is all of the result, for which torch
-   is told no scale. */
-static int
-axis_set(Axis *axis, int whole)
-{
-    if (axis->side < 1 || axis->side > LARGEST_SIDE || axis->scaled < 1 || axis->scaled > LARGEST_SCALED || axis->out < 1
-        || axis->cut < 0 || axis->out > axis->scaled || axis->cut > axis->scaled - axis->out)
-        return 0;
-    if (whole) /* these two round differently */
-        axis->scale = (double)axis->side / (double)axis->scaled;
-    else
-        axis->scale = 1 / ((double)axis->scaled / (double)axis->side);
-    /* As many pixels as fit into twice the reach, and one; not one too few where rounding adds to that. */
-    axis->most = 1 + (ptrdiff_t)(2 * (axis->scale > 1 ? axis->scale : 1) + 1e-6);
-    return 1;
-}
-
-/* Returns by how many bits weights up to the largest are to be shifted to become 16-bit integers. */
-static inline int
-precision_for(double largest)
-{
-    int precision = LEAST_PRECISION;
-    while (precision < LARGEST_PRECISION && largest * (2 << precision) + 0.5 < 1 << 15)
-        precision++;
-    return precision;
-}
-
-/* Computes on which pixels those of the window depend, and their weights: `most` for each, 0 from the count on. The
-   arithmetic is torch's, operation by operation, as all of them round. Returns by how many bits weights are to be shifted
-   to become integers. */
-static int
-weigh(const Axis *axis, Span *spans, double *weights)
-{
-    if (axis->scale == 1) {
-        for (ptrdiff_t i = 0; i < axis->out; i++) {
-            spans[i] = (Span){axis->cut + i, 1};
-            for (ptrdiff_t k = 0; k < axis->most; k++)
-                weights[i * axis->most + k] = k == 0;
-        }
-        return LEAST_PRECISION;
-    }
-    double reach = axis->scale > 1 ? axis->scale : 1, steepness = 1 / reach, largest = 0;
-    /* Those before the window as well: the largest weight of all decides on the precision. What is enlarged may have very
-       many before it, but then the first one settles that. */
-    for (ptrdiff_t i = 0; i < axis->cut + axis->out; i++) {
-        if (i < axis->cut && precision_for(largest) == LEAST_PRECISION)
-            i = axis->cut;
-        ptrdiff_t in_window = i > axis->cut ? i - axis->cut : 0;
-        double centre = axis->scale * ((double)i + 0.5), sum = 0, *weight = weights + in_window * axis->most;
-        ptrdiff_t first = (ptrdiff_t)(centre - reach + 0.5), end = (ptrdiff_t)(centre + reach + 0.5);
-        first = first > 0 ? first : 0;
-        ptrdiff_t count = (end < axis->side ? end : axis->side) - first;
-        /* Not up to the count, which differs from pixel to pixel: the processor would guess it wrong. */
-        for (ptrdiff_t k = 0; k < axis->most; k++) {
-            double nearness = 1 - fabs(((double)(first + k) - centre + 0.5) * steepness);
-            weight[k] = nearness > 0 && k < count ? nearness : 0;
-            sum += weight[k];
-        }
-        for (ptrdiff_t k = 0; k < axis->most; k++) {
-            weight[k] /= sum;
-            largest = weight[k] > largest ? weight[k] : largest;
-        }
-        spans[in_window] = (Span){first, count < axis->most ? count : axis->most};
-    }
-    return precision_for(largest);
-}
-
-static inline int16_t
-rounded(double weight, int precision)
-{
-    return (int16_t)(weight * (1 << precision) + 0.5);
 }
 
 static void
@@ -474,8 +399,14 @@ int
 resizing_begin(Resizing *resizing, const Wanted *wanted, uint8_t *out)
 {
     int whole = wanted->scaled_height == wanted->out_height && wanted->scaled_width == wanted->out_width;
-    Axis down = {wanted->height, wanted->scaled_height, wanted->cut_top, wanted->out_height, 0, 0};
-    Axis across = {wanted->width, wanted->scaled_width, wanted->cut_left, wanted->out_width, 0, 0};
+    Axis down = {
+        .side = wanted->height, .scaled = wanted->scaled_height, .cut = wanted->cut_top, .out = wanted->out_height,
+        .interpolation = wanted->interpolation,
+    };
+    Axis across = {
+        .side = wanted->width, .scaled = wanted->scaled_width, .cut = wanted->cut_left, .out = wanted->out_width,
+        .interpolation = wanted->interpolation,
+    };
     resizing->rows_taken = resizing->rows_written = resizing->first_row = resizing->row_end = 0;
     if (!axis_set(&down, whole) || !axis_set(&across, whole))
         return 0;
@@ -483,6 +414,7 @@ resizing_begin(Resizing *resizing, const Wanted *wanted, uint8_t *out)
     resizing->height = down.out;
     resizing->width = across.out * 3;
     resizing->flips = wanted->flip;
+    resizing->overshoots = wanted->interpolation == BICUBIC;
     resizing->copies = down.side == down.scaled && across.side == across.scaled;
     if (resizing->copies) {
         resizing->first_row = down.cut;

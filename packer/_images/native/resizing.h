@@ -1,10 +1,12 @@
-/* Resizes an image to a window of its result, anti-aliased and bilinear, while its rows are being decoded.
+/* Resizes an image to a window of its result, anti-aliased, bilinear or bicubic, while its rows are being decoded.
 
    The result is that of torch's kernel for uint8 (torch.nn.functional.interpolate with antialias=True), to the bit: see
    resize_into in packer/_images/rectangle.py. */
 
 #ifndef PACKER_RESIZING_H
 #define PACKER_RESIZING_H
+
+#include "weighing.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -15,6 +17,7 @@ typedef struct {
     ptrdiff_t cut_top, cut_left;           /* where the window begins in that */
     ptrdiff_t out_height, out_width;       /* the window */
     int flip;                              /* whether the window is mirrored, left to right */
+    Interpolation interpolation;
 } Wanted;
 
 typedef struct Resizing Resizing;

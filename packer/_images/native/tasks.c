@@ -5,6 +5,7 @@
 #include "decoding.h"
 #include "kernels.h"
 #include "native.h"
+#include "padding.h"
 #include "resizing.h"
 #include "samples.h"
 
@@ -16,9 +17,11 @@ typedef struct Workspace { /* the memory of one thread at a time */
     Resizing *resizing;
     Memory stored; /* what was read from a file */
     Memory rows;   /* pixels of four bytes, on the way to being resized */
+    Memory shown;  /* what of the resized rectangle a padded window shows */
     struct Workspace *next;
 } Workspace;
 
+enum { LARGEST = INT32_MAX }; /* pixels of a side */
 enum { KEPT = 1 << 23 }; /* bytes that a workspace may keep while no thread uses it: more than most photos need */
 
 static Workspace *idle; /* those that no thread uses; the holder of Python's lock may change them */
@@ -30,6 +33,7 @@ free_workspace(Workspace *workspace)
     resizing_free(workspace->resizing);
     free(workspace->stored.at);
     free(workspace->rows.at);
+    free(workspace->shown.at);
     free(workspace);
 }
 
@@ -56,8 +60,8 @@ take_workspace(void)
 static void
 return_workspace(Workspace *workspace)
 {
-    size_t size = workspace->stored.size + workspace->rows.size + decoder_memory(workspace->decoder)
-        + resizing_memory(workspace->resizing);
+    size_t size = workspace->stored.size + workspace->rows.size + workspace->shown.size
+        + decoder_memory(workspace->decoder) + resizing_memory(workspace->resizing);
     if (size > KEPT) {
         free_workspace(workspace);
         return;
@@ -70,42 +74,61 @@ return_workspace(Workspace *workspace)
 
 const char task_fields[] = TASK(NAMED);
 
-/* Reads what is wanted of the rectangle; 0 where it makes no sense. */
-static int
-read_wanted(Wanted *wanted, const Task *task)
+/* Returns what is wanted of the rectangle. */
+static Wanted
+wanted_of(const Task *task)
 {
-    *wanted = (Wanted){
+    return (Wanted){
         .height = (ptrdiff_t)task->crop_height, .width = (ptrdiff_t)task->crop_width,
         .scaled_height = (ptrdiff_t)task->scaled_height, .scaled_width = (ptrdiff_t)task->scaled_width,
         .cut_top = (ptrdiff_t)task->cut_top, .cut_left = (ptrdiff_t)task->cut_left,
         .out_height = (ptrdiff_t)task->out_height, .out_width = (ptrdiff_t)task->out_width, .flip = task->flip != 0,
+        .interpolation = (Interpolation)task->interpolation,
     };
-    const Wanted *w = wanted;
-    return w->height >= 1 && w->width >= 1 && w->out_height >= 1 && w->out_width >= 1 && w->cut_top >= 0
-        && w->cut_left >= 0 && w->out_height <= w->scaled_height && w->cut_top <= w->scaled_height - w->out_height
-        && w->out_width <= w->scaled_width && w->cut_left <= w->scaled_width - w->out_width;
+}
+
+/* Tells whether numbers of pixels can be added without a thought. */
+static int
+is_side(int64_t pixels)
+{
+    return pixels >= 1 && pixels <= LARGEST;
+}
+
+static int
+is_near(int64_t place)
+{
+    return place >= -LARGEST && place <= LARGEST;
+}
+
+/* Returns what is wrong with a task, or NULL. */
+static const char *
+find_nonsense(const Task *task)
+{
+    if (task->height > LARGEST || task->width > LARGEST)
+        return "the image is too large";
+    if (task->top < 0 || task->crop_height < 1 || task->crop_height > task->height
+        || task->top > task->height - task->crop_height || task->left < 0 || task->crop_width < 1
+        || task->crop_width > task->width || task->left > task->width - task->crop_width)
+        return "the rectangle does not lie inside of the image";
+    if (!is_side(task->scaled_height) || !is_side(task->scaled_width))
+        return "the rectangle is resized to nothing, or to far too much";
+    if (!is_side(task->out_height) || !is_side(task->out_width) || !is_near(task->cut_top) || !is_near(task->cut_left))
+        return "the window is empty, far too large or far too far away";
+    if (task->interpolation < BILINEAR || task->interpolation > BICUBIC)
+        return "there is no such interpolation";
+    if (task->padding < CONSTANT || task->padding > SYMMETRIC || task->fill < 0 || task->fill > 0xFFFFFF)
+        return "there is no such padding, or no such colour";
+    return NULL;
 }
 
 /* Tells whether a task makes sense; sets an exception where it does not. */
 static int
 require_sense(const Task *task)
 {
-    Wanted wanted;
-    if (task->height > INT32_MAX || task->width > INT32_MAX) {
-        PyErr_SetString(PyExc_ValueError, "the image is too large");
-        return 0;
-    }
-    if (task->top < 0 || task->crop_height < 1 || task->crop_height > task->height
-        || task->top > task->height - task->crop_height || task->left < 0 || task->crop_width < 1
-        || task->crop_width > task->width || task->left > task->width - task->crop_width) {
-        PyErr_SetString(PyExc_ValueError, "the rectangle does not lie inside of the image");
-        return 0;
-    }
-    if (!read_wanted(&wanted, task)) {
-        PyErr_SetString(PyExc_ValueError, "the window does not lie inside of what the rectangle is resized to");
-        return 0;
-    }
-    return 1;
+    const char *nonsense = find_nonsense(task);
+    if (nonsense != NULL)
+        PyErr_SetString(PyExc_ValueError, nonsense);
+    return nonsense == NULL;
 }
 
 static void
@@ -140,21 +163,15 @@ resize_pixels(Workspace *workspace, const uint8_t *pixels, ptrdiff_t stride, ptr
     return DECODED;
 }
 
+/* Decodes and resizes what is wanted, which lies inside of the resized rectangle. */
 static Outcome
-do_task(Workspace *workspace, const Task *task, const uint8_t *name)
+draw(Workspace *workspace, const Task *task, const uint8_t *data, const Wanted *wanted, uint8_t *out)
 {
-    Outcome outcome;
-    Wanted wanted;
-    const uint8_t *data = find_bytes(&workspace->stored, task, name, &outcome);
-    uint8_t *out = (uint8_t *)(uintptr_t)task->out;
-    if (data == NULL)
-        return outcome;
-    read_wanted(&wanted, task);
     if (task->raw) {
         const uint8_t *corner = data + 3 * (task->top * task->width + task->left);
-        return resize_pixels(workspace, corner, 3 * task->width, task->crop_height, task->crop_width, &wanted, out);
+        return resize_pixels(workspace, corner, 3 * task->width, task->crop_height, task->crop_width, wanted, out);
     }
-    if (!resizing_begin(workspace->resizing, &wanted, out)) /* other limits than memory are those of sizes */
+    if (!resizing_begin(workspace->resizing, wanted, out)) /* other limits than memory are those of sizes */
         return UNDECODED;
     ptrdiff_t first_row, row_end, first, end;
     resizing_needs(workspace->resizing, &first_row, &row_end, &first, &end);
@@ -163,6 +180,34 @@ do_task(Workspace *workspace, const Task *task, const uint8_t *name)
     };
     return decoder_decode(workspace->decoder, data, (ptrdiff_t)task->size, (ptrdiff_t)task->height, (ptrdiff_t)task->width,
                           needed, take_rows, workspace->resizing);
+}
+
+static Outcome
+draw_padded(Workspace *workspace, const Task *task, const uint8_t *data, const Wanted *window, uint8_t *out)
+{
+    const Padding padding = {
+        (Mode)task->padding, {(uint8_t)task->fill, (uint8_t)(task->fill >> 8), (uint8_t)(task->fill >> 16)},
+    };
+    const Wanted part = shown(window, &padding);
+    if (!reserve(&workspace->shown, 3 * (size_t)part.out_height * (size_t)part.out_width))
+        return NO_MEMORY;
+    Outcome outcome = draw(workspace, task, data, &part, workspace->shown.at);
+    if (outcome == DECODED)
+        pad(window, &part, &padding, workspace->shown.at, out);
+    return outcome;
+}
+
+static Outcome
+do_task(Workspace *workspace, const Task *task, const uint8_t *name)
+{
+    Outcome outcome;
+    const uint8_t *data = find_bytes(&workspace->stored, task, name, &outcome);
+    uint8_t *out = (uint8_t *)(uintptr_t)task->out;
+    if (data == NULL)
+        return outcome;
+    const Wanted wanted = wanted_of(task);
+    return is_padded(&wanted) ? draw_padded(workspace, task, data, &wanted, out)
+                              : draw(workspace, task, data, &wanted, out);
 }
 
 /* Returns how many bytes of a sample's name its checksum needs. */
@@ -243,24 +288,27 @@ decode_into(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
 PyObject *
 resize(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
 {
-    int64_t n[14];
-    if (!read_integers(arguments, given, n, 14))
+    int64_t n[15];
+    if (!read_integers(arguments, given, n, 15))
         return NULL;
     const Task task = {
         .height = n[4], .width = n[5], .crop_height = n[4], .crop_width = n[5], .scaled_height = n[6], .scaled_width = n[7],
-        .cut_top = n[8], .cut_left = n[9], .out_height = n[10], .out_width = n[11], .flip = n[12],
+        .cut_top = n[8], .cut_left = n[9], .out_height = n[10], .out_width = n[11], .flip = n[12], .interpolation = n[13],
     };
-    Wanted wanted;
     if (!require_sense(&task))
         return NULL;
-    read_wanted(&wanted, &task);
+    const Wanted wanted = wanted_of(&task);
+    if (is_padded(&wanted)) {
+        PyErr_SetString(PyExc_ValueError, "the window does not lie inside of what the rectangle is resized to");
+        return NULL;
+    }
     Workspace *workspace = take_workspace();
     if (workspace == NULL)
         return NULL;
     Outcome outcome;
     Py_BEGIN_ALLOW_THREADS
     outcome = resize_pixels(workspace, (const uint8_t *)(uintptr_t)n[0], (ptrdiff_t)n[1], (ptrdiff_t)n[2],
-                            (ptrdiff_t)n[3], &wanted, (uint8_t *)(uintptr_t)n[13]);
+                            (ptrdiff_t)n[3], &wanted, (uint8_t *)(uintptr_t)n[14]);
     Py_END_ALLOW_THREADS
     return_workspace(workspace);
     if (outcome == NO_MEMORY)
