@@ -15,9 +15,8 @@ from packer._cli import show
 from packer._cli.options import RunOptions
 from packer._cli.parts import make_parts
 from packer._cli.source import requested, source_options, targets
-from packer._cli.status import Interrupted, Terminated
 from packer._cli.values import Size, UserPath
-from packer._cli.writing import done_already, say, status_of
+from packer._cli.writing import done_already, resumable, say, status_of
 from packer._codecs import CODECS
 from packer.errors import ImageChangedError, ImageError
 
@@ -222,15 +221,13 @@ def _explaining(src: Path) -> Iterator[None]:
     from packer._sources import is_listing
 
     try:
-        yield
+        with resumable():
+            yield
     except ImageChangedError as error:
         again = "run `packer scan` again, and start over" if is_listing(src) else "start over"
         raise ImageError(f"{error}. Put it back, and the same command continues; or {again} with --fresh.") from error
     except ImageError as error:
         raise ImageError(f"{error}. Mend it, or say --on-error skip; the same command then continues.") from error
-    except (KeyboardInterrupt, Terminated) as error:
-        kind = Terminated if isinstance(error, Terminated) else Interrupted
-        raise kind("; the same command continues where this one stopped") from None
 
 
 def _report(report: Path | None, root: Path) -> Path | None:

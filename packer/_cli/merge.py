@@ -9,7 +9,7 @@ import click
 from packer._cli import show
 from packer._cli.status import EXIT_STATUS
 from packer._cli.values import Size, UserPath
-from packer._cli.writing import say, status_of
+from packer._cli.writing import resumable, say, status_of
 from packer.errors import printable
 
 __all__ = ["merge_command"]
@@ -71,7 +71,7 @@ def merge_command(
         return status_of(manifest)
     if not packs:
         raise click.UsageError("say which packs to join, and after them DST")
-    with show.ProgressDisplay(dst.name, quiet=quiet) as display:
+    with resumable(), show.ProgressDisplay(dst.name, quiet=quiet) as display:
         summary = merge(
             packs,
             dst,

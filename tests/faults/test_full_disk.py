@@ -157,6 +157,18 @@ def test_a_disk_that_fills_up_while_a_pack_is_staged(small_disk: Path, tmp_path:
     assert os.listdir(disk) == [staged.name]
 
 
+def test_a_disk_that_fills_up_while_a_pack_is_exported(small_disk: Path, tmp_path: Path) -> None:
+    samples = [Sample(f"a/{number}", 0, bytes([number]) * (1 << 20), 1, 1) for number in range(8)]
+    pack, out, other = write_pack(tmp_path / "pack.lmdb", "lmdb", samples), small_disk / "out", small_disk / "other"
+    other.write_bytes(bytes(shutil.disk_usage(small_disk).free - (5 << 20)))
+    result = run_packer("export", pack, out)
+    assert result.returncode == 1
+    assert "No space left on device. Free some space, or use another disk; the same command then" in result.stderr
+    other.unlink()
+    assert run_packer("export", pack, out).stdout == f"{out}: 8 files\n"
+    assert {name: data for name, data in content(out).items() if data} == {s.name: s.data for s in samples}
+
+
 class Failing:
     """Makes a call of the system fail from the n-th time on: the disk is gone."""
 
