@@ -14,7 +14,7 @@ from packer._conversion.convert import Summary
 from packer._formats import check_readable, open_pack
 from packer._formats.copying import PackFiles, copy_pack
 from packer._storage.files import remove, synced_directory, writing_to
-from packer.errors import DestinationError, NotAPackError, PackLockedError
+from packer.errors import DestinationError, NotAPackError, PackLockedError, PackNotFoundError
 
 __all__ = ["Made", "Making"]
 
@@ -47,7 +47,7 @@ class Made(NamedTuple):
         try:
             with open_pack(path) as reader:
                 return cls(skipped=len(reader.manifest.skipped))
-        except NotAPackError:
+        except (NotAPackError, PackNotFoundError):
             return cls()
 
 

@@ -27,7 +27,7 @@ from packer._sources import (
     pack_source,
     refuse_splits,
 )
-from packer.errors import NotAPackError, OptionError, printable
+from packer.errors import NotAPackError, OptionError, PackNotFoundError, printable
 
 __all__ = ["ConversionRequest", "SourceRequest", "format_options", "is_pack"]
 
@@ -243,7 +243,7 @@ def is_pack(path: Path) -> bool:
     """Tell whether there is a pack at `path`."""
     try:
         recognise(path)
-    except NotAPackError:
+    except (NotAPackError, PackNotFoundError):
         return False
     return True
 

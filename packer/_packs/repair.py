@@ -27,7 +27,15 @@ from packer._sources.pack import PackSource
 from packer._storage.files import PatchFile
 from packer._storage.paths import name_problem
 from packer._table import Buffer
-from packer.errors import CorruptPackError, ImageError, NotAPackError, PackError, SourceError, printable
+from packer.errors import (
+    CorruptPackError,
+    ImageError,
+    NotAPackError,
+    PackError,
+    PackNotFoundError,
+    SourceError,
+    printable,
+)
 
 __all__ = ["Repaired", "repair"]
 
@@ -186,7 +194,7 @@ def _opened(reader: Reader, root: Path, wanted: Iterable[int]) -> tuple[Source, 
     """Open what samples are made again from; return it, and where in it each sample that is wanted has its place."""
     try:
         copy = pack_source(root)
-    except NotAPackError:
+    except (NotAPackError, PackNotFoundError):
         if not root.is_dir():
             what = "no such directory, and no such pack" if not root.exists() else "neither a directory nor a pack"
             raise SourceError(f"{printable(root)}: {what}") from None
