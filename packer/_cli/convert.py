@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import warnings
 from collections.abc import Iterator
 from dataclasses import fields, replace
@@ -185,7 +186,7 @@ def _convert_splits(request: ConversionRequest, how: RunOptions) -> int:
         for root, destination in targets(request.src, request.dst, how.splits)
     ]
     for split in requests:
-        if not split.dst.exists():
+        if not os.path.exists(split.dst):
             split.require_destination()
     statuses = set()
     classes = request.classes()

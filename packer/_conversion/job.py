@@ -163,7 +163,7 @@ class Job:
 
     def missing(self) -> list[int]:
         """Return the parts that are not complete."""
-        return [number for number in range(self.parts) if not self.path(number).exists()]
+        return [number for number in range(self.parts) if not os.path.exists(self.path(number))]
 
     def made_before(self, source: Source) -> Manifest | None:
         """Return the manifest of the whole pack where a job like this one made it already; None where not."""
@@ -204,9 +204,9 @@ class Job:
             If the pack cannot be written, or the source cannot be used.
         """
         check_destination(self.destination, overwrite=self.overwrite)
-        while fresh or not self.paths.job.exists():
+        while fresh or not os.path.exists(self.paths.job):
             with Workspace(self.destination, wait=float("inf") if share else 0) as workspace:
-                if fresh or not workspace.job.exists():
+                if fresh or not os.path.exists(workspace.job):
                     return self._begin(workspace, open_source(), request, fresh=fresh)
         return self._join(open_source, request, share=share, compare=compare)
 
@@ -246,7 +246,7 @@ class Job:
         rows = self.rows(number, len(source))
         making = self._making(source.between(rows.start, rows.stop), number, workers, scratch, progress)
         made: Made | None = None
-        while made is None and not making.path.exists():
+        while made is None and not os.path.exists(making.path):
             try:
                 made = making.run()
             except ImageError as error:
@@ -259,7 +259,7 @@ class Job:
                     raise
                 time.sleep(_SECONDS_BETWEEN_ATTEMPTS)
             except DestinationError:
-                if making.path.exists() or not self.paths.job.exists():
+                if os.path.exists(making.path) or not os.path.exists(self.paths.job):
                     break  # another process made the part meanwhile, or all parts, and finished the pack
                 raise
         made = made or Made.before(making.path)
@@ -328,7 +328,7 @@ class Job:
         differences = setting_differences(job["settings"], self.settings)
         differences += setting_differences(job["request"], request)
         if not differences:
-            shared = share and job["listed"] and self.paths.listing.exists()
+            shared = share and job["listed"] and os.path.exists(self.paths.listing)
             source = listed_source(self.paths.listing) if shared else open_source()
             source, differences = compare_source(self.paths.listing, job, source, files=compare)
             if not differences:

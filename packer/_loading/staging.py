@@ -17,7 +17,7 @@ import numpy as np
 
 from packer._formats.copying import PackFiles, ProgressCallback, copy_pack
 from packer._limits import available_memory
-from packer._storage.files import disk_size, remove, sync_directory, writing_to
+from packer._storage.files import disk_size, remove, require_directory, sync_directory, writing_to
 from packer._storage.locks import held
 from packer.errors import DestinationError, PackError, printable
 
@@ -226,13 +226,10 @@ def _own_directory(directory: Path) -> Path:
     The path that is returned is resolved, so that a link which is changed later leads no other way.
     """
     with writing_to(directory):
-        if not directory.parent.is_dir():
-            raise DestinationError(
-                f"{printable(directory)}: the directory {printable(directory.parent)} does not exist. Make it first."
-            )
+        require_directory(directory.parent, directory)
         _require_trusted_link(directory)
         _make_directory(directory)
-        directory = directory.resolve(strict=True)
+        directory = Path(os.path.realpath(directory, strict=True))
         for parent in directory.parents:
             _require_guarded(parent)
         if _is_private(os.stat(directory)):

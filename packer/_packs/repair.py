@@ -195,8 +195,8 @@ def _opened(reader: Reader, root: Path, wanted: Iterable[int]) -> tuple[Source, 
     try:
         copy = pack_source(root)
     except (NotAPackError, PackNotFoundError):
-        if not root.is_dir():
-            what = "no such directory, and no such pack" if not root.exists() else "neither a directory nor a pack"
+        if not os.path.isdir(root):
+            what = "neither a directory nor a pack" if os.path.lexists(root) else "no such directory, and no such pack"
             raise SourceError(f"{printable(root)}: {what}") from None
         tree = Source("tree", root, reader.names, reader.table.label, reader.manifest.classes)
         return tree, {index: index for index in wanted}

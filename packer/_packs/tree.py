@@ -148,9 +148,10 @@ class Tree:
         """Tell whether to the file system some names are one that differ in case, or in how accents are encoded."""
         token = secrets.token_hex(8)
         for written, other in [("packer-Probe", "packer-probe"), ("packer-\u00e9", "packer-e\u0301")]:
-            self.write(f"{written}-{token}", b"")
-            folds = os.path.lexists(self._root / f"{other}-{token}")
-            self._unlink(f"{written}-{token}")
+            with writing_to(self._root):
+                os.close(self._open(f"{written}-{token}", _NEW_FILE))
+                folds = os.path.lexists(self._root / f"{other}-{token}")
+                self._unlink(f"{written}-{token}")
             if folds:
                 return True
         return False
