@@ -27,6 +27,13 @@ __all__ = ["merge_command"]
     help="same: the packs must have the same classes; union: the first pack's keep their ids, and those that others have beyond them follow.",
 )
 @click.option(
+    "--prefix",
+    "prefixes",
+    multiple=True,
+    metavar="NAME",
+    help="Put NAME/ before the names of a pack's samples; once for each of PACKS, in their order. Labels stay.",
+)
+@click.option(
     "--finish", "finishing", is_flag=True, help="Make one pack of the complete parts of DST (`packer convert --parts`)."
 )
 @click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Threads.  [default: the CPUs granted]")
@@ -44,6 +51,7 @@ def merge_command(
     dst: Path,
     *,
     class_map: str,
+    prefixes: tuple[str, ...],
     finishing: bool,
     workers: int | None,
     shard_size: int | None,
@@ -57,6 +65,7 @@ def merge_command(
 
     \b
       packer merge a.lmdb b.lmdb both.lmdb
+      packer merge a.lmdb b.lmdb both.lmdb --prefix a --prefix b    where names coincide
       packer merge --finish out.lmdb
     """
     from packer._conversion.finish import finish
@@ -76,6 +85,7 @@ def merge_command(
             packs,
             dst,
             classes=class_map,
+            prefixes=prefixes,
             shard_size=shard_size,
             workers=workers,
             overwrite=overwrite,

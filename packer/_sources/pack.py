@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -130,7 +131,10 @@ class PackSource(Source):
 
 
 def pack_source(
-    *paths: str | os.PathLike[str], class_map: str = "same", classes: Sequence[str] | None = None
+    *paths: str | os.PathLike[str],
+    class_map: str = "same",
+    classes: Sequence[str] | None = None,
+    prefixes: Sequence[str] = (),
 ) -> PackSource:
     """Take the samples of packs, one pack after the other.
 
@@ -142,6 +146,8 @@ def pack_source(
         Whether the packs must have the same classes, or the first pack's are followed by what others have beyond them.
     classes : sequence of str, optional
         Class names in the order of their ids, instead of the packs'.
+    prefixes : sequence of str, optional
+        What comes before the names of each pack's samples, and a slash; one for each pack, or none.
 
     Raises
     ------
@@ -161,12 +167,12 @@ def pack_source(
         if class_map == "same":
             _require_same_classes(readers)
         classes = list(dict.fromkeys(name for reader in readers for name in reader.manifest.classes))
-    if len(readers) == 1:
+    if len(readers) == 1 and not prefixes:
         names = readers[0].names
         repeated = frozenset(index for index, _ in repeats(_Distinguished(names)))
     else:
-        names, repeated = Names.joined([reader.names for reader in readers]), frozenset[int]()
-        _require_unique(names, readers)
+        names, repeated = Names.joined(_prefixed([reader.names for reader in readers], prefixes)), frozenset[int]()
+        _require_unique(names, readers, prefixes)
     starts = np.cumsum([0, *(len(reader) for reader in readers[:-1])])
     source = PackSource(
         "pack",
@@ -260,9 +266,21 @@ class _Distinguished:
             yield decode_name(name) if name else f"\0{index}"
 
 
-def _require_unique(names: Names, readers: Sequence[Reader]) -> None:
+def _prefixed(parts: Sequence[Names], prefixes: Sequence[str]) -> list[Names]:
+    """Return the names of packs, each with what comes before those of its pack."""
+    if not prefixes:
+        return list(parts)
+    return [
+        Names.of(f"{prefix}/{name}" for name in names) if prefix else names
+        for names, prefix in zip(parts, prefixes, strict=True)
+    ]
+
+
+def _require_unique(names: Names, readers: Sequence[Reader], prefixes: Sequence[str]) -> None:
     for reader in readers:
         deque(reader.names, maxlen=0)  # raises where a sample has none
     for index, _ in repeats(names):
         which = ", ".join(printable(reader.path) for reader in readers)
-        raise SourceError(f"{printable(names[index])}: two samples of {which} have this name")
+        stems = " ".join(f"--prefix {shlex.quote(printable(Path(reader.path).stem))}" for reader in readers)
+        advice = "" if prefixes else f". Put a name before those of each pack, in their order: {stems}"
+        raise SourceError(f"{printable(names[index])}: two samples of {which} have this name{advice}")
