@@ -19,7 +19,7 @@ from packer._cli.export import export_command
 from packer._cli.info import info_command
 from packer._cli.merge import merge_command
 from packer._cli.scan import scan_command
-from packer._cli.stage import stage_command
+from packer._cli.stage import stage_command, unstage_command
 from packer._cli.status import EXIT_STATUS, NOBODY_READS, Interrupted, Terminated
 from packer._cli.verify import verify_command
 from packer._cli.warm import warm_command
@@ -62,6 +62,7 @@ cli.add_command(info_command)
 cli.add_command(verify_command)
 cli.add_command(export_command)
 cli.add_command(stage_command)
+cli.add_command(unstage_command)
 cli.add_command(warm_command)
 cli.add_command(merge_command)
 cli.add_command(scan_command)

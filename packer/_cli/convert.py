@@ -65,6 +65,11 @@ __all__ = ["convert_command"]
     type=click.Choice(list(CODECS)),
     help="What is stored: keep, the files' own bytes; raw, uint8 RGB pixels; or a re-encoding. Files that have the right type and need no resizing keep their bytes.  [default: keep; jpeg with --resize]",
 )
+@click.option(
+    "--recode",
+    is_flag=True,
+    help="Encode files anew that are of the type of --codec already and need no resizing, as for a lower --quality.",
+)
 @click.option("--quality", type=click.IntRange(1, 100), help="Quality of jpeg and webp.  [default: 90]")
 @click.option(
     "--tiles/--no-tiles",

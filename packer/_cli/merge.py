@@ -22,9 +22,7 @@ __all__ = ["merge_command"]
     "--classes",
     "class_map",
     type=click.Choice(["same", "union"]),
-    default="same",
-    show_default=True,
-    help="same: the packs must have the same classes; union: the first pack's keep their ids, and those that others have beyond them follow.",
+    help="same: the packs must have the same classes; union: the first pack's keep their ids, and those that others have beyond them follow.  [default: same]",
 )
 @click.option(
     "--prefix",
@@ -50,7 +48,7 @@ def merge_command(
     packs: tuple[Path, ...],
     dst: Path,
     *,
-    class_map: str,
+    class_map: str | None,
     prefixes: tuple[str, ...],
     finishing: bool,
     workers: int | None,
@@ -72,8 +70,9 @@ def merge_command(
     from packer._conversion.verbs import merge
 
     if finishing:
-        if packs:
-            raise click.UsageError("--finish takes DST alone: its parts lie beside it")
+        said = class_map is not None or prefixes or workers or shard_size or overwrite or fresh
+        if packs or said:
+            raise click.UsageError("--finish takes DST alone: how to make it was said to `packer convert --parts`")
         manifest = finish(dst)
         head = f"{printable(dst)}: {show.count(manifest.count)} samples in {len(manifest.parts)} parts"
         say("\n".join([head, *show.outcome(dst, manifest)]), quiet=quiet)
@@ -84,7 +83,7 @@ def merge_command(
         summary = merge(
             packs,
             dst,
-            classes=class_map,
+            classes=class_map or "same",
             prefixes=prefixes,
             shard_size=shard_size,
             workers=workers,

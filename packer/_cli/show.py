@@ -70,7 +70,9 @@ def conversion(summary: Summary) -> str:
 
 def kept(number: int, codec: str) -> str:
     """Return the note on files that a conversion could have encoded anew, and had no reason to."""
-    return f"{count(number)} x kept as it was, being {codec.upper()} already and not resized"
+    return (
+        f"{count(number)} x kept as it was, being {codec.upper()} already and not resized; --recode encodes such files"
+    )
 
 
 def outcome(destination: Path, manifest: Manifest, notes: Iterable[str] = ()) -> list[str]:

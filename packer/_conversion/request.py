@@ -147,6 +147,7 @@ class ConversionRequest(SourceRequest):
     codec: str | None = None
     quality: int | None = None
     tiles: bool | None = None
+    recode: bool = False
     exif: str = "ignore"
     audit: str = "structure"
     max_pixels: int | None = None
@@ -185,6 +186,7 @@ class ConversionRequest(SourceRequest):
             audit=self.audit,
             max_pixels=self.max_pixels or MAX_PIXELS,
             tiles=self.tiles,
+            recode=self.recode,
         )
 
     @cached_property
@@ -224,6 +226,8 @@ class ConversionRequest(SourceRequest):
         """Raise OptionError where an option was given that decides nothing."""
         if self.quality is not None and recipe.codec not in LOSSY:
             raise OptionError(f"--quality is for {' and '.join(LOSSY)}: codec {recipe.codec} has none")
+        if self.tiles is False and recipe.codec != "jpeg":
+            raise OptionError(f"--no-tiles is for JPEGs that are encoded: codec {recipe.codec} makes none")
         resizing = [name for name in ("interpolation", "resize_mode", "upscale") if getattr(self, name)]
         if recipe.resize is None and resizing:
             raise OptionError(f"{_option(resizing[0])} says how to resize: say to which size with --resize")

@@ -32,6 +32,7 @@ def convert(
     codec: str | None = None,
     quality: int | None = None,
     tiles: bool | None = None,
+    recode: bool = False,
     exif: str = "ignore",
     audit: str = "structure",
     max_pixels: int | None = None,
@@ -81,6 +82,9 @@ def convert(
     tiles : bool, optional
         Whether JPEGs are stored tiled, so that a crop is decoded without the rest. By default those that are encoded
         are tiled, and those that are kept are not.
+    recode : bool
+        Whether files are encoded anew that are of the type of `codec` already and need no resizing. By default they
+        keep their bytes.
     exif : {"ignore", "apply"}
         Whether the EXIF orientation turns the image; ImageFolder ignores it.
     audit : {"structure", "decode"}
@@ -150,6 +154,7 @@ def convert(
         codec=codec,
         quality=quality,
         tiles=tiles,
+        recode=recode,
         exif=exif,
         audit=audit,
         max_pixels=max_pixels,
