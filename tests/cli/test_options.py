@@ -75,8 +75,8 @@ NEEDS = {
 """What would decide nothing, by command, with a part of the message."""
 
 ALONE = {
-    "convert": "format split labels classes-from limit resize codec exif audit check max-pixels on-error report workers "
-    "parts overwrite fresh quiet",
+    "convert": "format split labels classes-from limit resize codec exif audit check max-pixels on-error report "
+    "workers parts overwrite fresh quiet",
     "scan": "labels classes-from limit overwrite quiet",
     "merge": "classes prefix finish workers overwrite fresh quiet",
     "verify": "quick digest repair workers quiet",
