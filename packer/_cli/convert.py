@@ -150,6 +150,11 @@ __all__ = ["convert_command"]
 )
 @click.option("--overwrite", is_flag=True, help="Replace DST, once the new pack is complete.")
 @click.option("--fresh", is_flag=True, help="Start over instead of continuing an interrupted conversion.")
+@click.option(
+    "--ignore-free-space",
+    is_flag=True,
+    help="Begin even where the disk has less room than the files take that keep their bytes.",
+)
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 def convert_command(src: Path, dst: Path, **values: Any) -> int:
     """Convert the images below SRC into the pack DST.

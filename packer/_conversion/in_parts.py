@@ -41,6 +41,7 @@ def job_of(request: ConversionRequest) -> Job:
         request.format_options,
         request.on_error,
         request.overwrite,
+        request.ignore_free_space,
     )
 
 

@@ -56,19 +56,22 @@ class SharedSource:
         How many images are taken.
     identities : list of str, optional
         What `Source.identities` of a pack must return.
+    sample : int, optional
+        How many images are taken, evenly spread.
     """
 
     path: Path
     classes: list[str] | None = None
     limit: int | None = None
     identities: list[str] | None = None
+    sample: int | None = None
 
     def open(self) -> Source:
         """Open the source, in constant time; SourceError where it is another pack by now."""
         source = listed_source(self.path) if is_listing(self.path) else pack_source(self.path, classes=self.classes)
         if self.identities is not None and source.identities() != self.identities:
             raise SourceError(f"{printable(self.path)}: another pack is there than when the conversion began")
-        return source.limited(self.limit) if self.limit else source
+        return source.limited(self.limit) if self.limit else source.sampled(self.sample) if self.sample else source
 
 
 @dataclass(frozen=True)
@@ -119,6 +122,8 @@ class Job:
     on_error : {"fail", "skip"}
     overwrite : bool
         Whether to replace what is at the destination, when all parts are complete.
+    ignore_free_space : bool
+        Whether to begin on a disk that has less room than the images' files take.
 
     Raises
     ------
@@ -133,6 +138,7 @@ class Job:
     options: dict[str, Any] = field(default_factory=dict)
     on_error: str = "fail"
     overwrite: bool = False
+    ignore_free_space: bool = False
 
     def __post_init__(self) -> None:
         require_format(self.format)
@@ -282,6 +288,7 @@ class Job:
             on_error=self.on_error,
             workers=workers,
             allow_empty=True,
+            ignore_free_space=self.ignore_free_space,
             progress=progress,
         )
         if scratch is None:
@@ -299,7 +306,8 @@ class Job:
         for old in (workspace.job, workspace.listing, workspace.pack):
             remove(old)
         source = source.stamped()
-        require_room(source, self.recipe, self.destination)
+        if not self.ignore_free_space:
+            require_room(source, self.recipe, self.destination)
         with writing_to(workspace.pack):
             workspace.pack.mkdir()
         if source.origin is None:

@@ -51,6 +51,8 @@ class SourceRequest:
         A pack whose class ids are used.
     limit : int, optional
         How many images are taken, from the first on.
+    sample : int, optional
+        How many images are taken, evenly spread over the list.
 
     Raises
     ------
@@ -67,9 +69,13 @@ class SourceRequest:
     delimiter: str | None = None
     classes_from: Path | None = None
     limit: int | None = None
+    sample: int | None = None
 
     def __post_init__(self) -> None:
         require_count("limit", self.limit)
+        require_count("sample", self.sample)
+        if self.limit and self.sample:
+            raise OptionError("--limit takes the first images, --sample images from everywhere: say one of them")
         said = [name for name in _READING if getattr(self, name) is not None]
         if self.labels is None and said:
             raise OptionError(f"{_option(said[0])} says how to read a file of labels: say which with --labels")
@@ -106,7 +112,7 @@ class SourceRequest:
             If `src` cannot be used.
         """
         source = self._opened(destination, classes, is_split)
-        return source.limited(self.limit) if self.limit else source
+        return source.limited(self.limit) if self.limit else source.sampled(self.sample) if self.sample else source
 
     def _opened(self, destination: Path, classes: list[str] | None, is_split: bool) -> Source:
         listed = is_listing(self.src)
@@ -127,6 +133,7 @@ class SourceRequest:
     def described(self) -> dict[str, str | None]:
         """Return what is asked for as JSON values, for others to ask for the same."""
         values = {"labels": self.labels, "classes_from": self.classes_from, "limit": self.limit, **self._reading()}
+        values["sample"] = self.sample
         said = {name: None if value is None else str(value) for name, value in values.items()}
         return {**said, "src": os.path.abspath(self.src)}
 
@@ -158,6 +165,7 @@ class ConversionRequest(SourceRequest):
     parts: int | None = None
     overwrite: bool = False
     fresh: bool = False
+    ignore_free_space: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -218,6 +226,7 @@ class ConversionRequest(SourceRequest):
             workers=self.workers,
             overwrite=self.overwrite,
             fresh=self.fresh,
+            ignore_free_space=self.ignore_free_space,
             report=self.report,
             progress=progress,
         )

@@ -42,6 +42,7 @@ def convert(
     delimiter: str | None = None,
     classes_from: str | os.PathLike[str] | None = None,
     limit: int | None = None,
+    sample: int | None = None,
     on_error: str = "fail",
     report: str | os.PathLike[str] | None = None,
     shard_size: int | None = None,
@@ -49,6 +50,7 @@ def convert(
     workers: int | None = None,
     overwrite: bool = False,
     fresh: bool = False,
+    ignore_free_space: bool = False,
     progress: Callable[[ConversionProgress], None] | None = None,
 ) -> Summary:
     """Convert images to a pack, as `packer convert` does.
@@ -101,6 +103,8 @@ def convert(
         A pack whose class ids are used: for val, train's.
     limit : int, optional
         How many images are taken, from the first on.
+    sample : int, optional
+        How many images are taken, evenly spread over the list, and so over the classes. Their order stays.
     on_error : {"fail", "skip"}
         What to do with a file that is no readable image, or changed after it was listed: stop, or leave the file out
         and list it in the manifest.
@@ -116,6 +120,8 @@ def convert(
         Whether to replace what is at `dst`, at the end.
     fresh : bool
         Whether to start over instead of continuing an interrupted conversion.
+    ignore_free_space : bool
+        Whether to begin on a disk that has less room than the files take which keep their bytes.
     progress : callable, optional
         Called after every batch with an object that has `done`, `total` and `skipped`, in images, and `bytes_read`.
 
@@ -164,6 +170,7 @@ def convert(
         delimiter=delimiter,
         classes_from=_path_or_none(classes_from),
         limit=limit,
+        sample=sample,
         on_error=on_error,
         report=_path_or_none(report),
         shard_size=shard_size,
@@ -171,6 +178,7 @@ def convert(
         workers=workers,
         overwrite=overwrite,
         fresh=fresh,
+        ignore_free_space=ignore_free_space,
     )
     if request.parts is not None:
         return convert_in_parts(request, progress)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from packer._formats import Reader, open_pack
 from packer._manifest import Manifest
-from packer._sources.base import ReadBuffer, Source, StoredSample, class_ids
+from packer._sources.base import ReadBuffer, Source, StoredSample, class_ids, spread
 from packer._sources.repeats import repeats
 from packer._sources.stamps import Stamp
 from packer._storage.paths import name_problem
@@ -43,6 +43,8 @@ class PackSource(Source):
         Which of all samples share bytes with an earlier one: of a few bytes any number of samples could be made.
     united : Manifest
         What the packs' manifests say together.
+    chosen : (N,) int64 array, optional
+        Which of all samples this source has, where these are no neighbours.
     """
 
     readers: list[Reader]
@@ -51,11 +53,16 @@ class PackSource(Source):
     repeated: frozenset[int]
     overlapping: frozenset[int]
     united: Manifest
+    chosen: npt.NDArray[np.int64] | None = None
 
     def between(self, start: int, stop: int) -> PackSource:
         """Return a source of samples `start` to `stop` - 1; the classes stay."""
         part = replace(
-            self, names=self.names.between(start, stop), labels=self.labels[start:stop], first=self.first + start
+            self,
+            names=self.names.between(start, stop),
+            labels=self.labels[start:stop],
+            first=self.first + start,
+            chosen=None if self.chosen is None else self.chosen[start:stop],
         )
         united = replace(self.united, source=part.describe())
         if part.first:  # else the parts of a pack would repeat them
@@ -68,6 +75,16 @@ class PackSource(Source):
             return self
         part = self.between(0, count)  # what was counted and left out was of all samples
         return replace(part, united=replace(part.united, skipped=[], findings={}))
+
+    def sampled(self, count: int) -> PackSource:
+        """Return a source of `count` samples, evenly spread over these and in their order; the classes stay."""
+        if count >= len(self):
+            return self
+        chosen = spread(count, len(self))
+        names, labels = Names.of(self.names.get(index) for index in chosen.tolist()), self.labels[chosen]
+        united = replace(self.united, skipped=[], findings={})
+        part = replace(self, names=names, labels=labels, chosen=self.first + chosen, first=0, united=united)
+        return replace(part, united=replace(united, source=part.describe()))
 
     def stamped(self) -> PackSource:
         """Return the source: its samples have checksums, and its packs identities."""
@@ -116,9 +133,9 @@ class PackSource(Source):
             reason = f"label {row.label} is not one of the {classes} classes"
         elif row.height < 1 or row.width < 1:
             reason = f"its row in the table says {row.width} x {row.height} pixels"
-        elif self.first + index in self.repeated:
+        elif self._whole(index) in self.repeated:
             reason = "another sample has the same name"
-        elif self.first + index in self.overlapping:
+        elif self._whole(index) in self.overlapping:
             reason = "its bytes overlap another sample's"
         else:
             reason = name_problem(name) or ""
@@ -126,8 +143,13 @@ class PackSource(Source):
             raise CorruptPackError(reason, reader.path, place, name)
 
     def _place(self, index: int) -> tuple[Reader, int]:
-        number = int(np.searchsorted(self.starts, self.first + index, side="right")) - 1
-        return self.readers[number], self.first + index - int(self.starts[number])
+        whole = self._whole(index)
+        number = int(np.searchsorted(self.starts, whole, side="right")) - 1
+        return self.readers[number], whole - int(self.starts[number])
+
+    def _whole(self, index: int) -> int:
+        """Return which of all samples sample `index` of this source is."""
+        return self.first + index if self.chosen is None else int(self.chosen[index])
 
 
 def pack_source(

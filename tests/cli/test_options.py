@@ -41,6 +41,7 @@ NEEDS = {
         "--delimiter tab": "say which with --labels",
         "--resize-mode crop": "--resize",
         "--upscale": "--resize",
+        "--limit 5 --sample 5": "say one of them",
         "--interpolation bicubic": "--resize",
         "--quality 80": "--quality is for jpeg and webp",
         "--codec png --quality 80": "--quality is for jpeg and webp",
@@ -62,7 +63,10 @@ NEEDS = {
         "--parts 2 --split all": "--parts is for one split",
         "--split all --labels l.csv": "--labels is for one split",
     },
-    "scan": {f"--{name} x": "say which with --labels" for name in ("path-column", "label-column", "delimiter")},
+    "scan": {
+        "--limit 5 --sample 5": "say one of them",
+        **{f"--{name} x": "say which with --labels" for name in ("path-column", "label-column", "delimiter")},
+    },
     "merge": {
         "--shard-size 1MB": "--shard-size is for .pth packs",
         **{
@@ -76,7 +80,7 @@ NEEDS = {
 
 ALONE = {
     "convert": "format split labels classes-from limit resize codec exif audit check max-pixels on-error report "
-    "workers parts overwrite fresh quiet",
+    "workers parts overwrite fresh ignore-free-space quiet",
     "scan": "labels classes-from limit overwrite quiet",
     "merge": "classes prefix finish workers overwrite fresh quiet",
     "verify": "quick digest repair workers quiet",

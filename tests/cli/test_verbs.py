@@ -55,6 +55,7 @@ CONVERSIONS: list[tuple[str, dict[str, Any]]] = [
     ("keep.pth", {"shard_size": 9000}),
     ("any.bin", {"format": "hdf5", "codec": "raw", "resize": 24, "resize_mode": "crop", "upscale": True}),
     ("small.lmdb", {"resize": 24, "quality": 80, "tiles": False, "interpolation": "bicubic", "exif": "apply"}),
+    ("few.lmdb", {"sample": 7}),
     ("smaller.lmdb", {"codec": "jpeg", "quality": 50, "recode": True}),
     ("checked.lmdb", {"audit": "decode", "max_pixels": 10**6, "on_error": "skip"}),
     ("parts.lmdb", {"parts": 3, "resize": 32, "resize_mode": "pad"}),
