@@ -67,7 +67,7 @@ def merge_command(
       packer merge --finish out.lmdb
     """
     from packer._conversion.finish import finish
-    from packer._conversion.verbs import merge
+    from packer._conversion.merging import merge
 
     if finishing:
         said = class_map is not None or prefixes or workers or shard_size or overwrite or fresh

@@ -79,10 +79,10 @@ class Recipe:
             raise ValueError(f"quality is 1 to 100, not {self.quality}")
         if self.codec == "keep" and self.resize is not None:
             raise OptionError(
-                "codec keep stores the files' own bytes, which cannot be resized; use jpeg, png, webp or raw"
+                "--codec keep stores the files' own bytes, which cannot be resized; use jpeg, png, webp or raw"
             )
         if self.tiles and self.codec not in ("keep", "jpeg"):
-            raise OptionError(f"tiles are parts of JPEGs; codec {self.codec} has none")
+            raise OptionError(f"--tiles makes parts of JPEGs; codec {self.codec} has none")
         if self.recode and self.codec not in _ENCODED:
             raise OptionError(f"--recode encodes files anew, as {', '.join(_ENCODED)}; codec {self.codec} does not")
 

@@ -200,7 +200,8 @@ class ConversionRequest(SourceRequest):
     @cached_property
     def format_row(self) -> Format:
         """The format of the pack; DestinationError where neither `format` nor the suffix of `dst` says one."""
-        return format_for(self.dst) if self.format is None else require_format(self.format)
+        advice = "Change the name, or say --format."
+        return format_for(self.dst, advice) if self.format is None else require_format(self.format)
 
     @property
     def format_options(self) -> dict[str, Any]:

@@ -120,8 +120,8 @@ PARTS = Format(
 _DIRECTORIES = (*(row for row in FORMATS.values() if row.files), PARTS)
 
 
-def format_for(path: str | os.PathLike[str]) -> Format:
-    """Return the format that a pack's name asks for; DestinationError where its suffix is none of ours."""
+def format_for(path: str | os.PathLike[str], advice: str = "Change the name.") -> Format:
+    """Return the format that a pack's name asks for; DestinationError, with `advice`, where there is none."""
     suffix = Path(path).suffix.lower()
     for row in FORMATS.values():
         if suffix in row.suffixes:
@@ -130,7 +130,7 @@ def format_for(path: str | os.PathLike[str]) -> Format:
     raise DestinationError(
         f"{printable(os.fspath(path))}: the suffix decides the format, and "
         f"{f'{suffix} is not one of' if suffix else 'this name has none of'} {known}. "
-        "Change the name, or say --format."
+        f"{advice}"
     )
 
 

@@ -47,7 +47,7 @@ NEEDS = {
         "--codec png --quality 80": "--quality is for jpeg and webp",
         "--recode": "--recode encodes files anew, as jpeg, png, webp",
         "--codec raw --recode": "--recode encodes files anew, as jpeg, png, webp",
-        "--codec png --tiles": "tiles are parts of JPEGs",
+        "--codec png --tiles": "--tiles makes parts of JPEGs",
         "--no-tiles": "--no-tiles is for JPEGs that are encoded",
         "--codec keep --resize 8": "keep",
         "--shard-size 1MB": "--shard-size is for .pth packs",
