@@ -10,9 +10,10 @@ import pytest
 from packer._cli import EXIT_STATUS, cli
 from packer._cli.convert import convert_command
 from packer._codecs import CODECS
+from packer._conversion.changes import setting_differences
 from packer._conversion.recipe import AUDITS, EXIF_POLICIES, Recipe
 from packer._images.geometry import MAX_PIXELS
-from packer._images.sizing import INTERPOLATIONS, MODES
+from packer._images.sizing import INTERPOLATIONS, MODES, ResizeSpec
 from packer.testing.photos import draw_imagefolder
 from tests.making import packer_many
 
@@ -91,6 +92,18 @@ ALONE = {
     "warm": "quiet",
 }
 """The options that need no other one, and are none another one's."""
+
+
+def test_settings_that_changed_are_called_by_their_options() -> None:
+    """Of an unfinished conversion that goes on with others."""
+    options = {option for own in convert_command.params for option in own.opts}
+    before = Recipe("jpeg", ResizeSpec(256)).settings()
+    now = Recipe("webp", ResizeSpec(224, "pad", True, "bicubic"), 80, "apply", "decode", 10**6, False, True).settings()
+    lines = setting_differences({"recipe": before}, {"recipe": now})
+    assert "--resize was 256 and is 224" in lines
+    assert "--resize-mode was short and is pad" in lines
+    assert {line.split()[0] for line in lines} <= options
+    assert len(lines) == len(now) - 1 + len(now["resize"])
 
 
 def test_every_option_needs_others_or_none() -> None:
