@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from packer._loading.loader import Loader
     from packer._loading.prefetch import BackgroundPrefetcher, CUDAPrefetcher
     from packer._loading.samplers import BlockShuffleSampler, OrderSampler, SequentialSampler, ShuffleSampler
-    from packer._loading.staging import stage, warm
+    from packer._loading.staging import stage, unstage, warm
     from packer._packs.digest import digest
     from packer._packs.export import export
     from packer._packs.info import PackInfo, info
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         PackerError,
         PackError,
         PackLockedError,
+        PackNotFoundError,
         ResumeError,
         SourceError,
         UnsupportedVersionError,
@@ -82,6 +83,7 @@ __all__ = [
     "PackError",
     "PackInfo",
     "PackLockedError",
+    "PackNotFoundError",
     "PackerError",
     "Pad",
     "PthImageDataset",
@@ -109,6 +111,7 @@ __all__ = [
     "open_pack",
     "repair",
     "stage",
+    "unstage",
     "verify",
     "warm",
 ]
@@ -121,7 +124,7 @@ _HOMES = {
     "packer._loading.loader": "Loader",
     "packer._loading.prefetch": "BackgroundPrefetcher CUDAPrefetcher",
     "packer._loading.samplers": "BlockShuffleSampler OrderSampler SequentialSampler ShuffleSampler",
-    "packer._loading.staging": "stage warm",
+    "packer._loading.staging": "stage unstage warm",
     "packer._packs.digest": "digest",
     "packer._packs.export": "export",
     "packer._packs.info": "PackInfo info",

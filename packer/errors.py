@@ -15,6 +15,7 @@
     ├── PackError                a pack cannot be read
     │   ├── CorruptPackError     it is damaged; knows the file and the index
     │   │   └── NotAPackError    it is something else, or damaged so much that it cannot be told from that
+    │   ├── PackNotFoundError    there is nothing at its path; a FileNotFoundError too
     │   └── UnsupportedVersionError   a newer packer wrote it
     ├── ClusterError             a cluster cannot be used, or parts failed on it
     ├── WorkerError              a process that made batches ended before its work was done
@@ -25,6 +26,7 @@ Messages say what is wrong, where (the file, the sample's index and name), and w
 
 from __future__ import annotations
 
+import errno
 import os
 
 __all__ = [
@@ -40,6 +42,7 @@ __all__ = [
     "OptionError",
     "PackError",
     "PackLockedError",
+    "PackNotFoundError",
     "PackerError",
     "ResumeError",
     "SourceError",
@@ -152,6 +155,14 @@ class CorruptPackError(PackError):
 
 class NotAPackError(CorruptPackError):
     """The file or directory is not a pack, or is damaged where it says so, which nobody can tell apart."""
+
+
+class PackNotFoundError(PackError, FileNotFoundError):
+    """There is nothing at the path of a pack."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.errno = errno.ENOENT
 
 
 class UnsupportedVersionError(PackError):

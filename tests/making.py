@@ -116,10 +116,17 @@ def noise(path: Path, seed: int, size: tuple[int, int] = (40, 56)) -> Path:
 
 def command(*arguments: object, powerless: bool = False) -> list[str]:
     """Return the command line of `packer`; `powerless` makes permissions bind root too."""
-    line = [sys.executable, "-m", "packer", *(os.fspath(a) if isinstance(a, Path) else str(a) for a in arguments)]
-    if powerless and os.geteuid() == 0:
-        return ["setpriv", "--bounding-set=-dac_override,-dac_read_search", *line]
-    return line
+    return [
+        *_line(powerless),
+        "-m",
+        "packer",
+        *(os.fspath(a) if isinstance(a, Path) else str(a) for a in arguments),
+    ]
+
+
+def _line(powerless: bool) -> list[str]:
+    dropped = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]
+    return [*(dropped if powerless and os.geteuid() == 0 else []), sys.executable]
 
 
 def packer(*arguments: object, powerless: bool = False, **options: Any) -> subprocess.CompletedProcess[str]:
@@ -146,12 +153,13 @@ for arguments in json.load(sys.stdin):
 """
 
 
-def packer_many(commands: Iterable[Sequence[object]]) -> list[subprocess.CompletedProcess[str]]:
+def packer_many(
+    commands: Iterable[Sequence[object]], *, powerless: bool = False
+) -> list[subprocess.CompletedProcess[str]]:
     """Run several commands, one after the other, in one other process: starting a process costs more than most do."""
     lines = [[str(argument) for argument in arguments] for arguments in commands]
-    result = subprocess.run(
-        [sys.executable, "-c", _MANY], input=json.dumps(lines), capture_output=True, text=True, check=True
-    )
+    line = [*_line(powerless), "-c", _MANY]
+    result = subprocess.run(line, input=json.dumps(lines), capture_output=True, text=True, check=True)
     return [
         subprocess.CompletedProcess(arguments, *json.loads(answer))
         for arguments, answer in zip(lines, result.stdout.splitlines(), strict=True)

@@ -19,17 +19,25 @@ from packer._cli.export import export_command
 from packer._cli.info import info_command
 from packer._cli.merge import merge_command
 from packer._cli.scan import scan_command
-from packer._cli.stage import stage_command
+from packer._cli.stage import stage_command, unstage_command
 from packer._cli.status import EXIT_STATUS, NOBODY_READS, Interrupted, Terminated
 from packer._cli.verify import verify_command
 from packer._cli.warm import warm_command
-from packer.errors import CorruptPackError, NotAPackError, OptionError, PackerError, PackLockedError
+from packer.errors import CorruptPackError, NotAPackError, OptionError, PackerError, PackLockedError, printable
 
 __all__ = ["EXIT_STATUS", "main"]
 
 
 _PLAIN = {"█": "#", "…": "..."}
 """What stands for the characters of packer's own that an encoding may not have."""
+
+_STATUSES = [
+    (PackLockedError, "locked"),
+    (NotAPackError, "error"),
+    (CorruptPackError, "corrupt"),
+    (PackerError, "error"),
+]
+"""How a command ends by an error: the first kind that fits."""
 
 _VERSION = "%(prog)s, version %(version)s"
 if importlib.util.find_spec("packer._images._native") is None:
@@ -54,6 +62,7 @@ cli.add_command(info_command)
 cli.add_command(verify_command)
 cli.add_command(export_command)
 cli.add_command(stage_command)
+cli.add_command(unstage_command)
 cli.add_command(warm_command)
 cli.add_command(merge_command)
 cli.add_command(scan_command)
@@ -81,15 +90,11 @@ def main() -> None:
     except OptionError as error:
         click.UsageError(str(error)).show()
         sys.exit(EXIT_STATUS["usage"])
-    except PackLockedError as error:
-        _end(str(error), "locked")
-    except NotAPackError as error:
-        _end(str(error), "error")
-    except CorruptPackError as error:
-        _end(str(error), "corrupt")
     except PackerError as error:
-        _end(str(error), "error")
+        _end(str(error), next(status for kind, status in _STATUSES if isinstance(error, kind)))
     except OSError as error:
+        if error.filename is not None:
+            _end(f"{printable(error.filename)}: {error.strerror}", "error")
         if error.errno not in NOBODY_READS:
             raise
         _discard(sys.stdout)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import warnings
 from collections.abc import Iterator
 from dataclasses import fields, replace
@@ -15,9 +16,8 @@ from packer._cli import show
 from packer._cli.options import RunOptions
 from packer._cli.parts import make_parts
 from packer._cli.source import requested, source_options, targets
-from packer._cli.status import Interrupted, Terminated
 from packer._cli.values import Size, UserPath
-from packer._cli.writing import done_already, say, status_of
+from packer._cli.writing import done_already, resumable, say, status_of
 from packer._codecs import CODECS
 from packer.errors import ImageChangedError, ImageError
 
@@ -64,6 +64,11 @@ __all__ = ["convert_command"]
     "--codec",
     type=click.Choice(list(CODECS)),
     help="What is stored: keep, the files' own bytes; raw, uint8 RGB pixels; or a re-encoding. Files that have the right type and need no resizing keep their bytes.  [default: keep; jpeg with --resize]",
+)
+@click.option(
+    "--recode",
+    is_flag=True,
+    help="Encode files anew that are of the type of --codec already and need no resizing, as for a lower --quality.",
 )
 @click.option("--quality", type=click.IntRange(1, 100), help="Quality of jpeg and webp.  [default: 90]")
 @click.option(
@@ -145,6 +150,11 @@ __all__ = ["convert_command"]
 )
 @click.option("--overwrite", is_flag=True, help="Replace DST, once the new pack is complete.")
 @click.option("--fresh", is_flag=True, help="Start over instead of continuing an interrupted conversion.")
+@click.option(
+    "--ignore-free-space",
+    is_flag=True,
+    help="Begin even where the disk has less room than the files take that keep their bytes.",
+)
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 def convert_command(src: Path, dst: Path, **values: Any) -> int:
     """Convert the images below SRC into the pack DST.
@@ -186,7 +196,7 @@ def _convert_splits(request: ConversionRequest, how: RunOptions) -> int:
         for root, destination in targets(request.src, request.dst, how.splits)
     ]
     for split in requests:
-        if not split.dst.exists():
+        if not os.path.exists(split.dst):
             split.require_destination()
     statuses = set()
     classes = request.classes()
@@ -222,15 +232,13 @@ def _explaining(src: Path) -> Iterator[None]:
     from packer._sources import is_listing
 
     try:
-        yield
+        with resumable():
+            yield
     except ImageChangedError as error:
         again = "run `packer scan` again, and start over" if is_listing(src) else "start over"
         raise ImageError(f"{error}. Put it back, and the same command continues; or {again} with --fresh.") from error
     except ImageError as error:
         raise ImageError(f"{error}. Mend it, or say --on-error skip; the same command then continues.") from error
-    except (KeyboardInterrupt, Terminated) as error:
-        kind = Terminated if isinstance(error, Terminated) else Interrupted
-        raise kind("; the same command continues where this one stopped") from None
 
 
 def _report(report: Path | None, root: Path) -> Path | None:

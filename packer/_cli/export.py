@@ -8,6 +8,7 @@ import click
 
 from packer._cli import show
 from packer._cli.values import UserPath
+from packer._cli.writing import resumable
 from packer.errors import printable
 
 __all__ = ["export_command"]
@@ -18,12 +19,15 @@ __all__ = ["export_command"]
 @click.argument("directory", type=UserPath())
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 def export_command(pack: Path, directory: Path, quiet: bool) -> None:
-    """Write the images of PACK as files below DIRECTORY: the tree it came from, byte for byte where bytes were kept."""
+    """Write the images of PACK as files below DIRECTORY: the tree it came from, byte for byte where bytes were kept.
+
+    DIRECTORY is a new or an empty one. The same command continues an interrupted export.
+    """
     from packer._formats import open_pack
     from packer._manifest import TILED
     from packer._packs.export import export
 
-    with show.ProgressDisplay(directory.name, quiet=quiet) as display:
+    with resumable(), show.ProgressDisplay(directory.name, quiet=quiet) as display:
         written = export(pack, directory, progress=display.update)
     if not quiet:
         click.echo(f"{printable(directory)}: {show.count(written)} files")

@@ -11,6 +11,7 @@ import click
 
 from packer._cli import show
 from packer._cli.values import UserPath
+from packer._cli.words import settings_in_words
 from packer.errors import printable
 
 if TYPE_CHECKING:
@@ -39,22 +40,15 @@ def _as_json(pack: PackInfo) -> dict[str, Any]:
 
 
 def _describe(pack: PackInfo, all_classes: bool) -> str:
-    from packer._codecs import LOSSY
-
     samples = pack.samples
     mean = pack.bytes_of_samples / max(samples, 1)
-    settings = ", ".join(
-        f"{name} {_setting(value)}"
-        for name, value in pack.settings.items()
-        if value is not None and (name != "quality" or pack.codec in LOSSY)
-    )
     lines = [
         f"{pack.path}: {pack.format} pack{_parts(pack.parts)}, schema {pack.schema}",
         f"  {show.counted(samples, 'sample')}, {show.counted(len(pack.classes), 'class')}, {show.size(pack.bytes)} "
         f"({show.size(mean)} a sample)",
-        f"  {settings}",
+        *(f"  {words}" for words in settings_in_words(pack.settings, pack.codec)),
         *([f"  {pack.tiled / max(samples, 1):.1%} of the samples are tiled JPEGs"] if pack.tiled else []),
-        "  " + ", ".join(f"{name} {version}" for name, version in pack.versions.items()),
+        "  made by " + ", ".join(f"{name} {version}" for name, version in pack.versions.items()),
         "",
         "  shorter side",
     ]
@@ -77,10 +71,6 @@ def _describe(pack: PackInfo, all_classes: bool) -> str:
 
 def _parts(number: int) -> str:
     return f" of {show.counted(number, 'part')}" if number else ""
-
-
-def _setting(value: Any) -> str:
-    return "(" + ", ".join(f"{k} {v}" for k, v in value.items()) + ")" if isinstance(value, dict) else str(value)
 
 
 def _class_lines(classes: list[ClassCount], all_classes: bool) -> list[str]:

@@ -9,7 +9,7 @@ import click
 from packer._cli import show
 from packer._cli.status import EXIT_STATUS
 from packer._cli.values import Size, UserPath
-from packer._cli.writing import say, status_of
+from packer._cli.writing import resumable, say, status_of
 from packer.errors import printable
 
 __all__ = ["merge_command"]
@@ -22,9 +22,14 @@ __all__ = ["merge_command"]
     "--classes",
     "class_map",
     type=click.Choice(["same", "union"]),
-    default="same",
-    show_default=True,
-    help="same: the packs must have the same classes; union: the first pack's keep their ids, and those that others have beyond them follow.",
+    help="same: the packs must have the same classes; union: the first pack's keep their ids, and those that others have beyond them follow.  [default: same]",
+)
+@click.option(
+    "--prefix",
+    "prefixes",
+    multiple=True,
+    metavar="NAME",
+    help="Put NAME/ before the names of a pack's samples; once for each of PACKS, in their order. Labels stay.",
 )
 @click.option(
     "--finish", "finishing", is_flag=True, help="Make one pack of the complete parts of DST (`packer convert --parts`)."
@@ -43,7 +48,8 @@ def merge_command(
     packs: tuple[Path, ...],
     dst: Path,
     *,
-    class_map: str,
+    class_map: str | None,
+    prefixes: tuple[str, ...],
     finishing: bool,
     workers: int | None,
     shard_size: int | None,
@@ -57,25 +63,28 @@ def merge_command(
 
     \b
       packer merge a.lmdb b.lmdb both.lmdb
+      packer merge a.lmdb b.lmdb both.lmdb --prefix a --prefix b    where names coincide
       packer merge --finish out.lmdb
     """
     from packer._conversion.finish import finish
-    from packer._conversion.verbs import merge
+    from packer._conversion.merging import merge
 
     if finishing:
-        if packs:
-            raise click.UsageError("--finish takes DST alone: its parts lie beside it")
+        said = class_map is not None or prefixes or workers or shard_size or overwrite or fresh
+        if packs or said:
+            raise click.UsageError("--finish takes DST alone: how to make it was said to `packer convert --parts`")
         manifest = finish(dst)
         head = f"{printable(dst)}: {show.count(manifest.count)} samples in {len(manifest.parts)} parts"
         say("\n".join([head, *show.outcome(dst, manifest)]), quiet=quiet)
         return status_of(manifest)
     if not packs:
         raise click.UsageError("say which packs to join, and after them DST")
-    with show.ProgressDisplay(dst.name, quiet=quiet) as display:
+    with resumable(), show.ProgressDisplay(dst.name, quiet=quiet) as display:
         summary = merge(
             packs,
             dst,
-            classes=class_map,
+            classes=class_map or "same",
+            prefixes=prefixes,
             shard_size=shard_size,
             workers=workers,
             overwrite=overwrite,

@@ -123,7 +123,9 @@ def _on_cluster(job: Job, request: ConversionRequest, where: str, how: RunOption
     started = time.monotonic()
     source = begin(job, request, share=True)
     if source.origin is not None:
-        shared = SharedSource(Path(os.path.abspath(request.src)), request.classes(), request.limit, source.identities())
+        shared = SharedSource(
+            Path(os.path.abspath(request.src)), request.classes(), request.limit, source.identities(), request.sample
+        )
     else:
         shared = SharedSource(job.paths.listing)
     with open_client(where, how.jobs) as client:

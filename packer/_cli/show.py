@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ProgressDisplay", "conversion", "count", "counted", "duration", "kept", "outcome", "rates", "size"]
 
+_SECONDS_TO_THE_FIRST_LINE = 2.0
 _SECONDS_BETWEEN_LINES = 5.0
 
 
@@ -70,7 +71,9 @@ def conversion(summary: Summary) -> str:
 
 def kept(number: int, codec: str) -> str:
     """Return the note on files that a conversion could have encoded anew, and had no reason to."""
-    return f"{count(number)} x kept as it was, being {codec.upper()} already and not resized"
+    return (
+        f"{count(number)} x kept as it was, being {codec.upper()} already and not resized; --recode encodes such files"
+    )
 
 
 def outcome(destination: Path, manifest: Manifest, notes: Iterable[str] = ()) -> list[str]:
@@ -136,7 +139,8 @@ class ProgressDisplay:
     def _show(self, done: int, total: int, read: int, skipped: int, notes: Mapping[str, str]) -> None:
         now = time.monotonic()
         if self._began is None:  # what an earlier run did, loading, and the first batch say nothing about the rate
-            self._began, self._shown = (now, done, read), now
+            self._began = now, done, read
+            self._shown = now - max(0.0, _SECONDS_BETWEEN_LINES - _SECONDS_TO_THE_FIRST_LINE)
         began, first, first_read = self._began
         elapsed = max(now - began, 1e-9)
         extra = {"MB/s": f"{(read - first_read) / 1e6 / elapsed:.0f}"} if read > first_read else {}

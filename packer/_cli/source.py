@@ -51,6 +51,12 @@ def source_options(command: _F) -> _F:
                 help="Use the class ids of another pack (for val: train's). A class that is not in it is an error.",
             ),
             click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Take the first N images only."),
+            click.option(
+                "--sample",
+                type=click.IntRange(min=1),
+                metavar="N",
+                help="Take N images only, evenly spread over the list, and so over the classes; their order stays.",
+            ),
         ]
     ):
         command = option(command)

@@ -1,4 +1,4 @@
-"""`packer stage`."""
+"""`packer stage` and `packer unstage`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from packer._cli import show
 from packer._cli.values import UserPath
 from packer.errors import printable
 
-__all__ = ["stage_command"]
+__all__ = ["stage_command", "unstage_command"]
 
 
 @click.command("stage")
@@ -21,7 +21,7 @@ def stage_command(pack: Path, directory: Path, quiet: bool) -> None:
     """Copy PACK to DIRECTORY on this node, where stage=DIRECTORY finds it; print where the copy is.
 
     DIRECTORY is made where it is missing; what it lies in must be there. Where others may write into DIRECTORY, as into
-    /dev/shm, the copy lies in a directory of your own in it, packer-UID.
+    /dev/shm, the copy lies in a directory of your own in it, packer-UID. `packer unstage` gives the space back.
     """
     from packer._loading.staging import stage
 
@@ -29,3 +29,26 @@ def stage_command(pack: Path, directory: Path, quiet: bool) -> None:
         staged = stage(pack, directory, progress=display.update)
     if not quiet:
         click.echo(printable(staged))
+
+
+@click.command("unstage")
+@click.argument("pack", type=UserPath())
+@click.argument("directory", type=UserPath())
+@click.option(
+    "--all-versions",
+    is_flag=True,
+    help="Remove the copies of every pack of PACK's name: of earlier versions, and of packs in other directories. PACK itself may be gone.",
+)
+@click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+def unstage_command(pack: Path, directory: Path, *, all_versions: bool, quiet: bool) -> None:
+    """Remove the copy of PACK from DIRECTORY, which `packer stage PACK DIRECTORY` or stage=DIRECTORY put there."""
+    from packer._loading.staging import unstage
+
+    removed = unstage(pack, directory, all_versions=all_versions)
+    if quiet:
+        return
+    if removed:
+        click.echo(f"{printable(directory)}: {show.size(removed)} removed")
+    else:
+        others = "" if all_versions else "; --all-versions looks for copies of earlier versions too"
+        click.echo(f"{printable(directory)}: no copy of {printable(pack)} is there{others}")

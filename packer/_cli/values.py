@@ -14,12 +14,17 @@ _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1 << 10, 
 
 
 class UserPath(click.Path):
-    """A path, in which ``~`` is the user's home: shells leave the one in ``--report=~/FILE`` as it is."""
+    """A path, in which ``~`` is the user's home: shells leave the one in ``--report=~/FILE`` as it is.
+
+    Whether it can be read or written is the library's to find. An empty path would be the present directory.
+    """
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(path_type=Path, **settings)
+        super().__init__(path_type=Path, readable=False, **settings)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            self.fail("an empty path. Is a variable of the shell not set?", param, ctx)
         return super().convert(os.path.expanduser(value), param, ctx)
 
 

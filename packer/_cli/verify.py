@@ -94,13 +94,16 @@ def _digest(pack: Path, workers: int | None, *, quiet: bool) -> str:
 
 @contextlib.contextmanager
 def _telling_damage(pack: Path) -> Iterator[None]:
-    """Take what claims to be a pack, and is recognised as none, for a damaged one."""
+    """Take what claims to be a pack, and is recognised as none, for a damaged one; say that no repair is possible."""
     try:
         yield
-    except NotAPackError as error:
-        if not _claims_to_be_a_pack(pack):
+    except CorruptPackError as error:
+        if isinstance(error, NotAPackError) and not _claims_to_be_a_pack(pack):
             raise
-        raise CorruptPackError(error.reason, error.path) from error
+        if error.index is not None or not Path(error.path).absolute().is_relative_to(pack.absolute()):
+            raise
+        advice = ". It cannot be repaired: copy or convert it again"
+        raise CorruptPackError(error.reason + advice, error.path) from error
 
 
 def _claims_to_be_a_pack(path: Path) -> bool:
@@ -108,7 +111,7 @@ def _claims_to_be_a_pack(path: Path) -> bool:
     from packer._conversion.request import is_pack
     from packer._formats import FORMATS
 
-    return path.exists() and (any(path.suffix.lower() in row.suffixes for row in FORMATS.values()) or is_pack(path))
+    return any(path.suffix.lower() in row.suffixes for row in FORMATS.values()) or is_pack(path)
 
 
 def _report(pack: Path, damage: Sequence[Damage], *, repairing: bool) -> None:

@@ -1,19 +1,31 @@
-"""What the commands that write packs have in common."""
+"""What the commands that write have in common."""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from packer._cli.status import EXIT_STATUS
+from packer._cli.status import EXIT_STATUS, Interrupted, Terminated
 from packer.errors import printable
 
 if TYPE_CHECKING:
     from packer._manifest import Manifest
 
-__all__ = ["done_already", "say", "status_of"]
+__all__ = ["done_already", "resumable", "say", "status_of"]
+
+
+@contextlib.contextmanager
+def resumable() -> Iterator[None]:
+    """Say of work that a signal ends that the same command continues the work."""
+    try:
+        yield
+    except (KeyboardInterrupt, Terminated) as error:
+        kind = Terminated if isinstance(error, Terminated) else Interrupted
+        raise kind("; the same command continues where this one stopped") from None
 
 
 def say(text: str, *, quiet: bool) -> None:

@@ -99,6 +99,7 @@ def convert(
     fresh: bool = False,
     report: str | os.PathLike[str] | None = None,
     allow_empty: bool = False,
+    ignore_free_space: bool = False,
     progress: Callable[[ConversionProgress], None] | None = None,
 ) -> Summary:
     """Write a pack.
@@ -129,6 +130,8 @@ def convert(
         Where to write a JSON line for every file with a finding and every file that was left out.
     allow_empty : bool
         Whether a pack without samples is written where not one image can be read; otherwise that is a SourceError.
+    ignore_free_space : bool
+        Whether to begin on a disk that has less room than the images' files take.
     progress : callable, optional
         Called on this thread after every batch.
 
@@ -164,7 +167,9 @@ def convert(
         _letting_mend(unfinished),
         contextlib.closing(Ledger(unfinished.directory, reporting=report is not None)) as ledger,
     ):
-        continued = _take_up(unfinished, ledger, recipe, on_error)
+        continued = _take_up(unfinished, ledger, on_error)
+        if not ignore_free_space:
+            _require_room(unfinished, ledger.count, recipe)
         started = time.monotonic()
         with (
             saying_how_much_is_needed(unfinished.pack, ledger, source),
@@ -239,7 +244,7 @@ def _letting_mend(unfinished: UnfinishedPack) -> Iterator[None]:
         raise
 
 
-def _take_up(unfinished: UnfinishedPack, ledger: Ledger, recipe: Recipe, on_error: str) -> int:
+def _take_up(unfinished: UnfinishedPack, ledger: Ledger, on_error: str) -> int:
     """Return the number of images an earlier run did. Raise if this run cannot succeed."""
     for entry in unfinished.entries():
         ledger.add(entry)
@@ -248,13 +253,16 @@ def _take_up(unfinished: UnfinishedPack, ledger: Ledger, recipe: Recipe, on_erro
             f"{printable(unfinished.directory)} holds an unfinished conversion that left files out. "
             "Say --on-error skip as before, or --fresh to start over."
         )
+    return ledger.count
+
+
+def _require_room(unfinished: UnfinishedPack, done: int, recipe: Recipe) -> None:
     try:
-        require_room(unfinished.source, recipe, unfinished.destination, done=ledger.count)
+        require_room(unfinished.source, recipe, unfinished.destination, done=done)
     except DestinationError:
-        if not ledger.count:
+        if not done:
             unfinished.drop()
         raise
-    return ledger.count
 
 
 def _write(

@@ -40,9 +40,9 @@ def finish(destination: str | os.PathLike[str], *, wait: float = 0) -> Manifest:
         If another process is finishing the pack.
     """
     destination = Path(os.path.abspath(os.path.expanduser(destination)))
-    if WorkspacePaths(destination).job.exists():
+    if os.path.exists(WorkspacePaths(destination).job):
         with Workspace(destination, wait=wait) as workspace:
-            if workspace.job.exists():
+            if os.path.exists(workspace.job):
                 return _finish(workspace)
     if not os.path.lexists(destination):
         raise DestinationError(
@@ -57,7 +57,7 @@ def finish(destination: str | os.PathLike[str], *, wait: float = 0) -> Manifest:
 def _finish(workspace: Workspace) -> Manifest:
     job = read_job(workspace)
     names = [part_name(number, job["settings"]["format"]) for number in range(job["settings"]["parts"])]
-    missing = [number for number, name in enumerate(names) if not (workspace.pack / name).exists()]
+    missing = [number for number, name in enumerate(names) if not os.path.exists(workspace.pack / name)]
     if missing:
         shown = ", ".join(map(str, missing[:20])) + (", …" if len(missing) > 20 else "")
         raise DestinationError(

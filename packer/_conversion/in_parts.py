@@ -41,12 +41,13 @@ def job_of(request: ConversionRequest) -> Job:
         request.format_options,
         request.on_error,
         request.overwrite,
+        request.ignore_free_space,
     )
 
 
 def already_made(job: Job, request: ConversionRequest) -> Manifest | None:
     """Return the manifest of the complete pack where the same request made it before; None where not."""
-    if request.fresh or request.overwrite or not job.destination.exists():
+    if request.fresh or request.overwrite or not os.path.exists(job.destination):
         return None
     return job.made_before(_opening(job, request)())
 

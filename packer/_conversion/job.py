@@ -56,19 +56,22 @@ class SharedSource:
         How many images are taken.
     identities : list of str, optional
         What `Source.identities` of a pack must return.
+    sample : int, optional
+        How many images are taken, evenly spread.
     """
 
     path: Path
     classes: list[str] | None = None
     limit: int | None = None
     identities: list[str] | None = None
+    sample: int | None = None
 
     def open(self) -> Source:
         """Open the source, in constant time; SourceError where it is another pack by now."""
         source = listed_source(self.path) if is_listing(self.path) else pack_source(self.path, classes=self.classes)
         if self.identities is not None and source.identities() != self.identities:
             raise SourceError(f"{printable(self.path)}: another pack is there than when the conversion began")
-        return source.limited(self.limit) if self.limit else source
+        return source.limited(self.limit) if self.limit else source.sampled(self.sample) if self.sample else source
 
 
 @dataclass(frozen=True)
@@ -119,6 +122,8 @@ class Job:
     on_error : {"fail", "skip"}
     overwrite : bool
         Whether to replace what is at the destination, when all parts are complete.
+    ignore_free_space : bool
+        Whether to begin on a disk that has less room than the images' files take.
 
     Raises
     ------
@@ -133,6 +138,7 @@ class Job:
     options: dict[str, Any] = field(default_factory=dict)
     on_error: str = "fail"
     overwrite: bool = False
+    ignore_free_space: bool = False
 
     def __post_init__(self) -> None:
         require_format(self.format)
@@ -163,7 +169,7 @@ class Job:
 
     def missing(self) -> list[int]:
         """Return the parts that are not complete."""
-        return [number for number in range(self.parts) if not self.path(number).exists()]
+        return [number for number in range(self.parts) if not os.path.exists(self.path(number))]
 
     def made_before(self, source: Source) -> Manifest | None:
         """Return the manifest of the whole pack where a job like this one made it already; None where not."""
@@ -204,9 +210,9 @@ class Job:
             If the pack cannot be written, or the source cannot be used.
         """
         check_destination(self.destination, overwrite=self.overwrite)
-        while fresh or not self.paths.job.exists():
+        while fresh or not os.path.exists(self.paths.job):
             with Workspace(self.destination, wait=float("inf") if share else 0) as workspace:
-                if fresh or not workspace.job.exists():
+                if fresh or not os.path.exists(workspace.job):
                     return self._begin(workspace, open_source(), request, fresh=fresh)
         return self._join(open_source, request, share=share, compare=compare)
 
@@ -246,7 +252,7 @@ class Job:
         rows = self.rows(number, len(source))
         making = self._making(source.between(rows.start, rows.stop), number, workers, scratch, progress)
         made: Made | None = None
-        while made is None and not making.path.exists():
+        while made is None and not os.path.exists(making.path):
             try:
                 made = making.run()
             except ImageError as error:
@@ -259,7 +265,7 @@ class Job:
                     raise
                 time.sleep(_SECONDS_BETWEEN_ATTEMPTS)
             except DestinationError:
-                if making.path.exists() or not self.paths.job.exists():
+                if os.path.exists(making.path) or not os.path.exists(self.paths.job):
                     break  # another process made the part meanwhile, or all parts, and finished the pack
                 raise
         made = made or Made.before(making.path)
@@ -282,6 +288,7 @@ class Job:
             on_error=self.on_error,
             workers=workers,
             allow_empty=True,
+            ignore_free_space=self.ignore_free_space,
             progress=progress,
         )
         if scratch is None:
@@ -299,7 +306,8 @@ class Job:
         for old in (workspace.job, workspace.listing, workspace.pack):
             remove(old)
         source = source.stamped()
-        require_room(source, self.recipe, self.destination)
+        if not self.ignore_free_space:
+            require_room(source, self.recipe, self.destination)
         with writing_to(workspace.pack):
             workspace.pack.mkdir()
         if source.origin is None:
@@ -328,7 +336,7 @@ class Job:
         differences = setting_differences(job["settings"], self.settings)
         differences += setting_differences(job["request"], request)
         if not differences:
-            shared = share and job["listed"] and self.paths.listing.exists()
+            shared = share and job["listed"] and os.path.exists(self.paths.listing)
             source = listed_source(self.paths.listing) if shared else open_source()
             source, differences = compare_source(self.paths.listing, job, source, files=compare)
             if not differences:

@@ -11,7 +11,7 @@ from typing import Any
 
 from packer._conversion.journal import Entry
 from packer._manifest import TILED
-from packer._storage.files import writing_to
+from packer._storage.files import require_directory, writing_to
 from packer._storage.spool import Spool, TableBuilder
 from packer.errors import DestinationError, printable
 
@@ -21,15 +21,14 @@ __all__ = ["Ledger", "check_report"]
 def check_report(report: str | os.PathLike[str], keep: Iterable[Path] = ()) -> None:
     """Raise DestinationError where a report cannot be written, or would replace what to `keep` or a file in it."""
     path, shown = Path(os.path.abspath(report)), printable(os.fspath(report))
-    if not path.parent.is_dir():
-        raise DestinationError(f"{shown}: its directory does not exist. Make it first.")
-    if path.is_dir():
+    require_directory(path.parent, report)
+    if os.path.isdir(path):
         raise DestinationError(f"{shown}: is a directory. Say the name of a file for the report.")
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
+    if not os.access(path if os.path.exists(path) else path.parent, os.W_OK):
         raise DestinationError(f"{shown}: the report cannot be written: Permission denied")
     for other in keep:
         same = path == Path(os.path.abspath(other))
-        if same or (path.exists() and Path(os.path.realpath(path)).is_relative_to(os.path.realpath(other))):
+        if same or (os.path.exists(path) and Path(os.path.realpath(path)).is_relative_to(os.path.realpath(other))):
             what = printable(other) if same else f"a file of {printable(other)}"
             raise DestinationError(f"{shown}: the report would replace {what}. Choose another name.")
 

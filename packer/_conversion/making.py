@@ -14,7 +14,7 @@ from packer._conversion.convert import Summary
 from packer._formats import check_readable, open_pack
 from packer._formats.copying import PackFiles, copy_pack
 from packer._storage.files import remove, synced_directory, writing_to
-from packer.errors import DestinationError, NotAPackError, PackLockedError
+from packer.errors import DestinationError, NotAPackError, PackLockedError, PackNotFoundError
 
 __all__ = ["Made", "Making"]
 
@@ -47,7 +47,7 @@ class Made(NamedTuple):
         try:
             with open_pack(path) as reader:
                 return cls(skipped=len(reader.manifest.skipped))
-        except NotAPackError:
+        except (NotAPackError, PackNotFoundError):
             return cls()
 
 
@@ -79,7 +79,7 @@ class Making:
             try:
                 return self._in_room(self.room)
             except DestinationError as error:
-                if isinstance(error, PackLockedError) or self.path.exists():
+                if isinstance(error, PackLockedError) or os.path.exists(self.path):
                     raise
                 self.note = f"not made on scratch: {error}"
         return Made.of(self.convert(self.path))
@@ -89,8 +89,8 @@ class Making:
             room.mkdir(parents=True, exist_ok=True)
         there = room / self.path.name
         try:
-            made = Made.before(there) if there.exists() else Made.of(self.convert(there))
-            if not self.path.exists():
+            made = Made.before(there) if os.path.exists(there) else Made.of(self.convert(there))
+            if not os.path.exists(self.path):
                 self._copy(there)
         except DestinationError as error:
             if not isinstance(error, PackLockedError):

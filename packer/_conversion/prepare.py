@@ -104,8 +104,8 @@ def _encoded(pixels: npt.NDArray[np.uint8], recipe: Recipe, findings: tuple[str,
 
 def _kept(info: ImageInfo, height: int, width: int, recipe: Recipe) -> bool:
     """Tell whether the file's own bytes are stored: asked for, or already what would be made of them."""
-    if recipe.codec == "keep":
-        return True
+    if recipe.codec == "keep" or recipe.recode:
+        return recipe.codec == "keep"
     unchanged = recipe.resize is None or not recipe.resize.changes(height, width)
     upright = recipe.exif == "ignore" or info.orientation == 1
     return unchanged and upright and info.plain and info.kind == recipe.codec

@@ -14,7 +14,7 @@ from packer._conversion.repack import carries
 from packer._formats import open_pack
 from packer._manifest import TILED, Manifest
 from packer._sources import Source
-from packer.errors import NotAPackError, SourceError, printable
+from packer.errors import NotAPackError, PackNotFoundError, SourceError, printable
 
 __all__ = ["Provenance", "made_before", "provenance"]
 
@@ -93,7 +93,7 @@ def made_before(destination: Path, source: Source, recipe: Recipe, format: str, 
     try:
         with open_pack(destination) as reader:
             manifest = reader.manifest
-    except NotAPackError:
+    except (NotAPackError, PackNotFoundError):
         return None
     made = manifest.format, len(manifest.parts), manifest.classes
     said = manifest.codec, _with_defaults(manifest.settings), manifest.source

@@ -22,6 +22,9 @@ AUDITS = ("structure", "decode")
 _PACKAGES = {"turbojpeg": "simplejpeg", "opencv": "opencv-python-headless", "pillow": "pillow"}
 _RECORDED = {"audit": "check"}
 """What the manifest calls a field, where that is another name."""
+_YOUNGER = ("recode",)
+"""Fields that manifests of the schema did not have from the beginning."""
+_ENCODED = tuple(name for name, codec in CODECS.items() if codec.suffixes and name != "raw")
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,8 @@ class Recipe:
     tiles : bool, optional
         Whether JPEGs are stored tiled; those that keep their pixels are transcoded, losslessly. By default JPEGs that
         are encoded here are tiled, which costs next to nothing, and others are not.
+    recode : bool
+        Whether files are encoded anew that are of the codec's type already and keep their size.
 
     Raises
     ------
@@ -60,6 +65,7 @@ class Recipe:
     audit: str = "structure"
     max_pixels: int = MAX_PIXELS
     tiles: bool | None = None
+    recode: bool = False
 
     def __post_init__(self) -> None:
         for value, allowed, what in [
@@ -73,14 +79,17 @@ class Recipe:
             raise ValueError(f"quality is 1 to 100, not {self.quality}")
         if self.codec == "keep" and self.resize is not None:
             raise OptionError(
-                "codec keep stores the files' own bytes, which cannot be resized; use jpeg, png, webp or raw"
+                "--codec keep stores the files' own bytes, which cannot be resized; use jpeg, png, webp or raw"
             )
         if self.tiles and self.codec not in ("keep", "jpeg"):
-            raise OptionError(f"tiles are parts of JPEGs; codec {self.codec} has none")
+            raise OptionError(f"--tiles makes parts of JPEGs; codec {self.codec} has none")
+        if self.recode and self.codec not in _ENCODED:
+            raise OptionError(f"--recode encodes files anew, as {', '.join(_ENCODED)}; codec {self.codec} does not")
 
     def settings(self) -> dict[str, Any]:
-        """Return the fields as the manifest records them."""
-        return {_RECORDED.get(name, name): value for name, value in asdict(self).items()}
+        """Return the fields as the manifest records them; those in `_YOUNGER` only where they decide something."""
+        said = {name: value for name, value in asdict(self).items() if name not in _YOUNGER or value}
+        return {_RECORDED.get(name, name): value for name, value in said.items()}
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Recipe:

@@ -27,7 +27,7 @@ from packer._sources import (
     pack_source,
     refuse_splits,
 )
-from packer.errors import NotAPackError, OptionError, printable
+from packer.errors import NotAPackError, OptionError, PackNotFoundError, printable
 
 __all__ = ["ConversionRequest", "SourceRequest", "format_options", "is_pack"]
 
@@ -51,6 +51,8 @@ class SourceRequest:
         A pack whose class ids are used.
     limit : int, optional
         How many images are taken, from the first on.
+    sample : int, optional
+        How many images are taken, evenly spread over the list.
 
     Raises
     ------
@@ -67,9 +69,13 @@ class SourceRequest:
     delimiter: str | None = None
     classes_from: Path | None = None
     limit: int | None = None
+    sample: int | None = None
 
     def __post_init__(self) -> None:
         require_count("limit", self.limit)
+        require_count("sample", self.sample)
+        if self.limit and self.sample:
+            raise OptionError("--limit takes the first images, --sample images from everywhere: say one of them")
         said = [name for name in _READING if getattr(self, name) is not None]
         if self.labels is None and said:
             raise OptionError(f"{_option(said[0])} says how to read a file of labels: say which with --labels")
@@ -106,7 +112,7 @@ class SourceRequest:
             If `src` cannot be used.
         """
         source = self._opened(destination, classes, is_split)
-        return source.limited(self.limit) if self.limit else source
+        return source.limited(self.limit) if self.limit else source.sampled(self.sample) if self.sample else source
 
     def _opened(self, destination: Path, classes: list[str] | None, is_split: bool) -> Source:
         listed = is_listing(self.src)
@@ -127,6 +133,7 @@ class SourceRequest:
     def described(self) -> dict[str, str | None]:
         """Return what is asked for as JSON values, for others to ask for the same."""
         values = {"labels": self.labels, "classes_from": self.classes_from, "limit": self.limit, **self._reading()}
+        values["sample"] = self.sample
         said = {name: None if value is None else str(value) for name, value in values.items()}
         return {**said, "src": os.path.abspath(self.src)}
 
@@ -147,6 +154,7 @@ class ConversionRequest(SourceRequest):
     codec: str | None = None
     quality: int | None = None
     tiles: bool | None = None
+    recode: bool = False
     exif: str = "ignore"
     audit: str = "structure"
     max_pixels: int | None = None
@@ -157,6 +165,7 @@ class ConversionRequest(SourceRequest):
     parts: int | None = None
     overwrite: bool = False
     fresh: bool = False
+    ignore_free_space: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -185,12 +194,14 @@ class ConversionRequest(SourceRequest):
             audit=self.audit,
             max_pixels=self.max_pixels or MAX_PIXELS,
             tiles=self.tiles,
+            recode=self.recode,
         )
 
     @cached_property
     def format_row(self) -> Format:
         """The format of the pack; DestinationError where neither `format` nor the suffix of `dst` says one."""
-        return format_for(self.dst) if self.format is None else require_format(self.format)
+        advice = "Change the name, or say --format."
+        return format_for(self.dst, advice) if self.format is None else require_format(self.format)
 
     @property
     def format_options(self) -> dict[str, Any]:
@@ -216,6 +227,7 @@ class ConversionRequest(SourceRequest):
             workers=self.workers,
             overwrite=self.overwrite,
             fresh=self.fresh,
+            ignore_free_space=self.ignore_free_space,
             report=self.report,
             progress=progress,
         )
@@ -224,6 +236,8 @@ class ConversionRequest(SourceRequest):
         """Raise OptionError where an option was given that decides nothing."""
         if self.quality is not None and recipe.codec not in LOSSY:
             raise OptionError(f"--quality is for {' and '.join(LOSSY)}: codec {recipe.codec} has none")
+        if self.tiles is False and recipe.codec != "jpeg":
+            raise OptionError(f"--no-tiles is for JPEGs that are encoded: codec {recipe.codec} makes none")
         resizing = [name for name in ("interpolation", "resize_mode", "upscale") if getattr(self, name)]
         if recipe.resize is None and resizing:
             raise OptionError(f"{_option(resizing[0])} says how to resize: say to which size with --resize")
@@ -243,7 +257,7 @@ def is_pack(path: Path) -> bool:
     """Tell whether there is a pack at `path`."""
     try:
         recognise(path)
-    except NotAPackError:
+    except (NotAPackError, PackNotFoundError):
         return False
     return True
 

@@ -1,4 +1,4 @@
-"""Room on the disk for a pack: refused at the beginning where it is far too little, and said where the disk is full."""
+"""Room on the disk for a pack: refused at the beginning where it is too little, and said where the disk is full."""
 
 from __future__ import annotations
 
@@ -19,13 +19,12 @@ from packer.errors import DestinationError, printable
 
 __all__ = ["require_room", "saying_how_much_is_needed"]
 
-_BY_FAR = 1.25  # some files may be left out, and some room may be made meanwhile
-
 
 def require_room(source: Source, recipe: Recipe, destination: Path, done: int = 0) -> None:
-    """Refuse a disk on which the images that keep their bytes will not fit by far.
+    """Refuse a disk on which the images that keep their bytes do not fit.
 
-    Sizes are known of files that were listed. What is encoded, and what a pack's samples take, is not estimated.
+    Sizes are known of files that were listed. What is encoded, and what a pack's samples take, is not estimated. Nor
+    are quotas, which a file system may or may not count into what is free.
 
     Parameters
     ----------
@@ -39,16 +38,17 @@ def require_room(source: Source, recipe: Recipe, destination: Path, done: int = 
     Raises
     ------
     DestinationError
-        If the disk has far less room than the images take.
+        If the disk has less room than the images take.
     """
     if recipe.codec != "keep" or source.stamps is None:
         return
     needed = int(np.maximum(source.stamps[done:, 0], 0).sum())
     free = _free(destination.parent)
-    if free is not None and needed > _BY_FAR * free:
+    if free is not None and needed > free:
         raise DestinationError(
             f"{printable(destination)}: its images take {needed / 1e6:,.1f} MB, and the disk has {free / 1e6:,.1f} MB "
-            "left. Free some space, choose another disk, or make the images smaller with --resize."
+            "left. Free some space, choose another disk, make the images smaller with --resize, or, where the disk "
+            "compresses or says too little, --ignore-free-space."
         )
 
 

@@ -58,7 +58,7 @@ class UnfinishedPack(Workspace):
             self.require_kind(in_parts=False, fresh=fresh)
             self._journal = Journal(self.journal)
             self._held.callback(self._journal.close)
-            if self._journal.checkpoints and self.pack.exists() and not fresh:
+            if self._journal.checkpoints and os.path.exists(self.pack) and not fresh:
                 self.source = self._require_same(self._journal.header, settings, source)
                 self._journal.resume()
             else:  # nothing is lost by starting over

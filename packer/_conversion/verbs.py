@@ -1,23 +1,21 @@
-"""`packer.convert` and `packer.merge`: what the commands of these names do, as functions."""
+"""`packer.convert` and `packer.merge`: what the commands of these names do, as functions; errors speak of arguments."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
-from packer._conversion import convert as writing
+from packer._conversion import merging
 from packer._conversion.convert import ConversionProgress, Summary
 from packer._conversion.in_parts import convert_in_parts
-from packer._conversion.request import ConversionRequest, format_options
-from packer._conversion.workspace import check_destination
-from packer._formats import format_for
-from packer._limits import require_count
-from packer._sources import CLASS_MAPS, pack_source
+from packer._conversion.request import ConversionRequest
+from packer._conversion.spoken import speaking_of_arguments
 
 __all__ = ["convert", "merge"]
 
 
+@speaking_of_arguments
 def convert(
     src: str | os.PathLike[str],
     dst: str | os.PathLike[str],
@@ -30,6 +28,7 @@ def convert(
     codec: str | None = None,
     quality: int | None = None,
     tiles: bool | None = None,
+    recode: bool = False,
     exif: str = "ignore",
     audit: str = "structure",
     max_pixels: int | None = None,
@@ -39,6 +38,7 @@ def convert(
     delimiter: str | None = None,
     classes_from: str | os.PathLike[str] | None = None,
     limit: int | None = None,
+    sample: int | None = None,
     on_error: str = "fail",
     report: str | os.PathLike[str] | None = None,
     shard_size: int | None = None,
@@ -46,6 +46,7 @@ def convert(
     workers: int | None = None,
     overwrite: bool = False,
     fresh: bool = False,
+    ignore_free_space: bool = False,
     progress: Callable[[ConversionProgress], None] | None = None,
 ) -> Summary:
     """Convert images to a pack, as `packer convert` does.
@@ -79,6 +80,9 @@ def convert(
     tiles : bool, optional
         Whether JPEGs are stored tiled, so that a crop is decoded without the rest. By default those that are encoded
         are tiled, and those that are kept are not.
+    recode : bool
+        Whether files are encoded anew that are of the type of `codec` already and need no resizing. By default they
+        keep their bytes.
     exif : {"ignore", "apply"}
         Whether the EXIF orientation turns the image; ImageFolder ignores it.
     audit : {"structure", "decode"}
@@ -95,6 +99,8 @@ def convert(
         A pack whose class ids are used: for val, train's.
     limit : int, optional
         How many images are taken, from the first on.
+    sample : int, optional
+        How many images are taken, evenly spread over the list, and so over the classes. Their order stays.
     on_error : {"fail", "skip"}
         What to do with a file that is no readable image, or changed after it was listed: stop, or leave the file out
         and list it in the manifest.
@@ -110,6 +116,8 @@ def convert(
         Whether to replace what is at `dst`, at the end.
     fresh : bool
         Whether to start over instead of continuing an interrupted conversion.
+    ignore_free_space : bool
+        Whether to begin on a disk that has less room than the files take which keep their bytes.
     progress : callable, optional
         Called after every batch with an object that has `done`, `total` and `skipped`, in images, and `bytes_read`.
 
@@ -148,6 +156,7 @@ def convert(
         codec=codec,
         quality=quality,
         tiles=tiles,
+        recode=recode,
         exif=exif,
         audit=audit,
         max_pixels=max_pixels,
@@ -157,6 +166,7 @@ def convert(
         delimiter=delimiter,
         classes_from=_path_or_none(classes_from),
         limit=limit,
+        sample=sample,
         on_error=on_error,
         report=_path_or_none(report),
         shard_size=shard_size,
@@ -164,6 +174,7 @@ def convert(
         workers=workers,
         overwrite=overwrite,
         fresh=fresh,
+        ignore_free_space=ignore_free_space,
     )
     if request.parts is not None:
         return convert_in_parts(request, progress)
@@ -171,68 +182,7 @@ def convert(
     return request.convert(request.open(request.dst, request.classes()), progress)
 
 
-def merge(
-    packs: Sequence[str | os.PathLike[str]],
-    dst: str | os.PathLike[str],
-    *,
-    classes: str = "same",
-    shard_size: int | None = None,
-    workers: int | None = None,
-    overwrite: bool = False,
-    fresh: bool = False,
-    progress: Callable[[ConversionProgress], None] | None = None,
-) -> Summary:
-    """Join packs, one after the other, in one pack, as `packer merge` does. The samples keep their bytes.
-
-    Parameters
-    ----------
-    packs : sequence of path
-        One pack or more, of any formats. No two samples may have the same name.
-    dst : path
-        Where the pack will be; the suffix decides the format. ``~`` is the user's home in all paths.
-    classes : {"same", "union"}
-        Whether the packs must have the same classes; or the first pack's classes keep their ids, and classes that
-        other packs have beyond them follow.
-    shard_size, workers, overwrite, fresh, progress
-        As for `convert`.
-
-    Returns
-    -------
-    Summary
-        As of `convert`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is none of these.
-    OptionError
-        If the format of `dst` has no `shard_size`.
-    SourceError
-        If the classes differ, two samples have one name, or the packs' bytes mean different things.
-    PackError
-        If one of `packs` is no pack, or damaged.
-    DestinationError, PackLockedError, ResumeError
-        As for `convert`.
-    """
-    if isinstance(packs, str | os.PathLike):
-        raise TypeError(f"packs is a sequence of paths, not the path {os.fspath(packs)!r}")
-    if not packs:
-        raise ValueError("packs has one path or more")
-    if classes not in CLASS_MAPS:
-        raise ValueError(f"classes is {' or '.join(map(repr, CLASS_MAPS))}, not {classes!r}")
-    require_count("workers", workers)
-    destination = _path(dst)
-    options = format_options(format_for(destination), shard_size)
-    check_destination(destination, overwrite=overwrite)
-    return writing.convert(
-        pack_source(*packs, class_map=classes),
-        destination,
-        options=options,
-        workers=workers,
-        overwrite=overwrite,
-        fresh=fresh,
-        progress=progress,
-    )
+merge = speaking_of_arguments(merging.merge)
 
 
 def _path(path: str | os.PathLike[str]) -> Path:

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import IO
 
 from packer._formats import recognise
-from packer._storage.files import remove, synced_directory, writing_to
+from packer._storage.files import remove, require_directory, synced_directory, writing_to
 from packer._storage.locks import SECONDS_BETWEEN_TRIES, is_at, try_lock
 from packer.errors import DestinationError, NotAPackError, PackLockedError, ResumeError, printable
 
@@ -41,14 +41,13 @@ def check_destination(destination: Path, *, overwrite: bool, source: Path | None
         raise DestinationError(
             f"{shown}: lies inside of {printable(source)}, and would become a part of it. Choose another place."
         )
-    if not parent.is_dir():
-        raise DestinationError(f"{shown}: the directory {printable(parent)} does not exist. Make it first.")
+    require_directory(parent, destination)
     if not os.access(parent, os.W_OK | os.X_OK):
         raise DestinationError(f"{shown}: the directory {printable(parent)} is not writable")
     if os.path.lexists(destination):
         if not overwrite:
             raise DestinationError(f"{shown}: exists already. Choose another name, or say --overwrite.")
-        if destination.is_dir() and os.listdir(destination):
+        if os.path.isdir(destination) and os.listdir(destination):
             try:
                 recognise(destination)
             except NotAPackError:
@@ -113,7 +112,7 @@ class Workspace(WorkspacePaths):
             If the directory holds a conversion in parts and one in one piece is asked for, or the other way round.
         """
         other = self.journal if in_parts else self.job
-        if not other.exists():
+        if not os.path.exists(other):
             return
         if not fresh:
             kind, advice = ("without parts", "Leave --parts out") if in_parts else ("in parts", "Say --parts")
@@ -129,7 +128,7 @@ class Workspace(WorkspacePaths):
         with writing_to(self.destination), synced_directory(self.destination.parent):
             if os.path.lexists(self.destination):
                 check_destination(self.destination, overwrite=overwrite)
-                if self.pack.is_dir() or self.destination.is_dir():  # these cannot be replaced in one step
+                if os.path.isdir(self.pack) or os.path.isdir(self.destination):  # these cannot be replaced in one step
                     os.rename(self.destination, self.replaced)
             try:
                 os.replace(self.pack, self.destination)

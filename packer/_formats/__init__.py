@@ -12,8 +12,16 @@ from typing import Any
 from packer._formats.contract import Writer
 from packer._formats.reader import Reader
 from packer._manifest import Manifest
-from packer._storage.opening import open_regular
-from packer.errors import CorruptPackError, DestinationError, MissingDependencyError, NotAPackError, printable
+from packer._storage.opening import StrangeFileError, open_regular
+from packer.errors import (
+    CorruptPackError,
+    DestinationError,
+    MissingDependencyError,
+    NotAPackError,
+    PackError,
+    PackNotFoundError,
+    printable,
+)
 
 __all__ = ["FORMATS", "PARTS", "Format", "Reader", "Writer", "check_readable", "format_for", "open_pack", "recognise"]
 
@@ -109,9 +117,11 @@ PARTS = Format(
 )
 """Packs with parts, which are of one of `FORMATS`; `packer._conversion.job` writes them."""
 
+_DIRECTORIES = (*(row for row in FORMATS.values() if row.files), PARTS)
 
-def format_for(path: str | os.PathLike[str]) -> Format:
-    """Return the format that a pack's name asks for; DestinationError where its suffix is none of ours."""
+
+def format_for(path: str | os.PathLike[str], advice: str = "Change the name.") -> Format:
+    """Return the format that a pack's name asks for; DestinationError, with `advice`, where there is none."""
     suffix = Path(path).suffix.lower()
     for row in FORMATS.values():
         if suffix in row.suffixes:
@@ -120,33 +130,59 @@ def format_for(path: str | os.PathLike[str]) -> Format:
     raise DestinationError(
         f"{printable(os.fspath(path))}: the suffix decides the format, and "
         f"{f'{suffix} is not one of' if suffix else 'this name has none of'} {known}. "
-        "Change the name, or say --format."
+        f"{advice}"
     )
 
 
 def recognise(path: str | os.PathLike[str]) -> Format:
-    """Return the format of the pack at `path`, by its content; NotAPackError where there is none."""
+    """Return the format of the pack at `path`, by its content.
+
+    Raises
+    ------
+    PackNotFoundError
+        If there is nothing.
+    NotAPackError
+        If there is something else than a pack.
+    PackError
+        If the system does not let it be read.
+    """
     path = os.fspath(path)
-    head = b"" if os.path.isdir(path) else _head(path)
+    is_directory = os.path.isdir(path)
+    head = b"" if is_directory else _head(path)
     for row in (*FORMATS.values(), PARTS):
         if row.recognise(path, head):
             return row
     known = ", ".join(FORMATS)
     reason = f"not a pack of any format that this packer reads ({known}), or damaged at its beginning"
-    if os.path.isdir(path):
-        name = printable(os.path.join(path, "").rstrip(os.sep))
-        reason = f"a directory that is not a pack. If it has images in it: packer convert {name} {name}.lmdb"
-    raise NotAPackError(reason, path)
+    raise NotAPackError(_what_it_is(path) if is_directory else reason, path)
+
+
+def _what_it_is(directory: str) -> str:
+    """Say what a directory is that is no pack, and what to do with it."""
+    name = os.path.join(directory, "").rstrip(os.sep)
+    try:
+        held = os.listdir(directory)
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+    if name.endswith(FORMATS["pth"].suffixes) or any(file in held for row in _DIRECTORIES for file in row.files):
+        missing = " or ".join(row.files[-1] for row in _DIRECTORIES)
+        return f"a directory without {missing}: a pack that was copied in part, or damaged"
+    name = printable(name)
+    return f"a directory that is not a pack. If it has images in it: packer convert {name} {name}.lmdb"
 
 
 def _head(path: str) -> bytes:
     try:
         fd = open_regular(path)
-    except OSError as error:
+    except (FileNotFoundError, NotADirectoryError) as error:
         unfinished = (
             " Its conversion is not finished: run the same command again." if os.path.isdir(path + ".partial") else ""
         )
-        raise NotAPackError(f"{error.strerror}.{unfinished}", path) from error
+        raise PackNotFoundError(f"{printable(path)}: {error.strerror}.{unfinished}") from error
+    except StrangeFileError as error:
+        raise NotAPackError(str(error.strerror), path) from error
+    except OSError as error:
+        raise PackError(f"{printable(path)}: cannot be read: {error.strerror}") from error
     with open(fd, "rb", buffering=0) as file:
         return file.read(64)
 

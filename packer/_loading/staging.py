@@ -8,8 +8,8 @@ import errno
 import mmap
 import os
 import re
-import stat
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,12 @@ import numpy as np
 
 from packer._formats.copying import PackFiles, ProgressCallback, copy_pack
 from packer._limits import available_memory
+from packer._loading.owndirectory import own_directories, own_directory
 from packer._storage.files import disk_size, remove, sync_directory, writing_to
 from packer._storage.locks import held
-from packer.errors import DestinationError, PackError, printable
+from packer.errors import PackError, PackLockedError, printable
 
-__all__ = ["Kept", "keep", "stage", "warm"]
+__all__ = ["Kept", "keep", "stage", "unstage", "warm"]
 
 _MOST_OF_MEMORY = 0.8
 
@@ -144,8 +145,8 @@ def stage(
     """Copy a pack to a disk of this node, once for all processes of a user that ask; return where the copy is.
 
     The first process copies, the others wait for it. A copy that is there already is used where it was made of these
-    very files: the same path, sizes, times and manifest. A copy of earlier files of that name is left alone. Whoever
-    wants the space back deletes the copy. Nothing else stays in the directory: what an interrupted process left is
+    very files: the same path, sizes, times and manifest. A copy of earlier files of that name is left alone. `unstage`
+    gives the space back. Nothing else stays in the directory: what an interrupted process left is
     removed when a pack of that name is copied there the next time.
 
     The copy lies in `directory` where that is this user's and nobody else may write into it, as when it was made here.
@@ -181,8 +182,8 @@ def stage(
         If the path is no pack, or cannot be read.
     """
     pack = PackFiles.of(path)
-    root = _own_directory(Path(os.path.abspath(os.path.expanduser(directory))))
-    staged = root / f"{pack.path.stem}-{pack.digest()}{pack.path.suffix}"
+    root = own_directory(Path(os.path.abspath(os.path.expanduser(directory))))
+    staged = root / _copy_name(pack)
     if pack.are_at(staged):
         return staged
     partial = staged.with_name(staged.name + ".partial")
@@ -202,13 +203,76 @@ def stage(
     return staged
 
 
+def unstage(path: str | os.PathLike[str], directory: str | os.PathLike[str], *, all_versions: bool = False) -> int:
+    """Remove the copy of a pack that `stage` made; return how many bytes it had.
+
+    Only copies in directories of this user's own are removed, and none that is being made. A dataset that has the copy
+    of an LMDB or an HDF5 pack open reads on, and the system frees the space when the last one is closed. From the copy
+    of a pack that is a directory it can read what it has opened before.
+
+    Parameters
+    ----------
+    path : path
+        The pack.
+    directory : path
+        As it was given to `stage`.
+    all_versions : bool
+        Whether to remove the copies of every pack of this name too: of earlier versions, and of packs of that name in
+        other directories. Then the pack itself may be gone.
+
+    Returns
+    -------
+    int
+        The bytes of the copies that were removed; 0 where there was none.
+
+    Raises
+    ------
+    PackLockedError
+        If another process is making the copy.
+    DestinationError
+        If a copy cannot be removed.
+    PackError
+        If the path is no pack, or cannot be read.
+    """
+    pack = Path(os.path.abspath(os.path.expanduser(path)))
+    wanted = _copies_of(pack) if all_versions else re.compile(re.escape(_copy_name(PackFiles.of(path))))
+    removed = 0
+    for root in own_directories(Path(os.path.abspath(os.path.expanduser(directory)))):
+        with writing_to(root):
+            copies = {name.removesuffix(".partial") for name in os.listdir(root)}
+        for copy in sorted(filter(wanted.fullmatch, copies)):
+            with _held_by_nobody_else(root / copy):
+                for found in (root / copy, root / f"{copy}.partial"):  # the second is what an interrupted process left
+                    removed += _size_so_far(found)
+                    remove(found)
+    return removed
+
+
 class _InUseError(Exception):
     """Somebody else holds a lock."""
 
 
+def _copy_name(pack: PackFiles) -> str:
+    return f"{pack.path.stem}-{pack.digest()}{pack.path.suffix}"
+
+
+def _copies_of(pack: Path) -> re.Pattern[str]:
+    """Return what the names of copies of packs of this name match."""
+    return re.compile(f"{re.escape(pack.stem)}-[0-9a-f]{{12}}{re.escape(pack.suffix)}")
+
+
+@contextlib.contextmanager
+def _held_by_nobody_else(copy: Path) -> Iterator[None]:
+    try:
+        with held(copy.with_name(copy.name + ".lock"), _refuse_to_wait):
+            yield
+    except _InUseError:
+        raise PackLockedError(f"{printable(copy)}: another process is making this copy") from None
+
+
 def _remove_abandoned(staged: Path, pack: Path) -> None:
     """Remove what interrupted processes left of other copies of packs of this name: nobody would continue them."""
-    name = re.compile(f"({re.escape(pack.stem)}-[0-9a-f]{{12}}{re.escape(pack.suffix)})[.](partial|lock)")
+    name = re.compile(f"({_copies_of(pack).pattern})[.](partial|lock)")
     with writing_to(staged.parent):
         left = {match[1] for match in map(name.fullmatch, os.listdir(staged.parent)) if match} - {staged.name}
     for copy in left:
@@ -218,95 +282,6 @@ def _remove_abandoned(staged: Path, pack: Path) -> None:
 
 def _refuse_to_wait() -> None:
     raise _InUseError
-
-
-def _own_directory(directory: Path) -> Path:
-    """Return a directory that nobody but this user writes into: `directory`, or one in it; made where it is missing.
-
-    The path that is returned is resolved, so that a link which is changed later leads no other way.
-    """
-    with writing_to(directory):
-        if not directory.parent.is_dir():
-            raise DestinationError(
-                f"{printable(directory)}: the directory {printable(directory.parent)} does not exist. Make it first."
-            )
-        _require_trusted_link(directory)
-        _make_directory(directory)
-        directory = directory.resolve(strict=True)
-        for parent in directory.parents:
-            _require_guarded(parent)
-        if _is_private(os.stat(directory)):
-            return directory
-        _require_guarded(directory)
-    own = directory / f"packer-{os.geteuid()}"
-    with writing_to(own):
-        _make_directory(own)
-        if _is_private(os.lstat(own)):
-            return own
-    raise DestinationError(
-        f"{printable(own)}: is no directory that is yours and that nobody else may write into. "
-        "Remove it, or stage to another directory."
-    )
-
-
-def _require_trusted_link(path: Path) -> None:
-    """Raise DestinationError where a path is a link of somebody else, who may let it lead elsewhere at any time."""
-    with contextlib.suppress(FileNotFoundError):
-        status = os.lstat(path)
-        if stat.S_ISLNK(status.st_mode) and not _is_trusted(status):
-            raise DestinationError(f"{printable(path)}: is a link of somebody else. Stage to another directory.")
-
-
-def _require_guarded(directory: Path) -> None:
-    """Raise DestinationError where a stranger may rename what is in a directory that everybody may write into.
-
-    The sticky bit keeps everybody but the directory's owner from that. A directory that only its owner and its group
-    may write into was made for them: whoever stages there trusts them.
-    """
-    status = os.stat(directory)
-    if not hasattr(os, "geteuid") or not status.st_mode & stat.S_IWOTH:
-        return
-    if not status.st_mode & stat.S_ISVTX:
-        reason = "may be written into by everybody, and has no sticky bit (chmod +t)"
-    elif not _is_trusted(status):
-        reason = "may be written into by everybody, and belongs to somebody else"
-    else:
-        return
-    raise DestinationError(
-        f"{printable(directory)}: {reason}, so a copy could be exchanged there. Stage to another directory."
-    )
-
-
-def _make_directory(path: Path) -> None:
-    with contextlib.suppress(FileExistsError):
-        os.mkdir(path, 0o700)
-
-
-def _is_private(status: os.stat_result) -> bool:
-    if not hasattr(os, "geteuid"):
-        return True
-    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and _is_closed(status)
-
-
-def _is_closed(status: os.stat_result) -> bool:
-    return not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-
-
-def _is_trusted(status: os.stat_result) -> bool:
-    """Tell whether a file belongs to this user, or to root, who may do everything anyway."""
-    return not hasattr(os, "geteuid") or status.st_uid in (0, os.geteuid(), _uid_of_unmapped_root())
-
-
-def _uid_of_unmapped_root() -> int:
-    """Return the uid that root's files show in a container that does not know root; 0 elsewhere.
-
-    See user_namespaces(7): an id without a mapping shows as the overflow id.
-    """
-    try:
-        mapped = [line.split()[1] for line in Path("/proc/self/uid_map").read_bytes().splitlines()]
-        return 0 if b"0" in mapped else int(Path("/proc/sys/kernel/overflowuid").read_bytes())
-    except (OSError, ValueError, IndexError):  # another system than Linux
-        return 0
 
 
 def _size_so_far(partial: Path) -> int:

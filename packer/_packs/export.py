@@ -19,9 +19,9 @@ from packer._images.encode import encode
 from packer._limits import require_count
 from packer._packs.filenames import FileNames
 from packer._packs.sweep import in_order
-from packer._packs.tree import Tree, exporting_to
+from packer._packs.tree import Tree
 from packer._sources.repeats import repeats
-from packer._storage.files import sync_directory
+from packer._storage.files import sync_directory, writing_to
 from packer._storage.paths import folded, name_problem, path_problem
 from packer._table import COLUMNS, Buffer, are_pixels, blocks, encode_name, spans
 from packer.errors import CorruptPackError, DestinationError, printable
@@ -45,12 +45,15 @@ def export(
     the suffix of its type added; raw pixels become PNG. Classes without samples become empty directories.
     Where the labels do not follow from the names, ``labels.csv`` says them, as `packer convert --labels` reads it.
 
+    An export that was interrupted is continued by the same call: files that are there already are kept, and a file
+    that is there in part is written anew. No file that holds anything else is touched.
+
     Parameters
     ----------
     path : path
         The pack.
     directory : path
-        Made where it is missing; must be empty. ``~`` is the user's home.
+        Made where it is missing; must hold nothing but files of this export. ``~`` is the user's home.
     workers : int, optional
         Threads that read and encode; by default the CPUs that affinity, cgroup and SLURM grant.
     progress : callable, optional
@@ -59,7 +62,7 @@ def export(
     Returns
     -------
     int
-        The number of files.
+        The number of files, with those that were there already.
 
     Raises
     ------
@@ -68,7 +71,7 @@ def export(
     CorruptPackError
         If the table or a sample is damaged, or a name would lead out of `directory`.
     DestinationError
-        If `directory` is not empty, or a file cannot be written.
+        If `directory` holds something else than files of this export, or a file cannot be written.
     """
     require_count("workers", workers)
     root = Path(os.path.abspath(os.path.expanduser(directory)))
@@ -79,15 +82,16 @@ def export(
         _refuse_bad_rows(reader)
         names = _file_names(reader)
         _make_root(root)
+        table = None if labels_follow else names.free("labels", ".csv")
         with contextlib.closing(Tree(root)) as tree:
+            _refuse_other_files(tree, root, reader, names, table)
             if tree.folds_names():
                 _refuse_names_that_meet(reader, names)
-            if labels_follow:
+            if table is None:
                 for name in reader.manifest.classes:
                     tree.make(name)
             else:
-                table = names.free("labels", ".csv")
-                tree.write_blocks(table, _labels_as_csv(reader, names))
+                tree.write_blocks(table, partial(_labels_as_csv, reader, names))
                 tree.sync([table])
             contents = itertools.chain.from_iterable(in_order(partial(_contents, reader), _batches(reader), workers))
             for index, (name, data) in enumerate(zip(names, contents, strict=True), 1):
@@ -99,14 +103,29 @@ def export(
 
 
 def _make_root(root: Path) -> None:
-    """Make the directory and those above it where they are missing; DestinationError where it is not empty."""
-    with exporting_to(root):
+    """Make the directory and those above it where they are missing."""
+    with writing_to(root):
         missing = [folder for folder in (root, *root.parents) if not os.path.lexists(folder)]
         root.mkdir(parents=True, exist_ok=True)
-        if os.listdir(root):
-            raise DestinationError(f"{printable(root)}: not empty. Export goes into an empty or a new directory.")
     for folder in missing:
         sync_directory(folder.parent)
+
+
+def _refuse_other_files(tree: Tree, root: Path, reader: Reader, names: FileNames, table: str | None) -> None:
+    """Raise DestinationError where the directory holds something that an interrupted export has not left there."""
+    if next(tree.entries(), None) is None:
+        return
+    is_file = names.known()
+    folders = set() if table else set(reader.manifest.classes)
+    for name in names:
+        while (name := name.rpartition("/")[0]) and name not in folders:
+            folders.add(name)
+    for name, is_folder in tree.entries():
+        if not (name in folders if is_folder else name == table or is_file(name)):
+            raise DestinationError(
+                f"{printable(root)}: not empty, and {printable(name)} in it is no file of this pack. "
+                "Export goes into an empty or a new directory, or goes on with what it began there."
+            )
 
 
 def _file_names(reader: Reader) -> FileNames:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -46,6 +46,11 @@ class FileNames:
     def __iter__(self) -> Iterator[str]:
         for index, name in enumerate(self._names):
             yield self._numbered.get(index) or self._plain(name)
+
+    def known(self) -> Callable[[str], bool]:
+        """Return what tells whether a file has a name: by hashes of 8 bytes, which no other name meets by chance."""
+        taken = self._hashes()
+        return lambda name: _holds(taken, hash(name))
 
     def free(self, stem: str, suffix: str) -> str:
         """Return a name that no file has: `stem` and `suffix`, or the same with a number."""

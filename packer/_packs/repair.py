@@ -27,7 +27,15 @@ from packer._sources.pack import PackSource
 from packer._storage.files import PatchFile
 from packer._storage.paths import name_problem
 from packer._table import Buffer
-from packer.errors import CorruptPackError, ImageError, NotAPackError, PackError, SourceError, printable
+from packer.errors import (
+    CorruptPackError,
+    ImageError,
+    NotAPackError,
+    PackError,
+    PackNotFoundError,
+    SourceError,
+    printable,
+)
 
 __all__ = ["Repaired", "repair"]
 
@@ -186,9 +194,9 @@ def _opened(reader: Reader, root: Path, wanted: Iterable[int]) -> tuple[Source, 
     """Open what samples are made again from; return it, and where in it each sample that is wanted has its place."""
     try:
         copy = pack_source(root)
-    except NotAPackError:
-        if not root.is_dir():
-            what = "no such directory, and no such pack" if not root.exists() else "neither a directory nor a pack"
+    except (NotAPackError, PackNotFoundError):
+        if not os.path.isdir(root):
+            what = "neither a directory nor a pack" if os.path.lexists(root) else "no such directory, and no such pack"
             raise SourceError(f"{printable(root)}: {what}") from None
         tree = Source("tree", root, reader.names, reader.table.label, reader.manifest.classes)
         return tree, {index: index for index in wanted}

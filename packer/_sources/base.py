@@ -148,6 +148,14 @@ class Source:
         """Return a source of the first `count` images; the classes stay."""
         return self.between(0, min(count, len(self)))
 
+    def sampled(self, count: int) -> Source:
+        """Return a source of `count` images, evenly spread over the list and in its order; the classes stay."""
+        if count >= len(self):
+            return self
+        chosen = spread(count, len(self))
+        names, stamps = Names.of(self.names[index] for index in chosen.tolist()), self.stamps
+        return replace(self, names=names, labels=self.labels[chosen], stamps=None if stamps is None else stamps[chosen])
+
     def stamped(self) -> Source:
         """Return the source with the stamps of its files: those that it has, or the present ones."""
         return replace(self, stamps=take_stamps(self.root, self.names)) if self.stamps is None else self
@@ -206,6 +214,11 @@ class Source:
     def describe(self) -> dict[str, str]:
         """Return kind and digest of names, labels and classes, for the manifest."""
         return {"kind": self.kind, "sha256": listing_digest(self.classes, self.names, self.labels)}
+
+
+def spread(count: int, length: int) -> npt.NDArray[np.int64]:
+    """Return `count` of `length` indices, in ascending order and evenly spread."""
+    return (2 * np.arange(count, dtype=np.int64) + 1) * length // (2 * count)
 
 
 def class_ids(classes: Sequence[str]) -> dict[str, int]:

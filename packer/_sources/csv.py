@@ -49,7 +49,7 @@ def csv_source(
         If the file or a column is missing, a row has no label, names a path twice or one outside of `root`,
         or has a label that is not in `classes`.
     """
-    if not root.is_dir():
+    if not os.path.isdir(root):
         raise SourceError(f"{printable(root)}: no such directory")
     tops = os.path.abspath(root), os.path.realpath(root)
     names: list[str] = []

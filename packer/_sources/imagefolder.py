@@ -60,7 +60,7 @@ def imagefolder_source(root: Path, classes: Sequence[str] | None = None) -> Sour
         )
     if empty := [folder for folder, names in zip(folders, found, strict=True) if not len(names)]:
         notes.append(f"classes without images, which keep their ids: {_some(empty)}")
-    outside = [name for name in os.listdir(root) if _is_image(name) and not (root / name).is_dir()]
+    outside = [name for name in os.listdir(root) if _is_image(name) and not os.path.isdir(root / name)]
     if outside:
         notes.append(f"images outside of any class, which are left out as ImageFolder does: {_some(sorted(outside))}")
     ids = class_ids(folders if classes is None else classes)

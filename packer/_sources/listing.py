@@ -23,7 +23,7 @@ import contextlib
 import json
 import os
 import struct
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +72,10 @@ class ListedSource(Source):
         names, labels = self.names.between(start, stop), self.labels[start:stop]
         stamps = None if self.stamps is None else self.stamps[start:stop]
         return replace(self, names=names, labels=labels, stamps=stamps, first=self.first + start)
+
+    def sampled(self, count: int) -> Source:
+        self.require_undamaged()
+        return Source(**{own.name: getattr(self, own.name) for own in fields(Source)}).sampled(count)
 
     def require_undamaged(self) -> None:
         self.listing.require_undamaged(self.first, self.first + len(self))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ import numpy.typing as npt
 
 from packer._formats import Reader, open_pack
 from packer._manifest import Manifest
-from packer._sources.base import ReadBuffer, Source, StoredSample, class_ids
+from packer._sources.base import ReadBuffer, Source, StoredSample, class_ids, spread
 from packer._sources.repeats import repeats
 from packer._sources.stamps import Stamp
 from packer._storage.paths import name_problem
@@ -42,6 +43,8 @@ class PackSource(Source):
         Which of all samples share bytes with an earlier one: of a few bytes any number of samples could be made.
     united : Manifest
         What the packs' manifests say together.
+    chosen : (N,) int64 array, optional
+        Which of all samples this source has, where these are no neighbours.
     """
 
     readers: list[Reader]
@@ -50,11 +53,16 @@ class PackSource(Source):
     repeated: frozenset[int]
     overlapping: frozenset[int]
     united: Manifest
+    chosen: npt.NDArray[np.int64] | None = None
 
     def between(self, start: int, stop: int) -> PackSource:
         """Return a source of samples `start` to `stop` - 1; the classes stay."""
         part = replace(
-            self, names=self.names.between(start, stop), labels=self.labels[start:stop], first=self.first + start
+            self,
+            names=self.names.between(start, stop),
+            labels=self.labels[start:stop],
+            first=self.first + start,
+            chosen=None if self.chosen is None else self.chosen[start:stop],
         )
         united = replace(self.united, source=part.describe())
         if part.first:  # else the parts of a pack would repeat them
@@ -67,6 +75,16 @@ class PackSource(Source):
             return self
         part = self.between(0, count)  # what was counted and left out was of all samples
         return replace(part, united=replace(part.united, skipped=[], findings={}))
+
+    def sampled(self, count: int) -> PackSource:
+        """Return a source of `count` samples, evenly spread over these and in their order; the classes stay."""
+        if count >= len(self):
+            return self
+        chosen = spread(count, len(self))
+        names, labels = Names.of(self.names.get(index) for index in chosen.tolist()), self.labels[chosen]
+        united = replace(self.united, skipped=[], findings={})
+        part = replace(self, names=names, labels=labels, chosen=self.first + chosen, first=0, united=united)
+        return replace(part, united=replace(united, source=part.describe()))
 
     def stamped(self) -> PackSource:
         """Return the source: its samples have checksums, and its packs identities."""
@@ -115,9 +133,9 @@ class PackSource(Source):
             reason = f"label {row.label} is not one of the {classes} classes"
         elif row.height < 1 or row.width < 1:
             reason = f"its row in the table says {row.width} x {row.height} pixels"
-        elif self.first + index in self.repeated:
+        elif self._whole(index) in self.repeated:
             reason = "another sample has the same name"
-        elif self.first + index in self.overlapping:
+        elif self._whole(index) in self.overlapping:
             reason = "its bytes overlap another sample's"
         else:
             reason = name_problem(name) or ""
@@ -125,12 +143,20 @@ class PackSource(Source):
             raise CorruptPackError(reason, reader.path, place, name)
 
     def _place(self, index: int) -> tuple[Reader, int]:
-        number = int(np.searchsorted(self.starts, self.first + index, side="right")) - 1
-        return self.readers[number], self.first + index - int(self.starts[number])
+        whole = self._whole(index)
+        number = int(np.searchsorted(self.starts, whole, side="right")) - 1
+        return self.readers[number], whole - int(self.starts[number])
+
+    def _whole(self, index: int) -> int:
+        """Return which of all samples sample `index` of this source is."""
+        return self.first + index if self.chosen is None else int(self.chosen[index])
 
 
 def pack_source(
-    *paths: str | os.PathLike[str], class_map: str = "same", classes: Sequence[str] | None = None
+    *paths: str | os.PathLike[str],
+    class_map: str = "same",
+    classes: Sequence[str] | None = None,
+    prefixes: Sequence[str] = (),
 ) -> PackSource:
     """Take the samples of packs, one pack after the other.
 
@@ -142,6 +168,8 @@ def pack_source(
         Whether the packs must have the same classes, or the first pack's are followed by what others have beyond them.
     classes : sequence of str, optional
         Class names in the order of their ids, instead of the packs'.
+    prefixes : sequence of str, optional
+        What comes before the names of each pack's samples, and a slash; one for each pack, or none.
 
     Raises
     ------
@@ -161,12 +189,12 @@ def pack_source(
         if class_map == "same":
             _require_same_classes(readers)
         classes = list(dict.fromkeys(name for reader in readers for name in reader.manifest.classes))
-    if len(readers) == 1:
+    if len(readers) == 1 and not prefixes:
         names = readers[0].names
         repeated = frozenset(index for index, _ in repeats(_Distinguished(names)))
     else:
-        names, repeated = Names.joined([reader.names for reader in readers]), frozenset[int]()
-        _require_unique(names, readers)
+        names, repeated = Names.joined(_prefixed([reader.names for reader in readers], prefixes)), frozenset[int]()
+        _require_unique(names, readers, prefixes)
     starts = np.cumsum([0, *(len(reader) for reader in readers[:-1])])
     source = PackSource(
         "pack",
@@ -260,9 +288,21 @@ class _Distinguished:
             yield decode_name(name) if name else f"\0{index}"
 
 
-def _require_unique(names: Names, readers: Sequence[Reader]) -> None:
+def _prefixed(parts: Sequence[Names], prefixes: Sequence[str]) -> list[Names]:
+    """Return the names of packs, each with what comes before those of its pack."""
+    if not prefixes:
+        return list(parts)
+    return [
+        Names.of(f"{prefix}/{name}" for name in names) if prefix else names
+        for names, prefix in zip(parts, prefixes, strict=True)
+    ]
+
+
+def _require_unique(names: Names, readers: Sequence[Reader], prefixes: Sequence[str]) -> None:
     for reader in readers:
         deque(reader.names, maxlen=0)  # raises where a sample has none
     for index, _ in repeats(names):
         which = ", ".join(printable(reader.path) for reader in readers)
-        raise SourceError(f"{printable(names[index])}: two samples of {which} have this name")
+        stems = " ".join(f"--prefix {shlex.quote(printable(Path(reader.path).stem))}" for reader in readers)
+        advice = "" if prefixes else f". Put a name before those of each pack, in their order: {stems}"
+        raise SourceError(f"{printable(names[index])}: two samples of {which} have this name{advice}")

@@ -23,6 +23,7 @@ __all__ = [
     "disk_size",
     "remove",
     "replacing",
+    "require_directory",
     "sync_directory",
     "synced_directory",
     "writing_to",
@@ -200,6 +201,20 @@ def replacing(path: Path) -> Iterator[AppendFile]:
             os.unlink(partial)
         raise
     sync_directory(path.parent)
+
+
+def require_directory(directory: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
+    """Raise DestinationError, which names `path`, where there is no directory for it, or none that can be looked at."""
+    try:
+        if stat.S_ISDIR(os.stat(directory).st_mode):
+            return
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except OSError as error:
+        raise DestinationError(f"{printable(os.fspath(path))}: cannot be written: {error.strerror}.") from error
+    raise DestinationError(
+        f"{printable(os.fspath(path))}: the directory {printable(os.fspath(directory))} does not exist. Make it first."
+    )
 
 
 def disk_size(path: str | os.PathLike[str]) -> int:

@@ -20,6 +20,7 @@ from PIL import Image
 from packer import open_pack
 from packer._conversion.convert import convert
 from packer._conversion.recipe import Recipe
+from packer._images.encode import encode
 from packer._sources import imagefolder_source
 from packer.errors import printable
 from packer.testing.photos import draw_imagefolder
@@ -49,10 +50,31 @@ def test_files_that_are_not_encoded_anew_are_counted(tree: Path, tmp_path: Path)
         shutil.copy2(file, tmp_path / "root" / "class_00")
     first, line = run(tmp_path / "root", tmp_path / "x.lmdb", *options).splitlines()[:2]
     assert first.startswith(f"{tmp_path}/x.lmdb: 7 samples")
-    assert line == "  6 x kept as it was, being JPEG already and not resized"
+    assert line == "  6 x kept as it was, being JPEG already and not resized; --recode encodes such files"
     assert line in run(tmp_path / "root", tmp_path / "y.lmdb", *options, "--parts", 2).splitlines()
     assert "kept as it was" not in run(tmp_path / "root", tmp_path / "z.lmdb")
     assert "kept as it was" not in run(tree, tmp_path / "r.lmdb", *options, "--resize", 20)
+
+
+@pytest.mark.parametrize("source", ["tree", "pack"])
+def test_files_are_encoded_anew_where_that_is_asked_for(tree: Path, tmp_path: Path, source: str) -> None:
+    run(tree, tmp_path / "pack.h5", "--quiet")
+    src, made, tiled = tree if source == "tree" else tmp_path / "pack.h5", tmp_path / "x.lmdb", tmp_path / "tiled.lmdb"
+    options = ["--codec", "jpeg", "--recode", "--quality", 50]
+    assert "kept as it was" not in run(src, made, *options, "--no-tiles")
+    run(src, tiled, *options, "--quiet")
+    with open_pack(made) as reader, open_pack(tmp_path / "pack.h5") as before:
+        assert reader.manifest.settings["recode"] is True
+        assert "recode" not in before.manifest.settings
+        assert int(reader.table.size.sum()) < 0.8 * int(before.table.size.sum())
+        for index, name in enumerate(reader.names):
+            with Image.open(tree / name) as image:
+                expected = encode(np.array(image.convert("RGB")), "jpeg", 50)
+            assert bytes(reader.read(index)) == expected
+    with open_pack(made) as reader:
+        data = bytes(reader.read(0))
+    made.write_bytes(made.read_bytes().replace(data, data[:-9] + bytes(9)))
+    assert packer("verify", made, "--repair", tree).returncode == 0
 
 
 @pytest.mark.parametrize("name", ["convert", "info", "verify", "export"])

@@ -17,9 +17,13 @@ def test_there_and_back(tmp_path: Path) -> None:
     result = packer("export", tmp_path / "x.h5", tmp_path / "out")
     assert (result.returncode, result.stdout, result.stderr) == (0, f"{tmp_path}/out: 6 files\n", "")
     assert content(tmp_path / "out") == content(tmp_path / "root")
+    (tmp_path / "out" / "notes.txt").touch()
     result = packer("export", tmp_path / "x.h5", tmp_path / "out")
     assert result.returncode == 1
-    assert result.stderr == f"packer: {tmp_path}/out: not empty. Export goes into an empty or a new directory.\n"
+    assert result.stderr == (
+        f"packer: {tmp_path}/out: not empty, and notes.txt in it is no file of this pack. "
+        "Export goes into an empty or a new directory, or goes on with what it began there.\n"
+    )
     assert packer("export", tmp_path / "x.h5", tmp_path / "again", "--quiet").stdout == ""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
@@ -9,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from packer._cli.words import settings_in_words
 from packer._conversion.convert import convert
-from packer._conversion.recipe import Recipe
+from packer._conversion.recipe import AUDITS, EXIF_POLICIES, Recipe
 from packer._formats import FORMATS
-from packer._images.sizing import ResizeSpec
+from packer._images.sizing import MODES, ResizeSpec
 from packer._sources import imagefolder_source
 from packer._table import Sample
 from packer.testing.photos import draw_imagefolder
@@ -33,11 +35,12 @@ def test_what_it_says(tmp_path: Path, format: str) -> None:
     for part in (
         f"{format} pack, schema 1",
         "9 samples, 3 classes",
-        "codec webp",
-        "quality 90",
+        "WEBP of quality 90",
+        "the shorter side resized to 250 pixels (bilinear; smaller images not enlarged)",
+        "EXIF orientation ignored, as ImageFolder ignores it",
+        "images were checked by type, header, size and end",
         "class_01  5",
         "class_02  0",
-        "size 250",
     ):
         assert part in result.stdout
     assert [line.split()[-1] for line in result.stdout.splitlines() if "█" in line] == ["1", "8"]
@@ -52,6 +55,26 @@ def test_what_it_says(tmp_path: Path, format: str) -> None:
     files = [path] if path.is_file() else list(path.iterdir())
     assert facts["bytes"] == sum(file.stat().st_size for file in files)
     assert facts["settings"]["resize"]["size"] == 250
+
+
+def test_settings_of_a_stranger_are_shown_as_they_are() -> None:
+    assert settings_in_words({}, "keep") == ["the files' own bytes"]
+    for settings in (
+        {"codec": "other", "exif": "turn", "resize": {"size": 3}, "quality": 90},
+        {"codec": [1], "exif": {"a": 1}, "check": None, "resize": 7, "recode": [], "max_pixels": {}, "more": 1},
+        {"resize": {"size": 3, "mode": [], "upscale": 1, "interpolation": 2}},
+    ):
+        words = settings_in_words(settings, "png")
+        assert words[0] == "PNG"
+        assert words[1:] == [f"{name} {value}" for name, value in settings.items() if name != "quality"]
+
+
+def test_every_setting_has_words() -> None:
+    for resize in (None, *(ResizeSpec(20, mode, upscale) for mode in MODES for upscale in (False, True))):
+        for exif, audit in itertools.product(EXIF_POLICIES, AUDITS):
+            settings = Recipe("jpeg", resize, exif=exif, audit=audit, max_pixels=10**6, recode=True).settings()
+            words = settings_in_words(settings, "jpeg")
+            assert not [line for line in words if line.split()[0] in settings], words
 
 
 def test_many_classes(tmp_path: Path) -> None:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+import pytest
+
+import packer
 from packer._conversion.convert import convert
 from packer._formats import open_pack
 from packer._packs.digest import digest
 from packer._sources import imagefolder_source
 from packer.testing.photos import draw_imagefolder
-from tests.making import packer_many
+from tests.making import content, packer_many
 
 
 def test_packs_are_joined_and_converted(tmp_path: Path) -> None:
@@ -43,3 +47,47 @@ def test_packs_are_joined_and_converted(tmp_path: Path) -> None:
     with open_pack(tmp_path / "a.h5") as reader:
         assert reader.manifest.classes == ["class_00", "class_01", "zebra"]
     assert not any("Traceback" in result.stderr for result in results)
+
+
+@pytest.fixture
+def alike(tmp_path: Path) -> list[Path]:
+    """Two packs, of the same names."""
+    for name in ("one", "other one"):
+        draw_imagefolder(tmp_path / "trees" / name, classes=2, per_class=2, size=(16, 16))
+        convert(imagefolder_source(tmp_path / "trees" / name), tmp_path / f"{name}.lmdb")
+    return [tmp_path / "one.lmdb", tmp_path / "other one.lmdb"]
+
+
+def test_names_that_coincide_get_prefixes(alike: list[Path], tmp_path: Path) -> None:
+    both, again, prefixes = tmp_path / "both.h5", tmp_path / "again.h5", ["one", "other one"]
+    refused, made = packer_many(
+        [["merge", *alike, both], ["merge", *alike, both, *(word for name in prefixes for word in ("--prefix", name))]]
+    )
+    assert refused.returncode == 1
+    assert "Put a name before those of each pack, in their order: --prefix one --prefix 'other one'" in refused.stderr
+    assert made.returncode == 0
+    packer.merge(alike, again, prefixes=prefixes)
+    assert digest(again) == digest(both)
+    with open_pack(both) as reader, open_pack(alike[0]) as first, open_pack(alike[1]) as second:
+        assert list(reader.names) == [f"one/{name}" for name in first.names] + [f"other one/{n}" for n in second.names]
+        assert reader.table.label.tolist() == first.table.label.tolist() + second.table.label.tolist()
+        assert np.array_equal(reader.table.size, np.concatenate([first.table.size, second.table.size]))
+    assert packer.verify(both) == []
+    packer.export(both, tmp_path / "files")  # beside each other, as the trees were
+    assert {f: d for f, d in content(tmp_path / "files").items() if f != "labels.csv"} == content(tmp_path / "trees")
+    both.write_bytes(both.read_bytes().replace(b"JFIF", b"JFIX"))
+    assert packer.repair(both, tmp_path / "trees").left == []
+    assert digest(both) == digest(again)
+
+
+def test_an_empty_prefix_changes_no_name(alike: list[Path], tmp_path: Path) -> None:
+    packer.merge(alike, tmp_path / "both.lmdb", prefixes=["", "more/of it"])
+    with open_pack(tmp_path / "both.lmdb") as reader, open_pack(alike[0]) as first:
+        assert list(reader.names) == [*first.names, *(f"more/of it/{name}" for name in first.names)]
+
+
+@pytest.mark.parametrize("prefixes", [["a"], ["a", "b", "c"], ["a", "../b"], ["a", "/b"], ["a", "b/"], ["a", "a"]])
+def test_prefixes_that_make_no_names(alike: list[Path], tmp_path: Path, prefixes: list[str]) -> None:
+    with pytest.raises(packer.SourceError if prefixes == ["a", "a"] else packer.OptionError):
+        packer.merge(alike, tmp_path / "both.lmdb", prefixes=prefixes)
+    assert not (tmp_path / "both.lmdb").exists()

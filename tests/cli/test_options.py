@@ -1,14 +1,21 @@
-"""The command line's choices, written down there so that help is fast, are those of the library."""
+"""The command line's choices are the library's, and an option that would decide nothing is refused."""
 
 from __future__ import annotations
 
-import click
+from pathlib import Path
 
+import click
+import pytest
+
+from packer._cli import EXIT_STATUS, cli
 from packer._cli.convert import convert_command
 from packer._codecs import CODECS
+from packer._conversion.changes import setting_differences
 from packer._conversion.recipe import AUDITS, EXIF_POLICIES, Recipe
 from packer._images.geometry import MAX_PIXELS
-from packer._images.sizing import INTERPOLATIONS, MODES
+from packer._images.sizing import INTERPOLATIONS, MODES, ResizeSpec
+from packer.testing.photos import draw_imagefolder
+from tests.making import packer_many
 
 
 def test_choices_and_defaults_are_the_librarys() -> None:
@@ -26,3 +33,101 @@ def test_choices_and_defaults_are_the_librarys() -> None:
     for name in ("exif", "audit"):
         assert options[name].default == getattr(Recipe(), name)
     assert options["max_pixels"].type.max == MAX_PIXELS  # type: ignore[attr-defined]
+
+
+NEEDS = {
+    "convert": {
+        "--path-column x": "say which with --labels",
+        "--label-column x": "say which with --labels",
+        "--delimiter tab": "say which with --labels",
+        "--resize-mode crop": "--resize",
+        "--upscale": "--resize",
+        "--limit 5 --sample 5": "say one of them",
+        "--interpolation bicubic": "--resize",
+        "--quality 80": "--quality is for jpeg and webp",
+        "--codec png --quality 80": "--quality is for jpeg and webp",
+        "--recode": "--recode encodes files anew, as jpeg, png, webp",
+        "--codec raw --recode": "--recode encodes files anew, as jpeg, png, webp",
+        "--codec png --tiles": "--tiles makes parts of JPEGs",
+        "--no-tiles": "--no-tiles is for JPEGs that are encoded",
+        "--codec keep --resize 8": "keep",
+        "--shard-size 1MB": "--shard-size is for .pth packs",
+        "--part 0": "--parts",
+        "--cluster local:1": "--parts",
+        "--jobs 1": "--parts",
+        "--scratch .": "--parts",
+        "--parts 2 --jobs 1": "--jobs is for --cluster",
+        "--parts 2 --scratch .": "--scratch is for --part and --cluster",
+        "--parts 2 --part 0 --cluster local:1": "say one of them",
+        "--parts 2 --part 0 --fresh": "--fresh would drop",
+        "--parts 2 --report r.jsonl": "--report is for packs without parts",
+        "--parts 2 --split all": "--parts is for one split",
+        "--split all --labels l.csv": "--labels is for one split",
+    },
+    "scan": {
+        "--limit 5 --sample 5": "say one of them",
+        **{f"--{name} x": "say which with --labels" for name in ("path-column", "label-column", "delimiter")},
+    },
+    "merge": {
+        "--shard-size 1MB": "--shard-size is for .pth packs",
+        **{
+            f"--finish {option}": "--finish takes DST alone"
+            for option in ("--classes union", "--prefix a", "--workers 1", "--shard-size 1MB", "--overwrite", "--fresh")
+        },
+    },
+    "verify": {"--quick --digest": "--quick leaves out", "--quick --repair photos": "--quick leaves out"},
+}
+"""What would decide nothing, by command, with a part of the message."""
+
+ALONE = {
+    "convert": "format split labels classes-from limit resize codec exif audit check max-pixels on-error report "
+    "workers parts overwrite fresh ignore-free-space quiet",
+    "scan": "labels classes-from limit overwrite quiet",
+    "merge": "classes prefix finish workers overwrite fresh quiet",
+    "verify": "quick digest repair workers quiet",
+    "info": "json classes",
+    "export": "quiet",
+    "stage": "quiet",
+    "unstage": "all-versions quiet",
+    "warm": "quiet",
+}
+"""The options that need no other one, and are none another one's."""
+
+
+def test_settings_that_changed_are_called_by_their_options() -> None:
+    """Of an unfinished conversion that goes on with others."""
+    options = {option for own in convert_command.params for option in own.opts}
+    before = Recipe("jpeg", ResizeSpec(256)).settings()
+    now = Recipe("webp", ResizeSpec(224, "pad", True, "bicubic"), 80, "apply", "decode", 10**6, False, True).settings()
+    lines = setting_differences({"recipe": before}, {"recipe": now})
+    assert "--resize was 256 and is 224" in lines
+    assert "--resize-mode was short and is pad" in lines
+    assert {line.split()[0] for line in lines} <= options
+    assert len(lines) == len(now) - 1 + len(now["resize"])
+
+
+def test_every_option_needs_others_or_none() -> None:
+    for name, command in cli.commands.items():
+        options = {option for parameter in command.params for option in [*parameter.opts, *parameter.secondary_opts]}
+        needy = {word for line in NEEDS.get(name, {}) for word in line.split() if word.startswith("--")}
+        alone = {f"--{option}" for option in ALONE[name].split()}
+        assert {option for option in options if option.startswith("--")} == needy | alone, name
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    draw_imagefolder(root := tmp_path_factory.mktemp("options") / "photos", classes=2, per_class=2, size=(16, 16))
+    packer_many([["convert", root, root.with_name("pack.lmdb")]])
+    return root
+
+
+@pytest.mark.parametrize("name", NEEDS)
+def test_an_option_that_would_decide_nothing_is_refused(photos: Path, tmp_path: Path, name: str) -> None:
+    pack, out = photos.with_name("pack.lmdb"), tmp_path / "out.lmdb"
+    paths = {"convert": [photos, out], "scan": [photos, out], "merge": [pack, out], "verify": [pack]}
+    places = {line: [out] if "--finish" in line else paths[name] for line in NEEDS[name]}
+    results = packer_many([name, *places[line], *line.split()] for line in NEEDS[name])
+    for (line, message), result in zip(NEEDS[name].items(), results, strict=True):
+        assert result.returncode == EXIT_STATUS["usage"], (line, result)
+        assert message in result.stderr, (line, result.stderr)
+    assert not list(tmp_path.iterdir())

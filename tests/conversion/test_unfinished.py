@@ -153,6 +153,7 @@ def test_an_error_between_the_last_sample_and_the_end(tree: Path, tmp_path: Path
         ({"recipe": Recipe(exif="apply")}, "--exif was ignore and is apply"),
         ({"recipe": Recipe(audit="decode")}, "--audit was structure and is decode"),
         ({"recipe": Recipe("jpeg", ResizeSpec(20))}, "--resize was not given and is 20\n"),
+        ({"recipe": Recipe("jpeg", recode=True)}, "--recode was not given and is on"),
         ({"format": "hdf5", "options": {}}, "the format was lmdb and is hdf5"),
         ({"options": {"shard_size": 5}}, "--shard-size was not given and is 5"),
     ],

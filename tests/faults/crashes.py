@@ -1,11 +1,12 @@
-"""Conversions that die at a chosen moment: a process that has everything imported and forks one for each.
+"""Conversions and exports that die at a chosen moment: a process that has everything imported and forks one for each.
 
-A conversion runs in a child that kills itself, with SIGKILL, right before its n-th call that changes something on the
+The work runs in a child that kills itself, with SIGKILL, right before its n-th call that changes something on the
 disk, or in the middle of it where it is a write. Starting Python for each would take a hundred times as long.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -71,13 +72,20 @@ class CrashServer:
             "at": at,
             "seconds": seconds,
         }
+        return self._ended(job)
+
+    def export(self, pack: Path, directory: Path, *, at: int = 0) -> Ended | None:
+        """Export a pack, and return how that ended; `at` is as of `run`."""
+        return self._ended({"pack": str(pack), "path": str(directory), "format": "", "at": at, "seconds": None})
+
+    def _ended(self, job: Mapping[str, Any]) -> Ended | None:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(job) + "\n")
         self._process.stdin.flush()
         answer = json.loads(self._process.stdout.readline())
         if isinstance(answer, str):
-            raise AssertionError(f"the conversion failed: {answer}")
+            raise AssertionError(f"the work failed: {answer}")
         return None if answer is None else Ended(*answer)
 
     def close(self) -> None:
@@ -155,6 +163,27 @@ def _convert(job: dict[str, Any]) -> tuple[int, int]:
     return summary.continued, countdown.count
 
 
+def _export(job: dict[str, Any]) -> tuple[int, int]:
+    from packer._packs import tree
+    from packer._packs.export import export
+
+    countdown = _Countdown(job["at"])
+
+    class Torn(io.FileIO):
+        def writelines(self, blocks: Any) -> None:
+            for block in blocks:
+                countdown.torn(io.FileIO.write)(self, block)
+
+    def opened(fd: int, mode: str) -> io.FileIO:
+        return Torn(fd, mode)
+
+    tree.open = opened  # type: ignore[attr-defined]
+    os.fsync = countdown.wrapped(os.fsync)
+    sys.addaudithook(countdown.audit)
+    export(job["pack"], job["path"], workers=1)
+    return 0, countdown.count
+
+
 def _answer(job: dict[str, Any]) -> Any:
     result, written = os.pipe()
     child = os.fork()
@@ -162,7 +191,7 @@ def _answer(job: dict[str, Any]) -> Any:
         answer: Any = None
         keep = os.write
         try:
-            answer = _convert(job)
+            answer = _export(job) if "pack" in job else _convert(job)
         except BaseException as error:
             answer = f"{type(error).__name__}: {error}"
         finally:

@@ -64,6 +64,21 @@ def test_stopped_by_a_signal(many: Path, fast_tmp: Path, format: str, name: str,
     assert verify(path) == []
 
 
+def test_an_export_that_is_stopped_is_continued(many: Path, fast_tmp: Path) -> None:
+    pack, out = fast_tmp / "pack.lmdb", fast_tmp / "out"
+    assert packer("convert", many, pack).returncode == 0
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command("export", pack, out), preexec_fn=listen, **pipes) as process:  # noqa: PLW1509
+        while process.poll() is None and not (out.exists() and any(out.rglob("*.jpg"))):
+            time.sleep(0.002)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert errors.splitlines()[-1] == "packer: interrupted; the same command continues where this one stopped"
+    assert packer("export", pack, out).returncode == 0
+    assert content(out) == content(many)
+
+
 def test_a_terminal_that_is_closed(many: Path, fast_tmp: Path) -> None:
     """The conversion stops; one that was told to ignore that goes on, though nobody reads what it prints."""
     path = fast_tmp / "pack.lmdb"

@@ -17,7 +17,7 @@ from packer._packs.repair import repair
 from packer._packs.verify import verify
 from packer._sources import imagefolder_source
 from packer._table import Sample
-from packer.errors import NotAPackError, SourceError
+from packer.errors import PackNotFoundError, SourceError
 from packer.testing.photos import draw_imagefolder
 from tests.making import SUFFIXES, content, packer, packer_many, solid, write_pack
 
@@ -205,10 +205,12 @@ def test_what_cannot_be_repaired(tree: Path, tmp_path: Path) -> None:
     damage(path, 1)
     with pytest.raises(SourceError, match="no such directory"):
         repair(path, tmp_path / "missing")
-    with pytest.raises(NotAPackError):
+    with pytest.raises(PackNotFoundError):
         repair(tmp_path / "missing.lmdb", tree)
     os.truncate(path, 5000)
-    assert packer("verify", path, "--repair", tree).returncode == 4
+    result = packer("verify", path, "--repair", tree)
+    assert result.returncode == 4
+    assert result.stderr.endswith("it was cut short. It cannot be repaired: copy or convert it again\n")
 
 
 @formats

@@ -250,12 +250,39 @@ else:
 
 
 def test_what_is_no_pack_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(NotAPackError, match=r"missing\.lmdb: No such file or directory"):
-        open_pack(tmp_path / "missing.lmdb")
     (tmp_path / "photos").mkdir()
     for path in (tmp_path / "photos", f"{tmp_path}/photos/"):
         with pytest.raises(NotAPackError, match=f"packer convert {tmp_path}/photos {tmp_path}/photos.lmdb$"):
             open_pack(path)
+
+
+@pytest.mark.parametrize("kind", [FileNotFoundError, packer.PackError, packer.PackNotFoundError])
+def test_a_missing_pack_is_a_missing_file_and_no_damaged_pack(tmp_path: Path, kind: type[Exception]) -> None:
+    missing, below = tmp_path / "missing.lmdb", tmp_path / "file" / "pack.lmdb"
+    (tmp_path / "file").touch()
+    for path, reason in ((missing, "No such file or directory"), (below, "Not a directory")):
+        for use in (open_pack, open_dataset, packer.info, packer.verify, packer.digest, packer.warm):
+            with pytest.raises(kind, match=f"{path.name}: {reason}") as caught:
+                use(path)
+            assert not isinstance(caught.value, packer.CorruptPackError)
+        for copy in (packer.export, packer.stage, packer.repair):
+            with pytest.raises(kind, match=f"{path.name}: {reason}"):
+                copy(path, tmp_path / "out")
+        with pytest.raises(kind, match=f"{path.name}: {reason}"):
+            packer.merge([path], tmp_path / "out.lmdb")
+    assert sorted(os.listdir(tmp_path)) == ["file"]
+
+
+def test_a_directory_that_was_a_pack_says_so(tmp_path: Path) -> None:
+    path = write_pack(tmp_path / "pack.pth", "pth", [Sample("a/x", 0, b"x", 1, 1)])
+    (path / "table.pth").unlink()
+    path = path.rename(tmp_path / "renamed")
+    (tmp_path / "empty.pth").mkdir()
+    for directory in (path, tmp_path / "empty.pth"):
+        with pytest.raises(
+            NotAPackError, match=r"a directory without table\.pth or table\.bin: a pack that was copied"
+        ):
+            open_pack(directory)
 
 
 @pytest.mark.parametrize("said", ["zip", "hdf5", ""])

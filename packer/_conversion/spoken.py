@@ -1,0 +1,69 @@
+"""Messages in the words of the caller.
+
+Messages speak of options as the command line spells them: ``--on-error skip``. A function that is called from Python
+turns them into its arguments: ``on_error='skip'``.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+import shlex
+from collections.abc import Callable, Mapping
+from typing import ParamSpec, TypeVar
+
+from packer._codecs import CODECS
+from packer.errors import ImageError, PackerError
+
+__all__ = ["as_arguments", "speaking_of_arguments"]
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+_VALUES = ("skip", "fail", "same", "union", "class", "int", "float", "tab", *CODECS)
+_COMMANDS = re.compile(r"(`[^`]*`|^  packer .*$)", re.MULTILINE)  # they are quoted, and stay
+_PREFIXES = re.compile(r"--prefix ('[^']*'|\S+)(?: --prefix ('[^']*'|\S+))+")
+_VALUE = rf"{'|'.join(_VALUES)}|[A-Z]\S*[A-Za-z]|'[^']*'"
+_OPTION = re.compile(rf"(?<![\w-])--(no-)?([a-z]+(?:-[a-z]+)*)(?: ({_VALUE})(?!\w))?")
+
+
+def speaking_of_arguments(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Let the errors of a function speak of its arguments in place of options."""
+    parameters = inspect.signature(function).parameters
+
+    @functools.wraps(function)
+    def speaking(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        try:
+            return function(*args, **kwargs)
+        except (PackerError, TypeError, ValueError) as error:
+            error.args = tuple(as_arguments(text, parameters) if isinstance(text, str) else text for text in error.args)
+            if isinstance(error, ImageError):
+                error.reason = as_arguments(error.reason, parameters)
+            raise
+
+    return speaking
+
+
+def as_arguments(text: str, parameters: Mapping[str, inspect.Parameter]) -> str:
+    """Return a message with its options as arguments of a function that has `parameters`."""
+    pieces = _COMMANDS.split(text)
+    pieces[::2] = [_OPTION.sub(lambda found: _argument(found, parameters), _listed(piece)) for piece in pieces[::2]]
+    return "".join(pieces)
+
+
+def _listed(text: str) -> str:
+    """Return a message with an option that is given several times as one argument."""
+    return _PREFIXES.sub(lambda found: f"prefixes={shlex.split(found[0])[1::2]}", text)
+
+
+def _argument(found: re.Match[str], parameters: Mapping[str, inspect.Parameter]) -> str:
+    no, name, value = found[1], found[2].replace("-", "_"), found[3]
+    name = {"prefix": "prefixes"}.get(name, name)
+    if name not in parameters:
+        return found[0]
+    if no or "bool" in str(parameters[name].annotation):
+        return f"{name}={not no}" + (f" {value}" if value else "")
+    if value is None:
+        return f"{name}="
+    return f"{name}={chr(9)!r}" if value == "tab" else f"{name}={value.strip(chr(39))!r}"

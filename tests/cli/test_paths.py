@@ -1,0 +1,143 @@
+"""Paths that cannot be read, written or reached: every command says so in one line, whichever path it is."""
+
+from __future__ import annotations
+
+import ast
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+import packer
+from packer._cli import EXIT_STATUS
+from packer.testing.photos import draw_imagefolder
+from tests.making import packer_many, without_root_powers
+
+
+def commands(good: Path, bad: object) -> list[list[object]]:
+    """Return every command with a path that cannot be used in every place where a path stands."""
+    photos, pack, out = good / "photos", good / "pack.lmdb", good / "out"
+    made = good / "out.lmdb"
+    return [
+        ["info", bad],
+        ["info", "--json", bad],
+        ["verify", bad],
+        ["verify", "--digest", bad],
+        ["verify", bad, "--repair", photos],
+        ["verify", pack, "--repair", bad],
+        ["export", bad, out],
+        ["export", pack, bad],
+        ["stage", bad, out],
+        ["stage", pack, bad],
+        ["warm", bad],
+        ["merge", bad, made],
+        ["merge", pack, bad],
+        ["merge", "--finish", bad],
+        ["scan", bad, good / "out.scan"],
+        ["scan", photos, bad],
+        ["scan", photos, good / "out.scan", "--labels", bad],
+        ["convert", bad, made],
+        ["convert", photos, bad, "--format", "lmdb"],
+        ["convert", photos, bad, "--format", "pth", "--overwrite"],
+        ["convert", photos, bad, "--format", "lmdb", "--parts", 2],
+        ["convert", photos, made, "--labels", bad],
+        ["convert", photos, made, "--classes-from", bad],
+        ["convert", photos, made, "--report", bad],
+        ["convert", bad, made, "--split", "all"],
+        ["convert", bad, made, "--parts", 2],
+        ["convert", photos, made, "--parts", 2, "--part", 0, "--scratch", bad],
+    ]
+
+
+def bad_paths(bad: Path, good: Path) -> list[Path]:
+    """Make what cannot be used: files and directories without rights, of others, in others, links, files on the way."""
+    bad.mkdir()
+    for name in ("pack.lmdb", "pack.h5", "labels.csv"):
+        shutil.copy(good / name, bad)
+        (bad / name).chmod(0)
+    for name in ("closed", "listed"):
+        for tree in ("pack.pth", "photos"):
+            shutil.copytree(good / tree, bad / name / tree)
+        (bad / name / "empty").mkdir()
+    shutil.copytree(good / "pack.pth", bad / "table.pth")
+    (bad / "table.pth" / "table.pth").chmod(0)
+    shutil.copytree(good / "photos", bad / "class")
+    (bad / "class" / "class_00").chmod(0)
+    for closed, mode in ((bad / "closed", 0), (bad / "listed", 0o444)):
+        for path in (closed / "photos", closed):
+            path.chmod(mode)
+    (bad / "others").mkdir(mode=0o555)
+    if os.geteuid() == 0:
+        os.chown(bad / "others", 65534, 65534)
+    (bad / "file").write_text("no pack")
+    (bad / "loop").symlink_to("loop")
+    inside = [bad / name / path for name in ("closed", "listed") for path in ("pack.pth", "photos", "empty", "empty/x")]
+    return [*bad.iterdir(), *inside, bad / "others" / "x", bad / "file" / "x", bad / "loop" / "x", bad / ("n" * 300)]
+
+
+@without_root_powers
+@pytest.mark.skipif(os.name == "nt", reason="needs permissions")
+def test_no_path_brings_a_traceback(tmp_path: Path) -> None:
+    good, bad = tmp_path / "good", tmp_path / "bad"
+    draw_imagefolder(good / "photos", classes=2, per_class=2, size=(24, 32))
+    for name in ("pack.lmdb", "pack.h5", "pack.pth"):
+        packer.convert(good / "photos", good / name)
+    (good / "labels.csv").write_text("path,label\nclass_00/0000.jpg,a\n")
+    lines = [line for path in bad_paths(bad, good) for line in commands(good, path)]
+    for result in packer_many(lines, powerless=True):
+        assert result.returncode in EXIT_STATUS.values(), result
+        assert "Traceback" not in result.stderr, result
+        if result.returncode == EXIT_STATUS["error"]:
+            assert result.stderr.startswith("packer: "), result
+            assert result.stderr.count("\n") == 1, result
+    for path in (bad / "closed", bad / "listed"):
+        path.chmod(0o755)
+
+
+@without_root_powers
+@pytest.mark.skipif(os.name == "nt", reason="needs permissions")
+def test_what_may_not_be_read_is_neither_missing_nor_damaged(tmp_path: Path) -> None:
+    draw_imagefolder(tmp_path / "photos", classes=1, per_class=1, size=(24, 32))
+    pack, closed = tmp_path / "pack.lmdb", tmp_path / "closed"
+    packer.convert(tmp_path / "photos", pack)
+    pack.chmod(0)
+    closed.mkdir(mode=0)
+    reading = packer_many([["info", pack], ["verify", pack], ["convert", pack, tmp_path / "x.h5"]], powerless=True)
+    writing = packer_many(
+        [
+            ["convert", tmp_path / "photos", closed / "below" / "x.h5"],
+            ["convert", tmp_path / "photos", tmp_path / "x.h5", "--report", closed / "below" / "x.jsonl"],
+        ],
+        powerless=True,
+    )
+    assert {(r.returncode, r.stderr) for r in reading} == {(1, f"packer: {pack}: cannot be read: Permission denied\n")}
+    assert [(r.returncode, r.stderr) for r in writing] == [
+        (1, f"packer: {closed}/below/{name}: cannot be written: Permission denied.\n") for name in ("x.h5", "x.jsonl")
+    ]
+
+
+def test_an_empty_path_is_not_the_present_directory(tmp_path: Path) -> None:
+    draw_imagefolder(tmp_path / "photos", classes=1, per_class=1, size=(24, 32))
+    for name in ("photos", "pack.lmdb", "out"):
+        assert not (tmp_path / name).is_file()
+    packer.convert(tmp_path / "photos", tmp_path / "pack.lmdb")
+    (tmp_path / "pack.h5").touch()
+    for result in packer_many(commands(tmp_path, "")):
+        assert result.returncode == EXIT_STATUS["usage"], result
+        assert "an empty path. Is a variable of the shell not set?" in result.stderr, result
+
+
+def test_paths_are_asked_for_by_functions_that_raise_nothing() -> None:
+    """`Path.exists` and its siblings raise before Python 3.14 where a directory on the way may not be entered."""
+    asking = {"exists", "is_dir", "is_file", "is_symlink", "resolve"}
+    found = []
+    for file in Path(packer.__file__).parent.rglob("*.py"):
+        if "testing" in file.parts:
+            continue
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Attribute) and node.attr in asking:
+                owner = ast.unparse(node.value)
+                if owner not in ("os.path", "entry"):  # an entry of a directory that was listed
+                    found.append(f"{file}:{node.lineno}: {owner}.{node.attr}")
+    assert not found

@@ -1,0 +1,70 @@
+"""Messages name options for the command line, and arguments for who calls a function."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+import packer
+from packer import DestinationError, OptionError
+from packer._cli import cli
+from packer._conversion.spoken import as_arguments
+from tests.making import packer_many, solid
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ("Say --on-error skip as before, or --fresh.", "Say on_error='skip' as before, or fresh=True."),
+        ("--no-tiles is for JPEGs; --tiles too", "tiles=False is for JPEGs; tiles=True too"),
+        ("say to which size with --resize", "say to which size with resize="),
+        ("Say --codec jpeg, or leave --tiles out.", "Say codec='jpeg', or leave tiles=True out."),
+        ("say --labels FILE.csv.", "say labels='FILE.csv'."),
+        ("say --delimiter tab", r"say delimiter='\t'"),
+        ("--limit takes the first, --sample from everywhere", "limit= takes the first, sample= from everywhere"),
+        ("`packer info --json` and `packer convert --parts`", "`packer info --json` and `packer convert --parts`"),
+        ("say:\n  packer convert a b --split all\nor --parts", "say:\n  packer convert a b --split all\nor parts="),
+        ("/a/b--fresh/x--limit: --unknown", "/a/b--fresh/x--limit: --unknown"),
+    ],
+)  # fmt: skip
+def test_options_as_arguments(said: str, meant: str) -> None:
+    assert as_arguments(said, inspect.signature(packer.convert).parameters) == meant
+
+
+def test_options_that_are_given_several_times() -> None:
+    parameters = inspect.signature(packer.merge).parameters
+    assert as_arguments("say: --prefix a --prefix 'b c'", parameters) == "say: prefixes=['a', 'b c']"
+    assert as_arguments("--prefix is said once", parameters) == "prefixes= is said once"
+    assert as_arguments("Say --classes union to", parameters) == "Say classes='union' to"
+
+
+def test_each_is_spoken_to_in_its_own_words(tmp_path: Path) -> None:
+    solid(tmp_path / "tree" / "a" / "x.png")
+    pack = tmp_path / "x.lmdb"
+    packer.convert(tmp_path / "tree", pack)
+    for function, source in ((packer.convert, pack), (packer.merge, [pack])):
+        with pytest.raises(DestinationError, match="say overwrite=True") as caught:
+            function(source, pack)
+        assert "--" not in str(caught.value)
+        with pytest.raises(OptionError, match=r"shard_size= is for"):
+            function(source, tmp_path / "y.h5", shard_size=5)
+    for name in ("convert", "merge"):
+        shown, wrong = packer_many([[name, pack, pack], [name, pack, tmp_path / "y.h5", "--shard-size", "5"]])
+        assert "say --overwrite" in shown.stderr
+        assert "--shard-size is for" in wrong.stderr
+
+
+def test_messages_name_options_that_there_are() -> None:
+    """Else they were misspelt, and would be translated for nobody."""
+    options = {option for command in cli.commands.values() for own in command.params for option in own.opts}
+    options |= {option for command in cli.commands.values() for own in command.params for option in own.secondary_opts}
+    named = set()
+    for file in Path(packer.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                named |= set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", node.value))
+    assert named - options - {"--help", "--version", "--faults"} == set()
