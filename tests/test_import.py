@@ -116,7 +116,7 @@ def below(*packages: str) -> set[str]:
 
 
 FLOORS = [
-    ["errors", "_codecs", "_limits"],
+    ["errors", "_codecs", "_labels", "_limits"],
     ["_table", "_manifest"],
     ["_storage"],
     ["_formats", "_images"],
@@ -146,7 +146,7 @@ def test_rooms_know_lower_rooms_only() -> None:
 
 
 def test_the_front_is_small() -> None:
-    assert len({path.relative_to(ROOT).parts[0] for path in MODULES.values()}) <= 16
+    assert len({path.relative_to(ROOT).parts[0] for path in MODULES.values()}) <= 17
 
 
 COMPILED_BY_NUMBA = {"packer._images.jpeg.scans", "packer._images.jpeg.tokens"}

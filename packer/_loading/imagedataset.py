@@ -25,7 +25,7 @@ from packer._loading.decoding import BatchDecoder
 from packer._loading.pool import Pool
 from packer._loading.samples import Samples
 from packer._loading.uniforms import seed_of
-from packer._table import Buffer, Ints
+from packer._table import Buffer, Ints, Labels
 from packer.errors import NotAPackError, printable
 
 __all__ = ["OUTPUTS", "ImageDataset"]
@@ -76,8 +76,8 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
     class_to_idx : dict of str to int
     samples, imgs : sequence of (str, int)
         Name and label of every sample. The names are relative to the converted directory.
-    targets : (N,) int64 array
-        The labels.
+    targets : (N,) int64 or float64 array
+        The labels: class ids, -1 for an unlabeled sample; or numbers, where the pack has no classes.
     reader : packer.Reader
         The pack itself: its manifest, its table, its bytes.
 
@@ -254,7 +254,7 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
         return {name: label for label, name in enumerate(self.classes)}
 
     @functools.cached_property
-    def targets(self) -> Ints:
+    def targets(self) -> Labels:
         self.reader.require_column("label")
         return self.reader.table.label
 
@@ -277,7 +277,7 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
         return self._decoder.choose_crops(self.crop if self.crop is not None else Full(), indices, epoch, seed)
 
     def _labels(self, indices: Ints) -> torch.Tensor:
-        """Return the labels of a batch, (N,) int64, after `target_transform`."""
+        """Return the labels of a batch, (N,) int64 or float64, after `target_transform`."""
         self.reader.require_table()
         labels = self.reader.table.label[indices]
         if self.target_transform is not None:
@@ -303,7 +303,7 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
             images = self._cropped(indices, self._choose_crops(indices, epoch, seed))
         items = []
         for index, image in zip(indices, images, strict=True):
-            target: Any = int(self.reader.table.label[index])
+            target: Any = self.reader.table.label[index].item()
             if transform is not None:
                 image = transform(image)
             if self.target_transform is not None:

@@ -271,7 +271,7 @@ def test_a_reader_written_from_the_page_reads_what_was_written(tmp_path: Path, f
     assert pack.table["label"].tolist() == [sample.label for sample in samples]
     for name, column in table.columns().items():
         assert np.array_equal(pack.table[name], column), name
-    assert {**pack.manifest, "more": {}} == vars(manifest)
+    assert {**pack.manifest, "label_type": "class", "more": {}} == vars(manifest)
     require_checksums(pack)
 
 
@@ -296,7 +296,7 @@ def test_it_reads_what_a_conversion_wrote(tmp_path: Path, format: str) -> None:
 def test_the_page_names_the_members_and_columns_that_there_are() -> None:
     text = PAGE.read_text(encoding="utf-8")
     manifest_rows = re.findall(r"^\| `(\w+)` \| (?:integer|string|object|array)", text, re.MULTILINE)
-    assert manifest_rows == [*json.loads(Manifest("lmdb", 0, []).to_json())]
+    assert manifest_rows == [*json.loads(Manifest("lmdb", 0, [], schema=2).to_json())]
     table_rows = re.findall(r"^\| `(\w+)` \| ([iu]\d) \| (?:N|`name_end)", text, re.MULTILINE)
     assert {name: np.dtype(f"<{kind}") for name, kind in table_rows} == {n: np.dtype(k) for n, k in TYPES.items()}
     assert [name for name, _ in table_rows] == list(Table.__dataclass_fields__)
