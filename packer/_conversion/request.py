@@ -116,12 +116,13 @@ class SourceRequest:
 
     def _refuse_contradictions(self) -> None:
         """Raise OptionError where what is said of labels or files contradicts itself, or decides nothing."""
+        rule = self.rule  # refuses what is no suffix
         numbers = f"--label-type {self.label_type}" if self.label_type in ("int", "float") else None
         if numbers and self.unlabeled:
             raise OptionError(f"--unlabeled is for class ids: no number of {numbers} means that there is no label")
         if self.classes_from is not None and (numbers or (self.unlabeled and self.labels is None)):
             raise OptionError(f"--classes-from is for class ids: with {numbers or '--unlabeled'} there are no classes")
-        if self.labels is not None and self.rule != ImageRule():
+        if self.labels is not None and rule != ImageRule():
             said = "--any-image" if self.any_image else "--extensions"
             raise OptionError(f"{said} is for directories: the file of --labels names the images")
 
