@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import google_crc32c
 import h5py
 import numpy as np
 import pytest
@@ -14,7 +15,9 @@ import torch
 
 import packer
 from packer._manifest import Manifest
+from packer._table import checksum
 from packer.errors import OptionError, SourceError
+from packer.testing.conformance import draw_samples, flip
 from tests.making import SUFFIXES, content, noise, packer_many, solid, write_pack
 
 FLOATS = [0.1, -2.5, 1e-300, 3.0, 1 / 3]
@@ -174,8 +177,6 @@ def test_packs_of_classes_alone_are_of_schema_1(tree: Path, tmp_path: Path) -> N
 
 
 def test_verify_takes_minus_one_and_refuses_other_ids(tmp_path: Path) -> None:
-    from packer.testing.conformance import draw_samples
-
     samples = draw_samples([10, 20, 30])
 
     def relabel(to: int) -> Any:
@@ -187,8 +188,6 @@ def test_verify_takes_minus_one_and_refuses_other_ids(tmp_path: Path) -> None:
         return change
 
     def checksum_of(row: dict[str, Any], data: Any) -> int:
-        from packer._table import checksum
-
         return checksum(data, row["label"], row["height"], row["width"], row["name"])
 
     classes = [f"class_{n}" for n in range(5)]
@@ -205,8 +204,6 @@ def test_verify_takes_minus_one_and_refuses_other_ids(tmp_path: Path) -> None:
     ids=str,
 )
 def test_a_manifest_with_other_labels_is_refused(change: dict[str, Any]) -> None:
-    import google_crc32c
-
     document = json.loads(Manifest("lmdb", 0, ["a"], schema=2).to_json()) | change
     del document["crc32c"]
     body = json.dumps({k: v for k, v in document.items() if v is not None}, separators=(",", ":"))[:-1].encode()
@@ -283,3 +280,19 @@ def test_the_command_says_what_labels_became(tree: Path, tmp_path: Path) -> None
     assert from_scan.returncode == 0, from_scan.stderr
     assert packer.digest(tmp_path / "q.lmdb") == packer.digest(pack)
     assert "every label is -1, and there are no classes" in unlabeled.stdout
+
+
+@formats
+def test_a_damaged_sample_with_a_float_is_found_and_repaired(tree: Path, tmp_path: Path, format: str) -> None:
+    path = tmp_path / f"pack{SUFFIXES[format]}"
+    converted(tree, path, "float")
+    whole = content(path)
+    flip(path, (tree / "flat" / "3.png").read_bytes(), 50)
+    (damage,) = packer.verify(path)
+    assert (damage.index, damage.name) == (3, "3.png")
+    packer.repair(path, tree / "flat")
+    assert content(path) == whole
+    flip(path, np.array(FLOATS).tobytes(), 8)
+    assert "the table's column 'label' does not fit its checksum" in [str(damage) for damage in packer.verify(path)]
+    with packer.open_dataset(path) as dataset, pytest.raises(packer.CorruptPackError, match="label"):
+        _ = dataset.targets
