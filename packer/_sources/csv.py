@@ -94,7 +94,7 @@ class _Rows:
 
     def read(self, reader: Any, path_column: str, label_column: str) -> None:
         """Read the header and the rows of a `csv.reader`."""
-        header: list[str] = next(reader, [])
+        header: list[str] = next(filter(None, reader), [])
         _require_columns(self._table, header, path_column, label_column)
         at_path, at_label = header.index(path_column), header.index(label_column)
         if unused := [name or "''" for place, name in enumerate(header) if place not in (at_path, at_label)]:
