@@ -10,15 +10,17 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import google_crc32c
+import numpy as np
+import numpy.typing as npt
 
-from packer._codecs import CODECS
-from packer._table import encode_name
+from packer._sample import CODECS, LABEL_TYPES, UNLABELED
+from packer._table import Labels, blocks, encode_name
 from packer.errors import CorruptPackError, PackError, UnsupportedVersionError, printable
 
-__all__ = ["SCHEMA", "TILED", "Manifest"]
+__all__ = ["SCHEMA", "TILED", "Manifest", "schema_for"]
 
-SCHEMA = 1
-"""The version of the manifest and of the table that this packer writes; it reads this and every older one."""
+SCHEMA = 2
+"""The newest version of the manifest and of the table. This packer reads all, and writes the oldest that will do."""
 
 TILED = "tiled"
 """What the manifest's findings call samples that are tiled JPEGs."""
@@ -41,9 +43,11 @@ class Manifest:
     count : int
         Number of samples.
     classes : list of str
-        Class names; a label is an index into this list.
+        Class names; a label of the type ``class`` is an index into this list. Empty with the other types.
+    label_type : str
+        One of `packer._sample.LABEL_TYPES`. Schema 1 has the type ``class`` only, without unlabeled samples.
     codec : str
-        One of `packer._codecs.CODECS`: what the data of the samples are.
+        One of `packer._sample.CODECS`: what the data of the samples are.
     settings : dict
         Every setting of the conversion that has a say in the samples' bytes.
     source : dict
@@ -66,6 +70,7 @@ class Manifest:
     format: str
     count: int
     classes: list[str]
+    label_type: str = "class"
     codec: str = "keep"
     settings: dict[str, Any] = field(default_factory=dict)
     source: dict[str, Any] = field(default_factory=dict)
@@ -74,12 +79,14 @@ class Manifest:
     versions: dict[str, str] = field(default_factory=dict)
     columns: dict[str, int] = field(default_factory=dict)
     layout: dict[str, Any] = field(default_factory=dict)
-    schema: int = SCHEMA
+    schema: int = 1
     more: dict[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> bytes:
         """Return the manifest as a JSON object in ASCII, whose last member is the CRC-32C of all before it."""
         document = {"schema": self.schema, **asdict(self)}
+        if self.schema == 1:
+            del document["label_type"]
         document |= document.pop("more")
         body = json.dumps(document, ensure_ascii=True, separators=(",", ":")).encode("ascii")[:-1]
         return body + _SEAL + b"%08x" % google_crc32c.value(body) + b'"}'
@@ -108,6 +115,8 @@ class Manifest:
                     f"{printable(path)}: written with schema {schema}; this packer reads up to {SCHEMA}. Update packer."
                 )
             names = {field.name for field in fields(cls)} - {"schema", "more"}
+            if schema == 1:
+                names.remove("label_type")
             if missing := names - document.keys():
                 raise ValueError(f"{', '.join(sorted(missing))}: missing")
             known = {name: document.pop(name) for name in names}
@@ -125,7 +134,7 @@ class Manifest:
         """Return what the manifests of several packs say together, one pack after the other.
 
         Settings that differ are left out, but for ``tiles``, which is true where one of the packs may hold tiled JPEGs;
-        `source`, `columns` and `layout` are empty, and `classes` are the first's.
+        `source`, `columns` and `layout` are empty, and `classes` and `label_type` are the first's.
         """
         first = manifests[0]
         same = [name for name, value in first.settings.items() if all(m.settings.get(name) == value for m in manifests)]
@@ -141,11 +150,13 @@ class Manifest:
             format=first.format,
             count=sum(manifest.count for manifest in manifests),
             classes=first.classes,
+            label_type=first.label_type,
             codec=first.codec,
             settings=settings,
             skipped=[entry for manifest in manifests for entry in manifest.skipped],
             findings=dict(sorted(findings.items())),
             versions={package: " and ".join(sorted(numbers)) for package, numbers in versions.items()},
+            schema=max(manifest.schema for manifest in manifests),
         )
 
     @property
@@ -159,6 +170,18 @@ class Manifest:
         parts = self.layout.get("parts")
         return parts if isinstance(parts, list) else ()
 
+    def fits(self, label: npt.ArrayLike) -> npt.NDArray[np.bool_]:
+        """Tell whether a number may be a label in this pack; of one, or of each of several."""
+        label = np.asarray(label)
+        if self.label_type != "class":
+            return np.asarray(np.isfinite(label))
+        return np.asarray((label >= (0 if self.schema == 1 else UNLABELED)) & (label < len(self.classes)))
+
+    def misfit(self, label: int | float) -> str:
+        """Say what is wrong with a number that may be no label in this pack."""
+        what = f"one of the {len(self.classes)} classes" if self.label_type == "class" else "a finite number"
+        return f"label {label} is not {what}"
+
     def identity(self) -> str:
         """Return a short name of this very pack: a digest of the manifest, which holds checksums of the table."""
         return str(self.__dict__.get("_identity") or _digest(self.to_json()))
@@ -168,18 +191,25 @@ class Manifest:
             return all(isinstance(value, kind) and not isinstance(value, bool) for value in values)
 
         kinds = {field.name: type(field.default_factory()) for field in fields(self) if callable(field.default_factory)}
-        kinds |= {"format": str, "count": int, "classes": list, "codec": str}
+        kinds |= {"format": str, "count": int, "classes": list, "label_type": str, "codec": str}
         wrong = [name for name, kind in kinds.items() if type(getattr(self, name)) is not kind]
         if wrong:
             raise ValueError(f"{', '.join(wrong)}: of the wrong type")
         if self.count < 0 or self.codec not in CODECS:
             raise ValueError(f"{self.count} samples of the codec {self.codec!r}")
+        if self.label_type not in LABEL_TYPES or (self.classes and self.label_type != "class"):
+            raise ValueError(f"{len(self.classes)} classes, and labels of the type {self.label_type!r}")
         entries = [value for entry in self.skipped for value in (entry["name"], entry["reason"])]
         texts = [*self.classes, *self.versions.values(), *entries]
         if not every(texts, str) or not every([*self.columns.values(), *self.findings.values()], int):
             raise ValueError("a member has elements of the wrong type")
         for text in texts:
             encode_name(text)  # UnicodeEncodeError is a ValueError
+
+
+def schema_for(label_type: str, label: Labels) -> int:
+    """Return the oldest schema that has such labels."""
+    return 1 if label_type == "class" and all((block >= 0).all() for block in blocks(label)) else 2
 
 
 def _digest(text: bytes) -> str:

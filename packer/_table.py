@@ -18,6 +18,7 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
+from packer._sample import LABEL_TYPES
 from packer.errors import CorruptPackError
 
 __all__ = ["COLUMNS", "Buffer", "Ints", "Names", "Row", "Sample", "Table", "are_pixels", "blocks", "checksum", "spans"]
@@ -25,6 +26,7 @@ __all__ = ["COLUMNS", "Buffer", "Ints", "Names", "Row", "Sample", "Table", "are_
 
 Buffer = bytes | bytearray | memoryview
 Ints = npt.NDArray[np.int64]
+Labels = npt.NDArray[np.int64] | npt.NDArray[np.float64]
 
 COLUMNS: Mapping[str, str] = {
     "label": "<i8",
@@ -36,7 +38,15 @@ COLUMNS: Mapping[str, str] = {
     "name_end": "<i8",
     "names": "|u1",
 }
-"""The table's columns and their dtypes. `names` is all names in one; `name_end[i]` is where name i ends in it."""
+"""The table's columns and their dtypes. `names` is all names in one; `name_end[i]` is where name i ends in it.
+
+Labels of the type ``float`` are float64: see `column_types`.
+"""
+
+
+def column_types(label_type: str) -> dict[str, str]:
+    """Return the columns and their dtypes in a pack with labels of one of `LABEL_TYPES`."""
+    return {**COLUMNS, "label": LABEL_TYPES[label_type]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +57,8 @@ class Sample:
     ----------
     name : str
         Path relative to the source, with forward slashes. Bytes that are not UTF-8 are surrogates (`os.fsdecode`).
-    label : int
-        Class id, an index into the manifest's `classes`.
+    label : int or float
+        Class id, an index into the manifest's `classes`, or a number; see `packer._sample`.
     data : bytes-like
         The encoded image; with the codec ``raw``, the pixels: uint8 RGB, rows from the top, height * width * 3 bytes.
     height, width : int
@@ -56,18 +66,20 @@ class Sample:
     """
 
     name: str
-    label: int
+    label: int | float
     data: Buffer
     height: int
     width: int
 
 
 _BLOCK = 1 << 16  # elements
-_CHECKED_FIELDS = struct.Struct("<qii")
+_CHECKED_FIELDS, _CHECKED_WITH_FLOAT = struct.Struct("<qii"), struct.Struct("<dii")
 
 
-def checksum(data: Buffer, label: int, height: int, width: int, name: bytes) -> int:
-    """Return the CRC-32C of a sample: of its data, then label (int64), height, width (int32), name, little-endian.
+def checksum(data: Buffer, label: int | float, height: int, width: int, name: bytes) -> int:
+    """Return the CRC-32C of a sample: of its data, then label, height, width (int32), name, little-endian.
+
+    A label is an int64, or a float64 where it is a float.
 
     One number covers all that a reader hands out, so a damaged label is found as surely as a damaged byte.
     """
@@ -77,7 +89,8 @@ def checksum(data: Buffer, label: int, height: int, width: int, name: bytes) -> 
         crc = google_crc32c.value(view)
     else:
         crc = google_crc32c.value(data)
-    return int(google_crc32c.extend(crc, _CHECKED_FIELDS.pack(label, height, width) + name))
+    fields = _CHECKED_WITH_FLOAT if isinstance(label, float) else _CHECKED_FIELDS
+    return int(google_crc32c.extend(crc, fields.pack(label, height, width) + name))
 
 
 def are_pixels(size: npt.ArrayLike, height: npt.ArrayLike, width: npt.ArrayLike) -> npt.NDArray[np.bool_]:
@@ -208,7 +221,7 @@ class Row(NamedTuple):
     """
 
     number: int
-    label: int
+    label: int | float
     height: int
     width: int
     offset: int
@@ -227,8 +240,10 @@ class Table:
 
     Attributes
     ----------
-    label, offset, size : (N,) int64
-        Class id; where the data lie (each format says from where it counts); the number of bytes.
+    label : (N,) int64 or float64
+        Class id, or number; see `packer._sample`.
+    offset, size : (N,) int64
+        Where the data lie (each format says from where it counts); the number of bytes.
     height, width : (N,) int32
         Pixels.
     crc32c : (N,) uint32
@@ -238,7 +253,7 @@ class Table:
         See `Names`.
     """
 
-    label: npt.NDArray[np.int64]
+    label: Labels
     height: npt.NDArray[np.int32]
     width: npt.NDArray[np.int32]
     offset: npt.NDArray[np.int64]
@@ -253,8 +268,9 @@ class Table:
         for name, dtype in COLUMNS.items():
             if name not in columns:
                 raise ValueError(f"the table has no column {name!r}")
-            if columns[name].dtype != np.dtype(dtype) or columns[name].ndim != 1:
-                raise ValueError(f"the table's column {name!r} is not a vector of {dtype}")
+            dtypes = set(LABEL_TYPES.values()) if name == "label" else {dtype}
+            if columns[name].dtype not in map(np.dtype, dtypes) or columns[name].ndim != 1:
+                raise ValueError(f"the table's column {name!r} is not a vector of {' or '.join(sorted(dtypes))}")
         if len({len(columns[name]) for name in COLUMNS if name != "names"}) != 1:
             raise ValueError("the table's columns differ in length")
         return cls(**{name: columns[name] for name in COLUMNS})
@@ -290,7 +306,7 @@ class Table:
         start = int(self.name_end[index - 1]) if index else 0
         return Row(
             index,
-            int(self.label[index]),
+            self.label[index].item(),
             int(self.height[index]),
             int(self.width[index]),
             int(self.offset[index]),

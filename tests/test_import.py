@@ -116,7 +116,7 @@ def below(*packages: str) -> set[str]:
 
 
 FLOORS = [
-    ["errors", "_codecs", "_limits"],
+    ["errors", "_sample", "_limits"],
     ["_table", "_manifest"],
     ["_storage"],
     ["_formats", "_images"],

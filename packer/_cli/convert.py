@@ -18,7 +18,7 @@ from packer._cli.parts import make_parts
 from packer._cli.source import requested, source_options, targets
 from packer._cli.values import Size, UserPath
 from packer._cli.writing import done_already, resumable, say, status_of
-from packer._codecs import CODECS
+from packer._sample import CODECS
 from packer.errors import ImageChangedError, ImageError
 
 if TYPE_CHECKING:

@@ -44,7 +44,7 @@ def _describe(pack: PackInfo, all_classes: bool) -> str:
     mean = pack.bytes_of_samples / max(samples, 1)
     lines = [
         f"{pack.path}: {pack.format} pack{_parts(pack.parts)}, schema {pack.schema}",
-        f"  {show.counted(samples, 'sample')}, {show.counted(len(pack.classes), 'class')}, {show.size(pack.bytes)} "
+        f"  {show.counted(samples, 'sample')}, {show.labels(pack.label_type, len(pack.classes))}, {show.size(pack.bytes)} "
         f"({show.size(mean)} a sample)",
         *(f"  {words}" for words in settings_in_words(pack.settings, pack.codec)),
         *([f"  {pack.tiled / max(samples, 1):.1%} of the samples are tiled JPEGs"] if pack.tiled else []),
@@ -57,12 +57,14 @@ def _describe(pack: PackInfo, all_classes: bool) -> str:
         label = f"{row.start} to {row.below - 1}" if row.below < 1 << 31 else f"{row.start} or more"
         bar = "█" * max(1, round(_BAR * row.samples / most))
         lines.append(f"  {label:>14}  {bar:<{_BAR}}  {show.count(row.samples)}")
-    lines += ["", "  classes", *_class_lines(pack.classes, all_classes)]
+    lines += ["", *_labels(pack, all_classes)]
     if pack.without_class:
-        lines.append(f"  {show.counted(pack.without_class, 'sample')} of no class: `packer verify` names them")
+        lines.append(
+            f"  {show.counted(pack.without_class, 'sample')} {'of no class' if pack.label_type == 'class' else 'of no number'}: `packer verify` names them"
+        )
     if pack.findings or pack.skipped:
         lines += ["", "  findings"]
-    lines += [f"  {show.count(number)} x {finding}" for finding, number in pack.findings.items()]
+    lines += [f"  {line}" for line in show.findings(pack.findings, pack.codec, pack.settings)]
     lines += [f"  left out: {entry['name']}: {entry['reason']}" for entry in pack.skipped[:10]]
     if len(pack.skipped) > 10:
         lines.append(f"  … and {len(pack.skipped) - 10} more left out (--json lists all)")
@@ -71,6 +73,14 @@ def _describe(pack: PackInfo, all_classes: bool) -> str:
 
 def _parts(number: int) -> str:
     return f" of {show.counted(number, 'part')}" if number else ""
+
+
+def _labels(pack: PackInfo, all_classes: bool) -> list[str]:
+    if pack.label_type != "class":
+        between = "" if pack.least_label is None else f", {pack.least_label} to {pack.most_label}"
+        return [f"  labels are numbers without classes ({pack.label_type}){between}"]
+    unlabeled = [f"  {show.counted(pack.unlabeled, 'sample')} without a label (-1)"] if pack.unlabeled else []
+    return ["  classes", *_class_lines(pack.classes, all_classes), *unlabeled]
 
 
 def _class_lines(classes: list[ClassCount], all_classes: bool) -> list[str]:

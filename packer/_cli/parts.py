@@ -95,7 +95,7 @@ def _one(job: Job, request: ConversionRequest, number: int, how: RunOptions) -> 
         click.echo(f"packer: {printable(part.note)}", err=True)
     if not job.missing():
         with contextlib.suppress(PackLockedError):  # another task ended at the same time, and finishes it
-            say(_finished(job, finish(job.destination)), quiet=how.quiet)
+            say(_finished(job, finish(job.destination), notes=source.notes), quiet=how.quiet)
     return EXIT_STATUS["skipped"] if part.skipped else EXIT_STATUS["ok"]
 
 
@@ -159,7 +159,7 @@ def _finished(job: Job, manifest: Manifest, seconds: float | None = None, notes:
 
     head = (
         f"{printable(job.destination)}: {show.counted(manifest.count, 'sample')}, "
-        f"{show.counted(len(manifest.classes), 'class')}, {show.counted(job.parts, 'part')}, "
+        f"{show.labels(manifest.label_type, len(manifest.classes))}, {show.counted(job.parts, 'part')}, "
         f"{show.size(disk_size(job.destination))} out"
     )
     took = f", {show.duration(seconds)}" if seconds is not None else ""

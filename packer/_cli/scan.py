@@ -41,7 +41,7 @@ def scan_command(src: Path, listing: Path, *, overwrite: bool, quiet: bool, **va
     source = request.open(listing, request.classes())
     write_listing(source, listing)
     if not quiet:
-        images, classes = show.counted(len(source), "image"), show.counted(len(source.classes), "class")
-        click.echo(f"{printable(listing)}: {images}, {classes}")
+        labels = show.labels(source.label_type, len(source.classes))
+        click.echo(f"{printable(listing)}: {show.counted(len(source), 'image')}, {labels}")
         for note in source.notes:
-            click.echo(f"  {note}")
+            click.echo(f"  {printable(note)}")

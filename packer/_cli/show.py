@@ -18,7 +18,18 @@ if TYPE_CHECKING:
     from packer._conversion.convert import Summary
     from packer._manifest import Manifest
 
-__all__ = ["ProgressDisplay", "conversion", "count", "counted", "duration", "kept", "outcome", "rates", "size"]
+__all__ = [
+    "ProgressDisplay",
+    "conversion",
+    "count",
+    "counted",
+    "duration",
+    "kept",
+    "labels",
+    "outcome",
+    "rates",
+    "size",
+]
 
 _SECONDS_TO_THE_FIRST_LINE = 2.0
 _SECONDS_BETWEEN_LINES = 5.0
@@ -43,6 +54,11 @@ def counted(number: int, what: str) -> str:
     return f"{count(number)} {what}{'' if number == 1 else 'es' if what.endswith('s') else 's'}"
 
 
+def labels(label_type: str, classes: int) -> str:
+    """Return what the labels are: of how many classes, or numbers of which type."""
+    return counted(classes, "class") if label_type == "class" else f"{label_type} labels"
+
+
 def duration(seconds: float) -> str:
     """Return a time as a person would say it."""
     if seconds < 60:
@@ -58,7 +74,7 @@ def conversion(summary: Summary) -> str:
     done = manifest.count + len(manifest.skipped) - summary.continued
     rate = done / max(summary.seconds, 1e-9)
     head = (
-        f"{printable(summary.destination)}: {counted(manifest.count, 'sample')}, {counted(len(manifest.classes), 'class')}, "
+        f"{printable(summary.destination)}: {counted(manifest.count, 'sample')}, {labels(manifest.label_type, len(manifest.classes))}, "
         f"{size(summary.bytes_in)} in, {size(summary.bytes_out)} out, {duration(summary.seconds)} ({rate:,.0f} img/s)"
     )
     notes = list(summary.notes)
@@ -79,9 +95,12 @@ def kept(number: int, codec: str) -> str:
 def outcome(destination: Path, manifest: Manifest, notes: Iterable[str] = ()) -> list[str]:
     """Return lines that say what was found and left out, and how to read a pack."""
     from packer._formats import FORMATS
+    from packer._manifest import TILED
 
     lines = [f"  {printable(note)}" for note in notes]
-    lines += [f"  {count(number)} x {printable(finding)}" for finding, number in manifest.findings.items()]
+    if tiled := manifest.findings.get(TILED):
+        lines.append(f"  {count(tiled)} of {counted(manifest.count, 'sample')} are tiled JPEGs")
+    lines += [f"  {line}" for line in findings(manifest.findings, manifest.codec, manifest.settings)]
     if manifest.skipped:
         lines.append(f"  {count(len(manifest.skipped))} x left out:")
         lines += [f"    {printable(entry['name'])}: {printable(entry['reason'])}" for entry in manifest.skipped[:10]]
@@ -96,6 +115,29 @@ def outcome(destination: Path, manifest: Manifest, notes: Iterable[str] = ()) ->
         f"  from packer import {dataset}",
         f"  dataset = {dataset}({str(destination)!r}, transform=...)  # image, label = dataset[0]",
     ]
+
+
+def findings(found: Mapping[str, int], codec: str, settings: Mapping[str, Any]) -> list[str]:
+    """Return a line for each kind of finding, with what a person can do; of a pack with this codec and these settings."""
+    from packer._images.probe import CLIPPED, ROTATED
+    from packer._manifest import TILED
+
+    exif = settings.get("exif")
+    bytes_kept = (
+        "output='bytes' gives the stored bytes" if codec == "keep" else "--codec keep stores the files' own bytes"
+    )
+    turned = {"ignore": ": not turned, as with ImageFolder; --exif apply turns them", "apply": ": turned upright"}
+    lines = []
+    for finding, number in found.items():
+        if finding == CLIPPED:
+            have = "1 image has" if number == 1 else f"{count(number)} images have"
+            what = "16 bits or floats a pixel; read as 8-bit RGB, such images turn white or black"
+            lines.append(f"{have} {what}; {bytes_kept}")
+        elif finding == ROTATED:
+            lines.append(f"{count(number)} x {ROTATED}{turned.get(str(exif), '')}")
+        elif finding != TILED:
+            lines.append(f"{count(number)} x {printable(finding)}")
+    return lines
 
 
 def rates(nodes: Mapping[str, float], workers: int) -> dict[str, str]:

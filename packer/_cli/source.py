@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from packer._cli.values import Delimiter, UserPath
+from packer._sample import LABEL_TYPES
 from packer.errors import OptionError, printable
 
 __all__ = ["requested", "source_options", "targets"]
@@ -35,14 +36,34 @@ def source_options(command: _F) -> _F:
                 "--labels",
                 type=UserPath(),
                 metavar="FILE.csv",
-                help="Take paths (relative to SRC, or below it) and labels from a CSV file instead of from directory names.",
+                help="Take paths (relative to SRC, or below it) and labels from a CSV file instead of from directory names. Whole numbers are class ids as they stand, -1 is unlabeled; other texts are names of classes.",
             ),
             click.option("--path-column", help="The column of --labels that holds the paths.  [default: path]"),
             click.option("--label-column", help="The column of --labels that holds the labels.  [default: label]"),
             click.option(
                 "--delimiter",
                 type=Delimiter(),
-                help="What separates the columns of --labels: one character, or `tab`.  [default: ,]",
+                help="What separates the columns of --labels: one character, or `tab`.  [default: tab for FILE.tsv, else a comma]",
+            ),
+            click.option(
+                "--label-type",
+                type=click.Choice(list(LABEL_TYPES)),
+                help="What the labels of --labels are: class, names whose ids follow their order as text; int or float, numbers that are kept, without classes.  [default: ids where all are whole numbers, else names]",
+            ),
+            click.option(
+                "--unlabeled",
+                is_flag=True,
+                help="Take images without labels, with the label -1: all images below SRC, or with --labels the rows that have none.",
+            ),
+            click.option(
+                "--extensions",
+                metavar=".JPG,.GIF",
+                help="The suffixes of images, in place of ImageFolder's (.jpg .jpeg .png .ppm .bmp .pgm .tif .tiff .webp), as with its argument of that name.",
+            ),
+            click.option(
+                "--any-image",
+                is_flag=True,
+                help="Open the files of other suffixes too, and take those that begin as an image does.",
             ),
             click.option(
                 "--classes-from",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from packer._codecs import LOSSY
+from packer._sample import LOSSY
 
 __all__ = ["settings_in_words"]
 

@@ -120,22 +120,26 @@ def _recorded(path: Path, *, every_image: bool) -> ListedSource | None:
 def _listing_differences(before: ListedSource, now: Source) -> list[str]:
     if before.kind != now.kind:
         return [f"the source was of the kind {before.kind} and is of {now.kind}"]
-    labels = dict(zip(before.names, before.labels.tolist(), strict=True))
-    present = dict(zip(now.names, now.labels.tolist(), strict=True))
-    moved = [
-        name
-        for name in labels.keys() & present.keys()
-        if before.classes[labels[name] : labels[name] + 1] != now.classes[present[name] : present[name] + 1]
-    ]
+    if before.label_type != now.label_type:
+        return [f"--label-type was {before.label_type} and is {now.label_type}"]
+    labels, present = _meanings(before), _meanings(now)
+    moved = [name for name in labels.keys() & present.keys() if labels[name] != present[name]]
+    what = "class" if now.label_type == "class" else "label"
     lines = [
         _line("classes were removed", set(before.classes) - set(now.classes)),
         _line("classes were added", set(now.classes) - set(before.classes)),
         _line("images were removed", labels.keys() - present.keys()),
         _line("images were added", present.keys() - labels.keys()),
-        _line("images have another class", moved),
+        _line(f"images have another {what}", moved),
     ]
     named = [line for line in lines if line]
     return named or (["the images are in another order"] if list(labels) != list(present) else [])
+
+
+def _meanings(source: Source) -> dict[str, str | int | float]:
+    """Return by the name of each image the class that it has, or its label where that is none's id."""
+    classes = dict(enumerate(source.classes))
+    return {name: classes.get(label, label) for name, label in zip(source.names, source.labels.tolist(), strict=True)}
 
 
 def _pack_differences(before: Sequence[str], now: Sequence[str]) -> list[str]:

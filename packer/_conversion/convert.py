@@ -27,7 +27,8 @@ from packer._conversion.unfinished import UnfinishedPack
 from packer._conversion.workspace import check_destination
 from packer._formats import FORMATS, Format, Writer, check_readable, format_for
 from packer._limits import available_cpus
-from packer._manifest import Manifest
+from packer._manifest import Manifest, schema_for
+from packer._sample import LABEL_TYPES
 from packer._sources import Source
 from packer._storage.files import disk_size
 from packer._table import column_checksums
@@ -74,6 +75,8 @@ class Summary:
         How many samples are the very bytes of their files.
     notes : list of str
         What a person should know about the source.
+    not_looked_at : dict of str to int
+        How many files have suffixes that are none of an image, by suffix.
     """
 
     destination: Path
@@ -84,6 +87,7 @@ class Summary:
     continued: int
     kept: int
     notes: list[str] = field(default_factory=list)
+    not_looked_at: dict[str, int] = field(default_factory=dict)
 
 
 def convert(
@@ -165,7 +169,9 @@ def convert(
     with (
         UnfinishedPack(destination, settings, source, fresh=fresh) as unfinished,
         _letting_mend(unfinished),
-        contextlib.closing(Ledger(unfinished.directory, reporting=report is not None)) as ledger,
+        contextlib.closing(
+            Ledger(unfinished.directory, reporting=report is not None, label=LABEL_TYPES[source.label_type])
+        ) as ledger,
     ):
         continued = _take_up(unfinished, ledger, on_error)
         if not ignore_free_space:
@@ -179,10 +185,10 @@ def convert(
             _write(pipeline, workers or available_cpus(), writer, unfinished, ledger, progress=progress)
             if not len(ledger.rows) and not allow_empty:
                 raise SourceError(f"{printable(source.root)}: not one of its {len(source)} images can be read")
-            manifest = _complete(row.name, source.classes, made_of, ledger, writer)
+            manifest = _complete(row.name, source, made_of, ledger, writer)
         check_readable(unfinished.pack, manifest)
         if report is not None:
-            ledger.write_report(Path(report))
+            ledger.write_report(Path(report), source.others.report())
         ledger.close()  # before the directory goes: a file that is open in it keeps it, on some network disks
         bytes_out = disk_size(unfinished.pack)  # which others may rename away when it has its name
         unfinished.commit(overwrite=overwrite)
@@ -195,6 +201,7 @@ def convert(
         continued=continued,
         kept=ledger.kept,
         notes=list(source.notes),
+        not_looked_at=dict(source.others.counts),
     )
 
 
@@ -297,13 +304,14 @@ def _append(batch: Batch, writer: Writer, ledger: Ledger) -> None:
     writer.flush()
 
 
-def _complete(format: str, classes: list[str], made_of: Provenance, ledger: Ledger, writer: Writer) -> Manifest:
+def _complete(format: str, source: Source, made_of: Provenance, ledger: Ledger, writer: Writer) -> Manifest:
     """Make a complete pack of what was written; return its manifest."""
     table = ledger.rows.build()
     manifest = Manifest(
         format=format,
         count=len(table),
-        classes=classes,
+        classes=source.classes,
+        label_type=source.label_type,
         codec=made_of.codec,
         settings=dict(made_of.settings),
         source=dict(made_of.source),
@@ -312,6 +320,7 @@ def _complete(format: str, classes: list[str], made_of: Provenance, ledger: Ledg
         versions=dict(made_of.versions),
         columns=column_checksums(table),
         layout=writer.layout(),
+        schema=schema_for(source.label_type, table.label),
     )
     writer.commit(manifest, table)
     return manifest

@@ -87,6 +87,7 @@ def make_all(
         continued=continued,
         kept=kept,
         notes=list(source.notes),
+        not_looked_at=dict(source.others.counts),
     )
 
 

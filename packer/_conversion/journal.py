@@ -45,7 +45,7 @@ class Entry:
     """
 
     name: str
-    label: int = 0
+    label: int | float = 0
     height: int = 0
     width: int = 0
     offset: int = 0

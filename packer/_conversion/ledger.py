@@ -13,6 +13,7 @@ from packer._conversion.journal import Entry
 from packer._manifest import TILED
 from packer._storage.files import require_directory, writing_to
 from packer._storage.spool import Spool, TableBuilder
+from packer._table import COLUMNS
 from packer.errors import DestinationError, printable
 
 __all__ = ["Ledger", "check_report"]
@@ -42,6 +43,8 @@ class Ledger:
         Where the files lie; they have no names.
     reporting : bool
         Whether a report will be written.
+    label : {"<i8", "<f8"}
+        The dtype of the labels.
 
     Attributes
     ----------
@@ -59,8 +62,8 @@ class Ledger:
         How often the audit found what.
     """
 
-    def __init__(self, directory: Path, *, reporting: bool) -> None:
-        self.rows = TableBuilder(directory)
+    def __init__(self, directory: Path, *, reporting: bool, label: str = COLUMNS["label"]) -> None:
+        self.rows = TableBuilder(directory, label)
         self.count = 0
         self.bytes_in = 0
         self.kept = 0
@@ -84,9 +87,11 @@ class Ledger:
             if noted:
                 self._note({"name": entry.name, "findings": noted})
 
-    def write_report(self, path: Path) -> None:
-        """Write a JSON line for every image with a finding and every one that was left out."""
+    def write_report(self, path: Path, more: Iterable[Mapping[str, Any]] = ()) -> None:
+        """Write a JSON line for every image with a finding and every one that was left out, and then `more` lines."""
         assert self._report is not None
+        for line in more:
+            self._note(line)
         with writing_to(path), open(path, "wb") as file:
             file.write(self._report.array("u1").data)
 

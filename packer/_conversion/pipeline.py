@@ -101,11 +101,11 @@ class Pipeline:
                 stamp = self._source.stamp(index)
                 batch.append((Entry(name, stamp=stamp, reason=error.reason), None))
             else:
-                batch.append(_sample(name, int(self._source.labels[index]), prepared, stamp))
+                batch.append(_sample(name, self._source.labels[index].item(), prepared, stamp))
         return batch, buffer
 
 
-def _sample(name: str, label: int, prepared: Prepared, stamp: Stamp) -> tuple[Entry, Sample]:
+def _sample(name: str, label: int | float, prepared: Prepared, stamp: Stamp) -> tuple[Entry, Sample]:
     data, height, width = prepared.data, prepared.height, prepared.width
     crc = checksum(data, label, height, width, encode_name(name))
     entry = Entry(name, label, height, width, 0, len(data), crc, stamp, prepared.findings, prepared.kept)

@@ -95,10 +95,10 @@ def made_before(destination: Path, source: Source, recipe: Recipe, format: str, 
             manifest = reader.manifest
     except (NotAPackError, PackNotFoundError):
         return None
-    made = manifest.format, len(manifest.parts), manifest.classes
+    made = manifest.format, len(manifest.parts), manifest.classes, manifest.label_type
     said = manifest.codec, _with_defaults(manifest.settings), manifest.source
     would = provenance(source, recipe)
-    same = made == (format, parts, source.classes)
+    same = made == (format, parts, source.classes, source.label_type)
     same = same and said == (would.codec, _with_defaults(would.settings), would.source)
     return manifest if same else None
 

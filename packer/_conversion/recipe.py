@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from packer._codecs import CODECS
 from packer._images.decode import fast_decoder
 from packer._images.geometry import MAX_PIXELS
 from packer._images.resize import require_kernel
 from packer._images.sizing import ResizeSpec
+from packer._sample import CODECS
 from packer.errors import OptionError
 
 __all__ = ["AUDITS", "EXIF_POLICIES", "Recipe"]
@@ -34,7 +34,7 @@ class Recipe:
     Attributes
     ----------
     codec : str
-        One of `packer._codecs.CODECS`.
+        One of `packer._sample.CODECS`.
     resize : ResizeSpec or None
     quality : int
         1 to 100, of ``jpeg`` and ``webp``.

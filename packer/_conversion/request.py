@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from packer._codecs import LOSSY
 from packer._conversion.convert import ConversionProgress, Summary, convert, require_format, require_policy
 from packer._conversion.ledger import check_report
 from packer._conversion.recipe import Recipe
@@ -18,21 +17,25 @@ from packer._formats import Format, format_for, open_pack, recognise
 from packer._images.geometry import MAX_PIXELS
 from packer._images.sizing import ResizeSpec
 from packer._limits import require_count
+from packer._sample import LABEL_TYPES, LOSSY
 from packer._sources import (
+    ImageRule,
     Source,
     csv_source,
+    default_delimiter,
     imagefolder_source,
     is_listing,
     listed_source,
     pack_source,
     refuse_splits,
+    unlabeled_source,
 )
 from packer.errors import NotAPackError, OptionError, PackNotFoundError, printable
 
 __all__ = ["ConversionRequest", "SourceRequest", "format_options", "is_pack"]
 
-_READING = {"path_column": "path", "label_column": "label", "delimiter": ","}
-"""What says how to read a file of labels, with what is meant where nothing is said."""
+_READING = ("path_column", "label_column", "delimiter", "label_type")
+"""What says how to read a file of labels."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +49,15 @@ class SourceRequest:
     labels : Path, optional
         A CSV file that names images below `src`, with labels.
     path_column, label_column, delimiter : str, optional
-        How `labels` is read: by default ``"path"``, ``"label"`` and ``","``.
+        How `labels` is read: by default ``"path"``, ``"label"``, and a comma or, of a ``.tsv`` file, a tab.
+    label_type : {"class", "int", "float"}, optional
+        What the labels in `labels` are.
+    unlabeled : bool
+        Whether images without labels are taken: rows of `labels` that have none, or without `labels` all images.
+    extensions : str or sequence of str, optional
+        The suffixes of images, in place of ImageFolder's.
+    any_image : bool
+        Whether files of other suffixes are asked for their content.
     classes_from : Path, optional
         A pack whose class ids are used.
     limit : int, optional
@@ -67,6 +78,10 @@ class SourceRequest:
     path_column: str | None = None
     label_column: str | None = None
     delimiter: str | None = None
+    label_type: str | None = None
+    unlabeled: bool = False
+    extensions: str | Sequence[str] | None = None
+    any_image: bool = False
     classes_from: Path | None = None
     limit: int | None = None
     sample: int | None = None
@@ -82,15 +97,39 @@ class SourceRequest:
         for name in said:
             if not isinstance(getattr(self, name), str):
                 raise TypeError(f"{name} is text, not {getattr(self, name)!r}")
+        if self.label_type not in (None, *LABEL_TYPES):
+            raise ValueError(f"label_type is one of {', '.join(LABEL_TYPES)}, not {self.label_type!r}")
+        self._refuse_contradictions()
         if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '\r\n"'):
             raise ValueError(f"delimiter is one character, not {self.delimiter!r}")
+
+    @cached_property
+    def rule(self) -> ImageRule:
+        """Which files count as images."""
+        return ImageRule.of(self.extensions, self.any_image)
 
     def classes(self) -> list[str] | None:
         """Return the classes of the pack `classes_from`; None without one."""
         if self.classes_from is None:
             return None
         with open_pack(self.classes_from) as reader:
+            if reader.manifest.label_type != "class":
+                raise OptionError(
+                    f"{printable(self.classes_from)}: its labels are numbers, and --classes-from wants classes"
+                )
             return reader.manifest.classes
+
+    def _refuse_contradictions(self) -> None:
+        """Raise OptionError where what is said of labels or files contradicts itself, or decides nothing."""
+        rule = self.rule  # refuses what is no suffix
+        numbers = f"--label-type {self.label_type}" if self.label_type in ("int", "float") else None
+        if numbers and self.unlabeled:
+            raise OptionError(f"--unlabeled is for class ids: no number of {numbers} means that there is no label")
+        if self.classes_from is not None and (numbers or (self.unlabeled and self.labels is None)):
+            raise OptionError(f"--classes-from is for class ids: with {numbers or '--unlabeled'} there are no classes")
+        if self.labels is not None and rule != ImageRule():
+            said = "--any-image" if self.any_image else "--extensions"
+            raise OptionError(f"{said} is for directories: the file of --labels names the images")
 
     def open(self, destination: Path, classes: list[str] | None, *, is_split: bool = False) -> Source:
         """List the images.
@@ -116,10 +155,17 @@ class SourceRequest:
 
     def _opened(self, destination: Path, classes: list[str] | None, is_split: bool) -> Source:
         listed = is_listing(self.src)
+        own = [name for name in ("labels", "unlabeled", "extensions", "any_image") if getattr(self, name)]
+        if own and (listed or is_pack(self.src)):
+            what = "labels" if own[0] in ("labels", "unlabeled") else "images"
+            raise OptionError(
+                f"{_option(own[0])} is for a directory of images: {printable(self.src)} says its own {what}"
+            )
         if self.labels is not None:
-            if listed or is_pack(self.src):
-                raise OptionError(f"--labels is for a directory of images: {printable(self.src)} says its own")
-            return csv_source(self.src, self.labels, **self._reading(), classes=classes)
+            said = {name: value for name in _READING if (value := getattr(self, name)) is not None}
+            return csv_source(self.src, self.labels, **said, unlabeled=self.unlabeled, classes=classes)
+        if self.unlabeled:
+            return unlabeled_source(self.src, self.rule)
         if listed:
             if classes is not None:
                 raise OptionError("--classes-from is for `packer scan`, which made the list that SRC is")
@@ -128,17 +174,18 @@ class SourceRequest:
             return pack_source(self.src, classes=classes)
         if not is_split:
             refuse_splits(self.src, destination)
-        return imagefolder_source(self.src, classes)
+        return imagefolder_source(self.src, classes, self.rule)
 
-    def described(self) -> dict[str, str | None]:
+    def described(self) -> dict[str, Any]:
         """Return what is asked for as JSON values, for others to ask for the same."""
-        values = {"labels": self.labels, "classes_from": self.classes_from, "limit": self.limit, **self._reading()}
+        values: dict[str, Any] = {"labels": self.labels, "classes_from": self.classes_from, "limit": self.limit}
+        values |= {"path_column": self.path_column or "path", "label_column": self.label_column or "label"}
+        values |= {"delimiter": self.delimiter or default_delimiter(self.labels), "label_type": self.label_type}
         values["sample"] = self.sample
         said = {name: None if value is None else str(value) for name, value in values.items()}
-        return {**said, "src": os.path.abspath(self.src)}
-
-    def _reading(self) -> dict[str, str]:
-        return {name: getattr(self, name) or default for name, default in _READING.items()}
+        extensions = None if self.extensions is None else ",".join(self.rule.extensions)
+        which = {"extensions": extensions, "unlabeled": self.unlabeled or None, "any_image": self.any_image or None}
+        return {**said, **which, "src": os.path.abspath(self.src)}
 
 
 @dataclass(frozen=True, kw_only=True)

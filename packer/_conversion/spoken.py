@@ -13,7 +13,7 @@ import shlex
 from collections.abc import Callable, Mapping
 from typing import ParamSpec, TypeVar
 
-from packer._codecs import CODECS
+from packer._sample import CODECS
 from packer.errors import ImageError, PackerError
 
 __all__ = ["as_arguments", "speaking_of_arguments"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from packer._conversion import merging
@@ -36,6 +36,10 @@ def convert(
     path_column: str | None = None,
     label_column: str | None = None,
     delimiter: str | None = None,
+    label_type: str | None = None,
+    unlabeled: bool = False,
+    extensions: str | Sequence[str] | None = None,
+    any_image: bool = False,
     classes_from: str | os.PathLike[str] | None = None,
     limit: int | None = None,
     sample: int | None = None,
@@ -94,7 +98,19 @@ def convert(
     path_column, label_column : str, optional
         The columns of `labels`; by default ``"path"`` and ``"label"``.
     delimiter : str, optional
-        The character that separates the columns of `labels`; by default a comma.
+        The character that separates the columns of `labels`; by default a comma, and a tab in a ``.tsv`` file.
+    label_type : {"class", "int", "float"}, optional
+        What the labels in `labels` are. ``class``: names of classes, whose ids are their places when they are sorted as
+        text. ``int`` and ``float``: numbers without classes, which are kept as int64 or float64. By default whole
+        numbers are class ids as they stand, -1 an unlabeled image, and other texts are names.
+    unlabeled : bool
+        Whether images without labels are taken, with the label -1: the rows of `labels` that have none. Without
+        `labels`, all images below `src`; there are no classes then.
+    extensions : str or sequence of str, optional
+        The suffixes of images, such as ``(".jpg", ".gif")`` or ``".jpg,.gif"``, in place of ImageFolder's. Case does
+        not count.
+    any_image : bool
+        Whether files of other suffixes are opened, and taken where they begin as an image does.
     classes_from : path, optional
         A pack whose class ids are used: for val, train's.
     limit : int, optional
@@ -125,7 +141,8 @@ def convert(
     -------
     Summary
         `destination`, `manifest`, `bytes_in`, `bytes_out`, `seconds`, `continued` (images that an earlier run did),
-        `kept` (samples that are the very bytes of their files) and `notes`. Where the complete pack has parts and the
+        `kept` (samples that are the very bytes of their files), `notes`, and `not_looked_at` (files of other types by
+        their suffixes). Where the complete pack has parts and the
         same call made it before, everything counts as continued.
 
     Raises
@@ -164,6 +181,10 @@ def convert(
         path_column=path_column,
         label_column=label_column,
         delimiter=delimiter,
+        label_type=label_type,
+        unlabeled=unlabeled,
+        extensions=extensions,
+        any_image=any_image,
         classes_from=_path_or_none(classes_from),
         limit=limit,
         sample=sample,

@@ -22,7 +22,7 @@ from packer._manifest import Manifest
 from packer._storage.files import AppendFile, writing_to
 from packer._storage.locations import NOWHERE
 from packer._storage.packfile import PackFile
-from packer._table import COLUMNS, Buffer, Ints, Sample, Table, blocks
+from packer._table import Buffer, Ints, Sample, Table, blocks, column_types
 from packer.errors import CorruptPackError, DestinationError, NotAPackError, printable
 
 __all__ = ["HDF5Reader", "HDF5Writer"]
@@ -164,7 +164,8 @@ class HDF5Reader(Reader):
                     raise NotAPackError("an HDF5 file that packer did not write", self.path)
                 manifest_at, manifest_size = self._find(file, "manifest", "|u1")
                 manifest = Manifest.from_json(self._file.read(manifest_at, manifest_size), self.path)
-                places = {name: self._find(file, name, dtype) for name, dtype in COLUMNS.items()}
+                types = column_types(manifest.label_type)
+                places = {name: self._find(file, name, dtype) for name, dtype in types.items()}
                 self._data_at, self._data_size = self._find(file, "data", "|u1")
                 if self._data_at + self._data_size > self._file.size:
                     raise CorruptPackError(
@@ -172,7 +173,7 @@ class HDF5Reader(Reader):
                     )
         except (OSError, KeyError, RuntimeError, ValueError, TypeError) as error:
             raise CorruptPackError(f"libhdf5 cannot read its structure: {error}", self.path) from error
-        columns = {name: self._file.array(at, count, COLUMNS[name]) for name, (at, count) in places.items()}
+        columns = {name: self._file.array(at, count, types[name]) for name, (at, count) in places.items()}
         return manifest, table_from(columns, self.path)
 
     def _fetch(self, offset: int, size: int) -> Buffer:

@@ -31,7 +31,7 @@ from packer._storage.files import AppendFile, writing_to
 from packer._storage.opening import StrangeFileError, require_no_link
 from packer._storage.packfile import PackFile
 from packer._storage.paths import folded, path_problem
-from packer._table import COLUMNS, Table, blocks
+from packer._table import COLUMNS, Table, blocks, column_types
 from packer.errors import CorruptPackError, PackError, printable
 
 __all__ = ["TABLE_FILE", "PartsReader", "join_parts", "write_table"]
@@ -121,7 +121,7 @@ def _of_the_same_kind(reader: Reader, before: Sequence[Manifest]) -> Manifest:
     """Return the manifest of a part, which must agree with those before it."""
     if not before:
         return reader.manifest
-    for what in ("format", "codec", "classes", "settings", "versions"):
+    for what in ("format", "codec", "classes", "label_type", "settings", "versions"):
         if getattr(reader.manifest, what) != getattr(before[0], what):
             raise CorruptPackError(f"differs in its {what} from the part before it", reader.path)
     return replace(reader.manifest, classes=before[0].classes)  # one list in memory, however many parts
@@ -179,8 +179,9 @@ class PartsReader(SpreadReader):
             raise CorruptPackError(
                 f"its parts do not have the {rows} samples together that are in its table", self.path
             )
+        types = column_types(manifest.label_type)
         columns = {
-            name: self._table_file.array(at, names if name == "names" else rows, COLUMNS[name])
+            name: self._table_file.array(at, names if name == "names" else rows, types[name])
             for name, at in _places(rows).items()
         }
         return manifest, table_from(columns, self.path)

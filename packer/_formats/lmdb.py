@@ -54,7 +54,7 @@ from packer._manifest import Manifest
 from packer._storage.files import AppendFile
 from packer._storage.packfile import PackFile
 from packer._storage.spool import Spool
-from packer._table import COLUMNS, Buffer, Ints, Sample, Table, blocks
+from packer._table import Buffer, Ints, Sample, Table, blocks, column_types
 from packer.errors import CorruptPackError, DestinationError, NotAPackError, printable
 
 __all__ = ["LMDBReader", "LMDBWriter"]
@@ -219,7 +219,7 @@ class LMDBReader(Reader):
             raise NotAPackError("an LMDB file that packer did not write, or did not finish", self.path)
         manifest = Manifest.from_json(self._file.read(*manifest_at), self.path)
         columns = {}
-        for name, dtype in COLUMNS.items():
+        for name, dtype in column_types(manifest.label_type).items():
             found = self._find(_column_key(name))
             if found is None:
                 raise CorruptPackError(f"the table has no column {name!r}", self.path)

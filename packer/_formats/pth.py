@@ -21,7 +21,7 @@ from packer._manifest import Manifest
 from packer._storage.files import AppendFile, sync_directory
 from packer._storage.packfile import PackFile
 from packer._storage.spool import TableBuilder
-from packer._table import COLUMNS, Sample, Table, blocks, encode_name
+from packer._table import COLUMNS, Sample, Table, blocks, column_types, encode_name
 from packer.errors import CorruptPackError, DestinationError, PackError, printable
 
 __all__ = ["DEFAULT_SHARD_SIZE", "PthReader", "PthWriter"]
@@ -46,7 +46,8 @@ class PthWriter(Writer):
         self._growing: AppendFile | None = None  # the open shard at the last `flush`
         self._shards: list[list[int]] = []  # the number of samples and of bytes of each
         self._shard: TorchFile | None = None
-        self._rows = TableBuilder(path.parent)  # the rows of the open shard
+        self._label = written.label.dtype.str
+        self._rows = TableBuilder(path.parent, self._label)  # the rows of the open shard
         self._end = 0
         path.mkdir(exist_ok=True)
         for sizes in blocks(written.size):
@@ -59,7 +60,7 @@ class PthWriter(Writer):
             self._shard.resume_checksum()
             names = written.sample_names()
             for index in range(len(written) - count, len(written)):
-                self._add_row(int(written.label[index]), int(written.offset[index]), names.encoded(index))
+                self._add_row(written.label[index].item(), int(written.offset[index]), names.encoded(index))
         keep = {_shard_name(number) for number in range(len(self._shards))}
         for stale in set(os.listdir(path)) - keep:
             (path / stale).unlink()
@@ -152,7 +153,7 @@ class PthWriter(Writer):
             if size != length:
                 raise DestinationError(f"{printable(file.path)}: does not fit its journal. Start again with --fresh.")
 
-    def _add_row(self, label: int, offset: int, name: bytes) -> None:
+    def _add_row(self, label: int | float, offset: int, name: bytes) -> None:
         """Note a sample of the open shard, whose `offset` counts from the beginning of the first."""
         begin = self._end - self._shards[-1][1]
         self._rows.append(label=label, height=0, width=0, offset=offset - begin, size=0, crc32c=0, name=name)
@@ -167,7 +168,7 @@ class PthWriter(Writer):
         self._finished.append(self._shard.file)
         self._shard = None
         self._rows.close()
-        self._rows = TableBuilder(self._path.parent)
+        self._rows = TableBuilder(self._path.parent, self._label)
 
     def _shard_path(self) -> Path:
         return self._path / _shard_name(len(self._shards) - 1)
@@ -185,12 +186,13 @@ class PthReader(SpreadReader):
         self._data = _Shards(self.path, shards[:, 1].tolist())
         self._table_file = PackFile(self.path, TABLE_FILE)
         path = self._table_file.path
-        order = ["names", *(name for name in COLUMNS if name != "names")]  # as the writer numbers them
+        types = column_types(manifest.label_type)
+        order = ["names", *(name for name in types if name != "names")]  # as the writer numbers them
         members = members_of(self._table_file)
         columns = {}
         for number, name in enumerate(order):
             at, size = member_of(members, f"table/data/{number}", path)
-            columns[name] = self._table_file.array(at, size // np.dtype(COLUMNS[name]).itemsize, COLUMNS[name])
+            columns[name] = self._table_file.array(at, size // np.dtype(types[name]).itemsize, types[name])
         return manifest, table_from(columns, path)
 
     def file_names(self) -> list[str]:

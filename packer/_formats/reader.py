@@ -109,8 +109,9 @@ class Reader(PackAccess):
         """
         self.require_table()
         table, found = self.table, np.empty(len(positions), LOCATION)
-        for name in ("size", "height", "width", "crc32c", "label"):
+        for name in ("size", "height", "width", "crc32c"):
             found[name] = getattr(table, name)[positions]
+        found["label"] = table.label[positions].view(np.int64)  # its eight bytes, of which C takes the checksum
         found["raw"] = self.manifest.codec == "raw"
         found["checked"] = self.check == "always"
         places = self._locate(table.offset[positions], found["size"])

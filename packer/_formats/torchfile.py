@@ -31,7 +31,13 @@ _LOCAL = struct.Struct("<4s5H3I2H")
 _CENTRAL = struct.Struct("<4s6H3I5H2I")
 _END = struct.Struct("<4s4H2IH")
 _EPOCH = 0x21  # 1 January 1980, the earliest date that a zip can name: the same input gives the same bytes
-_STORAGES = {"|u1": "ByteStorage", "<i4": "IntStorage", "<u4": "IntStorage", "<i8": "LongStorage"}
+_STORAGES = {
+    "|u1": "ByteStorage",
+    "<i4": "IntStorage",
+    "<u4": "IntStorage",
+    "<i8": "LongStorage",
+    "<f8": "DoubleStorage",
+}
 _MOST_DIRECTORY = 1 << 17  # bytes: zipfile reads a directory at once, after a comment of up to 64 KiB
 _CHUNK = 1 << 16  # bytes
 # What `torch.save` names its members, below a directory of any name; there are fewer than 100 vectors.

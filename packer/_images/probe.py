@@ -11,6 +11,7 @@ import struct
 import zlib
 from dataclasses import dataclass, field
 
+import numpy as np
 from PIL import Image
 
 from packer._images.directories import require_modest
@@ -20,7 +21,12 @@ from packer._images.pillow import opened, orientation, require_pixels
 from packer._table import Buffer
 from packer.errors import ImageError, ImageTooLargeError
 
-__all__ = ["ImageInfo", "inspect", "require_affordable"]
+__all__ = ["CLIPPED", "DEEP", "ROTATED", "ImageInfo", "inspect", "require_affordable"]
+
+CLIPPED = "16 bits or floats a pixel: white or black when read as 8-bit RGB"
+DEEP = "more than 8 bits a channel, read as 8"
+ROTATED = "EXIF-rotated"
+"""Findings of which there is more to say."""
 
 _SCANS = 16  # of an image of `MAX_PIXELS`; a smaller one may have more, as each costs a pass over all pixels
 
@@ -117,7 +123,7 @@ def _inspect_jpeg(data: Buffer, max_pixels: int) -> ImageInfo | None:
     if header.components == 4:
         findings.append("CMYK")
     if header.orientation != 1:
-        findings.append("EXIF-rotated")
+        findings.append(ROTATED)
     if end is not None and end < len(data):
         findings.append("bytes after its end")
     plain = end is not None and header.usual and (header.ordinary or header.components == 4)
@@ -150,7 +156,7 @@ def _inspect_png(data: Buffer) -> ImageInfo | None:
             break
     if chunks[:1] != [b"IHDR"] or chunks[-1] != b"IEND" or b"IDAT" not in chunks or not height or not width:
         return None
-    findings = ["16-bit"] if depth == 16 else []
+    findings = [DEEP] if depth == 16 else []
     if b"acTL" in chunks:
         findings.append("animated or many pages: the first is used")
     return ImageInfo("png", height, width, 1, tuple(findings), plain)
@@ -179,15 +185,24 @@ def _ask_pillow(data: Buffer, max_pixels: int, seen: ImageInfo | None) -> ImageI
         findings = list(seen.findings) if seen else []
         if image.mode in ("CMYK", "YCCK") and "CMYK" not in findings:
             findings.append("CMYK")
-        if image.mode.startswith(("I", "F")) and "16-bit" not in findings:
-            findings.append("16-bit")
+        if image.mode.startswith(("I", "F")):
+            findings = [note for note in findings if note != DEEP]
+            findings.append(CLIPPED if _is_clipped(image) else DEEP)
         turn = _turn(image)
         kind = (image.format or "unknown").lower()
         if not any(note.startswith("animated") for note in findings) and _has_second_page(image, data):
             findings.append("animated or many pages: the first is used")
-        if turn != 1 and "EXIF-rotated" not in findings:
-            findings.append("EXIF-rotated")
+        if turn != 1 and ROTATED not in findings:
+            findings.append(ROTATED)
         return ImageInfo(kind, height, width, turn, tuple(findings), False, seen.header if seen else None)
+
+
+def _is_clipped(image: Image.Image) -> bool:
+    """Tell whether Pillow's RGB of a mode I or F is ruined: it cuts values to 8 bits, so that 0 to 1 turn black."""
+    values = np.asarray(image)
+    low, high = values.min(), values.max()
+    black = image.mode == "F" and 0 < high <= 1
+    return bool(black or not (low >= 0 and high <= 255))  # nor where a value is NaN
 
 
 def _has_second_page(image: Image.Image, data: Buffer) -> bool:

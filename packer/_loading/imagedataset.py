@@ -93,8 +93,9 @@ class ImageDataset(Prepared):
     class_to_idx : dict of str to int
     samples, imgs : sequence of (str, int)
         Name and label of every sample. The names are relative to the converted directory.
-    targets : (N,) int64 array
-        The labels. Other labels, as many, may be assigned.
+    targets : (N,) int64 or float64 array
+        The labels: class ids, -1 for an unlabeled sample; or numbers, where the pack has no classes. Other labels, as
+        many, may be assigned.
     reader : packer.Reader
         The pack itself: its manifest, its table, its bytes.
     root : str
@@ -277,16 +278,6 @@ class ImageDataset(Prepared):
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch of the crops that `seed` makes, also in DataLoader workers that run already."""
         self._epochs.move_on(epoch)
-
-    @property
-    def decoder(self) -> str:
-        """Which library decodes ordinary JPEGs, as the dataset was opened."""
-        return self._library
-
-    @property
-    def scaled_decode(self) -> bool:
-        """Whether the decoder may halve images, as the dataset was opened."""
-        return self._scaled
 
     def loader(self, path: str) -> Image.Image:
         """Return the image of the sample whose name is `path`, as ImageFolder's loader does: RGB, without a transform.

@@ -20,6 +20,8 @@ class Prepared(Selection):
     _crop: Crop | None
     _output: str | None
     _fuse: bool
+    _library: str
+    _scaled: bool
     _transform: Transform
     _target_transform: Transform
     _transforms: Callable[[Any, Any], tuple[Any, Any]] | None
@@ -53,6 +55,16 @@ class Prepared(Selection):
     def target_transform(self, target_transform: Transform) -> None:
         self._target_transform = target_transform
         self.__dict__.pop("_preparation", None)
+
+    @property
+    def decoder(self) -> str:
+        """Which library decodes ordinary JPEGs, as the dataset was opened."""
+        return self._library
+
+    @property
+    def scaled_decode(self) -> bool:
+        """Whether the decoder may halve images, as the dataset was opened."""
+        return self._scaled
 
     @property
     def crop(self) -> Crop | None:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, overload
+from typing import overload
 
-import numpy.typing as npt
-
-from packer._table import Ints, Names
+from packer._table import Ints, Labels, Names
 
 __all__ = ["Samples"]
 
 
-class Samples(Sequence[tuple[str, Any]]):
+class Samples(Sequence[tuple[str, int | float]]):
     """``(name, label)`` of every sample, as ImageFolder's `samples`, read from the pack when asked for.
 
     Parameters
@@ -24,7 +22,7 @@ class Samples(Sequence[tuple[str, Any]]):
         Which samples of the pack these are; by default all.
     """
 
-    def __init__(self, names: Names, labels: npt.NDArray[Any], rows: Ints | None = None) -> None:
+    def __init__(self, names: Names, labels: Labels, rows: Ints | None = None) -> None:
         self._names = names
         self.labels = labels
         self._rows = rows
@@ -33,10 +31,10 @@ class Samples(Sequence[tuple[str, Any]]):
         return len(self.labels)
 
     @overload
-    def __getitem__(self, index: int) -> tuple[str, Any]: ...
+    def __getitem__(self, index: int) -> tuple[str, int | float]: ...
     @overload
-    def __getitem__(self, index: slice) -> list[tuple[str, Any]]: ...
-    def __getitem__(self, index: int | slice) -> tuple[str, Any] | list[tuple[str, Any]]:
+    def __getitem__(self, index: slice) -> list[tuple[str, int | float]]: ...
+    def __getitem__(self, index: int | slice) -> tuple[str, int | float] | list[tuple[str, int | float]]:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
         label = self.labels[index].item()

@@ -10,13 +10,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from torch.utils.data import Dataset
 
 from packer._formats import Reader
 from packer._loading.folder import EXTENSIONS
 from packer._loading.samples import Samples
-from packer._table import Ints, Names
+from packer._table import Ints, Labels, Names
 
 __all__ = ["Selection", "places_in"]
 
@@ -32,7 +31,7 @@ class Selection(Dataset[tuple[Any, Any]]):
     reader: Reader
     _rows: Ints | None = None
     """Places in the pack; None for all samples."""
-    _labels: npt.NDArray[Any] | None = None
+    _labels: Labels | None = None
     """A label for each of these samples; None for those of the pack."""
 
     def __len__(self) -> int:
@@ -55,18 +54,19 @@ class Selection(Dataset[tuple[Any, Any]]):
         return self.classes, self.class_to_idx
 
     @property
-    def targets(self) -> npt.NDArray[Any]:
+    def targets(self) -> Labels:
         if self._labels is not None:
             return self._labels
         return self._stored_labels if self._rows is None else self._stored_labels[self._rows]
 
     @targets.setter
-    def targets(self, targets: Sequence[float] | npt.NDArray[Any]) -> None:
-        labels = np.array(targets)
+    def targets(self, targets: Sequence[float] | Labels) -> None:
+        labels: Any = np.array(targets)
         if labels.shape != (len(self),) or labels.dtype.kind not in "iuf":
             raise ValueError(f"targets are {len(self)} numbers, a label a sample, not {labels.dtype} {labels.shape}")
-        self._labels = labels.astype(np.float64 if labels.dtype.kind == "f" else np.int64)
-        self._labels.flags.writeable = False
+        labels = labels.astype(np.float64 if labels.dtype.kind == "f" else np.int64)
+        labels.flags.writeable = False
+        self._labels = labels
 
     @property
     def samples(self) -> Samples:
@@ -82,7 +82,7 @@ class Selection(Dataset[tuple[Any, Any]]):
     imgs = samples
 
     @functools.cached_property
-    def _stored_labels(self) -> npt.NDArray[Any]:
+    def _stored_labels(self) -> Labels:
         self.reader.require_column("label")
         return self.reader.table.label
 
@@ -105,7 +105,7 @@ class Selection(Dataset[tuple[Any, Any]]):
         """Return the places of samples in the pack, counted from its beginning."""
         return self.reader.positions(indices) if self._rows is None else self._rows[places_in(indices, len(self))]
 
-    def _labels_of(self, indices: Sequence[int] | Ints) -> npt.NDArray[Any]:
+    def _labels_of(self, indices: Sequence[int] | Ints) -> Labels:
         """Return the labels of samples, before `target_transform`."""
         if self._labels is not None:
             return self._labels[places_in(indices, len(self))]

@@ -3,7 +3,8 @@
 It says nothing of formats, parts, settings or versions, so it compares conversions that were made in different ways.
 It is the SHA-256 of hashes, one after the other, each a SHA-256 too: that of the classes, as `Names` stores them
 (`ends` as int64, then `blob`), and those of the samples in their order. A sample's is taken of five int64 (length of
-the name, label, height, width, length of the data), of the name and of the data. Numbers are little-endian.
+the name, label, height, width, length of the data), of the name and of the data. Numbers are little-endian. Where
+labels are no class ids, the word "int" or "float" comes before all hashes, and a float label stands as its float64.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import os
 import struct
 from collections.abc import Callable
 from functools import partial
+
+import numpy as np
 
 from packer._formats import Reader, open_pack
 from packer._limits import require_count
@@ -51,6 +54,8 @@ def digest(
     with open_pack(path) as reader:
         classes = Names.of(reader.manifest.classes)
         whole = hashlib.sha256()
+        if reader.manifest.label_type != "class":  # else an id and the number would be one
+            whole.update(reader.manifest.label_type.encode("ascii"))
         whole.update(hashlib.sha256(classes.ends.astype("<i8").tobytes() + classes.blob.tobytes()).digest())
         for hashes in over_samples(partial(_hashes, reader), len(reader), workers=workers, progress=progress):
             whole.update(hashes)
@@ -62,7 +67,7 @@ def _hashes(reader: Reader, indices: range) -> bytes:
     hashes = []
     for index in indices:
         data, name = reader.read(index), names.encoded(index)
-        label, height, width = int(table.label[index]), int(table.height[index]), int(table.width[index])
+        label, height, width = int(table.label[index].view(np.int64)), int(table.height[index]), int(table.width[index])
         sample = hashlib.sha256(_NUMBERS.pack(len(name), label, height, width, len(data)))
         sample.update(name)
         sample.update(data)

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import numpy as np
 
-from packer._codecs import CODECS
 from packer._formats import Reader, open_pack
 from packer._images.encode import encode
 from packer._limits import require_count
 from packer._packs.filenames import FileNames
 from packer._packs.sweep import in_order
 from packer._packs.tree import Tree
+from packer._sample import CODECS, UNLABELED
 from packer._sources.repeats import repeats
 from packer._storage.files import sync_directory, writing_to
 from packer._storage.paths import folded, name_problem, path_problem
@@ -43,7 +43,8 @@ def export(
 
     Kept bytes are written as they are. A sample that was re-encoded, and whose name says another type, gets
     the suffix of its type added; raw pixels become PNG. Classes without samples become empty directories.
-    Where the labels do not follow from the names, ``labels.csv`` says them, as `packer convert --labels` reads it.
+    Where the labels do not follow from the names, ``labels.csv`` says them, as `packer convert --labels` reads it; a
+    sample without a label has an empty one there. Where no sample has a label, there is no such file.
 
     An export that was interrupted is continued by the same call: files that are there already are kept, and a file
     that is there in part is written anew. No file that holds anything else is touched.
@@ -184,25 +185,34 @@ def _refuse_names_that_meet(reader: Reader, names: FileNames) -> None:
 
 
 def _labels_follow(reader: Reader) -> bool:
-    """Tell whether every sample's first directory is the name of its class; CorruptPackError where it has no class."""
+    """Tell whether every sample's first directory is the name of its class, or there are no labels at all.
+
+    CorruptPackError where a sample has no such label as the manifest says.
+    """
     label, classes = reader.table.label, reader.manifest.classes
+    if reader.manifest.label_type != "class":
+        return False
+    fitting = range(UNLABELED if reader.manifest.fits(UNLABELED) else 0, len(classes))
     follow = len(set(classes)) == len(classes) and not any(path_problem(name) or "/" in name for name in classes)
     labels = itertools.chain.from_iterable(label[part].tolist() for part in spans(len(label)))
     for index, (own, name) in enumerate(zip(labels, reader.names, strict=True)):
-        if not 0 <= own < len(classes):
-            raise CorruptPackError(f"label {own} is not one of the {len(classes)} classes", reader.path, index)
-        follow = follow and name.startswith(classes[own] + "/")
+        if own not in fitting:
+            raise CorruptPackError(reader.manifest.misfit(own), reader.path, index)
+        follow = follow and (name.startswith(classes[own] + "/") if own != UNLABELED else not classes)
     return follow
 
 
 def _labels_as_csv(reader: Reader, names: FileNames) -> Iterator[bytes]:
     """Yield the lines of ``labels.csv``, many at a time."""
     classes, rest = reader.manifest.classes, iter(names)
+    of_classes = reader.manifest.label_type == "class"
     yield b"path,label\r\n"
     for part in spans(len(names)):
         labels = reader.table.label[part].tolist()
+        if of_classes:
+            labels = ["" if label == UNLABELED else classes[label] for label in labels]
         text = io.StringIO(newline="")
-        rows = zip(itertools.islice(rest, len(labels)), (classes[label] for label in labels), strict=True)
+        rows = zip(itertools.islice(rest, len(labels)), labels, strict=True)
         csv.writer(text).writerows(rows)
         yield encode_name(text.getvalue())
 

@@ -51,12 +51,18 @@ class PackInfo:
         As in the manifest: how the samples were made, of what, and by which libraries.
     bytes, bytes_of_samples : int
         Size of the pack on the disk, and of the samples alone.
+    label_type : {"class", "int", "float"}
+        What the labels are: ids of classes, or numbers without classes.
     classes : list of ClassCount
         In the order of their ids.
+    least_label, most_label : int or float, optional
+        Of labels that are numbers without classes; None where there are none.
+    unlabeled : int
+        Samples without a label.
     shorter_side : list of SideCount
         The samples by the shorter side of their images.
     without_class : int
-        Samples whose label is the id of no class, which is damage.
+        Samples whose label is none that the pack may have, which is damage.
     tiled : int
         Samples that are tiled JPEGs.
     findings : dict of str to int
@@ -76,7 +82,11 @@ class PackInfo:
     versions: dict[str, str]
     bytes: int
     bytes_of_samples: int
+    label_type: str
     classes: list[ClassCount]
+    least_label: int | float | None
+    most_label: int | float | None
+    unlabeled: int
     shorter_side: list[SideCount]
     without_class: int
     tiled: int
@@ -107,8 +117,10 @@ def info(path: str | os.PathLike[str]) -> PackInfo:
 
 def _info(reader: Reader) -> PackInfo:
     manifest, table = reader.manifest, reader.table
-    inside = table.label[(table.label >= 0) & (table.label < len(manifest.classes))]
-    counts = np.bincount(inside, minlength=len(manifest.classes)).tolist()
+    fitting = table.label[manifest.fits(table.label)]
+    ids = fitting[fitting >= 0].astype(np.int64) if manifest.label_type == "class" else np.empty(0, np.int64)
+    counts = np.bincount(ids, minlength=len(manifest.classes)).tolist()
+    numbers = fitting if manifest.label_type != "class" and len(fitting) else None
     histogram = np.histogram(np.minimum(table.height, table.width), _EDGES)[0].tolist()
     return PackInfo(
         path=reader.path,
@@ -122,13 +134,17 @@ def _info(reader: Reader) -> PackInfo:
         versions=manifest.versions,
         bytes=disk_size(reader.path),
         bytes_of_samples=int(table.size.sum()),
+        label_type=manifest.label_type,
         classes=[ClassCount(name, number) for name, number in zip(manifest.classes, counts, strict=True)],
+        least_label=None if numbers is None else numbers.min().item(),
+        most_label=None if numbers is None else numbers.max().item(),
+        unlabeled=len(fitting) - len(ids) if manifest.label_type == "class" else 0,
         shorter_side=[
             SideCount(start, below, number)
             for start, below, number in zip(_EDGES, _EDGES[1:], histogram, strict=False)
             if number
         ],
-        without_class=len(table) - len(inside),
+        without_class=len(table) - len(fitting),
         tiled=manifest.findings.get(TILED, 0),
         findings={name: number for name, number in manifest.findings.items() if name != TILED},
         skipped=manifest.skipped,

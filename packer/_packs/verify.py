@@ -110,9 +110,9 @@ def _first(found: Iterator[Damage]) -> Iterator[Damage]:
 
 
 def _wrong_labels(reader: Reader) -> Iterator[Damage]:
-    label, classes = reader.table.label, len(reader.manifest.classes)
-    for index in _where(len(label), lambda part: (label[part] < 0) | (label[part] >= classes)):
-        yield Damage(f"label {label[index]} is not one of the {classes} classes", index, reader.names.get(index))
+    label, manifest = reader.table.label, reader.manifest
+    for index in _where(len(label), lambda part: ~manifest.fits(label[part])):
+        yield Damage(manifest.misfit(label[index].item()), index, reader.names.get(index))
 
 
 def _wrong_sizes(reader: Reader) -> Iterator[Damage]:

@@ -1,17 +1,21 @@
 """Where images come from: an ordered list of what to read."""
 
 from packer._sources.base import Source
-from packer._sources.csv import csv_source
+from packer._sources.csv import csv_source, default_delimiter
 from packer._sources.imagefolder import class_directories, imagefolder_source, refuse_splits, split_directories
 from packer._sources.listing import ListedSource, is_listing, let_mend, listed_source, write_listing
 from packer._sources.pack import CLASS_MAPS, pack_source
+from packer._sources.unlabeled import unlabeled_source
+from packer._sources.walking import ImageRule
 
 __all__ = [
     "CLASS_MAPS",
+    "ImageRule",
     "ListedSource",
     "Source",
     "class_directories",
     "csv_source",
+    "default_delimiter",
     "imagefolder_source",
     "is_listing",
     "let_mend",
@@ -19,5 +23,6 @@ __all__ = [
     "pack_source",
     "refuse_splits",
     "split_directories",
+    "unlabeled_source",
     "write_listing",
 ]

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from packer._manifest import Manifest
+from packer._sample import LABEL_TYPES
+from packer._sources.others import OtherFiles
 from packer._sources.stamps import (
     ABOUT_THE_FILE,
     Stamp,
@@ -25,13 +26,10 @@ from packer._sources.stamps import (
     what_changed,
 )
 from packer._storage.packfile import LARGEST_READ
-from packer._table import Names, blocks
+from packer._table import Ints, Labels, Names, blocks
 from packer.errors import ImageChangedError, ImageError, SourceError, printable
 
-__all__ = ["IMAGE_SUFFIXES", "ReadBuffer", "Source", "StoredSample", "listing_digest"]
-
-IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
-"""torchvision's IMG_EXTENSIONS (torchvision/datasets/folder.py): what ImageFolder takes for an image."""
+__all__ = ["ReadBuffer", "Source", "StoredSample", "listing_digest"]
 
 _OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)  # a FIFO must not block
 
@@ -94,7 +92,7 @@ class StoredSample:
     Attributes
     ----------
     codec : str
-        One of `packer._codecs.CODECS`.
+        One of `packer._sample.CODECS`.
     height, width : int
         Size in pixels of what decoding gives.
     exif : {"ignore", "apply"}
@@ -114,26 +112,32 @@ class Source:
     Attributes
     ----------
     kind : str
-        ``"imagefolder"``, ``"csv"`` or ``"pack"``.
+        ``"imagefolder"``, ``"csv"``, ``"files"`` or ``"pack"``.
     root : Path
     names : Names
         Paths relative to `root`, with forward slashes, in the order of the pack.
-    labels : (N,) int64 array
-        Indices into `classes`.
+    labels : (N,) int64 or float64 array
+        Indices into `classes`, -1 for an unlabeled image; or numbers, as `label_type` says.
     classes : list of str
     notes : list of str
         What a person should know about the source.
     stamps : (N, 2) int64 array, optional
         Size and time of every file when it was listed. A file that has changed since is not read.
+    label_type : str
+        One of `packer._sample.LABEL_TYPES`.
+    others : OtherFiles
+        The files that were not looked at.
     """
 
     kind: str
     root: Path
     names: Names
-    labels: npt.NDArray[np.int64]
+    labels: Labels
     classes: list[str]
     notes: list[str] = field(default_factory=list)
     stamps: Stamps | None = None
+    label_type: str = "class"
+    others: OtherFiles = field(default_factory=OtherFiles)
 
     def __len__(self) -> int:
         return len(self.names)
@@ -142,7 +146,7 @@ class Source:
         """Return a source of images `start` to `stop` - 1; the classes stay."""
         names, labels = self.names.between(start, stop), self.labels[start:stop]
         stamps = None if self.stamps is None else self.stamps[start:stop]
-        return Source(self.kind, self.root, names, labels, self.classes, self.notes, stamps)
+        return replace(self, names=names, labels=labels, stamps=stamps)
 
     def limited(self, count: int) -> Source:
         """Return a source of the first `count` images; the classes stay."""
@@ -213,10 +217,10 @@ class Source:
 
     def describe(self) -> dict[str, str]:
         """Return kind and digest of names, labels and classes, for the manifest."""
-        return {"kind": self.kind, "sha256": listing_digest(self.classes, self.names, self.labels)}
+        return {"kind": self.kind, "sha256": listing_digest(self.classes, self.names, self.labels, self.label_type)}
 
 
-def spread(count: int, length: int) -> npt.NDArray[np.int64]:
+def spread(count: int, length: int) -> Ints:
     """Return `count` of `length` indices, in ascending order and evenly spread."""
     return (2 * np.arange(count, dtype=np.int64) + 1) * length // (2 * count)
 
@@ -230,11 +234,13 @@ def class_ids(classes: Sequence[str]) -> dict[str, int]:
     return ids
 
 
-def listing_digest(classes: Sequence[str], names: Names, labels: npt.NDArray[np.int64]) -> str:
+def listing_digest(classes: Sequence[str], names: Names, labels: Labels, label_type: str = "class") -> str:
     """Return the SHA-256, in hexadecimal, of a list of images."""
     digest = hashlib.sha256()
+    if label_type != "class":
+        digest.update(label_type.encode("ascii"))
     digest.update("\0".join(classes).encode("utf-8", "surrogateescape"))
-    for column, dtype in ((labels, "<i8"), (names.ends, "<i8"), (names.blob, "|u1")):
+    for column, dtype in ((labels, LABEL_TYPES[label_type]), (names.ends, "<i8"), (names.blob, "|u1")):
         for block in blocks(column):
             digest.update(block.astype(dtype, copy=False).tobytes())
     return digest.hexdigest()

@@ -1,8 +1,7 @@
 """A directory with one subdirectory a class, listed as torchvision's ImageFolder lists it.
 
-The rules are those of `torchvision.datasets.folder` (`find_classes`, `make_dataset`): classes are the sorted names
-of the root's subdirectories; within a class, directories are visited in the order of their paths, symbolic links
-to directories are followed, and files count if their suffix is one of `IMAGE_SUFFIXES`, in any case.
+As with `find_classes` in `torchvision.datasets.folder`, classes are the sorted names of the root's subdirectories. What
+counts within a class, and in which order, `packer._sources.walking` says.
 """
 
 from __future__ import annotations
@@ -14,7 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from packer._sources.base import IMAGE_SUFFIXES, Source, class_ids
+from packer._sources.base import Source, class_ids
+from packer._sources.walking import ImageRule, Walk, is_directory
 from packer._table import Names
 from packer.errors import SourceError, printable
 
@@ -23,7 +23,7 @@ __all__ = ["class_directories", "imagefolder_source", "refuse_splits", "split_di
 _SPLITS = ("train", "training", "val", "valid", "validation", "dev", "eval", "test", "testing")
 
 
-def imagefolder_source(root: Path, classes: Sequence[str] | None = None) -> Source:
+def imagefolder_source(root: Path, classes: Sequence[str] | None = None, rule: ImageRule | None = None) -> Source:
     """List the images below `root`.
 
     Parameters
@@ -31,6 +31,8 @@ def imagefolder_source(root: Path, classes: Sequence[str] | None = None) -> Sour
     root : Path
     classes : sequence of str, optional
         Class names in the order of their ids; the default is the sorted names of the subdirectories.
+    rule : ImageRule, optional
+        Which files count as images; by default those that ImageFolder takes.
 
     Raises
     ------
@@ -42,7 +44,7 @@ def imagefolder_source(root: Path, classes: Sequence[str] | None = None) -> Sour
     if not folders:
         raise SourceError(
             f"{printable(root)}: no subdirectories in it. Images are expected as {printable(root)}/CLASS/IMAGE; "
-            "for labels in a file, say --labels FILE.csv."
+            "for labels in a file, say --labels FILE.csv; for images without labels, say --unlabeled."
         )
     if classes is not None:
         unknown = [folder for folder in folders if folder not in set(classes)]
@@ -52,27 +54,29 @@ def imagefolder_source(root: Path, classes: Sequence[str] | None = None) -> Sour
                 + ", ".join(map(printable, unknown[:5]))
                 + (", …" if len(unknown) > 5 else "")
             )
-    notes: list[str] = []
-    found = [Names.of(_images_below(str(root), folder, notes)) for folder in folders]
+    walk = Walk(root, rule or ImageRule())
+    found = [Names.of(walk.images_below(folder)) for folder in folders]
+    outside = walk.images_in()
+    notes = walk.said()
     if not any(map(len, found)):
+        others = "".join(f". {note}" for note in notes)
         raise SourceError(
-            f"{printable(root)}: no images ({', '.join(IMAGE_SUFFIXES)}) in its {len(folders)} directories"
+            f"{printable(root)}: no images ({rule or ImageRule()}) in its {len(folders)} directories{others}"
         )
     if empty := [folder for folder, names in zip(folders, found, strict=True) if not len(names)]:
         notes.append(f"classes without images, which keep their ids: {_some(empty)}")
-    outside = [name for name in os.listdir(root) if _is_image(name) and not os.path.isdir(root / name)]
     if outside:
-        notes.append(f"images outside of any class, which are left out as ImageFolder does: {_some(sorted(outside))}")
+        notes.append(f"images outside of any class, which are left out as ImageFolder does: {_some(outside)}")
     ids = class_ids(folders if classes is None else classes)
     labels = np.repeat(np.array([ids[folder] for folder in folders], np.int64), [len(names) for names in found])
-    return Source("imagefolder", root, Names.joined(found), labels, list(ids), notes)
+    return Source("imagefolder", root, Names.joined(found), labels, list(ids), notes, others=walk.others)
 
 
 def class_directories(root: Path) -> list[str]:
     """Return the sorted names of the subdirectories of `root`; SourceError where it is not a directory."""
     try:
         with os.scandir(root) as entries:
-            return sorted(entry.name for entry in entries if _is_directory(entry))
+            return sorted(entry.name for entry in entries if is_directory(entry))
     except FileNotFoundError as error:
         raise SourceError(f"{printable(root)}: no such directory") from error
     except NotADirectoryError as error:
@@ -105,44 +109,6 @@ def refuse_splits(root: Path, destination: Path) -> None:
             f"or one:\n"
             f"  packer convert {split} {split_dst}"
         )
-
-
-def _images_below(root: str, folder: str, notes: list[str]) -> list[str]:
-    """Return the images below a class directory, relative to `root`, in ImageFolder's order."""
-    listed: list[tuple[str, list[str]]] = []
-    pending = [(os.path.join(root, folder), folder, frozenset[tuple[int, int]]())]
-    while pending:
-        path, relative, above = pending.pop()
-        try:
-            status = os.stat(path)
-            identity = (status.st_dev, status.st_ino)
-            if identity in above and status.st_ino:
-                notes.append(f"a symbolic link to a directory above it is not followed: {printable(relative)}")
-                continue
-            files = []
-            with os.scandir(path) as entries:
-                for entry in entries:
-                    if _is_directory(entry):
-                        pending.append((entry.path, f"{relative}/{entry.name}", above | {identity}))
-                    elif _is_image(entry.name):
-                        files.append(entry.name)
-        except OSError as error:
-            # ImageFolder passes over it in silence; images would be lost.
-            raise SourceError(f"{printable(path)}: cannot be listed: {error.strerror}") from error
-        listed.append((relative, sorted(files)))
-    listed.sort()  # by path: "a", "a-b", "a/c", as sorted(os.walk()) does
-    return [f"{relative}/{file}" for relative, files in listed for file in files]
-
-
-def _is_directory(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:  # a link to itself, which is listed as a file, and reported when it is read
-        return False
-
-
-def _is_image(name: str) -> bool:
-    return name.lower().endswith(IMAGE_SUFFIXES)
 
 
 def _some(names: list[str]) -> str:

@@ -3,7 +3,7 @@
 A header of 32 bytes (magic, length of the JSON, its CRC-32C), the JSON, zeros up to a multiple of 64, then columns:
 
 stamps      three int64 a file: size, time, and the CRC-32C of these two; none where the samples are a pack's
-labels      an int64 an image
+labels      an int64 an image, or a float64, as the JSON says
 name ends   an int64 an image
 checksums   a uint32 for every 4096 images: the CRC-32C of their labels, then of their ends, then of their names
 names       bytes; labels, ends and names are as in `Source`
@@ -13,7 +13,8 @@ part are compared with the checksums of their blocks, so that a task reads no mo
 
 By this list an interrupted conversion, and the tasks of a job, recognise files that have changed since.
 
-Lists of version 2 have no checksums, and two int64 a stamp. Their labels and names are compared with the digest in the
+Lists of version 3 have class ids for labels, and say nothing of files that were not looked at. Lists of version 2 have
+no checksums either, and two int64 a stamp. Their labels and names are compared with the digest in the
 JSON, all of them whichever part is wanted; their stamps cannot be compared with anything.
 """
 
@@ -31,17 +32,20 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
+from packer._sample import LABEL_TYPES
 from packer._sources.base import Source, listing_digest
+from packer._sources.others import OtherFiles
 from packer._sources.stamps import MENDABLE, Stamps, same_stamp, stamp_in
 from packer._storage.files import AppendFile, PatchFile, replacing
 from packer._storage.packfile import PackFile
-from packer._table import Names, encode_name
+from packer._table import Labels, Names, encode_name
 from packer.errors import PackError, SourceError, printable
 
 __all__ = ["ListedSource", "is_listing", "let_mend", "listed_source", "write_listing"]
 
 _KIND = b"packer scan "
-_MAGIC = _KIND + b"3\n\0\0"
+_MAGIC = _KIND + b"4\n\0\0"
+_WITH_IDS_ONLY = _KIND + b"3\n\0\0"
 _WITHOUT_CHECKSUMS = _KIND + b"2\n\0\0"
 _STAMP = struct.Struct("<qq")
 _CHECKED_STAMP = struct.Struct("<qqq")
@@ -94,7 +98,8 @@ class Listing:
     path : str
     classes : list of str
     names : Names
-    labels : (N,) int64 array
+    labels : (N,) int64 or float64 array
+    label_type : str
     stamps : (N, 3) int64 array, or (N, 2) in lists of version 2, optional
         Size, time and CRC-32C.
     checksums : (B,) uint32 array, optional
@@ -106,7 +111,8 @@ class Listing:
     path: str
     classes: list[str]
     names: Names
-    labels: npt.NDArray[np.int64]
+    labels: Labels
+    label_type: str
     stamps: npt.NDArray[np.int64] | None
     checksums: npt.NDArray[np.uint32] | None
     sha256: str
@@ -114,7 +120,7 @@ class Listing:
     def require_undamaged(self, start: int, stop: int) -> None:
         """Compare images `start` to `stop` - 1 with their checksums; SourceError where these do not fit."""
         if self.checksums is None:
-            fits = listing_digest(self.classes, self.names, self.labels) == self.sha256
+            fits = listing_digest(self.classes, self.names, self.labels, self.label_type) == self.sha256
         else:
             blocks = range(start // _BLOCK, -(-stop // _BLOCK))
             fits = all(_block_checksum(self.names, self.labels, block) == self.checksums[block] for block in blocks)
@@ -147,6 +153,8 @@ def write_listing(source: Source, path: Path) -> None:
         "stamps": len(stamps),
         "classes": source.classes,
         "notes": source.notes,
+        "label_type": source.label_type,
+        "others": {"counts": source.others.counts, "names": source.others.names},
         "sha256": description["sha256"],
     }
     text = json.dumps(header, separators=(",", ":")).encode("ascii")
@@ -182,7 +190,7 @@ def listed_source(path: str | os.PathLike[str]) -> ListedSource:
         count, stamped, width = header["count"], header["stamps"], 3 if checked else 2
         stamps = file.array(start, width * stamped, "<i8").reshape(-1, width) if stamped else None
         start += 8 * width * stamped
-        labels = file.array(start, count, "<i8")
+        labels = file.array(start, count, LABEL_TYPES[header["label_type"]])
         ends = file.array(start + 8 * count, count, "<i8")
         start += 16 * count
         checksums = file.array(start, _blocks(count), "<u4") if checked else None
@@ -190,15 +198,18 @@ def listed_source(path: str | os.PathLike[str]) -> ListedSource:
         names = Names(file.array(start, header["names"], "|u1"), ends)
     except PackError as error:
         raise SourceError(f"{error}. {_advice(path)}") from error
-    listing = Listing(os.fspath(path), header["classes"], names, labels, stamps, checksums, header["sha256"])
+    classes, label_type = header["classes"], header["label_type"]
+    listing = Listing(os.fspath(path), classes, names, labels, label_type, stamps, checksums, header["sha256"])
     return ListedSource(
         header["kind"],
         Path(header["root"]),
         names,
         labels,
-        header["classes"],
+        classes,
         header["notes"],
         None if stamps is None else stamps[:, :2],
+        label_type,
+        OtherFiles(header["others"]["counts"], header["others"]["names"]),
         listing=listing,
     )
 
@@ -235,12 +246,12 @@ def _blocks(count: int) -> int:
     return -(-count // _BLOCK)
 
 
-def _block_checksum(names: Names, labels: npt.NDArray[np.int64], block: int) -> int:
+def _block_checksum(names: Names, labels: Labels, block: int) -> int:
     """Return the CRC-32C of a block of images; of any number, where the list is damaged."""
     rows = slice(block * _BLOCK, (block + 1) * _BLOCK)
     ends = names.ends[rows]
     first = int(names.ends[rows.start - 1]) if block else 0
-    crc = google_crc32c.value(labels[rows].astype("<i8", copy=False).tobytes())
+    crc = google_crc32c.value(labels[rows].view("<i8").tobytes())
     crc = google_crc32c.extend(crc, ends.astype("<i8", copy=False).tobytes())
     return int(google_crc32c.extend(crc, names.blob[first : int(ends[-1])].tobytes()))
 
@@ -267,7 +278,7 @@ def _append(file: AppendFile, column: npt.NDArray[Any]) -> None:
 def _read_header(file: PackFile) -> tuple[dict[str, Any], int, bool]:
     """Return the JSON of a list, where its stamps begin, and whether it has checksums."""
     magic, length, crc = _HEADER.unpack(file.read(0, _HEADER.size))
-    known = magic in (_MAGIC, _WITHOUT_CHECKSUMS)
+    known = magic in (_MAGIC, _WITH_IDS_ONLY, _WITHOUT_CHECKSUMS)
     shown = printable(file.path)
     if magic.startswith(_KIND) and not known:
         raise SourceError(f"{shown}: another version of packer wrote the list. {_advice(file.path)}")
@@ -276,26 +287,33 @@ def _read_header(file: PackFile) -> tuple[dict[str, Any], int, bool]:
         raise SourceError(f"{shown}: the list is damaged. {_advice(file.path)}")
     try:
         header = json.loads(text)
+        if magic != _MAGIC:
+            header |= {"label_type": "class", "others": {"counts": {}, "names": []}}
         _require_types(header)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise SourceError(f"{shown}: the list is damaged: {printable(str(error))}. {_advice(file.path)}") from error
-    return header, _HEADER.size + length + _padding(length), magic == _MAGIC
+    return header, _HEADER.size + length + _padding(length), magic != _WITHOUT_CHECKSUMS
 
 
 def _require_types(header: dict[str, Any]) -> None:
     """Raise ValueError, KeyError or TypeError where a member of the JSON is missing, or is not what it should be."""
     kinds = {"kind": str, "root": str, "count": int, "names": int, "stamps": int}
-    kinds |= {"classes": list, "notes": list, "sha256": str}
+    kinds |= {"classes": list, "notes": list, "sha256": str, "label_type": str, "others": dict}
     wrong = [name for name, kind in kinds.items() if type(header[name]) is not kind]
     if wrong:
         raise ValueError(f"{', '.join(wrong)}: of the wrong type")
     count, classes, notes = header["count"], header["classes"], header["notes"]
+    counts, names = header["others"]["counts"], header["others"]["names"]
+    if type(counts) is not dict or type(names) not in (list, type(None)) or header["label_type"] not in LABEL_TYPES:
+        raise ValueError("the labels, or the files that were not looked at, are none")
     if not (0 <= count < _MOST and 0 <= header["names"] < _MOST and header["stamps"] in (0, count)):
         raise ValueError(f"{count} images, {header['names']} bytes of names and {header['stamps']} stamps")
-    if not all(type(text) is str for text in [*classes, *notes]):
+    if not all(type(text) is str for text in [*classes, *notes, *(names or ())]):
         raise ValueError("a member has elements of the wrong type")
     for text in (header["kind"], header["root"], header["sha256"], *classes, *notes):
         encode_name(text)  # UnicodeEncodeError is a ValueError
+    if not all(type(number) is int for number in counts.values()):
+        raise ValueError("a member has elements of the wrong type")
     if "\0" in header["root"]:
         raise ValueError("the root has a NUL")
 

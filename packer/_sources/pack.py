@@ -18,7 +18,7 @@ from packer._sources.base import ReadBuffer, Source, StoredSample, class_ids, sp
 from packer._sources.repeats import repeats
 from packer._sources.stamps import Stamp
 from packer._storage.paths import name_problem
-from packer._table import Names, blocks, decode_name
+from packer._table import Ints, Labels, Names, blocks, decode_name
 from packer.errors import CorruptPackError, ImageError, PackError, SourceError, printable
 
 __all__ = ["CLASS_MAPS", "PackSource", "pack_source"]
@@ -127,10 +127,10 @@ class PackSource(Source):
 
     def _require_row(self, index: int, reader: Reader, place: int) -> None:
         """Raise CorruptPackError where no sample has such a label, size or name, whatever its checksum says."""
-        row, name, classes = reader.table.row(place), self.names.get(index), len(reader.manifest.classes)
+        row, name = reader.table.row(place), self.names.get(index)
         reason = ""
-        if not 0 <= row.label < classes:
-            reason = f"label {row.label} is not one of the {classes} classes"
+        if not reader.manifest.fits(row.label):
+            reason = reader.manifest.misfit(row.label)
         elif row.height < 1 or row.width < 1:
             reason = f"its row in the table says {row.width} x {row.height} pixels"
         elif self._whole(index) in self.repeated:
@@ -212,6 +212,7 @@ def pack_source(
             for index in reader.table.overlapping()
         ),
         united=readers[0].manifest,
+        label_type=readers[0].manifest.label_type,
     )
     return (
         source
@@ -228,6 +229,7 @@ def _require_same_meaning(readers: Sequence[Reader]) -> None:
         for what, one, other in [
             ("codec", first.manifest.codec, reader.manifest.codec),
             ("EXIF policy", first.manifest.exif, reader.manifest.exif),
+            ("label type", first.manifest.label_type, reader.manifest.label_type),
         ]:
             if one != other:
                 raise SourceError(
@@ -249,11 +251,13 @@ def _require_same_classes(readers: Sequence[Reader]) -> None:
             )
 
 
-def _labels(reader: Reader, classes: Sequence[str]) -> npt.NDArray[np.int64]:
-    """Return the labels of a pack as indices into `classes`; -1 for those that are none, which reading refuses."""
+def _labels(reader: Reader, classes: Sequence[str]) -> Labels:
+    """Return the labels of a pack, ids as indices into `classes`; -1 also for what reading refuses."""
     own = reader.manifest.classes
     if own == list(classes):
         return reader.table.label
+    if reader.manifest.label_type != "class":
+        raise SourceError(f"{printable(reader.path)}: its labels are numbers without classes")
     ids = class_ids(classes)
     unknown = [name for name in own if name not in ids]
     if unknown:
@@ -266,7 +270,7 @@ def _labels(reader: Reader, classes: Sequence[str]) -> npt.NDArray[np.int64]:
     )
 
 
-def _mapped(label: npt.NDArray[np.int64], ids: list[int]) -> npt.NDArray[np.int64]:
+def _mapped(label: Ints, ids: list[int]) -> Ints:
     inside = (label >= 0) & (label < len(ids))
     return np.where(inside, np.array([*ids, -1], np.int64)[np.where(inside, label, -1)], -1)
 

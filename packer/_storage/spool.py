@@ -18,8 +18,8 @@ from packer._table import COLUMNS, Buffer, Table
 __all__ = ["Spool", "TableBuilder"]
 
 _COLLECT = 1 << 16  # bytes
-_ROW = struct.Struct("<qiiqqIq")
-_ROW_TYPE = np.dtype([(name, dtype) for name, dtype in COLUMNS.items() if name != "names"])
+_ROWS = {"<i8": struct.Struct("<qiiqqIq"), "<f8": struct.Struct("<diiqqIq")}
+"""A row, by the dtype of its label."""
 
 
 class Spool:
@@ -76,9 +76,15 @@ class TableBuilder:
     ----------
     directory : Path, optional
         Where their files lie.
+    label : {"<i8", "<f8"}
+        The dtype of the labels.
     """
 
-    def __init__(self, directory: Path | None = None) -> None:
+    def __init__(self, directory: Path | None = None, label: str = COLUMNS["label"]) -> None:
+        self._row = _ROWS[label]
+        self._row_type = np.dtype(
+            [(name, dtype) for name, dtype in {**COLUMNS, "label": label}.items() if name != "names"]
+        )
         self._rows, self._names = Spool(directory), Spool(directory)
         self._count = 0
         self._name_end = 0
@@ -86,16 +92,18 @@ class TableBuilder:
     def __len__(self) -> int:
         return self._count
 
-    def append(self, *, label: int, height: int, width: int, offset: int, size: int, crc32c: int, name: bytes) -> None:
+    def append(
+        self, *, label: int | float, height: int, width: int, offset: int, size: int, crc32c: int, name: bytes
+    ) -> None:
         """Add one row."""
         self._count += 1
         self._name_end += len(name)
-        self._rows.append(_ROW.pack(label, height, width, offset, size, crc32c, self._name_end))
+        self._rows.append(self._row.pack(label, height, width, offset, size, crc32c, self._name_end))
         self._names.append(name)
 
     def build(self) -> Table:
         """Return the table of the rows so far, which stays valid."""
-        rows = self._rows.array(_ROW_TYPE)
+        rows = self._rows.array(self._row_type)
         columns = {name: rows[name] for name in COLUMNS if name != "names"}
         return Table.of({**columns, "names": self._names.array(np.uint8)})
 

@@ -9,11 +9,11 @@ import pytest
 
 from packer._cli import EXIT_STATUS, cli
 from packer._cli.convert import convert_command
-from packer._codecs import CODECS
 from packer._conversion.changes import setting_differences
 from packer._conversion.recipe import AUDITS, EXIF_POLICIES, Recipe
 from packer._images.geometry import MAX_PIXELS
 from packer._images.sizing import INTERPOLATIONS, MODES, ResizeSpec
+from packer._sample import CODECS
 from packer.testing.photos import draw_imagefolder
 from tests.making import packer_many
 
@@ -40,6 +40,9 @@ NEEDS = {
         "--path-column x": "say which with --labels",
         "--label-column x": "say which with --labels",
         "--delimiter tab": "say which with --labels",
+        "--label-type int": "say which with --labels",
+        "--labels l.csv --any-image": "--any-image is for directories",
+        "--labels l.csv --extensions .gif": "--extensions is for directories",
         "--resize-mode crop": "--resize",
         "--upscale": "--resize",
         "--limit 5 --sample 5": "say one of them",
@@ -67,6 +70,9 @@ NEEDS = {
     "scan": {
         "--limit 5 --sample 5": "say one of them",
         **{f"--{name} x": "say which with --labels" for name in ("path-column", "label-column", "delimiter")},
+        "--label-type int": "say which with --labels",
+        "--labels l.csv --any-image": "--any-image is for directories",
+        "--labels l.csv --extensions .gif": "--extensions is for directories",
     },
     "merge": {
         "--shard-size 1MB": "--shard-size is for .pth packs",
@@ -80,9 +86,9 @@ NEEDS = {
 """What would decide nothing, by command, with a part of the message."""
 
 ALONE = {
-    "convert": "format split labels classes-from limit resize codec exif audit check max-pixels on-error report "
-    "workers parts overwrite fresh ignore-free-space quiet",
-    "scan": "labels classes-from limit overwrite quiet",
+    "convert": "format split unlabeled labels classes-from limit resize codec exif audit check max-pixels on-error "
+    "report workers parts overwrite fresh ignore-free-space quiet",
+    "scan": "unlabeled labels classes-from limit overwrite quiet",
     "merge": "classes prefix finish workers overwrite fresh quiet",
     "verify": "quick digest repair workers quiet",
     "info": "json classes",

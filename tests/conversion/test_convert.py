@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from packer._codecs import CODECS
 from packer._conversion.convert import ConversionProgress, convert
 from packer._conversion.recipe import Recipe
 from packer._formats import FORMATS, open_pack
 from packer._images.sizing import ResizeSpec
 from packer._packs.verify import verify
+from packer._sample import CODECS
 from packer._sources import Source, imagefolder_source
 from packer._storage.files import disk_size
 from packer._table import Names

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
-from packer._codecs import CODECS
 from packer._conversion.prepare import prepare
 from packer._conversion.recipe import Recipe
 from packer._images.sizing import MODES, ResizeSpec
+from packer._sample import CODECS
 from packer.errors import ImageError, ImageTooLargeError
 from tests.conftest import odd_images
 from tests.images.drawn import encoded, jpeg, oriented, photo, pillow_pixels

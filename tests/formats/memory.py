@@ -17,7 +17,7 @@ from packer._formats.contract import Places
 from packer._formats.reader import table_from
 from packer._manifest import Manifest
 from packer._storage.locations import MEMORY, NOWHERE
-from packer._table import COLUMNS, Buffer, Ints, Sample, Table
+from packer._table import Buffer, Ints, Sample, Table, column_types
 from packer.errors import CorruptPackError, DestinationError, NotAPackError
 
 _MAGIC = b"packer in memory "
@@ -69,8 +69,9 @@ class MemoryReader(Reader):
             raise NotAPackError(f"{self.path}: not a finished pack")
         manifest, columns = _tables[number]
         self._blob: bytearray | None = _blobs[number]
-        arrays = {name: np.frombuffer(columns[name], dtype) for name, dtype in COLUMNS.items()}
-        return Manifest.from_json(manifest, self.path), table_from(arrays, self.path)
+        read = Manifest.from_json(manifest, self.path)
+        types = column_types(read.label_type)
+        return read, table_from({name: np.frombuffer(columns[name], types[name]) for name in types}, self.path)
 
     def _locate(self, offset: Ints, size: Ints) -> Places:
         if self._blob is None:

@@ -46,7 +46,7 @@ def test_h5py_finds_all_of_it(tmp_path: Path, lengths: list[int]) -> None:
     manifest, table = write_pack(ROW, path, samples)
     with h5py.File(path, "r") as file:
         assert set(file) == {"data", "manifest", *COLUMNS}
-        assert dict(file.attrs) == {"format": b"packer", "schema": SCHEMA}
+        assert dict(file.attrs) == {"format": b"packer", "schema": 1}
         assert file["manifest"][:].tobytes() == manifest.to_json()
         for name, column in table.columns().items():
             assert file[name].dtype == np.dtype(COLUMNS[name])

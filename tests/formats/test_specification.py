@@ -9,7 +9,7 @@ import shutil
 import struct
 import zipfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -71,8 +71,14 @@ def read_manifest(text: bytes) -> dict[str, Any]:
     assert text.isascii()
     manifest = json.loads(body + b"}")
     assert next(iter(manifest)) == "schema"
-    assert manifest["schema"] == 1
+    assert manifest["schema"] in (1, 2)
+    assert ("label_type" in manifest) == (manifest["schema"] == 2)
     return dict(manifest)
+
+
+def types_of(manifest: dict[str, Any]) -> dict[str, str]:
+    """Return the types of the columns."""
+    return {**TYPES, "label": "<f8" if manifest.get("label_type") == "float" else "<i8"}
 
 
 # LMDB.
@@ -144,7 +150,8 @@ def read_lmdb(path: Path) -> Pack:
         return file[at : at + size]
 
     manifest = read_manifest(value(b"packer/manifest"))
-    table = {name: np.frombuffer(value(b"packer/" + name.encode()), TYPES[name]) for name in COLUMNS}
+    types = types_of(manifest)
+    table = {name: np.frombuffer(value(b"packer/" + name.encode()), types[name]) for name in COLUMNS}
     count = manifest["count"]
     assert len(entries) == count + 9
     assert list(entries)[:count] == [struct.pack(">Q", index) for index in range(count)]
@@ -163,10 +170,11 @@ def read_hdf5(path: Path) -> Pack:
     found = {}
     with h5py.File(path, "r", locking=False) as file:
         assert file.attrs["format"] == b"packer"
-        assert file.attrs["schema"] == 1
+        schema = file.attrs["schema"]
+        types = types_of(read_manifest(file["manifest"][:].tobytes()))
         assert file.attrs.get_id("schema").dtype == "<i8"
         assert file.attrs.get_id("format").dtype == "S6"
-        for name, kind in [*TYPES.items(), ("data", "u1"), ("manifest", "u1")]:
+        for name, kind in [*types.items(), ("data", "u1"), ("manifest", "u1")]:
             dataset = file[name]
             assert (dataset.dtype, dataset.ndim, dataset.chunks) == (np.dtype(kind), 1, None)
             at = dataset.id.get_offset()
@@ -178,6 +186,7 @@ def read_hdf5(path: Path) -> Pack:
                 assert at == 4096
         assert len(file) == 10
     manifest = read_manifest(found.pop("manifest").tobytes())
+    assert manifest["schema"] == schema
     data = found.pop("data").tobytes()
     sizes = found["size"].tolist()
     assert len(data) == max(sum(sizes), 65_536)
@@ -219,9 +228,10 @@ def pth_vectors(path: Path, types: dict[str, str]) -> dict[str, np.ndarray]:
 
 def read_pth(path: Path) -> Pack:
     manifest = read_manifest((path / "manifest.json").read_bytes())
-    table = pth_vectors(path / "table.pth", {"names": "u1", **{n: kind for n, kind in TYPES.items() if n != "names"}})
+    types = types_of(manifest)
+    table = pth_vectors(path / "table.pth", {"names": "u1", **{n: kind for n, kind in types.items() if n != "names"}})
     layout = manifest["layout"]
-    shard_types = {"data": "u1", "offset": "<i8", "label": "<i8", "name_end": "<i8", "names": "u1"}
+    shard_types = {"data": "u1", "offset": "<i8", "label": types["label"], "name_end": "<i8", "names": "u1"}
     shards = [pth_vectors(path / f"shard-{k:05d}.pth", shard_types) for k in range(len(layout["shards"]))]
     assert len(list(path.iterdir())) == len(shards) + 2
     starts, labels = [0], []
@@ -251,7 +261,8 @@ def require_checksums(pack: Pack) -> None:
         assert pack.manifest["columns"][name] == crc32c(column.tobytes()), name
     rows = zip(*(pack.table[name].tolist() for name in ("label", "height", "width", "crc32c")), strict=True)
     for data, name, (label, height, width, crc) in zip(pack.data, pack.names(), rows, strict=True):
-        assert crc == crc32c(data + struct.pack("<qii", label, height, width) + name)
+        checked = "<dii" if pack.manifest.get("label_type") == "float" else "<qii"
+        assert crc == crc32c(data + struct.pack(checked, label, height, width) + name)
 
 
 @pytest.mark.parametrize("format", list(READERS))
@@ -271,7 +282,23 @@ def test_a_reader_written_from_the_page_reads_what_was_written(tmp_path: Path, f
     assert pack.table["label"].tolist() == [sample.label for sample in samples]
     for name, column in table.columns().items():
         assert np.array_equal(pack.table[name], column), name
-    assert {**pack.manifest, "more": {}} == vars(manifest)
+    assert {**pack.manifest, "label_type": "class", "more": {}} == vars(manifest)
+    require_checksums(pack)
+
+
+@pytest.mark.parametrize("format", list(READERS))
+@pytest.mark.parametrize(
+    ("label_type", "labels"),
+    [("class", [-1, 0, 4, 2]), ("int", [2**63 - 1, -(2**63), 5, 0]), ("float", [0.1, -0.0, 5e-324, 1e308])],
+)
+def test_it_reads_labels_of_every_type(tmp_path: Path, format: str, label_type: str, labels: list[Any]) -> None:
+    samples = [replace(sample, label=label) for sample, label in zip(draw_samples([10] * 4), labels, strict=True)]
+    path = tmp_path / f"pack{FORMATS[format].suffixes[0]}"
+    write_pack(FORMATS[format], path, samples)
+    pack = READERS[format](path)
+    assert (pack.manifest["schema"], pack.manifest["label_type"]) == (2, label_type)
+    assert pack.table["label"].tobytes() == np.array(labels).tobytes()
+    assert (pack.manifest["classes"] == []) == (label_type != "class")
     require_checksums(pack)
 
 
@@ -296,7 +323,7 @@ def test_it_reads_what_a_conversion_wrote(tmp_path: Path, format: str) -> None:
 def test_the_page_names_the_members_and_columns_that_there_are() -> None:
     text = PAGE.read_text(encoding="utf-8")
     manifest_rows = re.findall(r"^\| `(\w+)` \| (?:integer|string|object|array)", text, re.MULTILINE)
-    assert manifest_rows == [*json.loads(Manifest("lmdb", 0, []).to_json())]
+    assert manifest_rows == [*json.loads(Manifest("lmdb", 0, [], schema=2).to_json())]
     table_rows = re.findall(r"^\| `(\w+)` \| ([iu]\d) \| (?:N|`name_end)", text, re.MULTILINE)
     assert {name: np.dtype(f"<{kind}") for name, kind in table_rows} == {n: np.dtype(k) for n, k in TYPES.items()}
     assert [name for name, _ in table_rows] == list(Table.__dataclass_fields__)

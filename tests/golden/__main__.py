@@ -1,11 +1,13 @@
-"""Writes what is missing of the golden packs of the present schema."""
+"""Writes what is missing of the golden packs."""
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import io
 import json
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +21,9 @@ from packer._conversion.recipe import Recipe
 from packer._formats import open_pack
 from packer._images.jpeg.tiles import read_tiles
 from packer._images.sizing import ResizeSpec
-from packer._manifest import SCHEMA
-from packer._sources import imagefolder_source
+from packer._sources import Source, csv_source, imagefolder_source
 from packer.testing.photos import draw_imagefolder, draw_photo
-from tests.golden import KINDS
+from tests.golden import KINDS, LABELED
 from tests.making import SUFFIXES, solid
 
 HERE = Path(__file__).parent
@@ -61,7 +62,7 @@ def write(kind: str, path: Path, small: Path, wide: Path) -> None:
     tiled = tiling.startswith("tiled")
     size = 24 if tiled else 16
     recipe = Recipe(codec, tiles=tiled) if codec == "keep" else Recipe(codec, ResizeSpec(size), tiles=tiled)
-    source = imagefolder_source(wide if tiled else small)
+    source = labeled(kind, small) if kind in LABELED else imagefolder_source(wide if tiled else small)
     if not kind.endswith("-parts"):
         convert(source, path, recipe=recipe)
         return
@@ -69,6 +70,21 @@ def write(kind: str, path: Path, small: Path, wide: Path) -> None:
     for number in range(PARTS):
         job.convert(job.begin(lambda: source, {}), number)
     finish(path)
+
+
+def labeled(kind: str, root: Path) -> Source:
+    """Return the images of a tree with labels that schema 1 does not have."""
+    names = list(imagefolder_source(root).names)
+    texts = {
+        "keep-unlabeled": ["class_00", "", "class_01", "", "class_01"],
+        "keep-ints": ["0", "-1", "9223372036854775807", "-9223372036854775808", "20231105"],
+        "keep-floats": ["0.1", "-1", "1e300", "5e-324", "3.0"],
+    }[kind.removesuffix("-parts")]
+    table = root.with_name(f"{kind}.csv")
+    with open(table, "w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([("path", "label"), *zip(names, texts, strict=True)])
+    label_type = "float" if "floats" in kind else "int" if "ints" in kind else None
+    return csv_source(root, table, label_type=label_type, unlabeled=label_type is None)
 
 
 def describe(path: Path) -> list[list[Any]]:
@@ -86,25 +102,30 @@ def describe(path: Path) -> list[list[Any]]:
             pixels = data if raw else Image.open(io.BytesIO(data)).convert("RGB").tobytes()
             digests = [hashlib.sha256(part).hexdigest() for part in (data, pixels)]
             grid = [tiles.grid.rows, tiles.grid.columns] if tiles is not None else None
-            rows.append([name, int(table.label[index]), *size, *digests, grid])
+            rows.append([name, table.label[index].item(), *size, *digests, grid])
     return rows
 
 
 def main() -> None:
     """Write the packs, and what is in them."""
-    directory = HERE / f"schema-{SCHEMA}"
-    directory.mkdir(exist_ok=True)
-    described: dict[str, list[list[Any]]] = {}
-    if (directory / "samples.json").exists():
-        described = json.loads((directory / "samples.json").read_text())
     with tempfile.TemporaryDirectory() as temporary:
         small, wide = Path(temporary) / "small", Path(temporary) / "wide"
         draw_small(small)
         draw_wide(wide)
-        for path in [directory / f"{kind}{suffix}" for kind in KINDS for suffix in SUFFIXES.values()]:
-            if not path.exists():
-                write(path.stem, path, small, wide)
-                described[path.name] = describe(path)
+        for schema, kinds in KINDS.items():
+            write_all(HERE / f"schema-{schema}", kinds, small, wide)
+
+
+def write_all(directory: Path, kinds: Sequence[str], small: Path, wide: Path) -> None:
+    """Write the packs of a schema, and what is in them."""
+    directory.mkdir(exist_ok=True)
+    described: dict[str, list[list[Any]]] = {}
+    if (directory / "samples.json").exists():
+        described = json.loads((directory / "samples.json").read_text())
+    for path in [directory / f"{kind}{suffix}" for kind in kinds for suffix in SUFFIXES.values()]:
+        if not path.exists():
+            write(path.stem, path, small, wide)
+            described[path.name] = describe(path)
     (directory / "samples.json").write_text(_as_json(described))
 
 

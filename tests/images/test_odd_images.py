@@ -12,10 +12,11 @@ from PIL import Image, ImageOps
 
 from packer._conversion.convert import Summary, convert
 from packer._conversion.recipe import Recipe
+from packer._images.probe import CLIPPED
 from packer._images.sizing import ResizeSpec
 from packer._loading.dataset import open_dataset
 from packer._sources import imagefolder_source
-from packer._sources.base import IMAGE_SUFFIXES
+from packer._sources.walking import IMAGE_SUFFIXES
 from packer.errors import ImageError, SourceError
 from tests.conftest import odd_images
 from tests.images.drawn import encoded, jpeg, photo, png_chunk
@@ -235,7 +236,7 @@ def test_report_names_every_oddity(generated_tree: Path, tmp_path: Path) -> None
     findings = summary.manifest.findings
     assert findings["EXIF-rotated"] == 14
     assert findings["CMYK"] == 1
-    assert findings["16-bit"] == 2
+    assert findings[CLIPPED] == 2
     assert findings["GIF named .png"] == findings["PNG named .jpg"] == findings["JPEG named .webp"] == 1
     assert findings["tiny (a side below 32 pixels)"] == 4
     assert findings["animated or many pages: the first is used"] == 1

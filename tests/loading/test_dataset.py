@@ -20,13 +20,13 @@ from PIL import Image, ImageOps
 from torch.utils.data import DataLoader, Dataset, Subset
 
 import packer
-from packer._codecs import CODECS
 from packer._conversion.convert import convert
 from packer._conversion.recipe import Recipe
 from packer._formats import FORMATS, open_pack
 from packer._images.sizing import ResizeSpec
 from packer._loading.dataset import HDF5ImageDataset, LMDBImageDataset, PthImageDataset, open_dataset
 from packer._loading.preparation import OUTPUTS
+from packer._sample import CODECS
 from packer._sources import imagefolder_source
 from packer.crops import RandomResizedCrop, Resize
 from packer.errors import CorruptPackError, ImageError, NotAPackError

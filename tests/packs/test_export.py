@@ -106,7 +106,7 @@ def test_labels_that_do_not_follow_from_names(tmp_path: Path, format: str) -> No
     table = tmp_path / "labels.csv"
     quoted = [name.replace('"', '""') for name in names]
     table.write_text(
-        "path,label\n" + "".join(f'"{n}",{v}\n' for n, v in zip(quoted, ["dog", "cat", "dog", "a,b"], strict=True))
+        "path,label\n" + "".join(f'"{n}","{v}"\n' for n, v in zip(quoted, ["dog", "cat", "dog", "a,b"], strict=True))
     )
     source = csv_source(root, table)
     convert(source, tmp_path / f"pack{SUFFIXES[format]}")

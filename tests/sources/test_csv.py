@@ -8,11 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from packer._sources import Source, csv_source
-from packer._sources.csv import _classes_of
 from packer.errors import SourceError
 
 
@@ -29,36 +26,6 @@ def test_names_as_labels(tmp_path: Path) -> None:
     assert source.labels.tolist() == [1, 0, 1]
     assert source.kind == "csv"
     assert source.path(0) == str(tmp_path / "z/1.jpg")
-
-
-@pytest.mark.parametrize(
-    ("values", "classes", "labels"),
-    [
-        (["2", "0"], ["0", "1", "2"], [2, 0]),
-        (["10", "9"], [str(n) for n in range(11)], [10, 9]),
-        (["01", "2"], ["01", "2"], [0, 1]),  # a name that is not the usual spelling of a number
-        (["-1", "0"], ["-1", "0"], [0, 1]),
-        (["1.0", "0"], ["0", "1.0"], [1, 0]),
-        (["٣", "0"], ["0", "٣"], [1, 0]),
-        (["1e2", "x"], ["1e2", "x"], [0, 1]),
-        (["7654321", "5"], ["5", "7654321"], [1, 0]),  # numbers that are names
-        (["9" * 5000, "0"], ["0", "9" * 5000], [1, 0]),  # more digits than int() takes
-    ],
-)
-def test_numbers_as_labels(tmp_path: Path, values: list[str], classes: list[str], labels: list[int]) -> None:
-    source = listed(tmp_path, "path,label\n" + "".join(f"{n}.jpg,{value}\n" for n, value in enumerate(values)))
-    assert source.classes == classes
-    assert source.labels.tolist() == labels
-
-
-@given(st.lists(st.integers(0, 1000) | st.text(max_size=3), min_size=1, max_size=8))
-def test_every_label_has_an_id(values: list[object]) -> None:
-    texts = [str(value) for value in values]
-    classes = _classes_of(texts)
-    assert len(set(classes)) == len(classes)
-    assert set(texts) <= set(classes)
-    if all(isinstance(value, int) for value in values):
-        assert [classes.index(text) for text in texts] == values
 
 
 def test_columns(tmp_path: Path) -> None:
@@ -108,10 +75,12 @@ def test_spellings_of_csv(tmp_path: Path) -> None:
     [
         ("", r"the file is empty\. Its first line names the columns"),
         ("path,label\n", "no rows"),
-        ("path,label\na.jpg,\n", "line 2: the path or the label is missing"),
-        ("path,label\na.jpg,x\nb.jpg\n", "line 3: the path or the label is missing"),
-        ("path,label\n,x\n", "line 2: the path or the label is missing"),
-        ("path,label\na.jpg,x\nb.jpg,y\na.jpg,x\n", "a.jpg is named twice"),
+        ("path,label\na.jpg,\n", r"line 2: the label is missing\. Say --unlabeled"),
+        ("path,label\na.jpg,x\nb.jpg\n", r"line 3: the label is missing\. Say --unlabeled"),
+        ("path,label\n,x\n", "line 2: the path is missing"),
+        ("path,label\na,b.jpg,x\n", "line 2: has 3 cells, and the header names 2 columns"),
+        ("path,label,label\na.jpg,x,y\n", "2 columns have the name 'label'"),
+        ("path,label\na.jpg,x\nb.jpg,y\na.jpg,x\n", "line 4: a.jpg is named twice"),
         ("path,label\na.jpg,x\n./a.jpg,x\n", "a.jpg is named twice"),
         ("path,label\n/etc/passwd,x\n", "line 2: /etc/passwd is not a path inside SRC"),
         ("path,label\na.jpg,x\n../b.jpg,x\n", "line 3: ../b.jpg is not a path inside SRC"),
@@ -150,5 +119,5 @@ def test_given_classes(tmp_path: Path) -> None:
     source = listed(tmp_path, "path,label\na.jpg,dog\nb.jpg,1\n", classes=["dog", "0", "1"])
     assert source.labels.tolist() == [0, 2]
     assert source.classes == ["dog", "0", "1"]
-    with pytest.raises(SourceError, match=r"1 of its labels are unknown.*: fox"):
+    with pytest.raises(SourceError, match=r"1 of its labels are unknown.*: 'fox'"):
         listed(tmp_path, "path,label\na.jpg,fox\n", classes=["dog"])

@@ -72,7 +72,8 @@ def test_classes_without_images_keep_their_ids(tmp_path: Path) -> None:
         (tmp_path / name).mkdir(parents=True)
     source = require_imagefolder(tmp_path)
     assert source.labels.tolist() == [1, 3]
-    (note,) = source.notes
+    others, note = source.notes
+    assert others == "1 file of another type was not looked at: .txt 1"
     assert "a, c, e, f" in note
 
 

@@ -130,7 +130,7 @@ def test_the_list_of_a_pack_has_no_stamps(photo_tree: Path, tmp_path: Path) -> N
 def test_another_version_s_list_is_known_as_one(photo_tree: Path, tmp_path: Path) -> None:
     path = tmp_path / "list"
     write_listing(imagefolder_source(photo_tree), path)
-    path.write_bytes(path.read_bytes().replace(b"packer scan 3", b"packer scan 9", 1))
+    path.write_bytes(path.read_bytes().replace(b"packer scan 4", b"packer scan 9", 1))
     assert is_listing(path)
     with pytest.raises(SourceError, match=r"another version of packer .* `packer scan` again"):
         listed_source(path)

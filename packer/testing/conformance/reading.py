@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from packer._formats import Reader, open_pack
 from packer._manifest import Manifest
 from packer._packs.verify import verify
+from packer._sample import LABEL_TYPES
 from packer._table import COLUMNS, Buffer, Sample, Table
 from packer.testing.conformance.case import PackCase
 from packer.testing.conformance.samples import (
@@ -63,6 +64,29 @@ class ReadingConformance(PackCase):
         self.write(path, given_samples)
         with self.open(path) as reader:
             assert_holds(reader, samples)
+
+    @pytest.mark.parametrize(
+        ("label_type", "labels"),
+        [
+            ("class", [-1, 0, 4, 3]),
+            ("int", [2**63 - 1, -(2**63), -7, 99]),
+            ("float", [0.5, -1.0, 1.7976931348623157e308, 5e-324]),
+        ],
+        ids=str,
+    )
+    def test_gives_back_labels_of_every_type(self, path: Path, label_type: str, labels: list[int | float]) -> None:
+        lengths = [100, 3000, 7, 2022, 2023, 50, 1, 4096]
+        samples = [
+            dataclasses.replace(sample, label=labels[index % 4]) for index, sample in enumerate(draw_samples(lengths))
+        ]
+        self.write(path, samples)
+        with self.open(path) as reader:
+            assert_holds(reader, samples)
+            assert (reader.manifest.schema, reader.manifest.label_type) == (2, label_type)
+            assert reader.table.label.dtype == np.dtype(LABEL_TYPES[label_type])
+            assert [row.label for row in reader.table.rows(np.arange(8))] == labels * 2
+            assert list(reader.check_structure()) == []
+        assert verify(path) == []
 
     def test_an_empty_pack(self, path: Path) -> None:
         self.write(path, [])

@@ -14,7 +14,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from packer._formats import Format, Reader
-from packer._manifest import Manifest
+from packer._manifest import Manifest, schema_for
+from packer._sample import LABEL_TYPES, UNLABELED
 from packer._storage.locations import MEMORY, NOWHERE
 from packer._storage.spool import TableBuilder
 from packer._table import COLUMNS, Sample, Table, checksum, column_checksums, encode_name
@@ -30,7 +31,9 @@ __all__ = [
     "files_of",
     "flip",
     "found_through",
+    "label_type_of",
     "names",
+    "rows_for",
     "sizes",
     "write_pack",
 ]
@@ -101,8 +104,8 @@ def write_pack(
     change : callable, optional
         Takes the manifest and the table, and returns what to commit in their place.
     """
-    rows = TableBuilder()
-    kept = TableBuilder().build() if written is None else written
+    rows, label_type = rows_for(samples), label_type_of(samples)
+    kept = rows_for(samples).build() if written is None else written
     writer = format.open_writer()(path, options or {}, kept)
     try:
         for index, sample in enumerate(samples):
@@ -112,9 +115,11 @@ def write_pack(
         manifest = Manifest(
             format=format.name,
             count=len(table),
-            classes=[f"class_{label}" for label in range(CLASSES)],
+            classes=[f"class_{label}" for label in range(CLASSES)] if label_type == "class" else [],
+            label_type=label_type,
             columns=column_checksums(table),
             layout=writer.layout(),
+            schema=schema_for(label_type, table.label),
         )
         if change is not None:
             manifest, table = change(manifest, table)
@@ -124,6 +129,18 @@ def write_pack(
     finally:
         writer.close()
     return manifest, table
+
+
+def label_type_of(samples: Sequence[Sample]) -> str:
+    """Return of which type the labels of samples are."""
+    if any(isinstance(sample.label, float) for sample in samples):
+        return "float"
+    return "class" if all(UNLABELED <= sample.label < CLASSES for sample in samples) else "int"
+
+
+def rows_for(samples: Sequence[Sample]) -> TableBuilder:
+    """Return what collects the rows of such samples."""
+    return TableBuilder(label=LABEL_TYPES[label_type_of(samples)])
 
 
 def add_row(rows: TableBuilder, sample: Sample, offset: int) -> None:

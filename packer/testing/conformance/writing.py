@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import random
 import threading
@@ -26,6 +27,7 @@ from packer.testing.conformance.samples import (
     draw_samples,
     drawn,
     files_of,
+    rows_for,
     sizes,
 )
 
@@ -83,8 +85,8 @@ class FormatConformance(PackConformance):
 
     def interrupt(self, path: Path, samples: Sequence[Sample], durable: int, lost: int, flushed: bool) -> Table:
         """Write some samples and no more; return the rows of those that were synced."""
-        rows = TableBuilder()
-        writer = self.row.open_writer()(path, self.options, TableBuilder().build())
+        rows = rows_for(samples)
+        writer = self.row.open_writer()(path, self.options, rows_for(samples).build())
         try:
             for sample in samples[:durable]:
                 add_row(rows, sample, writer.append(sample))
@@ -97,6 +99,16 @@ class FormatConformance(PackConformance):
         finally:
             writer.close()
         return rows.build()
+
+    @pytest.mark.parametrize("durable", [1, 29])
+    def test_continues_with_labels_that_are_floats(self, tmp_path: Path, samples: list[Sample], durable: int) -> None:
+        whole, continued = (tmp_path / f"{name}{self.row.suffixes[0]}" for name in ("whole", "continued"))
+        samples = [dataclasses.replace(sample, label=index / 7) for index, sample in enumerate(samples)]
+        self.write(whole, samples)
+        self.write(continued, samples, written=self.interrupt(continued, samples, durable, 1, flushed=True))
+        with self.open(continued) as reader:
+            assert_holds(reader, samples)
+        self.require_same(whole, continued)
 
     @pytest.mark.parametrize("durable", [0, 1, 17, 30])
     @pytest.mark.parametrize("complete", [False, True])

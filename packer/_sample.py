@@ -1,10 +1,14 @@
-"""The codecs: what the data of a pack's samples are. A new codec is a row here and a way to write it in `encode`."""
+"""What a sample is: the codec of its data, and the type of its label.
+
+A new codec is a row here and a way to write it in `packer._images.encode`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["CODECS", "LOSSY", "Codec"]
+__all__ = ["CODECS", "LABEL_TYPES", "LOSSY", "UNLABELED", "Codec"]
 
 
 @dataclass(frozen=True)
@@ -40,3 +44,12 @@ CODECS = {
 
 LOSSY = tuple(codec.name for codec in CODECS.values() if codec.lossy)
 """The codecs that have a quality."""
+
+LABEL_TYPES: Mapping[str, str] = {"class": "<i8", "int": "<i8", "float": "<f8"}
+"""The types of labels, as the manifest and ``--label-type`` call them, with the dtype of the table's column.
+
+``class``: an index into the manifest's `classes`, or `UNLABELED`. ``int`` and ``float``: a number without classes.
+"""
+
+UNLABELED = -1
+"""The label of a sample of which nobody said the class."""

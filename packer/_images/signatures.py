@@ -1,0 +1,59 @@
+"""By which bytes files of the formats that are opened begin, and by which suffixes they are known.
+
+The formats are `packer._images.pillow.FORMATS`. The signatures are narrower than Pillow's, which takes any text that
+begins with ``P1`` or ``BM`` for an image until it reads on.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from typing import BinaryIO
+
+__all__ = ["SUFFIXES", "is_image"]
+
+SUFFIXES = frozenset(
+    [
+        *(".bmp", ".dib", ".gif", ".ico", ".png", ".apng", ".webp", ".tif", ".tiff"),
+        *(".jpg", ".jpeg", ".jpe", ".jfif", ".mpo", ".avif", ".avifs"),
+        *(".jp2", ".j2k", ".jpc", ".jpf", ".jpx", ".j2c"),
+        *(".pbm", ".pgm", ".ppm", ".pnm", ".pfm", ".tga", ".icb", ".vda", ".vst"),
+    ]
+)
+"""The suffixes that Pillow knows files of these formats by."""
+
+_HEAD = 64  # bytes; an AVIF lists its brands there
+_FOOT = b"TRUEVISION-XFILE.\0"
+_BITMAP = rb"(\x0c\0\0\0|[\x28\x34\x38\x40\x6c\x7c]\0\0\0)"  # the length of the header says which one it is
+
+_SIGNATURES: Mapping[str, re.Pattern[bytes]] = {
+    name: re.compile(pattern, re.DOTALL)
+    for name, pattern in {
+        "BMP": rb"BM.{12}" + _BITMAP,
+        "DIB": rb"[\x28\x34\x38\x40\x6c\x7c]\0\0\0.{8}\x01\0[\x01\x02\x04\x08\x10\x18\x20]\0",
+        "GIF": rb"GIF8[79]a",
+        "JPEG": rb"\xff\xd8\xff",
+        "PPM": rb"P([1-6f]|0CMYK|yP|yRGBA|yCMYK)[ \t\r\n#]",
+        "PNG": rb"\x89PNG\r\n\x1a\n",
+        "AVIF": rb".{4}ftyp(avif|avis|(mif1|msf1).{0,40}avi[fs])",
+        "JPEG2000": rb"\xff\x4f\xff\x51|\0\0\0\x0cjP  \r\n\x87\n",
+        "ICO": rb"\0\0\x01\0([^\0].|\0[^\0])",
+        "TIFF": rb"II\*\0|MM\0\*|MM\*\0|II\0\*|MM\0\+|II\+\0",
+        "WEBP": rb"RIFF.{4}WEBP",
+    }.items()
+}
+
+
+def is_image(file: BinaryIO) -> bool:
+    """Tell whether an open file begins as an image of one of the formats does, or ends as a TGA of version 2.
+
+    A TGA of version 1 has no signature.
+    """
+    head = file.read(_HEAD)
+    if any(signature.match(head) for signature in _SIGNATURES.values()):
+        return True
+    if file.seek(0, os.SEEK_END) < len(_FOOT):
+        return False
+    file.seek(-len(_FOOT), os.SEEK_END)
+    return file.read(len(_FOOT)) == _FOOT

@@ -1,0 +1,216 @@
+"""What the labels of a list mean, which are texts there: class ids, names of classes, or numbers without classes.
+
+A number is never replaced by another number without a word. Where all labels are whole numbers, they are the ids. Where
+it cannot be known what is meant, the person is asked, by an error that says what to say.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from packer._sample import LABEL_TYPES, UNLABELED
+from packer._sources.base import class_ids
+from packer._table import Labels
+from packer.errors import SourceError, printable
+
+__all__ = ["Meaning", "meaning_of", "quoted"]
+
+_WHOLE = re.compile(r"[+-]?[0-9]+(\.0*)?")
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
+_NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
+_SPREAD = 1000, 10  # ids are so many and so many a row at most; larger numbers are names
+_DIGITS = 18  # of an int64
+_ALL_DIFFERENT_FROM = 20  # rows
+_SHOWN = 60  # characters of a label
+_CLASS, _INT, _FLOAT = "--label-type class", "--label-type int", "--label-type float"
+
+Refuse = Callable[[int | None, str], SourceError]
+"""Makes the error on the label of a row, of the row's number from 0 and what is wrong; or on all labels, of None."""
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """What the labels of a list mean.
+
+    Attributes
+    ----------
+    labels : (N,) int64 or float64 array
+        Class ids, -1 for rows without a label; or numbers.
+    label_type : str
+        One of `packer._sample.LABEL_TYPES`.
+    classes : list of str
+        The classes' names by their ids.
+    notes : list of str
+        What a person should know.
+    """
+
+    labels: Labels
+    label_type: str = "class"
+    classes: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def meaning_of(texts: Sequence[str], label_type: str | None, classes: Sequence[str] | None, refuse: Refuse) -> Meaning:
+    """Return what labels mean.
+
+    Parameters
+    ----------
+    texts : sequence of str
+        The labels of all rows, one or more; empty where a row has none and is unlabeled.
+    label_type : {"class", "int", "float"}, optional
+        What a person said: names of classes, or numbers without classes. By default whole numbers are class ids, and
+        other texts names.
+    classes : sequence of str, optional
+        Class names in the order of their ids.
+    refuse : callable
+        See `Refuse`.
+
+    Raises
+    ------
+    SourceError
+        If a label is not what `label_type` says, or is not in `classes`; or if it cannot be known what is meant.
+    """
+    if label_type in ("int", "float"):
+        return _numbers(texts, label_type, refuse)
+    distinct = Counter(texts)
+    unlabeled = distinct.pop("", 0)
+    notes = [f"{unlabeled:,} of {len(texts):,} rows have no label, and get the label -1"] if unlabeled else []
+    whole = all(map(_WHOLE.fullmatch, map(str.strip, distinct)))
+    ids_given = classes is not None and list(classes) == list(map(str, range(len(classes))))
+    if label_type is None and whole and (classes is None or ids_given):
+        labels, names = _ids(texts, distinct, classes, refuse)
+        if minus := int((labels == UNLABELED).sum()) - unlabeled:
+            notes.append(f"{minus:,} of {len(texts):,} labels are -1, which means unlabeled")
+    else:
+        if label_type is None and classes is None:
+            notes += _doubts(texts, distinct, refuse)
+        elif label_type == "class" and whole and classes is None:
+            notes.append(f"the labels are numbers, and names of classes by {_CLASS}: the ids follow their spelling")
+        labels, names = _named(texts, distinct, classes, refuse)
+        notes += _remarks(distinct)
+    if len(texts) >= _ALL_DIFFERENT_FROM and len(distinct) == len(texts):
+        notes.append(
+            f"no two of the {len(texts):,} labels are equal, so each image has a class of its own; "
+            f"numbers to predict are kept as they are by {_FLOAT}, or {_INT}"
+        )
+    return Meaning(labels, "class", names, notes)
+
+
+def _numbers(texts: Sequence[str], label_type: str, refuse: Refuse) -> Meaning:
+    """Read numbers without classes."""
+    values: npt.NDArray[Any] = np.empty(len(texts), LABEL_TYPES[label_type])
+    for row, text in enumerate(texts):
+        number = text.strip()
+        try:
+            if label_type == "int" and _WHOLE.fullmatch(number):
+                values[row] = int(number.partition(".")[0])
+            elif label_type == "float" and _NUMBER.fullmatch(number) and np.isfinite(float(number)):
+                values[row] = float(number)
+            else:
+                raise ValueError
+        except (ValueError, OverflowError):
+            what = "a whole number of 64 bits" if label_type == "int" else "a finite number"
+            raise refuse(row, f"is not {what}, as --label-type {label_type} asks") from None
+    return Meaning(values, label_type)
+
+
+def _ids(
+    texts: Sequence[str], distinct: Iterable[str], classes: Sequence[str] | None, refuse: Refuse
+) -> tuple[Labels, list[str]]:
+    """Read whole numbers as class ids; the classes' names are the numbers."""
+    most = len(classes) - 1 if classes is not None else _SPREAD[0] + _SPREAD[1] * len(texts)
+    ids = {"": UNLABELED}
+    for text in distinct:
+        digits = text.strip().partition(".")[0]
+        problem = ""
+        if re.match("[+-]?0[0-9]", digits):
+            problem = f"may be a number or a name. Say {_CLASS} for names, or {_INT} for numbers without classes."
+        elif digits.startswith("-") and digits not in ("-0", "-1"):
+            problem = (
+                "is no class id: ids are 0 or more, and -1 means unlabeled. "
+                f"Say {_INT} for numbers without classes, or {_CLASS} for names."
+            )
+        elif (len(digits) > _DIGITS or int(digits) > most) and classes is not None:
+            problem = f"is unknown to the given class list, which ends with {most}"
+        elif len(digits) > _DIGITS or int(digits) > most:
+            problem = (
+                f"is too large for a class id in {len(texts):,} rows. "
+                f"Say {_CLASS} for names, sorted as text, or {_INT} for numbers without classes."
+            )
+        if problem:
+            raise refuse(texts.index(text), problem)
+        ids[text] = int(digits)
+    names = list(map(str, range(max(ids.values()) + 1))) if classes is None else list(classes)
+    return np.array([ids[text] for text in texts], np.int64), names
+
+
+def _named(
+    texts: Sequence[str], distinct: Iterable[str], classes: Sequence[str] | None, refuse: Refuse
+) -> tuple[Labels, list[str]]:
+    """Take labels for names of classes; by default their ids follow their order as text."""
+    names = sorted(distinct) if classes is None else list(classes)
+    ids = class_ids(names)
+    if unknown := sorted(set(distinct) - ids.keys()):
+        shown = ", ".join(map(quoted, unknown[:5])) + (", …" if len(unknown) > 5 else "")
+        raise refuse(None, f"{len(unknown)} of its labels are unknown to the given class list: {shown}")
+    return np.array([ids[text] if text else UNLABELED for text in texts], np.int64), names
+
+
+def _doubts(texts: Sequence[str], distinct: Counter[str], refuse: Refuse) -> list[str]:
+    """Say that some labels are numbers, and others are not; refuse where all are numbers, and not all are whole."""
+    numbers = [text for text in distinct if _is_number(text)]
+    if distinct and len(numbers) == len(distinct):
+        odd = next(text for text in texts if text and not _WHOLE.fullmatch(text.strip()))
+        raise refuse(
+            texts.index(odd),
+            f"is no class id. Say {_FLOAT} to keep numbers as they are (regression), or {_CLASS} for names.",
+        )
+    rows = sum(distinct[text] for text in numbers)
+    if 2 * rows < sum(distinct.values()):
+        numbers = [text for text in numbers if _NOT_FINITE.fullmatch(text.strip())]
+        return [f"{quoted(text)} is taken for the name of a class" for text in numbers]
+    words = [text for text in distinct if not _is_number(text)]
+    return [
+        f"{rows:,} of {len(texts):,} labels are numbers, and others are not, such as {quoted(words[0])}: "
+        "all are taken for names of classes, and the ids follow the names sorted as text"
+    ]
+
+
+def _is_number(text: str) -> bool:
+    return bool(_NUMBER.fullmatch(text.strip()) or _NOT_FINITE.fullmatch(text.strip()))
+
+
+def _remarks(distinct: Iterable[str]) -> list[str]:
+    """Say what is odd about names of classes: some look like lists, some have spaces around them."""
+    names = sorted(distinct)
+    words = Counter(word for name in names for word in set(name.split()))
+
+    def is_list(name: str) -> bool:
+        parts = name.split()
+        return bool(re.search(r"[,;|]|^\s*[\[({].*[\])}]\s*$", name, re.DOTALL)) or (
+            len(parts) > 1 and all(words[part] > 1 or _is_number(part) for part in parts)
+        )
+
+    notes = []
+    if lists := [name for name in names if is_list(name)]:
+        notes.append(f"{_some(lists)} may be lists of labels, and each is taken for the name of one class")
+    if spaced := [name for name in names if name != name.strip()]:
+        notes.append(f"{_some(spaced)}: the spaces around it belong to the name of the class")
+    return notes
+
+
+def _some(names: Sequence[str]) -> str:
+    first = quoted(names[0])
+    return first if len(names) == 1 else f"{len(names):,} labels, such as {first},"
+
+
+def quoted(text: str) -> str:
+    """Return a label as a message shows it."""
+    return f"'{printable(text[:_SHOWN])}{'…' if len(text) > _SHOWN else ''}'"
