@@ -160,7 +160,7 @@ TENSORS = {"packer._images.resize", "packer._images.rectangle"} | below("packer.
         ("tqdm", below("packer._cli")),
         ("torch", TENSORS | below("packer.testing")),
         ("torchvision", below("packer.testing")),
-        ("cv2", {"packer._images.opencv", "packer._images.rectangle"} | below("packer.testing")),
+        ("cv2", {"packer._images.opencv"}),
         ("simplejpeg", {"packer._images.turbojpeg"} | below("packer.testing")),
         ("h5py", {"packer._formats.hdf5"} | below("packer.testing")),
         ("lmdb", below("packer.testing")),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import operator
 import os
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -16,7 +15,7 @@ from PIL import Image
 from torch.utils.data import Dataset
 
 from packer._formats import FORMATS, Reader, open_pack
-from packer._images.decode import decoder_advice, fast_decoder
+from packer._images.decode import fast_decoder, warn_of_slow_decoding
 from packer._images.geometry import CROP, Box, Crops
 from packer._limits import require_count
 from packer._loading import staging
@@ -137,9 +136,8 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
             path = staging.stage(path, stage)
             self.reader = open_pack(path, check=check)
         self._kept = staging.keep(path) if cache == "ram" else staging.Kept()
-        advice = decoder_advice() if decoder == "auto" and output != "bytes" else None
-        if advice is not None:
-            warnings.warn(advice, stacklevel=2)
+        if decoder == "auto" and output != "bytes":
+            warn_of_slow_decoding()
 
     def _require_format(self) -> None:
         """Raise NotAPackError where the pack is of another format than this class reads."""
