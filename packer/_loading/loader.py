@@ -235,11 +235,15 @@ class Loader:
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
         if self._closed:
             raise ValueError("the Loader is closed: make a new one")
+        return self._pass()
+
+    def _pass(self) -> Generator[tuple[Any, Any], None, None]:
+        """Begin a pass when its first batch is asked for: frameworks make iterators of which they take no batch."""
         if self._order.begun:
             self.set_epoch(self._order.epoch + 1)
         self._progress = progress = _Progress()
         chunks = self._order.chunks(self.batch_size * PLANNED_TOGETHER)
-        return self._counted(progress, self._batches(chunks, self._order.epoch, self.dataset.seed))
+        yield from self._counted(progress, self._batches(chunks, self._order.epoch, self.dataset.seed))
 
     @property
     def _in_place(self) -> bool:
