@@ -125,20 +125,20 @@ def own(warning: warnings.WarningMessage) -> bool:
     return f"{Path('packer')}/_" in warning.filename or "packer" in str(warning.message)
 
 
+@pytest.fixture
+def workplace(pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the examples find the pack that they name, and leave their files in a directory of the test's."""
+    (tmp_path / "train.lmdb").symlink_to(pack)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.usefixtures("workplace")
 @pytest.mark.parametrize(("framework", "block"), examples())
 def test_an_example_sees_every_image_once_an_epoch_and_no_crop_twice(
-    framework: str,
-    block: str,
-    pack: Path,
-    seen: Batches,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    framework: str, block: str, seen: Batches, capfd: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("packer.testing.reference").torchvision()  # which timm imports
     pytest.importorskip(framework, reason=f"needs {framework}: pip install {FRAMEWORKS[framework]}")
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "train.lmdb").symlink_to(pack)
     for pattern, smaller in SMALLER.items():
         block = re.sub(pattern, smaller, block)
     with warnings.catch_warnings(record=True) as said:
