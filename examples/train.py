@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from packer import CenterCrop, CUDAPrefetcher, Loader, RandomResizedCrop, open_dataset
+from packer import CUDAPrefetcher, Loader, RandomResizedCrop, ResizeCenterCrop, open_dataset
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
@@ -73,8 +73,10 @@ LAUNCHER = [("RANK", "0"), ("LOCAL_RANK", "0"), ("WORLD_SIZE", "1")]
 
 def data(options: argparse.Namespace, device: torch.device) -> tuple[CUDAPrefetcher, CUDAPrefetcher]:
     """Return the batches to train on and those to evaluate on; each rank gets its share by itself."""
-    train = open_dataset(options.train, crop=RandomResizedCrop(options.size), seed=options.seed, stage=options.stage)
-    val = open_dataset(options.val, crop=CenterCrop(options.size, options.size * 8 // 7), stage=options.stage)
+    train = open_dataset(
+        options.train, crop=RandomResizedCrop(options.size, flip=0.5), seed=options.seed, stage=options.stage
+    )
+    val = open_dataset(options.val, crop=ResizeCenterCrop(options.size, options.size * 8 // 7), stage=options.stage)
     if train.classes != val.classes:
         raise SystemExit("the packs have different classes: convert val with --classes-from train")
     cuda = device.type == "cuda"

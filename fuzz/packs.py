@@ -18,11 +18,11 @@ from fuzz.sections import sealed_manifest, split
 from packer._formats import Reader, open_pack
 from packer._formats.reader import table_from
 from packer._images.probe import inspect
-from packer._loading.crops import CenterCrop, RandomResizedCrop
 from packer._loading.dataset import open_dataset
 from packer._manifest import Manifest
 from packer._packs.verify import verify
 from packer._table import COLUMNS
+from packer.crops import RandomResizedCrop, ResizeCenterCrop
 from packer.errors import CorruptPackError, PackerError
 
 __all__ = ["PARTS", "hdf5", "lmdb", "manifest", "parts", "pth", "table"]
@@ -31,7 +31,7 @@ PARTS = ("part-00000", "part-00001")
 """The parts of the packs with parts; what they are says their content."""
 
 _PTH_FILES = ("manifest.json", "table.pth", "shard-00000.pth")
-_CROPS = (CenterCrop(5, resize=9), RandomResizedCrop(7, scale=(0.01, 0.3)))
+_CROPS = (ResizeCenterCrop(5, 9), RandomResizedCrop(7, scale=(0.01, 0.3), flip=0.5))
 
 _memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 _directory = Path(tempfile.mkdtemp(prefix="packer-fuzz-", dir=_memory))

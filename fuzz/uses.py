@@ -23,17 +23,23 @@ import packer._cli
 from fuzz.findings import Finding, finding_of, require_memory
 from packer._cli import EXIT_STATUS
 from packer._formats import open_pack
-from packer._loading.crops import CenterCrop, Full, RandomResizedCrop, Resize
 from packer._loading.dataset import ImageDataset, open_dataset
 from packer._loading.loader import Loader
 from packer._packs.export import export  # noqa: F401 - imported before memory is limited
 from packer._packs.verify import verify
+from packer.crops import Compose, RandomResizedCrop, Resize, ResizeCenterCrop
 from packer.errors import PackerError
 
 __all__ = ["USES", "Place", "use"]
 
 _STATUSES = {EXIT_STATUS[name] for name in ("ok", "error", "usage", "skipped", "corrupt", "locked")}
-_CROPS = (CenterCrop(5, resize=9), CenterCrop(224), RandomResizedCrop(7, scale=(0.01, 0.3)), Resize(8), Full())
+_CROPS = (
+    ResizeCenterCrop(5, 9),
+    ResizeCenterCrop(224, 256),
+    RandomResizedCrop(7, scale=(0.01, 0.3), flip=0.5),
+    Resize((8, 8)),
+    Compose([]),
+)
 _REENCODING = {"--codec", "--resize", "--tiles"}
 _MOST = 8  # samples that are read one by one
 _SMALL = 1 << 20  # bytes; what PNG adds to raw pixels, and a list of labels has

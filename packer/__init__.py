@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from packer._conversion.convert import ConversionProgress, Summary
     from packer._conversion.verbs import convert, merge
     from packer._formats import Reader, open_pack
-    from packer._loading.crops import CenterCrop, Crop, RandomResizedCrop, Resize
     from packer._loading.dataset import HDF5ImageDataset, ImageDataset, LMDBImageDataset, PthImageDataset, open_dataset
     from packer._loading.loader import Loader
     from packer._loading.prefetch import BackgroundPrefetcher, CUDAPrefetcher
@@ -25,6 +24,17 @@ if TYPE_CHECKING:
     from packer._packs.info import PackInfo, info
     from packer._packs.repair import Repaired, repair
     from packer._packs.verify import Damage, verify
+    from packer.crops import (
+        CenterCrop,
+        Compose,
+        Crop,
+        Pad,
+        RandomCrop,
+        RandomHorizontalFlip,
+        RandomResizedCrop,
+        Resize,
+        ResizeCenterCrop,
+    )
     from packer.errors import (
         ClusterError,
         CorruptPackError,
@@ -51,6 +61,7 @@ __all__ = [
     "CUDAPrefetcher",
     "CenterCrop",
     "ClusterError",
+    "Compose",
     "ConversionProgress",
     "CorruptPackError",
     "Crop",
@@ -72,11 +83,15 @@ __all__ = [
     "PackInfo",
     "PackLockedError",
     "PackerError",
+    "Pad",
     "PthImageDataset",
+    "RandomCrop",
+    "RandomHorizontalFlip",
     "RandomResizedCrop",
     "Reader",
     "Repaired",
     "Resize",
+    "ResizeCenterCrop",
     "ResumeError",
     "SequentialSampler",
     "ShuffleSampler",
@@ -102,7 +117,6 @@ _HOMES = {
     "packer._conversion.convert": "ConversionProgress Summary",
     "packer._conversion.verbs": "convert merge",
     "packer._formats": "Reader open_pack",
-    "packer._loading.crops": "CenterCrop Crop RandomResizedCrop Resize",
     "packer._loading.dataset": "HDF5ImageDataset ImageDataset LMDBImageDataset PthImageDataset open_dataset",
     "packer._loading.loader": "Loader",
     "packer._loading.prefetch": "BackgroundPrefetcher CUDAPrefetcher",
@@ -113,6 +127,8 @@ _HOMES = {
     "packer._packs.info": "PackInfo info",
     "packer._packs.repair": "Repaired repair",
     "packer._packs.verify": "Damage verify",
+    "packer.crops": "CenterCrop Compose Crop Pad RandomCrop "
+    "RandomHorizontalFlip RandomResizedCrop Resize ResizeCenterCrop",
 }
 _MODULES = {name: module for module, names in _HOMES.items() for name in names.split()}
 

@@ -23,12 +23,12 @@ from packer._formats import FORMATS, open_pack
 from packer._images.decode import fast_decoder
 from packer._images.jpeg.cutting import cut_out_in_python
 from packer._images.jpeg.tiles import read_tiles
-from packer._loading.crops import CenterCrop, RandomResizedCrop
 from packer._loading.dataset import ImageDataset, open_dataset
 from packer._manifest import SCHEMA
 from packer._packs.digest import digest
 from packer._packs.verify import verify
 from packer._sources import pack_source
+from packer.crops import RandomResizedCrop, ResizeCenterCrop
 from packer.errors import CorruptPackError, UnsupportedVersionError
 from tests.golden import KINDS, TILED
 from tests.making import SUFFIXES
@@ -133,7 +133,7 @@ def test_crops_through_tiles_are_crops_of_the_whole(path: Path) -> None:
 
 
 @tiled
-@pytest.mark.parametrize("crop", [CenterCrop(16, resize=20), RandomResizedCrop(12, scale=(0.01, 0.5))])
+@pytest.mark.parametrize("crop", [ResizeCenterCrop(16, 20), RandomResizedCrop(12, scale=(0.01, 0.5), flip=0.5)])
 def test_resized_crops_through_tiles_are_those_of_the_whole(path: Path, crop: Any) -> None:
     if fast_decoder()[0] != "turbojpeg":
         pytest.skip("needs simplejpeg")

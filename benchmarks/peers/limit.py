@@ -40,10 +40,10 @@ class Limit:
         import torch
 
         from packer import open_dataset
-        from packer._loading.crops import CenterCrop, RandomResizedCrop
+        from packer.crops import RandomResizedCrop, ResizeCenterCrop
 
         torch.set_num_threads(1)
-        chosen = RandomResizedCrop(OUTPUT) if crop == "train" else CenterCrop(OUTPUT, RESIZE)
+        chosen = RandomResizedCrop(OUTPUT, flip=0.5) if crop == "train" else ResizeCenterCrop(OUTPUT, RESIZE)
         self.dataset = open_dataset(pack, crop=chosen)
         self.threads = threads
         raw = self.dataset.reader.manifest.codec == "raw"

@@ -26,9 +26,9 @@ def open_loader(pack: Path, crop: str, threads: int, by: str = "Loader", **optio
 
     if by == "pil":
         return data_loader(open_dataset(pack, transform(crop), output="pil"), crop, threads)
-    from packer._loading.crops import CenterCrop, RandomResizedCrop
+    from packer.crops import RandomResizedCrop, ResizeCenterCrop
 
-    chosen = RandomResizedCrop(OUTPUT) if crop == "train" else CenterCrop(OUTPUT, RESIZE)
+    chosen = RandomResizedCrop(OUTPUT, flip=0.5) if crop == "train" else ResizeCenterCrop(OUTPUT, RESIZE)
     dataset = open_dataset(pack, crop=chosen, scaled_decode=options.get("scaled", False))
     if by == "crop":
         return _Epochs(data_loader(dataset, crop, threads), dataset)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from packer._formats import open_pack
-from packer._loading.crops import Crop
-from packer._loading.imagedataset import OUTPUTS, ImageDataset
+from packer._loading.imagedataset import ImageDataset
+from packer.crops import Crop
 
 __all__ = [
-    "OUTPUTS",
     "HDF5ImageDataset",
     "ImageDataset",
     "LMDBImageDataset",
@@ -38,34 +37,44 @@ class PthImageDataset(ImageDataset):
 _DATASETS = {dataset._format: dataset for dataset in (LMDBImageDataset, HDF5ImageDataset, PthImageDataset)}
 
 
-def open_dataset(
-    path: str | os.PathLike[str],
+def open_dataset(  # noqa: PLR0917
+    root: str | os.PathLike[str],
     transform: Callable[[Any], Any] | None = None,
     target_transform: Callable[[Any], Any] | None = None,
+    loader: Callable[[str], Any] | None = None,
+    is_valid_file: Callable[[str], bool] | None = None,
+    allow_empty: bool = False,
     *,
-    output: str = "tensor",
+    transforms: Callable[[Any, Any], tuple[Any, Any]] | None = None,
+    output: str | None = None,
+    crop: Crop | Sequence[Crop] | None = None,
+    fuse: bool = False,
+    seed: int | None = None,
     check: str = "always",
     decoder: str = "auto",
-    crop: Crop | None = None,
     scaled_decode: bool = False,
-    seed: int = 0,
     threads: int = 1,
     cache: str | None = None,
     stage: str | os.PathLike[str] | None = None,
 ) -> ImageDataset:
     """Open a pack of any format as a dataset; the content, not the name, tells the format."""
-    with open_pack(path) as reader:
+    with open_pack(root) as reader:
         dataset = _DATASETS.get(reader.manifest.format, ImageDataset)
     return dataset(
-        path,
+        root,
         transform,
         target_transform,
+        loader,
+        is_valid_file,
+        allow_empty,
+        transforms=transforms,
         output=output,
+        crop=crop,
+        fuse=fuse,
+        seed=seed,
         check=check,
         decoder=decoder,
-        crop=crop,
         scaled_decode=scaled_decode,
-        seed=seed,
         threads=threads,
         cache=cache,
         stage=stage,

@@ -15,10 +15,10 @@ from packer._images import native
 from packer._images.decode import decode
 from packer._images.geometry import MAX_PIXELS, Box, Crops, affordable, from_corner, require_affordable, touched
 from packer._images.rectangle import RectangleDecoder, require_channels_last, resize_into
-from packer._loading.crops import Crop
 from packer._loading.uniforms import uniforms
 from packer._storage.locations import NOWHERE
 from packer._table import Buffer, Ints, Row, are_pixels
+from packer.crops import Crop
 from packer.errors import CorruptPackError, ImageError, printable
 
 __all__ = ["BatchDecoder"]
@@ -32,7 +32,7 @@ class BatchDecoder:
 
     Parameters
     ----------
-    reader : packer._formats.Reader
+    reader : packer.Reader
     decoder : {"auto", "turbojpeg", "opencv", "pillow"}
         As for `packer._images.decode.decode`.
     scaled : bool
@@ -40,7 +40,7 @@ class BatchDecoder:
     """
 
     def __init__(self, reader: Reader, decoder: str = "auto", scaled: bool = False) -> None:
-        self._reader = reader
+        self.reader = reader
         self._library = decoder
         self._scaled = scaled
         self._exif, self._raw = reader.manifest.exif, reader.manifest.codec == "raw"
@@ -48,8 +48,8 @@ class BatchDecoder:
         jpegs = reader.manifest.codec in ("keep", "jpeg")
         self._in_c = native.PREFERRED if self._raw else self._rectangles.native and jpegs
 
-    def choose_crops(self, crop: Crop, indices: Sequence[int] | Ints, epoch: int, seed: int) -> Crops:
-        """Choose the crops of N images, which are a function of seed, epoch and index.
+    def choose_crops(self, crop: Crop, indices: Sequence[int] | Ints, epoch: int, seed: int | None) -> Crops:
+        """Choose the crops of N images: a function of seed, epoch and index, or, without a seed, drawn by torch.
 
         Returns
         -------
@@ -61,10 +61,11 @@ class BatchDecoder:
         CorruptPackError
             If an image has no pixels by its row in the table, or a size that its bytes contradict.
         ImageError
-            If the result of a crop has too many pixels, or needs far too much memory on the way.
+            If an image is too small for the crop, or the result has too many pixels or needs far too much memory on the
+            way.
         """
-        self._reader.require_table()
-        positions, table = self._reader.positions(indices), self._reader.table
+        self.reader.require_table()
+        positions, table = self.reader.positions(indices), self.reader.table
         heights, widths = table.height[positions].astype(np.int64), table.width[positions].astype(np.int64)
         shorter = np.minimum(heights, widths)
         if shorter.min(initial=1) < 1:  # a stranger's table; a crop divides by it
@@ -73,7 +74,11 @@ class BatchDecoder:
         if self._raw:
             for wrong in np.flatnonzero(~are_pixels(table.size[positions], heights, widths))[:1]:
                 raise self._other_size(int(positions[wrong]), int(table.size[positions[wrong]]))
-        crops = crop.choose(heights, widths, uniforms(seed, epoch, positions, crop.randoms))
+        random = None if seed is None else uniforms(seed, epoch, positions, crop.randoms)
+        try:
+            crops = crop.choose(heights, widths, random)
+        except ImageError as error:  # `index` is its place in the batch
+            raise self._naming(int(positions[error.index or 0]), error) from error
         for refused in np.flatnonzero(~affordable(crops))[:1]:  # before there is any memory for it
             try:
                 require_affordable(Box(*crops[refused].item()))
@@ -104,16 +109,16 @@ class BatchDecoder:
         IndexError, CorruptPackError, ImageError
             As for ``dataset[index]``.
         """
-        positions, addresses = self._reader.positions(indices), _addresses(outs, crops)
+        positions, addresses = self.reader.positions(indices), _addresses(outs, crops)
         if len(positions) != len(crops):
             raise ValueError(f"{len(positions)} images are to be decoded, and there are crops for {len(crops)}")
-        self._reader.require_table()
-        order = np.argsort(self._reader.table.offset[positions])  # reads go through the file in one direction
+        self.reader.require_table()
+        order = np.argsort(self.reader.table.offset[positions])  # reads go through the file in one direction
         for begin in range(0, len(order), _TOGETHER):
             places = order[begin : begin + _TOGETHER]
             if self._in_c:
                 places = places[self._decode_in_c(positions[places], crops[places], addresses[places])]
-            for number, row, data in self._reader.read_rows(positions[places]):
+            for number, row, data in self.reader.read_rows(positions[places]):
                 place = int(places[number])
                 self._decode_by_itself(row, data, Box(*crops[place].item()), outs[place][None])
 
@@ -134,7 +139,7 @@ class BatchDecoder:
 
     def _decode_in_c(self, positions: Ints, crops: Crops, addresses: Ints) -> list[int]:
         """Decode images without Python's lock; return the numbers of those that are left."""
-        locations, _held = self._reader.locate(positions)  # `_held` keeps files open until C has read from them
+        locations, _held = self.reader.locate(positions)  # `_held` keeps files open until C has read from them
         if not self._raw:
             locations["file"][~self._rectangles.suits(locations, crops, self._scaled)] = NOWHERE
         tasks = native.tasks(locations, crops, addresses)
@@ -156,7 +161,7 @@ class BatchDecoder:
             raise self._naming(row.number, error) from error
 
     def _raw_pixels(self, index: int, data: Buffer) -> npt.NDArray[np.uint8]:
-        height, width = int(self._reader.table.height[index]), int(self._reader.table.width[index])
+        height, width = int(self.reader.table.height[index]), int(self.reader.table.width[index])
         if height < 1 or width < 1:
             raise self._impossible_size(index, height, width)
         if not are_pixels(len(data), height, width):
@@ -167,19 +172,19 @@ class BatchDecoder:
         """Return an error that names the damaged image."""
         if error.name:
             return error
-        name, path = printable(self._reader.names.get(index)), printable(self._reader.path)
-        return ImageError(error.reason, f"{path}, sample {index % len(self._reader)} ({name})")
+        name, path = printable(self.reader.names.get(index)), printable(self.reader.path)
+        return ImageError(error.reason, f"{path}, sample {index % len(self.reader)} ({name})")
 
     def _impossible_size(self, index: int, height: int, width: int) -> CorruptPackError:
         """Return the error of a row of the table that says a size which no image has."""
         reason = f"its row in the table says {width} x {height} pixels"
-        return CorruptPackError(reason, self._reader.path, index % len(self._reader), self._reader.names.get(index))
+        return CorruptPackError(reason, self.reader.path, index % len(self.reader), self.reader.names.get(index))
 
     def _other_size(self, index: int, size: int) -> CorruptPackError:
         """Return the error of pixels of another number than a row of the table says."""
-        height, width = int(self._reader.table.height[index]), int(self._reader.table.width[index])
+        height, width = int(self.reader.table.height[index]), int(self.reader.table.width[index])
         reason = f"{size} bytes are not {width} x {height} pixels"
-        return CorruptPackError(reason, self._reader.path, index, self._reader.names.get(index))
+        return CorruptPackError(reason, self.reader.path, index, self.reader.names.get(index))
 
 
 def _calls(pixels: Ints) -> list[slice]:

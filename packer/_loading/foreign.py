@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import math
 import operator
-import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
+from torch.utils.data import Sampler
 
-from packer._loading.samplers import OrderSampler, rank_and_world
+from packer._loading.ranks import agreed, gathered, rank_and_world
+from packer._loading.samplers import OrderSampler
 from packer._table import Ints
 
 __all__ = ["ForeignOrder", "order_of"]
@@ -18,6 +20,10 @@ __all__ = ["ForeignOrder", "order_of"]
 
 class ForeignOrder:
     """What a Loader needs of an order, over any iterable of indices; it cannot be resumed.
+
+    Where `torch.distributed` is initialised, each rank gets its share: rank r of w takes the places r, r + w, … of rank
+    0's indices, and the first indices come again at the end where their number is no multiple of w. Samplers that
+    divide themselves, as `DistributedSampler` does, are left to it.
 
     Parameters
     ----------
@@ -59,28 +65,44 @@ class ForeignOrder:
 
     def __len__(self) -> int:
         try:
-            return len(self.indices)  # type: ignore[arg-type]
+            length = len(self.indices)  # type: ignore[arg-type]
         except (TypeError, NotImplementedError):
             raise TypeError(
                 f"the sampler has no len(), so nobody knows how many batches come: {self.indices!r}"
             ) from None
+        return math.ceil(length / self._ranks)
 
     def chunks(self, size: int) -> Iterator[Ints]:
-        """Begin a pass, and return an iterator over its indices, as arrays of up to `size`."""
-        world = rank_and_world()[1]
-        if world > 1 and not (isinstance(self.indices, OrderSampler) or hasattr(self.indices, "num_replicas")):
-            warnings.warn(
-                f"each of the {world} ranks reads all that sampler={type(self.indices).__name__} gives: only packer's "
-                "samplers divide themselves among ranks. Give each rank its share, such as indices[rank::world].",
-                stacklevel=3,
-            )
-        self._begun_in = self.epoch
-        return self._cut(size)
+        """Begin a pass, and return an iterator over its indices, as arrays of up to `size`.
 
-    def _cut(self, size: int) -> Iterator[Ints]:
-        indices = map(operator.index, self.indices)
-        while len(chunk := np.fromiter(itertools.islice(indices, size), np.int64)):
-            yield chunk
+        Raises
+        ------
+        ValueError
+            If the ranks were given different lists of indices.
+        """
+        self._begun_in = self.epoch
+        indices: Iterable[int] = map(operator.index, self.indices)
+        return _cut(indices if self._ranks == 1 else self._share(np.fromiter(indices, np.int64)), size)
+
+    @property
+    def _ranks(self) -> int:
+        """Among how many ranks the indices are to be divided here."""
+        divides_itself = isinstance(self.indices, OrderSampler) or hasattr(self.indices, "num_replicas")
+        return 1 if divides_itself else rank_and_world()[1]
+
+    def _share(self, indices: Ints) -> list[int]:
+        """Return this rank's share of rank 0's indices."""
+        # A sampler may draw other indices on each rank. A list that differs is a share already, and is none twice.
+        if not isinstance(self.indices, Sampler) and len(set(gathered(indices.tobytes()))) > 1:
+            raise ValueError(
+                "the ranks were given different lists of indices as sampler=. A Loader divides the indices among the "
+                "ranks itself: give each rank the same whole list"
+            )
+        rank, world = rank_and_world()
+        whole: Ints = agreed(indices)
+        missing = -len(whole) % world
+        padded = np.concatenate([whole, np.resize(whole, missing)]) if len(whole) else whole
+        return padded[rank::world].tolist()  # type: ignore[no-any-return]
 
     def state_dict(self, done: int = 0) -> dict[str, Any]:
         """Raise TypeError: nobody but the iterable knows where it stands."""
@@ -100,3 +122,9 @@ def order_of(sampler: Any) -> OrderSampler | ForeignOrder:
     if isinstance(sampler, OrderSampler) and type(sampler).__iter__ is OrderSampler.__iter__:
         return sampler
     return ForeignOrder(sampler)
+
+
+def _cut(indices: Iterable[int], size: int) -> Iterator[Ints]:
+    remaining = iter(indices)
+    while len(chunk := np.fromiter(itertools.islice(remaining, size), np.int64)):
+        yield chunk

@@ -5,62 +5,79 @@ from __future__ import annotations
 import functools
 import operator
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from PIL import Image
-from torch.utils.data import Dataset
 
 from packer._formats import FORMATS, Reader, open_pack
 from packer._images.decode import fast_decoder, warn_of_slow_decoding
 from packer._images.geometry import CROP, Box, Crops
 from packer._limits import require_count
 from packer._loading import staging
-from packer._loading.crops import Crop, Full
 from packer._loading.decoding import BatchDecoder
+from packer._loading.epochs import Epochs
+from packer._loading.folder import require_known_loader, row_of, valid_rows
+from packer._loading.items import in_form, item_maker
 from packer._loading.pool import Pool
-from packer._loading.samples import Samples
+from packer._loading.preparation import OUTPUTS, Transform
+from packer._loading.prepared import Prepared
+from packer._loading.selection import places_in
 from packer._loading.uniforms import seed_of
-from packer._table import Buffer, Ints
+from packer._loading.vision import as_vision, own_class
+from packer._table import Ints
+from packer.crops import Compose, Crop
 from packer.errors import NotAPackError, printable
 
-__all__ = ["OUTPUTS", "ImageDataset"]
+__all__ = ["ImageDataset"]
 
 
-OUTPUTS = ("tensor", "numpy", "pil", "bytes")
-
-
-class ImageDataset(Dataset[tuple[Any, Any]]):
-    """A pack as a map-style dataset of ``(image, label)``.
+class ImageDataset(Prepared):
+    """A pack as a map-style dataset of ``(image, label)``, with the interface of torchvision's ImageFolder.
 
     Parameters
     ----------
-    path : path
+    root : path
         The pack.
     transform, target_transform : callable, optional
         Applied to each image and to each label.
-    output : {"tensor", "numpy", "pil", "bytes"}
-        The form of an image:
+    loader : callable, optional
+        Only there to take torchvision's loaders, which are used no more.
+    is_valid_file : callable, optional
+        Asked with the name of every sample, a str, whether the sample belongs to the dataset.
+    allow_empty : bool
+        Whether `is_valid_file` may leave a class without samples.
+    transforms : callable, optional
+        Applied to image and label together, instead of the two: ``image, label = transforms(image, label)``.
+    output : {"tensor", "numpy", "pil", "bytes"}, optional
+        The form of an image, and what a transform gets. By default a PIL image where there is a transform, as
+        ImageFolder gives to it, or a tensor where there is none, or the transform is one of torchvision's that takes
+        tensors only.
 
         * ``tensor``: (3, height, width) uint8 `torch.Tensor`, RGB, 0 to 255; its memory is laid out channels last.
         * ``numpy``: (height, width, 3) uint8 array, RGB, writable.
         * ``pil``: `PIL.Image.Image` of mode RGB, as ImageFolder gives it to its transform.
         * ``bytes``: the stored bytes, undecoded.
+    crop : packer crop, optional
+        Which part of each image is wanted, at which size, such as ``packer.RandomResizedCrop(224)``, or a list of crops
+        one after the other. The part is chosen before decoding, so that the rest is not decoded.
+    fuse : bool
+        Whether packer does by itself what `transform` begins with, as far as it is a crop, a resizing, a mirroring or a
+        padding of torchvision's or timm's: the same images (one level at most apart), faster. ``repr(dataset)`` shows
+        what runs where.
+    seed : int, optional
+        Makes a random crop a function of seed, epoch (`set_epoch`) and sample, whoever reads it, and however often.
+        Without a seed crops are drawn from torch's generator, others each time an image is read, as torchvision's
+        transforms do.
     check : {"always", "never"}
         Whether every read is compared with the sample's checksum.
     decoder : {"auto", "turbojpeg", "opencv", "pillow"}
         Which library decodes ordinary JPEGs. The choice changes the speed; the pixels are Pillow's with each.
-    crop : packer crop, optional
-        Which part of each image is wanted, at which size, such as ``packer.RandomResizedCrop(224)``. The part is chosen
-        before decoding, so that the rest is not decoded.
     scaled_decode : bool
         Whether the decoder may halve an image whose crop is at least twice as large as wanted. Faster; the pixels
         differ a little from those of a whole decoding.
-    seed : int
-        Seed of the crops. A random crop is a function of seed, epoch (`set_epoch`) and index.
     threads : int
         How many threads decode a batch that a DataLoader asks for.
     cache : {"ram"}, optional
@@ -76,9 +93,11 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
     samples, imgs : sequence of (str, int)
         Name and label of every sample. The names are relative to the converted directory.
     targets : (N,) int64 array
-        The labels.
+        The labels. Other labels, as many, may be assigned.
     reader : packer.Reader
         The pack itself: its manifest, its table, its bytes.
+    root : str
+        The path of the pack.
 
     Raises
     ------
@@ -87,55 +106,72 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
         checksums.
     TypeError, ValueError
         If a setting is of the wrong kind or out of range. It is refused before anything is copied or read whole.
+    FileNotFoundError
+        If `is_valid_file` leaves a class without samples.
 
     Notes
     -----
     Works with any start method of DataLoader workers, with and without `persistent_workers`, and with several
     datasets on one pack. A pickled dataset holds its path and its settings; it opens the pack where it is unpickled.
+    Where torchvision has been imported, the dataset is a `torchvision.datasets.VisionDataset`.
     """
 
     _format: str | None = None  # any
 
-    def __init__(
+    def __init__(  # noqa: PLR0917
         self,
-        path: str | os.PathLike[str],
+        root: str | os.PathLike[str],
         transform: Callable[[Any], Any] | None = None,
         target_transform: Callable[[Any], Any] | None = None,
+        loader: Callable[[str], Any] | None = None,
+        is_valid_file: Callable[[str], bool] | None = None,
+        allow_empty: bool = False,
         *,
-        output: str = "tensor",
+        transforms: Callable[[Any, Any], tuple[Any, Any]] | None = None,
+        output: str | None = None,
+        crop: Crop | Sequence[Crop] | None = None,
+        fuse: bool = False,
+        seed: int | None = None,
         check: str = "always",
         decoder: str = "auto",
-        crop: Crop | None = None,
         scaled_decode: bool = False,
-        seed: int = 0,
         threads: int = 1,
         cache: str | None = None,
         stage: str | os.PathLike[str] | None = None,
     ) -> None:
-        if output not in OUTPUTS:
+        self.__class__ = as_vision(type(self))
+        if output is not None and output not in OUTPUTS:
             raise ValueError(f"output is one of {', '.join(OUTPUTS)}, not {output!r}")
         if cache not in (None, "ram"):
             raise ValueError(f"cache is None or 'ram', not {cache!r}")
+        if transforms is not None and (transform is not None or target_transform is not None):
+            raise ValueError("transforms= takes image and label together: it goes without transform= and its like")
+        if fuse and crop is not None:
+            raise ValueError("fuse=True takes the crop out of transform=, so it goes without crop=: say one of them")
         require_count("threads", threads)
         fast_decoder(decoder)  # refuses an unknown or missing one here rather than in a worker
-        self.transform = transform
-        self.target_transform = target_transform
-        self._output = output
+        require_known_loader(loader)
+        if type(self).find_classes is not ImageDataset.find_classes:
+            raise TypeError("find_classes of a pack cannot be overridden: its classes were chosen by `packer convert`")
+        self._transform, self._target_transform, self._transforms = transform, target_transform, transforms
+        self._output, self._fuse = output, fuse
         self._library = decoder
         self._scaled = scaled_decode
         self.crop = crop
-        self.seed = seed_of(seed)
+        self.seed = None if seed is None else seed_of(seed)
         self.threads = threads
         self._pool = Pool()
-        # In shared memory, so that the workers of a DataLoader see what `set_epoch` says.
-        self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call]
-        self.reader: Reader = open_pack(path, check=check)
+        self._whole: ImageDataset | None = None  # of which this dataset is a selection
+        self.reader: Reader = open_pack(root, check=check)
         self._require_format()
         if stage is not None:
             self.reader.close()
-            path = staging.stage(path, stage)
-            self.reader = open_pack(path, check=check)
-        self._kept = staging.keep(path) if cache == "ram" else staging.Kept()
+            root = staging.stage(root, stage)
+            self.reader = open_pack(root, check=check)
+        self._epochs = Epochs(len(self.reader))
+        self._kept = staging.keep(root) if cache == "ram" else staging.Kept()
+        if is_valid_file is not None:
+            self._rows = valid_rows(self.samples, self.classes, is_valid_file, allow_empty)
         if decoder == "auto" and output != "bytes":
             warn_of_slow_decoding()
 
@@ -150,11 +186,13 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
     def close(self) -> None:
         """Close the pack's files, end the threads, and unlock what ``cache="ram"`` locked. Nothing is read after that.
 
-        What was read stays valid, and so do `classes` and `targets`. Workers that have the dataset keep their own.
+        What was read stays valid, and so do `classes` and `targets`. Workers that have the dataset keep their own. A
+        selection closes nothing: the dataset that it was selected from does.
         """
-        self._pool.close()
-        self._kept.close()
-        self.reader.close()
+        if self._whole is None:
+            self._pool.close()
+            self._kept.close()
+            self.reader.close()
 
     def __enter__(self) -> ImageDataset:
         return self
@@ -162,16 +200,37 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
     def __exit__(self, *exc_info: object) -> None:
         self.close()
 
-    def __len__(self) -> int:
-        return len(self.reader)
+    def __getitem__(self, index: int | slice) -> Any:
+        """Return image and label; for a slice, a dataset of these samples, as `select` does.
 
-    def __getitem__(self, index: int) -> tuple[Any, Any]:
-        """Return image and label; IndexError out of range, CorruptPackError or ImageError on damage."""
-        return self._made([self.reader.position(index)], int(self._epoch), self.seed, self.transform)[0]
+        Raises
+        ------
+        IndexError
+            If there is no such sample. Negative indices count from the end.
+        CorruptPackError, ImageError
+            If the sample is damaged.
+        """
+        if isinstance(index, slice):
+            return self.select(range(*index.indices(len(self))))
+        return self._own_items([index])[0]
 
     def __getitems__(self, indices: Sequence[int]) -> list[tuple[Any, Any]]:
         """Return a batch of items, in the order asked for; DataLoader calls this."""
-        return self._items(indices, int(self._epoch), self.seed)
+        return self._own_items(indices)
+
+    def select(self, indices: Sequence[int] | Ints) -> ImageDataset:
+        """Return a dataset of some of the samples, in the order of `indices`, on the same open pack.
+
+        It has the settings of this dataset, and `targets` and `samples` of its own; its crops are those that the same
+        samples have here. An epoch that is set counts for both.
+        """
+        selection: ImageDataset = object.__new__(type(self))
+        selection.__dict__.update(self._settings())
+        places = places_in(indices, len(self))
+        selection._rows = places if self._rows is None else self._rows[places]
+        selection._labels = None if self._labels is None else self._labels[places]
+        selection._whole = self._whole or self
+        return selection
 
     def read_region(self, index: int, top: int, left: int, height: int, width: int) -> Any:
         """Return a rectangle of an image, without a transform: exactly those pixels of the whole image.
@@ -196,11 +255,12 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
         IndexError, CorruptPackError, ImageError
             As for ``dataset[index]``.
         """
-        if self.output == "bytes":
+        output = self.output
+        if output == "bytes":
             raise ValueError("output='bytes' gives the stored bytes, of which no region is read")
-        index = self.reader.position(index)
+        (row,) = self._rows_of([index]).tolist()
         top, left, height, width = map(operator.index, (top, left, height, width))
-        full_height, full_width = int(self.reader.table.height[index]), int(self.reader.table.width[index])
+        full_height, full_width = int(self.reader.table.height[row]), int(self.reader.table.width[row])
         if not (height >= 1 <= width and 0 <= top <= full_height - height and 0 <= left <= full_width - width):
             raise ValueError(
                 f"a rectangle of {width} x {height} pixels from ({left}, {top}) does not lie inside of sample {index}, "
@@ -208,17 +268,12 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
             )
         box = Box.of((top, left, height, width), (height, width))
         out = torch.empty((1, height, width, 3), dtype=torch.uint8)
-        self._decoder.decode_into([index], np.array([box], CROP), out.permute(0, 3, 1, 2))
-        return self._shown(out[0].numpy())
+        self._decoder.decode_into([row], np.array([box], CROP), out.permute(0, 3, 1, 2))
+        return in_form(output, out[0].numpy())
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch of the random crops, also in DataLoader workers that run already."""
-        self._epoch.fill_(epoch)
-
-    @property
-    def output(self) -> str:
-        """The form of an image, as the dataset was opened; open another dataset for another one."""
-        return self._output
+        """Choose the epoch of the crops that `seed` makes, also in DataLoader workers that run already."""
+        self._epochs.move_on(epoch)
 
     @property
     def decoder(self) -> str:
@@ -230,106 +285,70 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
         """Whether the decoder may halve images, as the dataset was opened."""
         return self._scaled
 
-    @property
-    def crop(self) -> Crop | None:
-        """Which part of each image is wanted; another crop may be set between two passes."""
-        return self._crop
+    def loader(self, path: str) -> Image.Image:
+        """Return the image of the sample whose name is `path`, as ImageFolder's loader does: RGB, without a transform.
 
-    @crop.setter
-    def crop(self, crop: Crop | None) -> None:
-        if crop is not None and not isinstance(crop, Crop):
-            raise TypeError(f"crop is one of packer's crops, such as packer.RandomResizedCrop(224), not {crop!r}")
-        if crop is not None and self._output == "bytes":
-            raise ValueError("output='bytes' gives the stored bytes, of which no crop is made")
-        self._crop = crop
-
-    @property
-    def classes(self) -> list[str]:
-        return self.reader.manifest.classes
-
-    @functools.cached_property
-    def class_to_idx(self) -> dict[str, int]:
-        return {name: label for label, name in enumerate(self.classes)}
-
-    @functools.cached_property
-    def targets(self) -> Ints:
-        self.reader.require_column("label")
-        return self.reader.table.label
-
-    @functools.cached_property
-    def samples(self) -> Samples:
-        for column in ("names", "name_end", "label"):
-            self.reader.require_column(column)
-        return Samples(self.reader.names, self.reader.table.label)
-
-    @property
-    def imgs(self) -> Samples:
-        return self.samples
+        Raises
+        ------
+        FileNotFoundError
+            If no sample of the pack has the name.
+        CorruptPackError, ImageError
+            If the sample is damaged.
+        """
+        row = row_of(self.reader.names, path)
+        return Image.fromarray(self._decoder.decode(row, self.reader.read(row)))
 
     @functools.cached_property
     def _decoder(self) -> BatchDecoder:
         return BatchDecoder(self.reader, self._library, self._scaled)
 
+    def _own_items(self, indices: Sequence[int] | Ints) -> list[tuple[Any, Any]]:
+        """Return items with the crops that the dataset's seed and epoch say, or drawn from torch's generator."""
+        crop = self._preparation.crop
+        if self.seed is not None and crop is not None and crop.randoms:
+            self._epochs.read(self._rows_of(indices))
+        return self._items(indices, self._epochs.epoch, self.seed)
+
+    def _items(
+        self, indices: Sequence[int] | Ints, epoch: int, seed: int | None, transform: Transform = None
+    ) -> list[tuple[Any, Any]]:
+        """Return items, with the crops of `epoch` and `seed`; `transform` replaces the dataset's."""
+        steps, rows, labels = self._prepared_with(transform), self._rows_of(indices), self._labels_of(indices).tolist()
+        make = item_maker(self._decoder, rows, labels, steps, epoch, seed)
+        return self._pool.items(self.threads, make, range(len(rows)))
+
     def _choose_crops(self, indices: Sequence[int] | Ints, epoch: int, seed: int) -> Crops:
         """Choose the crops of a batch, (N,) of CROP; as `BatchDecoder.choose_crops`, of the dataset's crop."""
-        return self._decoder.choose_crops(self.crop if self.crop is not None else Full(), indices, epoch, seed)
+        return self._decoder.choose_crops(self._preparation.crop or Compose([]), self._rows_of(indices), epoch, seed)
 
-    def _labels(self, indices: Ints) -> torch.Tensor:
-        """Return the labels of a batch, (N,) int64, after `target_transform`."""
-        self.reader.require_table()
-        labels = self.reader.table.label[indices]
+    def _decode_into(self, indices: Ints, crops: Crops, images: torch.Tensor | list[torch.Tensor]) -> None:
+        """Decode a batch into its place; as `BatchDecoder.decode_into`."""
+        self._decoder.decode_into(self._rows_of(indices), crops, images)
+
+    def _batch_labels(self, indices: Ints) -> torch.Tensor:
+        """Return the labels of a batch, after `target_transform`: (N,) int64, or what the transform makes."""
+        labels = self._labels_of(indices)
         if self.target_transform is not None:
             return torch.as_tensor([self.target_transform(label) for label in labels.tolist()])
         return torch.from_numpy(labels)
 
-    def _items(
-        self, indices: Sequence[int] | Ints, epoch: int, seed: int, transform: Callable[[Any], Any] | None = None
-    ) -> list[tuple[Any, Any]]:
-        """Return the items of `indices`, with the crops of `epoch` and `seed`; `transform` replaces the dataset's."""
-        transform = transform or self.transform
-        return self._pool.items(self.threads, lambda part: self._made(part, epoch, seed, transform), indices)
-
-    def _made(
-        self, indices: Sequence[int] | Ints, epoch: int, seed: int, transform: Callable[[Any], Any] | None
-    ) -> list[tuple[Any, Any]]:
-        """Return the items of `indices`, made by this thread."""
-        images: Iterable[Any]
-        if self.crop is None:
-            stored = self.reader.read_many(indices)
-            images = (self._whole(index, data) for index, data in zip(indices, stored, strict=True))
-        else:
-            images = self._cropped(indices, self._choose_crops(indices, epoch, seed))
-        items = []
-        for index, image in zip(indices, images, strict=True):
-            target: Any = int(self.reader.table.label[index])
-            if transform is not None:
-                image = transform(image)
-            if self.target_transform is not None:
-                target = self.target_transform(target)
-            items.append((image, target))
-        return items
-
-    def _cropped(self, indices: Sequence[int] | Ints, crops: Crops) -> Iterable[Any]:
-        sizes = zip(crops["out_height"].tolist(), crops["out_width"].tolist(), strict=True)
-        images = [torch.empty((*size, 3), dtype=torch.uint8) for size in sizes]
-        self._decoder.decode_into(indices, crops, [image.permute(2, 0, 1) for image in images])
-        return (self._shown(image.numpy()) for image in images)
-
-    def _whole(self, index: int, data: Buffer) -> Any:
-        return bytes(data) if self.output == "bytes" else self._shown(self._decoder.decode(index, data))
-
-    def _shown(self, pixels: npt.NDArray[np.uint8]) -> Any:
-        """Return (height, width, 3) pixels in the form that `output` says."""
-        if self.output == "tensor":
-            return torch.from_numpy(pixels).permute(2, 0, 1)
-        return pixels if self.output == "numpy" else Image.fromarray(pixels)
-
-    def __getstate__(self) -> dict[str, Any]:
-        made_again = ("targets", "samples", "class_to_idx", "_decoder")
+    def _settings(self) -> dict[str, Any]:
+        """Return the attributes without what is made again when it is asked for."""
+        made_again = ("class_to_idx", "_decoder", "_preparation", "_stored_labels", "_stored_names")
         return {name: value for name, value in self.__dict__.items() if name not in made_again}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _made_anew, (own_class(type(self)), self._settings())
 
     def __repr__(self) -> str:
         return (
             f"{type(self).__name__}({printable(self.reader.path)!r}): "
-            f"{len(self)} samples, {len(self.classes)} classes, output={self.output!r}"
+            f"{len(self)} samples, {len(self.classes)} classes, {self._preparation}"
         )
+
+
+def _made_anew(kind: type, settings: dict[str, Any]) -> Any:
+    """Return a dataset that was pickled, of the class that suits this process."""
+    dataset: Any = object.__new__(as_vision(kind))
+    dataset.__dict__.update(settings)
+    return dataset

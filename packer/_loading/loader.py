@@ -3,8 +3,8 @@
 The Loader plans batches and hands them out in order. `packer._loading.threads` has the threads of this
 process, and `packer._loading.processes` those of several.
 
-Each random decision has one owner: the sampler's seed decides the order, the dataset's seed the crops, and the
-sampler's epoch both. The Loader counts what was handed out, and brings the three together in its state.
+Each random decision has one owner: the sampler's seed decides the order, and the dataset's seed the crops; who has none
+gets the Loader's. The sampler's epoch decides both. The Loader counts what was handed out, and its state has all of it.
 """
 
 from __future__ import annotations
@@ -14,28 +14,24 @@ import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch.utils.data import default_collate
 
 from packer._limits import available_cpus, require_count
-from packer._loading.foreign import ForeignOrder, order_of
+from packer._loading.arguments import refuse_unknown
+from packer._loading.course import Course
 from packer._loading.forks import require_same_process
-from packer._loading.imagedataset import ImageDataset
+from packer._loading.joining import readable
 from packer._loading.normalizing import Normalizer
 from packer._loading.planning import PLANNED_TOGETHER, Batch, collated, planned
 from packer._loading.prefetch import CUDAPrefetcher, usable_device
 from packer._loading.processes import Processes
-from packer._loading.samplers import OrderSampler, SequentialSampler, ShuffleSampler
-from packer._loading.states import number_in, require_same_seeds, require_version
 from packer._loading.threads import Threads, Workers
 from packer._table import Ints
 
 __all__ = ["Loader"]
-
-
-_VERSION = 1  # of the states
 
 
 class Loader:
@@ -48,12 +44,14 @@ class Loader:
     Parameters
     ----------
     dataset : ImageDataset
+        Or a torch Subset or ConcatDataset of such, as `torch.utils.data.random_split` gives.
     batch_size : int
     shuffle : bool
         A new permutation every epoch.
     sampler : OrderSampler or iterable of int, optional
         The order, instead of `shuffle`. packer's samplers, such as `packer.BlockShuffleSampler`, give each rank of an
-        initialised `torch.distributed` its share. Another iterable is read whole by each rank, and cannot be resumed.
+        initialised `torch.distributed` its share. Of another iterable rank 0's indices are divided among the ranks,
+        each epoch anew, unless it divides itself as `DistributedSampler` does; it cannot be resumed.
     threads : int, optional
         How many threads decode; by default the CPUs that affinity, cgroup and SLURM grant.
     processes : int, optional
@@ -64,8 +62,8 @@ class Loader:
     drop_last : bool
         Leave out the last batch where it is not full.
     seed : int, optional
-        Seed of the order that `shuffle` makes; 0 by default. A `sampler` has a seed of its own. The seed of the crops
-        is the dataset's.
+        Seed of the order that `shuffle` makes, and of the crops where the dataset has no seed. By default it is drawn
+        from torch's generator when the Loader is made, and the ranks take rank 0's. A `sampler` has a seed of its own.
     device : torch.device or str, optional
         The device that batches are copied to; to a CUDA device ahead of time, as `CUDAPrefetcher` does.
     pin_memory : bool, optional
@@ -78,8 +76,10 @@ class Loader:
         Whether batches are laid out channels last.
     transform : callable, optional
         Applied to each image, instead of the dataset's.
-    collate : callable
+    collate_fn : callable
         Makes a batch of a list of items, where items are not written in place.
+    **unknown
+        Arguments of torch's DataLoader that a Loader has by another name are answered with that name.
 
     Raises
     ------
@@ -88,8 +88,8 @@ class Loader:
 
     Notes
     -----
-    The order is a function of the sampler's seed and epoch, and a crop of the dataset's seed, the sampler's epoch and
-    the index: neither threads nor processes nor ranks change them. The random numbers of a `transform` come from
+    The order is a function of the sampler's seed and epoch, and a crop of the crops' seed, the sampler's epoch and the
+    sample: neither threads nor processes nor ranks change them. The random numbers of a `transform` come from
     elsewhere, and no state holds them. Each pass over the loader is the next epoch, unless `set_epoch` says which. A
     pass keeps the epoch and the seeds that it began with.
 
@@ -100,7 +100,7 @@ class Loader:
 
     def __init__(
         self,
-        dataset: ImageDataset,
+        dataset: Any,
         batch_size: int,
         *,
         shuffle: bool = False,
@@ -116,10 +116,11 @@ class Loader:
         dtype: torch.dtype | None = None,
         channels_last: bool = True,
         transform: Callable[[Any], Any] | None = None,
-        collate: Callable[[list[Any]], Any] = default_collate,
+        collate_fn: Callable[[list[Any]], Any] = default_collate,
+        **unknown: NoReturn,
     ) -> None:
-        if not isinstance(dataset, ImageDataset):
-            raise TypeError(f"a Loader reads a dataset such as packer.open_dataset gives, not {dataset!r}")
+        refuse_unknown(unknown)
+        self._images = readable(dataset)
         for name, number, least in [
             ("batch_size", batch_size, 1),
             ("threads", threads, 1),
@@ -127,18 +128,9 @@ class Loader:
             ("processes", processes, 0),
         ]:
             require_count(name, number, least)
-        self._chose_order = sampler is None
-        if sampler is None:
-            sampler = (ShuffleSampler if shuffle else SequentialSampler)(len(dataset), seed=0 if seed is None else seed)
-        elif shuffle:
-            raise ValueError("shuffle goes without a sampler: the sampler decides the order")
-        elif seed is not None:
-            raise ValueError("seed goes without a sampler: the order's seed is the sampler's, the crops' the dataset's")
-        elif isinstance(sampler, OrderSampler) and sampler.length != len(dataset):
-            raise ValueError(f"the sampler orders {sampler.length} samples, and the dataset has {len(dataset)}")
+        self._course = Course(self._images, sampler, shuffle=shuffle, seed=seed)
         self.dataset = dataset
         self.batch_size = batch_size
-        self.sampler = sampler
         self.threads = threads or available_cpus()
         self.processes = processes or 0
         self.prefetch = prefetch
@@ -148,8 +140,8 @@ class Loader:
         self._prepared: dict[str, Any] = {"normalize": normalize, "dtype": dtype, "channels_last": channels_last}
         self._normalizer = Normalizer(**self._prepared)
         self.transform = transform
-        self.collate = collate
-        if self._in_place:
+        self.collate_fn = collate_fn
+        if self._images._in_place(transform):
             self._normalizer.require_channels(3)
         self._closed = False
         self._progress = _Progress()
@@ -158,20 +150,20 @@ class Loader:
     @property
     def sampler(self) -> Any:
         """The sampler that decides the order."""
-        return self._order.indices if isinstance(self._order, ForeignOrder) else self._order
+        return self._course.sampler
 
     @sampler.setter
     def sampler(self, sampler: Any) -> None:
-        self._order = order_of(sampler)
+        self._course.sampler = sampler
 
     def __len__(self) -> int:
         """Return the number of batches from where the epoch begins, or was resumed."""
-        count = len(self._order)
+        count = len(self._course.order)
         return count // self.batch_size if self.drop_last else math.ceil(count / self.batch_size)
 
     def set_epoch(self, epoch: int) -> None:
         """Let the next pass be `epoch`, from its first sample; the order and the crops are those of this epoch."""
-        self._order.set_epoch(epoch)
+        self._course.order.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the order, the seeds and the first sample that was not handed out yet.
@@ -186,34 +178,29 @@ class Loader:
         TypeError
             If the order is not one of packer's samplers: it cannot be resumed.
         """
-        done = self._progress.handed_out if self._order.begun else 0
-        return {"version": _VERSION, "sampler": self._order.state_dict(done), "crop_seed": self.dataset.seed}
+        done = self._progress.handed_out if self._course.order.begun else 0
+        return self._course.state(done, self.batch_size)
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Let the next pass go on where `state_dict` was taken, also with other ranks, threads or batch sizes.
+    def load_state_dict(self, state: Mapping[str, Any], *, strict: bool = True) -> None:
+        """Let the next pass go on where `state_dict` was taken, also with another number of ranks or threads.
 
-        The seeds of the sampler and of the dataset become the state's. Of packer 0.1.0's states, which have one seed,
+        The seeds of the sampler and of the crops become the state's. Of packer 0.1.0's states, which have one seed,
         those are accepted that say the same order and the same crops as the Loader and the dataset were made with.
+
+        Parameters
+        ----------
+        state : mapping
+        strict : bool
+            Whether a state of another batch size is refused. The samples that are left are the same with any.
 
         Raises
         ------
         TypeError
             If the order is not one of packer's samplers.
         ValueError
-            If `state` is no such state, or of another order or another number of samples.
+            If `state` is no such state, or of other samples, another order or another batch size.
         """
-        if isinstance(self._order, ForeignOrder) or not isinstance(state, Mapping):
-            raise TypeError(f"only packer's samplers go on at any sample, from what `state_dict` gave, not {state!r}")
-        if "version" not in state:
-            randoms = self.dataset.crop is not None and self.dataset.crop.randoms > 0
-            order_seed = None if self._chose_order else self._order.seed
-            require_same_seeds(state, order_seed, self.dataset.seed if randoms else None)
-            self._order.load_state_dict(state)
-            return
-        require_version(state, _VERSION)
-        crop_seed = number_in(state, "crop_seed")
-        self._order.load_state_dict(state.get("sampler", {}))
-        self.dataset.seed = crop_seed
+        self._course.load(state, self.batch_size if strict else None)
 
     def close(self) -> None:
         """End the processes, and let go of the memory for batches; no pass can begin after that.
@@ -239,17 +226,12 @@ class Loader:
 
     def _pass(self) -> Generator[tuple[Any, Any], None, None]:
         """Begin a pass when its first batch is asked for: frameworks make iterators of which they take no batch."""
-        if self._order.begun:
-            self.set_epoch(self._order.epoch + 1)
+        self._course.agree()
+        if self._course.order.begun:
+            self.set_epoch(self._course.order.epoch + 1)
         self._progress = progress = _Progress()
-        chunks = self._order.chunks(self.batch_size * PLANNED_TOGETHER)
-        yield from self._counted(progress, self._batches(chunks, self._order.epoch, self.dataset.seed))
-
-    @property
-    def _in_place(self) -> bool:
-        """Whether images are decoded into their places in a batch, if the crop is of a fixed size."""
-        transform = self.transform or self.dataset.transform
-        return self.dataset.crop is not None and transform is None and self.dataset.output == "tensor"
+        chunks = self._course.order.chunks(self.batch_size * PLANNED_TOGETHER)
+        yield from self._counted(progress, self._batches(chunks, self._course.order.epoch, self._course.crop_seed))
 
     def _counted(self, progress: _Progress, batches: Iterable[Any]) -> Generator[tuple[Any, Any], None, None]:
         if self.device is not None and self.device.type != "cpu":
@@ -257,17 +239,17 @@ class Loader:
         for batch in batches:
             progress.handed_out += self.batch_size
             yield batch
-        if progress is self._progress and self._order.begun:
-            self.set_epoch(self._order.epoch + 1)
+        if progress is self._progress and self._course.order.begun:
+            self.set_epoch(self._course.order.epoch + 1)
 
     def _batches(self, chunks: Iterator[Ints], epoch: int, seed: int) -> Generator[tuple[Any, Any], None, None]:
         process = os.getpid()
-        size = self.dataset.crop.size if self._in_place and self.dataset.crop is not None else None
+        size = self._images._in_place(self.transform)
         settings, workers = self._take_workers(self.batch_size * 3 * math.prod(size) if size is not None else 0)
         pending: deque[Batch] = deque()
         try:
-            workers.begin(self.dataset, self.transform or self.dataset.transform)
-            for batch in planned(self.dataset, chunks, self.batch_size, self.drop_last, epoch, seed, size is not None):
+            workers.begin(self._images, self.transform)
+            for batch in planned(self._images, chunks, self.batch_size, self.drop_last, epoch, seed, size is not None):
                 pending.append(self._submit(workers, batch, size, epoch, seed))
                 if len(pending) > self.prefetch:
                     yield self._finish(workers, pending)
@@ -316,7 +298,7 @@ class Loader:
         results = [task.result() for task in pending[0].tasks]
         batch = pending.popleft()  # not before all of its tasks have ended
         if batch.images is None:
-            made = collated(self.collate, [item for items in results for item in items])
+            made = collated(self.collate_fn, [item for items in results for item in items])
         else:
             images = workers.hand_out(batch.images)
             if self.pin_memory and not images.is_pinned():

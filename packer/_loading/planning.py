@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import default_collate
 
 from packer._images.geometry import Crops
-from packer._loading.imagedataset import ImageDataset
+from packer._loading.joining import Readable
 from packer._table import Ints
 
 __all__ = ["PLANNED_TOGETHER", "Batch", "collated", "planned"]
@@ -30,7 +30,7 @@ class Batch(NamedTuple):
 
 
 def planned(  # noqa: PLR0917
-    dataset: ImageDataset,
+    dataset: Readable,
     chunks: Iterator[Ints],
     batch_size: int,
     drop_last: bool,
@@ -45,7 +45,7 @@ def planned(  # noqa: PLR0917
         crops = labels = None
         if in_place:
             crops = dataset._choose_crops(indices, epoch, seed)
-            labels = dataset._labels(indices)
+            labels = dataset._batch_labels(indices)
         for begin in range(0, len(indices), batch_size):
             batch = slice(begin, begin + batch_size)
             if crops is None or labels is None:

@@ -21,10 +21,11 @@ from typing import Any
 import torch
 
 from packer._images.geometry import Crops
-from packer._loading.imagedataset import ImageDataset
+from packer._loading.joining import Readable
 from packer._loading.memory import SharedMemory, Slot, page_lock
+from packer._loading.preparation import Transform
 from packer._loading.serving import serve
-from packer._loading.threads import BATCHES_THE_LOOP_MAY_KEEP, Transform, Workers, split
+from packer._loading.threads import BATCHES_THE_LOOP_MAY_KEEP, Workers, split
 from packer._storage.interrupts import interrupts_held
 from packer._table import Ints
 from packer.errors import WorkerError
@@ -99,7 +100,7 @@ class Processes(Workers):
         enough = not self.size or self._free() >= self._count
         return self._broken is None and self._pid == os.getpid() and enough
 
-    def begin(self, dataset: ImageDataset, transform: Transform) -> None:
+    def begin(self, dataset: Readable, transform: Transform) -> None:
         self._filling = 0
         settings = pickle.dumps((dataset, transform))
         if settings == self._settings:

@@ -19,6 +19,7 @@ import numpy as np
 from torch.utils.data import Sampler
 
 from packer._limits import require_count
+from packer._loading.ranks import rank_and_world
 from packer._loading.states import number_in, require_version
 from packer._loading.uniforms import seed_of, uniforms
 from packer._table import Ints
@@ -326,11 +327,3 @@ def permute(places: Ints, length: int, seed: int, epoch: int) -> Ints:
             values[wandering] = left << np.uint64(half) | right
             wandering = values >= np.uint64(length)
     return values.astype(np.int64)
-
-
-def rank_and_world() -> tuple[int, int]:
-    import torch.distributed as dist
-
-    if dist.is_available() and dist.is_initialized():
-        return dist.get_rank(), dist.get_world_size()
-    return 0, 1

@@ -3,34 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import overload
+from typing import Any, overload
 
-import numpy as np
 import numpy.typing as npt
 
-from packer._table import Names
+from packer._table import Ints, Names
 
 __all__ = ["Samples"]
 
 
-class Samples(Sequence[tuple[str, int]]):
-    """``(name, label)`` of every sample, as ImageFolder's `samples`, read from the pack when asked for."""
+class Samples(Sequence[tuple[str, Any]]):
+    """``(name, label)`` of every sample, as ImageFolder's `samples`, read from the pack when asked for.
 
-    def __init__(self, names: Names, labels: npt.NDArray[np.int64]) -> None:
+    Parameters
+    ----------
+    names : Names
+        Of all samples of the pack.
+    labels : (N,) array
+    rows : (N,) int64 array, optional
+        Which samples of the pack these are; by default all.
+    """
+
+    def __init__(self, names: Names, labels: npt.NDArray[Any], rows: Ints | None = None) -> None:
         self._names = names
-        self._labels = labels
+        self.labels = labels
+        self._rows = rows
 
     def __len__(self) -> int:
-        return len(self._names)
+        return len(self.labels)
 
     @overload
-    def __getitem__(self, index: int) -> tuple[str, int]: ...
+    def __getitem__(self, index: int) -> tuple[str, Any]: ...
     @overload
-    def __getitem__(self, index: slice) -> list[tuple[str, int]]: ...
-    def __getitem__(self, index: int | slice) -> tuple[str, int] | list[tuple[str, int]]:
+    def __getitem__(self, index: slice) -> list[tuple[str, Any]]: ...
+    def __getitem__(self, index: int | slice) -> tuple[str, Any] | list[tuple[str, Any]]:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
-        return self._names[index], int(self._labels[index])
+        label = self.labels[index].item()
+        return self._names[index if self._rows is None else int(self._rows[index])], label
 
     def __repr__(self) -> str:
         return f"<{len(self)} samples>"

@@ -6,7 +6,7 @@ import operator
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["number_in", "require_same_seeds", "require_version"]
+__all__ = ["number_in", "require_same", "require_same_seeds", "require_version"]
 
 
 def require_version(state: Mapping[str, Any], known: int) -> None:
@@ -25,6 +25,14 @@ def number_in(state: Mapping[str, Any], name: str, least: int | None = None) -> 
     if least is not None and number < least:
         raise ValueError(f"this is not a state that `state_dict` gave: its {name} is {number}")
     return number
+
+
+def require_same(state: Mapping[str, Any], name: str, value: Any, advice: str) -> None:
+    """Raise ValueError where a state says something else than this run has; older states may not say it."""
+    if state.get(name, value) != value:
+        raise ValueError(
+            f"the state is of another run: its {name} is {state[name]!r}, and here it is {value!r}. {advice}"
+        )
 
 
 def require_same_seeds(state: Mapping[str, Any], order_seed: int | None, crop_seed: int | None) -> None:

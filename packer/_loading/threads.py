@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -14,13 +13,12 @@ import numpy as np
 import torch
 
 from packer._images.geometry import Crops
-from packer._loading.imagedataset import ImageDataset
+from packer._loading.joining import Readable
 from packer._loading.memory import Slot
+from packer._loading.preparation import Transform
 from packer._table import Ints
 
-__all__ = ["BATCHES_THE_LOOP_MAY_KEEP", "Threads", "Transform", "Workers", "split"]
-
-Transform = Callable[[Any], Any] | None
+__all__ = ["BATCHES_THE_LOOP_MAY_KEEP", "Threads", "Workers", "split"]
 
 BATCHES_THE_LOOP_MAY_KEEP = 3  # batches that the training loop may keep before new memory is allocated
 _MOST_IN_A_TASK = 32  # images; larger tasks cost no less an image
@@ -43,7 +41,7 @@ class Workers(abc.ABC):
         return True
 
     @abc.abstractmethod
-    def begin(self, dataset: ImageDataset, transform: Transform) -> None:
+    def begin(self, dataset: Readable, transform: Transform) -> None:
         """Begin an epoch over `dataset`; `transform` takes the place of the dataset's."""
 
     @abc.abstractmethod
@@ -101,7 +99,7 @@ class Threads(Workers):
         workers.size = size
         return workers
 
-    def begin(self, dataset: ImageDataset, transform: Transform) -> None:
+    def begin(self, dataset: Readable, transform: Transform) -> None:
         self._dataset, self._transform = dataset, transform
         self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="packer-loader")
 
@@ -119,7 +117,7 @@ class Threads(Workers):
 
     def fill(self, images: torch.Tensor, indices: Ints, crops: Crops) -> list[Future[Any]]:
         return [
-            self._pool.submit(self._dataset._decoder.decode_into, indices[some], crops[some], images[some])
+            self._pool.submit(self._dataset._decode_into, indices[some], crops[some], images[some])
             for some in split(len(indices), self._step)
         ]
 

@@ -29,11 +29,11 @@ from packer._images.decode import decode
 from packer._images.jpeg.header import segments
 from packer._images.probe import inspect
 from packer._images.rectangle import RectangleDecoder
-from packer._loading.crops import CenterCrop, Full, RandomResizedCrop, Resize
 from packer._loading.dataset import open_dataset
 from packer._packs.export import export
 from packer._packs.verify import verify
 from packer._table import Sample, checksum
+from packer.crops import Compose, RandomResizedCrop, Resize, ResizeCenterCrop
 from packer.errors import CorruptPackError, ImageTooLargeError, PackerError
 from tests.making import SUFFIXES, packer_many, solid, write_pack
 
@@ -196,7 +196,9 @@ def test_rows_that_lead_elsewhere_are_not_exported(tmp_path: Path, format: str, 
 
 @formats
 @pytest.mark.parametrize("codec", ["png", "raw"])
-@pytest.mark.parametrize("crop", [None, RandomResizedCrop(8), CenterCrop(8, resize=9), Resize(8), Full()])
+@pytest.mark.parametrize(
+    "crop", [None, RandomResizedCrop(8, flip=0.5), ResizeCenterCrop(8, 9), Resize((8, 8)), Compose([])]
+)
 @pytest.mark.parametrize("size", [{"height": 0}, {"width": 0}, {"height": 0, "width": 0}, {"width": -3}])
 def test_images_without_pixels(tmp_path: Path, format: str, codec: str, crop: Any, size: dict[str, int]) -> None:
     """The table says so, and the checksums fit: who makes a pack can make them so."""

@@ -31,9 +31,9 @@ from packer._images.geometry import CROP, Box, Rectangle
 from packer._images.jpeg.header import read_header, segments
 from packer._images.jpeg.tiles import read_tiles
 from packer._images.rectangle import RectangleDecoder, resize_by_torch, resize_into
-from packer._loading.crops import CenterCrop, Full, RandomResizedCrop, Resize
 from packer._loading.dataset import open_dataset
 from packer._sources import imagefolder_source
+from packer.crops import Compose, RandomResizedCrop, Resize, ResizeCenterCrop
 from packer.errors import ImageError, ImageTooLargeError
 from tests.images.drawn import damaged, encoded, photo
 
@@ -541,7 +541,7 @@ def test_large_images_need_little_memory(tmp_path: Path) -> None:
 def digest_of_items(path: str) -> str:
     """Return the digest of all items of a pack, cropped in several ways."""
     digest = hashlib.sha256()
-    for crop in (None, RandomResizedCrop(33), CenterCrop(20, resize=31), Resize(19), Full()):
+    for crop in (None, RandomResizedCrop(33, flip=0.5), ResizeCenterCrop(20, 31), Resize((19, 19)), Compose([])):
         dataset = open_dataset(path, output="numpy", crop=crop)
         for image, _ in dataset.__getitems__(range(len(dataset))):
             digest.update(repr(image.shape).encode() + image.tobytes())

@@ -18,7 +18,7 @@ from packer._images.jpeg import cutting
 from packer._images.jpeg.cutting import first_rows, first_rows_in_python
 from packer._images.jpeg.tiles import annotate
 from packer._images.rectangle import RectangleDecoder, resize_into
-from packer._loading.crops import CenterCrop
+from packer.crops import ResizeCenterCrop
 from packer.errors import ImageError, ImageTooLargeError
 from packer.testing.photos import draw_photo
 from packer.testing.reference import torchvision
@@ -134,7 +134,7 @@ def test_center_crop_equals_torchvisions(size: tuple[int, int], output: int, res
     data = encode(photo, subsampling=2)
     whole = torch.from_numpy(decode(data)).permute(2, 0, 1)
     expected = transforms.CenterCrop(output)(transforms.Resize(resize, antialias=True)(whole))
-    crop = CenterCrop(output, resize)
+    crop = ResizeCenterCrop(output, resize)
     (chosen,) = crop.choose(np.array([size[0]]), np.array([size[1]]), np.zeros((1, 0)))
     box = Box(*chosen.item())
     seen = touched(box)
@@ -150,7 +150,7 @@ def test_center_crop_equals_torchvisions(size: tuple[int, int], output: int, res
 
 
 def test_center_crop_leaves_out_what_it_does_not_show() -> None:
-    crop = CenterCrop(224)
+    crop = ResizeCenterCrop(224, 256)
     chosen = crop.choose(np.array([512, 256]), np.array([640, 300]), np.zeros((2, 0)))
     boxes = [Box(*numbers) for numbers in chosen.tolist()]
     seen = touched(boxes[0])

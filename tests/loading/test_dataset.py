@@ -25,9 +25,10 @@ from packer._conversion.convert import convert
 from packer._conversion.recipe import Recipe
 from packer._formats import FORMATS, open_pack
 from packer._images.sizing import ResizeSpec
-from packer._loading.crops import RandomResizedCrop, Resize
-from packer._loading.dataset import OUTPUTS, HDF5ImageDataset, LMDBImageDataset, PthImageDataset, open_dataset
+from packer._loading.dataset import HDF5ImageDataset, LMDBImageDataset, PthImageDataset, open_dataset
+from packer._loading.preparation import OUTPUTS
 from packer._sources import imagefolder_source
+from packer.crops import RandomResizedCrop, Resize
 from packer.errors import CorruptPackError, ImageError, NotAPackError
 from packer.testing.reference import torchvision
 
@@ -475,7 +476,7 @@ def test_what_was_settled_on_opening_cannot_be_set_to_no_effect(setting: str, pa
 
 
 def test_a_closed_dataset_reads_nothing_and_keeps_what_was_read(name: str, packs: Packs, photo_tree: Path) -> None:
-    with open_dataset(packs(photo_tree, name), threads=2, crop=Resize(16)) as dataset:
+    with open_dataset(packs(photo_tree, name), threads=2, crop=Resize((16, 16))) as dataset:
         items = dataset.__getitems__([0, 1, 2])
         targets = dataset.targets
         assert isinstance(dataset, DATASETS[name])
@@ -689,7 +690,7 @@ def threads_of_datasets() -> set[threading.Thread]:
 
 def test_a_dataset_keeps_its_threads_until_it_ends(packs: Packs, photo_tree: Path) -> None:
     before = threads_of_datasets()
-    dataset = open_dataset(packs(photo_tree, "lmdb"), crop=RandomResizedCrop(16), threads=3)
+    dataset = open_dataset(packs(photo_tree, "lmdb"), crop=RandomResizedCrop(16, flip=0.5), threads=3)
     seen = set()
     for _ in range(4):
         dataset.__getitems__(list(range(12)))
@@ -705,7 +706,7 @@ def test_a_dataset_keeps_its_threads_until_it_ends(packs: Packs, photo_tree: Pat
 @pytest.mark.parametrize("method", START_METHODS)
 def test_threads_in_workers_of_every_kind(method: str, packs: Packs, photo_tree: Path) -> None:
     """After the dataset has threads in this process, which no worker has."""
-    dataset = open_dataset(packs(photo_tree, "lmdb"), crop=Resize(16), threads=2)
+    dataset = open_dataset(packs(photo_tree, "lmdb"), crop=Resize((16, 16)), threads=2)
     expected = [image for image, _ in dataset.__getitems__(list(range(15)))]
     loader = DataLoader(dataset, 5, num_workers=2, multiprocessing_context=method)
     found = [image for images, _ in loader for image in images]
@@ -715,7 +716,7 @@ def test_threads_in_workers_of_every_kind(method: str, packs: Packs, photo_tree:
 @pytest.mark.timeout(60)
 def test_a_transform_may_read_batches_of_its_dataset(packs: Packs, photo_tree: Path) -> None:
     """All threads do so at once, and none of them is left to do it."""
-    dataset = open_dataset(packs(photo_tree, "lmdb"), crop=Resize(16), threads=2)
+    dataset = open_dataset(packs(photo_tree, "lmdb"), crop=Resize((16, 16)), threads=2)
     dataset.transform = lambda image: (image, dataset._items([0, 1, 2], 0, 0, torch.clone))
     for (_, others), _ in dataset.__getitems__(list(range(15))):
         assert len(others) == 3

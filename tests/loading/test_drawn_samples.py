@@ -25,15 +25,15 @@ from packer._conversion.convert import convert
 from packer._conversion.recipe import Recipe
 from packer._images import native
 from packer._images.sizing import ResizeSpec
-from packer._loading.crops import CenterCrop, Crop, Full, RandomResizedCrop, Resize
 from packer._loading.dataset import ImageDataset, open_dataset
 from packer._sources import imagefolder_source
 from packer._table import Sample
+from packer.crops import Compose, Crop, RandomResizedCrop, Resize, ResizeCenterCrop
 from packer.errors import CorruptPackError, ImageError
 from tests.images.drawn import jpeg
 from tests.making import SUFFIXES, write_pack
 
-CROPS = [RandomResizedCrop(24), CenterCrop(20, resize=31), Resize(19), Full()]
+CROPS = [RandomResizedCrop(24, flip=0.5), ResizeCenterCrop(20, 31), Resize((19, 19)), Compose([])]
 RECIPES = {
     "keep": Recipe(),
     "raw": Recipe("raw", resize=ResizeSpec(40)),
@@ -108,11 +108,11 @@ def test_the_pixels_are_those_without_c(  # noqa: PLR0917
 @needs_c
 def test_scaled_decoding_is_left_to_libjpeg_turbo(packs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     done = counted(monkeypatch)
-    drawn(open_dataset(packs("lmdb"), crop=Resize(8), scaled_decode=True))
+    drawn(open_dataset(packs("lmdb"), crop=Resize((8, 8)), scaled_decode=True))
     assert sum(done) == 0
-    drawn(open_dataset(packs("lmdb"), crop=Resize(8), decoder="opencv"))
+    drawn(open_dataset(packs("lmdb"), crop=Resize((8, 8)), decoder="opencv"))
     assert sum(done) == 0
-    drawn(open_dataset(packs("lmdb"), crop=Resize(40), scaled_decode=True))
+    drawn(open_dataset(packs("lmdb"), crop=Resize((40, 40)), scaled_decode=True))
     assert max(done) > 1
 
 
@@ -163,7 +163,7 @@ def test_the_first_that_is_damaged_in_the_file_is_named(packs: Any, tmp_path: Pa
 def test_raw_pixels_of_another_size_than_the_row_says(tmp_path: Path) -> None:
     samples = [Sample(str(number), 0, bytes(5 * 7 * 3), *size) for number, size in enumerate([(5, 7), (7, 5), (5, 6)])]
     path = write_pack(tmp_path / "pack.lmdb", "lmdb", samples, codec="raw")
-    dataset = open_dataset(path, crop=Full())
+    dataset = open_dataset(path, crop=Compose([]))
     assert [tuple(image.shape) for image, _ in dataset.__getitems__([0, 1])] == [(3, 5, 7), (3, 7, 5)]
     with pytest.raises(CorruptPackError, match=r"sample 2.*105 bytes are not 6 x 5 pixels"):
         dataset.__getitems__([0, 2])
@@ -174,7 +174,7 @@ def test_images_of_another_size_than_the_row_says(tmp_path: Path, photo_tree: Pa
     samples = [Sample("right", 0, data, 64, 48), Sample("wrong", 0, data, 63, 48)]
     path = write_pack(tmp_path / "pack.lmdb", "lmdb", samples)
     with pytest.raises(ImageError, match=r"sample 1 \(wrong\).*48 x 64 pixels.*48 x 63"):
-        open_dataset(path, crop=Full()).__getitems__([0, 1])
+        open_dataset(path, crop=Compose([])).__getitems__([0, 1])
 
 
 def test_indices_that_are_none_or_negative(packs: Any) -> None:
@@ -235,11 +235,11 @@ def test_tables_of_strangers_lead_to_the_same_as_without_c(data: st.DataObject, 
 
 SHRINKING = """
 import os, sys, threading, time
-from packer._loading.crops import RandomResizedCrop
+from packer.crops import RandomResizedCrop
 from packer._loading.dataset import open_dataset
 from packer.errors import CorruptPackError
 path = sys.argv[1]
-dataset = open_dataset(path, crop=RandomResizedCrop(300))
+dataset = open_dataset(path, crop=RandomResizedCrop(300, flip=0.5), seed=0)
 threading.Timer(0.2, os.truncate, (path, int(dataset.reader.table.offset[-1]))).start()
 end = time.monotonic() + 20
 try:
@@ -274,7 +274,7 @@ def test_closing_while_samples_are_drawn_gives_no_other_files_pixels(tmp_path: P
     )
     taker = os.open(other, os.O_RDONLY)
     for turn in range(60):
-        dataset = open_dataset(path, crop=Resize(400), check="never", output="numpy")
+        dataset = open_dataset(path, crop=Resize((400, 400)), check="never", output="numpy")
         number = dataset.reader._file._fd  # type: ignore[attr-defined]
         with ThreadPoolExecutor(1) as pool:
             drawing_on = pool.submit(dataset.__getitems__, range(32))
@@ -317,11 +317,11 @@ def test_what_c_leaves_to_others_is_not_offered_again(tmp_path: Path, monkeypatc
     whole = [jpeg(variant=variant) for variant in ("baseline", "progressive")]
     cut = whole[0][: len(whole[0]) // 2] + b"\xff\xd9"  # Pillow reads that, with grey below
     samples = [Sample(f"a/{number}", 0, data, 48, 64) for number, data in enumerate([*whole, cut])]
-    dataset = open_dataset(write_pack(tmp_path / "x.lmdb", "lmdb", samples), crop=Resize(16), output="numpy")
+    dataset = open_dataset(write_pack(tmp_path / "x.lmdb", "lmdb", samples), crop=Resize((16, 16)), output="numpy")
     offered = []
     draw = native.decode_into
     monkeypatch.setattr(native, "decode_into", lambda jobs: (offered.append(len(jobs)), draw(jobs))[1])
     found = [image for image, _ in dataset.__getitems__([0, 1, 2])]
     assert sum(offered) == 3
-    by_pillow = open_dataset(tmp_path / "x.lmdb", crop=Resize(16), output="numpy", decoder="pillow")
+    by_pillow = open_dataset(tmp_path / "x.lmdb", crop=Resize((16, 16)), output="numpy", decoder="pillow")
     assert all(np.array_equal(image, by_pillow[index][0]) for index, image in enumerate(found))

@@ -20,7 +20,7 @@ import os, sys, warnings
 import psutil
 import torch
 from packer import open_dataset
-from packer._loading.crops import RandomResizedCrop
+from packer.crops import RandomResizedCrop
 from packer.errors import WorkerError
 from packer._loading.loader import Loader
 from packer._loading.prefetch import BackgroundPrefetcher, CUDAPrefetcher
@@ -69,10 +69,10 @@ def went_on():
 if __name__ == "__main__":
     warnings.simplefilter("ignore", DeprecationWarning)  # of forks with threads
     pack, processes, wrapper = sys.argv[1:]
-    dataset = open_dataset(pack, crop=RandomResizedCrop(16))
-    fresh = Loader(dataset, 4, shuffle=True, threads=2)
+    dataset = open_dataset(pack, crop=RandomResizedCrop(16, flip=0.5), seed=0)
+    fresh = Loader(dataset, 4, shuffle=True, seed=0, threads=2)
     expected = passed(fresh)
-    loader = Loader(dataset, 4, shuffle=True, threads=2, processes=int(processes))
+    loader = Loader(dataset, 4, shuffle=True, seed=0, threads=2, processes=int(processes))
     wrappers = {"none": iter, "background": BackgroundPrefetcher, "cuda": lambda loader: CUDAPrefetcher(loader, "cpu")}
     iterator = iter(wrappers[wrapper](loader))
     made = [next(iterator)]

@@ -19,14 +19,14 @@ from torch.utils.data import DataLoader
 from packer import open_dataset
 from packer._conversion.convert import convert
 from packer._conversion.recipe import Recipe
-from packer._loading.crops import CenterCrop, Full, RandomResizedCrop, Resize
 from packer._loading.loader import Loader
 from packer._loading.samplers import BlockShuffleSampler, SequentialSampler, ShuffleSampler
 from packer._sources import imagefolder_source
+from packer.crops import Compose, RandomResizedCrop, Resize, ResizeCenterCrop
 from packer.errors import CorruptPackError, ImageError
 from packer.testing.photos import draw_imagefolder
 
-CROP = RandomResizedCrop(32)
+CROP = RandomResizedCrop(32, flip=0.5)
 
 
 @pytest.fixture(scope="module", params=["keep", "raw"])
@@ -41,7 +41,7 @@ def batches(loader: Any) -> list[tuple[torch.Tensor, list[int]]]:
     return [(images.clone(), labels.tolist()) for images, labels in loader]
 
 
-@pytest.mark.parametrize("crop", [CROP, CenterCrop(32, 40), Resize(24)])
+@pytest.mark.parametrize("crop", [CROP, ResizeCenterCrop(32, 40), Resize((24, 24))])
 def test_batches_are_the_datasets_items(pack: Path, crop: Any) -> None:
     dataset = open_dataset(pack, crop=crop, seed=5)
     loader = Loader(dataset, 10, threads=3)
@@ -57,30 +57,30 @@ def test_batches_are_the_datasets_items(pack: Path, crop: Any) -> None:
 
 
 def test_neither_threads_nor_prefetching_change_anything(pack: Path) -> None:
-    dataset = open_dataset(pack, crop=CROP)
-    first = batches(Loader(dataset, 7, shuffle=True, threads=1, prefetch=0))
+    dataset = open_dataset(pack, crop=CROP, seed=0)
+    first = batches(Loader(dataset, 7, shuffle=True, seed=0, threads=1, prefetch=0))
     for threads, prefetch in [(2, 1), (5, 4)]:
         for (images, labels), (others, more) in zip(
-            first, batches(Loader(dataset, 7, shuffle=True, threads=threads, prefetch=prefetch)), strict=True
+            first, batches(Loader(dataset, 7, shuffle=True, seed=0, threads=threads, prefetch=prefetch)), strict=True
         ):
             assert torch.equal(images, others)
             assert labels == more
 
 
 def test_epochs_differ_and_come_again(pack: Path) -> None:
-    loader = Loader(open_dataset(pack, crop=CROP), 52, shuffle=True)
+    loader = Loader(open_dataset(pack, crop=CROP, seed=0), 52, shuffle=True, seed=0)
     (first,), (second,) = batches(loader), batches(loader)
     assert not torch.equal(first[0], second[0])
     assert sorted(first[1]) == sorted(second[1])
     loader.set_epoch(0)
     (again,) = batches(loader)
     assert torch.equal(first[0], again[0])
-    (other,) = batches(Loader(open_dataset(pack, crop=CROP), 52, shuffle=True, seed=1))
+    (other,) = batches(Loader(open_dataset(pack, crop=CROP, seed=0), 52, shuffle=True, seed=1))
     assert not torch.equal(first[0], other[0])
 
 
 def test_in_inference_mode(pack: Path) -> None:
-    dataset = open_dataset(pack, crop=CenterCrop(32))
+    dataset = open_dataset(pack, crop=ResizeCenterCrop(32, 256))
     expected = batches(Loader(dataset, 20))
     with torch.inference_mode():
         made = batches(Loader(dataset, 20))
@@ -88,7 +88,7 @@ def test_in_inference_mode(pack: Path) -> None:
 
 
 def test_a_batch_that_is_kept_does_not_change(pack: Path) -> None:
-    loader = Loader(open_dataset(pack, crop=CROP), 8, shuffle=True)
+    loader = Loader(open_dataset(pack, crop=CROP, seed=0), 8, shuffle=True, seed=0)
     kept = [images for images, _ in loader]
     copies = [images.clone() for images in kept]
     view = kept[0][3]
@@ -117,7 +117,7 @@ def test_without_a_crop_items_are_transformed_and_collated(pack: Path) -> None:
 
 
 def test_full_images_of_different_sizes_need_a_collate_function(pack: Path) -> None:
-    loader = Loader(open_dataset(pack, crop=Full()), 4, collate=list)
+    loader = Loader(open_dataset(pack, crop=Compose([])), 4, collate_fn=list)
     items = [item for batch in loader for item in batch]
     whole = open_dataset(pack)
     assert all(torch.equal(image, whole[index][0]) for index, (image, _) in enumerate(items))
@@ -125,7 +125,7 @@ def test_full_images_of_different_sizes_need_a_collate_function(pack: Path) -> N
 
 def test_normalising(pack: Path) -> None:
     mean, std = (0.4, 0.5, 0.6), (0.2, 0.3, 0.1)
-    dataset = open_dataset(pack, crop=CenterCrop(32))
+    dataset = open_dataset(pack, crop=ResizeCenterCrop(32, 256))
     plain = torch.cat([images for images, _ in batches(Loader(dataset, 52))]).double() / 255
     expected = (plain - torch.tensor(mean).view(3, 1, 1)) / torch.tensor(std).view(3, 1, 1)
     for dtype, tolerance in [(None, 1e-5), (torch.bfloat16, 5e-2)]:
@@ -139,7 +139,7 @@ def test_normalising(pack: Path) -> None:
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 def test_batches_on_a_gpu_are_those_of_the_cpu(pack: Path) -> None:
-    dataset = open_dataset(pack, crop=CROP)
+    dataset = open_dataset(pack, crop=CROP, seed=0)
     settings: dict[str, Any] = {"shuffle": True, "normalize": ((0.4, 0.5, 0.6), (0.2, 0.3, 0.1))}
     expected = list(Loader(dataset, 6, **settings))
     loader = Loader(dataset, 6, device="cuda", **settings)
@@ -164,7 +164,7 @@ def test_batches_on_a_gpu_are_those_of_the_cpu(pack: Path) -> None:
 @pytest.mark.parametrize("kind", [SequentialSampler, ShuffleSampler, BlockShuffleSampler])
 @pytest.mark.parametrize("stop", [0, 1, 4])
 def test_resuming_in_the_middle_of_an_epoch(pack: Path, kind: Any, stop: int) -> None:
-    dataset = open_dataset(pack, crop=CROP)
+    dataset = open_dataset(pack, crop=CROP, seed=0)
     whole = Loader(dataset, 6, sampler=kind(len(dataset)))
     batches(whole)
     expected = batches(whole)  # the second epoch
@@ -184,8 +184,8 @@ def test_resuming_in_the_middle_of_an_epoch(pack: Path, kind: Any, stop: int) ->
 
 
 def test_resuming_with_another_world_size(pack: Path) -> None:
-    dataset = open_dataset(pack, crop=CROP)
-    whole = torch.cat([images for images, _ in batches(Loader(dataset, 6, shuffle=True))])
+    dataset = open_dataset(pack, crop=CROP, seed=0)
+    whole = torch.cat([images for images, _ in batches(Loader(dataset, 6, shuffle=True, seed=0))])
     two = [Loader(dataset, 6, sampler=ShuffleSampler(52, rank=rank, world=2)) for rank in range(2)]
     states = []
     for loader in two:
@@ -194,14 +194,14 @@ def test_resuming_with_another_world_size(pack: Path) -> None:
         states.append(loader.state_dict())
         iterator.close()
     assert states[0] == states[1]
-    alone = Loader(dataset, 6, shuffle=True)
+    alone = Loader(dataset, 6, shuffle=True, seed=0)
     alone.load_state_dict(states[0])
     assert torch.equal(torch.cat([images for images, _ in batches(alone)]), whole[24:])
 
 
 @pytest.mark.parametrize("options", [{"dtype": torch.uint8}, {"channels_last": False}, {"dtype": torch.float16}])
 def test_what_becomes_of_the_bytes(options: dict[str, Any], pack: Path) -> None:
-    dataset = open_dataset(pack, crop=CROP)
+    dataset = open_dataset(pack, crop=CROP, seed=0)
     expected = torch.cat([images for images, _ in Loader(dataset, 5)])
     found = [images for images, _ in Loader(dataset, 5, **options)]
     assert torch.equal(torch.cat(found).to(torch.uint8), expected)
@@ -218,14 +218,14 @@ class Backwards(SequentialSampler):
 
 
 def test_samplers_that_iterate_in_a_way_of_their_own(pack: Path) -> None:
-    dataset = open_dataset(pack, crop=CROP)
+    dataset = open_dataset(pack, crop=CROP, seed=0)
     loader = Loader(dataset, 5, sampler=Backwards(len(dataset)))
     labels = [label for _, labels in loader for label in labels.tolist()]
     assert labels == [dataset[index][1] for index in range(len(dataset))][::-1]
 
 
 def test_samplers_of_others_work_and_say_that_they_cannot_resume(pack: Path) -> None:
-    dataset = open_dataset(pack, crop=CROP)
+    dataset = open_dataset(pack, crop=CROP, seed=0)
     loader = Loader(dataset, 5, sampler=[3, 1, 4, 1, 5, 9, 2], drop_last=True)
     assert [labels for _, labels in batches(loader)] == [[int(dataset.targets[i]) for i in (3, 1, 4, 1, 5)]]
     with pytest.raises(TypeError, match="samplers"):
@@ -236,7 +236,7 @@ def test_dataloader_gives_the_same_as_the_loader(pack: Path) -> None:
     dataset = open_dataset(pack, crop=CROP, threads=2)
     sampler = ShuffleSampler(len(dataset))
     workers = DataLoader(dataset, 10, sampler=sampler, num_workers=2, persistent_workers=True)
-    loader = Loader(dataset, 10, shuffle=True)
+    loader = Loader(dataset, 10, shuffle=True, seed=0)
     for epoch in (0, 3):
         for each in (dataset, sampler, loader):
             each.set_epoch(epoch)
@@ -249,7 +249,7 @@ def test_dataloader_gives_the_same_as_the_loader(pack: Path) -> None:
 def test_a_damaged_sample_stops_the_loop_with_its_name(tmp_path: Path) -> None:
     draw_imagefolder(tmp_path / "tree", classes=2, per_class=6, size=(60, 80))
     convert(imagefolder_source(tmp_path / "tree"), tmp_path / "pack.h5")
-    dataset = open_dataset(tmp_path / "pack.h5", crop=CROP)
+    dataset = open_dataset(tmp_path / "pack.h5", crop=CROP, seed=0)
     with open(tmp_path / "pack.h5", "r+b") as file:
         file.seek(4096 + int(dataset.reader.table.offset[7]) + 900)
         file.write(b"????")
@@ -268,8 +268,8 @@ def test_a_damaged_sample_stops_the_loop_with_its_name(tmp_path: Path) -> None:
 
 def test_abandoned_epochs_leave_nothing_behind(pack: Path) -> None:
     process = psutil.Process()
-    dataset = open_dataset(pack, crop=CROP)
-    loader = Loader(dataset, 4, shuffle=True, threads=4, prefetch=3)
+    dataset = open_dataset(pack, crop=CROP, seed=0)
+    loader = Loader(dataset, 4, shuffle=True, seed=0, threads=4, prefetch=3)
 
     def abandon() -> None:
         for number, _ in enumerate(loader):
@@ -290,7 +290,7 @@ def test_abandoned_epochs_leave_nothing_behind(pack: Path) -> None:
 
 @pytest.mark.parametrize("options", [{}, {"normalize": ((0.4, 0.5, 0.6), (0.2, 0.3, 0.1))}])
 def test_batches_are_brought_to_any_device_that_torch_has(pack: Path, options: dict[str, Any]) -> None:
-    dataset = open_dataset(pack, crop=CROP)
+    dataset = open_dataset(pack, crop=CROP, seed=0)
     for (images, labels), (expected, _) in zip(
         Loader(dataset, 10, device="meta", **options), Loader(dataset, 10, **options), strict=True
     ):
@@ -312,12 +312,12 @@ def test_images_of_different_shapes_ask_for_a_crop(tmp_path: Path, output: str) 
         raise RuntimeError("of the collate function")
 
     with pytest.raises(RuntimeError, match="of the collate function"):
-        list(Loader(open_dataset(tmp_path / "pack.lmdb", output=output), 4, collate=fail))
+        list(Loader(open_dataset(tmp_path / "pack.lmdb", output=output), 4, collate_fn=fail))
 
 
 @pytest.mark.parametrize("settings", [{"output": "numpy"}, {"transform": lambda image: image.float() / 255}])
 def test_images_that_cannot_be_normalised_are_refused(pack: Path, settings: dict[str, Any]) -> None:
-    dataset = open_dataset(pack, crop=CenterCrop(32), **settings)
+    dataset = open_dataset(pack, crop=ResizeCenterCrop(32, 256), **settings)
     for asked in ({"normalize": ([0.5] * 3, [0.5] * 3)}, {"dtype": torch.float16}):
         with pytest.raises(ValueError, match="no such tensor"):
             next(iter(Loader(dataset, 4, **asked)))
@@ -325,7 +325,7 @@ def test_images_that_cannot_be_normalised_are_refused(pack: Path, settings: dict
 
 @pytest.mark.parametrize("processes", [0, 1])
 def test_a_closed_loader_has_ended_its_processes_and_begins_no_pass(pack: Path, processes: int) -> None:
-    with open_dataset(pack, crop=CenterCrop(32)) as dataset:
+    with open_dataset(pack, crop=ResizeCenterCrop(32, 256)) as dataset:
         before = set(psutil.Process().children())
         with Loader(dataset, 20, processes=processes, threads=1) as loader:
             running = iter(loader)
@@ -344,7 +344,7 @@ def _resource_trackers() -> set[psutil.Process]:
 
 
 def test_bad_arguments(pack: Path) -> None:
-    dataset = open_dataset(pack, crop=CROP)
+    dataset = open_dataset(pack, crop=CROP, seed=0)
     with pytest.raises(ValueError, match="batch_size"):
         Loader(dataset, 0)
     with pytest.raises(TypeError, match="open_dataset"):
@@ -363,7 +363,7 @@ def test_bad_arguments(pack: Path) -> None:
         with pytest.raises(TypeError, match=f"^{name} is a whole number, not 2.5"):
             Loader(dataset, **{"batch_size": 4, name: 2.5})
     with pytest.raises(ValueError, match="sampler"):
-        Loader(dataset, 4, shuffle=True, sampler=SequentialSampler(52))
+        Loader(dataset, 4, shuffle=True, seed=0, sampler=SequentialSampler(52))
     with pytest.raises(ValueError, match="bytes"):
         open_dataset(pack, crop=CROP, output="bytes")
 

@@ -18,14 +18,14 @@ from torch.utils.data import DistributedSampler, WeightedRandomSampler
 
 from packer import open_dataset
 from packer._conversion.convert import convert
-from packer._loading.crops import CenterCrop, RandomResizedCrop
 from packer._loading.loader import Loader
 from packer._loading.prefetch import BackgroundPrefetcher, CUDAPrefetcher
 from packer._loading.samplers import BlockShuffleSampler, OrderSampler, SequentialSampler, ShuffleSampler
 from packer._sources import imagefolder_source
+from packer.crops import RandomResizedCrop, ResizeCenterCrop
 from packer.testing.photos import draw_imagefolder
 
-CROP = RandomResizedCrop(16)
+CROP = RandomResizedCrop(16, flip=0.5)
 SIZE = 40
 
 
@@ -127,13 +127,13 @@ def test_every_sample_comes_exactly_once_at_whatever_batch_it_is_resumed(
 
 @pytest.mark.parametrize("wrapped", [lambda loader: loader, CUDAPrefetcher, BackgroundPrefetcher])
 def test_the_state_after_an_epoch_is_the_beginning_of_the_next(pack: Path, wrapped: Any) -> None:
-    loader = wrapped(Loader(open_dataset(pack, crop=CROP), 6, shuffle=True))
+    loader = wrapped(Loader(open_dataset(pack, crop=CROP, seed=0), 6, shuffle=True, seed=0))
     begun = iter(loader)
     last = [saved(loader.state_dict()) for _ in begun][-1]
     finished = saved(loader.state_dict())
     expected = batches(loader)
     for state, rest in [(last, []), (finished, expected)]:
-        resumed = Loader(open_dataset(pack, crop=CROP), 6, shuffle=True)
+        resumed = Loader(open_dataset(pack, crop=CROP, seed=0), 6, shuffle=True, seed=0)
         resumed.load_state_dict(state)
         assert same([(images.cpu(), labels) for images, labels in batches(resumed)], rest)
     assert len(loader) == 7
@@ -141,7 +141,7 @@ def test_the_state_after_an_epoch_is_the_beginning_of_the_next(pack: Path, wrapp
 
 @pytest.mark.parametrize("wrapper", [CUDAPrefetcher, BackgroundPrefetcher])
 def test_a_wrapped_pass_that_gave_nothing_yet_is_at_its_beginning(pack: Path, wrapper: Any) -> None:
-    loader = wrapper(Loader(open_dataset(pack, crop=CROP), 6, shuffle=True))
+    loader = wrapper(Loader(open_dataset(pack, crop=CROP, seed=0), 6, shuffle=True, seed=0))
     next(iter(loader))  # an epoch that is left
     iterator = iter(loader)
     state = loader.state_dict()
@@ -151,8 +151,8 @@ def test_a_wrapped_pass_that_gave_nothing_yet_is_at_its_beginning(pack: Path, wr
 
 
 def test_the_samplers_epoch_is_the_loaders(pack: Path) -> None:
-    dataset = open_dataset(pack, crop=CROP)
-    expected = Loader(dataset, 6, shuffle=True)
+    dataset = open_dataset(pack, crop=CROP, seed=0)
+    expected = Loader(dataset, 6, shuffle=True, seed=0)
     loader = Loader(dataset, 6, sampler=ShuffleSampler(SIZE))
     for epoch in (4, 9):
         expected.set_epoch(epoch)
@@ -167,7 +167,7 @@ def test_the_samplers_epoch_is_the_loaders(pack: Path) -> None:
 
 
 def test_the_epoch_of_another_sampler_is_the_loaders(pack: Path) -> None:
-    dataset = open_dataset(pack, crop=CROP)
+    dataset = open_dataset(pack, crop=CROP, seed=0)
     sampler = DistributedSampler(dataset, num_replicas=2, rank=1, seed=5)
     loader = Loader(dataset, 6, sampler=sampler)
     for epoch in (6, 7, 2):
@@ -180,7 +180,7 @@ def test_the_epoch_of_another_sampler_is_the_loaders(pack: Path) -> None:
 
 
 def test_two_passes_at_once_each_keep_their_epoch(pack: Path) -> None:
-    loader = Loader(open_dataset(pack, crop=CROP), 6, shuffle=True, prefetch=0)
+    loader = Loader(open_dataset(pack, crop=CROP, seed=0), 6, shuffle=True, seed=0, prefetch=0)
     first, second = batches(loader), batches(loader)
     loader.set_epoch(0)
     pairs = [(a, b) for a, b in zip(loader, loader, strict=True)]
@@ -218,26 +218,26 @@ def test_states_of_the_first_version(pack: Path) -> None:
     whole.set_epoch(1)
     expected = batches(whole)[2:]
     for loader in (
-        Loader(open_dataset(pack, crop=CROP, seed=5), 6, shuffle=True),
+        Loader(open_dataset(pack, crop=CROP, seed=5), 6, shuffle=True, seed=0),
         Loader(open_dataset(pack, crop=CROP, seed=5), 6, sampler=ShuffleSampler(SIZE, seed=5)),
     ):
         loader.load_state_dict(old)
         assert same(batches(loader), expected)
     with pytest.raises(ValueError, match="the sampler has seed 7: nobody can tell which order"):
         Loader(open_dataset(pack, crop=CROP, seed=5), 6, sampler=ShuffleSampler(SIZE, seed=7)).load_state_dict(old)
-    without_chance = Loader(open_dataset(pack, crop=CenterCrop(16, 20)), 6)
+    without_chance = Loader(open_dataset(pack, crop=ResizeCenterCrop(16, 20)), 6)
     without_chance.load_state_dict(old)
     assert order(without_chance) == list(range(12, SIZE))
 
 
 def test_the_order_has_one_seed(pack: Path) -> None:
-    dataset = open_dataset(pack, crop=CROP)
+    dataset = open_dataset(pack, crop=CROP, seed=0)
     with pytest.raises(ValueError, match="seed goes without a sampler"):
         Loader(dataset, 6, sampler=ShuffleSampler(SIZE), seed=1)
     with pytest.raises(ValueError, match="orders 39 samples, and the dataset has 40"):
         Loader(dataset, 6, sampler=ShuffleSampler(39))
     assert order(Loader(dataset, 6, shuffle=True, seed=4)) == list(ShuffleSampler(SIZE, seed=4))
-    assert order(Loader(dataset, 6, shuffle=True)) == list(ShuffleSampler(SIZE, seed=0))
+    assert order(Loader(dataset, 6, shuffle=True, seed=0)) == list(ShuffleSampler(SIZE, seed=0))
 
 
 class Endless:
@@ -256,7 +256,7 @@ class Backwards(ShuffleSampler):
     "sampler", [WeightedRandomSampler([1.0] * SIZE, SIZE), [3, 1, 2], range(9), Endless(), Backwards(SIZE)]
 )
 def test_what_cannot_be_resumed_says_so_when_the_state_is_asked_for(pack: Path, sampler: Any) -> None:
-    loader = Loader(open_dataset(pack, crop=CROP), 6, sampler=sampler)
+    loader = Loader(open_dataset(pack, crop=CROP, seed=0), 6, sampler=sampler)
     for each in (loader, CUDAPrefetcher(loader, "cpu"), BackgroundPrefetcher(loader)):
         for _ in each:  # which nobody has to ask
             with pytest.raises(TypeError, match=r"cannot be resumed.*BlockShuffleSampler"):
@@ -271,7 +271,7 @@ def test_what_cannot_be_resumed_says_so_when_the_state_is_asked_for(pack: Path, 
 
 
 def test_samplers_that_are_iterated_once_or_not_at_all_are_refused(pack: Path) -> None:
-    dataset = open_dataset(pack, crop=CROP)
+    dataset = open_dataset(pack, crop=CROP, seed=0)
     for once in ((index for index in range(9)), iter([1, 2]), map(int, "123")):
         with pytest.raises(TypeError, match="gives them once: make it a list"):
             Loader(dataset, 6, sampler=once)
@@ -280,7 +280,7 @@ def test_samplers_that_are_iterated_once_or_not_at_all_are_refused(pack: Path) -
 
 
 def test_a_sampler_without_a_length(pack: Path) -> None:
-    loader = Loader(open_dataset(pack, crop=CROP), 6, sampler=Endless())
+    loader = Loader(open_dataset(pack, crop=CROP, seed=0), 6, sampler=Endless())
     for _ in range(2):
         assert order(loader) == list(range(13))
     with pytest.raises(TypeError, match="the sampler has no len"):
@@ -289,18 +289,18 @@ def test_a_sampler_without_a_length(pack: Path) -> None:
 
 def test_indices_are_whole_numbers(pack: Path) -> None:
     with pytest.raises(TypeError, match="integer"):
-        order(Loader(open_dataset(pack, crop=CROP), 6, sampler=[0.5, 1.5]))
+        order(Loader(open_dataset(pack, crop=CROP, seed=0), 6, sampler=[0.5, 1.5]))
 
 
 RANK = """
 import sys, warnings
 import torch.distributed as dist
 from packer import open_dataset
-from packer._loading.crops import CenterCrop
+from packer.crops import ResizeCenterCrop
 from packer._loading.loader import Loader
 
 pack, store, rank = sys.argv[1:]
-dataset = open_dataset(pack, crop=CenterCrop(16, 20))
+dataset = open_dataset(pack, crop=ResizeCenterCrop(16, 20))
 early = Loader(dataset, 6)  # before the ranks know of each other
 dist.init_process_group("gloo", init_method="file://" + store, rank=int(rank), world_size=2)
 print([label for _, labels in early for label in labels.tolist()] == list(range(int(rank), 40, 2)))
@@ -330,7 +330,7 @@ def test_ranks_get_their_shares_or_a_warning(pack: Path, tmp_path: Path) -> None
 
 
 def test_a_loader_shows_its_settings(pack: Path) -> None:
-    text = repr(Loader(open_dataset(pack, crop=CROP), 6, shuffle=True, threads=3))
+    text = repr(Loader(open_dataset(pack, crop=CROP, seed=0), 6, shuffle=True, seed=0, threads=3))
     assert "\n" not in text
     for part in ("Loader(", "batch_size=6", "ShuffleSampler(length=40, seed=0", "threads=3", "40 samples"):
         assert part in text

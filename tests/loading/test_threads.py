@@ -26,15 +26,15 @@ import torch
 from packer import open_dataset
 from packer._conversion.convert import convert
 from packer._conversion.recipe import Recipe
-from packer._loading.crops import CenterCrop, Full, RandomResizedCrop
 from packer._loading.loader import Loader
 from packer._loading.memory import Slot
 from packer._sources import imagefolder_source
+from packer.crops import Compose, RandomResizedCrop, ResizeCenterCrop
 from packer.errors import CorruptPackError, ImageError, WorkerError
 from packer.testing.photos import draw_imagefolder
 from tests.making import SUFFIXES
 
-CROP = RandomResizedCrop(32)
+CROP = RandomResizedCrop(32, flip=0.5)
 BATCH = 7
 
 
@@ -52,7 +52,7 @@ def packs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.fixture(scope="module")
 def loader(packs: dict[str, Path]) -> Loader:
     """Return a loader whose two processes all tests of the module use: starting them takes seconds."""
-    return Loader(open_dataset(packs["lmdb"], crop=CROP), BATCH, shuffle=True, threads=3, processes=2)
+    return Loader(open_dataset(packs["lmdb"], crop=CROP, seed=0), BATCH, shuffle=True, seed=0, threads=3, processes=2)
 
 
 @pytest.fixture(autouse=True)
@@ -89,8 +89,8 @@ def until(condition: Callable[[], bool]) -> None:
 
 @pytest.mark.parametrize("pack", [*SUFFIXES, "raw"])
 def test_batches_are_those_of_threads(packs: dict[str, Path], loader: Loader, pack: str) -> None:
-    loader.dataset = open_dataset(packs[pack], crop=CROP)
-    expected = Loader(loader.dataset, BATCH, shuffle=True, threads=1)
+    loader.dataset = open_dataset(packs[pack], crop=CROP, seed=0)
+    expected = Loader(loader.dataset, BATCH, shuffle=True, seed=0, threads=1)
     for _ in range(2):
         assert same(batches(loader), batches(expected))
 
@@ -101,19 +101,19 @@ def test_their_number_changes_nothing(
 ) -> None:
     if not memfd:  # as on a system that is not Linux
         monkeypatch.delattr(os, "memfd_create", raising=False)
-    dataset = open_dataset(packs["lmdb"], crop=CROP)
-    loader = Loader(dataset, 10, shuffle=True, threads=2, processes=processes, prefetch=0)
-    assert same(batches(loader), batches(Loader(dataset, 10, shuffle=True)))
+    dataset = open_dataset(packs["lmdb"], crop=CROP, seed=0)
+    loader = Loader(dataset, 10, shuffle=True, seed=0, threads=2, processes=processes, prefetch=0)
+    assert same(batches(loader), batches(Loader(dataset, 10, shuffle=True, seed=0)))
     assert len(workers()) >= processes
 
 
 def test_an_epoch_sees_the_dataset_as_it_is_then(loader: Loader) -> None:
     batches(loader)
-    loader.dataset.crop = CenterCrop(20, 40)
+    loader.dataset.crop = ResizeCenterCrop(20, 40)
     loader.set_epoch(0)
     made = batches(loader)
     assert made[0][0].shape == (BATCH, 3, 20, 20)
-    assert same(made, batches(Loader(loader.dataset, BATCH, shuffle=True)))
+    assert same(made, batches(Loader(loader.dataset, BATCH, shuffle=True, seed=0)))
     loader.dataset.crop = CROP
 
 
@@ -156,7 +156,7 @@ def test_resuming(packs: dict[str, Path], loader: Loader) -> None:
         next(iterator)
     state = pickle.loads(pickle.dumps(loader.state_dict()))
     iterator.close()
-    threads = Loader(open_dataset(packs["lmdb"], crop=CROP), BATCH, shuffle=True)
+    threads = Loader(open_dataset(packs["lmdb"], crop=CROP, seed=0), BATCH, shuffle=True, seed=0)
     for resumed in (threads, loader):
         resumed.load_state_dict(state)
         assert same(batches(resumed), expected[3:])
@@ -168,10 +168,10 @@ def shrink(image: Any) -> torch.Tensor:
 
 def test_items_that_are_made_and_collated(packs: dict[str, Path], loader: Loader) -> None:
     loader.dataset, loader.transform = open_dataset(packs["hdf5"], output="pil"), shrink
-    assert same(batches(loader), batches(Loader(loader.dataset, BATCH, shuffle=True, transform=shrink)))
-    loader.dataset, loader.transform, loader.collate = open_dataset(packs["pth"], crop=Full()), None, list
+    assert same(batches(loader), batches(Loader(loader.dataset, BATCH, shuffle=True, seed=0, transform=shrink)))
+    loader.dataset, loader.transform, loader.collate = open_dataset(packs["pth"], crop=Compose([])), None, list
     loader.set_epoch(0)
-    expected = Loader(loader.dataset, BATCH, shuffle=True, collate=list)
+    expected = Loader(loader.dataset, BATCH, shuffle=True, seed=0, collate_fn=list)
     for items, others in zip(loader, expected, strict=True):
         for (image, label), (other, more) in zip(items, others, strict=True):
             assert torch.equal(image, other)
@@ -218,7 +218,7 @@ def test_errors_of_transforms_arrive(
     loader.dataset, loader.transform = open_dataset(packs["lmdb"], output="numpy"), transform
     with pytest.raises(error, match=text):
         batches(loader)
-    loader.dataset, loader.transform = open_dataset(packs["lmdb"], crop=CROP), None
+    loader.dataset, loader.transform = open_dataset(packs["lmdb"], crop=CROP, seed=0), None
     assert len(batches(loader)) == 8
 
 
@@ -233,7 +233,7 @@ def test_a_dataset_that_cannot_be_handed_over(packs: dict[str, Path], loader: Lo
 def test_a_damaged_sample_stops_the_loop_with_its_name(tmp_path: Path, loader: Loader) -> None:
     draw_imagefolder(tmp_path / "tree", classes=2, per_class=6, size=(60, 80))
     convert(imagefolder_source(tmp_path / "tree"), tmp_path / "pack.h5")
-    dataset = open_dataset(tmp_path / "pack.h5", crop=CROP)
+    dataset = open_dataset(tmp_path / "pack.h5", crop=CROP, seed=0)
     with open(tmp_path / "pack.h5", "r+b") as file:
         file.seek(4096 + int(dataset.reader.table.offset[7]))
         file.write(b"no longer a JPEG")
@@ -289,7 +289,7 @@ def test_a_loader_that_is_no_longer_held_leaves_nothing_behind(packs: dict[str, 
     batches(loader)
     gc.collect()
     before = threading.active_count(), process.num_fds(), len(process.children())
-    other = Loader(open_dataset(packs["lmdb"], crop=CROP), BATCH, threads=1, processes=1)
+    other = Loader(open_dataset(packs["lmdb"], crop=CROP, seed=0), BATCH, threads=1, processes=1)
     iterator = iter(other)
     images, _ = next(iterator)
     pixels = images.clone()
@@ -308,11 +308,11 @@ SCRIPT = """
 import os, signal, sys
 import psutil
 from packer import open_dataset
-from packer._loading.crops import RandomResizedCrop
+from packer.crops import RandomResizedCrop
 from packer._loading.loader import Loader
 
 if __name__ == "__main__":
-    dataset = open_dataset(sys.argv[1], crop=RandomResizedCrop(32))
+    dataset = open_dataset(sys.argv[1], crop=RandomResizedCrop(32, flip=0.5), seed=0)
     loader = Loader(dataset, 4, threads=1, processes=1)
     iterator = iter(loader)
     next(iterator)
@@ -420,9 +420,9 @@ def test_a_slot_is_free_when_no_view_is_left() -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 @pytest.mark.parametrize("device", ["cuda", None])
 def test_page_locked_batches(packs: dict[str, Path], device: str | None) -> None:
-    dataset = open_dataset(packs["lmdb"], crop=CROP)
-    loader = Loader(dataset, 10, shuffle=True, threads=2, processes=2, device=device, pin_memory=True)
-    expected = batches(Loader(dataset, 10, shuffle=True))
+    dataset = open_dataset(packs["lmdb"], crop=CROP, seed=0)
+    loader = Loader(dataset, 10, shuffle=True, seed=0, threads=2, processes=2, device=device, pin_memory=True)
+    expected = batches(Loader(dataset, 10, shuffle=True, seed=0))
     made = [(images, labels.tolist()) for images, labels in loader]
     for (images, labels), (others, more) in zip(made, expected, strict=True):
         assert images.is_cuda if device else images.is_pinned()
@@ -432,4 +432,4 @@ def test_page_locked_batches(packs: dict[str, Path], device: str | None) -> None
 
 def test_bad_arguments(packs: dict[str, Path]) -> None:
     with pytest.raises(ValueError, match="processes"):
-        Loader(open_dataset(packs["lmdb"], crop=CROP), 4, processes=-1)
+        Loader(open_dataset(packs["lmdb"], crop=CROP, seed=0), 4, processes=-1)

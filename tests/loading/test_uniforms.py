@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from packer._loading.uniforms import uniforms
-from tests.loading.test_crops import kolmogorov_smirnov
+from tests.crops.test_draws import kolmogorov_smirnov
 
 
 def test_random_numbers_are_a_function_of_seed_epoch_and_index() -> None:

@@ -1,0 +1,124 @@
+"""The course of a Loader through its samples: the order, the seeds, the epoch, and the states that all go on from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from packer._loading.foreign import ForeignOrder, order_of
+from packer._loading.joining import Readable
+from packer._loading.ranks import agreed
+from packer._loading.samplers import OrderSampler, SequentialSampler, ShuffleSampler
+from packer._loading.states import number_in, require_same, require_same_seeds, require_version
+from packer._loading.uniforms import seed_of
+
+__all__ = ["Course"]
+
+_VERSION = 2  # of the states
+
+
+class Course:
+    """In which order samples come, and with which seed their crops are chosen.
+
+    Parameters
+    ----------
+    images : Readable
+    sampler : OrderSampler or iterable of int, optional
+        As for `Loader`.
+    shuffle : bool
+    seed : int, optional
+        As for `Loader`.
+
+    Attributes
+    ----------
+    order : OrderSampler or ForeignOrder
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the sampler is none, or contradicts the other arguments.
+    """
+
+    def __init__(self, images: Readable, sampler: Any, *, shuffle: bool, seed: int | None) -> None:
+        self._images = images
+        self._seed = int(torch.empty((), dtype=torch.int64).random_()) if seed is None else seed_of(seed)
+        self._agreed = seed is not None
+        self._chose_order = sampler is None
+        if sampler is None:
+            sampler = (ShuffleSampler if shuffle else SequentialSampler)(len(images), seed=self._seed)
+        elif shuffle:
+            raise ValueError("shuffle goes without a sampler: the sampler decides the order")
+        elif seed is not None:
+            raise ValueError("seed goes without a sampler: the order's seed is the sampler's, the crops' the dataset's")
+        elif isinstance(sampler, OrderSampler) and sampler.length != len(images):
+            raise ValueError(f"the sampler orders {sampler.length} samples, and the dataset has {len(images)}")
+        self.sampler = sampler
+
+    @property
+    def sampler(self) -> Any:
+        """The sampler that decides the order, as it was given."""
+        return self.order.indices if isinstance(self.order, ForeignOrder) else self.order
+
+    @sampler.setter
+    def sampler(self, sampler: Any) -> None:
+        self.order = order_of(sampler)
+
+    @property
+    def crop_seed(self) -> int:
+        """The seed of the crops: the dataset's, or else that of the course."""
+        return self._seed if self._images.seed is None else self._images.seed
+
+    def agree(self) -> None:
+        """Let all ranks have the seed that rank 0 drew, if anything depends on it. All ranks call this."""
+        shuffles = self._chose_order and isinstance(self.order, ShuffleSampler)
+        if self._agreed or not (shuffles or (self._images.randoms and self._images.seed is None)):
+            return
+        self._seed, self._agreed = agreed(self._seed), True
+        if shuffles:
+            self.sampler.seed = self._seed
+
+    def state(self, done: int, batch_size: int) -> dict[str, Any]:
+        """Return the state after `done` samples of this rank; TypeError where the order has none."""
+        return {
+            "version": _VERSION,
+            "sampler": self.order.state_dict(done),
+            "crop_seed": self.crop_seed,
+            "pack": self._images._identity(),
+            "batch_size": batch_size,
+        }
+
+    def load(self, state: Mapping[str, Any], batch_size: int | None) -> None:
+        """Let the next pass go on at a state; errors as for `Loader.load_state_dict`.
+
+        Parameters
+        ----------
+        batch_size : int, optional
+            What the state's must be; any without it.
+        """
+        if isinstance(self.order, ForeignOrder) or not isinstance(state, Mapping):
+            raise TypeError(f"only packer's samplers go on at any sample, from what `state_dict` gave, not {state!r}")
+        if "version" not in state:
+            order_seed = None if self._chose_order else self.order.seed
+            require_same_seeds(state, order_seed, self._images.seed if self._images.randoms else None)
+            self.order.load_state_dict(state)
+            self._take(number_in(state, "seed"))
+            return
+        require_version(state, _VERSION)
+        crop_seed = number_in(state, "crop_seed")
+        require_same(
+            state, "pack", self._images._identity(), f"Here is {self._images!r}: open the samples of that run."
+        )
+        if batch_size is not None:
+            require_same(state, "batch_size", batch_size, "Make the Loader with that one, or load with strict=False.")
+        self.order.load_state_dict(state.get("sampler", {}))
+        self._take(crop_seed)
+
+    def _take(self, crop_seed: int) -> None:
+        """Let the crops have the seed of a state, which all ranks load."""
+        self._agreed = True
+        if self._images.seed is None:
+            self._seed = crop_seed
+        else:
+            self._images.seed = crop_seed

@@ -1,0 +1,74 @@
+"""The epoch of a dataset's crops, and whether somebody forgets to move it on: in memory that all workers share."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from packer._table import Ints
+
+__all__ = ["Epochs"]
+
+_WATCHED = 1 << 12  # samples, spread over the pack, whose reading is remembered
+_FEW = 16  # samples of which nobody can tell passes from single looks
+_EPOCH, _READ, _AGAIN, _WARNED, _NUMBERS = range(5)
+
+
+class Epochs:
+    """The epoch of the crops, and what was read in it. DataLoader workers see what `move_on` says.
+
+    Parameters
+    ----------
+    length : int
+        Number of samples of the pack.
+    """
+
+    def __init__(self, length: int) -> None:
+        self._step = max(-(-length // _WATCHED), 1)
+        count = -(-length // self._step)
+        memory = torch.zeros(8 * _NUMBERS + count, dtype=torch.uint8)
+        self._memory = memory.share_memory_()  # type: ignore[no-untyped-call]
+
+    @property
+    def epoch(self) -> int:
+        return int(self._numbers[_EPOCH])
+
+    def move_on(self, epoch: int) -> None:
+        """Let the crops be those of `epoch`."""
+        self._seen[:] = 0
+        self._numbers[:] = 0
+        self._numbers[_EPOCH] = epoch
+
+    def read(self, rows: Ints) -> None:
+        """Remember that samples get the crops of this epoch; warn once where these are crops of a pass before.
+
+        Of every sample that is watched, it is known whether it was read in this epoch. Where nearly all that come have
+        come before, this is a second pass. Two processes that count at once may lose a count, and warn a little later.
+        """
+        watched = rows[rows % self._step == 0] // self._step
+        seen, numbers = self._seen, self._numbers
+        again = int(np.count_nonzero(seen[watched]))
+        seen[watched] = 1
+        numbers[_AGAIN] += again
+        numbers[_READ] += len(watched) - again
+        enough = numbers[_READ] >= min(_FEW, len(seen)) and 4 * numbers[_AGAIN] > 3 * numbers[_READ]
+        if enough and not numbers[_WARNED]:
+            numbers[_WARNED] = 1
+            warnings.warn(
+                f"the crops of epoch {self.epoch} are read a second time, the same as before, as the dataset has a "
+                "seed=: call dataset.set_epoch(epoch) before each pass over it, or leave out seed=",
+                stacklevel=4,
+            )
+
+    @property
+    def _numbers(self) -> npt.NDArray[np.int64]:
+        numbers: npt.NDArray[np.int64] = self._memory[: 8 * _NUMBERS].numpy().view(np.int64)
+        return numbers
+
+    @property
+    def _seen(self) -> npt.NDArray[np.uint8]:
+        seen: npt.NDArray[np.uint8] = self._memory[8 * _NUMBERS :].numpy()
+        return seen

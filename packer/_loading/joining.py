@@ -1,0 +1,152 @@
+"""What a Loader can read: a dataset, and what torch makes of datasets by taking parts and by joining."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import ConcatDataset, Subset
+
+from packer._images.geometry import CROP, Crops
+from packer._loading.imagedataset import ImageDataset
+from packer._loading.preparation import Transform
+from packer._loading.selection import places_in
+from packer._table import Ints
+
+__all__ = ["Joined", "Readable", "readable"]
+
+
+class Joined:
+    """Samples of several datasets in one row, as torch's ConcatDataset shows them.
+
+    Parameters
+    ----------
+    datasets : sequence of ImageDataset
+    number : (N,) integer array, optional
+        Of which dataset each sample is; by default all samples of one dataset after the other.
+    place : (N,) integer array, optional
+        And its index there.
+
+    Attributes
+    ----------
+    seed : int or None
+        Of the crops of those datasets that have no seed of their own.
+    """
+
+    def __init__(self, datasets: Sequence[ImageDataset], number: Ints | None = None, place: Ints | None = None) -> None:
+        self.datasets = list(datasets)
+        self.seed: int | None = None
+        if number is None or place is None:
+            number = np.repeat(np.arange(len(self.datasets)), [len(dataset) for dataset in self.datasets])
+            place = np.concatenate([np.arange(len(dataset)) for dataset in self.datasets] or [np.empty(0, np.int64)])
+        self._number, self._place = number, place
+
+    def __len__(self) -> int:
+        return len(self._place)
+
+    def select(self, indices: Sequence[int] | Ints) -> Joined:
+        """Return some of the samples, in the order of `indices`."""
+        places = places_in(indices, len(self))
+        return Joined(self.datasets, self._number[places], self._place[places])
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch of each dataset's crops."""
+        for dataset in self.datasets:
+            dataset.set_epoch(epoch)
+
+    @property
+    def randoms(self) -> int:
+        return max((dataset.randoms for dataset in self.datasets), default=0)
+
+    def _in_place(self, transform: Transform) -> tuple[int, int] | None:
+        sizes = {dataset._in_place(transform) for dataset in self.datasets}
+        return sizes.pop() if len(sizes) == 1 else None
+
+    def _identity(self) -> str:
+        digest = hashlib.sha256(repr([dataset._identity() for dataset in self.datasets]).encode())
+        digest.update(self._number.tobytes() + self._place.tobytes())
+        return digest.hexdigest()[:16]
+
+    def _choose_crops(self, indices: Sequence[int] | Ints, epoch: int, seed: int) -> Crops:
+        crops = np.zeros(len(indices), CROP)
+        for number, here, places in self._shares(indices):
+            crops[here] = self.datasets[number]._choose_crops(places, epoch, self._seed_of(number, seed))
+        return crops
+
+    def _batch_labels(self, indices: Ints) -> torch.Tensor:
+        shares = list(self._shares(indices))
+        labels = [self.datasets[number]._batch_labels(places) for number, _, places in shares]
+        order = torch.from_numpy(np.argsort(np.concatenate([here for _, here, _ in shares])))
+        return torch.cat(labels)[order]
+
+    def _decode_into(self, indices: Ints, crops: Crops, images: torch.Tensor) -> None:
+        for number, here, places in self._shares(indices):
+            self.datasets[number]._decode_into(places, crops[here], [images[place] for place in here.tolist()])
+
+    def _items(
+        self, indices: Sequence[int] | Ints, epoch: int, seed: int, transform: Transform = None
+    ) -> list[tuple[Any, Any]]:
+        items: dict[int, tuple[Any, Any]] = {}
+        for number, here, places in self._shares(indices):
+            made = self.datasets[number]._items(places, epoch, self._seed_of(number, seed), transform)
+            items.update(zip(here.tolist(), made, strict=True))
+        return [items[place] for place in range(len(items))]
+
+    def _seed_of(self, number: int, seed: int) -> int:
+        """Return the seed of a dataset's crops: its own, or another one than its neighbours'."""
+        own = self.datasets[number].seed
+        return own if own is not None else seed + number
+
+    def _shares(self, indices: Sequence[int] | Ints) -> list[tuple[int, Ints, Ints]]:
+        """Return for each dataset that has some of the samples: its number, which they are, and their indices there."""
+        wanted = np.asarray(indices)
+        numbers = self._number[wanted]
+        found = [(number, np.flatnonzero(numbers == number)) for number in np.unique(numbers).tolist()]
+        return [(number, here, self._place[wanted[here]]) for number, here in found]
+
+    def __repr__(self) -> str:
+        return f"{len(self)} samples of {self.datasets!r}"
+
+
+Readable = ImageDataset | Joined
+
+
+def readable(dataset: Any) -> Readable:
+    """Return what a Loader reads of a dataset, of a torch Subset or ConcatDataset of such, or of these in each other.
+
+    Raises
+    ------
+    TypeError
+        If it is something else, or of a class with a ``__getitem__`` of its own, which a Loader would pass over.
+    """
+    for kind in (ImageDataset, Subset, ConcatDataset):
+        if isinstance(dataset, kind) and type(dataset).__getitem__ is not kind.__getitem__:
+            raise TypeError(
+                f"{type(dataset).__name__} has a __getitem__ of its own, which a Loader would not call: give it to "
+                "torch's DataLoader, or what it does to the dataset as transform="
+            )
+    if isinstance(dataset, ImageDataset):
+        return dataset
+    if isinstance(dataset, Subset):
+        return readable(dataset.dataset).select(dataset.indices)
+    if isinstance(dataset, ConcatDataset):
+        return _joined([readable(part) for part in dataset.datasets])
+    raise TypeError(
+        f"a Loader reads a dataset such as packer.open_dataset gives, or a Subset or ConcatDataset of such, not "
+        f"{dataset!r}; torch's DataLoader reads any"
+    )
+
+
+def _joined(parts: Sequence[Readable]) -> Joined:
+    """Return several as one, where each may be of several datasets itself."""
+    datasets: list[ImageDataset] = []
+    numbers, places = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for part in parts:
+        whole = part if isinstance(part, Joined) else Joined([part])
+        numbers.append(whole._number + len(datasets))
+        places.append(whole._place)
+        datasets += whole.datasets
+    return Joined(datasets, np.concatenate(numbers), np.concatenate(places))

@@ -1,0 +1,124 @@
+"""Which samples of a pack a dataset shows, with which labels: ImageFolder's attributes, without a pixel."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import operator
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from torch.utils.data import Dataset
+
+from packer._formats import Reader
+from packer._loading.folder import EXTENSIONS
+from packer._loading.samples import Samples
+from packer._table import Ints, Names
+
+__all__ = ["Selection", "places_in"]
+
+_IDENTIFYING = ("crc32c", "label", "name_end", "names")
+"""The columns of the table that say the same in every format."""
+
+
+class Selection(Dataset[tuple[Any, Any]]):
+    """Samples of a pack, and what ImageFolder tells of them."""
+
+    extensions = EXTENSIONS
+
+    reader: Reader
+    _rows: Ints | None = None
+    """Places in the pack; None for all samples."""
+    _labels: npt.NDArray[Any] | None = None
+    """A label for each of these samples; None for those of the pack."""
+
+    def __len__(self) -> int:
+        return len(self.reader) if self._rows is None else len(self._rows)
+
+    @property
+    def root(self) -> str:
+        return self.reader.path
+
+    @property
+    def classes(self) -> list[str]:
+        return self.reader.manifest.classes
+
+    @functools.cached_property
+    def class_to_idx(self) -> dict[str, int]:
+        return {name: label for label, name in enumerate(self.classes)}
+
+    def find_classes(self, directory: str | os.PathLike[str] | None = None) -> tuple[list[str], dict[str, int]]:
+        """Return `classes` and `class_to_idx`, those of the pack whatever `directory` is."""
+        return self.classes, self.class_to_idx
+
+    @property
+    def targets(self) -> npt.NDArray[Any]:
+        if self._labels is not None:
+            return self._labels
+        return self._stored_labels if self._rows is None else self._stored_labels[self._rows]
+
+    @targets.setter
+    def targets(self, targets: Sequence[float] | npt.NDArray[Any]) -> None:
+        labels = np.array(targets)
+        if labels.shape != (len(self),) or labels.dtype.kind not in "iuf":
+            raise ValueError(f"targets are {len(self)} numbers, a label a sample, not {labels.dtype} {labels.shape}")
+        self._labels = labels.astype(np.float64 if labels.dtype.kind == "f" else np.int64)
+        self._labels.flags.writeable = False
+
+    @property
+    def samples(self) -> Samples:
+        return Samples(self._stored_names, self.targets, self._rows)
+
+    @samples.setter
+    def samples(self, samples: object) -> None:
+        raise AttributeError(
+            "the samples of a pack cannot be replaced. For some of them take dataset[:10], dataset.select(indices) or "
+            "a torch.utils.data.Subset; for other labels assign dataset.targets; for another order give a sampler"
+        )
+
+    imgs = samples
+
+    @functools.cached_property
+    def _stored_labels(self) -> npt.NDArray[Any]:
+        self.reader.require_column("label")
+        return self.reader.table.label
+
+    @functools.cached_property
+    def _stored_names(self) -> Names:
+        for column in ("names", "name_end"):
+            self.reader.require_column(column)
+        return self.reader.names
+
+    def _identity(self) -> str:
+        """Return a name of these very samples, the same in every format: a digest, for states."""
+        manifest = self.reader.manifest
+        digest = hashlib.sha256("\0".join(manifest.classes).encode("utf-8", "surrogatepass"))
+        digest.update(repr([manifest.columns.get(name) for name in _IDENTIFYING]).encode())
+        for chosen in (self._rows, self._labels):
+            digest.update(b"all" if chosen is None else chosen.tobytes())
+        return digest.hexdigest()[:16]
+
+    def _rows_of(self, indices: Sequence[int] | Ints) -> Ints:
+        """Return the places of samples in the pack, counted from its beginning."""
+        return self.reader.positions(indices) if self._rows is None else self._rows[places_in(indices, len(self))]
+
+    def _labels_of(self, indices: Sequence[int] | Ints) -> npt.NDArray[Any]:
+        """Return the labels of samples, before `target_transform`."""
+        if self._labels is not None:
+            return self._labels[places_in(indices, len(self))]
+        self.reader.require_table()
+        return self.reader.table.label[self._rows_of(indices)]
+
+
+def places_in(indices: Sequence[int] | Ints, length: int) -> Ints:
+    """Return the places of a selection of `length` that indices mean; IndexError out of range."""
+    places = np.asarray(indices)
+    if places.dtype.kind not in "iu":
+        places = np.array([operator.index(index) for index in indices], np.int64)
+    outside = (places < -length) | (places >= length)
+    if outside.any():
+        raise IndexError(f"index {places[outside][0]} is out of range: the dataset has {length} samples")
+    return np.where(places < 0, places + length, places).astype(np.int64, copy=False)

@@ -1,0 +1,32 @@
+"""Crops, chosen before decoding: which rectangle of an image is wanted, at which size, mirrored or not.
+
+The rules have torchvision's names, arguments and meaning. A rule sees an image's height and width, which the pack's
+table knows, and random numbers. So a batch's crops are chosen in one go, and the decoder can leave out what they do not
+touch.
+"""
+
+from packer.crops._crop import Compose, Crop
+from packer.crops._rules import (
+    CenterCrop,
+    Pad,
+    RandomCrop,
+    RandomHorizontalFlip,
+    RandomResizedCrop,
+    Resize,
+    ResizeCenterCrop,
+)
+from packer.crops._split import Split, split
+
+__all__ = [
+    "CenterCrop",
+    "Compose",
+    "Crop",
+    "Pad",
+    "RandomCrop",
+    "RandomHorizontalFlip",
+    "RandomResizedCrop",
+    "Resize",
+    "ResizeCenterCrop",
+    "Split",
+    "split",
+]

@@ -1,0 +1,266 @@
+"""The rules: torchvision's names, arguments and meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from packer.crops._crop import Crop
+from packer.crops._resizedcrop import RandomResizedCut
+from packer.crops._settings import (
+    fill_of,
+    interpolation_of,
+    margins_of,
+    padding_of,
+    probability,
+    range_of,
+    side_or_pair,
+    sides,
+)
+from packer.crops._steps import CenterCut, Mirrored, Padded, RandomCut, Resized, Step
+
+__all__ = [
+    "CenterCrop",
+    "Pad",
+    "RandomCrop",
+    "RandomHorizontalFlip",
+    "RandomResizedCrop",
+    "Resize",
+    "ResizeCenterCrop",
+]
+
+Size = int | Sequence[int]
+
+
+class RandomResizedCrop(Crop):
+    """A random part of the image, resized: torchvision's RandomResizedCrop.
+
+    Up to ten times an area is drawn uniformly from `scale`, as a share of the image, and an aspect ratio log-uniformly
+    from `ratio`; the first rectangle that fits is put at a random place. Where none fits, the largest centred one with
+    an allowed ratio is taken (``RandomResizedCrop.get_params`` in torchvision's transforms/transforms.py).
+
+    Parameters
+    ----------
+    size : int or (int, int)
+        Height and width of the result, in pixels.
+    scale : (float, float)
+        Least and largest share of the image's area.
+    ratio : (float, float)
+        Least and largest ratio of width to height.
+    interpolation : {"bilinear", "bicubic"} or torchvision's InterpolationMode
+        How the part is resized; anti-aliased.
+    flip : float
+        Probability of mirroring the result, left to right, as by torchvision's RandomHorizontalFlip after the crop.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a setting is of another kind or out of range.
+    """
+
+    def __init__(
+        self,
+        size: Size,
+        scale: Sequence[float] = (0.08, 1.0),
+        ratio: Sequence[float] = (3 / 4, 4 / 3),
+        interpolation: Any = "bilinear",
+        *,
+        flip: float = 0.0,
+    ) -> None:
+        out, shares, ratios = sides("size", size), range_of("scale", scale), range_of("ratio", ratio)
+        if ratios[0] == 0:
+            raise ValueError(f"ratio is of width to height, and more than 0, not {ratio!r}")
+        name, p = interpolation_of(interpolation), probability("flip", flip)
+        self._be(
+            RandomResizedCut(out, shares, ratios, (name,)),
+            *_mirrored(p),
+            size=out,
+            scale=shares,
+            ratio=ratios,
+            interpolation=name,
+            flip=p,
+        )
+
+
+class CenterCrop(Crop):
+    """The centre of the image, which is not resized: torchvision's CenterCrop.
+
+    An image that is smaller is padded with black (``center_crop`` in torchvision's transforms/functional.py).
+    `ResizeCenterCrop` resizes first.
+
+    Parameters
+    ----------
+    size : int or (int, int)
+        Height and width of the result, in pixels.
+    resize : None
+        Refused, with advice: earlier versions of packer resized here.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `size` is no size of an image, or `resize` is given.
+    """
+
+    def __init__(self, size: Size, resize: None = None) -> None:
+        if resize is not None:
+            raise TypeError(f"CenterCrop does not resize; ResizeCenterCrop({size!r}, {resize!r}) resizes and then cuts")
+        out = sides("size", size)
+        self._be(CenterCut(out), size=out)
+
+
+class Resize(Crop):
+    """The whole image, resized: torchvision's Resize.
+
+    Parameters
+    ----------
+    size : int or (int, int)
+        What the shorter side becomes, in pixels, where the longer one follows, rounded down
+        (``_compute_resized_output_size`` in torchvision's transforms/functional.py); or height and width of the result,
+        whatever the image's shape.
+    interpolation : {"bilinear", "bicubic"} or torchvision's InterpolationMode
+        Anti-aliased.
+    max_size : int, optional
+        The most pixels of the longer side: the shorter one becomes less than `size` where the longer one became more.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a setting is of another kind or out of range.
+    """
+
+    def __init__(self, size: Size, interpolation: Any = "bilinear", max_size: int | None = None) -> None:
+        wanted, name = side_or_pair("size", size), interpolation_of(interpolation)
+        if max_size is not None:
+            if isinstance(wanted, tuple):
+                raise ValueError(f"max_size goes with the size of the shorter side alone, not with {size!r}")
+            max_size = sides("max_size", [max_size])[0]
+            if max_size <= wanted:
+                raise ValueError(f"max_size is more than size, {wanted}, not {max_size}")
+        self._be(Resized(wanted, name, max_size), size=wanted, interpolation=name, max_size=max_size)
+
+
+class ResizeCenterCrop(Crop):
+    """The centre of the resized image: torchvision's ``Resize(resize)``, then ``CenterCrop(size)``, for evaluation.
+
+    Parameters
+    ----------
+    size : int or (int, int)
+        Height and width of the result, in pixels.
+    resize : int or (int, int)
+        What the shorter side of the whole image becomes, or its height and width.
+    interpolation : {"bilinear", "bicubic"} or torchvision's InterpolationMode
+        Anti-aliased.
+    flip : float
+        Probability of mirroring the result, left to right, as by torchvision's RandomHorizontalFlip after the crop.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a setting is of another kind or out of range.
+    """
+
+    def __init__(self, size: Size, resize: Size, interpolation: Any = "bilinear", *, flip: float = 0.0) -> None:
+        out, wanted = sides("size", size), side_or_pair("resize", resize)
+        name, p = interpolation_of(interpolation), probability("flip", flip)
+        steps = Resized(wanted, name), CenterCut(out), *_mirrored(p)
+        self._be(*steps, size=out, resize=wanted, interpolation=name, flip=p)
+
+
+class RandomCrop(Crop):
+    """A rectangle at a random place, which is not resized: torchvision's RandomCrop, of transforms.v2.
+
+    The source is ``RandomCrop.make_params`` in torchvision's transforms/v2/_geometry.py.
+
+    Parameters
+    ----------
+    size : int or (int, int)
+        Height and width of the result, in pixels.
+    padding : int or sequence of 1, 2 or 4 int, optional
+        By how many pixels the image is padded before: each side; left and right, top and bottom; or left, top, right,
+        bottom.
+    pad_if_needed : bool
+        Whether an image that is smaller than `size` is padded, at both ends by what is missing. By default it is
+        refused, by an ImageError, when its crop is chosen.
+    fill : int or three int
+        The colour of constant padding, 0 to 255: of all channels, or red, green and blue.
+    padding_mode : {"constant", "edge", "reflect", "symmetric"}
+    flip : float
+        Probability of mirroring the result, left to right, as by torchvision's RandomHorizontalFlip after the crop.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a setting is of another kind or out of range.
+    """
+
+    _cut = RandomCut
+
+    def __init__(
+        self,
+        size: Size,
+        padding: int | Sequence[int] | None = None,
+        pad_if_needed: bool = False,
+        fill: int | Sequence[int] = 0,
+        padding_mode: str = "constant",
+        *,
+        flip: float = 0.0,
+    ) -> None:
+        out, p = sides("size", size), probability("flip", flip)
+        margins = margins_of(padding if padding is not None else 0)
+        steps = Padded(margins, padding_of(fill, padding_mode), out if pad_if_needed else (1, 1)), self._cut(out)
+        self._be(
+            *steps,
+            *_mirrored(p),
+            size=out,
+            padding=margins,
+            pad_if_needed=bool(pad_if_needed),
+            fill=fill_of(fill),
+            padding_mode=padding_mode,
+            flip=p,
+        )
+
+
+class Pad(Crop):
+    """The whole image with a border: torchvision's Pad.
+
+    Parameters
+    ----------
+    padding : int or sequence of 1, 2 or 4 int
+        How wide the border is, in pixels: at each side; left and right, top and bottom; or left, top, right, bottom.
+    fill : int or three int
+        The colour of constant padding, 0 to 255: of all channels, or red, green and blue.
+    padding_mode : {"constant", "edge", "reflect", "symmetric"}
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a setting is of another kind or out of range. torchvision's Pad cuts where `padding` is negative; this one
+        does not.
+    """
+
+    def __init__(self, padding: int | Sequence[int], fill: int | Sequence[int] = 0, padding_mode: str = "constant"):
+        margins, kind = margins_of(padding), padding_of(fill, padding_mode)
+        settings = {"padding": margins, "fill": fill_of(fill), "padding_mode": padding_mode}
+        self._be(Padded(margins, kind), **settings)
+
+
+class RandomHorizontalFlip(Crop):
+    """The whole image, mirrored left to right with probability `p`: torchvision's RandomHorizontalFlip.
+
+    Parameters
+    ----------
+    p : float
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `p` is no probability.
+    """
+
+    def __init__(self, p: float = 0.5) -> None:
+        p = probability("p", p)
+        self._be(Mirrored(p), p=p)
+
+
+def _mirrored(p: float) -> tuple[Step, ...]:
+    return (Mirrored(p),) if p > 0 else ()

@@ -1,0 +1,112 @@
+"""Settings of crops: what people may give, in torchvision's forms, and what is refused."""
+
+from __future__ import annotations
+
+import math
+import numbers
+import operator
+from collections.abc import Sequence
+
+from packer._images.geometry import INTERPOLATIONS, MAX_PIXELS, PADDINGS
+from packer.crops._algebra import Padding
+
+__all__ = [
+    "fill_of",
+    "interpolation_of",
+    "margins_of",
+    "padding_of",
+    "probability",
+    "range_of",
+    "side_or_pair",
+    "sides",
+]
+
+
+def sides(name: str, size: object) -> tuple[int, int]:
+    """Return height and width, given as one integer, as a sequence of one, or as (height, width)."""
+    given = side_or_pair(name, size)
+    return given if isinstance(given, tuple) else (given, given)
+
+
+def side_or_pair(name: str, size: object) -> int | tuple[int, int]:
+    """Return an integer, or (height, width), of 1 to so many pixels that an image of this size is allowed."""
+    is_sequence = isinstance(size, Sequence) and not isinstance(size, str)
+    given = [_integer(side) for side in (size if is_sequence else [size])]  # type: ignore[attr-defined]
+    if len(given) not in (1, 2) or None in given:
+        raise TypeError(f"{name} is an integer or (height, width), not {size!r}")
+    height, width = given[0] or 0, given[-1] or 0
+    if min(height, width) < 1:
+        raise ValueError(f"{name} is at least 1 pixel, not {size!r}")
+    if height * width > MAX_PIXELS:
+        raise ValueError(f"{name} is at most {math.isqrt(MAX_PIXELS)}, or {MAX_PIXELS} pixels in all, not {size!r}")
+    return height if len(given) == 1 else (height, width)
+
+
+def range_of(name: str, limits: object) -> tuple[float, float]:
+    """Return two numbers that are not negative, the smaller one first."""
+    try:
+        low, high = map(float, limits)  # type: ignore[call-overload]
+        if any(isinstance(limit, str) for limit in limits):  # type: ignore[attr-defined]
+            raise TypeError
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} is two numbers, not {limits!r}") from None
+    if not (0 <= low <= high < math.inf and high > 0):
+        raise ValueError(f"{name} is two numbers that are not negative, the smaller one first, not {limits!r}")
+    return low, high
+
+
+def probability(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise TypeError(f"{name} is a number, a probability of 0 to 1, not {value!r}")
+    if not 0 <= float(value) <= 1:
+        raise ValueError(f"{name} is a probability, 0 to 1, not {value!r}")
+    return float(value)
+
+
+def interpolation_of(interpolation: object) -> str:
+    """Return one of `INTERPOLATIONS`, given by name or as torchvision's InterpolationMode."""
+    name = getattr(interpolation, "value", interpolation)
+    if name not in INTERPOLATIONS:
+        raise ValueError(f"interpolation is one of {', '.join(INTERPOLATIONS)}, not {interpolation!r}")
+    return str(name)
+
+
+def margins_of(padding: object) -> tuple[int, int, int, int]:
+    """Return left, top, right and bottom, given as these, as one integer, or as (left and right, top and bottom)."""
+    is_sequence = isinstance(padding, Sequence) and not isinstance(padding, str)
+    given = [_integer(margin) for margin in (padding if is_sequence else [padding])]  # type: ignore[attr-defined]
+    if len(given) not in (1, 2, 4) or None in given:
+        raise TypeError(
+            f"padding is an integer, (left and right, top and bottom) or (left, top, right, bottom), not {padding!r}"
+        )
+    left, top, right, bottom = (margin or 0 for margin in given * (4 // len(given)))
+    if min(left, top, right, bottom) < 0 or max(left, top, right, bottom) > MAX_PIXELS:
+        raise ValueError(f"padding is 0 to {MAX_PIXELS} pixels, not {padding!r}")
+    return left, top, right, bottom
+
+
+def fill_of(fill: object) -> tuple[int, int, int]:
+    """Return red, green and blue, given as one integer for all of them or as three."""
+    is_sequence = isinstance(fill, Sequence) and not isinstance(fill, str)
+    given = [_integer(colour) for colour in (fill if is_sequence else [fill])]  # type: ignore[attr-defined]
+    if len(given) not in (1, 3) or None in given:
+        raise TypeError(f"fill is an integer, or three for red, green and blue, not {fill!r}")
+    red, green, blue = (colour or 0 for colour in given * (3 // len(given)))
+    if min(red, green, blue) < 0 or max(red, green, blue) > 255:
+        raise ValueError(f"fill is 0 to 255, not {fill!r}")
+    return red, green, blue
+
+
+def padding_of(fill: object, mode: object) -> Padding:
+    red, green, blue = fill_of(fill)
+    if mode not in PADDINGS:
+        raise ValueError(f"padding_mode is one of {', '.join(PADDINGS)}, not {mode!r}")
+    return Padding(str(mode), red + 256 * green + 65536 * blue if mode == "constant" else 0)
+
+
+def _integer(value: object) -> int | None:
+    """Return an integer, numpy's too; None for what is none."""
+    try:
+        return None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return None
