@@ -195,7 +195,9 @@ def test_samples_are_not_assigned_but_selected(pack: Path) -> None:
 
 
 NORMALIZE = [0.5] * 3, [0.2] * 3
-V1 = v1.Compose([v1.RandomResizedCrop(16), v1.RandomHorizontalFlip(), v1.ToTensor(), v1.Normalize(*NORMALIZE)])
+V1 = v1.Compose(
+    [v1.RandomResizedCrop(16), v1.RandomHorizontalFlip(), v1.ToTensor(), v1.Normalize(*NORMALIZE)]
+)
 V2 = v2.Compose([v2.ToImage(), v2.RandomResizedCrop(16), v2.ToDtype(torch.float32, scale=True)])
 TENSORS = v2.Compose([v2.ToDtype(torch.float32, scale=True), v2.Normalize(*NORMALIZE)])
 
