@@ -5,6 +5,8 @@ import sysconfig
 from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools.command.build_ext import build_ext
 
 SOURCES = Path("packer/_images/native")
 
@@ -22,7 +24,35 @@ NATIVE = Extension(
     optional=not os.environ.get("PACKER_COMPILED"),
 )
 
+
+class BuildExtension(build_ext):
+    """Leave no binary of an earlier build where the sources do not compile now."""
+
+    def build_extension(self, ext):
+        try:
+            super().build_extension(ext)
+        except Exception:
+            Path(self.get_ext_fullpath(ext.name)).unlink(missing_ok=True)
+            raise
+
+
+class Wheel(bdist_wheel):
+    """A wheel whose tag says whether C is in it: ``cp310-abi3-PLATFORM``, or ``py3-none-any``."""
+
+    def run(self):
+        self.run_command("build")
+        built = self.get_finalized_command("build_ext")
+        if not all(Path(path).exists() for path in built.get_outputs()):
+            self.distribution.ext_modules = []
+            self.root_is_pure = True
+        super().run()
+
+
 if sysconfig.get_config_var("Py_GIL_DISABLED"):  # Python without its lock has no such interface
     setup()
 else:
-    setup(ext_modules=[NATIVE], options={"bdist_wheel": {"py_limited_api": "cp310"}})
+    setup(
+        ext_modules=[NATIVE],
+        cmdclass={"build_ext": BuildExtension, "bdist_wheel": Wheel},
+        options={"bdist_wheel": {"py_limited_api": "cp310"}},
+    )

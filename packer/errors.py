@@ -30,6 +30,7 @@ import errno
 import os
 
 __all__ = [
+    "DISTRIBUTION",
     "ClusterError",
     "CorruptPackError",
     "DestinationError",
@@ -48,8 +49,17 @@ __all__ = [
     "SourceError",
     "UnsupportedVersionError",
     "WorkerError",
+    "pip_install",
     "printable",
 ]
+
+DISTRIBUTION = "packer-images"
+"""packer's name on the package index, where another project has the name `packer`."""
+
+
+def pip_install(extra: str) -> str:
+    """Return the command that adds what one of packer's extras needs."""
+    return f"pip install '{DISTRIBUTION}[{extra}]'"
 
 
 def printable(text: object) -> str:

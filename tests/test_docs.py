@@ -38,6 +38,7 @@ def fenced(path: Path, language: str) -> list[str]:
 BLOCKS = [
     pytest.param(block, id=f"{page.stem}-{number}")
     for page in PAGES
+    if page.stem != "frameworks"  # has tests of its own, tests/frameworks
     for number, block in enumerate(fenced(page, "python"))
 ]
 

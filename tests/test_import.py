@@ -71,6 +71,16 @@ def test_looking_at_packs_needs_no_torch(tmp_path: Path) -> None:
             assert ("h5py" in needed) == (format == "hdf5")
 
 
+def test_reading_images_loads_no_library_that_they_do_not_need(tmp_path: Path) -> None:
+    draw_imagefolder(tmp_path / "tree", classes=2, per_class=2, size=(16, 16))
+    for suffix in (".lmdb", ".pth"):
+        path = tmp_path / f"pack{suffix}"
+        convert(imagefolder_source(tmp_path / "tree"), path)
+        code = f"import packer\ndataset = packer.open_dataset({str(path)!r}, crop=packer.RandomResizedCrop(8))\n"
+        loaded = imported_after(code + "[*packer.Loader(dataset, 2), dataset[0]]")
+        assert not loaded & {"h5py", "cv2", "numba", "torchvision", "click"}, suffix
+
+
 @pytest.mark.parametrize("suffix", SUFFIXES.values())
 def test_keeping_files_needs_no_decoder_and_no_torch(tmp_path: Path, suffix: str) -> None:
     draw_imagefolder(tmp_path / "tree", classes=2, per_class=2, size=(16, 16))
@@ -160,7 +170,7 @@ TENSORS = {"packer._images.resize", "packer._images.rectangle"} | below("packer.
         ("tqdm", below("packer._cli")),
         ("torch", TENSORS | below("packer.testing")),
         ("torchvision", below("packer.testing")),
-        ("cv2", {"packer._images.opencv", "packer._images.rectangle"} | below("packer.testing")),
+        ("cv2", {"packer._images.opencv"}),
         ("simplejpeg", {"packer._images.turbojpeg"} | below("packer.testing")),
         ("h5py", {"packer._formats.hdf5"} | below("packer.testing")),
         ("lmdb", below("packer.testing")),

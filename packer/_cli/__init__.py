@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import importlib.util
 import io
 import os
 import signal
@@ -23,6 +22,7 @@ from packer._cli.stage import stage_command, unstage_command
 from packer._cli.status import EXIT_STATUS, NOBODY_READS, Interrupted, Terminated
 from packer._cli.verify import verify_command
 from packer._cli.warm import warm_command
+from packer._images.compiled import shortcoming
 from packer.errors import CorruptPackError, NotAPackError, OptionError, PackerError, PackLockedError, printable
 
 __all__ = ["EXIT_STATUS", "main"]
@@ -39,15 +39,25 @@ _STATUSES = [
 ]
 """How a command ends by an error: the first kind that fits."""
 
-_VERSION = "%(prog)s, version %(version)s"
-if importlib.util.find_spec("packer._images._native") is None:
-    _VERSION += (
-        " (its C part was not compiled, for which pip needs a C compiler: on x86-64, reading takes twice as long)"
-    )
+
+def _print_version(context: click.Context, parameter: click.Parameter, asked: bool) -> None:
+    """Print packer's version, and whether its own decoder decodes on this machine, whatever the answer."""
+    if asked:
+        short = shortcoming()
+        decoder = "own decoder: AVX2" if short is None else f"without its own decoder: {'. '.join(filter(None, short))}"
+        click.echo(f"packer {__version__}, {decoder}")
+        context.exit()
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(__version__, prog_name="packer", message=_VERSION)
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Show the version, and whether packer's own decoder works here.",
+)
 def cli() -> None:
     """Turn trees of images into one pack (LMDB, HDF5 or .pth) that training code reads at the decoder's speed.
 

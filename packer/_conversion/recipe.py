@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.metadata
+import importlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from packer._images.decode import fast_decoder
+from packer._images.encode import jpeg_encoder
 from packer._images.geometry import MAX_PIXELS
 from packer._images.resize import require_kernel
 from packer._images.sizing import ResizeSpec
@@ -19,7 +20,14 @@ __all__ = ["AUDITS", "EXIF_POLICIES", "Recipe"]
 EXIF_POLICIES = ("ignore", "apply")
 AUDITS = ("structure", "decode")
 
-_PACKAGES = {"turbojpeg": "simplejpeg", "opencv": "opencv-python-headless", "pillow": "pillow"}
+_LIBRARIES = {
+    "turbojpeg": ("simplejpeg", "simplejpeg"),
+    "opencv": ("opencv", "cv2"),
+    "pillow": ("pillow", "PIL"),
+    "torch": ("torch", "torch"),
+}
+"""What the manifest calls a library, and the module that knows its version: OpenCV comes in four distributions."""
+
 _RECORDED = {"audit": "check"}
 """What the manifest calls a field, where that is another name."""
 _YOUNGER = ("recode",)
@@ -116,9 +124,10 @@ class Recipe:
         """Return the versions of the libraries that have a say in the bytes."""
         if self.codec == "keep":
             return {}
-        used = {"pillow", _PACKAGES[fast_decoder()[0]]}
+        used = {"pillow", fast_decoder()[0]}
         if self.resize is not None:
             used.add("torch")
         if self.codec == "jpeg":
-            used.add(_PACKAGES["opencv"])
-        return {name: importlib.metadata.version(name) for name in sorted(used)}
+            used.add(jpeg_encoder()[0])
+        modules = sorted(_LIBRARIES[library] for library in used)
+        return {name: str(importlib.import_module(module).__version__) for name, module in modules}

@@ -12,7 +12,7 @@ from typing import Any
 
 from packer._limits import available_cpus
 from packer._storage.interrupts import interrupts_held
-from packer.errors import ClusterError, MissingDependencyError
+from packer.errors import ClusterError, MissingDependencyError, pip_install
 
 __all__ = ["JOB_QUEUES", "check_address", "import_dask", "open_client"]
 
@@ -95,7 +95,4 @@ def import_dask(module: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise MissingDependencyError(
-            "--cluster needs Dask: pip install distributed dask-jobqueue bokeh, or in packer's directory "
-            f"pip install '.[cluster]' ({error})"
-        ) from error
+        raise MissingDependencyError(f"--cluster needs Dask: {pip_install('cluster')} ({error})") from error

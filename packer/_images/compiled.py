@@ -1,10 +1,55 @@
-"""packer's own C, `packer._images._native`, or None where packer was installed without a compiler."""
+"""packer's own C, `packer._images._native`, or None where it is not to be had; and why it does not decode here."""
 
 from __future__ import annotations
 
-try:
-    from packer._images import _native
-except ImportError:
-    _native = None  # type: ignore[assignment]
+import platform
+import sysconfig
+from typing import NamedTuple
 
-__all__ = ["_native"]
+try:
+    import packer._images._native as _native  # noqa: PLR0402 - ModuleNotFoundError tells that the file is not there
+
+    _failure = None
+except ImportError as error:
+    _native = None  # type: ignore[assignment]
+    _failure = error
+
+__all__ = ["Shortcoming", "_native", "shortcoming"]
+
+
+class Shortcoming(NamedTuple):
+    """Why packer's own decoder does not decode on this machine.
+
+    Attributes
+    ----------
+    reason : str
+        A clause that follows a colon.
+    cure : str
+        What a person can do, a sentence without its full stop; empty where nothing can be done.
+    """
+
+    reason: str
+    cure: str
+
+
+def shortcoming() -> Shortcoming | None:
+    """Return why packer's own decoder does not decode here, or None where it does."""
+    if _failure is not None:
+        return _not_loaded(_failure)
+    if _native.HAS_VECTORS:
+        return None
+    machine = platform.machine()
+    if machine.lower() in ("x86_64", "amd64"):
+        return Shortcoming("this processor has no AVX2", "Give a virtual machine a processor type that has AVX2")
+    return Shortcoming(f"the decoder is written for x86-64 with AVX2, and this machine is {machine}", "")
+
+
+def _not_loaded(failure: ImportError) -> Shortcoming:
+    if not isinstance(failure, ModuleNotFoundError):
+        return Shortcoming(f"what was compiled does not load ({failure})", "Install packer anew on this machine")
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        return Shortcoming("not compiled, as this Python runs without its lock", "Use the ordinary Python")
+    return Shortcoming(
+        "not compiled, for which the installation needs a C compiler and Python's headers",
+        "Install both (on Debian: gcc, python3-dev), then packer anew",
+    )

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import io
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-__all__ = ["encode", "encode_tiled"]
+from packer.errors import ImageError
+
+__all__ = ["encode", "encode_tiled", "jpeg_encoder"]
+
+_LONGEST_SIDE = 65_500  # of an image that libjpeg encodes
 
 _MCU = 16  # pixels of a side, with 4:2:0 subsampling
 _MOST_COLUMNS = 16  # of tiles: crops are a share of the image, so larger images need no more
@@ -28,9 +34,7 @@ def encode(pixels: npt.NDArray[np.uint8], codec: str, quality: int) -> bytes:
     if codec == "raw":
         return pixels.tobytes()
     if codec == "jpeg":
-        from packer._images import opencv
-
-        return opencv.encode_jpeg(pixels, quality)
+        return _encode_jpeg(pixels, quality)
     stream = io.BytesIO()
     options = {"png": {"compress_level": 6}, "webp": {"quality": quality, "method": 4}}[codec]
     Image.fromarray(pixels).save(stream, codec, **options)
@@ -39,9 +43,35 @@ def encode(pixels: npt.NDArray[np.uint8], codec: str, quality: int) -> bytes:
 
 def encode_tiled(pixels: npt.NDArray[np.uint8], quality: int) -> bytes:
     """Encode (height, width, 3) uint8 RGB pixels as a tiled JPEG, which decodes as the one that `encode` makes."""
-    from packer._images import opencv
     from packer._images.jpeg import tiles
 
     mcus = -(-pixels.shape[1] // _MCU)
     interval = mcus // tiles.choose_columns(mcus, _MOST_COLUMNS, 1)
-    return tiles.annotate(opencv.encode_jpeg(pixels, quality, interval))
+    return tiles.annotate(_encode_jpeg(pixels, quality, interval))
+
+
+def _encode_jpeg(pixels: npt.NDArray[np.uint8], quality: int, interval: int = 0) -> bytes:
+    """Encode with 4:2:0 subsampling; with an `interval`, a restart marker stands after as many MCUs."""
+    if max(pixels.shape) > _LONGEST_SIDE:
+        raise ImageError(f"JPEG has room for {_LONGEST_SIDE} pixels a side")
+    return jpeg_encoder()[1](pixels, quality, interval)
+
+
+@functools.cache
+def jpeg_encoder() -> tuple[str, Callable[[npt.NDArray[np.uint8], int, int], bytes]]:
+    """Return the JPEG encoder and its library's name: OpenCV's where it is installed, else Pillow's.
+
+    Both write the same bytes; OpenCV's is faster.
+    """
+    try:
+        from packer._images.opencv import encode_jpeg
+    except ImportError:
+        return "pillow", _by_pillow
+    return "opencv", encode_jpeg
+
+
+def _by_pillow(pixels: npt.NDArray[np.uint8], quality: int, interval: int) -> bytes:
+    stream = io.BytesIO()
+    restarts = {"restart_marker_blocks": interval} if interval else {}
+    Image.fromarray(pixels).save(stream, "jpeg", quality=quality, **restarts)
+    return stream.getvalue()

@@ -12,9 +12,10 @@ image while decoding (libjpeg's scaled DCT), which changes the pixels a little.
 from __future__ import annotations
 
 import contextlib
+import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import cv2
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -44,6 +45,16 @@ from packer.errors import ImageError, ImageTooLargeError
 __all__ = ["RectangleDecoder", "require_channels_last", "resize_by_torch", "resize_into"]
 
 Pixels = npt.NDArray[np.uint8]
+
+
+@functools.cache
+def _mirror() -> Callable[[Pixels, Pixels], object]:
+    """Return what writes pixels mirrored into other memory: OpenCV where it is installed, which is the fastest."""
+    try:
+        from packer._images.opencv import mirror
+    except ImportError:
+        return lambda pixels, out: np.copyto(out, torch.from_numpy(pixels).flip(1).numpy())
+    return mirror
 
 
 class _Around(NamedTuple):
@@ -313,7 +324,9 @@ def _address(out: torch.Tensor, box: Box) -> int:
 
 def _mirrored(pixels: Pixels) -> Pixels:
     """Return pixels mirrored, left to right; valid until this thread mirrors others."""
-    return cv2.flip(pixels, 1, dst=scratch.mirrored(*pixels.shape[:2]))  # type: ignore[return-value]
+    out = scratch.mirrored(*pixels.shape[:2])
+    _mirror()(pixels, out)
+    return out
 
 
 def _as_batch(pixels: Pixels) -> torch.Tensor:

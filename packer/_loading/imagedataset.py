@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import operator
 import os
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,7 +13,7 @@ import torch
 from PIL import Image
 
 from packer._formats import FORMATS, Reader, open_pack
-from packer._images.decode import decoder_advice, fast_decoder
+from packer._images.decode import fast_decoder, warn_of_slow_decoding
 from packer._images.geometry import CROP, Box, Crops
 from packer._limits import require_count
 from packer._loading import staging
@@ -175,9 +174,8 @@ class ImageDataset(Prepared):
         _ = self._preparation  # which says at once where fuse= changes nothing
         if is_valid_file is not None:
             self._rows = valid_rows(self.samples, self.classes, is_valid_file, allow_empty)
-        advice = decoder_advice() if decoder == "auto" and output != "bytes" else None
-        if advice is not None:
-            warnings.warn(advice, stacklevel=2)
+        if decoder == "auto" and output != "bytes":
+            warn_of_slow_decoding()
 
     def _require_format(self) -> None:
         """Raise NotAPackError where the pack is of another format than this class reads."""

@@ -232,12 +232,16 @@ class Loader:
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
         if self._closed:
             raise ValueError("the Loader is closed: make a new one")
+        return self._pass()
+
+    def _pass(self) -> Generator[tuple[Any, Any], None, None]:
+        """Begin a pass when its first batch is asked for: frameworks make iterators of which they take no batch."""
         self._course.agree()
         if self._course.order.begun:
             self.set_epoch(self._course.order.epoch + 1)
         self._progress = progress = _Progress()
         chunks = self._course.order.chunks(self.batch_size * PLANNED_TOGETHER)
-        return self._counted(progress, self._batches(chunks, self._course.order.epoch, self._course.crop_seed))
+        yield from self._counted(progress, self._batches(chunks, self._course.order.epoch, self._course.crop_seed))
 
     def _counted(self, progress: _Progress, batches: Iterable[Any]) -> Generator[tuple[Any, Any], None, None]:
         if self.device is not None and self.device.type != "cpu":

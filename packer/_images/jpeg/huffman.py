@@ -20,12 +20,12 @@ from typing import Any, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
-from packer.errors import MissingDependencyError
+from packer.errors import MissingDependencyError, pip_install
 
 try:
     import numba
 except ImportError as error:
-    raise MissingDependencyError("tiled JPEGs are written with numba (pip install numba, or '.[tiles]')") from error
+    raise MissingDependencyError(f"tiled JPEGs are written with numba: {pip_install('tiles')} ({error})") from error
 
 __all__ = [
     "AMPLITUDE",

@@ -1,0 +1,271 @@
+"""What is installed: the wheel and its tag, what is said where C is missing, and packer's name on the index."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import packer
+from packer.errors import DISTRIBUTION
+
+ROOT = Path(packer.__file__).parents[1]
+NEEDED = ("setup.py", "pyproject.toml", "README.md", "LICENSE")
+
+needs_sources = pytest.mark.skipif(not (ROOT / "setup.py").exists(), reason="needs the repository")
+x86 = pytest.mark.skipif(platform.machine().lower() not in ("x86_64", "amd64"), reason="x86-64 alone has AVX2")
+
+
+class Builder:
+    """A copy of what a wheel is built from, without a trace of earlier builds."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        shutil.copytree(
+            ROOT / "packer", folder / "packer", ignore=shutil.ignore_patterns("*.so", "*.pyd", "__pycache__")
+        )
+        for name in NEEDED:
+            shutil.copy(ROOT / name, folder)
+
+    def build(self, **environment: str) -> Path:
+        """Build a wheel as pip does."""
+        pytest.importorskip("setuptools", minversion="77", reason="needs setuptools 77")
+        into = self.folder / "dist"
+        shutil.rmtree(into, ignore_errors=True)
+        command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-build-isolation", "--no-deps", "--no-index"]
+        told = os.environ | {"PIP_CONFIG_FILE": os.devnull, **environment}
+        subprocess.run([*command, "-w", str(into), str(self.folder)], env=told, check=True, timeout=200)
+        (wheel,) = into.glob("*.whl")
+        return wheel
+
+    def touch(self) -> None:
+        """Make the sources newer than what was compiled of them."""
+        for source in (self.folder / "packer/_images/native").glob("*.c"):
+            os.utime(source)
+
+
+def binaries(wheel: Path) -> list[str]:
+    with zipfile.ZipFile(wheel) as file:
+        return [name for name in file.namelist() if name.endswith((".so", ".pyd"))]
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Return two wheels: one of this machine's compiler, and one that was built after it, without a compiler."""
+    if not (ROOT / "setup.py").exists():
+        pytest.skip("needs the repository")
+    builder, kept = Builder(tmp_path_factory.mktemp("sources")), tmp_path_factory.mktemp("wheels")
+    hasty = tmp_path_factory.mktemp("compiler") / "cc"
+    hasty.write_text('#!/bin/sh\nexec cc "$@" -O0\n')
+    hasty.chmod(0o755)
+    first = builder.build(CC=str(hasty))
+    shutil.copy(first, kept)
+    builder.touch()
+    return kept / first.name, builder.build(CC="/nonexistent")
+
+
+@pytest.fixture(scope="module")
+def without_c(wheels: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a directory with what a wheel holds that was built without a compiler."""
+    root = tmp_path_factory.mktemp("installed")
+    with zipfile.ZipFile(wheels[1]) as file:
+        file.extractall(root)
+    return root
+
+
+def run(code: str, installed: Path, *arguments: object, check: bool = True) -> subprocess.CompletedProcess[str]:
+    """Run Python code with the packer that lies in a directory."""
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        env={**os.environ, "PYTHONPATH": str(installed)},
+        cwd=installed,
+        capture_output=True,
+        text=True,
+        check=check,
+    )
+
+
+VERSION = "import sys; sys.argv = ['packer', '--version']; from packer._cli import main; main()"
+
+
+def test_a_wheel_without_c_says_so_by_its_tag_and_has_no_older_binary(
+    wheels: tuple[Path, Path], without_c: Path
+) -> None:
+    assert wheels[1].name == f"packer_images-{packer.__version__}-py3-none-any.whl"
+    assert binaries(wheels[1]) == []
+    (metadata,) = without_c.glob("*.dist-info")
+    assert "Root-Is-Purelib: true" in (metadata / "WHEEL").read_text()
+
+
+@pytest.mark.skipif(shutil.which("cc") is None or os.name == "nt", reason="needs a C compiler")
+def test_a_wheel_with_c_is_for_every_python_of_one_platform(wheels: tuple[Path, Path]) -> None:
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        pytest.skip("Python without its lock has no C of packer")
+    tag = wheels[0].stem.removeprefix(f"packer_images-{packer.__version__}-")
+    assert re.fullmatch(r"cp310-abi3-(?!any).+", tag)
+    assert binaries(wheels[0]) == ["packer/_images/_native.abi3.so"]
+
+
+@needs_sources
+def test_where_c_is_wanted_a_build_without_it_fails(tmp_path: Path) -> None:
+    pytest.importorskip("setuptools", minversion="77", reason="needs setuptools 77")
+    command = [sys.executable, "setup.py", "-q", "build_ext"]
+    told = os.environ | {"CC": "/nonexistent"}
+    folder = Builder(tmp_path).folder
+    assert subprocess.run(command, cwd=folder, env=told, check=False, capture_output=True).returncode == 0
+    told["PACKER_COMPILED"] = "1"
+    assert subprocess.run(command, cwd=folder, env=told, check=False, capture_output=True).returncode != 0
+
+
+def test_the_version_says_that_c_is_missing_and_what_to_do(without_c: Path) -> None:
+    said = run(VERSION, without_c).stdout
+    assert said.startswith(f"packer {packer.__version__}, without its own decoder: not compiled, ")
+    assert said.endswith("Install both (on Debian: gcc, python3-dev), then packer anew\n")
+    assert said.count("\n") == 1
+
+
+@x86
+def test_the_version_says_that_there_is_no_avx2() -> None:
+    pytest.importorskip("packer._images._native")
+    said = run("import packer._images._native as c; c.HAS_VECTORS = 0\n" + VERSION, ROOT).stdout
+    assert said.startswith(f"packer {packer.__version__}, without its own decoder: this processor has no AVX2. ")
+
+
+def test_the_version_says_that_what_was_compiled_does_not_load(without_c: Path, tmp_path: Path) -> None:
+    shutil.copytree(without_c / "packer", tmp_path / "packer")
+    (tmp_path / "packer" / "_images" / "_native.abi3.so").write_bytes(b"of another machine")
+    said = run(VERSION, tmp_path).stdout
+    assert "without its own decoder: what was compiled does not load (" in said
+    assert said.endswith("Install packer anew on this machine\n")
+
+
+def test_the_version_says_that_all_is_well() -> None:
+    from packer._images import native
+
+    if not native.PREFERRED:
+        pytest.skip("needs a C compiler when packer is installed, and AVX2")
+    assert run(VERSION, ROOT).stdout == f"packer {packer.__version__}, own decoder: AVX2\n"
+
+
+READING = """
+import sys, warnings
+with warnings.catch_warnings(record=True) as said:
+    warnings.simplefilter("always")
+    from packer import Loader, RandomResizedCrop, open_dataset
+    stored = open_dataset(sys.argv[1], output="bytes")
+    assert not said
+    for _ in range(2):
+        dataset = open_dataset(sys.argv[1], crop=RandomResizedCrop(16), seed=1)
+        [batch for batch in Loader(dataset, 4)]
+for one in said:
+    print(one.category.__name__, one.message)
+"""
+
+
+@pytest.fixture(scope="module")
+def pack(photo_tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("pack") / "photos.lmdb"
+    packer.convert(photo_tree, path)
+    return path
+
+
+def test_decoding_without_c_warns_once_and_names_the_cure(without_c: Path, pack: Path) -> None:
+    (line,) = run(READING, without_c, pack).stdout.splitlines()
+    assert line.startswith("UserWarning packer's own decoder does not work here: not compiled, ")
+    assert "turbojpeg decodes instead, the same pixels, " in line
+    assert line.endswith("Install both (on Debian: gcc, python3-dev), then packer anew.")
+
+
+ADVICE = "from packer._images.decode import decoder_advice; print(decoder_advice())"
+
+
+@x86
+def test_the_advice_names_missing_avx2_and_its_cure() -> None:
+    pytest.importorskip("packer._images._native")
+    said = run("import packer._images._native as c; c.HAS_VECTORS = 0\n" + ADVICE, ROOT).stdout
+    assert said.startswith("packer's own decoder does not work here: this processor has no AVX2. turbojpeg decodes")
+    assert said.endswith("Give a virtual machine a processor type that has AVX2.\n")
+
+
+def test_another_processor_than_x86_needs_no_advice() -> None:
+    pytest.importorskip("packer._images._native")
+    arm = (
+        "import platform; platform.machine = lambda: 'aarch64'\nimport packer._images._native as c; c.HAS_VECTORS = 0\n"
+    )
+    assert run(arm + ADVICE, ROOT).stdout == "None\n"
+    said = run(arm + VERSION, ROOT).stdout
+    assert said.endswith("the decoder is written for x86-64 with AVX2, and this machine is aarch64\n")
+
+
+HIDDEN = "import sys; sys.modules['cv2'] = None; sys.modules['packer._images._native'] = None\n"
+
+PIXELS = """
+import hashlib, sys, warnings
+warnings.simplefilter("ignore")
+from packer import Resize, RandomResizedCrop, convert, digest, info, open_dataset
+convert(sys.argv[1], sys.argv[2], resize=32)
+print(digest(sys.argv[2]), "opencv" in info(sys.argv[2]).versions)
+crops = RandomResizedCrop(16), RandomResizedCrop(48), Resize(24)
+images = [image for crop in crops for image, _ in open_dataset(sys.argv[2], crop=crop, seed=1)]
+print(hashlib.sha256(b"".join(image.numpy().tobytes() for image in images)).hexdigest())
+"""
+
+
+def test_opencv_makes_nothing_but_speed(
+    photo_tree: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("cv2", reason=f"needs OpenCV: pip install '{DISTRIBUTION}[opencv]'")
+    alone = run(HIDDEN + PIXELS, ROOT, photo_tree, tmp_path / "alone.lmdb").stdout.split()
+    monkeypatch.setattr(sys, "argv", ["", str(photo_tree), str(tmp_path / "beside.lmdb")])
+    exec(PIXELS, {})
+    beside = capsys.readouterr().out.split()
+    assert (alone.pop(1), beside.pop(1)) == ("False", "True")
+    assert alone == beside
+
+
+def test_a_decoder_that_is_not_installed_is_named_with_the_command_that_installs_it(pack: Path) -> None:
+    code = HIDDEN + "import packer; packer.open_dataset(sys.argv[1], decoder='opencv')"
+    error = run(code, ROOT, pack, check=False).stderr.splitlines()[-1]
+    assert error.startswith("packer.errors.MissingDependencyError: the decoder opencv: ")
+    assert error.endswith(f"(pip install '{DISTRIBUTION}[opencv]')")
+
+
+@needs_sources
+def test_the_name_on_the_index_is_the_same_everywhere() -> None:
+    project = (ROOT / "pyproject.toml").read_text("utf-8")
+    assert f'name = "{DISTRIBUTION}"' in project
+    extras = re.findall(r"^(\w+) = \[", project.partition("[project.optional-dependencies]")[2], re.MULTILINE)
+    named = [
+        (name, extra)
+        for page in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "packer").rglob("*.py")]
+        for name, extra in re.findall(r"pip install '([^'\[]*)\[(\w+)\]'", page.read_text("utf-8"))
+    ]
+    assert {name for name, _ in named} == {DISTRIBUTION}
+    assert {extra for _, extra in named} <= set(extras)
+
+
+@needs_sources
+def test_the_environment_of_the_scripts_has_a_torchvision_that_works(tmp_path: Path) -> None:
+    """The hook lies in an environment of its own here, whose packages are those of this one."""
+    pytest.importorskip("packer.testing.reference").torchvision()
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv")], check=True)
+    (python,) = (tmp_path / "venv").glob("*/python" + (".exe" if os.name == "nt" else ""))
+    subprocess.run([python, ROOT / "scripts" / "torchvision_without_cuda.py"], check=True)
+    (hook,) = (tmp_path / "venv").rglob("torchvision_without_cuda.pth")
+    (hook.parent / "packages.pth").write_text("\n".join(path for path in sys.path if path.endswith("-packages")))
+    code = """
+import sys
+assert "torch" not in sys.modules  # who does not ask for torchvision pays nothing
+import torch, torchvision
+print(torchvision.models.resnet18().eval()(torch.zeros(1, 3, 32, 32)).shape)
+"""
+    result = subprocess.run([python, "-c", code], capture_output=True, text=True, check=False)
+    assert result.stdout == "torch.Size([1, 1000])\n", result.stderr
