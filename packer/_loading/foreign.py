@@ -72,6 +72,11 @@ class ForeignOrder:
             ) from None
         return math.ceil(length / self._ranks)
 
+    @property
+    def whole(self) -> int:
+        """How many indices this rank gets in an epoch."""
+        return len(self)
+
     def chunks(self, size: int) -> Iterator[Ints]:
         """Begin a pass, and return an iterator over its indices, as arrays of up to `size`.
 

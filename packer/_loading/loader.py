@@ -167,12 +167,15 @@ class Loader:
         self._course.sampler = sampler
 
     def __len__(self) -> int:
-        """Return the number of batches from where the epoch begins, or was resumed."""
-        count = len(self._course.order)
+        """Return the number of batches of a whole epoch, which the first pass after `load_state_dict` does not give."""
+        count = self._course.order.whole
         return count // self.batch_size if self.drop_last else math.ceil(count / self.batch_size)
 
     def set_epoch(self, epoch: int) -> None:
-        """Let the next pass be `epoch`, from its first sample; the order and the crops are those of this epoch."""
+        """Let the next pass be `epoch`, with the order and the crops of this epoch.
+
+        The pass begins at its first sample, or where a state of the same epoch, just loaded, goes on.
+        """
         self._course.order.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:

@@ -96,9 +96,10 @@ class OrderSampler(Sampler[int], abc.ABC):
         return rank_and_world()[1] if self._world is None else self._world
 
     def set_epoch(self, epoch: int) -> None:
-        """Let the next pass give epoch `epoch` from its first sample."""
+        """Let the next pass give epoch `epoch`: from its first sample, or from where a state of this epoch was loaded."""
+        if epoch != self.epoch or self.begun:
+            self.start = 0
         self.epoch = epoch
-        self.start = 0
         self.begun = False
 
     def state_dict(self, done: int = 0) -> dict[str, Any]:
@@ -153,7 +154,16 @@ class OrderSampler(Sampler[int], abc.ABC):
 
     def __len__(self) -> int:
         """Return how many samples this rank has from `start` on."""
-        left = max(self.length - self.start, 0)
+        return self._count(self.length - self.start)
+
+    @property
+    def whole(self) -> int:
+        """How many samples this rank has in a whole epoch."""
+        return self._count(self.length)
+
+    def _count(self, left: int) -> int:
+        """Return how many of the last `left` samples of the order this rank has."""
+        left = max(left, 0)
         if self.uneven == "keep":
             return max(0, -(-(left - self.rank) // self.world))
         return -(-left // self.world) if self.uneven == "pad" else left // self.world
