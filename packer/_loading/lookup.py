@@ -9,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from packer._images import native
+
 __all__ = ["Lookup", "lookup_of"]
 
 _LEVELS = 256
@@ -39,10 +41,7 @@ class Lookup:
 
     def __call__(self, pixels: npt.NDArray[np.uint8]) -> torch.Tensor:
         """Return (height, width, 3) uint8 pixels as a contiguous (3, height, width) float32 tensor."""
-        numbers = np.empty((3, *pixels.shape[:2]), np.float32)
-        for colour, levels in enumerate(self._table):
-            np.take(levels, pixels[..., colour], out=numbers[colour], mode="clip")  # "raise" would copy first
-        tensor = torch.from_numpy(numbers)
+        tensor = torch.from_numpy(native.look_up(pixels, self._table))
         return tensor if self._kind is torch.Tensor else tensor.as_subclass(self._kind)
 
 

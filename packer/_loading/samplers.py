@@ -96,7 +96,7 @@ class OrderSampler(Sampler[int], abc.ABC):
         return rank_and_world()[1] if self._world is None else self._world
 
     def set_epoch(self, epoch: int) -> None:
-        """Let the next pass give epoch `epoch`: from its first sample, or from where a state of this epoch was loaded."""
+        """Let the next pass give epoch `epoch`: from its first sample, or from where a state of it was just loaded."""
         if epoch != self.epoch or self.begun:
             self.start = 0
         self.epoch = epoch

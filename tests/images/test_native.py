@@ -128,3 +128,14 @@ def test_numbers_that_are_none_are_refused() -> None:
     for arguments in ([], ["text", 0], [b"", None], [b""]):
         with pytest.raises(TypeError):
             compiled.crc32c(*arguments)
+
+
+@pytest.mark.parametrize("size", [(1, 1), (3, 5), (224, 224), (0, 7)])
+def test_levels_are_looked_up(size: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    pixels, table = rng.integers(0, 256, (*size, 3), np.uint8), rng.random((3, 256), np.float32)
+    expected = np.stack([table[colour][pixels[..., colour]] for colour in range(3)])
+    for _ in range(2):
+        assert np.array_equal(native.look_up(pixels, table), expected)
+        assert np.array_equal(native.look_up(pixels[:, ::-1], table), expected[..., ::-1])
+        monkeypatch.setattr(native, "_native", None)

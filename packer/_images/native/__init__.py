@@ -18,7 +18,7 @@ from packer._images.geometry import CROP, Box, Crops
 from packer._storage.locations import LOCATION, MEMORY
 from packer._table import Buffer, Ints
 
-__all__ = ["PREFERRED", "TASK", "decode", "decode_into", "in_memory", "resize", "task_of", "tasks"]
+__all__ = ["PREFERRED", "TASK", "decode", "decode_into", "in_memory", "look_up", "resize", "task_of", "tasks"]
 
 Pixels = npt.NDArray[np.uint8]
 Records = npt.NDArray[Any]
@@ -144,3 +144,29 @@ def resize(pixels: Pixels, box: Box, address: int) -> bool:
     crop, scaled, cut, out = box.crop, box.scaled, box.cut, box.out
     kind = bool(box.flip), box.interpolation
     return _native.resize(begin, stride, rows, columns, *crop, *scaled, *cut, *out, *kind, address)
+
+
+def look_up(pixels: Pixels, table: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Return the numbers that a table says for the levels of pixels.
+
+    Parameters
+    ----------
+    pixels : (height, width, 3) uint8 array
+        RGB.
+    table : (3, 256) float32 array
+        The number of each level of red, green and blue.
+
+    Returns
+    -------
+    (3, height, width) float32 array
+    """
+    numbers = np.empty((3, *pixels.shape[:2]), np.float32)
+    if _native is None:
+        for colour, levels in enumerate(table):
+            np.take(levels, pixels[..., colour], out=numbers[colour], mode="clip")  # "raise" would copy first
+        return numbers
+    pixels, table = np.ascontiguousarray(pixels, np.uint8), np.ascontiguousarray(table, np.float32)
+    if table.shape != (3, 256) or pixels.shape[2:] != (3,):
+        raise ValueError(f"a table of (3, 256) and pixels of (H, W, 3) are needed, not {table.shape}, {pixels.shape}")
+    _native.look_up(pixels.ctypes.data, pixels.size // 3, table.ctypes.data, numbers.ctypes.data)
+    return numbers

@@ -30,6 +30,11 @@ PyDoc_STRVAR(resize_doc,
 "`pixels` is the address of RGB rows, `stride` bytes from one to the next, and `out` that of out_height * out_width * 3\n"
 "bytes. False where the sizes are too large, or the window depends on pixels that are not there.");
 
+PyDoc_STRVAR(look_up_doc,
+"look_up(pixels, count, table, out)\n--\n\n"
+"Write for each level of `count` RGB pixels the number that a table says: first those of red, then green, then blue.\n\n"
+"All but `count` are addresses: of count * 3 bytes, of 3 * 256 numbers of type float, and of 3 * count of these.");
+
 PyDoc_STRVAR(crc32c_doc,
 "crc32c(data, crc)\n--\n\n"
 "Return the CRC-32C of bytes that follow others, whose CRC-32C is `crc`, or 0 where there are none.");
@@ -50,6 +55,7 @@ static PyMethodDef methods[] = {
     {"first_rows", (PyCFunction)(void (*)(void))first_rows, METH_FASTCALL, first_rows_doc},
     {"decode_into", (PyCFunction)(void (*)(void))decode_into, METH_FASTCALL, decode_into_doc},
     {"crc32c", (PyCFunction)(void (*)(void))crc32c, METH_FASTCALL, crc32c_doc},
+    {"look_up", (PyCFunction)(void (*)(void))look_up, METH_FASTCALL, look_up_doc},
     {"resize", (PyCFunction)(void (*)(void))resize, METH_FASTCALL, resize_doc},
     {NULL, NULL, 0, NULL},
 };

@@ -9,6 +9,7 @@
 PyObject *cut_out(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
 PyObject *first_rows(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
 PyObject *decode_into(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
+PyObject *look_up(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
 PyObject *resize(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
 
 extern const char task_fields[]; /* the names of the 64-bit integers of a record that `decode_into` takes, each before a space */
