@@ -245,7 +245,7 @@ def _read_items(dataset: ImageDataset, place: Place, chance: Random) -> None:
 
 def _read_batches(dataset: ImageDataset, place: Place, chance: Random) -> None:
     with _refusals():
-        loader = Loader(dataset, 2, threads=1, shuffle=chance.random() < 0.5, collate=list)
+        loader = Loader(dataset, 2, threads=1, shuffle=chance.random() < 0.5, collate_fn=list)
         for _ in itertools.islice(loader, _MOST):
             pass
 

@@ -113,7 +113,7 @@ def outcome(destination: Path, manifest: Manifest, notes: Iterable[str] = ()) ->
         *lines,
         "",
         f"  from packer import {dataset}",
-        f"  dataset = {dataset}({str(destination)!r}, transform=...)  # image, label = dataset[0]",
+        f"  dataset = {dataset}({str(destination)!r}, transform=my_transform, fuse=True)  # my_transform: yours",
     ]
 
 

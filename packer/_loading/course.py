@@ -90,6 +90,11 @@ class Course:
             "batch_size": batch_size,
         }
 
+    def state_of_next_epoch(self, batch_size: int) -> dict[str, Any]:
+        """Return the state at the beginning of the epoch after this one."""
+        state = self.state(0, batch_size)
+        return {**state, "sampler": {**state["sampler"], "epoch": self.order.epoch + 1, "start": 0}}
+
     def load(self, state: Mapping[str, Any], batch_size: int | None) -> None:
         """Let the next pass go on at a state; errors as for `Loader.load_state_dict`.
 

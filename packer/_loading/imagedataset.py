@@ -22,7 +22,7 @@ from packer._loading.epochs import Epochs
 from packer._loading.folder import require_known_loader, row_of, valid_rows
 from packer._loading.items import item_maker
 from packer._loading.pool import Pool
-from packer._loading.preparation import OUTPUTS, Transform, in_form
+from packer._loading.preparation import OUTPUTS, Transform, in_form, require_callable
 from packer._loading.prepared import Prepared
 from packer._loading.selection import places_in
 from packer._loading.uniforms import seed_of
@@ -154,7 +154,8 @@ class ImageDataset(Prepared):
         require_known_loader(loader)
         if type(self).find_classes is not ImageDataset.find_classes:
             raise TypeError("find_classes of a pack cannot be overridden: its classes were chosen by `packer convert`")
-        self._transform, self._target_transform, self._transforms = transform, target_transform, transforms
+        self.transform, self.target_transform, self._transforms = transform, target_transform, transforms
+        require_callable("transforms", transforms)
         self._output, self._fuse = output, fuse
         self._library = decoder
         self._scaled = scaled_decode

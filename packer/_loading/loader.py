@@ -144,6 +144,7 @@ class Loader:
         if images._in_place(transform):
             self._normalizer.require_channels(3)
         self._closed = False
+        self._asked_for = False  # a pass, of which no batch was taken yet
         self._progress = _Progress()
         self._workers: tuple[tuple[Any, ...], Workers] | None = None  # with their settings, while no pass uses them
 
@@ -191,6 +192,8 @@ class Loader:
         TypeError
             If the order is not one of packer's samplers: it cannot be resumed.
         """
+        if self._course.order.begun and self._asked_for:
+            return self._course.state_of_next_epoch(self.batch_size)
         done = self._progress.handed_out if self._course.order.begun else 0
         return self._course.state(done, self.batch_size)
 
@@ -235,10 +238,12 @@ class Loader:
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
         if self._closed:
             raise ValueError("the Loader is closed: make a new one")
+        self._asked_for = True
         return self._pass()
 
     def _pass(self) -> Generator[tuple[Any, Any], None, None]:
         """Begin a pass when its first batch is asked for: frameworks make iterators of which they take no batch."""
+        self._asked_for = False
         self._course.agree()
         if self._course.order.begun:
             self.set_epoch(self._course.order.epoch + 1)

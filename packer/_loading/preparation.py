@@ -16,7 +16,7 @@ from packer.crops import Crop, split
 from packer.crops._kinds import begins_with_pil
 from packer.crops._split import pointwise
 
-__all__ = ["OUTPUTS", "Preparation", "Transform", "in_form", "preparation_of"]
+__all__ = ["OUTPUTS", "Preparation", "Transform", "in_form", "preparation_of", "require_callable"]
 
 OUTPUTS = ("tensor", "numpy", "pil", "bytes")
 
@@ -114,6 +114,12 @@ def preparation_of(
             )
         transform = rest if lookup is None else left
     return Preparation(crop, output, lookup, transform, target_transform, transforms)
+
+
+def require_callable(name: str, transform: object) -> None:
+    """Raise TypeError where a transform is none."""
+    if transform is not None and not callable(transform):
+        raise TypeError(f"{name} is what is applied to each image or label, a callable, not {transform!r}")
 
 
 def in_form(output: str, pixels: npt.NDArray[np.uint8]) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from packer._loading.folder import joint
-from packer._loading.preparation import Preparation, Transform, preparation_of
+from packer._loading.preparation import Preparation, Transform, preparation_of, require_callable
 from packer._loading.selection import Selection
 from packer.crops import Compose, Crop
 
@@ -33,6 +33,7 @@ class Prepared(Selection):
 
     @transform.setter
     def transform(self, transform: Transform) -> None:
+        require_callable("transform", transform)
         self._transform = transform
         self.__dict__.pop("_preparation", None)
 
@@ -53,6 +54,7 @@ class Prepared(Selection):
 
     @target_transform.setter
     def target_transform(self, target_transform: Transform) -> None:
+        require_callable("target_transform", target_transform)
         self._target_transform = target_transform
         self.__dict__.pop("_preparation", None)
 

@@ -86,7 +86,7 @@ def test_three_epochs_with_four_workers(pack: Path, format: str) -> None:
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_three_epochs_of_the_loader(pack: Path, format: str) -> None:
-    loader = Loader(open_dataset(pack), 4, shuffle=True, threads=4, collate=list)
+    loader = Loader(open_dataset(pack), 4, shuffle=True, threads=4, collate_fn=list)
     for _ in loader:
         pass
     before, memory = held(), process.memory_info().rss

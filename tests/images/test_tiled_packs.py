@@ -126,7 +126,7 @@ def test_a_check_that_fails_keeps_the_file(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("codec", ["png", "webp", "raw"])
 def test_tiles_are_of_jpegs(codec: str) -> None:
-    with pytest.raises(ValueError, match="tiles are parts of JPEGs"):
+    with pytest.raises(ValueError, match="makes parts of JPEGs"):
         Recipe(codec, tiles=True)
 
 
@@ -156,7 +156,7 @@ def test_what_the_commands_say(tree: Path, tmp_path: Path) -> None:
     assert result.returncode == 0, result.stderr
     with open_pack(tmp_path / "x.lmdb") as reader:
         tiled, count = reader.manifest.findings[TILED], reader.manifest.count
-    assert f"  {tiled} x tiled\n" in result.stdout
+    assert f"  {tiled} of {count} samples are tiled JPEGs\n" in result.stdout
     assert "1 x not tiled: CMYK\n" in result.stdout
     lines = [json.loads(line) for line in report.read_text().splitlines()]
     assert not any(TILED in line["findings"] for line in lines)  # nothing unusual

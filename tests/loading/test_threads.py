@@ -57,11 +57,11 @@ def loader(packs: dict[str, Path]) -> Loader:
 
 @pytest.fixture(autouse=True)
 def _as_it_was(loader: Loader) -> Iterator[None]:
-    before = dict(vars(loader))
+    before, dataset, sampler = dict(vars(loader)), loader.dataset, loader.sampler
     loader.set_epoch(0)
     yield
     vars(loader).update({name: value for name, value in before.items() if name != "_workers"})
-    loader.dataset = before["_dataset"]
+    loader.dataset, loader.sampler = dataset, sampler
 
 
 def batches(loader: Any) -> list[tuple[Any, list[int]]]:
