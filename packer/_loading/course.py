@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 
-from packer._loading.foreign import ForeignOrder, order_of
+from packer._loading.foreign import ForeignOrder, in_turns, order_of
 from packer._loading.joining import Readable
-from packer._loading.ranks import agreed
+from packer._loading.ranks import agreed, rank_and_world
 from packer._loading.samplers import OrderSampler, SequentialSampler, ShuffleSampler
 from packer._loading.states import number_in, require_same, require_same_seeds, require_version
 from packer._loading.uniforms import seed_of
+from packer._table import Ints
 
 __all__ = ["Course"]
 
@@ -43,19 +44,20 @@ class Course:
     """
 
     def __init__(self, images: Readable, sampler: Any, *, shuffle: bool, seed: int | None) -> None:
-        self.images = images
+        self._images = images
         self._seed = int(torch.empty((), dtype=torch.int64).random_()) if seed is None else seed_of(seed)
-        self._agreed = seed is not None
-        self._chose_order = sampler is None
-        if sampler is None:
-            sampler = (ShuffleSampler if shuffle else SequentialSampler)(len(images), seed=self._seed)
-        elif shuffle:
+        self._is_agreed = seed is not None  # among all ranks that there may be
+        self._agreed_among = 1
+        self._restored: int | None = None  # the seed of the crops that a state said
+        if sampler is not None and shuffle:
             raise ValueError("shuffle goes without a sampler: the sampler decides the order")
-        elif seed is not None:
+        if sampler is not None and seed is not None:
             raise ValueError("seed goes without a sampler: the order's seed is the sampler's, the crops' the dataset's")
-        elif isinstance(sampler, OrderSampler) and sampler.length != len(images):
-            raise ValueError(f"the sampler orders {sampler.length} samples, and the dataset has {len(images)}")
-        self.sampler = sampler
+        if sampler is not None:
+            self.sampler = sampler
+        else:
+            self.sampler = (ShuffleSampler if shuffle else SequentialSampler)(len(images), seed=self._seed)
+            self._chose_order = True
 
     @property
     def sampler(self) -> Any:
@@ -64,19 +66,41 @@ class Course:
 
     @sampler.setter
     def sampler(self, sampler: Any) -> None:
-        self.order = order_of(sampler)
+        order = order_of(sampler)
+        _require_length(order, self.images)
+        self.order, self._chose_order = order, False
+
+    @property
+    def images(self) -> Readable:
+        """What is read."""
+        return self._images
+
+    @images.setter
+    def images(self, images: Readable) -> None:
+        _require_length(self.order, images)
+        self._images = images
+
+    def chunks(self, size: int) -> Iterator[Ints]:
+        """Begin a pass, and return an iterator over its indices, as arrays of up to `size`."""
+        chunks = self.order.chunks(size)
+        return in_turns(chunks, len(self.images)) if isinstance(self.order, ForeignOrder) else chunks
 
     @property
     def crop_seed(self) -> int:
-        """The seed of the crops: the dataset's, or else that of the course."""
-        return self._seed if self.images.seed is None else self.images.seed
+        """The seed of the crops: that of a state, or the dataset's, or else that of the course."""
+        own = self._seed if self.images.seed is None else self.images.seed
+        return own if self._restored is None else self._restored
 
     def agree(self) -> None:
         """Let all ranks have the seed that rank 0 drew, if anything depends on it. All ranks call this."""
         shuffles = self._chose_order and isinstance(self.order, ShuffleSampler)
-        if self._agreed or not (shuffles or (self.images.randoms and self.images.seed is None)):
+        world = rank_and_world()[1]
+        if self._is_agreed or world == self._agreed_among:
             return
-        self._seed, self._agreed = agreed(self._seed), True
+        self._agreed_among = world
+        if not (shuffles or (self.images.randoms and self.images.seed is None)):
+            return
+        self._seed = agreed(self._seed)
         if shuffles:
             self.sampler.seed = self._seed
 
@@ -120,9 +144,12 @@ class Course:
         self._take(crop_seed)
 
     def _take(self, crop_seed: int) -> None:
-        """Let the crops have the seed of a state, which all ranks load."""
-        self._agreed = True
-        if self.images.seed is None:
-            self._seed = crop_seed
-        else:
-            self.images.seed = crop_seed
+        """Let the crops have the seed of a state, which all ranks load. The dataset's seed stays."""
+        self._is_agreed = True
+        self._restored = crop_seed
+
+
+def _require_length(order: OrderSampler | ForeignOrder, images: Readable) -> None:
+    """Raise ValueError where an order is of another number of samples than there are."""
+    if isinstance(order, OrderSampler) and order.length != len(images):
+        raise ValueError(f"the sampler orders {order.length} samples, and the dataset has {len(images)}")

@@ -48,8 +48,12 @@ class BatchDecoder:
         jpegs = reader.manifest.codec in ("keep", "jpeg")
         self._in_c = native.PREFERRED if self._raw else self._rectangles.native and jpegs
 
-    def choose_crops(self, crop: Crop, indices: Sequence[int] | Ints, epoch: int, seed: int | None) -> Crops:
+    def choose_crops(
+        self, crop: Crop, indices: Sequence[int] | Ints, epoch: int, seed: int | None, keys: Ints | None = None
+    ) -> Crops:
         """Choose the crops of N images: a function of seed, epoch and index, or, without a seed, drawn by torch.
+
+        `keys` take the place of the indices there, so that an image that comes again may get another crop.
 
         Returns
         -------
@@ -74,7 +78,9 @@ class BatchDecoder:
         if self._raw:
             for wrong in np.flatnonzero(~are_pixels(table.size[positions], heights, widths))[:1]:
                 raise self._other_size(int(positions[wrong]), int(table.size[positions[wrong]]))
-        random = None if seed is None else uniforms(seed, epoch, positions, crop.randoms)
+        random = None
+        if seed is not None:
+            random = uniforms(seed, epoch, positions if keys is None else keys, crop.randoms)
         try:
             crops = crop.choose(heights, widths, random)
         except ImageError as error:  # `index` is its place in the batch

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 import warnings
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +34,10 @@ class Epochs:
         memory = torch.zeros(8 * _NUMBERS + count, dtype=torch.uint8)
         self._memory = memory.share_memory_()  # type: ignore[no-untyped-call]
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._memory = self._memory.share_memory_()
+
     @property
     def epoch(self) -> int:
         return int(self._numbers[_EPOCH])
@@ -40,7 +46,7 @@ class Epochs:
         """Let the crops be those of `epoch`."""
         self._seen[:] = 0
         self._numbers[:] = 0
-        self._numbers[_EPOCH] = epoch
+        self._numbers[_EPOCH] = operator.index(epoch)
 
     def read(self, rows: Ints) -> None:
         """Remember that samples get the crops of this epoch; warn once where these are crops of a pass before.

@@ -13,9 +13,10 @@ from torch.utils.data import Sampler
 
 from packer._loading.ranks import agreed, gathered, rank_and_world
 from packer._loading.samplers import OrderSampler
+from packer._loading.selection import places_in
 from packer._table import Ints
 
-__all__ = ["ForeignOrder", "order_of"]
+__all__ = ["ForeignOrder", "in_turns", "order_of"]
 
 
 class ForeignOrder:
@@ -52,7 +53,7 @@ class ForeignOrder:
 
     @property
     def epoch(self) -> int:
-        return getattr(self.indices, "epoch", self._epoch)
+        return getattr(self.indices, "epoch", self._epoch) if hasattr(self.indices, "set_epoch") else self._epoch
 
     @property
     def begun(self) -> bool:
@@ -86,7 +87,7 @@ class ForeignOrder:
             If the ranks were given different lists of indices.
         """
         self._begun_in = self.epoch
-        indices: Iterable[int] = map(operator.index, self.indices)
+        indices: Iterable[int] = map(_index, self.indices)
         return _cut(indices if self._ranks == 1 else self._share(np.fromiter(indices, np.int64)), size)
 
     @property
@@ -127,6 +128,35 @@ def order_of(sampler: Any) -> OrderSampler | ForeignOrder:
     if isinstance(sampler, OrderSampler) and type(sampler).__iter__ is OrderSampler.__iter__:
         return sampler
     return ForeignOrder(sampler)
+
+
+def in_turns(chunks: Iterable[Ints], length: int) -> Iterator[Ints]:
+    """Yield indices, plus `length` for each time that a sample came before in the epoch.
+
+    A sampler may give a sample several times, as one with weights does. By its number it gets another crop each time.
+
+    Raises
+    ------
+    IndexError
+        If there is no such sample.
+    """
+    times = np.zeros(length, np.int64)
+    for indices in chunks:
+        places = places_in(indices, length)
+        order = np.argsort(places, kind="stable")
+        ordered = places[order]
+        begins = np.flatnonzero(np.diff(ordered, prepend=-1))  # of the runs of one sample
+        runs = np.diff(begins, append=len(ordered))
+        turns = np.empty_like(places)
+        turns[order] = np.arange(len(ordered)) - np.repeat(begins, runs) + times[ordered]
+        times[ordered[begins]] += runs
+        yield places + turns * length
+
+
+def _index(index: Any) -> int:
+    if isinstance(index, (bool, np.bool_)):
+        raise TypeError("a sampler gives indices, integers, and no mask of booleans: say np.flatnonzero(mask).tolist()")
+    return operator.index(index)
 
 
 def _cut(indices: Iterable[int], size: int) -> Iterator[Ints]:

@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-import functools
-import operator
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
+from torch.utils.data import default_collate
 
 from packer._formats import FORMATS, Reader, open_pack
 from packer._images.decode import fast_decoder, warn_of_slow_decoding
-from packer._images.geometry import CROP, Box, Crops
+from packer._images.geometry import Crops
 from packer._limits import require_count
 from packer._loading import staging
-from packer._loading.decoding import BatchDecoder
 from packer._loading.epochs import Epochs
-from packer._loading.folder import require_known_loader, row_of, valid_rows
+from packer._loading.folder import require_known_loader, valid_rows
 from packer._loading.items import item_maker
 from packer._loading.pool import Pool
-from packer._loading.preparation import OUTPUTS, Transform, in_form, require_callable
+from packer._loading.preparation import OUTPUTS, Preparation, Transform, require_callable
 from packer._loading.prepared import Prepared
 from packer._loading.selection import places_in
 from packer._loading.uniforms import seed_of
 from packer._loading.vision import as_vision, own_class
-from packer._table import Ints
+from packer._table import Ints, Labels
 from packer.crops import Compose, Crop
 from packer.errors import NotAPackError, printable
 
@@ -145,18 +142,14 @@ class ImageDataset(Prepared):
             raise ValueError(f"output is one of {', '.join(OUTPUTS)}, not {output!r}")
         if cache not in (None, "ram"):
             raise ValueError(f"cache is None or 'ram', not {cache!r}")
-        if transforms is not None and (transform is not None or target_transform is not None):
-            raise ValueError("transforms= takes image and label together: it goes without transform= and its like")
-        if fuse and crop is not None:
-            raise ValueError("fuse=True takes the crop out of transform=, so it goes without crop=: say one of them")
         require_count("threads", threads)
         fast_decoder(decoder)  # refuses an unknown or missing one here rather than in a worker
         require_known_loader(loader)
         if type(self).find_classes is not ImageDataset.find_classes:
             raise TypeError("find_classes of a pack cannot be overridden: its classes were chosen by `packer convert`")
-        self.transform, self.target_transform, self._transforms = transform, target_transform, transforms
         require_callable("transforms", transforms)
-        self._output, self._fuse = output, fuse
+        self._output, self._fuse, self._transforms = output, fuse, transforms
+        self.transform, self.target_transform = transform, target_transform
         self._library = decoder
         self._scaled = scaled_decode
         self.crop = crop
@@ -219,6 +212,8 @@ class ImageDataset(Prepared):
 
     def __getitems__(self, indices: Sequence[int]) -> list[tuple[Any, Any]]:
         """Return a batch of items, in the order asked for; DataLoader calls this."""
+        if type(self).__getitem__ is not ImageDataset.__getitem__:  # of a class that adds to the items
+            return [self[index] for index in indices]
         return self._own_items(indices)
 
     def select(self, indices: Sequence[int] | Ints) -> ImageDataset:
@@ -235,99 +230,66 @@ class ImageDataset(Prepared):
         selection._whole = self._whole or self
         return selection
 
-    def read_region(self, index: int, top: int, left: int, height: int, width: int) -> Any:
-        """Return a rectangle of an image, without a transform: exactly those pixels of the whole image.
-
-        In a tiled JPEG only the tiles that the rectangle touches are decoded, so a small rectangle of a huge image is
-        as cheap as a small image.
-
-        Parameters
-        ----------
-        top, left, height, width : int
-            In pixels; the rectangle lies inside of the image.
-
-        Returns
-        -------
-        (3, height, width) uint8 tensor, (height, width, 3) uint8 array or PIL image
-            As `output` says.
-
-        Raises
-        ------
-        ValueError
-            If the rectangle is empty or does not lie inside of the image.
-        IndexError, CorruptPackError, ImageError
-            As for ``dataset[index]``.
-        """
-        output = self.output
-        if output == "bytes":
-            raise ValueError("output='bytes' gives the stored bytes, of which no region is read")
-        (row,) = self._rows_of([index]).tolist()
-        top, left, height, width = map(operator.index, (top, left, height, width))
-        full_height, full_width = int(self.reader.table.height[row]), int(self.reader.table.width[row])
-        if not (height >= 1 <= width and 0 <= top <= full_height - height and 0 <= left <= full_width - width):
-            raise ValueError(
-                f"a rectangle of {width} x {height} pixels from ({left}, {top}) does not lie inside of sample {index}, "
-                f"which has {full_width} x {full_height}"
-            )
-        box = Box.of((top, left, height, width), (height, width))
-        out = torch.empty((1, height, width, 3), dtype=torch.uint8)
-        self._decoder.decode_into([row], np.array([box], CROP), out.permute(0, 3, 1, 2))
-        return in_form(output, out[0].numpy())
-
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch of the crops that `seed` makes, also in DataLoader workers that run already."""
         self._epochs.move_on(epoch)
-
-    def loader(self, path: str) -> Image.Image:
-        """Return the image of the sample whose name is `path`, as ImageFolder's loader does: RGB, without a transform.
-
-        Raises
-        ------
-        FileNotFoundError
-            If no sample of the pack has the name.
-        CorruptPackError, ImageError
-            If the sample is damaged.
-        """
-        row = row_of(self.reader.names, path)
-        return Image.fromarray(self._decoder.decode(row, self.reader.read(row)))
-
-    @functools.cached_property
-    def _decoder(self) -> BatchDecoder:
-        return BatchDecoder(self.reader, self._library, self._scaled)
 
     def _own_items(self, indices: Sequence[int] | Ints) -> list[tuple[Any, Any]]:
         """Return items with the crops that the dataset's seed and epoch say, or drawn from torch's generator."""
         crop = self._preparation.crop
         if self.seed is not None and crop is not None and crop.randoms:
             self._epochs.read(self._rows_of(indices))
-        return self._items(indices, self._epochs.epoch, self.seed)
+        rows = self._rows_of(indices)
+        return self._made(rows, rows, self._labels_of(indices), self._epochs.epoch, self.seed, self._preparation)
+
+    def _made(  # noqa: PLR0917
+        self, rows: Ints, keys: Ints, labels: Labels, epoch: int, seed: int | None, preparation: Preparation
+    ) -> list[tuple[Any, Any]]:
+        """Return items of places in the pack. With a seed, seed, epoch and `keys` decide on the crops."""
+        crop = preparation.crop or Compose([])
+
+        def choose(places: Sequence[int]) -> Crops:
+            return self._decoder.choose_crops(crop, rows[places], epoch, seed, keys[places])
+
+        make = item_maker(self._decoder, rows, labels.tolist(), preparation, choose, seeded=seed is not None)
+        return self._pool.items(self.threads, make, range(len(rows)))
+
+    # What follows is the Loader's. Its indices count how often a sample came before: see `in_turns`.
 
     def _items(
         self, indices: Sequence[int] | Ints, epoch: int, seed: int | None, transform: Transform = None
     ) -> list[tuple[Any, Any]]:
         """Return items, with the crops of `epoch` and `seed`; `transform` replaces the dataset's."""
-        steps, rows, labels = self._prepared_with(transform), self._rows_of(indices), self._labels_of(indices).tolist()
-        make = item_maker(self._decoder, rows, labels, steps, epoch, seed)
-        return self._pool.items(self.threads, make, range(len(rows)))
+        rows, keys = self._rows_and_keys(indices)
+        labels = self._labels_of(np.asarray(indices) % len(self))
+        return self._made(rows, keys, labels, epoch, seed, self._prepared_with(transform))
 
     def _choose_crops(self, indices: Sequence[int] | Ints, epoch: int, seed: int) -> Crops:
         """Choose the crops of a batch, (N,) of CROP; as `BatchDecoder.choose_crops`, of the dataset's crop."""
-        return self._decoder.choose_crops(self._preparation.crop or Compose([]), self._rows_of(indices), epoch, seed)
+        rows, keys = self._rows_and_keys(indices)
+        return self._decoder.choose_crops(self._preparation.crop or Compose([]), rows, epoch, seed, keys)
 
     def _decode_into(self, indices: Ints, crops: Crops, images: torch.Tensor | list[torch.Tensor]) -> None:
         """Decode a batch into its place; as `BatchDecoder.decode_into`."""
-        self._decoder.decode_into(self._rows_of(indices), crops, images)
+        self._decoder.decode_into(self._rows_and_keys(indices)[0], crops, images)
 
-    def _batch_labels(self, indices: Ints) -> torch.Tensor:
-        """Return the labels of a batch, after `target_transform`: (N,) int64, or what the transform makes."""
-        labels = self._labels_of(indices)
+    def _batch_labels(self, indices: Ints) -> Any:
+        """Return the labels of a batch, (N,) int64 or float64; as torch collates them after `target_transform`."""
+        labels = self._labels_of(indices % len(self))
         if self.target_transform is not None:
-            return torch.as_tensor([self.target_transform(label) for label in labels.tolist()])
+            return default_collate([self.target_transform(label) for label in labels.tolist()])
         return torch.from_numpy(labels)
 
     def _settings(self) -> dict[str, Any]:
         """Return the attributes without what is made again when it is asked for."""
-        made_again = ("class_to_idx", "_decoder", "_preparation", "_stored_labels", "_stored_names")
+        made_again = (
+            "class_to_idx",
+            "_decoder",
+            "_preparation",
+            "_other_preparation",
+            "_stored_labels",
+            "_stored_names",
+        )
         return {name: value for name, value in self.__dict__.items() if name not in made_again}
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -11,15 +11,20 @@ from packer._images.geometry import Crops
 from packer._loading.decoding import BatchDecoder
 from packer._loading.preparation import Preparation
 from packer._table import Ints
-from packer.crops import Crop
 
 __all__ = ["item_maker"]
 
 Maker = Callable[[Sequence[int]], list[tuple[Any, Any]]]
 
 
-def item_maker(  # noqa: PLR0917
-    decoder: BatchDecoder, rows: Ints, labels: Sequence[Any], preparation: Preparation, epoch: int, seed: int | None
+def item_maker(
+    decoder: BatchDecoder,
+    rows: Ints,
+    labels: Sequence[Any],
+    preparation: Preparation,
+    choose: Callable[[Sequence[int]], Crops],
+    *,
+    seeded: bool,
 ) -> Maker:
     """Return what makes the items of some of N samples, which several threads may ask for theirs.
 
@@ -32,29 +37,31 @@ def item_maker(  # noqa: PLR0917
     rows : (N,) int64 array
         Places of the samples in the pack.
     labels : sequence of N labels
-    steps : Preparation
-    epoch : int
-    seed : int or None
-        Of the crops; None to draw them from torch's generator.
+    preparation : Preparation
+    choose : callable
+        Takes places in `rows`, and returns crops.
+    seeded : bool
+        Whether the crops are a function of their places, whenever they are chosen.
 
     Returns
     -------
     callable
         Takes places in `rows`, and returns a list of items.
     """
-    crop = preparation.crop
-    if crop is None:
+    if preparation.crop is None:
 
         def images(places: Sequence[int]) -> Iterable[Any]:
             return _whole(decoder, rows[places], preparation)
 
-    elif seed is None and preparation.interleaved:
+    elif preparation.interleaved and not seeded:
 
         def images(places: Sequence[int]) -> Iterable[Any]:
-            return (_drawn(decoder, crop, rows[[place]], epoch, preparation) for place in places)
+            return (
+                image for place in places for image in _cropped(decoder, rows[[place]], choose([place]), preparation)
+            )
 
     else:
-        crops = decoder.choose_crops(crop, rows, epoch, seed)
+        crops = choose(range(len(rows)))
 
         def images(places: Sequence[int]) -> Iterable[Any]:
             return _cropped(decoder, rows[places], crops[places], preparation)
@@ -68,12 +75,6 @@ def item_maker(  # noqa: PLR0917
 def _whole(decoder: BatchDecoder, rows: Ints, preparation: Preparation) -> Iterable[Any]:
     for row, data in zip(rows.tolist(), decoder.reader.read_many(rows), strict=True):
         yield bytes(data) if preparation.output == "bytes" else preparation.shown(decoder.decode(row, data))
-
-
-def _drawn(decoder: BatchDecoder, crop: Crop, rows: Ints, epoch: int, preparation: Preparation) -> Any:
-    """Return the image of one sample, whose crop is drawn now."""
-    (image,) = _cropped(decoder, rows, decoder.choose_crops(crop, rows, epoch, None), preparation)
-    return image
 
 
 def _cropped(decoder: BatchDecoder, rows: Ints, crops: Crops, preparation: Preparation) -> list[Any]:

@@ -19,6 +19,10 @@ from packer._table import Ints
 __all__ = ["Joined", "Readable", "readable"]
 
 
+_FAR_APART = 0x9E3779B97F4A7C15
+"""What lies between the seeds of datasets that are joined, so that no two of those that people give coincide."""
+
+
 class Joined:
     """Samples of several datasets in one row, as torch's ConcatDataset shows them.
 
@@ -32,13 +36,14 @@ class Joined:
 
     Attributes
     ----------
-    seed : int or None
-        Of the crops of those datasets that have no seed of their own.
+    seed : None
+        The datasets may have seeds of their own.
     """
+
+    seed: None = None
 
     def __init__(self, datasets: Sequence[ImageDataset], number: Ints | None = None, place: Ints | None = None) -> None:
         self.datasets = list(datasets)
-        self.seed: int | None = None
         if number is None or place is None:
             number = np.repeat(np.arange(len(self.datasets)), [len(dataset) for dataset in self.datasets])
             place = np.concatenate([np.arange(len(dataset)) for dataset in self.datasets] or [np.empty(0, np.int64)])
@@ -52,11 +57,6 @@ class Joined:
         places = places_in(indices, len(self))
         return Joined(self.datasets, self._number[places], self._place[places])
 
-    def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch of each dataset's crops."""
-        for dataset in self.datasets:
-            dataset.set_epoch(epoch)
-
     @property
     def randoms(self) -> int:
         return max((dataset.randoms for dataset in self.datasets), default=0)
@@ -66,7 +66,8 @@ class Joined:
         return sizes.pop() if len(sizes) == 1 else None
 
     def _identity(self) -> str:
-        digest = hashlib.sha256(repr([dataset._identity() for dataset in self.datasets]).encode())
+        parts = [(dataset._identity(), dataset.seed) for dataset in self.datasets]
+        digest = hashlib.sha256(repr(parts).encode())
         digest.update(self._number.tobytes() + self._place.tobytes())
         return digest.hexdigest()[:16]
 
@@ -96,16 +97,16 @@ class Joined:
         return [items[place] for place in range(len(items))]
 
     def _seed_of(self, number: int, seed: int) -> int:
-        """Return the seed of a dataset's crops: its own, or another one than its neighbours'."""
+        """Return the seed of a dataset's crops: of its own seed or `seed`, and another one than its neighbours'."""
         own = self.datasets[number].seed
-        return own if own is not None else seed + number
+        return (seed if own is None else own) + number * _FAR_APART
 
     def _shares(self, indices: Sequence[int] | Ints) -> list[tuple[int, Ints, Ints]]:
         """Return for each dataset that has some of the samples: its number, which they are, and their indices there."""
-        wanted = np.asarray(indices)
-        numbers = self._number[wanted]
+        turns, wanted = np.divmod(np.asarray(indices), max(len(self), 1))  # see `in_turns`
+        numbers, places = self._number[wanted], self._place[wanted]
         found = [(number, np.flatnonzero(numbers == number)) for number in np.unique(numbers).tolist()]
-        return [(number, here, self._place[wanted[here]]) for number, here in found]
+        return [(number, here, places[here] + turns[here] * len(self.datasets[number])) for number, here in found]
 
     def __repr__(self) -> str:
         return f"{len(self)} samples of {self.datasets!r}"
@@ -123,21 +124,28 @@ def readable(dataset: Any) -> Readable:
         If it is something else, or of a class with a ``__getitem__`` of its own, which a Loader would pass over.
     """
     for kind in (ImageDataset, Subset, ConcatDataset):
-        if isinstance(dataset, kind) and type(dataset).__getitem__ is not kind.__getitem__:
+        own = [name for name in ("__getitem__", "__getitems__") if _differs(dataset, kind, name)]
+        if own:
             raise TypeError(
-                f"{type(dataset).__name__} has a __getitem__ of its own, which a Loader would not call: give it to "
+                f"{type(dataset).__name__} has a {own[0]} of its own, which a Loader would not call: give it to "
                 "torch's DataLoader, or what it does to the dataset as transform="
             )
     if isinstance(dataset, ImageDataset):
         return dataset
     if isinstance(dataset, Subset):
-        return readable(dataset.dataset).select(dataset.indices)
+        whole = readable(dataset.dataset)
+        return (whole if isinstance(whole, Joined) else Joined([whole])).select(dataset.indices)
     if isinstance(dataset, ConcatDataset):
         return _joined([readable(part) for part in dataset.datasets])
     raise TypeError(
         f"a Loader reads a dataset such as packer.open_dataset gives, or a Subset or ConcatDataset of such, not "
         f"{dataset!r}; torch's DataLoader reads any"
     )
+
+
+def _differs(dataset: object, kind: type, name: str) -> bool:
+    """Tell whether a dataset of a kind has another method of that name."""
+    return isinstance(dataset, kind) and getattr(type(dataset), name, None) is not getattr(kind, name, None)
 
 
 def _joined(parts: Sequence[Readable]) -> Joined:

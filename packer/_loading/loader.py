@@ -77,7 +77,7 @@ class Loader:
     transform : callable, optional
         Applied to each image, instead of the dataset's.
     collate_fn : callable
-        Makes a batch of a list of items, where items are not written in place.
+        Makes a batch of a list of items. With another one than torch's, images are not decoded into their place.
     **unknown
         Arguments of torch's DataLoader that a Loader has by another name are answered with that name.
 
@@ -248,7 +248,7 @@ class Loader:
         if self._course.order.begun:
             self.set_epoch(self._course.order.epoch + 1)
         self._progress = progress = _Progress()
-        chunks = self._course.order.chunks(self.batch_size * PLANNED_TOGETHER)
+        chunks = self._course.chunks(self.batch_size * PLANNED_TOGETHER)
         yield from self._counted(progress, self._batches(chunks, self._course.order.epoch, self._course.crop_seed))
 
     def _counted(self, progress: _Progress, batches: Iterable[Any]) -> Generator[tuple[Any, Any], None, None]:
@@ -262,7 +262,7 @@ class Loader:
 
     def _batches(self, chunks: Iterator[Ints], epoch: int, seed: int) -> Generator[tuple[Any, Any], None, None]:
         process = os.getpid()
-        size = self._course.images._in_place(self.transform)
+        size = self._course.images._in_place(self.transform) if self.collate_fn is default_collate else None
         settings, workers = self._take_workers(self.batch_size * 3 * math.prod(size) if size is not None else 0)
         pending: deque[Batch] = deque()
         try:

@@ -27,12 +27,20 @@ class Lookup:
         The class of the result, torch.Tensor or one derived from it.
     conversions : sequence of callable
         What the table does, to be shown.
+    planes : bool
+        Whether the result is contiguous, or laid out channels last, as the conversions leave it.
     """
 
     def __init__(
-        self, table: npt.NDArray[np.float32], kind: type[torch.Tensor], conversions: Sequence[Callable[[Any], Any]]
+        self,
+        table: npt.NDArray[np.float32],
+        kind: type[torch.Tensor],
+        conversions: Sequence[Callable[[Any], Any]],
+        *,
+        planes: bool,
     ) -> None:
         self._table = table
+        self._planes = planes
         self._kind = kind
         self._conversions = conversions
 
@@ -40,8 +48,8 @@ class Lookup:
         return ", ".join(" ".join(repr(convert).split()) for convert in self._conversions)
 
     def __call__(self, pixels: npt.NDArray[np.uint8]) -> torch.Tensor:
-        """Return (height, width, 3) uint8 pixels as a contiguous (3, height, width) float32 tensor."""
-        tensor = torch.from_numpy(native.look_up(pixels, self._table))
+        """Return (height, width, 3) uint8 pixels as a (3, height, width) float32 tensor."""
+        tensor = torch.from_numpy(native.look_up(pixels, self._table, planes=self._planes))
         return tensor if self._kind is torch.Tensor else tensor.as_subclass(self._kind)
 
 
@@ -64,4 +72,9 @@ def lookup_of(conversions: Sequence[Callable[[Any], Any]], shown: Callable[[npt.
         return None
     if not isinstance(image, torch.Tensor) or image.dtype != torch.float32 or image.shape != (3, 1, _LEVELS):
         return None
-    return Lookup(image.as_subclass(torch.Tensor)[:, 0].contiguous().numpy(), type(image), conversions)
+    return Lookup(
+        image.as_subclass(torch.Tensor)[:, 0].contiguous().numpy(),
+        type(image),
+        conversions,
+        planes=image.stride(2) == 1,
+    )

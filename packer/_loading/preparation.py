@@ -12,9 +12,9 @@ import torch
 from PIL import Image
 
 from packer._loading.lookup import Lookup, lookup_of
-from packer.crops import Crop, split
+from packer.crops import Crop
 from packer.crops._kinds import begins_with_pil
-from packer.crops._split import pointwise
+from packer.crops._split import pointwise, split_by
 
 __all__ = ["OUTPUTS", "Preparation", "Transform", "in_form", "preparation_of", "require_callable"]
 
@@ -31,9 +31,9 @@ class Preparation(NamedTuple):
     crop : Crop, optional
         What packer does: which part of the image is decoded, at which size.
     output : one of OUTPUTS
-        The form in which the transforms get the image.
+        The form of the image before the transforms, unless there is a `lookup`.
     lookup : Lookup, optional
-        Conversions that packer does as well, in place of bringing the image into that form.
+        Conversions that packer does, in place of bringing the image into that form; they make tensors.
     transform, target_transform : callable, optional
         What is left to do with the image, and with the label.
     transforms : callable, optional
@@ -76,7 +76,8 @@ class Preparation(NamedTuple):
         own = f"packer: {own}" if own else ""
         left = self.transform if self.transforms is None else self.transforms
         others = " ".join(f"then: {left!r}".split()) if left is not None else ""
-        return ", ".join(filter(None, [own, f"output={self.output!r}", others]))
+        form = f"output={self.output!r}" if self.lookup is None else ""
+        return ", ".join(filter(None, [own, form, others]))
 
 
 def preparation_of(
@@ -102,8 +103,11 @@ def preparation_of(
         unchanged = transform is None and transforms is None
         output = "tensor" if unchanged or (transform and begins_with_pil(transform) is False) else "pil"
     lookup = None
-    if fuse and transform is not None and output != "bytes":
-        crop, rest = split(transform)
+    if fuse and (transform is None or transforms is not None or output == "bytes"):
+        warnings.warn("fuse=True changes nothing without transform=, or with output='bytes'", stacklevel=2)
+    elif fuse and transform is not None:
+        # An array is nothing that torchvision's crops take.
+        crop, rest = (None, transform) if output == "numpy" else split_by(transform, output == "tensor")
         conversions, left = pointwise(rest)
         lookup = lookup_of(conversions, lambda pixels: in_form(output, pixels)) if conversions else None
         if crop is None and lookup is None:

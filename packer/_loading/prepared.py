@@ -1,13 +1,20 @@
-"""What a dataset does to the images of its samples: settings, some of which may be changed between two passes."""
+"""What a dataset does to the images of its samples; some settings may be changed between two passes."""
 
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from packer._loading.folder import joint
-from packer._loading.preparation import Preparation, Transform, preparation_of, require_callable
+import numpy as np
+import torch
+from PIL import Image
+
+from packer._images.geometry import CROP, Box
+from packer._loading.decoding import BatchDecoder
+from packer._loading.folder import joint, row_of
+from packer._loading.preparation import Preparation, Transform, in_form, preparation_of, require_callable
 from packer._loading.selection import Selection
 from packer.crops import Compose, Crop
 
@@ -34,8 +41,9 @@ class Prepared(Selection):
     @transform.setter
     def transform(self, transform: Transform) -> None:
         require_callable("transform", transform)
+        self._require_one_kind(transform)
         self._transform = transform
-        self.__dict__.pop("_preparation", None)
+        self._forget_preparation()
 
     @property
     def transforms(self) -> Any:
@@ -55,8 +63,9 @@ class Prepared(Selection):
     @target_transform.setter
     def target_transform(self, target_transform: Transform) -> None:
         require_callable("target_transform", target_transform)
+        self._require_one_kind(target_transform)
         self._target_transform = target_transform
-        self.__dict__.pop("_preparation", None)
+        self._forget_preparation()
 
     @property
     def decoder(self) -> str:
@@ -79,10 +88,68 @@ class Prepared(Selection):
             crop = Compose(crop)
         if crop is not None and not isinstance(crop, Crop):
             raise TypeError(f"crop is one of packer's crops, such as packer.RandomResizedCrop(224), not {crop!r}")
+        if crop is not None and self._fuse:
+            raise ValueError("fuse=True takes the crop out of transform=, so it goes without crop=: say one of them")
         if crop is not None and self._output == "bytes":
             raise ValueError("output='bytes' gives the stored bytes, of which no crop is made")
         self._crop = crop
-        self.__dict__.pop("_preparation", None)
+        self._forget_preparation()
+
+    def read_region(self, index: int, top: int, left: int, height: int, width: int) -> Any:
+        """Return a rectangle of an image, without a transform: exactly those pixels of the whole image.
+
+        In a tiled JPEG only the tiles that the rectangle touches are decoded, so a small rectangle of a huge image is
+        as cheap as a small image.
+
+        Parameters
+        ----------
+        top, left, height, width : int
+            In pixels; the rectangle lies inside of the image.
+
+        Returns
+        -------
+        (3, height, width) uint8 tensor, (height, width, 3) uint8 array or PIL image
+            As `output` says.
+
+        Raises
+        ------
+        ValueError
+            If the rectangle is empty or does not lie inside of the image.
+        IndexError, CorruptPackError, ImageError
+            As for ``dataset[index]``.
+        """
+        output = self.output
+        if output == "bytes":
+            raise ValueError("output='bytes' gives the stored bytes, of which no region is read")
+        (row,) = self._rows_of([index]).tolist()
+        top, left, height, width = map(operator.index, (top, left, height, width))
+        full_height, full_width = int(self.reader.table.height[row]), int(self.reader.table.width[row])
+        if not (height >= 1 <= width and 0 <= top <= full_height - height and 0 <= left <= full_width - width):
+            raise ValueError(
+                f"a rectangle of {width} x {height} pixels from ({left}, {top}) does not lie inside of sample {index}, "
+                f"which has {full_width} x {full_height}"
+            )
+        box = Box.of((top, left, height, width), (height, width))
+        out = torch.empty((1, height, width, 3), dtype=torch.uint8)
+        self._decoder.decode_into([row], np.array([box], CROP), out.permute(0, 3, 1, 2))
+        return in_form(output, out[0].numpy())
+
+    def loader(self, path: str) -> Image.Image:
+        """Return the image of the sample whose name is `path`, as ImageFolder's loader does: RGB, without a transform.
+
+        Raises
+        ------
+        FileNotFoundError
+            If no sample of the pack has the name.
+        CorruptPackError, ImageError
+            If the sample is damaged.
+        """
+        row = row_of(self.reader.names, path)
+        return Image.fromarray(self._decoder.decode(row, self.reader.read(row)))
+
+    @functools.cached_property
+    def _decoder(self) -> BatchDecoder:
+        return BatchDecoder(self.reader, self._library, self._scaled)
 
     @functools.cached_property
     def _preparation(self) -> Preparation:
@@ -100,7 +167,21 @@ class Prepared(Selection):
 
     def _prepared_with(self, transform: Transform) -> Preparation:
         """Return the steps of an image where a Loader's transform, if any, takes the place of the dataset's."""
-        return self._preparation if transform is None else self._planned(transform)
+        if transform is None:
+            return self._preparation
+        known: tuple[Transform, Preparation] | None = self.__dict__.get("_other_preparation")
+        if known is None or known[0] is not transform:
+            known = self.__dict__["_other_preparation"] = transform, self._planned(transform)
+        return known[1]
+
+    def _require_one_kind(self, transform: Transform) -> None:
+        """Raise ValueError where a transform of images or of labels goes beside one of both."""
+        if transform is not None and self._transforms is not None:
+            raise ValueError("transforms= takes image and label together: it goes without transform= and its like")
+
+    def _forget_preparation(self) -> None:
+        for made in ("_preparation", "_other_preparation"):
+            self.__dict__.pop(made, None)
 
     def _planned(self, transform: Transform) -> Preparation:
         joint = self._transforms if transform is self._transform else None

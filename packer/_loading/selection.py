@@ -101,6 +101,12 @@ class Selection(Dataset[tuple[Any, Any]]):
             digest.update(b"all" if chosen is None else chosen.tobytes())
         return digest.hexdigest()[:16]
 
+    def _rows_and_keys(self, indices: Sequence[int] | Ints) -> tuple[Ints, Ints]:
+        """Return places in the pack, and what decides on the crops there; of indices as `in_turns` gives them."""
+        turns, places = np.divmod(np.asarray(indices), max(len(self), 1))
+        rows = self._rows_of(places)
+        return rows, rows + turns * len(self.reader)
+
     def _rows_of(self, indices: Sequence[int] | Ints) -> Ints:
         """Return the places of samples in the pack, counted from its beginning."""
         return self.reader.positions(indices) if self._rows is None else self._rows[places_in(indices, len(self))]
@@ -116,6 +122,11 @@ class Selection(Dataset[tuple[Any, Any]]):
 def places_in(indices: Sequence[int] | Ints, length: int) -> Ints:
     """Return the places of a selection of `length` that indices mean; IndexError out of range."""
     places = np.asarray(indices)
+    if places.dtype.kind == "b" or places.ndim != 1:
+        raise TypeError(
+            f"indices are a sequence of integers, not {places.dtype} of shape {places.shape}. For a mask say "
+            "np.flatnonzero(mask)"
+        )
     if places.dtype.kind not in "iu":
         places = np.array([operator.index(index) for index in indices], np.int64)
     outside = (places < -length) | (places >= length)

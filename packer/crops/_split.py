@@ -10,7 +10,7 @@ from packer.crops import _timm, _torchvision
 from packer.crops._crop import Compose, Crop
 from packer.crops._kinds import is_pointwise, kind_of, rebuilt, steps_of
 
-__all__ = ["Split", "pointwise", "split"]
+__all__ = ["Split", "pointwise", "split", "split_by"]
 
 _READERS = {**_torchvision.READERS, **_timm.READERS}
 _TO_TENSOR = ("v1.PILToTensor", "v2.PILToTensor", "v2.ToImage", "timm.MaybePILToTensor")  # which change no pixel
@@ -54,8 +54,12 @@ def split(transform: Callable[[Any], Any]) -> Split:
     Split
         ``(None, transform)`` of a transform that begins with no known crop.
     """
+    return split_by(transform, by_tensor=False)
+
+
+def split_by(transform: Callable[[Any], Any], by_tensor: bool) -> Split:
+    """Do the same as `split`, for a transform that gets tensors where `by_tensor` says so, and PIL images otherwise."""
     crops: list[Crop] = []
-    by_tensor = False
 
     def take(step: Any) -> _Verdict:
         nonlocal by_tensor

@@ -138,4 +138,7 @@ def test_levels_are_looked_up(size: tuple[int, int], monkeypatch: pytest.MonkeyP
     for _ in range(2):
         assert np.array_equal(native.look_up(pixels, table), expected)
         assert np.array_equal(native.look_up(pixels[:, ::-1], table), expected[..., ::-1])
+        by_pixel = native.look_up(pixels, table, planes=False)
+        assert np.array_equal(by_pixel, expected)
+        assert by_pixel.transpose(1, 2, 0).flags.c_contiguous
         monkeypatch.setattr(native, "_native", None)

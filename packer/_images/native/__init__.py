@@ -146,7 +146,7 @@ def resize(pixels: Pixels, box: Box, address: int) -> bool:
     return _native.resize(begin, stride, rows, columns, *crop, *scaled, *cut, *out, *kind, address)
 
 
-def look_up(pixels: Pixels, table: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+def look_up(pixels: Pixels, table: npt.NDArray[np.float32], *, planes: bool = True) -> npt.NDArray[np.float32]:
     """Return the numbers that a table says for the levels of pixels.
 
     Parameters
@@ -155,18 +155,22 @@ def look_up(pixels: Pixels, table: npt.NDArray[np.float32]) -> npt.NDArray[np.fl
         RGB.
     table : (3, 256) float32 array
         The number of each level of red, green and blue.
+    planes : bool
+        Whether the numbers of one colour lie together in memory, or those of a pixel.
 
     Returns
     -------
     (3, height, width) float32 array
     """
-    numbers = np.empty((3, *pixels.shape[:2]), np.float32)
-    if _native is None:
-        for colour, levels in enumerate(table):
-            np.take(levels, pixels[..., colour], out=numbers[colour], mode="clip")  # "raise" would copy first
-        return numbers
     pixels, table = np.ascontiguousarray(pixels, np.uint8), np.ascontiguousarray(table, np.float32)
     if table.shape != (3, 256) or pixels.shape[2:] != (3,):
         raise ValueError(f"a table of (3, 256) and pixels of (H, W, 3) are needed, not {table.shape}, {pixels.shape}")
-    _native.look_up(pixels.ctypes.data, pixels.size // 3, table.ctypes.data, numbers.ctypes.data)
-    return numbers
+    size = pixels.shape[:2]
+    numbers = np.empty((3, *size) if planes else (*size, 3), np.float32)
+    by_colour = numbers if planes else numbers.transpose(2, 0, 1)
+    if _native is None:
+        for colour, levels in enumerate(table):
+            by_colour[colour] = levels[pixels[..., colour]]
+    else:
+        _native.look_up(pixels.ctypes.data, pixels.size // 3, table.ctypes.data, numbers.ctypes.data, planes)
+    return by_colour

@@ -31,9 +31,10 @@ PyDoc_STRVAR(resize_doc,
 "bytes. False where the sizes are too large, or the window depends on pixels that are not there.");
 
 PyDoc_STRVAR(look_up_doc,
-"look_up(pixels, count, table, out)\n--\n\n"
-"Write for each level of `count` RGB pixels the number that a table says: first those of red, then green, then blue.\n\n"
-"All but `count` are addresses: of count * 3 bytes, of 3 * 256 numbers of type float, and of 3 * count of these.");
+"look_up(pixels, count, table, out, planes)\n--\n\n"
+"Write for each level of `count` RGB pixels the number that a table says: with `planes` first those of red, then green,\n"
+"then blue, and without them pixel by pixel.\n\n"
+"`pixels`, `table` and `out` are addresses: of count * 3 bytes, of 3 * 256 floats, and of 3 * count floats.");
 
 PyDoc_STRVAR(crc32c_doc,
 "crc32c(data, crc)\n--\n\n"

@@ -1,0 +1,84 @@
+"""Measures what changing one line brings: ImageFolder, a pack in its place, and the pack with `fuse=True`.
+
+python benchmarks/fused.py TREE PACK [--rounds 5] [--workers 2] [--batch-size 64]
+
+All sides go through torch's DataLoader with the same transform, in turn. PACK is made of TREE. timm's transforms are
+measured where timm is installed. The ratios are medians of the rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from report import table
+from torch.utils.data import DataLoader
+
+from packer import open_dataset
+from packer.testing.reference import torchvision
+
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+def pipelines() -> dict[str, Any]:
+    """Return transforms as people use them, by name."""
+    torchvision()
+    from torchvision import transforms as v1
+    from torchvision.transforms import v2
+
+    after = [v1.ToTensor(), v1.Normalize(MEAN, STD)]
+    to_float = [v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)]
+    found = {
+        "torchvision v1, training": v1.Compose([v1.RandomResizedCrop(224), v1.RandomHorizontalFlip(), *after]),
+        "torchvision v1, evaluation": v1.Compose([v1.Resize(256), v1.CenterCrop(224), *after]),
+        "torchvision v2, training": v2.Compose(
+            [v2.ToImage(), v2.RandomResizedCrop(224), v2.RandomHorizontalFlip(), *to_float]
+        ),
+    }
+    try:
+        from timm.data import create_transform
+    except ImportError:
+        return found
+    found["timm, evaluation"] = create_transform(224)
+    found["timm, training"] = create_transform(224, is_training=True)
+    return found
+
+
+def rate(dataset: Any, batch_size: int, workers: int) -> float:
+    """Return the images a second of an epoch, without the start of the workers."""
+    batches = iter(DataLoader(dataset, batch_size, shuffle=True, num_workers=workers))
+    next(batches)
+    begin, images = time.perf_counter(), 0
+    for _, labels in batches:
+        images += len(labels)
+    return images / (time.perf_counter() - begin)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tree", type=Path)
+    parser.add_argument("pack", type=Path)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--repeat", type=int, default=4, help="how often an epoch has each image")
+    options = parser.parse_args()
+    rows = []
+    for name, transform in pipelines().items():
+        folder = torchvision().datasets.ImageFolder(str(options.tree), transform)
+        sides = [folder, *(open_dataset(options.pack, transform, fuse=fuse) for fuse in (False, True))]
+        many = [torch.utils.data.Subset(side, list(range(len(side))) * options.repeat) for side in sides]
+        rates = [[rate(side, options.batch_size, options.workers) for side in many] for _ in range(options.rounds)]
+        ratios = [statistics.median(of[side] / of[0] for of in rates) for side in (1, 2)]
+        medians = [statistics.median(column) for column in zip(*rates, strict=True)]
+        rows.append([name, *(f"{value:,.0f}" for value in medians), *(f"{ratio:.2f}" for ratio in ratios)])
+        print(*rows[-1], sep="  ", flush=True)
+    print(table(["images a second", "ImageFolder", "pack", "fused", "pack : folder", "fused : folder"], rows))
+
+
+if __name__ == "__main__":
+    main()
