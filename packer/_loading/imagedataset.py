@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import default_collate
 
 from packer._formats import FORMATS, Reader, open_pack
 from packer._images.decode import fast_decoder, warn_of_slow_decoding
@@ -273,12 +272,10 @@ class ImageDataset(Prepared):
         """Decode a batch into its place; as `BatchDecoder.decode_into`."""
         self._decoder.decode_into(self._rows_and_keys(indices)[0], crops, images)
 
-    def _batch_labels(self, indices: Ints) -> Any:
-        """Return the labels of a batch, (N,) int64 or float64; as torch collates them after `target_transform`."""
+    def _targets_of(self, indices: Ints) -> Labels | list[Any]:
+        """Return the labels of a batch, after `target_transform`, which may make anything of them."""
         labels = self._labels_of(indices % len(self))
-        if self.target_transform is not None:
-            return default_collate([self.target_transform(label) for label in labels.tolist()])
-        return torch.from_numpy(labels)
+        return labels if self.target_transform is None else [self.target_transform(label) for label in labels.tolist()]
 
     def _settings(self) -> dict[str, Any]:
         """Return the attributes without what is made again when it is asked for."""

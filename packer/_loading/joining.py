@@ -14,7 +14,7 @@ from packer._images.geometry import CROP, Crops
 from packer._loading.imagedataset import ImageDataset
 from packer._loading.preparation import Transform
 from packer._loading.selection import places_in
-from packer._table import Ints
+from packer._table import Ints, Labels
 
 __all__ = ["Joined", "Readable", "readable"]
 
@@ -77,11 +77,15 @@ class Joined:
             crops[here] = self.datasets[number]._choose_crops(places, epoch, self._seed_of(number, seed))
         return crops
 
-    def _batch_labels(self, indices: Ints) -> torch.Tensor:
-        shares = list(self._shares(indices))
-        labels = [self.datasets[number]._batch_labels(places) for number, _, places in shares]
-        order = torch.from_numpy(np.argsort(np.concatenate([here for _, here, _ in shares])))
-        return torch.cat(labels)[order]
+    def _targets_of(self, indices: Ints) -> Labels | list[Any]:
+        shares = self._shares(indices)
+        parts = [self.datasets[number]._targets_of(places) for number, _, places in shares]
+        order = np.argsort(np.concatenate([here for _, here, _ in shares]))
+        if all(isinstance(part, np.ndarray) for part in parts):
+            joined: Labels = np.concatenate(parts)[order]
+            return joined
+        targets = [target for part in parts for target in (part.tolist() if isinstance(part, np.ndarray) else part)]
+        return [targets[place] for place in order.tolist()]
 
     def _decode_into(self, indices: Ints, crops: Crops, images: torch.Tensor) -> None:
         for number, here, places in self._shares(indices):

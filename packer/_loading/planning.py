@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch.utils.data import default_collate
 
@@ -24,7 +25,7 @@ class Batch(NamedTuple):
 
     indices: Ints
     crops: Crops | None = None
-    labels: torch.Tensor | None = None
+    labels: Any = None
     images: torch.Tensor | None = None
     tasks: Sequence[Future[Any]] = ()
 
@@ -42,16 +43,15 @@ def planned(  # noqa: PLR0917
     for indices in chunks:
         if drop_last:
             indices = indices[: len(indices) // batch_size * batch_size]
-        crops = labels = None
-        if in_place:
-            crops = dataset._choose_crops(indices, epoch, seed)
-            labels = dataset._batch_labels(indices)
+        crops = dataset._choose_crops(indices, epoch, seed) if in_place else None
         for begin in range(0, len(indices), batch_size):
             batch = slice(begin, begin + batch_size)
-            if crops is None or labels is None:
+            if crops is None:
                 yield Batch(indices[batch])
             else:
-                yield Batch(indices[batch], crops[batch], labels[batch])
+                targets = dataset._targets_of(indices[batch])
+                labels = torch.from_numpy(targets) if isinstance(targets, np.ndarray) else default_collate(targets)
+                yield Batch(indices[batch], crops[batch], labels)
 
 
 def collated(collate: Callable[[list[Any]], Any], items: list[Any]) -> Any:
