@@ -175,10 +175,16 @@ class Reader(PackAccess):
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"path": self.path, "check": self.check}
+        return {"path": self.path, "check": self.check, "identity": self.manifest.identity()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(state["path"], check=state["check"])  # type: ignore[misc]
+        if self.manifest.identity() != state["identity"]:
+            self.close()
+            raise PackError(
+                f"{printable(state['path'])}: another pack now lies where this one was opened. Whoever reads the old "
+                "one and whoever opens the path would read different samples: open the dataset anew"
+            )
 
 
 def table_from(columns: Mapping[str, Any], path: str) -> Table:

@@ -188,6 +188,8 @@ def _ask_pillow(data: Buffer, max_pixels: int, seen: ImageInfo | None) -> ImageI
         if image.mode.startswith(("I", "F")):
             findings = [note for note in findings if note != DEEP]
             findings.append(CLIPPED if _is_clipped(image) else DEEP)
+        elif DEEP not in findings and _is_deep_tiff(image):
+            findings.append(DEEP)
         turn = _turn(image)
         kind = (image.format or "unknown").lower()
         if not any(note.startswith("animated") for note in findings) and _has_second_page(image, data):
@@ -195,6 +197,12 @@ def _ask_pillow(data: Buffer, max_pixels: int, seen: ImageInfo | None) -> ImageI
         if turn != 1 and ROTATED not in findings:
             findings.append(ROTATED)
         return ImageInfo(kind, height, width, turn, tuple(findings), False, seen.header if seen else None)
+
+
+def _is_deep_tiff(image: Image.Image) -> bool:
+    """Tell whether Pillow reads 8 bits of a TIFF's more, which its mode does not show."""
+    bits = getattr(image, "tag_v2", {}).get(258, ())  # BitsPerSample
+    return any(isinstance(depth, int) and depth > 8 for depth in (bits if isinstance(bits, tuple) else (bits,)))
 
 
 def _is_clipped(image: Image.Image) -> bool:

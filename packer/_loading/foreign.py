@@ -13,7 +13,7 @@ from torch.utils.data import Sampler
 
 from packer._loading.ranks import agreed, gathered, rank_and_world
 from packer._loading.samplers import OrderSampler
-from packer._loading.selection import places_in
+from packer._loading.selection import earlier, places_in
 from packer._table import Ints
 
 __all__ = ["ForeignOrder", "in_turns", "order_of"]
@@ -143,13 +143,8 @@ def in_turns(chunks: Iterable[Ints], length: int) -> Iterator[Ints]:
     times = np.zeros(length, np.int64)
     for indices in chunks:
         places = places_in(indices, length)
-        order = np.argsort(places, kind="stable")
-        ordered = places[order]
-        begins = np.flatnonzero(np.diff(ordered, prepend=-1))  # of the runs of one sample
-        runs = np.diff(begins, append=len(ordered))
-        turns = np.empty_like(places)
-        turns[order] = np.arange(len(ordered)) - np.repeat(begins, runs) + times[ordered]
-        times[ordered[begins]] += runs
+        turns = earlier(places) + times[places]
+        np.add.at(times, places, 1)
         yield places + turns * length
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -207,7 +208,11 @@ class ImageDataset(Prepared):
         """
         if isinstance(index, slice):
             return self.select(range(*index.indices(len(self))))
-        return self._own_items([index])[0]
+        try:
+            place = operator.index(index)
+        except TypeError:
+            raise TypeError(f"an index is an integer, not {index!r}") from None
+        return self._own_items([place])[0]
 
     def __getitems__(self, indices: Sequence[int]) -> list[tuple[Any, Any]]:
         """Return a batch of items, in the order asked for; DataLoader calls this."""
@@ -282,7 +287,8 @@ class ImageDataset(Prepared):
         made_again = (
             "class_to_idx",
             "_decoder",
-            "_preparation",
+            "_earlier",
+            "_prepared",
             "_other_preparation",
             "_stored_labels",
             "_stored_names",

@@ -13,7 +13,7 @@ from torch.utils.data import ConcatDataset, Subset
 from packer._images.geometry import CROP, Crops
 from packer._loading.imagedataset import ImageDataset
 from packer._loading.preparation import Transform
-from packer._loading.selection import places_in
+from packer._loading.selection import earlier, places_in
 from packer._table import Ints, Labels
 
 __all__ = ["Joined", "Readable", "readable"]
@@ -38,15 +38,27 @@ class Joined:
     ----------
     seed : None
         The datasets may have seeds of their own.
+
+    Raises
+    ------
+    ValueError
+        If the labels of the datasets are of different types, such as classes and numbers.
     """
 
     seed: None = None
 
     def __init__(self, datasets: Sequence[ImageDataset], number: Ints | None = None, place: Ints | None = None) -> None:
         self.datasets = list(datasets)
+        types = sorted({dataset.reader.manifest.label_type for dataset in self.datasets})
+        if len(types) > 1:
+            raise ValueError(f"datasets are read together whose labels are of one type, not {' and '.join(types)}")
         if number is None or place is None:
             number = np.repeat(np.arange(len(self.datasets)), [len(dataset) for dataset in self.datasets])
             place = np.concatenate([np.arange(len(dataset)) for dataset in self.datasets] or [np.empty(0, np.int64)])
+        elif len(number):  # a sample that comes again gets other crops, as by `in_turns`
+            lengths = np.array([len(dataset) for dataset in self.datasets])
+            own = place % lengths[number]
+            place = own + earlier(own * len(lengths) + number) * lengths[number]
         self._number, self._place = number, place
 
     def __len__(self) -> int:

@@ -101,7 +101,7 @@ class Loader:
     def __init__(
         self,
         dataset: Any,
-        batch_size: int,
+        batch_size: int = 1,
         *,
         shuffle: bool = False,
         sampler: Any = None,

@@ -115,6 +115,8 @@ def _mean_and_std(normalize: tuple[Sequence[float], Sequence[float]]) -> list[to
             "normalize is (mean, std), a number a channel each and no std 0, such as "
             f"((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)), not {normalize!r}"
         )
+    if mean.abs().max() > 1:
+        raise ValueError(f"normalize is in units of 0 to 1, and {normalize!r} is not: divide mean and std by 255")
     return [mean.view(-1, 1, 1), std.view(-1, 1, 1)]
 
 

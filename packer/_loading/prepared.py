@@ -17,6 +17,7 @@ from packer._loading.folder import joint, row_of
 from packer._loading.preparation import Preparation, Transform, in_form, preparation_of, require_callable
 from packer._loading.selection import Selection
 from packer.crops import Compose, Crop
+from packer.crops._kinds import leaves
 
 __all__ = ["Prepared"]
 
@@ -87,7 +88,10 @@ class Prepared(Selection):
         if isinstance(crop, (list, tuple)):
             crop = Compose(crop)
         if crop is not None and not isinstance(crop, Crop):
-            raise TypeError(f"crop is one of packer's crops, such as packer.RandomResizedCrop(224), not {crop!r}")
+            raise TypeError(
+                f"crop is one of packer's crops, such as packer.RandomResizedCrop(224), not {crop!r}. Of a transform "
+                "of torchvision packer.crops.split(transform) gives the crop; or say transform= with fuse=True"
+            )
         if crop is not None and self._fuse:
             raise ValueError("fuse=True takes the crop out of transform=, so it goes without crop=: say one of them")
         if crop is not None and self._output == "bytes":
@@ -151,9 +155,13 @@ class Prepared(Selection):
     def _decoder(self) -> BatchDecoder:
         return BatchDecoder(self.reader, self._library, self._scaled)
 
-    @functools.cached_property
+    @property
     def _preparation(self) -> Preparation:
-        return self._planned(self._transform)
+        known: tuple[Any, Preparation] | None = self.__dict__.get("_prepared")
+        steps = leaves(self._transform) if self._fuse else None  # a list that people change in place
+        if known is None or known[0] != steps:
+            known = self.__dict__["_prepared"] = steps, self._planned(self._transform)
+        return known[1]
 
     @property
     def randoms(self) -> int:
@@ -180,7 +188,7 @@ class Prepared(Selection):
             raise ValueError("transforms= takes image and label together: it goes without transform= and its like")
 
     def _forget_preparation(self) -> None:
-        for made in ("_preparation", "_other_preparation"):
+        for made in ("_prepared", "_other_preparation"):
             self.__dict__.pop(made, None)
 
     def _planned(self, transform: Transform) -> Preparation:

@@ -17,7 +17,7 @@ from packer._loading.folder import EXTENSIONS
 from packer._loading.samples import Samples
 from packer._table import Ints, Labels, Names
 
-__all__ = ["Selection", "places_in"]
+__all__ = ["Selection", "earlier", "places_in"]
 
 _IDENTIFYING = ("crc32c", "label", "name_end", "names")
 """The columns of the table that say the same in every format."""
@@ -105,7 +105,15 @@ class Selection(Dataset[tuple[Any, Any]]):
         """Return places in the pack, and what decides on the crops there; of indices as `in_turns` gives them."""
         turns, places = np.divmod(np.asarray(indices), max(len(self), 1))
         rows = self._rows_of(places)
+        if self._earlier is not None:
+            turns = turns * len(self) + self._earlier[places]
         return rows, rows + turns * len(self.reader)
+
+    @functools.cached_property
+    def _earlier(self) -> Ints | None:
+        """How often each sample was selected before; None where none comes twice."""
+        counted = earlier(self._rows) if self._rows is not None else None
+        return counted if counted is not None and counted.any() else None
 
     def _rows_of(self, indices: Sequence[int] | Ints) -> Ints:
         """Return the places of samples in the pack, counted from its beginning."""
@@ -117,6 +125,15 @@ class Selection(Dataset[tuple[Any, Any]]):
             return self._labels[places_in(indices, len(self))]
         self.reader.require_table()
         return self.reader.table.label[self._rows_of(indices)]
+
+
+def earlier(values: Ints) -> Ints:
+    """Return for each of N values how often it stands before its place."""
+    order = np.argsort(values, kind="stable")
+    begins = np.flatnonzero(np.diff(values[order], prepend=-1))  # of the runs of one value
+    counted = np.empty_like(values)
+    counted[order] = np.arange(len(values)) - np.repeat(begins, np.diff(begins, append=len(values)))
+    return counted
 
 
 def places_in(indices: Sequence[int] | Ints, length: int) -> Ints:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["begins_with_pil", "is_pointwise", "kind_of", "rebuilt", "steps_of"]
+__all__ = ["begins_with_pil", "is_pointwise", "kind_of", "leaves", "rebuilt", "steps_of"]
 
 _FAMILIES = {
     "torch.nn.modules.container": "torch",
@@ -109,6 +109,11 @@ def begins_with_pil(transform: Callable[[Any], Any]) -> bool | None:
     if name in _CHOOSERS:
         return begins_with_pil(next(iter(first.transforms), None))  # type: ignore[union-attr, arg-type]
     return None if name in _OF_ANYTHING else name not in _OF_TENSORS
+
+
+def leaves(transform: Any) -> tuple[Any, ...]:
+    """Return the transforms that are no chains, in their order."""
+    return tuple(_leaves(transform))
 
 
 def _leaves(transform: Any) -> Iterator[Any]:

@@ -64,8 +64,9 @@ def probability(name: str, value: object) -> float:
 
 
 def interpolation_of(interpolation: object) -> str:
-    """Return one of `INTERPOLATIONS`, given by name or as torchvision's InterpolationMode."""
+    """Return one of `INTERPOLATIONS`, given by name, as torchvision's InterpolationMode or as Pillow's number."""
     name = getattr(interpolation, "value", interpolation)
+    name = {2: "bilinear", 3: "bicubic"}.get(name, name) if isinstance(name, int) else name
     if name not in INTERPOLATIONS:
         raise ValueError(f"interpolation is one of {', '.join(INTERPOLATIONS)}, not {interpolation!r}")
     return str(name)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 
 from packer._loading.uniforms import uniforms
 from packer.crops import (
@@ -94,7 +95,8 @@ def test_rules_are_frozen_values(crop: Crop, size: tuple[int, int] | None) -> No
 def test_interpolation_may_be_torchvisions() -> None:
     modes = torchvision().transforms.InterpolationMode
     assert Resize(9, modes.BICUBIC) == Resize(9, "bicubic") != Resize(9, modes.BILINEAR)
-    for other in (modes.NEAREST, "lanczos", 2, None):
+    assert Resize(9, Image.Resampling.BICUBIC) == Resize(9, 3) == Resize(9, "bicubic")
+    for other in (modes.NEAREST, "lanczos", 1, None):
         with pytest.raises(ValueError, match=r"^interpolation is one of bilinear, bicubic, not"):
             RandomResizedCrop(9, interpolation=other)
 

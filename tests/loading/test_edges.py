@@ -13,7 +13,8 @@ import pytest
 import torch
 from torch.utils.data import ConcatDataset, DataLoader, Subset, WeightedRandomSampler, default_collate
 
-from packer import CenterCrop, LMDBImageDataset, Loader, RandomResizedCrop, ShuffleSampler, open_dataset
+import packer
+from packer import CenterCrop, LMDBImageDataset, Loader, PackError, RandomResizedCrop, ShuffleSampler, open_dataset
 from packer._conversion.convert import convert
 from packer._sources import imagefolder_source
 from packer.testing.photos import draw_imagefolder
@@ -78,6 +79,10 @@ def test_a_sample_that_comes_again_gets_another_crop(transform: Any, join: bool,
     assert len(images.flatten(1).unique(dim=0)) == 100
     images = images_of(Loader(dataset, 8, sampler=[3] * 20, threads=2))
     assert len(images.flatten(1).unique(dim=0)) == 20
+    for again in (Subset(dataset, [3] * 20), Subset(Subset(dataset, [3] * 5), [0, 1] * 10)):
+        assert len(images_of(Loader(again, 8)).flatten(1).unique(dim=0)) == 20
+    if not join:
+        assert len(images_of(Loader(dataset.select([3] * 20), 8)).flatten(1).unique(dim=0)) == 20
     with pytest.raises(IndexError, match=f"index {SIZE} is out of range"):
         labels_of(Loader(dataset, 8, sampler=[0, SIZE]))
 
@@ -216,3 +221,54 @@ def test_a_crop_beside_a_fused_transform_is_refused_later_as_well(pack: Path) ->
             setattr(joint, name, str)
     with pytest.warns(UserWarning, match="changes nothing without transform="):
         LMDBImageDataset(pack, fuse=True)
+
+
+def test_another_pack_in_the_place_of_one_that_is_open_is_no_silent_mixture(tree: Path, tmp_path: Path) -> None:
+    path = tmp_path / "pack.lmdb"
+    convert(imagefolder_source(tree), path)
+    dataset = open_dataset(path, crop=CenterCrop(16))
+    expected = images_of(Loader(dataset, 8))
+    pickled = pickle.dumps(dataset)
+    draw_imagefolder(tmp_path / "tree", classes=4, per_class=SIZE // 4, size=(40, 50), seed=1)
+    convert(imagefolder_source(tmp_path / "tree"), tmp_path / "other.lmdb")
+    (tmp_path / "other.lmdb").rename(path)
+    assert torch.equal(images_of(Loader(dataset, 8)), expected)
+    with pytest.raises(PackError, match="another pack now lies where this one was opened"):
+        pickle.loads(pickled)
+    with pytest.raises(PackError, match="another pack"), Loader(dataset, 8, threads=1, processes=1) as loader:
+        images_of(loader)
+
+
+def test_labels_of_different_types_do_not_mix(pack: Path, tree: Path, tmp_path: Path) -> None:
+    table = tmp_path / "labels.csv"
+    table.write_text("path,label\n" + "\n".join(f"{name},0.5" for name, _ in open_dataset(pack).samples))
+    packer.convert(tree, tmp_path / "float.lmdb", labels=table, label_type="float")
+    with pytest.raises(ValueError, match="not class and float"):
+        Loader(ConcatDataset([open_dataset(pack), open_dataset(tmp_path / "float.lmdb")]), 4)
+
+
+def test_steps_that_are_put_into_a_fused_transform_count(pack: Path, tree: Path) -> None:
+    transform = v2.Compose([v2.CenterCrop(16), v2.ToImage()])
+    dataset = LMDBImageDataset(pack, transform, fuse=True)
+    dataset[0]
+    transform.transforms.insert(1, v2.Grayscale(3))
+    transform.transforms.append(v2.RandomErasing(1))
+    folder = datasets.ImageFolder(str(tree), transform)
+    torch.manual_seed(0)
+    expected = folder[0][0]
+    torch.manual_seed(0)
+    assert torch.equal(dataset[0][0], expected)
+
+
+def test_units_of_0_to_255_are_refused(pack: Path) -> None:
+    with pytest.raises(ValueError, match=r"in units of 0 to 1.* divide mean and std by 255"):
+        Loader(open_dataset(pack, crop=CenterCrop(16)), 4, normalize=((123, 116, 103), (58, 57, 57)))
+
+
+def test_an_index_is_one_integer(pack: Path) -> None:
+    with pytest.raises(TypeError, match=r"an index is an integer, not \[1, 2\]"):
+        open_dataset(pack)[[1, 2]]  # type: ignore[index]
+    with pytest.raises(TypeError, match="it makes batches itself"):
+        Loader(open_dataset(pack), batch_sampler=[[0]])  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"packer\.crops\.split"):
+        open_dataset(pack, crop=v2.CenterCrop(16))
