@@ -16,13 +16,13 @@ import numpy as np
 from packer._formats import Reader, open_pack
 from packer._images.encode import encode
 from packer._limits import require_count
-from packer._packs.filenames import FileNames
+from packer._packs.filenames import FileNames, below_files
 from packer._packs.sweep import in_order
 from packer._packs.tree import Tree
 from packer._sample import CODECS, UNLABELED
 from packer._sources.repeats import repeats
 from packer._storage.files import sync_directory, writing_to
-from packer._storage.paths import folded, name_problem, path_problem
+from packer._storage.paths import folded, longest_path, name_problem, path_problem
 from packer._table import COLUMNS, Buffer, are_pixels, blocks, encode_name, spans
 from packer.errors import CorruptPackError, DestinationError, printable
 
@@ -81,7 +81,7 @@ def export(
             reader.require_column(column)
         labels_follow = _labels_follow(reader)
         _refuse_bad_rows(reader)
-        names = _file_names(reader)
+        names = _file_names(reader, root)
         _make_root(root)
         table = None if labels_follow else names.free("labels", ".csv")
         with contextlib.closing(Tree(root)) as tree:
@@ -129,7 +129,7 @@ def _refuse_other_files(tree: Tree, root: Path, reader: Reader, names: FileNames
             )
 
 
-def _file_names(reader: Reader) -> FileNames:
+def _file_names(reader: Reader, root: Path) -> FileNames:
     """Return the names of the files; CorruptPackError where one must not become a file, or two samples have one."""
     for index, name in enumerate(reader.names):
         problem = name_problem(name)
@@ -138,10 +138,15 @@ def _file_names(reader: Reader) -> FileNames:
     for index, _ in repeats(reader.names):
         raise _refused(reader, index, "another sample has the same name")
     names = FileNames(reader.names, CODECS[reader.manifest.codec].suffixes)
+    room = longest_path() - len(os.fsencode(root)) - 1
     for index, name in enumerate(names):
         problem = path_problem(name)
+        if problem is None and len(encode_name(name)) > room:
+            problem = f"its path has more than {longest_path()} bytes; export to a directory of a shorter path"
         if problem is not None:
             raise _refused(reader, index, problem)
+    for index, other in below_files(names):
+        raise _refused(reader, index, f"another sample's file is {printable(other)}, which would be its directory")
     return names
 
 
@@ -182,6 +187,10 @@ def _refuse_names_that_meet(reader: Reader, names: FileNames) -> None:
     """Raise where two names are one on a file system that ignores case, or how accents are encoded."""
     for index, first in repeats(_Folded(names)):
         raise _refused(reader, index, f"to this file system its name is that of {printable(names[first])}")
+    for index, other in below_files(_Folded(names)):
+        raise _refused(
+            reader, index, f"to this file system another sample's file, {printable(other)}, is its directory"
+        )
 
 
 def _labels_follow(reader: Reader) -> bool:

@@ -233,10 +233,36 @@ def test_a_class_that_is_not_text_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_names_that_are_file_and_directory(tmp_path: Path) -> None:
-    path = write_pack(tmp_path / "pack.lmdb", "lmdb", samples("a/x", "a/x/y.png"))
-    with pytest.raises(PackerError):
+@pytest.mark.parametrize(
+    ("names", "problem"),
+    [
+        (("x/a", "x/a/b.jpg"), "another sample's file is x/a, which would be its directory"),
+        (("x/a/b/c/d.jpg", "x/0", "x/a"), "another sample's file is x/a"),
+        (("x" + "/x" * 1500 + "/y", "x/x"), "another sample's file is x/x"),
+        (("x/a", "x/" + "é" * 128 + "/b"), "more than 255 bytes"),
+        (
+            ("x/a", "x/" + "/".join(["d" * 200] * 25)),
+            r"its path has more than \d+ bytes; export to a directory of a shorter",
+        ),
+    ],
+    ids=["below a file", "deep below a file", "deeper than Python calls", "long part", "long path"],
+)
+@pytest.mark.skipif(os.name == "nt", reason="other limits")
+def test_names_that_cannot_become_files_are_refused_before_the_first_is_written(
+    tmp_path: Path, names: tuple[str, ...], problem: str
+) -> None:
+    path = write_pack(tmp_path / "pack.lmdb", "lmdb", samples(*names))
+    with pytest.raises(CorruptPackError, match=problem):
         export(path, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("taken", ["labels.csv/x.png", "LABELS.csv"])
+def test_labels_get_a_name_that_no_file_and_no_directory_has(tmp_path: Path, taken: str) -> None:
+    path = write_pack(tmp_path / "pack.lmdb", "lmdb", samples(taken, "y.png"))
+    for _ in range(2):
+        assert export(path, tmp_path / "out") == 2
+        assert {name for name, data in content(tmp_path / "out").items() if data} == {taken, "y.png", "labels-1.csv"}
 
 
 @pytest.mark.parametrize("label", [5, -1, -(2**63)])

@@ -121,7 +121,15 @@ def samples(*names: str) -> list[Sample]:
 
 
 @pytest.mark.parametrize(
-    "names", [("a/x.png", "a/X.png"), ("A/x", "a/x"), ("a/\u00e9", "a/e\u0301"), ("a/ß", "a/SS"), ("a/x", "a/b", "A/X")]
+    "names",
+    [
+        ("a/x.png", "a/X.png"),
+        ("A/x", "a/x"),
+        ("a/\u00e9", "a/e\u0301"),
+        ("a/ß", "a/SS"),
+        ("a/x", "a/b", "A/X"),
+        ("a/X", "a/x/y"),
+    ],
 )
 def test_names_that_a_file_system_takes_for_one(
     tmp_path: Path, names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
