@@ -24,7 +24,7 @@ def path_problem(name: str) -> str | None:
 
 
 def longest_path() -> int:
-    """Return the most bytes of a path that the system takes; on Windows, where settings decide, what no path exceeds."""
+    """Return the most bytes of a path on this system; on Windows, where settings decide, what no path exceeds."""
     try:
         return os.pathconf("/", "PC_PATH_MAX") - 1  # less the NUL at its end
     except (AttributeError, OSError, ValueError):
