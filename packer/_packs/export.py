@@ -113,6 +113,8 @@ def _write(plan: _Plan, tree: Tree, workers: int | None, progress: Callable[[int
     if tree.folds_names():
         _refuse_names_that_meet(reader, names)
     if plan.table is None:
+        if tree.folds_names():
+            _refuse_classes_that_meet(plan)
         for name in reader.manifest.classes:
             tree.make(name)
     else:
@@ -232,6 +234,17 @@ def _refuse_names_that_meet(reader: Reader, names: FileNames) -> None:
         raise _refused(
             reader, index, f"to this file system another sample's file, {printable(other)}, is its directory"
         )
+
+
+def _refuse_classes_that_meet(plan: _Plan) -> None:
+    """Raise where the directories of two classes are one to the file system: labels follow from the directories."""
+    first: dict[str, str] = {}
+    for name in plan.reader.manifest.classes:
+        if (other := first.setdefault(folded(name), name)) != name:
+            raise DestinationError(
+                f"{printable(plan.root)}: to this file system the classes {printable(other)} and {printable(name)} "
+                "have one directory. Export to a file system that tells them apart."
+            )
 
 
 def _labels_follow(reader: Reader) -> bool:

@@ -148,6 +148,16 @@ def test_names_that_a_file_system_takes_for_one(
     tree.close()
 
 
+def test_classes_that_a_file_system_takes_for_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their samples have other names, and would lose their labels all the same."""
+    both = [Sample("A/x", 0, b"data", 1, 1), Sample("a/y", 1, b"data", 1, 1)]
+    path = write_pack(tmp_path / "pack.lmdb", "lmdb", both, classes=["A", "a"])
+    monkeypatch.setattr(Tree, "folds_names", lambda tree: True)
+    with pytest.raises(DestinationError, match="the classes A and a have one directory"):
+        export(path, tmp_path / "out")
+    assert content(tmp_path / "out") == {}
+
+
 def test_names_as_long_as_they_may_be(tmp_path: Path) -> None:
     """A suffix that is added takes the place of the end of the name."""
     for stem in ("x" * 251, "é" * 125 + "x"):
