@@ -11,13 +11,16 @@ import sys
 
 
 class _BeforeTheRegistrations:
-    """Stands among the finders of modules until torchvision imports its registrations, and finds nothing itself."""
+    """Stands among the finders of modules, waits for torchvision's registrations, and finds nothing itself.
+
+    It stays there: a finder that left while Python goes through the finders would have the next one skipped.
+    """
 
     @staticmethod
     def find_spec(name, path=None, target=None):
-        if name == "torchvision._meta_registrations":
-            sys.meta_path.remove(_BeforeTheRegistrations)
-            if not sys.modules["torchvision.extension"]._has_ops():
+        if name == "torchvision._meta_registrations" and not _declared:
+            has_operators = getattr(sys.modules.get("torchvision.extension"), "_has_ops", None)
+            if has_operators is not None and not has_operators():
                 _declare()
 
 

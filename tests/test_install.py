@@ -269,3 +269,27 @@ print(torchvision.models.resnet18().eval()(torch.zeros(1, 3, 32, 32)).shape)
 """
     result = subprocess.run([python, "-c", code], capture_output=True, text=True, check=False)
     assert result.stdout == "torch.Size([1, 1000])\n", result.stderr
+
+
+@pytest.mark.parametrize("first", ["", "from . import extension"], ids=["registrations first", "no _has_ops"])
+def test_the_hook_lets_any_torchvision_be_imported_and_hides_no_finder(tmp_path: Path, first: str) -> None:
+    """The torchvision here is found by the finder after the hook, as one that was installed editable is."""
+    package = tmp_path / "torchvision"
+    package.mkdir()
+    (package / "__init__.py").write_text(f"{first}\nfrom . import _meta_registrations\n")
+    (package / "extension.py").touch()
+    (package / "_meta_registrations.py").touch()
+    code = f"""
+import importlib.machinery, sys
+class Editable:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name.startswith("torchvision"):
+            return importlib.machinery.PathFinder.find_spec(name, path or [{str(tmp_path)!r}], target)
+import torchvision_without_cuda
+sys.meta_path[1:] = [Editable]  # nobody else finds torchvision
+import torchvision
+"""
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "scripts")}
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment)
+    assert result.returncode == 0, result.stderr

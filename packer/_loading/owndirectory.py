@@ -22,9 +22,7 @@ def own_directory(directory: Path) -> Path:
         require_directory(directory.parent, directory)
         _require_trusted_link(directory)
         _make_directory(directory)
-        directory = Path(os.path.realpath(directory, strict=True))
-        for parent in directory.parents:
-            _require_guarded(parent)
+        directory = _resolved(directory)
         if _is_private(os.stat(directory)):
             return directory
         _require_guarded(directory)
@@ -40,15 +38,30 @@ def own_directory(directory: Path) -> Path:
 
 
 def own_directories(directory: Path) -> list[Path]:
-    """Return those directories that `own_directory` may have returned for `directory` and that are there."""
-    found = []
-    with writing_to(directory):
-        for path in (directory, directory / _own_name()):
-            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-                path = Path(os.path.realpath(path, strict=True))
-                if _is_private(os.stat(path)):
-                    found.append(path)
-    return found
+    """Return those directories that `own_directory` may have returned for `directory` and that are there.
+
+    DestinationError where `own_directory` refuses what is there: a stranger could have it lead elsewhere.
+    """
+    with writing_to(directory), contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        _require_trusted_link(directory)
+        directory = _resolved(directory)
+        found = [directory] if _is_private(os.stat(directory)) else []
+        if not found:
+            _require_guarded(directory)
+        own = directory / _own_name()
+        with contextlib.suppress(FileNotFoundError):
+            if _is_private(os.lstat(own)):
+                found.append(own)
+        return found
+    return []
+
+
+def _resolved(directory: Path) -> Path:
+    """Return a directory without links, in directories where no stranger can exchange it."""
+    directory = Path(os.path.realpath(directory, strict=True))
+    for parent in directory.parents:
+        _require_guarded(parent)
+    return directory
 
 
 def _own_name() -> str:

@@ -15,16 +15,19 @@ from typing import Any
 
 import numpy as np
 
+from packer._formats import open_pack
 from packer._formats.copying import PackFiles, ProgressCallback, copy_pack
 from packer._limits import available_memory
 from packer._loading.owndirectory import own_directories, own_directory
 from packer._storage.files import disk_size, remove, sync_directory, writing_to
 from packer._storage.locks import held
-from packer.errors import PackError, PackLockedError, printable
+from packer.errors import PackerError, PackError, PackLockedError, printable
 
 __all__ = ["Kept", "keep", "stage", "unstage", "warm"]
 
 _MOST_OF_MEMORY = 0.8
+_UNFINISHED = ".staging"  # ends the names of copies that are being made; conversions use another ending
+_LOCK = ".staging.lock"
 
 
 def warm(path: str | os.PathLike[str], *, progress: ProgressCallback | None = None) -> int:
@@ -147,7 +150,8 @@ def stage(
     The first process copies, the others wait for it. A copy that is there already is used where it was made of these
     very files: the same path, sizes, times and manifest. A copy of earlier files of that name is left alone. `unstage`
     gives the space back. Nothing else stays in the directory: what an interrupted process left is
-    removed when a pack of that name is copied there the next time.
+    removed when a pack of that name is copied there the next time. Packs and unfinished conversions in the directory
+    are left alone.
 
     The copy lies in `directory` where that is this user's and nobody else may write into it, as when it was made here.
     In a directory that others may write into, such as ``/dev/shm``, which is in memory, the copy lies in a directory
@@ -171,7 +175,8 @@ def stage(
     Returns
     -------
     Path
-        The copy, as ``DIRECTORY/STEM-DIGITS.SUFFIX`` or ``DIRECTORY/packer-UID/STEM-DIGITS.SUFFIX``.
+        The copy, as ``DIRECTORY/STEM-DIGITS-DIGITS.SUFFIX``, or of that name in ``DIRECTORY/packer-UID``. The second
+        digits are those of the manifest, by which `unstage` knows a copy.
 
     Raises
     ------
@@ -186,13 +191,13 @@ def stage(
     staged = root / _copy_name(pack)
     if pack.are_at(staged):
         return staged
-    partial = staged.with_name(staged.name + ".partial")
+    partial = staged.with_name(staged.name + _UNFINISHED)
 
     def wait() -> None:
         if progress is not None:
             progress(_size_so_far(partial), pack.size)
 
-    with held(staged.with_name(staged.name + ".lock"), wait):
+    with held(staged.with_name(staged.name + _LOCK), wait):
         if not pack.are_at(staged):
             remove(staged)  # it is not whole
             _remove_abandoned(staged, pack.path)
@@ -218,7 +223,8 @@ def unstage(path: str | os.PathLike[str], directory: str | os.PathLike[str], *, 
         As it was given to `stage`.
     all_versions : bool
         Whether to remove the copies of every pack of this name too: of earlier versions, and of packs of that name in
-        other directories. Then the pack itself may be gone.
+        other directories. Then the pack itself may be gone. A copy is a pack of such a name whose manifest is the one
+        that the name says; everything else stays, and so does a damaged copy whose manifest cannot be read.
 
     Returns
     -------
@@ -230,19 +236,17 @@ def unstage(path: str | os.PathLike[str], directory: str | os.PathLike[str], *, 
     PackLockedError
         If another process is making the copy.
     DestinationError
-        If a copy cannot be removed.
+        If a copy cannot be removed, or `directory` is one that `stage` refuses.
     PackError
         If the path is no pack, or cannot be read.
     """
     pack = Path(os.path.abspath(os.path.expanduser(path)))
-    wanted = _copies_of(pack) if all_versions else re.compile(re.escape(_copy_name(PackFiles.of(path))))
+    this = None if all_versions else _copy_name(PackFiles.of(path))
     removed = 0
     for root in own_directories(Path(os.path.abspath(os.path.expanduser(directory)))):
-        with writing_to(root):
-            copies = {name.removesuffix(".partial") for name in os.listdir(root)}
-        for copy in sorted(filter(wanted.fullmatch, copies)):
-            with _held_by_nobody_else(root / copy):
-                for found in (root / copy, root / f"{copy}.partial"):  # the second is what an interrupted process left
+        for copy in [root / this] if this else _copies(root, pack):
+            with _held_by_nobody_else(copy):
+                for found in (copy, copy.with_name(copy.name + _UNFINISHED)):  # an interrupted process left the second
                     removed += _size_so_far(found)
                     remove(found)
     return removed
@@ -253,18 +257,43 @@ class _InUseError(Exception):
 
 
 def _copy_name(pack: PackFiles) -> str:
-    return f"{pack.path.stem}-{pack.digest()}{pack.path.suffix}"
+    return f"{pack.path.stem}-{pack.digest()}-{pack.identity[:12]}{pack.path.suffix}"
 
 
-def _copies_of(pack: Path) -> re.Pattern[str]:
-    """Return what the names of copies of packs of this name match."""
-    return re.compile(f"{re.escape(pack.stem)}-[0-9a-f]{{12}}{re.escape(pack.suffix)}")
+def _copies(root: Path, pack: Path) -> list[Path]:
+    """Return the copies of packs of this name that are in a directory, whole or not."""
+    unfinished = _unfinished(root, pack)
+    named = re.compile(_copy_names(pack))
+    with writing_to(root):
+        names = [name for name in os.listdir(root) if named.fullmatch(name) and name not in unfinished]
+    return sorted([root / name for name in unfinished] + [root / name for name in names if _is_copy(root / name)])
+
+
+def _unfinished(root: Path, pack: Path) -> set[str]:
+    """Return the names of those copies of packs of this name that are being made, or that were interrupted."""
+    name = re.compile(f"({_copy_names(pack)})(?:{re.escape(_UNFINISHED)}|{re.escape(_LOCK)})")
+    with writing_to(root):
+        return {match[1] for match in map(name.fullmatch, os.listdir(root)) if match}
+
+
+def _copy_names(pack: Path) -> str:
+    """Return a pattern of the names that copies of packs of this name have, and other files may have."""
+    return f"{re.escape(pack.stem)}-[0-9a-f]{{12}}-[0-9a-f]{{12}}{re.escape(pack.suffix)}"
+
+
+def _is_copy(path: Path) -> bool:
+    """Tell whether what has the name of a copy is one: a pack whose manifest is the one that the name says."""
+    try:
+        with open_pack(path) as reader:
+            return path.stem.endswith("-" + reader.manifest.identity()[:12])
+    except PackerError:
+        return False
 
 
 @contextlib.contextmanager
 def _held_by_nobody_else(copy: Path) -> Iterator[None]:
     try:
-        with held(copy.with_name(copy.name + ".lock"), _refuse_to_wait):
+        with held(copy.with_name(copy.name + _LOCK), _refuse_to_wait):
             yield
     except _InUseError:
         raise PackLockedError(f"{printable(copy)}: another process is making this copy") from None
@@ -272,12 +301,9 @@ def _held_by_nobody_else(copy: Path) -> Iterator[None]:
 
 def _remove_abandoned(staged: Path, pack: Path) -> None:
     """Remove what interrupted processes left of other copies of packs of this name: nobody would continue them."""
-    name = re.compile(f"({_copies_of(pack).pattern})[.](partial|lock)")
-    with writing_to(staged.parent):
-        left = {match[1] for match in map(name.fullmatch, os.listdir(staged.parent)) if match} - {staged.name}
-    for copy in left:
-        with contextlib.suppress(_InUseError), held(staged.with_name(copy + ".lock"), _refuse_to_wait):
-            remove(staged.with_name(copy + ".partial"))
+    for copy in _unfinished(staged.parent, pack) - {staged.name}:
+        with contextlib.suppress(_InUseError), held(staged.with_name(copy + _LOCK), _refuse_to_wait):
+            remove(staged.with_name(copy + _UNFINISHED))
 
 
 def _refuse_to_wait() -> None:

@@ -8,6 +8,7 @@ import io
 import itertools
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -16,15 +17,16 @@ import numpy as np
 from packer._formats import Reader, open_pack
 from packer._images.encode import encode
 from packer._limits import require_count
-from packer._packs.filenames import FileNames
+from packer._packs.filenames import FileNames, below_files
 from packer._packs.sweep import in_order
 from packer._packs.tree import Tree
 from packer._sample import CODECS, UNLABELED
 from packer._sources.repeats import repeats
 from packer._storage.files import sync_directory, writing_to
-from packer._storage.paths import folded, name_problem, path_problem
+from packer._storage.locks import held
+from packer._storage.paths import folded, longest_path, name_problem, path_problem
 from packer._table import COLUMNS, Buffer, are_pixels, blocks, encode_name, spans
-from packer.errors import CorruptPackError, DestinationError, printable
+from packer.errors import CorruptPackError, DestinationError, PackLockedError, printable
 
 __all__ = ["export"]
 
@@ -47,7 +49,8 @@ def export(
     sample without a label has an empty one there. Where no sample has a label, there is no such file.
 
     An export that was interrupted is continued by the same call: files that are there already are kept, and a file
-    that is there in part is written anew. No file that holds anything else is touched.
+    that is there in part is written anew. No file that holds anything else is touched. While an export runs, the empty
+    file ``packer-export.lock`` in the directory keeps other exports out.
 
     Parameters
     ----------
@@ -71,6 +74,8 @@ def export(
         If `workers` is no whole number of 1 or more.
     CorruptPackError
         If the table or a sample is damaged, or a name would lead out of `directory`.
+    PackLockedError
+        If another process exports into `directory`.
     DestinationError
         If `directory` holds something else than files of this export, or a file cannot be written.
     """
@@ -81,26 +86,60 @@ def export(
             reader.require_column(column)
         labels_follow = _labels_follow(reader)
         _refuse_bad_rows(reader)
-        names = _file_names(reader)
+        names = _file_names(reader, root)
         _make_root(root)
         table = None if labels_follow else names.free("labels", ".csv")
-        with contextlib.closing(Tree(root)) as tree:
-            _refuse_other_files(tree, root, reader, names, table)
-            if tree.folds_names():
-                _refuse_names_that_meet(reader, names)
-            if table is None:
-                for name in reader.manifest.classes:
-                    tree.make(name)
-            else:
-                tree.write_blocks(table, partial(_labels_as_csv, reader, names))
-                tree.sync([table])
-            contents = itertools.chain.from_iterable(in_order(partial(_contents, reader), _batches(reader), workers))
-            for index, (name, data) in enumerate(zip(names, contents, strict=True), 1):
-                tree.write(name, data)
-                if progress is not None and (index % _SHOWN_EVERY == 0 or index == len(names)):
-                    progress(index, len(names))
-            tree.sync(names)
+        plan = _Plan(reader, root, names, table, names.free("packer-export", ".lock"))
+        with _locked(root, plan.lock), contextlib.closing(Tree(root)) as tree:
+            _write(plan, tree, workers, progress)
+        sync_directory(root)  # which the lock has left
     return len(names)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What is written where: the samples' files, the file of labels or None, and the lock."""
+
+    reader: Reader
+    root: Path
+    names: FileNames
+    table: str | None
+    lock: str
+
+
+def _write(plan: _Plan, tree: Tree, workers: int | None, progress: Callable[[int, int], None] | None) -> None:
+    reader, names = plan.reader, plan.names
+    _refuse_other_files(plan, tree)
+    if tree.folds_names():
+        _refuse_names_that_meet(reader, names)
+    if plan.table is None:
+        if tree.folds_names():
+            _refuse_classes_that_meet(plan)
+        for name in reader.manifest.classes:
+            tree.make(name)
+    else:
+        tree.write_blocks(plan.table, partial(_labels_as_csv, reader, names))
+        tree.sync([plan.table])
+    contents = itertools.chain.from_iterable(in_order(partial(_contents, reader), _batches(reader), workers))
+    for index, (name, data) in enumerate(zip(names, contents, strict=True), 1):
+        tree.write(name, data)
+        if progress is not None and (index % _SHOWN_EVERY == 0 or index == len(names)):
+            progress(index, len(names))
+    tree.sync(names)
+
+
+@contextlib.contextmanager
+def _locked(root: Path, name: str) -> Iterator[None]:
+    """Hold the lock of a directory that is exported into: a file without bytes, which a killed process may leave."""
+
+    def refuse_to_wait() -> None:
+        raise PackLockedError(f"{printable(root)}: another process exports into this directory")
+
+    with writing_to(root), contextlib.suppress(FileNotFoundError):
+        if os.lstat(root / name).st_size:
+            raise _not_of_export(root, name)
+    with held(root / name, refuse_to_wait):
+        yield
 
 
 def _make_root(root: Path) -> None:
@@ -112,24 +151,28 @@ def _make_root(root: Path) -> None:
         sync_directory(folder.parent)
 
 
-def _refuse_other_files(tree: Tree, root: Path, reader: Reader, names: FileNames, table: str | None) -> None:
+def _refuse_other_files(plan: _Plan, tree: Tree) -> None:
     """Raise DestinationError where the directory holds something that an interrupted export has not left there."""
-    if next(tree.entries(), None) is None:
+    if all(entry == (plan.lock, False) for entry in tree.entries()):
         return
-    is_file = names.known()
-    folders = set() if table else set(reader.manifest.classes)
-    for name in names:
+    is_file = plan.names.known()
+    folders = set() if plan.table else set(plan.reader.manifest.classes)
+    for name in plan.names:
         while (name := name.rpartition("/")[0]) and name not in folders:
             folders.add(name)
     for name, is_folder in tree.entries():
-        if not (name in folders if is_folder else name == table or is_file(name)):
-            raise DestinationError(
-                f"{printable(root)}: not empty, and {printable(name)} in it is no file of this pack. "
-                "Export goes into an empty or a new directory, or goes on with what it began there."
-            )
+        if not (name in folders if is_folder else name in (plan.table, plan.lock) or is_file(name)):
+            raise _not_of_export(plan.root, name)
 
 
-def _file_names(reader: Reader) -> FileNames:
+def _not_of_export(root: Path, name: str) -> DestinationError:
+    return DestinationError(
+        f"{printable(root)}: not empty, and {printable(name)} in it is no file of this pack. "
+        "Export goes into an empty or a new directory, or goes on with what it began there."
+    )
+
+
+def _file_names(reader: Reader, root: Path) -> FileNames:
     """Return the names of the files; CorruptPackError where one must not become a file, or two samples have one."""
     for index, name in enumerate(reader.names):
         problem = name_problem(name)
@@ -138,10 +181,15 @@ def _file_names(reader: Reader) -> FileNames:
     for index, _ in repeats(reader.names):
         raise _refused(reader, index, "another sample has the same name")
     names = FileNames(reader.names, CODECS[reader.manifest.codec].suffixes)
+    room = longest_path() - len(os.fsencode(root)) - 1
     for index, name in enumerate(names):
         problem = path_problem(name)
+        if problem is None and len(encode_name(name)) > room:
+            problem = f"its path has more than {longest_path()} bytes; export to a directory of a shorter path"
         if problem is not None:
             raise _refused(reader, index, problem)
+    for index, other in below_files(names):
+        raise _refused(reader, index, f"another sample's file is {printable(other)}, which would be its directory")
     return names
 
 
@@ -182,6 +230,21 @@ def _refuse_names_that_meet(reader: Reader, names: FileNames) -> None:
     """Raise where two names are one on a file system that ignores case, or how accents are encoded."""
     for index, first in repeats(_Folded(names)):
         raise _refused(reader, index, f"to this file system its name is that of {printable(names[first])}")
+    for index, other in below_files(_Folded(names)):
+        raise _refused(
+            reader, index, f"to this file system another sample's file, {printable(other)}, is its directory"
+        )
+
+
+def _refuse_classes_that_meet(plan: _Plan) -> None:
+    """Raise where the directories of two classes are one to the file system: labels follow from the directories."""
+    first: dict[str, str] = {}
+    for name in plan.reader.manifest.classes:
+        if (other := first.setdefault(folded(name), name)) != name:
+            raise DestinationError(
+                f"{printable(plan.root)}: to this file system the classes {printable(other)} and {printable(name)} "
+                "have one directory. Export to a file system that tells them apart."
+            )
 
 
 def _labels_follow(reader: Reader) -> bool:

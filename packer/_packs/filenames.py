@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from packer._sources.repeats import Hashes, hashes_of, repeats
+from packer._sources.repeats import Hashes, Texts, hashes_of, repeats
+from packer._storage.paths import folded
 from packer._table import Names, encode_name
 
-__all__ = ["FileNames"]
+__all__ = ["FileNames", "below_files"]
 
 _LONGEST = 255  # bytes, of what Linux and macOS take
 _LONGEST_NUMBER = "-999999999999"
+_REMEMBERED = 1 << 12  # directories; names mostly come one directory after the other
 
 
 class FileNames:
@@ -53,9 +56,13 @@ class FileNames:
         return lambda name: _holds(taken, hash(name))
 
     def free(self, stem: str, suffix: str) -> str:
-        """Return a name that no file has: `stem` and `suffix`, or the same with a number."""
-        taken = self._hashes()
-        return next(name for name in _candidates(stem, suffix) if not _holds(taken, hash(name)))
+        """Return a name that no file and no directory has: `stem` and `suffix`, or the same with a number.
+
+        Nor does one have the name on a file system that ignores case, or how accents are encoded.
+        """
+        taken = np.fromiter((hash(folded(name.partition("/")[0])) for name in self), np.int64, len(self))
+        taken.sort()
+        return next(name for name in _candidates(stem, suffix) if not _holds(taken, hash(folded(name))))
 
     def _plain(self, name: str) -> str:
         return name if self._fits(name) else _candidate(name, self._suffixes[0])
@@ -89,6 +96,25 @@ class FileNames:
         hashes = hashes_of(self)
         hashes.sort()
         return hashes
+
+
+def below_files(names: Texts) -> Iterator[tuple[int, str]]:
+    """Yield the index of every name that lies below another name, as ``x/a/b.jpg`` does below ``x/a``, and the other.
+
+    Takes 8 bytes of memory a name.
+    """
+    files = hashes_of(names)
+    files.sort()
+
+    @functools.lru_cache(_REMEMBERED)
+    def file_above(folder: str) -> str:
+        while folder and not _holds(files, hash(folder)):
+            folder = folder.rpartition("/")[0]
+        return folder
+
+    for index, name in enumerate(names):
+        if found := file_above(name.rpartition("/")[0]):
+            yield index, found
 
 
 def _holds(ordered: Hashes, value: int) -> bool:

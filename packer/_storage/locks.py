@@ -46,7 +46,9 @@ def held(path: Path, wait: Callable[[], None]) -> Iterator[None]:
             try:
                 yield
             finally:
-                with contextlib.suppress(OSError):  # on Windows, what is open cannot be removed
+                if os.name == "nt":  # what is open cannot be removed there, here or by the next holder
+                    lock.close()
+                with contextlib.suppress(OSError):
                     os.unlink(path)
             return
 

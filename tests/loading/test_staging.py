@@ -28,10 +28,11 @@ import pytest
 
 from packer import open_dataset
 from packer._conversion.convert import convert
+from packer._conversion.workspace import Workspace
 from packer._formats import copying, open_pack
 from packer._formats.joined import join_parts
 from packer._loading import staging
-from packer._loading.staging import keep, stage, warm
+from packer._loading.staging import keep, stage, unstage, warm
 from packer._packs.repair import repair
 from packer._sources import imagefolder_source
 from packer._storage.locks import try_lock
@@ -94,7 +95,7 @@ def test_another_pack_of_the_same_name_is_staged_beside_it(tree: Path, tmp_path:
 
 def test_what_a_killed_process_left_is_replaced(pack: Path, tmp_path: Path) -> None:
     staged = stage(pack, tmp_path / "disk")
-    partial = staged.with_name(staged.name + ".partial")
+    partial = staged.with_name(staged.name + ".staging")
     staged.rename(partial)
     assert stage(pack, tmp_path / "disk") == staged
     assert digest(staged) == digest(pack)
@@ -112,22 +113,38 @@ def test_what_a_killed_process_left_of_another_pack_is_removed_unless_it_is_bein
     disk = tmp_path / "disk"
     disk.mkdir(mode=0o700)
     abandoned, locked, foreign = (
-        disk / f"{stem}{pack.suffix}.partial" for stem in ("pack-0123456789ab", "pack-ba9876543210", "pack-mine")
+        disk / f"{stem}{pack.suffix}.staging"
+        for stem in ("pack-0123456789ab-0123456789ab", "pack-ba9876543210-0123456789ab", "pack-mine")
     )
     abandoned.mkdir()
     (abandoned / "shard").write_bytes(b"half a copy")
-    (disk / f"pack-cccccccccccc{pack.suffix}.lock").touch()
+    (disk / f"pack-cccccccccccc-cccccccccccc{pack.suffix}.staging.lock").touch()
     locked.write_bytes(b"half a copy")
     foreign.write_bytes(b"of somebody")
-    with open(locked.with_suffix(".lock"), "ab") as lock:
+    with open(locked.with_name(locked.name + ".lock"), "ab") as lock:
         assert try_lock(lock)
         staged = stage(pack, disk)
     assert {path.name for path in disk.iterdir()} == {
         staged.name,
         locked.name,
-        locked.with_suffix(".lock").name,
+        locked.with_name(locked.name + ".lock").name,
         foreign.name,
     }
+
+
+def test_a_running_conversion_of_a_name_with_a_date_keeps_its_work(tree: Path, tmp_path: Path) -> None:
+    """Twelve digits are a date and a time as well, and two of them a span."""
+    convert(imagefolder_source(tree), tmp_path / "train.lmdb")
+    disk = tmp_path / "disk"
+    disk.mkdir(mode=0o700)
+    for name in ("train-202411221530.lmdb", "train-202411221530-202411230800.lmdb"):
+        with Workspace(disk / name) as workspace:
+            workspace.journal.write_bytes(b"hours of work")
+            (disk / f"{name}.lock").write_bytes(b"of somebody")
+            stage(tmp_path / "train.lmdb", disk)
+            assert unstage(tmp_path / "train.lmdb", disk, all_versions=True) > 0
+            assert workspace.journal.read_bytes() == b"hours of work"
+            assert (disk / f"{name}.lock").read_bytes() == b"of somebody"
 
 
 def test_several_ranks_that_start_at_once_make_one_copy(pack: Path, tmp_path: Path) -> None:
@@ -152,7 +169,7 @@ def test_who_waits_sees_how_far_the_other_is(tree: Path, tmp_path: Path) -> None
     pack = tmp_path / "pack.lmdb"
     convert(imagefolder_source(tree), pack)
     staged = stage(pack, tmp_path / "disk")
-    staged.rename(partial := staged.with_name(staged.name + ".partial"))
+    staged.rename(partial := staged.with_name(staged.name + ".staging"))
     os.truncate(partial, 100)
     seen: list[tuple[int, int]] = []
     waited = threading.Event()
@@ -161,7 +178,7 @@ def test_who_waits_sees_how_far_the_other_is(tree: Path, tmp_path: Path) -> None
         seen.append((done, total))
         waited.set()
 
-    with open(staged.with_name(staged.name + ".lock"), "a") as other:
+    with open(staged.with_name(staged.name + ".staging.lock"), "a") as other:
         assert try_lock(other)
         waiting = threading.Thread(target=stage, args=(pack, tmp_path / "disk"), kwargs={"progress": progress})
         waiting.start()
@@ -258,8 +275,8 @@ def test_in_a_shared_directory_nothing_is_believed(pack: Path, tmp_path: Path) -
     assert copy.parent == own
     before = os.listdir(tmp_path)
     (shared / copy.name).write_bytes(b"evil")
-    (shared / f"{copy.name}.lock").symlink_to(victim)
-    (shared / f"{copy.name}.partial").symlink_to(victim)
+    (shared / f"{copy.name}.staging.lock").symlink_to(victim)
+    (shared / f"{copy.name}.staging").symlink_to(victim)
     staged = stage(pack, shared)
     assert staged == shared / f"packer-{os.geteuid()}" / copy.name
     assert stat.S_IMODE(staged.parent.stat().st_mode) == 0o700
@@ -412,7 +429,7 @@ def test_a_pack_that_grows_while_it_is_copied(pack: Path, tmp_path: Path) -> Non
         stage(pack, tmp_path / "disk", progress=grow)
     assert max(grown) <= before
     (left,) = (tmp_path / "disk").iterdir()
-    assert left.name.endswith(".partial")
+    assert left.name.endswith(".staging")
 
 
 KILLED = """
@@ -431,7 +448,7 @@ stage(sys.argv[1], sys.argv[2], progress=kill)
 def test_who_is_killed_leaves_nothing_that_the_next_one_does_not_take_away(pack: Path, tmp_path: Path) -> None:
     killed = subprocess.run([sys.executable, "-c", KILLED, pack, tmp_path / "disk"], check=False)
     assert killed.returncode == -signal.SIGKILL
-    assert sorted(path.suffix for path in (tmp_path / "disk").iterdir()) == [".lock", ".partial"]
+    assert sorted(path.suffix for path in (tmp_path / "disk").iterdir()) == [".lock", ".staging"]
     staged = stage(pack, tmp_path / "disk")
     assert digest(staged) == digest(pack)
     assert os.listdir(tmp_path / "disk") == [staged.name]
@@ -442,7 +459,7 @@ def test_the_room_of_an_unfinished_copy_is_used_again(
 ) -> None:
     """A disk of one and a half times the pack has room for it, also where a killed process left most of a copy."""
     staged = stage(pack, tmp_path / "disk")
-    staged.rename(staged.with_name(staged.name + ".partial"))
+    staged.rename(staged.with_name(staged.name + ".staging"))
 
     def usage(path: Path) -> object:
         used = sum(file.stat().st_size for file in (tmp_path / "disk").rglob("*") if file.is_file())

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from packer import PackLockedError, PackNotFoundError, open_dataset, stage, unstage
+from packer import DestinationError, PackLockedError, PackNotFoundError, open_dataset, stage, unstage
 from packer._formats import FORMATS
 from packer._storage.files import disk_size
 from packer._table import Sample
@@ -43,7 +43,7 @@ def test_copies_of_earlier_versions(pack: Path, tmp_path: Path) -> None:
     file = next(pack.glob("shard*")) if pack.is_dir() else pack
     os.utime(file, ns=(10**18, 10**18))
     copy = stage(pack, disk)
-    copy.rename(copy.with_name(f"{copy.name}.partial"))  # as an interrupted process leaves it
+    copy.rename(copy.with_name(f"{copy.name}.staging"))  # as an interrupted process leaves it
     assert unstage(pack, disk) == disk_size(pack)
     (disk / f"{pack.stem}-notes{pack.suffix}").touch()
     assert len(os.listdir(disk)) == 2
@@ -52,6 +52,39 @@ def test_copies_of_earlier_versions(pack: Path, tmp_path: Path) -> None:
         unstage(pack, disk)
     assert unstage(pack, disk, all_versions=True) > 0
     assert os.listdir(disk) == [f"{pack.stem}-notes{pack.suffix}"]
+
+
+def test_packs_that_were_never_staged_stay(pack: Path, tmp_path: Path) -> None:
+    """Only a copy has the digits of its manifest in its name."""
+    copy = stage(pack, tmp_path / "disk")
+    for digits in ("202411221530", "202411221530-202411230800", "0123456789ab-0123456789ab"):
+        path = tmp_path / "disk" / f"{pack.stem}-{digits}{pack.suffix}"
+        shutil.copytree(pack, path) if pack.is_dir() else shutil.copy(pack, path)
+    directory = tmp_path / "disk" / f"{pack.stem}-ba9876543210-ba9876543210{pack.suffix}"
+    directory.mkdir()
+    (directory / "thesis.tex").touch()
+    before = set(os.listdir(tmp_path / "disk"))
+    assert unstage(pack, tmp_path / "disk", all_versions=True) == disk_size(pack)
+    assert set(os.listdir(tmp_path / "disk")) == before - {copy.name}
+    assert (directory / "thesis.tex").exists()
+
+
+@pytest.mark.skipif(os.name == "nt" or os.geteuid() != 0, reason="needs root, to act as two users")
+@pytest.mark.parametrize("kind", ["link", "parent"])
+def test_a_directory_that_a_stranger_could_exchange_is_refused(tmp_path: Path, kind: str) -> None:
+    pack = write_pack(tmp_path / "pack.lmdb", "lmdb", SAMPLES)
+    given, copy = tmp_path / "open" / "disk", stage(pack, tmp_path / "disk")
+    given.parent.mkdir()
+    if kind == "link":
+        given.symlink_to(tmp_path / "disk")
+        os.lchown(given, 65534, 65534)
+    else:
+        given.mkdir(mode=0o700)
+        copy = Path(shutil.copy(copy, given))
+        given.parent.chmod(0o777)
+    with pytest.raises(DestinationError, match=r"is a link of somebody else|has no sticky bit"):
+        unstage(pack, given)
+    assert copy.exists()
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs permissions")
@@ -73,7 +106,7 @@ def test_a_copy_that_is_being_made_stays(pack: Path, tmp_path: Path) -> None:
         "file = open(sys.argv[1], 'ab'); assert try_lock(file); "
         "print('held', flush=True); sys.stdin.read()"
     )
-    line = [sys.executable, "-c", hold, f"{copy}.lock"]
+    line = [sys.executable, "-c", hold, f"{copy}.staging.lock"]
     with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
         holder.stdout.readline()

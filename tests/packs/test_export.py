@@ -20,9 +20,10 @@ from packer._images.sizing import ResizeSpec
 from packer._packs.export import export
 from packer._sources import csv_source, imagefolder_source
 from packer._table import Sample
-from packer.errors import CorruptPackError, DestinationError, PackerError
+from packer.errors import CorruptPackError, DestinationError, PackerError, PackLockedError
 from packer.testing.photos import draw_imagefolder
 from tests.making import SUFFIXES, content, noise, solid, write_pack
+from tests.making import packer as packer_command
 
 formats = pytest.mark.parametrize("format", FORMATS)
 
@@ -233,10 +234,35 @@ def test_a_class_that_is_not_text_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_names_that_are_file_and_directory(tmp_path: Path) -> None:
-    path = write_pack(tmp_path / "pack.lmdb", "lmdb", samples("a/x", "a/x/y.png"))
-    with pytest.raises(PackerError):
+@pytest.mark.parametrize(
+    ("names", "problem"),
+    [
+        (("x/a", "x/a/b.jpg"), "another sample's file is x/a, which would be its directory"),
+        (("x/a/b/c/d.jpg", "x/0", "x/a"), "another sample's file is x/a"),
+        (("x/a", "x/" + "é" * 128 + "/b"), "more than 255 bytes"),
+        (
+            ("x/a", "x/" + "/".join(["d" * 200] * 25)),
+            r"its path has more than \d+ bytes; export to a directory of a shorter",
+        ),
+    ],
+    ids=["below a file", "deep below a file", "long part", "long path"],
+)
+@pytest.mark.skipif(os.name == "nt", reason="other limits")
+def test_names_that_cannot_become_files_are_refused_before_the_first_is_written(
+    tmp_path: Path, names: tuple[str, ...], problem: str
+) -> None:
+    path = write_pack(tmp_path / "pack.lmdb", "lmdb", samples(*names))
+    with pytest.raises(CorruptPackError, match=problem):
         export(path, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("taken", ["labels.csv/x.png", "LABELS.csv"])
+def test_labels_get_a_name_that_no_file_and_no_directory_has(tmp_path: Path, taken: str) -> None:
+    path = write_pack(tmp_path / "pack.lmdb", "lmdb", samples(taken, "y.png"))
+    for _ in range(2):
+        assert export(path, tmp_path / "out") == 2
+        assert {name for name, data in content(tmp_path / "out").items() if data} == {taken, "y.png", "labels-1.csv"}
 
 
 @pytest.mark.parametrize("label", [5, -1, -(2**63)])
@@ -267,6 +293,36 @@ def test_raw_pixels_that_do_not_fill_their_image(tmp_path: Path) -> None:
     path = write_pack(tmp_path / "pack.lmdb", "lmdb", [Sample("a/x.png", 0, bytes(190), 8, 8)], codec="raw")
     with pytest.raises(CorruptPackError, match="190 bytes are not 8 x 8 pixels"):
         export(path, tmp_path / "out")
+
+
+def test_of_two_exports_at_a_time_the_second_is_refused(tmp_path: Path) -> None:
+    """The second took a file for a part of an interrupted export, and removed the file while the first wrote it."""
+    path, out = write_pack(tmp_path / "pack.lmdb", "lmdb", samples("a/x.png", "a/y.png")), tmp_path / "out"
+    refused: list[tuple[int, str]] = []
+
+    def export_again(done: int, total: int) -> None:
+        with pytest.raises(PackLockedError, match="out: another process exports into this directory"):
+            export(path, out)
+        again = packer_command("export", path, out)
+        refused.append((again.returncode, again.stderr))
+
+    assert export(path, out, progress=export_again) == 2
+    assert refused == [(5, f"packer: {out}: another process exports into this directory\n")]
+    assert {name for name, data in content(out).items() if data is not None} == {"a/x.png", "a/y.png"}
+    assert export(path, out) == 2
+
+
+def test_a_file_of_the_name_of_the_lock_is_never_removed(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "packer-export.lock").write_bytes(b"of somebody")
+    with pytest.raises(DestinationError, match=r"not empty, and packer-export\.lock in it"):
+        export(write_pack(tmp_path / "pack.lmdb", "lmdb", samples("a/x.png")), out)
+    assert content(out) == {"packer-export.lock": b"of somebody"}
+    path = write_pack(tmp_path / "own.lmdb", "lmdb", samples("a/x.png", "packer-export.lock"))
+    for _ in range(2):
+        assert export(path, tmp_path / "own") == 2
+        assert {*os.listdir(tmp_path / "own")} == {"a", "labels.csv", "packer-export.lock"}
 
 
 @formats

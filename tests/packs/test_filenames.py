@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packer._packs.filenames import FileNames
+from packer._packs.filenames import FileNames, below_files
 from packer._table import Names
 
 PARTS = st.sampled_from(["x", "x.jpg", "x.jpg.png", "x.jpg-1.png", "x-1", "a/x", "a/x.PNG", "é" * 127, "é" * 126])
@@ -38,6 +38,11 @@ def test_the_one_whose_name_it_is_keeps_it() -> None:
     names = ["a/x.jpg", "a/x.jpg.png", "a/y.jpg", "a/x.jpg-1"]
     files = FileNames(Names.of(names), (".png",))
     assert list(files) == ["a/x.jpg-2.png", "a/x.jpg.png", "a/y.jpg.png", "a/x.jpg-1.png"]
+
+
+def test_names_below_another_name_are_found_however_deep_they_are() -> None:
+    names = ["a/x", "x" + "/x" * 1500 + "/y", "a/xy", "x/x", "a/x/y/z"]
+    assert list(below_files(Names.of(names))) == [(1, "x/x"), (4, "a/x")]
 
 
 LIMITED = """

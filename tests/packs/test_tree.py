@@ -121,7 +121,15 @@ def samples(*names: str) -> list[Sample]:
 
 
 @pytest.mark.parametrize(
-    "names", [("a/x.png", "a/X.png"), ("A/x", "a/x"), ("a/\u00e9", "a/e\u0301"), ("a/ß", "a/SS"), ("a/x", "a/b", "A/X")]
+    "names",
+    [
+        ("a/x.png", "a/X.png"),
+        ("A/x", "a/x"),
+        ("a/\u00e9", "a/e\u0301"),
+        ("a/ß", "a/SS"),
+        ("a/x", "a/b", "A/X"),
+        ("a/X", "a/x/y"),
+    ],
 )
 def test_names_that_a_file_system_takes_for_one(
     tmp_path: Path, names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
@@ -138,6 +146,16 @@ def test_names_that_a_file_system_takes_for_one(
         export(path, tmp_path / "both")
         assert {name.replace(os.sep, "/") for name in content(tmp_path / "both")} >= set(names)
     tree.close()
+
+
+def test_classes_that_a_file_system_takes_for_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their samples have other names, and would lose their labels all the same."""
+    both = [Sample("A/x", 0, b"data", 1, 1), Sample("a/y", 1, b"data", 1, 1)]
+    path = write_pack(tmp_path / "pack.lmdb", "lmdb", both, classes=["A", "a"])
+    monkeypatch.setattr(Tree, "folds_names", lambda tree: True)
+    with pytest.raises(DestinationError, match="the classes A and a have one directory"):
+        export(path, tmp_path / "out")
+    assert content(tmp_path / "out") == {}
 
 
 def test_names_as_long_as_they_may_be(tmp_path: Path) -> None:
