@@ -71,7 +71,7 @@ class ImageRule:
             return True
 
     def __str__(self) -> str:
-        return ", ".join(self.extensions)
+        return ", ".join(map(printable, self.extensions))
 
 
 class Walk:
