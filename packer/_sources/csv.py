@@ -155,9 +155,8 @@ def _require_columns(table: Path, present: Sequence[str], *wanted: str) -> None:
             advice = "say which with --path-column and --label-column."
             if others:
                 advice = f"if they are separated by {others[0]!r}, say --delimiter {_quoted(others[0])}."
-            raise SourceError(
-                f"{printable(table)}: no column {column!r}. It has {_some([repr(name) for name in present[: _SHOWN + 1]])}; {advice}"
-            )
+            columns = _some([repr(name) for name in present[: _SHOWN + 1]])
+            raise SourceError(f"{printable(table)}: no column {column!r}. It has {columns}; {advice}")
         if present.count(column) > 1:
             raise SourceError(f"{printable(table)}: {present.count(column)} columns have the name {column!r}")
 
