@@ -99,4 +99,4 @@ def _require_prefixes(prefixes: Sequence[str], packs: int) -> None:
         raise OptionError(f"--prefix is said once for each pack: {packs} packs have {len(prefixes)}")
     for prefix in prefixes:
         if prefix and (problem := path_problem(prefix)):
-            raise OptionError(f"--prefix {printable(prefix)}: {problem}")
+            raise OptionError(f"--prefix '{printable(prefix)}': {problem}")
