@@ -3,7 +3,7 @@
 python benchmarks/lock.py PACK [--crop train|eval]
 
 One thread decodes whole epochs. The result is the CPU time of the process, less the time that its threads spend inside
-of the calls that release the lock (`_RELEASING`), for an image. The result is an upper bound, because the system and
+of the calls that release the lock (`_releasing`), for an image. The result is an upper bound, because the system and
 smaller calls do some of the rest without the lock; only the hundredths of a microsecond in which C reads its arguments
 are missing. The cost of measuring is measured before, and subtracted. The least of several epochs counts, because other
 processes can only add time.
@@ -12,28 +12,32 @@ processes can only add time.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import importlib
 import os
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import cv2
-import simplejpeg
 import torch
 from peers import own
 
 from packer._images import native, rectangle
 
-_RELEASING = [
-    *((native._native, name) for name in ("draw", "resize") if native._native is not None),
-    (simplejpeg, "decode_jpeg"),
-    (rectangle, "_resize"),
-    (rectangle, "_resize_by"),
-    (cv2, "flip"),
-    (os, "pread"),
-    (torch.Tensor, "copy_"),
-]
+_IN_C = ("decode_into", "resize", "look_up")
+_OF_LIBRARIES = (("simplejpeg", "decode_jpeg"), ("cv2", "flip"))
+
+
+def _releasing() -> list[tuple[Any, str]]:
+    """Return the calls that release the lock, of the libraries that are installed: where each stands, and its name."""
+    found: list[tuple[Any, str]] = [(rectangle, "resize_batch"), (os, "pread"), (torch.Tensor, "copy_")]
+    if native._native is not None:
+        found += [(native._native, name) for name in _IN_C]
+    for library, name in _OF_LIBRARIES:
+        with contextlib.suppress(ImportError):
+            found.append((importlib.import_module(library), name))
+    return found
 
 
 def lock_held(pack: Path, crop: str, epochs: int = 5) -> float:
@@ -42,7 +46,7 @@ def lock_held(pack: Path, crop: str, epochs: int = 5) -> float:
     loader = own.open_loader(pack, crop, 1)
     inside = [0.0, 0]
     cost = _cost_of_measuring()
-    originals = [(owner, name, getattr(owner, name)) for owner, name in _RELEASING]
+    originals = [(owner, name, getattr(owner, name)) for owner, name in _releasing()]
     held = []
     try:
         for owner, name, function in originals:

@@ -1,4 +1,4 @@
-"""What a sample is: the codec of its data, and the type of its label.
+"""What a sample is: the codec of its data, the type of its label, and by which suffixes a file becomes one.
 
 A new codec is a row here and a way to write it in `packer._images.encode`.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["CODECS", "LABEL_TYPES", "LOSSY", "UNLABELED", "Codec"]
+__all__ = ["CODECS", "IMAGE_SUFFIXES", "LABEL_TYPES", "LOSSY", "UNLABELED", "Codec"]
 
 
 @dataclass(frozen=True)
@@ -53,3 +53,6 @@ LABEL_TYPES: Mapping[str, str] = {"class": "<i8", "int": "<i8", "float": "<f8"}
 
 UNLABELED = -1
 """The label of a sample of which nobody said the class."""
+
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+"""torchvision's IMG_EXTENSIONS (torchvision/datasets/folder.py): what ImageFolder takes for an image."""

@@ -95,10 +95,10 @@ def main() -> None:
     except Terminated as error:
         _end(f"terminated{error}", "sigterm")
     except click.ClickException as error:
-        error.show()
+        _show(error)
         sys.exit(EXIT_STATUS["usage"])
     except OptionError as error:
-        click.UsageError(str(error)).show()
+        _show(click.UsageError(str(error)))
         sys.exit(EXIT_STATUS["usage"])
     except PackerError as error:
         _end(str(error), next(status for kind, status in _STATUSES if isinstance(error, kind)))
@@ -127,9 +127,21 @@ def _spelled_out(error: UnicodeError) -> tuple[str, int]:
     return "".join(spelled), error.end
 
 
+def _show(error: click.ClickException) -> None:
+    """Print an error as click does: with the command's usage, where the command was not used as it is meant."""
+    shown = io.StringIO()
+    error.show(shown)
+    click.echo(_printable_lines(shown.getvalue()), nl=False, err=True)
+
+
+def _printable_lines(message: str) -> str:
+    """Return a message without the control characters that words of the command line may have brought into it."""
+    return "\n".join(map(printable, message.split("\n")))
+
+
 def _end(message: str, status: str) -> None:
     try:
-        click.echo(f"packer: {message}", err=True)
+        click.echo(f"packer: {_printable_lines(message)}", err=True)
     except OSError as error:
         if error.errno not in NOBODY_READS:
             raise

@@ -90,10 +90,13 @@ def merge(
 
 def _require_prefixes(prefixes: Sequence[str], packs: int) -> None:
     """Raise where there is not one prefix for each pack, or one is no directory's name."""
-    if isinstance(prefixes, str):
-        raise TypeError(f"prefixes is a sequence of texts, not the text {prefixes!r}")
+    if isinstance(prefixes, str) or not isinstance(prefixes, Sequence):
+        raise TypeError(f"prefixes is a sequence of texts, not {prefixes!r}")
+    for prefix in prefixes:
+        if not isinstance(prefix, str):
+            raise TypeError(f"prefixes are texts, one for each of packs, not {prefix!r}")
     if prefixes and len(prefixes) != packs:
         raise OptionError(f"--prefix is said once for each pack: {packs} packs have {len(prefixes)}")
     for prefix in prefixes:
         if prefix and (problem := path_problem(prefix)):
-            raise OptionError(f"--prefix {printable(prefix)}: {problem}")
+            raise OptionError(f"--prefix '{printable(prefix)}': {problem}")

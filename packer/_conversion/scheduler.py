@@ -12,7 +12,7 @@ from typing import Any
 
 from packer._limits import available_cpus
 from packer._storage.interrupts import interrupts_held
-from packer.errors import ClusterError, MissingDependencyError, pip_install
+from packer.errors import ClusterError, MissingDependencyError, pip_install, printable
 
 __all__ = ["JOB_QUEUES", "check_address", "import_dask", "open_client"]
 
@@ -86,7 +86,7 @@ def open_client(where: str, jobs: int | None = None) -> Iterator[Any]:
             advice = ""
             if where in JOB_QUEUES:
                 advice = ". Say in ~/.config/dask/jobqueue.yaml what a job is, as scripts/slurm/jobqueue.yaml does"
-            raise ClusterError(f"--cluster {where}: {error}{advice}") from error
+            raise ClusterError(f"--cluster {printable(where)}: {error}{advice}") from error
         yield opened.enter_context(client)
 
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import ParamSpec, TypeVar
 
 from packer._sample import CODECS
-from packer.errors import ImageError, PackerError
+from packer.errors import ImageError, PackerError, printable
 
 __all__ = ["as_arguments", "speaking_of_arguments"]
 
@@ -22,10 +23,11 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 _VALUES = ("skip", "fail", "same", "union", "class", "int", "float", "tab", *CODECS)
-_COMMANDS = re.compile(r"(`[^`]*`|^  packer .*$)", re.MULTILINE)  # they are quoted, and stay
+_COMMANDS = r"`[^`]*`|^  packer .*$"  # they are quoted, and stay
 _PREFIXES = re.compile(r"--prefix ('[^']*'|\S+)(?: --prefix ('[^']*'|\S+))+")
-_VALUE = rf"{'|'.join(_VALUES)}|[A-Z]\S*[A-Za-z]|'[^']*'"
-_OPTION = re.compile(rf"(?<![\w-])--(no-)?([a-z]+(?:-[a-z]+)*)(?: ({_VALUE})(?!\w))?")
+_VALUE = rf"{'|'.join(_VALUES)}|[A-Z]\S*[A-Za-z]|[0-9]+|'[^']*'"
+_QUOTED = r"""(?<!\w)'[^'\n]*'(?!\w)|"[^"\n]*\""""  # names and values, which stay
+_OPTION = re.compile(rf"{_QUOTED}|(?<![^\s(\[])--(no-)?([a-z]+(?:-[a-z]+)*)(?![\w/.-]\w|/)(?: ({_VALUE})(?!\w))?")
 
 
 def speaking_of_arguments(function: Callable[_P, _R]) -> Callable[_P, _R]:
@@ -37,19 +39,34 @@ def speaking_of_arguments(function: Callable[_P, _R]) -> Callable[_P, _R]:
         try:
             return function(*args, **kwargs)
         except (PackerError, TypeError, ValueError) as error:
-            error.args = tuple(as_arguments(text, parameters) if isinstance(text, str) else text for text in error.args)
+            own = list(_texts([*args, *kwargs.values()]))
+            if error.args and isinstance(error.args[0], str):  # names and paths come after what is said
+                error.args = as_arguments(error.args[0], parameters, own), *error.args[1:]
             if isinstance(error, ImageError):
-                error.reason = as_arguments(error.reason, parameters)
+                error.reason = as_arguments(error.reason, parameters, own)
             raise
 
     return speaking
 
 
-def as_arguments(text: str, parameters: Mapping[str, inspect.Parameter]) -> str:
-    """Return a message with its options as arguments of a function that has `parameters`."""
-    pieces = _COMMANDS.split(text)
+def as_arguments(text: str, parameters: Mapping[str, inspect.Parameter], own: Sequence[str] = ()) -> str:
+    """Return a message with its options as arguments of a function that has `parameters`.
+
+    What the caller gave, `own`, stays as it is: a path may hold the name of an option.
+    """
+    kept = [_COMMANDS, *(re.escape(printable(word)) for word in sorted(own, key=len, reverse=True) if "--" in word)]
+    pieces = re.split(f"({'|'.join(kept)})", text, flags=re.MULTILINE)
     pieces[::2] = [_OPTION.sub(lambda found: _argument(found, parameters), _listed(piece)) for piece in pieces[::2]]
     return "".join(pieces)
+
+
+def _texts(given: Iterable[object]) -> Iterator[str]:
+    """Yield the texts and paths among what a function was given."""
+    for value in given:
+        if isinstance(value, str | os.PathLike):
+            yield os.fsdecode(value)
+        elif isinstance(value, list | tuple):
+            yield from _texts(value)
 
 
 def _listed(text: str) -> str:
@@ -58,6 +75,8 @@ def _listed(text: str) -> str:
 
 
 def _argument(found: re.Match[str], parameters: Mapping[str, inspect.Parameter]) -> str:
+    if found[2] is None:  # quoted
+        return found[0]
     no, name, value = found[1], found[2].replace("-", "_"), found[3]
     name = {"prefix": "prefixes"}.get(name, name)
     if name not in parameters:
@@ -66,4 +85,6 @@ def _argument(found: re.Match[str], parameters: Mapping[str, inspect.Parameter])
         return f"{name}={not no}" + (f" {value}" if value else "")
     if value is None:
         return f"{name}="
+    if value.isdecimal():
+        return f"{name}={value}"
     return f"{name}={chr(9)!r}" if value == "tab" else f"{name}={value.strip(chr(39))!r}"

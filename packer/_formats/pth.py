@@ -16,7 +16,7 @@ from packer._formats.contract import Writer
 from packer._formats.manifestfile import MANIFEST_FILE, read_manifest, write_manifest
 from packer._formats.multifile import SpreadData, SpreadReader
 from packer._formats.reader import table_from
-from packer._formats.torchfile import TorchFile, compare_checksums, member_of, members_of
+from packer._formats.torchfile import TorchFile, compare_checksums, member_of, members_of, require_types
 from packer._manifest import Manifest
 from packer._storage.files import AppendFile, sync_directory
 from packer._storage.packfile import PackFile
@@ -189,6 +189,7 @@ class PthReader(SpreadReader):
         types = column_types(manifest.label_type)
         order = ["names", *(name for name in types if name != "names")]  # as the writer numbers them
         members = members_of(self._table_file)
+        require_types(self._table_file, member_of(members, "table/data.pkl", path), ["|u1", *types.values()])
         columns = {}
         for number, name in enumerate(order):
             at, size = member_of(members, f"table/data/{number}", path)

@@ -10,7 +10,7 @@ import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from packer._storage.packfile import PackFile
 from packer._table import Buffer, blocks
 from packer.errors import CorruptPackError, printable
 
-__all__ = ["TorchFile", "compare_checksums", "member_of", "members_of"]
+__all__ = ["TorchFile", "compare_checksums", "member_of", "members_of", "require_types"]
 
 _ALIGNMENT = 64
 _LOCAL = struct.Struct("<4s5H3I2H")
@@ -40,6 +40,8 @@ _STORAGES = {
 }
 _MOST_DIRECTORY = 1 << 17  # bytes: zipfile reads a directory at once, after a comment of up to 64 KiB
 _CHUNK = 1 << 16  # bytes
+_MOST_PICKLE = 1 << 16  # bytes; one of packer's takes some hundred
+_STORAGE = re.compile(rb"[A-Z][A-Za-z0-9]*Storage")
 # What `torch.save` names its members, below a directory of any name; there are fewer than 100 vectors.
 _MEMBER = re.compile(
     r"[^/]+/(data/\d{1,2}|data\.pkl|byteorder|version|\.format_version|\.storage_alignment|\.data/serialization_id)"
@@ -119,6 +121,21 @@ def members_of(file: PackFile) -> dict[str, tuple[int, int]]:
     """Return where the members of a zip lie in its file, and their sizes."""
     with opened_zip(file) as (_, members):
         return members
+
+
+def require_types(file: PackFile, place: tuple[int, int], dtypes: Iterable[str]) -> None:
+    """Raise CorruptPackError where the pickle at a place speaks of other types of elements than `dtypes`.
+
+    The pickle is not run: the storages that it names are looked for in its bytes.
+    """
+    at, size = place
+    if size > _MOST_PICKLE:
+        raise CorruptPackError(f"its pickle has {size} bytes, and {_MOST_PICKLE} at most", file.path)
+    found = {name.decode() for name in _STORAGE.findall(file.read(at, size))}
+    wanted = {_STORAGES[dtype] for dtype in dtypes}
+    if found != wanted:
+        has, wants = (", ".join(sorted(names)) or "none" for names in (found, wanted))
+        raise CorruptPackError(f"its vectors are of other types than the manifest says: {has}, not {wants}", file.path)
 
 
 def compare_checksums(file: PackFile, leave_out: str = "") -> None:

@@ -45,6 +45,7 @@ PADDINGS = ("constant", "edge", "reflect", "symmetric")
 _MAX_HALVINGS = 3
 _LARGEST_SIDE = 1 << 20  # of the rectangle: resizing takes memory for each of its rows and columns
 _LARGEST_SCALED = 1 << 30
+_PLACES = 1 << 18  # of a window, computed at a time
 _FARTHEST = (1 << 31) - 1  # rows or columns from a rectangle's corner to that of a window
 
 Crops = npt.NDArray[Any]
@@ -205,10 +206,10 @@ def shown(box: Box) -> Box:
     """
     if not is_padded(box):
         return box
-    rows, columns = sources(box)
-    top, left = int(rows.min()), int(columns.min())
-    height, width = int(rows.max()) + 1 - top, int(columns.max()) + 1 - left
-    return box._replace(cut_top=top, cut_left=left, out_height=height, out_width=width)
+    mode = PADDINGS[box.padding]
+    top, end = _extent(mode, box.cut_top, box.out_height, box.scaled_height)
+    left, right = _extent(mode, box.cut_left, box.out_width, box.scaled_width)
+    return box._replace(cut_top=top, cut_left=left, out_height=end - top, out_width=right - left)
 
 
 def sources(box: Box) -> tuple[Ints, Ints]:
@@ -232,6 +233,14 @@ def _sources(mode: str, first: int, count: int, side: int) -> Ints:
     period = max(2 * (side - 1 + twice), 1)
     places %= period
     return np.minimum(places, period - twice - places)
+
+
+def _extent(mode: str, first: int, count: int, side: int) -> tuple[int, int]:
+    """Return first and end of those of `side` pixels that stand in `count` places from `first` on."""
+    starts = range(first, first + count, _PLACES)
+    places = (_sources(mode, start, min(_PLACES, first + count - start), side) for start in starts)
+    extents = [(int(block.min()), int(block.max())) for block in places]
+    return min(begin for begin, _ in extents), max(last for _, last in extents) + 1
 
 
 def touched(box: Box) -> Rectangle:

@@ -8,11 +8,13 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from packer._images.geometry import PADDINGS, Box, sources
+from packer._images.geometry import PADDINGS, Box, Rectangle, sources
 
 __all__ = ["pad_into"]
 
 Pixels = npt.NDArray[np.uint8]
+
+_BLOCK = 1 << 18  # pixels at a time: the places that pixels come from take far more memory than the pixels
 
 
 def pad_into(pixels: Pixels, part: Box, box: Box, out: Pixels) -> None:
@@ -27,13 +29,25 @@ def pad_into(pixels: Pixels, part: Box, box: Box, out: Pixels) -> None:
     out : (box.out_height, box.out_width, 3) uint8 array
         The window, mirrored where the box says so.
     """
-    rows, columns = sources(box)
     unmirrored = out[:, ::-1] if box.flip else out
-    unmirrored[:] = pixels[(rows - part.cut_top)[:, None], columns - part.cut_left]
+    across = max(1, min(box.out_width, _BLOCK))
+    down = _BLOCK // across
+    for top in range(0, box.out_height, down):
+        for left in range(0, box.out_width, across):
+            _pad_block(pixels, part, box, unmirrored, (top, left, down, across))
+
+
+def _pad_block(pixels: Pixels, part: Box, box: Box, window: Pixels, rectangle: Rectangle) -> None:
+    """Make the pixels in a rectangle of the window, which may end beyond the window."""
+    top, left, height, width = rectangle
+    block = window[top : top + height, left : left + width]
+    first, count = (box.cut_top + top, box.cut_left + left), block.shape
+    rows, columns = sources(box._replace(cut_top=first[0], cut_left=first[1], out_height=count[0], out_width=count[1]))
+    block[:] = pixels[(rows - part.cut_top)[:, None], columns - part.cut_left]
     if PADDINGS[box.padding] == "constant":
         colour = [box.fill >> shift & 0xFF for shift in (0, 8, 16)]
-        unmirrored[_outside(box.cut_top, box.out_height, box.scaled_height)] = colour
-        unmirrored[:, _outside(box.cut_left, box.out_width, box.scaled_width)] = colour
+        block[_outside(first[0], count[0], box.scaled_height)] = colour
+        block[:, _outside(first[1], count[1], box.scaled_width)] = colour
 
 
 def _outside(first: int, count: int, side: int) -> npt.NDArray[np.bool_]:

@@ -12,10 +12,7 @@ from packer._loading.samples import Samples
 from packer._table import Ints, Names, encode_name
 from packer.errors import printable
 
-__all__ = ["EXTENSIONS", "joint", "require_known_loader", "row_of", "valid_rows"]
-
-EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
-"""torchvision's IMG_EXTENSIONS (torchvision/datasets/folder.py)."""
+__all__ = ["joint", "require_known_loader", "row_of", "valid_rows"]
 
 
 def require_known_loader(loader: Callable[[str], Any] | None) -> None:

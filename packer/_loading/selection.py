@@ -13,8 +13,8 @@ import numpy as np
 from torch.utils.data import Dataset
 
 from packer._formats import Reader
-from packer._loading.folder import EXTENSIONS
 from packer._loading.samples import Samples
+from packer._sample import IMAGE_SUFFIXES
 from packer._table import Ints, Labels, Names
 
 __all__ = ["Selection", "earlier", "places_in"]
@@ -26,7 +26,7 @@ _IDENTIFYING = ("crc32c", "label", "name_end", "names")
 class Selection(Dataset[tuple[Any, Any]]):
     """Samples of a pack, and what ImageFolder tells of them."""
 
-    extensions = EXTENSIONS
+    extensions = IMAGE_SUFFIXES
 
     reader: Reader
     _rows: Ints | None = None

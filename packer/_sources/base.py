@@ -57,7 +57,7 @@ class ReadBuffer:
             room = self._room(status.st_size + 1)  # one byte more tells whether the file grew
             count = 0
             while count < len(room):
-                got = _read_into(fd, room[count:])
+                got = _read_some(fd, room[count:], status.st_size)
                 if not got:
                     break
                 count += got
@@ -75,6 +75,17 @@ class ReadBuffer:
             self._memory = np.empty(max(size, 2 * len(self._memory)), np.uint8).data
             self._used = 0
         return self._memory[self._used : self._used + size]
+
+
+def _read_some(fd: int, room: memoryview, size: int) -> int:
+    """Read what comes at once of a file of `size` bytes; OSError where that fails."""
+    try:
+        return _read_into(fd, room)
+    except OSError as error:
+        if size:
+            raise
+        # No disk holds any of the file, so none fails: the system makes the file up, as it does those of /proc.
+        raise OSError(0, f"it has 0 bytes, and reading fails: {error.strerror}") from error
 
 
 def _read_into(fd: int, room: memoryview) -> int:

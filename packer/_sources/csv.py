@@ -18,6 +18,7 @@ from packer.errors import SourceError, printable
 
 __all__ = ["csv_source", "default_delimiter"]
 
+_SHOWN = 20  # columns in a message
 _UTF_16 = ("\udcff\udcfe", "\udcfe\udcff")  # its byte order marks, read as UTF-8
 
 
@@ -99,7 +100,7 @@ class _Rows:
         at_path, at_label = header.index(path_column), header.index(label_column)
         if unused := [name or "''" for place, name in enumerate(header) if place not in (at_path, at_label)]:
             columns = "1 column of the file is" if len(unused) == 1 else f"{len(unused)} columns of the file are"
-            self.notes.append(f"{columns} not used: {', '.join(map(printable, unused[:20]))}")
+            self.notes.append(f"{columns} not used: {_some([printable(name) for name in unused[: _SHOWN + 1]])}")
         for row in reader:
             if not any(map(str.strip, row)):  # a blank line, or one of delimiters alone
                 continue
@@ -151,13 +152,17 @@ def _require_columns(table: Path, present: Sequence[str], *wanted: str) -> None:
     for column in wanted:
         if column not in present:
             others = [delimiter for delimiter in ",;\t|" if len(present) == 1 and delimiter in present[0]]
-            say = [repr(name) for name in present]
             advice = "say which with --path-column and --label-column."
             if others:
                 advice = f"if they are separated by {others[0]!r}, say --delimiter {_quoted(others[0])}."
-            raise SourceError(f"{printable(table)}: no column {column!r}. It has {', '.join(say)}; {advice}")
+            columns = _some([repr(name) for name in present[: _SHOWN + 1]])
+            raise SourceError(f"{printable(table)}: no column {column!r}. It has {columns}; {advice}")
         if present.count(column) > 1:
             raise SourceError(f"{printable(table)}: {present.count(column)} columns have the name {column!r}")
+
+
+def _some(columns: Sequence[str]) -> str:
+    return ", ".join(columns[:_SHOWN]) + (", …" if len(columns) > _SHOWN else "")
 
 
 def _quoted(delimiter: str) -> str:

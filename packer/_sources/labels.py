@@ -23,7 +23,7 @@ from packer.errors import SourceError, printable
 __all__ = ["Meaning", "meaning_of", "quoted"]
 
 _WHOLE = re.compile(r"[+-]?[0-9]+(\.0*)?")
-_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
+_NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
 _NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
 _SPREAD = 1000, 10  # ids are so many and so many a row at most; larger numbers are names
 _DIGITS = 18  # of an int64

@@ -307,6 +307,15 @@ def _require_unique(names: Names, readers: Sequence[Reader], prefixes: Sequence[
         deque(reader.names, maxlen=0)  # raises where a sample has none
     for index, _ in repeats(names):
         which = ", ".join(printable(reader.path) for reader in readers)
-        stems = " ".join(f"--prefix {shlex.quote(printable(Path(reader.path).stem))}" for reader in readers)
-        advice = "" if prefixes else f". Put a name before those of each pack, in their order: {stems}"
+        said = " ".join(f"--prefix {shlex.quote(printable(name))}" for name in _distinct_stems(readers))
+        advice = "" if prefixes else f". Put a name before those of each pack, in their order: {said}"
         raise SourceError(f"{printable(names[index])}: two samples of {which} have this name{advice}")
+
+
+def _distinct_stems(readers: Sequence[Reader]) -> list[str]:
+    """Return a name for each pack, no two alike: that of its file, and a number where others have the same."""
+    stems = [Path(reader.path).stem for reader in readers]
+    numbered = [stem if stems.count(stem) == 1 else f"{stem}-{number}" for number, stem in enumerate(stems, 1)]
+    if len(set(numbered)) < len(stems):  # such as `train-2` beside two `train`
+        return [f"{number}-{stem}" for number, stem in enumerate(stems, 1)]
+    return numbered

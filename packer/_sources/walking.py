@@ -12,14 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from packer._images.signatures import is_image
+from packer._sample import IMAGE_SUFFIXES
 from packer._sources.others import OtherFiles
 from packer._storage.opening import StrangeFileError, open_regular
 from packer.errors import SourceError, printable
 
-__all__ = ["IMAGE_SUFFIXES", "ImageRule", "Walk", "is_directory"]
-
-IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
-"""torchvision's IMG_EXTENSIONS (torchvision/datasets/folder.py): what ImageFolder takes for an image."""
+__all__ = ["ImageRule", "Walk", "is_directory"]
 
 
 @dataclass(frozen=True)
@@ -71,7 +69,7 @@ class ImageRule:
             return True
 
     def __str__(self) -> str:
-        return ", ".join(self.extensions)
+        return ", ".join(map(printable, self.extensions))
 
 
 class Walk:

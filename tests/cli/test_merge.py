@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import packer
+from packer._conversion import merging
 from packer._conversion.convert import convert
 from packer._formats import open_pack
 from packer._packs.digest import digest
@@ -78,6 +82,27 @@ def test_names_that_coincide_get_prefixes(alike: list[Path], tmp_path: Path) -> 
     both.write_bytes(both.read_bytes().replace(b"JFIF", b"JFIX"))
     assert packer.repair(both, tmp_path / "trees").left == []
     assert digest(both) == digest(again)
+
+
+@pytest.mark.parametrize("stems", [["train", "train"], ["train", "train", "train-2"]])
+def test_the_names_that_are_proposed_for_packs_of_one_name_differ(
+    alike: list[Path], tmp_path: Path, stems: list[str]
+) -> None:
+    packs = [tmp_path / str(number) / f"{stem}.lmdb" for number, stem in enumerate(stems)]
+    for pack in packs:
+        pack.parent.mkdir()
+        shutil.copy(alike[0], pack)
+    with pytest.raises(packer.SourceError, match="two samples of") as caught:
+        merging.merge(packs, tmp_path / "both.lmdb")
+    proposed = re.findall("--prefix ([^ ]+)", str(caught.value))
+    assert packer.merge(packs, tmp_path / "both.lmdb", prefixes=proposed).manifest.count == 4 * len(packs)
+
+
+@pytest.mark.parametrize("prefixes", [["a", 3], [b"a", "b"], ["a", None], [1, 2, 3], 5, b"ab", "ab"])
+def test_prefixes_that_are_no_texts(alike: list[Path], tmp_path: Path, prefixes: Any) -> None:
+    with pytest.raises(TypeError, match=r"^prefixes (are texts|is a sequence of texts), "):
+        packer.merge(alike, tmp_path / "both.lmdb", prefixes=prefixes)
+    assert not (tmp_path / "both.lmdb").exists()
 
 
 def test_an_empty_prefix_changes_no_name(alike: list[Path], tmp_path: Path) -> None:

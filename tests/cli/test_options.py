@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import click
@@ -15,7 +19,7 @@ from packer._images.geometry import MAX_PIXELS
 from packer._images.sizing import INTERPOLATIONS, MODES, ResizeSpec
 from packer._sample import CODECS
 from packer.testing.photos import draw_imagefolder
-from tests.making import packer_many
+from tests.making import command, packer_many
 
 
 def test_choices_and_defaults_are_the_librarys() -> None:
@@ -113,8 +117,8 @@ def test_settings_that_changed_are_called_by_their_options() -> None:
 
 
 def test_every_option_needs_others_or_none() -> None:
-    for name, command in cli.commands.items():
-        options = {option for parameter in command.params for option in [*parameter.opts, *parameter.secondary_opts]}
+    for name, known in cli.commands.items():
+        options = {option for parameter in known.params for option in [*parameter.opts, *parameter.secondary_opts]}
         needy = {word for line in NEEDS.get(name, {}) for word in line.split() if word.startswith("--")}
         alone = {f"--{option}" for option in ALONE[name].split()}
         assert {option for option in options if option.startswith("--")} == needy | alone, name
@@ -137,3 +141,38 @@ def test_an_option_that_would_decide_nothing_is_refused(photos: Path, tmp_path: 
         assert result.returncode == EXIT_STATUS["usage"], (line, result)
         assert message in result.stderr, (line, result.stderr)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a terminal that can be read")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["convert", "{tree}", "x.lmdb", "--extensions", ".a{bad}"],
+        ["convert", "{tree}", "x.lmdb", "--bad{bad}"],
+        ["convert", "{tree}", "x.lmdb", "--split", "{bad}"],
+        ["convert", "{tree}", "x{bad}.odd"],
+        ["convert", "{tree}{bad}", "x.lmdb"],
+        ["convert", "{tree}", "x.lmdb", "--parts", "1", "--cluster", "tcp://{bad}"],
+        ["convert", "{tree}", "x.lmdb", "--limit", "{bad}"],
+        ["merge", "{bad}", "x.lmdb", "--classes", "{bad}"],
+        ["{bad}"],
+    ],
+)
+def test_words_of_the_command_line_never_steer_the_terminal(tmp_path: Path, arguments: list[str]) -> None:
+    """The output is a terminal here: elsewhere click itself drops the sequences that terminals obey."""
+    import pty
+
+    (tmp_path / "tree" / "a").mkdir(parents=True)
+    words = [word.format(tree=tmp_path / "tree", bad="\x1b[2J\x07") for word in arguments]
+    master, terminal = pty.openpty()
+    with subprocess.Popen(command(*words), stdout=terminal, stderr=terminal, cwd=tmp_path) as process:
+        os.close(terminal)
+        shown = b""
+        with contextlib.suppress(OSError):  # Linux says so that nobody has the terminal open any more
+            while piece := os.read(master, 1 << 16):
+                shown += piece
+        os.close(master)
+    assert process.returncode != 0
+    assert b"\x1b" not in shown
+    assert b"\x07" not in shown
+    assert b"Traceback" not in shown

@@ -28,6 +28,10 @@ from tests.making import packer_many, solid
         ("--limit takes the first, --sample from everywhere", "limit= takes the first, sample= from everywhere"),
         ("`packer info --json` and `packer convert --parts`", "`packer info --json` and `packer convert --parts`"),
         ("say:\n  packer convert a b --split all\nor --parts", "say:\n  packer convert a b --split all\nor parts="),
+        ("/rc/--workers/none: no such directory", "/rc/--workers/none: no such directory"),
+        ("--workers/none: say --fresh", "--workers/none: say fresh=True"),
+        ("is '--fresh' or 'a --limit b', packer's (--limit)", "is '--fresh' or 'a --limit b', packer's (limit=)"),
+        ("--quality 90 and --delimiter ';'", "quality=90 and delimiter=';'"),
         ("/a/b--fresh/x--limit: --unknown", "/a/b--fresh/x--limit: --unknown"),
     ],
 )  # fmt: skip
@@ -68,3 +72,16 @@ def test_messages_name_options_that_there_are() -> None:
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 named |= set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", node.value))
     assert named - options - {"--help", "--version", "--faults"} == set()
+
+
+def test_what_the_caller_gave_is_quoted_as_it_was_given(tmp_path: Path) -> None:
+    for name in ("--workers", "a --fresh b", "x (--limit)"):
+        with pytest.raises(packer.SourceError) as caught:
+            packer.convert(tmp_path / name / "none", tmp_path / "x.lmdb")
+        assert str(caught.value).startswith(f"{tmp_path / name}/none: no such")
+        solid(tmp_path / name / "tree" / "a" / f"{name}.png")
+        (tmp_path / name / "tree" / "a" / f"{name}.png").write_bytes(b"none")
+        with pytest.raises(packer.PackerError, match=re.escape(f"a/{name}.png: not an image")):
+            packer.convert(tmp_path / name / "tree", tmp_path / f"{name}.lmdb")
+    with pytest.raises(OptionError, match=r"^prefixes='\.\.': "):
+        packer.merge([tmp_path / "x.lmdb"], tmp_path / "y.lmdb", prefixes=[".."])

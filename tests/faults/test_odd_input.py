@@ -13,8 +13,8 @@ from packer._conversion.convert import convert
 from packer._formats import FORMATS, open_pack
 from packer._loading.dataset import open_dataset
 from packer._packs.export import export
-from packer._sources import csv_source, imagefolder_source
-from packer.errors import SourceError
+from packer._sources import ImageRule, csv_source, imagefolder_source
+from packer.errors import ImageError, SourceError
 from packer.testing.reference import torchvision
 from tests.making import SUFFIXES, content, noise, packer, solid, without_root_powers
 
@@ -197,3 +197,17 @@ def test_wrong_suffixes_are_stored_as_what_they_are(tmp_path: Path) -> None:
     for finding in ("PNG named .jpg", "JPEG named .png", "WEBP named .bmp", "GIF named .webp", "BMP named .tiff"):
         assert summary.manifest.findings[finding] == 1
     assert len(open_dataset(tmp_path / "x.lmdb")) == 5
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/mem"), reason="needs Linux's /proc")
+@pytest.mark.parametrize("name", ["memory.jpg", "memory.dat"])
+def test_a_file_of_the_systems_that_cannot_be_read_is_left_out_as_others_are(tmp_path: Path, name: str) -> None:
+    for number in range(3):
+        solid(tmp_path / "tree" / "a" / f"{number}.png", (number, 0, 0))
+    (tmp_path / "tree" / "a" / name).symlink_to("/proc/self/mem")
+    source = imagefolder_source(tmp_path / "tree", rule=ImageRule(any_image=True))
+    with pytest.raises(ImageError, match=f"a/{name}: cannot be read: .* reading fails: Input/output error"):
+        convert(source, tmp_path / "x.lmdb")
+    summary = convert(source, tmp_path / "x.lmdb", on_error="skip", fresh=True)
+    assert [entry["name"] for entry in summary.manifest.skipped] == [f"a/{name}"]
+    assert summary.manifest.count == 3

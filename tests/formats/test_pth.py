@@ -8,6 +8,7 @@ import struct
 import zipfile
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,17 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from packer._conversion.convert import convert
 from packer._formats import FORMATS, open_pack
 from packer._formats.pth import MAX_SHARD_SIZE, PthReader
 from packer._formats.torchpickle import pickled_vectors
 from packer._packs.verify import verify
-from packer._table import COLUMNS, Sample
+from packer._sample import LABEL_TYPES
+from packer._sources import Source
+from packer._table import COLUMNS, Names, Sample
 from packer.errors import CorruptPackError, DestinationError, NotAPackError, PackError
 from packer.testing.conformance import FileFormatConformance, assert_holds, draw_samples, write_pack
+from tests.making import solid
 
 ROW = FORMATS["pth"]
 
@@ -196,7 +201,7 @@ def test_a_pickle_in_a_pack_is_never_run(tmp_path: Path, target: str) -> None:
     write(path, samples)
     with zipfile.ZipFile(path / target) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
-    poison = pickle.dumps({"data": _Canary(canary)})
+    poison = pickle.dumps({"data": _Canary(canary), "of": ["ByteStorage", "IntStorage", "LongStorage"]})
     with zipfile.ZipFile(path / target, "w", zipfile.ZIP_STORED) as archive:
         for name, data in members.items():
             archive.writestr(name, poison if name.endswith("/data.pkl") else data)
@@ -349,3 +354,20 @@ def test_members_that_no_pack_lists(tmp_path: Path, name: str, change: Callable[
     with_entries(path / name, change)
     with pytest.raises(CorruptPackError, match=reason), open_pack(path) as reader:
         reader.read(0)
+
+
+@pytest.mark.parametrize(("label_type", "forged"), [("class", "float"), ("int", "float"), ("float", "int")])
+def test_labels_of_another_type_than_the_manifest_says_are_refused(
+    tmp_path: Path, label_type: str, forged: str
+) -> None:
+    """Else the bits of numbers of one type are read as numbers of the other."""
+    source = Source("csv", tmp_path / "src", Names.of(["x.png"]), np.array([1], LABEL_TYPES[label_type]), ["0", "1"])
+    solid(tmp_path / "src" / "x.png")
+    path = tmp_path / "x.pth"
+    convert(replace(source, label_type=label_type, classes=["0", "1"] if label_type == "class" else []), path)
+    with open_pack(path) as reader:
+        assert reader.table.label.tolist() == [1]
+        manifest = reader.manifest
+    (path / "manifest.json").write_bytes(replace(manifest, schema=2, label_type=forged, classes=[]).to_json())
+    with pytest.raises(CorruptPackError, match=r"table\.pth: its vectors are of other types than the manifest says"):
+        open_pack(path)

@@ -15,8 +15,8 @@ from packer._conversion.recipe import Recipe
 from packer._images.probe import CLIPPED
 from packer._images.sizing import ResizeSpec
 from packer._loading.dataset import open_dataset
+from packer._sample import IMAGE_SUFFIXES
 from packer._sources import imagefolder_source
-from packer._sources.walking import IMAGE_SUFFIXES
 from packer.errors import ImageError, SourceError
 from tests.conftest import odd_images
 from tests.images.drawn import encoded, jpeg, photo, png_chunk

@@ -121,3 +121,12 @@ def test_given_classes(tmp_path: Path) -> None:
     assert source.classes == ["dog", "0", "1"]
     with pytest.raises(SourceError, match=r"1 of its labels are unknown.*: 'fox'"):
         listed(tmp_path, "path,label\na.jpg,fox\n", classes=["dog"])
+
+
+def test_of_many_columns_a_message_names_the_first(tmp_path: Path) -> None:
+    columns = [f"column {number}" for number in range(5000)]
+    with pytest.raises(SourceError, match=r"'column 0', 'column 1'.*'column 19', …; say which with") as caught:
+        listed(tmp_path, ",".join(columns) + "\n")
+    assert "'column 20'" not in str(caught.value)
+    with pytest.raises(SourceError, match="'column 19'; say which with"):
+        listed(tmp_path, ",".join(columns[:20]) + "\n")
