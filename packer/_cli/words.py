@@ -24,7 +24,6 @@ _TOLD = {
     ("check", "decode"): "images were checked by decoding every pixel",
     ("recode", True): "every file encoded anew",
 }
-_MOST_PIXELS = 178_956_970
 
 
 def settings_in_words(settings: Mapping[str, Any], codec: str) -> list[str]:
@@ -39,8 +38,10 @@ def settings_in_words(settings: Mapping[str, Any], codec: str) -> list[str]:
 
 
 def _told(name: str, value: Any, codec: str) -> str | None:
-    """Return a setting in words: none where they are said elsewhere, None where the setting is not known."""
-    if name in ("quality", "tiles") or (name, value) in (("codec", codec), ("max_pixels", _MOST_PIXELS)):
+    """Return a setting in words: empty where they are said elsewhere, None where the setting is not known."""
+    from packer._images.geometry import MAX_PIXELS
+
+    if name in ("quality", "tiles") or (name, value) in (("codec", codec), ("max_pixels", MAX_PIXELS)):
         return ""
     if name == "resize":
         return _resized(value)

@@ -21,7 +21,6 @@ __all__ = [
     "Rectangle",
     "affordable",
     "allowed_halvings",
-    "crops_of",
     "from_corner",
     "is_padded",
     "require_affordable",
@@ -121,23 +120,6 @@ CROP = np.dtype([(name, np.int64) for name in Box._fields])
     The window may reach outside of the resized rectangle. What it shows there: a place in `PADDINGS`, and for
     ``constant`` the colour, red + 256 green + 65536 blue.
 """
-
-
-def crops_of(
-    rectangle: tuple[Ints | int, Ints | int, Ints, Ints],
-    scaled: tuple[Ints | int, Ints | int],
-    cut: tuple[Ints | int, Ints | int] = (0, 0),
-    out: tuple[Ints | int, Ints | int] | None = None,
-    flip: npt.NDArray[np.bool_] | bool = False,
-) -> Crops:
-    """Return N crops, whose fields are given as arrays or, where all are the same, as numbers.
-
-    By default the window is all of the resized rectangle. Resizing is bilinear, and nothing is padded.
-    """
-    crops = np.zeros(len(rectangle[2]), CROP)
-    for name, values in zip(Box._fields, (*rectangle, *scaled, *cut, *(out or scaled), flip), strict=False):
-        crops[name] = values
-    return crops
 
 
 def affordable(crops: Crops) -> npt.NDArray[np.bool_]:

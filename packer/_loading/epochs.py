@@ -51,8 +51,8 @@ class Epochs:
     def read(self, rows: Ints) -> None:
         """Remember that samples get the crops of this epoch; warn once where these are crops of a pass before.
 
-        Of every sample that is watched, it is known whether it was read in this epoch. Where nearly all that come have
-        come before, this is a second pass. Two processes that count at once may lose a count, and warn a little later.
+        The memory says which of the watched samples were read in this epoch. Where nearly all samples that come were
+        read before, this is a second pass. Two processes that count at once may lose a count, and warn a little later.
         """
         watched = rows[rows % self._step == 0] // self._step
         seen, numbers = self._seen, self._numbers

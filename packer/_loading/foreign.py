@@ -98,7 +98,7 @@ class ForeignOrder:
 
     def _share(self, indices: Ints) -> list[int]:
         """Return this rank's share of rank 0's indices."""
-        # A sampler may draw other indices on each rank. A list that differs is a share already, and is none twice.
+        # A sampler may draw other indices on each rank. A list that differs is a share already, and not divided again.
         if not isinstance(self.indices, Sampler) and len(set(gathered(indices.tobytes()))) > 1:
             raise ValueError(
                 "the ranks were given different lists of indices as sampler=. A Loader divides the indices among the "
@@ -133,7 +133,8 @@ def order_of(sampler: Any) -> OrderSampler | ForeignOrder:
 def in_turns(chunks: Iterable[Ints], length: int) -> Iterator[Ints]:
     """Yield indices, plus `length` for each time that a sample came before in the epoch.
 
-    A sampler may give a sample several times, as one with weights does. By its number it gets another crop each time.
+    A sampler may give a sample several times, as one with weights does. The number makes the sample's crop another one
+    each time.
 
     Raises
     ------

@@ -41,7 +41,7 @@ class ImageDataset(Prepared):
     transform, target_transform : callable, optional
         Applied to each image and to each label.
     loader : callable, optional
-        Only there to take torchvision's loaders, which are used no more.
+        One of torchvision's loaders, as ImageFolder takes it. It is not used: the images of a pack are no files.
     is_valid_file : callable, optional
         Asked with the name of every sample, a str, whether the sample belongs to the dataset.
     allow_empty : bool
@@ -61,9 +61,10 @@ class ImageDataset(Prepared):
         Which part of each image is wanted, at which size, such as ``packer.RandomResizedCrop(224)``, or a list of crops
         one after the other. The part is chosen before decoding, so that the rest is not decoded.
     fuse : bool
-        Whether packer does by itself what `transform` begins with, as far as it is a crop, a resizing, a mirroring or a
-        padding of torchvision's or timm's: the same images (one level at most apart), faster. ``repr(dataset)`` shows
-        what runs where.
+        Whether packer does by itself what `transform` begins with: crops, resizings, mirrorings and paddings of
+        torchvision's or timm's, and after these conversions such as ToTensor and Normalize. The same random numbers are
+        drawn. Resized pixels are those of torchvision on tensors, hardly ever more than a level from those on PIL
+        images. ``repr(dataset)`` shows what runs where.
     seed : int, optional
         Makes a random crop a function of seed, epoch (`set_epoch`) and sample, whoever reads it, and however often.
         Without a seed crops are drawn from torch's generator, others each time an image is read, as torchvision's
@@ -240,11 +241,10 @@ class ImageDataset(Prepared):
 
     def _own_items(self, indices: Sequence[int] | Ints) -> list[tuple[Any, Any]]:
         """Return items with the crops that the dataset's seed and epoch say, or drawn from torch's generator."""
-        crop = self._preparation.crop
-        if self.seed is not None and crop is not None and crop.randoms:
-            self._epochs.read(self._rows_of(indices))
-        rows = self._rows_of(indices)
-        return self._made(rows, rows, self._labels_of(indices), self._epochs.epoch, self.seed, self._preparation)
+        preparation, rows = self._preparation, self._rows_of(indices)
+        if self.seed is not None and preparation.crop is not None and preparation.crop.randoms:
+            self._epochs.read(rows)
+        return self._made(rows, rows, self._labels_of(indices), self._epochs.epoch, self.seed, preparation)
 
     def _made(  # noqa: PLR0917
         self, rows: Ints, keys: Ints, labels: Labels, epoch: int, seed: int | None, preparation: Preparation
@@ -275,7 +275,7 @@ class ImageDataset(Prepared):
 
     def _decode_into(self, indices: Ints, crops: Crops, images: torch.Tensor | list[torch.Tensor]) -> None:
         """Decode a batch into its place; as `BatchDecoder.decode_into`."""
-        self._decoder.decode_into(self._rows_and_keys(indices)[0], crops, images)
+        self._decoder.decode_into(self._rows_of(indices % len(self)), crops, images)
 
     def _targets_of(self, indices: Ints) -> Labels | list[Any]:
         """Return the labels of a batch, after `target_transform`, which may make anything of them."""

@@ -30,9 +30,9 @@ class Joined:
     ----------
     datasets : sequence of ImageDataset
     number : (N,) integer array, optional
-        Of which dataset each sample is; by default all samples of one dataset after the other.
+        The number of each sample's dataset; by default all samples of one dataset after the other.
     place : (N,) integer array, optional
-        And its index there.
+        Each sample's index in its dataset.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class Joined:
         self.datasets = list(datasets)
         types = sorted({dataset.reader.manifest.label_type for dataset in self.datasets})
         if len(types) > 1:
-            raise ValueError(f"datasets are read together whose labels are of one type, not {' and '.join(types)}")
+            raise ValueError(f"datasets that are read together have labels of one type, not {' and '.join(types)}")
         if number is None or place is None:
             number = np.repeat(np.arange(len(self.datasets)), [len(dataset) for dataset in self.datasets])
             place = np.concatenate([np.arange(len(dataset)) for dataset in self.datasets] or [np.empty(0, np.int64)])

@@ -17,7 +17,7 @@ from packer._table import Ints
 __all__ = ["PLANNED_TOGETHER", "Batch", "collated", "planned"]
 
 
-PLANNED_TOGETHER = 8  # batches whose indices, crops and labels are computed at once
+PLANNED_TOGETHER = 8  # batches whose indices and crops are computed at once
 
 
 class Batch(NamedTuple):
@@ -39,7 +39,7 @@ def planned(  # noqa: PLR0917
     seed: int,
     in_place: bool,
 ) -> Iterator[Batch]:
-    """Yield batches; `in_place` with crops and labels, which are cheap to choose and look up for many at a time."""
+    """Yield batches; `in_place` with labels, and with crops, which are cheap to choose for many batches at a time."""
     for indices in chunks:
         if drop_last:
             indices = indices[: len(indices) // batch_size * batch_size]

@@ -192,5 +192,5 @@ class Prepared(Selection):
             self.__dict__.pop(made, None)
 
     def _planned(self, transform: Transform) -> Preparation:
-        joint = self._transforms if transform is self._transform else None
-        return preparation_of(self._crop, self._output, transform, self.target_transform, joint, fuse=self._fuse)
+        transforms = self._transforms if transform is self._transform else None
+        return preparation_of(self._crop, self._output, transform, self.target_transform, transforms, fuse=self._fuse)

@@ -16,7 +16,7 @@ class Samples(Sequence[tuple[str, int | float]]):
     Parameters
     ----------
     names : Names
-        Of all samples of the pack.
+        The names of all samples of the pack.
     labels : (N,) array
     rows : (N,) int64 array, optional
         Which samples of the pack these are; by default all.

@@ -56,7 +56,7 @@ class PackInfo:
     classes : list of ClassCount
         In the order of their ids.
     least_label, most_label : int or float, optional
-        Of labels that are numbers without classes; None where there are none.
+        The extremes of labels that are numbers without classes; None where there are no such labels.
     unlabeled : int
         Samples without a label.
     shorter_side : list of SideCount

@@ -105,7 +105,7 @@ ALONE = {
 
 
 def test_settings_that_changed_are_called_by_their_options() -> None:
-    """Of an unfinished conversion that goes on with others."""
+    """Where an unfinished conversion is continued with other settings."""
     options = {option for own in convert_command.params for option in own.opts}
     before = Recipe("jpeg", ResizeSpec(256)).settings()
     now = Recipe("webp", ResizeSpec(224, "pad", True, "bicubic"), 80, "apply", "decode", 10**6, False, True).settings()

@@ -1,4 +1,4 @@
-/* Of which pixels a resized one is made, and how much each of them counts: anti-aliased, bilinear or bicubic.
+/* Tells which pixels a resized pixel is made of, and how much each of them counts: anti-aliased, bilinear or bicubic.
 
    The weights are those of torch's kernel for uint8 (torch.nn.functional.interpolate with antialias=True), to the bit. */
 
