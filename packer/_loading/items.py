@@ -9,10 +9,14 @@ import torch
 
 from packer._images.geometry import Crops
 from packer._loading.decoding import BatchDecoder
+from packer._loading.lookup import Lookup
 from packer._loading.preparation import Preparation
+from packer._loading.rows import Item, empty_rows
 from packer._table import Ints
 
 __all__ = ["item_maker"]
+
+_AT_A_TIME = 8  # images whose pixels stay in the cache until they have become numbers
 
 Maker = Callable[[Sequence[int]], list[tuple[Any, Any]]]
 
@@ -48,6 +52,9 @@ def item_maker(
     callable
         Takes places in `rows`, and returns a list of items.
     """
+    if preparation.lookup is not None and preparation.row_size is not None and len(rows) > 1:
+        batch = empty_rows(len(rows), (3, *preparation.row_size))
+        return _row_maker(decoder, rows, labels, preparation, preparation.lookup, choose(range(len(rows))), batch)
     if preparation.crop is None:
 
         def images(places: Sequence[int]) -> Iterable[Any]:
@@ -68,6 +75,30 @@ def item_maker(
 
     def make(places: Sequence[int]) -> list[tuple[Any, Any]]:
         return [preparation.item(image, labels[place]) for image, place in zip(images(places), places, strict=True)]
+
+    return make
+
+
+def _row_maker(  # noqa: PLR0917
+    decoder: BatchDecoder,
+    rows: Ints,
+    labels: Sequence[Any],
+    preparation: Preparation,
+    lookup: Lookup,
+    crops: Crops,
+    batch: torch.Tensor,
+) -> Maker:
+    """Return what makes items whose images are the rows of one batch."""
+
+    def make(places: Sequence[int]) -> list[tuple[Any, Any]]:
+        pixels = torch.empty((min(len(places), _AT_A_TIME), *batch.shape[2:], 3), dtype=torch.uint8)
+        made: list[tuple[Any, Any]] = []
+        for begin in range(0, len(places), _AT_A_TIME):
+            some = places[begin : begin + _AT_A_TIME]
+            decoder.decode_into(rows[some], crops[some], pixels[: len(some)].permute(0, 3, 1, 2))
+            for place, levels in zip(some, pixels[: len(some)].numpy(), strict=True):
+                made.append(Item(*preparation.item(lookup.write(levels, batch[place]), labels[place])))
+        return made
 
     return make
 

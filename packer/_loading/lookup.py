@@ -49,7 +49,14 @@ class Lookup:
 
     def __call__(self, pixels: npt.NDArray[np.uint8]) -> torch.Tensor:
         """Return (height, width, 3) uint8 pixels as a (3, height, width) float32 tensor."""
-        tensor = torch.from_numpy(native.look_up(pixels, self._table, planes=self._planes))
+        return self._shown(torch.from_numpy(native.look_up(pixels, self._table, planes=self._planes)))
+
+    def write(self, pixels: npt.NDArray[np.uint8], out: torch.Tensor) -> torch.Tensor:
+        """Write (height, width, 3) uint8 pixels as numbers into a contiguous (3, height, width) float32 tensor."""
+        native.look_up(pixels, self._table, out=out.numpy())
+        return self._shown(out)
+
+    def _shown(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor if self._kind is torch.Tensor else tensor.as_subclass(self._kind)
 
 

@@ -58,6 +58,12 @@ class Preparation(NamedTuple):
         """Whether the item's image is the tensor that was decoded."""
         return self.output == "tensor" and not (self.lookup or self.transform or self.transforms)
 
+    @property
+    def row_size(self) -> tuple[int, int] | None:
+        """Height and width of the images where each becomes numbers of a lookup, and nothing is left to do; or None."""
+        ends = self.lookup is not None and self.transform is None and self.transforms is None
+        return self.crop.size if ends and self.crop is not None else None
+
     def shown(self, pixels: npt.NDArray[np.uint8]) -> Any:
         """Return (height, width, 3) uint8 pixels as the transforms take them."""
         return in_form(self.output, pixels) if self.lookup is None else self.lookup(pixels)

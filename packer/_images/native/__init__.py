@@ -146,7 +146,13 @@ def resize(pixels: Pixels, box: Box, address: int) -> bool:
     return _native.resize(begin, stride, rows, columns, *crop, *scaled, *cut, *out, *kind, address)
 
 
-def look_up(pixels: Pixels, table: npt.NDArray[np.float32], *, planes: bool = True) -> npt.NDArray[np.float32]:
+def look_up(
+    pixels: Pixels,
+    table: npt.NDArray[np.float32],
+    *,
+    planes: bool = True,
+    out: npt.NDArray[np.float32] | None = None,
+) -> npt.NDArray[np.float32]:
     """Return the numbers that a table says for the levels of pixels.
 
     Parameters
@@ -157,6 +163,8 @@ def look_up(pixels: Pixels, table: npt.NDArray[np.float32], *, planes: bool = Tr
         The number of each level of red, green and blue.
     planes : bool
         Whether the numbers of one colour lie together in memory, or those of a pixel.
+    out : contiguous (3, height, width) float32 array, optional
+        Where the numbers are written, colour by colour.
 
     Returns
     -------
@@ -166,7 +174,11 @@ def look_up(pixels: Pixels, table: npt.NDArray[np.float32], *, planes: bool = Tr
     if table.shape != (3, 256) or pixels.shape[2:] != (3,):
         raise ValueError(f"a table of (3, 256) and pixels of (H, W, 3) are needed, not {table.shape}, {pixels.shape}")
     size = pixels.shape[:2]
-    numbers = np.empty((3, *size) if planes else (*size, 3), np.float32)
+    if out is not None and (
+        not planes or out.shape != (3, *size) or out.dtype != np.float32 or not out.data.contiguous
+    ):
+        raise ValueError(f"numbers of {size} pixels need a contiguous float32 array, not {out.dtype} {out.shape}")
+    numbers = np.empty((3, *size) if planes else (*size, 3), np.float32) if out is None else out
     by_colour = numbers if planes else numbers.transpose(2, 0, 1)
     if _native is None:
         for colour, levels in enumerate(table):
