@@ -126,7 +126,7 @@ def below(*packages: str) -> set[str]:
 
 
 FLOORS = [
-    ["errors", "_sample", "_limits"],
+    ["errors", "_fields", "_sample", "_limits"],
     ["_table", "_manifest"],
     ["_storage"],
     ["_formats", "_images"],
@@ -156,7 +156,7 @@ def test_rooms_know_lower_rooms_only() -> None:
 
 
 def test_the_front_is_small() -> None:
-    assert len({path.relative_to(ROOT).parts[0] for path in MODULES.values()}) <= 17
+    assert len({path.relative_to(ROOT).parts[0] for path in MODULES.values()}) <= 18
 
 
 COMPILED_BY_NUMBA = {"packer._images.jpeg.scans", "packer._images.jpeg.tokens"}

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from packer._fields import Field, Stored
 from packer._manifest import Manifest
 from packer._sample import LABEL_TYPES
 from packer._sources.others import OtherFiles
@@ -138,6 +139,8 @@ class Source:
         One of `packer._sample.LABEL_TYPES`.
     others : OtherFiles
         The files that were not looked at.
+    fields : tuple of Field
+        What there is beside image and label.
     """
 
     kind: str
@@ -149,6 +152,7 @@ class Source:
     stamps: Stamps | None = None
     label_type: str = "class"
     others: OtherFiles = field(default_factory=OtherFiles)
+    fields: tuple[Field, ...] = ()
 
     def __len__(self) -> int:
         return len(self.names)
@@ -213,6 +217,20 @@ class Source:
             raise ImageError("cannot be read: the file is larger than the memory", self.names[index]) from error
         self._require_as_listed(index, stamp)
         return data, stamp
+
+    def values(self, index: int, buffer: ReadBuffer) -> tuple[Stored, ...]:
+        """Return what there is of each of `fields` for image `index`, in their order, as a pack would hold it.
+
+        Positions in pixels are those of the file's image as it lies there, without any EXIF orientation.
+
+        Raises
+        ------
+        ImageError
+            If a value cannot be had, or is none of its field's kind; the error names the field, the file and the row.
+        SourceError
+            If the disk fails.
+        """
+        return ()
 
     def stamp(self, index: int) -> Stamp:
         """Return the present stamp of image `index`; SourceError where the disk fails."""

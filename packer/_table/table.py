@@ -6,22 +6,34 @@ arrays and never by building millions of Python objects. `formats.md` specifies 
 
 from __future__ import annotations
 
-import functools
 import itertools
 import struct
-from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple
 
 import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
+from packer._fields import Stored
 from packer._sample import LABEL_TYPES
-from packer.errors import CorruptPackError
+from packer._table.blocks import column_checksum, spans
+from packer._table.names import Names, cut_name
 
-__all__ = ["COLUMNS", "Buffer", "Ints", "Names", "Row", "Sample", "Table", "are_pixels", "blocks", "checksum", "spans"]
+__all__ = [
+    "COLUMNS",
+    "Buffer",
+    "Ints",
+    "Labels",
+    "Row",
+    "Sample",
+    "Table",
+    "are_pixels",
+    "checksum",
+    "column_checksums",
+    "column_types",
+]
 
 
 Buffer = bytes | bytearray | memoryview
@@ -63,6 +75,8 @@ class Sample:
         The encoded image; with the codec ``raw``, the pixels: uint8 RGB, rows from the top, height * width * 3 bytes.
     height, width : int
         Size in pixels of what decoding gives.
+    fields : tuple
+        What the pack holds of each of its fields, in their order; see `packer._fields.Stored`.
     """
 
     name: str
@@ -70,9 +84,9 @@ class Sample:
     data: Buffer
     height: int
     width: int
+    fields: tuple[Stored, ...] = ()
 
 
-_BLOCK = 1 << 16  # elements
 _CHECKED_FIELDS, _CHECKED_WITH_FLOAT = struct.Struct("<qii"), struct.Struct("<dii")
 
 
@@ -98,120 +112,6 @@ def are_pixels(size: npt.ArrayLike, height: npt.ArrayLike, width: npt.ArrayLike)
     size, height, width = np.asarray(size, np.int64), np.asarray(height, np.int64), np.asarray(width, np.int64)
     # A third of the size, because three times the number of pixels may be more than an integer holds.
     return np.asarray((height > 0) & (width > 0) & (size % 3 == 0) & (height * width == size // 3))
-
-
-LONGEST_NAME = 1 << 16
-"""Bytes that a name may have. Ends that go back and forth could else give one long name again and again."""
-
-
-class Names(Sequence[str]):
-    """An immutable sequence of strings in two arrays.
-
-    Every way to a name raises CorruptPackError, with its index, where the ends do not lie inside of the blob,
-    or a name is longer than `LONGEST_NAME`.
-
-    Parameters
-    ----------
-    blob : (B,) uint8 array
-        All names, one after the other, as UTF-8; bytes that are not UTF-8 come back as surrogates.
-    ends : (N,) int64 array
-        Where each name ends in `blob`.
-    path : str
-        The pack that the names are those of, for messages.
-    """
-
-    __slots__ = ("blob", "ends", "path")
-
-    def __init__(self, blob: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64], path: str = "") -> None:
-        self.blob = blob
-        self.ends = ends
-        self.path = path
-
-    @classmethod
-    def of(cls, names: Iterable[str]) -> Names:
-        """Store `names`."""
-        blob, ends = bytearray(), array("q")
-        for name in names:
-            blob += encode_name(name)
-            ends.append(len(blob))
-        return cls(np.frombuffer(blob, np.uint8), np.frombuffer(ends, np.int64))
-
-    @classmethod
-    def joined(cls, parts: Sequence[Names]) -> Names:
-        """Return the names of all `parts`, one part after the other; a name that a part has not is none here either."""
-        blobs = [part.blob[: max(0, int(part.ends[-1]))] if len(part) else part.blob[:0] for part in parts]
-        starts = np.cumsum([0, *map(len, blobs)])
-        ends = [
-            np.where((part.ends < 0) | (part.ends > len(blob)), -1, part.ends + start)
-            for part, blob, start in zip(parts, blobs, starts[:-1], strict=True)
-        ]
-        return cls(np.concatenate(blobs), np.concatenate(ends))
-
-    def __len__(self) -> int:
-        return len(self.ends)
-
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[str]: ...
-    def __getitem__(self, index: int | slice) -> str | list[str]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        return decode_name(self.encoded(index))
-
-    def __iter__(self) -> Iterator[str]:
-        for index, name in enumerate(self.each_encoded()):
-            if name is None:
-                raise self._missing(index)
-            yield decode_name(name)
-
-    def get(self, index: int) -> str:
-        """Return name `index` for a message: empty where the ends do not lie inside of the blob."""
-        return decode_name(self._between_ends(range(len(self))[index]) or b"")
-
-    def between(self, start: int, stop: int) -> Names:
-        """Return names `start` to `stop` - 1, of which none is another one than here, whatever the ends are."""
-        ends = self.ends[start:stop]
-        first, last = int(self.ends[start - 1]) if start else 0, int(ends[-1]) if len(ends) else 0
-        first = first if 0 <= first <= len(self.blob) else 0
-        return Names(self.blob[first : max(first, last)], ends - first, self.path)
-
-    def encoded(self, index: int) -> bytes:
-        """Return name `index` as its bytes."""
-        index = range(len(self))[index]
-        name = self._between_ends(index)
-        if name is None:
-            raise self._missing(index)
-        return name
-
-    def each_encoded(self) -> Iterator[bytes | None]:
-        """Yield every name as its bytes; None where the ends do not lie inside of the blob."""
-        blob, start = self.blob.data, 0
-        for ends in blocks(self.ends):
-            for end in ends.tolist():
-                yield bytes(blob[start:end]) if 0 <= start <= end <= min(len(blob), start + LONGEST_NAME) else None
-                start = end
-
-    def _between_ends(self, index: int) -> bytes | None:
-        return cut_name(self.blob, int(self.ends[index - 1]) if index else 0, int(self.ends[index]))
-
-    def _missing(self, index: int) -> CorruptPackError:
-        return CorruptPackError(f"name {index} lies outside of the names, or is too long", self.path, index)
-
-
-def cut_name(blob: npt.NDArray[np.uint8], start: int, end: int) -> bytes | None:
-    """Return the name from `start` to `end`; None where these do not lie inside of the blob, or are no name's."""
-    return blob[start:end].tobytes() if 0 <= start <= end <= min(len(blob), start + LONGEST_NAME) else None
-
-
-def encode_name(name: str) -> bytes:
-    """Return the bytes of a name: UTF-8, and surrogates as the bytes they stand for."""
-    return name.encode("utf-8", "surrogateescape")
-
-
-def decode_name(name: bytes) -> str:
-    """Return the name that `encode_name` turned into bytes."""
-    return name.decode("utf-8", "surrogateescape")
 
 
 class Row(NamedTuple):
@@ -330,20 +230,5 @@ def column_checksums(table: Table) -> dict[str, int]:
     return {name: column_checksum(column) for name, column in table.columns().items()}
 
 
-def column_checksum(column: npt.NDArray[Any]) -> int:
-    """Return the CRC-32C of a vector's bytes."""
-    return functools.reduce(google_crc32c.extend, (block.tobytes() for block in blocks(column)), 0)
-
-
-def blocks(column: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
-    """Yield a vector piece by piece, so that a copy of each takes no more memory for a longer one."""
-    return (column[part] for part in spans(len(column)))
-
-
 def _ascends(column: npt.NDArray[Any]) -> bool:
     return not any((column[part][1:] < column[part][:-1]).any() for part in spans(len(column), overlap=1))
-
-
-def spans(length: int, overlap: int = 0) -> Iterator[slice]:
-    """Yield slices that cover a vector piece by piece; each goes on for `overlap` elements of the next one."""
-    return (slice(start, min(start + _BLOCK + overlap, length)) for start in range(0, length, _BLOCK))

@@ -1,0 +1,225 @@
+"""The fields of a sample beside image and label: their kinds, and how a value of each kind is stored. No I/O.
+
+A scalar and a class are numbers in columns of the table. A value of any other kind is a blob: some bytes after those of
+the image, whose size and checksum are in columns of the table. `formats.md` specifies both.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from packer._fields import values
+
+__all__ = ["DTYPES", "KINDS", "PIXELS", "RESERVED", "Field", "Stored"]
+
+Stored = int | float | bytes | bytearray | memoryview | None
+"""What a pack holds of a value: a number of a scalar or a class, bytes of any other kind; None where there is none."""
+
+KINDS = (
+    "scalar",
+    "class",
+    "labels",
+    "text",
+    "json",
+    "bytes",
+    "array",
+    "image",
+    "mask",
+    "boxes",
+    "keypoints",
+)
+
+PIXELS = ("image", "mask")
+"""The kinds whose blob is an encoded image."""
+
+DTYPES: Mapping[str, str] = {
+    "bool": "|u1",
+    "int8": "|i1",
+    "int16": "<i2",
+    "int32": "<i4",
+    "int64": "<i8",
+    "uint8": "|u1",
+    "uint16": "<u2",
+    "float16": "<f2",
+    "float32": "<f4",
+    "float64": "<f8",
+}
+"""The dtypes of scalars and arrays, as NumPy calls them, and how they are stored."""
+
+_OF_SCALARS = ("bool", "int8", "int16", "int32", "int64", "float32", "float64")
+
+RESERVED = ("image", "label", "name", "index", "target")
+"""Names that no field may have: an item of a dataset has them already."""
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+_MEMBERS = {"name": str, "kind": str, "dtype": str, "rank": int, "classes": list, "ids": list, "file": str}
+_NO_CLASS = -1
+
+
+@dataclass(frozen=True)
+class Field:
+    """One field: its name, its kind, and what belongs to the kind.
+
+    Attributes
+    ----------
+    name : str
+        Letters, digits and underscores, at most 64; none of `RESERVED`.
+    kind : str
+        One of `KINDS`.
+
+        ============  =====================================================  =========================================
+        kind          a value                                                as a blob
+        ============  =====================================================  =========================================
+        scalar        bool, int or float                                     (a column)
+        class         int, an id                                             (a column)
+        labels        (K,) int64 array of ids                                the ids
+        text          str                                                    UTF-8
+        json          what JSON can say                                      JSON in UTF-8
+        bytes         bytes                                                  the bytes
+        array         array of `dtype` with `rank` axes                      the shape as int64, then the elements
+        image, mask   an encoded image                                       the encoded image
+        boxes         (K, 4) float32 array: x y x y in pixels                the numbers
+        keypoints     (K, P, 3) float32 array: x y in pixels, visibility     K and P as int64, then the numbers
+        ============  =====================================================  =========================================
+
+    dtype : str
+        One of `DTYPES`, of a scalar or an array.
+    rank : int
+        How many axes an array has.
+    classes : tuple of str
+        Names of the classes of a class or of labels; empty where nobody named them.
+    ids : tuple of int
+        The id of each of `classes`; empty where they are 0, 1, 2, ...
+    file : str
+        The template of the files that the values came from, such as ``../masks/{stem}.png``; else empty.
+
+    Raises
+    ------
+    ValueError
+        If these do not make a field.
+    """
+
+    name: str
+    kind: str
+    dtype: str = ""
+    rank: int = 0
+    classes: tuple[str, ...] = ()
+    ids: tuple[int, ...] = ()
+    file: str = ""
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name) or self.name in RESERVED:
+            raise ValueError(
+                f"a field cannot have the name {self.name!r}: names are letters, digits and underscores, "
+                f"64 at most, and none of {', '.join(RESERVED)}"
+            )
+        if self.kind not in KINDS:
+            raise ValueError(f"field {self.name!r}: a kind is one of {', '.join(KINDS)}, not {self.kind!r}")
+        dtypes = {"scalar": _OF_SCALARS, "array": tuple(DTYPES)}.get(self.kind, ("",))
+        if self.dtype not in dtypes:
+            raise ValueError(f"field {self.name!r}: {self.dtype!r} is no dtype of the kind {self.kind}: {dtypes}")
+        if not 0 <= self.rank <= 8 or (self.rank and self.kind != "array"):
+            raise ValueError(f"field {self.name!r}: the kind {self.kind} has no {self.rank} axes")
+        if (self.classes or self.ids) and self.kind not in ("class", "labels"):
+            raise ValueError(f"field {self.name!r}: the kind {self.kind} has no classes")
+        if self.ids and (len(self.ids) != len(self.classes) or len(set(self.ids)) != len(self.ids)):
+            raise ValueError(f"field {self.name!r}: {len(self.classes)} classes have {len(set(self.ids))} ids")
+
+    @property
+    def is_blob(self) -> bool:
+        """Whether values are bytes after the image, rather than numbers in the table."""
+        return self.kind not in ("scalar", "class")
+
+    def columns(self) -> dict[str, str]:
+        """Return the columns of the table that the field has, and their dtypes.
+
+        A scalar has its values and a column that tells where there is none; a class has its ids, -1 where there is
+        none; a blob has its size in bytes, -1 where there is none, and its checksum.
+        """
+        column = f"field.{self.name}"
+        if self.kind == "scalar":
+            return {column: DTYPES[self.dtype], f"{column}.null": "|u1"}
+        if self.kind == "class":
+            return {column: "<i8"}
+        return {f"{column}.size": "<i8", f"{column}.crc32c": "<u4"}
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the field as the manifest has it."""
+        members = {name: getattr(self, name) for name in _MEMBERS}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in members.items() if value}
+
+    @classmethod
+    def from_json(cls, members: Any) -> Field:
+        """Return the field that a manifest has; ValueError where it is none."""
+        if not isinstance(members, dict) or not {"name", "kind"} <= members.keys() <= _MEMBERS.keys():
+            raise ValueError("a field has a name, a kind and what belongs to the kind")
+        for name, value in members.items():
+            if type(value) is not _MEMBERS[name]:
+                raise ValueError(f"a field's {name} is of the wrong type")
+        for name, of in (("classes", str), ("ids", int)):
+            if any(type(value) is not of for value in members.get(name, ())):
+                raise ValueError(f"a field's {name} are of the wrong type")
+        said: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in members.items()
+        }
+        return cls(**said)
+
+    def encode(self, value: Any) -> Stored:
+        """Return what a pack holds of a value; None stays None.
+
+        Raises
+        ------
+        ValueError
+            If the value is none of the field's kind; the message says what is wrong, without the field's name.
+        """
+        if value is None:
+            return None
+        try:
+            if self.kind == "scalar":
+                return values.scalar(value, self.dtype)
+            if self.kind == "class":
+                return self._id(value)
+            if self.kind == "labels":
+                return np.array([self._id(one) for one in value], "<i8").tobytes()
+            if self.kind == "array":
+                return values.array_bytes(values.of_dtype(value, DTYPES[self.dtype], self.dtype), self.rank)
+            return values.ENCODERS[self.kind](value)
+        except (TypeError, OverflowError) as error:
+            raise ValueError(f"{values.short(value)} is no value of the kind {self.kind}: {error}") from error
+
+    def decode(self, stored: Stored) -> Any:
+        """Return the value that a pack holds, as the class's table says; None stays None.
+
+        Raises
+        ------
+        ValueError
+            If the bytes are none that `encode` makes.
+        """
+        if stored is None or self.kind == "class":
+            return stored
+        if self.kind == "scalar":
+            return bool(stored) if self.dtype == "bool" else stored
+        assert not isinstance(stored, (int, float))
+        data = bytes(stored)
+        if self.kind == "array":
+            return values.array_of(data, self.rank, DTYPES[self.dtype]).astype(self.dtype, copy=False)
+        return values.DECODERS[self.kind](data)
+
+    def _id(self, value: Any) -> int:
+        """Return the id that a value means: an id, or the name of a class."""
+        if isinstance(value, str):
+            if value not in self.classes:
+                raise ValueError(f"{values.short(value)} is none of its {len(self.classes)} classes")
+            place = self.classes.index(value)
+            return self.ids[place] if self.ids else place
+        number = operator.index(value)
+        known = set(self.ids) if self.ids else range(len(self.classes)) if self.classes else None
+        if number == _NO_CLASS or (known is not None and number not in known):
+            raise ValueError(f"{number} is no id of its classes")
+        return number

@@ -1,0 +1,158 @@
+"""Values of the kinds of fields: what each is made of, checked, and as bytes."""
+
+from __future__ import annotations
+
+import json
+import math
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["DECODERS", "ENCODERS", "array_bytes", "array_of", "of_dtype", "scalar", "short"]
+
+
+def scalar(value: Any, dtype: str) -> int | float:
+    if dtype == "bool":
+        if not isinstance(value, (bool, np.bool_)) and value not in (0, 1):
+            raise ValueError(f"{short(value)} is neither true nor false")
+        return int(value)
+    if dtype.startswith("float"):
+        number = float(value)
+        if math.isnan(number):
+            raise ValueError("NaN is no number. A missing value is null: None, or an empty cell")
+        with np.errstate(over="ignore"):
+            rounded = float(np.array(number).astype(dtype))
+        if math.isinf(rounded) and not math.isinf(number):
+            raise ValueError(f"{number} is too large for {dtype}")
+        return rounded
+    number = operator.index(value.item() if isinstance(value, np.generic) else value)
+    range_of = np.iinfo(dtype)
+    if not range_of.min <= number <= range_of.max:
+        raise ValueError(f"{number} does not fit into {dtype}")
+    return number
+
+
+def of_dtype(value: Any, stored: str, dtype: str) -> npt.NDArray[Any]:
+    """Return a value as an array of a dtype that holds every element of it exactly, or as the nearest float."""
+    array = np.asarray(value)
+    wanted: Any = np.dtype(stored) if dtype != "bool" else np.dtype(bool)
+    if array.dtype != wanted:
+        if array.dtype.kind not in "biuf" or (array.dtype.kind == "f" and wanted.kind != "f"):
+            raise ValueError(f"an array of {array.dtype} is none of {dtype}")
+        changed = array.astype(wanted)
+        if wanted.kind != "f" and not np.array_equal(changed, array):
+            raise ValueError(f"some elements of the array do not fit into {dtype}")
+        array = changed
+    return array.astype(stored, copy=False)
+
+
+def array_bytes(array: npt.NDArray[Any], rank: int) -> bytes:
+    if array.ndim != rank:
+        raise ValueError(f"the array has {array.ndim} axes, and the field's arrays have {rank}")
+    return np.array(array.shape, "<i8").tobytes() + np.ascontiguousarray(array).tobytes()
+
+
+def array_of(data: bytes, rank: int, dtype: str) -> npt.NDArray[Any]:
+    if len(data) < 8 * rank:
+        raise ValueError(f"{len(data)} bytes hold no shape of {rank} axes")
+    shape = np.frombuffer(data, "<i8", rank).tolist()
+    if min(shape, default=0) < 0 or math.prod(shape) * np.dtype(dtype).itemsize != len(data) - 8 * rank:
+        raise ValueError(f"{len(data) - 8 * rank} bytes are no elements of an array of {shape}")
+    elements: npt.NDArray[Any] = np.frombuffer(data, dtype, offset=8 * rank)
+    return np.reshape(elements, shape)
+
+
+def _text(value: Any) -> bytes:
+    if not isinstance(value, str):
+        raise ValueError(f"{short(value)} is no text")
+    try:
+        return value.encode("utf-8")
+    except UnicodeEncodeError:
+        raise ValueError(f"{short(value)} is no text that UTF-8 can hold") from None
+
+
+def _decoded_text(data: bytes) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"the bytes are no UTF-8: byte {error.start}") from None
+
+
+def _json(value: Any) -> bytes:
+    return _text(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+
+
+def _bytes(value: Any) -> bytes:
+    if not isinstance(value, (bytes, bytearray, memoryview)):
+        raise ValueError(f"{short(value)} is no bytes")
+    return bytes(value)
+
+
+def _numbers(value: Any, shape: Sequence[int | None], what: str) -> npt.NDArray[Any]:
+    """Return finite float32 numbers of a shape; any empty value is none of them."""
+    array: npt.NDArray[Any] = np.asarray(value, "<f4")
+    if array.size == 0:
+        return np.zeros([size or 0 for size in shape], "<f4")
+    if array.ndim != len(shape) or any(size not in (None, have) for size, have in zip(shape, array.shape, strict=True)):
+        raise ValueError(f"numbers of the shape {array.shape} are no {what}")
+    if not np.isfinite(array).all():
+        raise ValueError(f"{what} are finite numbers")
+    return array
+
+
+def _boxes(value: Any) -> bytes:
+    boxes = _numbers(value, (None, 4), "boxes, (K, 4): x y x y in pixels")
+    if (boxes[:, 2:] < boxes[:, :2]).any():
+        raise ValueError("a box ends before it begins: boxes are x y x y, left, top, right, bottom")
+    return boxes.tobytes()
+
+
+def _decoded_boxes(data: bytes) -> npt.NDArray[np.float32]:
+    if len(data) % 16:
+        raise ValueError(f"{len(data)} bytes are no boxes")
+    return np.frombuffer(data, "<f4").reshape(-1, 4).astype(np.float32, copy=False)
+
+
+def _keypoints(value: Any) -> bytes:
+    points = _numbers(value, (None, None, 3), "keypoints, (K, P, 3): x y visibility")
+    return np.array(points.shape[:2], "<i8").tobytes() + points.tobytes()
+
+
+def _decoded_keypoints(data: bytes) -> npt.NDArray[np.float32]:
+    return array_of(data[:16] + np.array([3], "<i8").tobytes() + data[16:], 3, "<f4").astype(np.float32, copy=False)
+
+
+def _decoded_labels(data: bytes) -> npt.NDArray[np.int64]:
+    if len(data) % 8:
+        raise ValueError(f"{len(data)} bytes are no ids")
+    return np.frombuffer(data, "<i8").astype(np.int64, copy=False)
+
+
+def short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:60] + "…"
+
+
+ENCODERS: Mapping[str, Callable[[Any], bytes]] = {
+    "text": _text,
+    "json": _json,
+    "bytes": _bytes,
+    "image": _bytes,
+    "mask": _bytes,
+    "boxes": _boxes,
+    "keypoints": _keypoints,
+}
+
+DECODERS: Mapping[str, Callable[[bytes], Any]] = {
+    "labels": _decoded_labels,
+    "text": _decoded_text,
+    "json": lambda data: json.loads(_decoded_text(data)),
+    "bytes": lambda data: data,
+    "image": lambda data: data,
+    "mask": lambda data: data,
+    "boxes": _decoded_boxes,
+    "keypoints": _decoded_keypoints,
+}

@@ -1,0 +1,38 @@
+"""Samples, and the table with one row a sample."""
+
+from packer._table.blocks import blocks, column_checksum, spans
+from packer._table.names import LONGEST_NAME, Names, decode_name, encode_name
+from packer._table.table import (
+    COLUMNS,
+    Buffer,
+    Ints,
+    Labels,
+    Row,
+    Sample,
+    Table,
+    are_pixels,
+    checksum,
+    column_checksums,
+    column_types,
+)
+
+__all__ = [
+    "COLUMNS",
+    "LONGEST_NAME",
+    "Buffer",
+    "Ints",
+    "Labels",
+    "Names",
+    "Row",
+    "Sample",
+    "Table",
+    "are_pixels",
+    "blocks",
+    "checksum",
+    "column_checksum",
+    "column_checksums",
+    "column_types",
+    "decode_name",
+    "encode_name",
+    "spans",
+]

@@ -1,0 +1,117 @@
+"""Fields: every kind's values are stored and come back, and what is none of a kind is refused in words."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as drawn
+
+from packer._fields import DTYPES, Field
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        (Field("age", "scalar", "int8"), -128),
+        (Field("age", "scalar", "bool"), True),
+        (Field("age", "scalar", "float32"), 0.5),
+        (Field("age", "scalar", "float64"), 0.1),
+        (Field("kind", "class"), 7),
+        (Field("kind", "class", classes=("a", "b"), ids=(3, 9)), 9),
+        (Field("caption", "text"), "ein Hund 🐕"),
+        (Field("caption", "text"), ""),
+        (Field("more", "json"), {"a": [1, None, "ü"]}),
+        (Field("more", "bytes"), b"\0\xff"),
+    ],
+)
+def test_values_come_back(field, value):
+    assert field.decode(field.encode(value)) == value
+    assert field.decode(field.encode(None)) is None
+    assert Field.from_json(field.to_json()) == field
+
+
+@given(st.sampled_from(sorted(DTYPES)).flatmap(lambda dtype: drawn.arrays(dtype, drawn.array_shapes(min_side=0))))
+def test_arrays_come_back(array):
+    field = Field("x", "array", array.dtype.name, array.ndim)
+    found = field.decode(field.encode(array))
+    assert found.dtype == array.dtype
+    np.testing.assert_array_equal(found, array)
+
+
+@given(st.integers(0, 4), st.integers(0, 4))
+def test_boxes_and_keypoints_come_back(count, points):
+    corners = np.arange(count * 4, dtype=np.float32).reshape(count, 4)
+    found = Field("b", "boxes").decode(Field("b", "boxes").encode(corners))
+    assert found.shape == (count, 4)
+    np.testing.assert_array_equal(found, corners)
+    keypoints = np.arange(count * points * 3, dtype=np.float32).reshape(count, points, 3)
+    found = Field("k", "keypoints").decode(Field("k", "keypoints").encode(keypoints))
+    np.testing.assert_array_equal(found.reshape(-1, 3), keypoints.reshape(-1, 3))
+
+
+def test_names_of_classes_are_taken_as_their_ids():
+    field = Field("tags", "labels", classes=("cat", "dog"), ids=(17, 18))
+    assert field.decode(field.encode(["dog", 17])).tolist() == [18, 17]
+    assert field.decode(field.encode([])).tolist() == []
+    assert Field("kind", "class", classes=("cat", "dog")).encode("dog") == 1
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "problem"),
+    [
+        (Field("age", "scalar", "int8"), 128, "does not fit into int8"),
+        (Field("age", "scalar", "int8"), 1.5, "no value of the kind scalar"),
+        (Field("age", "scalar", "float32"), float("nan"), "missing value is null"),
+        (Field("age", "scalar", "float32"), 1e300, "too large"),
+        (Field("age", "scalar", "bool"), 2, "neither true nor false"),
+        (Field("kind", "class", classes=("a",)), 1, "no id"),
+        (Field("kind", "class"), -1, "no id"),
+        (Field("kind", "class", classes=("a",)), "b", "none of its 1 classes"),
+        (Field("tags", "labels"), 3, "no value of the kind labels"),
+        (Field("caption", "text"), b"x", "is no text"),
+        (Field("caption", "text"), "\udcff", "UTF-8"),
+        (Field("more", "json"), {1, 2}, "no value of the kind json"),
+        (Field("b", "boxes"), [[5, 5, 4, 6]], "ends before it begins"),
+        (Field("b", "boxes"), [[5, 5, np.inf, 6]], "finite"),
+        (Field("b", "boxes"), [1, 2, 3, 4], "are no boxes"),
+        (Field("k", "keypoints"), [[[1, 2]]], "are no keypoints"),
+        (Field("x", "array", "uint8", 1), [[1]], "2 axes"),
+        (Field("x", "array", "uint8", 1), [300], "do not fit into uint8"),
+        (Field("x", "array", "uint8", 1), [0.5], "none of uint8"),
+    ],
+)
+def test_what_is_no_value_of_a_kind_is_refused(field, value, problem):
+    with pytest.raises(ValueError, match=problem):
+        field.encode(value)
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"name": "label", "kind": "text"},
+        {"name": "a b", "kind": "text"},
+        {"name": "a", "kind": "film"},
+        {"name": "a", "kind": "scalar"},
+        {"name": "a", "kind": "scalar", "dtype": "float16"},
+        {"name": "a", "kind": "text", "rank": 1},
+        {"name": "a", "kind": "array", "dtype": "int8", "rank": True},
+        {"name": "a", "kind": "class", "classes": ["x"], "ids": [1, 2]},
+        {"name": "a", "kind": "class", "classes": [1]},
+        {"name": "a", "kind": "text", "colour": "red"},
+        {"kind": "text"},
+        [],
+    ],
+)
+def test_what_is_no_field_is_refused(members):
+    with pytest.raises(ValueError):  # noqa: PT011 - of each its own words
+        Field.from_json(members)
+
+
+@pytest.mark.parametrize(
+    ("kind", "data"), [("labels", b"123"), ("boxes", b"123"), ("keypoints", b"1"), ("text", b"\xff")]
+)
+def test_bytes_that_are_no_value_are_refused(kind, data):
+    with pytest.raises(ValueError, match="bytes"):
+        Field("x", kind).decode(data)
