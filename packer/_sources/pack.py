@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 from collections import deque
@@ -12,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from packer._fields import Stored
 from packer._formats import Reader, open_pack
 from packer._manifest import Manifest
 from packer._sources.base import ReadBuffer, Source, StoredSample, class_ids, spread
@@ -114,6 +116,17 @@ class PackSource(Source):
             raise SourceError(str(error)) from error
         return memoryview(data), (len(data), int(reader.table.crc32c[place]))
 
+    def values(self, index: int, buffer: ReadBuffer) -> tuple[Stored, ...]:
+        """Return the values of sample `index`; errors as for `read`, which name the field."""
+        reader, place = self._place(index)
+        try:
+            return tuple(reader.value(place, field.name) for field in self.fields)
+        except CorruptPackError as error:
+            where = f"{printable(reader.path)}, sample {place}"
+            raise ImageError(f"{where}: {error.reason}", self.names.get(index)) from error
+        except PackError as error:
+            raise SourceError(str(error)) from error
+
     def stamp(self, index: int) -> Stamp:
         """Return the size and the checksum of sample `index`."""
         reader, place = self._place(index)
@@ -213,6 +226,7 @@ def pack_source(
         ),
         united=readers[0].manifest,
         label_type=readers[0].manifest.label_type,
+        fields=readers[0].manifest.fields,
     )
     return (
         source
@@ -230,12 +244,18 @@ def _require_same_meaning(readers: Sequence[Reader]) -> None:
             ("codec", first.manifest.codec, reader.manifest.codec),
             ("EXIF policy", first.manifest.exif, reader.manifest.exif),
             ("label type", first.manifest.label_type, reader.manifest.label_type),
+            ("fields", _said(first), _said(reader)),
         ]:
             if one != other:
                 raise SourceError(
                     f"{printable(first.path)} has the {what} {printable(one)}, and {printable(reader.path)} has "
                     f"{printable(other)}: one pack cannot hold both. Convert one of them first."
                 )
+
+
+def _said(reader: Reader) -> str:
+    """Return the fields of a pack, as JSON, or that there are none."""
+    return ", ".join(json.dumps(field.to_json()) for field in reader.manifest.fields) or "none"
 
 
 def _require_same_classes(readers: Sequence[Reader]) -> None:
