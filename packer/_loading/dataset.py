@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from packer._formats import open_pack
@@ -45,7 +45,12 @@ def open_dataset(  # noqa: PLR0917
     is_valid_file: Callable[[str], bool] | None = None,
     allow_empty: bool = False,
     *,
-    transforms: Callable[[Any, Any], tuple[Any, Any]] | None = None,
+    transforms: Callable[..., Any] | None = None,
+    fields: str | Iterable[str] | None = None,
+    mode: str | Mapping[str, str] = "RGB",
+    per_box: Iterable[str] | Mapping[str, Iterable[str]] | None = None,
+    min_visible: float = 0.0,
+    fill: Mapping[str, Any] | None = None,
     output: str | None = None,
     crop: Crop | Sequence[Crop] | None = None,
     fuse: bool = False,
@@ -68,6 +73,11 @@ def open_dataset(  # noqa: PLR0917
         is_valid_file,
         allow_empty,
         transforms=transforms,
+        fields=fields,
+        mode=mode,
+        per_box=per_box,
+        min_visible=min_visible,
+        fill=fill,
         output=output,
         crop=crop,
         fuse=fuse,

@@ -4,34 +4,30 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
-
-import numpy as np
-import torch
 
 from packer._formats import FORMATS, Reader, open_pack
 from packer._images.decode import fast_decoder, warn_of_slow_decoding
-from packer._images.geometry import Crops
 from packer._limits import require_count
 from packer._loading import staging
+from packer._loading.batched import Batched
 from packer._loading.epochs import Epochs
 from packer._loading.folder import require_known_loader, valid_rows
-from packer._loading.items import item_maker
+from packer._loading.parts import mode_of_images, parts_of
 from packer._loading.pool import Pool
-from packer._loading.preparation import OUTPUTS, Preparation, Transform, require_callable
-from packer._loading.prepared import Prepared
+from packer._loading.preparation import OUTPUTS, require_callable
 from packer._loading.selection import places_in
 from packer._loading.uniforms import seed_of
 from packer._loading.vision import as_vision, own_class
-from packer._table import Ints, Labels
-from packer.crops import Compose, Crop
+from packer._table import Ints
+from packer.crops import Crop
 from packer.errors import NotAPackError, printable
 
 __all__ = ["ImageDataset"]
 
 
-class ImageDataset(Prepared):
+class ImageDataset(Batched):
     """A pack as a map-style dataset of ``(image, label)``, with the interface of torchvision's ImageFolder.
 
     Parameters
@@ -126,7 +122,12 @@ class ImageDataset(Prepared):
         is_valid_file: Callable[[str], bool] | None = None,
         allow_empty: bool = False,
         *,
-        transforms: Callable[[Any, Any], tuple[Any, Any]] | None = None,
+        transforms: Callable[..., Any] | None = None,
+        fields: str | Iterable[str] | None = None,
+        mode: str | Mapping[str, str] = "RGB",
+        per_box: Iterable[str] | Mapping[str, Iterable[str]] | None = None,
+        min_visible: float = 0.0,
+        fill: Mapping[str, Any] | None = None,
         output: str | None = None,
         crop: Crop | Sequence[Crop] | None = None,
         fuse: bool = False,
@@ -150,6 +151,7 @@ class ImageDataset(Prepared):
             raise TypeError("find_classes of a pack cannot be overridden: its classes were chosen by `packer convert`")
         require_callable("transforms", transforms)
         self._output, self._fuse, self._transforms = output, fuse, transforms
+        self._mode, self._parts = mode_of_images(mode), None
         self.transform, self.target_transform = transform, target_transform
         self._library = decoder
         self._scaled = scaled_decode
@@ -164,6 +166,9 @@ class ImageDataset(Prepared):
             self.reader.close()
             root = staging.stage(root, stage)
             self.reader = open_pack(root, check=check)
+        if fields is not None:
+            known = self.reader.fields
+            self._parts = parts_of(known, fields, mode, per_box, fill, min_visible, output)
         self._epochs = Epochs(len(self.reader))
         self._kept = staging.keep(root) if cache == "ram" else staging.Kept()
         _ = self._preparation  # which says at once where fuse= changes nothing
@@ -198,7 +203,7 @@ class ImageDataset(Prepared):
         self.close()
 
     def __getitem__(self, index: int | slice) -> Any:
-        """Return image and label; for a slice, a dataset of these samples, as `select` does.
+        """Return an item; for a slice, a dataset of these samples, as `select` does.
 
         Raises
         ------
@@ -215,7 +220,7 @@ class ImageDataset(Prepared):
             raise TypeError(f"an index is an integer, not {index!r}") from None
         return self._own_items([place])[0]
 
-    def __getitems__(self, indices: Sequence[int]) -> list[tuple[Any, Any]]:
+    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """Return a batch of items, in the order asked for; DataLoader calls this."""
         if type(self).__getitem__ is not ImageDataset.__getitem__:  # of a class that adds to the items
             return [self[index] for index in indices]
@@ -239,48 +244,12 @@ class ImageDataset(Prepared):
         """Choose the epoch of the crops that `seed` makes, also in DataLoader workers that run already."""
         self._epochs.move_on(epoch)
 
-    def _own_items(self, indices: Sequence[int] | Ints) -> list[tuple[Any, Any]]:
+    def _own_items(self, indices: Sequence[int] | Ints) -> list[Any]:
         """Return items with the crops that the dataset's seed and epoch say, or drawn from torch's generator."""
         preparation, rows = self._preparation, self._rows_of(indices)
         if self.seed is not None and preparation.crop is not None and preparation.crop.randoms:
             self._epochs.read(rows)
         return self._made(rows, rows, self._labels_of(indices), self._epochs.epoch, self.seed, preparation)
-
-    def _made(  # noqa: PLR0917
-        self, rows: Ints, keys: Ints, labels: Labels, epoch: int, seed: int | None, preparation: Preparation
-    ) -> list[tuple[Any, Any]]:
-        """Return items of places in the pack. With a seed, seed, epoch and `keys` decide on the crops."""
-        crop = preparation.crop or Compose([])
-
-        def choose(places: Sequence[int]) -> Crops:
-            return self._decoder.choose_crops(crop, rows[places], epoch, seed, keys[places])
-
-        make = item_maker(self._decoder, rows, labels.tolist(), preparation, choose, seeded=seed is not None)
-        return self._pool.items(self.threads, make, range(len(rows)))
-
-    # What follows is the Loader's. Its indices count how often a sample came before: see `in_turns`.
-
-    def _items(
-        self, indices: Sequence[int] | Ints, epoch: int, seed: int | None, transform: Transform = None
-    ) -> list[tuple[Any, Any]]:
-        """Return items, with the crops of `epoch` and `seed`; `transform` replaces the dataset's."""
-        rows, keys = self._rows_and_keys(indices)
-        labels = self._labels_of(np.asarray(indices) % len(self))
-        return self._made(rows, keys, labels, epoch, seed, self._prepared_with(transform))
-
-    def _choose_crops(self, indices: Sequence[int] | Ints, epoch: int, seed: int) -> Crops:
-        """Choose the crops of a batch, (N,) of CROP; as `BatchDecoder.choose_crops`, of the dataset's crop."""
-        rows, keys = self._rows_and_keys(indices)
-        return self._decoder.choose_crops(self._preparation.crop or Compose([]), rows, epoch, seed, keys)
-
-    def _decode_into(self, indices: Ints, crops: Crops, images: torch.Tensor | list[torch.Tensor]) -> None:
-        """Decode a batch into its place; as `BatchDecoder.decode_into`."""
-        self._decoder.decode_into(self._rows_of(indices % len(self)), crops, images)
-
-    def _targets_of(self, indices: Ints) -> Labels | list[Any]:
-        """Return the labels of a batch, after `target_transform`, which may make anything of them."""
-        labels = self._labels_of(indices % len(self))
-        return labels if self.target_transform is None else [self.target_transform(label) for label in labels.tolist()]
 
     def _settings(self) -> dict[str, Any]:
         """Return the attributes without what is made again when it is asked for."""
@@ -288,6 +257,8 @@ class ImageDataset(Prepared):
             "class_to_idx",
             "_decoder",
             "_earlier",
+            "_fields",
+            "_pixels_in_place",
             "_prepared",
             "_other_preparation",
             "_stored_labels",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,10 @@ import torch
 from torch.utils.data import ConcatDataset, Subset
 
 from packer._images.geometry import CROP, Crops
+from packer._loading.fields import Values
 from packer._loading.imagedataset import ImageDataset
+from packer._loading.memory import Layout
+from packer._loading.parts import Parts
 from packer._loading.preparation import Transform
 from packer._loading.selection import earlier, places_in
 from packer._table import Ints, Labels
@@ -52,6 +55,7 @@ class Joined:
         types = sorted({dataset.reader.manifest.label_type for dataset in self.datasets})
         if len(types) > 1:
             raise ValueError(f"datasets that are read together have labels of one type, not {' and '.join(types)}")
+        _require_same_parts([dataset._parts for dataset in self.datasets])
         if number is None or place is None:
             number = np.repeat(np.arange(len(self.datasets)), [len(dataset) for dataset in self.datasets])
             place = np.concatenate([np.arange(len(dataset)) for dataset in self.datasets] or [np.empty(0, np.int64)])
@@ -73,9 +77,17 @@ class Joined:
     def randoms(self) -> int:
         return max((dataset.randoms for dataset in self.datasets), default=0)
 
-    def _in_place(self, transform: Transform) -> tuple[int, int] | None:
-        sizes = {dataset._in_place(transform) for dataset in self.datasets}
-        return sizes.pop() if len(sizes) == 1 else None
+    @property
+    def _parts(self) -> Parts | None:
+        return self.datasets[0]._parts if self.datasets else None
+
+    def _in_place(self, transform: Transform) -> Layout | None:
+        layouts = {dataset._in_place(transform) for dataset in self.datasets}
+        return layouts.pop() if len(layouts) == 1 else None
+
+    def _called(self, index: int) -> str:
+        ((number, _, places),) = self._shares([index])
+        return self.datasets[number]._called(int(places[0]))
 
     def _identity(self) -> str:
         parts = [(dataset._identity(), dataset.seed) for dataset in self.datasets]
@@ -99,9 +111,14 @@ class Joined:
         targets = [target for part in parts for target in (part.tolist() if isinstance(part, np.ndarray) else part)]
         return [targets[place] for place in order.tolist()]
 
-    def _decode_into(self, indices: Ints, crops: Crops, images: torch.Tensor) -> None:
+    def _decode_into(self, indices: Ints, crops: Crops, memory: Mapping[str, torch.Tensor]) -> list[Values]:
+        found: dict[int, Values] = {}
         for number, here, places in self._shares(indices):
-            self.datasets[number]._decode_into(places, crops[here], [images[place] for place in here.tolist()])
+            shares = {name: [tensor[place] for place in here.tolist()] for name, tensor in memory.items()}
+            found.update(
+                zip(here.tolist(), self.datasets[number]._decode_into(places, crops[here], shares), strict=False)
+            )
+        return [found[place] for place in range(len(found))]
 
     def _items(
         self, indices: Sequence[int] | Ints, epoch: int, seed: int, transform: Transform = None
@@ -157,6 +174,18 @@ def readable(dataset: Any) -> Readable:
         f"a Loader reads a dataset such as packer.open_dataset gives, or a Subset or ConcatDataset of such, not "
         f"{dataset!r}; torch's DataLoader reads any"
     )
+
+
+def _require_same_parts(parts: Sequence[Parts | None]) -> None:
+    """Raise ValueError where the items of some datasets have other fields than those of others."""
+    kinds = [None if one is None else one.kinds() for one in parts]
+    for one in kinds:
+        if one != kinds[0]:
+            shown = [names and ", ".join(name for name, _ in names) for names in (kinds[0], one)]
+            raise ValueError(
+                "datasets that are read together have the same fields= of the same kinds, not "
+                f"{shown[0] or 'image and label'}, and {shown[1] or 'image and label'}"
+            )
 
 
 def _differs(dataset: object, kind: type, name: str) -> bool:

@@ -24,8 +24,9 @@ from packer._loading.arguments import refuse_unknown
 from packer._loading.course import Course
 from packer._loading.forks import require_same_process
 from packer._loading.joining import readable
+from packer._loading.memory import IMAGES, Layout
 from packer._loading.normalizing import Normalizer
-from packer._loading.planning import PLANNED_TOGETHER, Batch, collated, planned
+from packer._loading.planning import PLANNED_TOGETHER, Batch, collation_of, finished, planned
 from packer._loading.prefetch import CUDAPrefetcher, usable_device
 from packer._loading.processes import Processes
 from packer._loading.threads import Threads, Workers
@@ -116,6 +117,7 @@ class Loader:
         dtype: torch.dtype | None = None,
         channels_last: bool = True,
         transform: Callable[[Any], Any] | None = None,
+        pad: int | Mapping[str, int | None] | None = None,
         collate_fn: Callable[[list[Any]], Any] = default_collate,
         **unknown: NoReturn,
     ) -> None:
@@ -141,8 +143,11 @@ class Loader:
         self._normalizer = Normalizer(**self._prepared)
         self.transform = transform
         self.collate_fn = collate_fn
-        if images._in_place(transform):
+        layout = images._in_place(transform)
+        if layout is not None and IMAGES in [part.name for part in layout.parts]:
             self._normalizer.require_channels(3)
+        self._pad = pad
+        self._collation = collation_of(images, pad)
         self._closed = False
         self._asked_for = False  # a pass, of which no batch was taken yet
         self._progress = _Progress()
@@ -155,7 +160,9 @@ class Loader:
 
     @dataset.setter
     def dataset(self, dataset: Any) -> None:
-        self._course.images = readable(dataset)
+        images = readable(dataset)
+        self._collation = collation_of(images, self._pad)
+        self._course.images = images
         self._dataset = dataset
 
     @property
@@ -262,15 +269,15 @@ class Loader:
 
     def _batches(self, chunks: Iterator[Ints], epoch: int, seed: int) -> Generator[tuple[Any, Any], None, None]:
         process = os.getpid()
-        size = self._course.images._in_place(self.transform) if self.collate_fn is default_collate else None
-        settings, workers = self._take_workers(self.batch_size * 3 * math.prod(size) if size is not None else 0)
+        layout = self._course.images._in_place(self.transform) if self.collate_fn is default_collate else None
+        settings, workers = self._take_workers(layout.bytes_for(self.batch_size) if layout is not None else 0)
         pending: deque[Batch] = deque()
         try:
             workers.begin(self._course.images, self.transform)
             for batch in planned(
-                self._course.images, chunks, self.batch_size, self.drop_last, epoch, seed, size is not None
+                self._course.images, chunks, self.batch_size, self.drop_last, epoch, seed, layout is not None
             ):
-                pending.append(self._submit(workers, batch, size, epoch, seed))
+                pending.append(_submitted(workers, batch, layout, epoch, seed))
                 if len(pending) > self.prefetch:
                     yield self._finish(workers, pending)
                     require_same_process(process)
@@ -308,27 +315,18 @@ class Loader:
             return settings, Processes(self, self.processes, self.threads, in_work, size, count, locked)
         return settings, Threads.with_memory(self.threads, in_work, size, count, self.pin_memory)
 
-    def _submit(self, workers: Workers, batch: Batch, size: tuple[int, int] | None, epoch: int, seed: int) -> Batch:
-        if size is None or batch.crops is None:
-            return batch._replace(tasks=workers.make(batch.indices, epoch, seed))
-        images = workers.allocate(len(batch.indices), *size)
-        return batch._replace(images=images, tasks=workers.fill(images, batch.indices, batch.crops))
-
-    def _finish(self, workers: Workers, pending: deque[Batch]) -> tuple[Any, Any]:
-        results = [task.result() for task in pending[0].tasks]
+    def _finish(self, workers: Workers, pending: deque[Batch]) -> Any:
+        results = [item for task in pending[0].tasks for item in task.result()]
         batch = pending.popleft()  # not before all of its tasks have ended
-        if batch.images is None:
-            made = collated(self.collate_fn, [item for items in results for item in items])
-        else:
-            images = workers.hand_out(batch.images)
-            if self.pin_memory and not images.is_pinned():
-                images = images.pin_memory()
-            made = images, batch.labels
-            if self._normalizer.changes_nothing:
-                return made
-        if self.device is None or self.device.type == "cpu":
-            made = self._normalizer(made)
-        return made  # type: ignore[no-any-return]
+        if batch.memory is not None:
+            memory = workers.hand_out(batch.memory)
+            if self.pin_memory:
+                memory = {name: each if each.is_pinned() else each.pin_memory() for name, each in memory.items()}
+            batch = batch._replace(memory=memory)
+        made = finished(self._course.images, batch, results, self.collate_fn, self._collation)
+        if batch.memory is not None and self._normalizer.changes_nothing:
+            return made
+        return self._normalizer(made) if self.device is None or self.device.type == "cpu" else made
 
     def __repr__(self) -> str:
         return (
@@ -338,6 +336,13 @@ class Loader:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_workers": None}
+
+
+def _submitted(workers: Workers, batch: Batch, layout: Layout | None, epoch: int, seed: int) -> Batch:
+    if layout is None or batch.crops is None:
+        return batch._replace(tasks=workers.make(batch.indices, epoch, seed))
+    memory = workers.allocate(len(batch.indices), layout)
+    return batch._replace(memory=memory, tasks=workers.fill(memory, layout, batch.indices, batch.crops))
 
 
 @dataclass

@@ -1,0 +1,75 @@
+"""What a Loader asks of a dataset: crops, pixels, labels and items of a batch.
+
+The indices of a Loader count how often a sample came before: see `packer._loading.foreign.in_turns`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from packer._images.geometry import Crops
+from packer._loading.fields import Values
+from packer._loading.items import item_maker
+from packer._loading.memory import IMAGES
+from packer._loading.pool import Pool
+from packer._loading.preparation import Preparation, Transform
+from packer._loading.prepared import Prepared
+from packer._table import Ints, Labels
+from packer.crops import Compose
+
+__all__ = ["Batched"]
+
+
+class Batched(Prepared):
+    """Samples of a pack, many at a time."""
+
+    threads: int
+    _pool: Pool
+
+    def _made(  # noqa: PLR0917
+        self, rows: Ints, keys: Ints, labels: Labels, epoch: int, seed: int | None, preparation: Preparation
+    ) -> list[Any]:
+        """Return items of places in the pack. With a seed, seed, epoch and `keys` decide on the crops."""
+        crop = preparation.crop or Compose([])
+
+        def choose(places: Sequence[int]) -> Crops:
+            return self._decoder.choose_crops(crop, rows[places], epoch, seed, keys[places])
+
+        seeded = seed is not None
+        make = item_maker(self._decoder, rows, labels.tolist(), preparation, choose, self._fields, seeded=seeded)
+        return self._pool.items(self.threads, make, range(len(rows)))
+
+    def _items(
+        self, indices: Sequence[int] | Ints, epoch: int, seed: int | None, transform: Transform = None
+    ) -> list[Any]:
+        """Return items, with the crops of `epoch` and `seed`; `transform` replaces the dataset's."""
+        rows, keys = self._rows_and_keys(indices)
+        labels = self._labels_of(np.asarray(indices) % len(self))
+        return self._made(rows, keys, labels, epoch, seed, self._prepared_with(transform))
+
+    def _choose_crops(self, indices: Sequence[int] | Ints, epoch: int, seed: int) -> Crops:
+        """Choose the crops of a batch, (N,) of CROP; as `BatchDecoder.choose_crops`, of the dataset's crop."""
+        rows, keys = self._rows_and_keys(indices)
+        return self._decoder.choose_crops(self._preparation.crop or Compose([]), rows, epoch, seed, keys)
+
+    def _decode_into(
+        self, indices: Ints, crops: Crops, memory: Mapping[str, torch.Tensor | list[torch.Tensor]]
+    ) -> list[Values]:
+        """Decode a batch into its place; as `BatchDecoder.decode_into`. Return what else belongs to dicts."""
+        rows = self._rows_of(indices % len(self))
+        if IMAGES in memory:
+            self._decoder.decode_into(rows, crops, memory[IMAGES])
+        if self._fields is None:
+            return []
+        targets = self._targets_of(indices)
+        labels = targets.tolist() if isinstance(targets, np.ndarray) else targets
+        return self._fields.samples(rows, labels, crops, memory)
+
+    def _targets_of(self, indices: Ints) -> Labels | list[Any]:
+        """Return the labels of a batch, after `target_transform`, which may make anything of them."""
+        labels = self._labels_of(indices % len(self))
+        return labels if self.target_transform is None else [self.target_transform(label) for label in labels.tolist()]
