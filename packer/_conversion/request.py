@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -262,8 +262,13 @@ class ConversionRequest(SourceRequest):
             inputs = (self.src, self.labels, self.classes_from)
             check_report(self.report, [self.dst, *(path for path in inputs if path is not None)])
 
-    def convert(self, source: Source, progress: Callable[[ConversionProgress], None] | None = None) -> Summary:
-        """Write the images that `open` listed to one pack; see `packer._conversion.convert.convert`."""
+    def convert(
+        self,
+        source: Source,
+        progress: Callable[[ConversionProgress], None] | None = None,
+        samples: Iterable[Mapping[str, Any]] | None = None,
+    ) -> Summary:
+        """Write the images that `open` listed, or `samples`, to one pack; see `packer._conversion.convert.convert`."""
         return convert(
             source,
             self.dst,
@@ -277,6 +282,7 @@ class ConversionRequest(SourceRequest):
             ignore_free_space=self.ignore_free_space,
             report=self.report,
             progress=progress,
+            samples=samples,
         )
 
     def _refuse_without_effect(self, recipe: Recipe) -> None:

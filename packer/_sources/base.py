@@ -180,6 +180,11 @@ class Source:
         return replace(self, stamps=take_stamps(self.root, self.names)) if self.stamps is None else self
 
     @property
+    def is_listed(self) -> bool:
+        """Whether it is known which images there are before the first of them is read."""
+        return True
+
+    @property
     def origin(self) -> Manifest | None:
         """Return the manifest of the pack that the images come from; None where they are files."""
         return None
