@@ -11,6 +11,7 @@ from packer._conversion.journal import Entry
 from packer._conversion.prepare import Prepared, prepare
 from packer._conversion.recipe import Recipe
 from packer._conversion.repack import prepare_sample
+from packer._conversion.values import prepare_values
 from packer._fields import Field, Stored
 from packer._sources import Source
 from packer._sources.base import ReadBuffer
@@ -93,7 +94,9 @@ class Pipeline:
                     prepared = prepare(data, name, self._recipe)
                 else:
                     prepared = prepare_sample(data, name, self._recipe, stored)
-                values = self._source.values(index, buffer)
+                values = prepare_values(
+                    self._source.fields, self._source.values(index, buffer), prepared.change, self._recipe
+                )
             except ImageError as error:
                 error.name, error.index = error.name or name, index
                 if self._on_error == "fail":

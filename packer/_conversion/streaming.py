@@ -21,6 +21,7 @@ from packer._conversion.journal import Entry
 from packer._conversion.pipeline import Batch, sample_of
 from packer._conversion.prepare import prepare
 from packer._conversion.recipe import Recipe
+from packer._conversion.values import prepare_values
 from packer._fields import Field
 from packer._sample import LABEL_TYPES
 from packer._sources import Source
@@ -137,7 +138,8 @@ class Stream:
             try:
                 prepared = prepare(given.image, given.name(), self._recipe)
                 fields = self._source.fields
-                made = sample_of(given.name(), given.label(), prepared, given.stamp(), fields, given.values)
+                values = prepare_values(fields, given.values, prepared.change, self._recipe)
+                made = sample_of(given.name(), given.label(), prepared, given.stamp(), fields, values)
             except ImageError as error:
                 error.name = error.name or given.shown()
                 if self._on_error == "fail":
