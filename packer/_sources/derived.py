@@ -10,11 +10,22 @@ from typing import TYPE_CHECKING
 
 from packer._fields import Field, Stored
 from packer._sources.base import Source
+from packer.errors import OptionError
 
 if TYPE_CHECKING:
     from packer._sources.readbuffer import ReadBuffer
 
-__all__ = ["DerivedSource"]
+__all__ = ["DerivedSource", "refuse_derived"]
+
+
+def refuse_derived(source: Source) -> None:
+    """Raise OptionError where a list of the source, which has its columns, would not have all of its fields."""
+    if isinstance(source, DerivedSource) and source.derived:
+        names = ", ".join(field.name for field in source.derived)
+        raise OptionError(
+            f"a list of images does not hold the fields {names}, which are computed from the images' annotations: "
+            "convert without `packer scan` and --parts"
+        )
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
