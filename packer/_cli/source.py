@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
+from packer._cli.annotations import ANNOTATIONS
 from packer._cli.values import Delimiter, UserPath
 from packer._sample import LABEL_TYPES
 from packer.errors import OptionError, printable
@@ -84,6 +85,7 @@ def source_options(command: _F) -> _F:
                 is_flag=True,
                 help="Leave metadata.csv, metadata.jsonl or metadata.parquet in SRC alone.",
             ),
+            *ANNOTATIONS,
             click.option(
                 "--extensions",
                 metavar=".JPG,.GIF",
