@@ -13,7 +13,10 @@ from packer._fields import PIXELS, Field, Stored
 from packer._formats import Reader
 from packer._images.geometry import Box, Crops
 from packer._images.modes import decode_as
+from packer._images.nearest import nearest
 from packer._images.windows import cut_image, cut_mask, decode_mask
+from packer._loading.detection import coco_target
+from packer._loading.forms import target_in_form
 from packer._loading.parts import VISIBILITY, Parts
 from packer._table import Ints
 from packer.crops._points import Moved, move_boxes, move_keypoints
@@ -99,6 +102,30 @@ class FieldDecoder:
         if memory is not None:
             self._write(found, memory)
         return found
+
+    @property
+    def makes_targets(self) -> bool:
+        """Whether an item is the image and a detector's target."""
+        return self._parts.is_target
+
+    def targets(self, rows: Ints, crops: Crops | None) -> list[dict[str, Any]]:
+        """Return a detector's targets of N samples, whose boxes and masks are cut as the images are.
+
+        Errors are those of `values`.
+        """
+        found = zip(self.values(rows, crops), self.sizes(rows, None), self.sizes(rows, crops), strict=True)
+        targets = []
+        for place, (values, before, after) in enumerate(found):
+            try:
+                target = coco_target(values, before)
+            except ValueError as error:
+                raise self._error(int(rows[place]), "segmentation", error) from error
+            if crops is not None and "masks" in target:
+                box = Box(*crops[place].item())
+                masks = [nearest(mask, box) for mask in target["masks"].numpy()]
+                target["masks"] = torch.from_numpy(np.array(masks, np.uint8).reshape(-1, *after))
+            targets.append(target_in_form(target, after) if self._parts.wrapped else target)
+        return targets
 
     @property
     def with_images(self) -> bool:

@@ -14,7 +14,7 @@ from PIL import Image
 from packer._fields import Field
 from packer._loading.parts import Parts
 
-__all__ = ["as_tensor", "in_form", "item_of", "tensor_dtype"]
+__all__ = ["as_tensor", "in_form", "item_of", "target_in_form", "tensor_dtype", "wrapped_image"]
 
 
 def in_form(output: str, pixels: npt.NDArray[Any]) -> Any:
@@ -61,9 +61,21 @@ def item_of(parts: Parts, values: Mapping[str, Any], output: str, size: tuple[in
         elif key not in parts.names and output != "numpy" and value is not None:
             value = as_tensor(value)  # of the visibilities of keypoints
         elif key == "image" and parts.wrapped and output == "tensor" and isinstance(value, torch.Tensor):
-            value = _tv().Image(value)
+            value = wrapped_image(value)
         item[key] = value
     return item
+
+
+def wrapped_image(image: torch.Tensor) -> torch.Tensor:
+    """Return an image's tensor as a tv_tensor."""
+    wrapped: torch.Tensor = _tv().Image(image)
+    return wrapped
+
+
+def target_in_form(target: dict[str, Any], size: tuple[int, int]) -> dict[str, Any]:
+    """Return a detector's target with its boxes and masks as tv_tensors; `size` is that of its image."""
+    wrapped = {**target, "boxes": _tv().BoundingBoxes(target["boxes"], format="XYXY", canvas_size=size)}
+    return {**wrapped, "masks": _tv().Mask(target["masks"])} if "masks" in target else wrapped
 
 
 def _shown(field: Field, value: Any, output: str, size: tuple[int, int], wrapped: bool) -> Any:

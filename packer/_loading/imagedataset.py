@@ -14,7 +14,7 @@ from packer._loading import staging
 from packer._loading.batched import Batched
 from packer._loading.epochs import Epochs
 from packer._loading.folder import require_known_loader, valid_rows
-from packer._loading.parts import mode_of_images, parts_of
+from packer._loading.parts import mode_of_images, parts_of, target_parts
 from packer._loading.pool import Pool
 from packer._loading.preparation import OUTPUTS, require_callable
 from packer._loading.selection import places_in
@@ -43,9 +43,31 @@ class ImageDataset(Batched):
     allow_empty : bool
         Whether `is_valid_file` may leave a class without samples.
     transforms : callable, optional
-        Applied to image and label together, instead of the two: ``image, label = transforms(image, label)``.
+        Applied to image and label together, instead of the two: ``image, label = transforms(image, label)``. With
+        `fields`, applied to the dict, as torchvision's v2 transforms take it.
+    fields : sequence of str or "all", optional
+        What an item has: it is then a dict with these keys in this order, of the pack's fields and of ``image``,
+        ``label``, ``name`` and ``index``, the sample's place in the pack. ``"all"`` is image, label and all fields. The
+        guide says in which form each kind of field comes. A value that is not there is None.
+    mode : {"RGB", "L", "unchanged"} or dict of str to these
+        How images are decoded. ``"L"`` is grey; ``"unchanged"`` keeps grey, alpha, the indices of a palette and 16 bits
+        (uint16). One mode is that of the sample's image; a dict says those of ``image`` and of fields. Fields of images
+        are unchanged by default.
+    per_box : sequence of str, or dict of str to sequence of str, optional
+        The fields that have an entry for each box, and lose it where a crop leaves out the box; the keys of a dict are
+        fields of boxes. With a crop it has to be said if there are both boxes and fields that may be such.
+    min_visible : float
+        The least share of a box's area, 0 to 1, that a crop leaves; it leaves out other boxes, and those that are
+        narrower or lower than a pixel.
+    fill : dict of str to value, optional
+        What stands in the place of a field's value that is not there. Of a mask, the number that stands in all of it,
+        and around the image where a crop is padded; else 0 stands there.
+    target : {"coco"}, optional
+        Items are image and target as torchvision's detectors take it, of the fields that ``packer convert --coco``
+        makes.
     output : {"tensor", "numpy", "pil", "bytes"}, optional
-        The form of an image, and what a transform gets. By default a PIL image where there is a transform, as
+        The form of an image, and what a transform gets; with ``numpy`` and ``bytes``, also of fields. By default a PIL
+        image where there is a transform, as
         ImageFolder gives to it, or a tensor where there is none, or the transform is one of torchvision's that takes
         tensors only.
 
@@ -128,6 +150,7 @@ class ImageDataset(Batched):
         per_box: Iterable[str] | Mapping[str, Iterable[str]] | None = None,
         min_visible: float = 0.0,
         fill: Mapping[str, Any] | None = None,
+        target: str | None = None,
         output: str | None = None,
         crop: Crop | Sequence[Crop] | None = None,
         fuse: bool = False,
@@ -166,9 +189,12 @@ class ImageDataset(Batched):
             self.reader.close()
             root = staging.stage(root, stage)
             self.reader = open_pack(root, check=check)
-        if fields is not None:
-            known = self.reader.fields
-            self._parts = parts_of(known, fields, mode, per_box, fill, min_visible, output)
+        if fields is not None and target is not None:
+            raise ValueError("target= says which fields are read, so it goes without fields=")
+        if target is not None:
+            self._parts = target_parts(self.reader.fields, target, min_visible, output)
+        elif fields is not None:
+            self._parts = parts_of(self.reader.fields, fields, mode, per_box, fill, min_visible, output)
         self._epochs = Epochs(len(self.reader))
         self._kept = staging.keep(root) if cache == "ram" else staging.Kept()
         _ = self._preparation  # which says at once where fuse= changes nothing

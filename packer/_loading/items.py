@@ -80,7 +80,9 @@ def item_maker(  # noqa: PLR0917
         made: list[Any] = []
         for some, chosen in groups(places):
             own = [labels[place] for place in some]
-            if fields is None:
+            if fields is not None and fields.makes_targets:
+                own = fields.targets(rows[some], chosen)
+            if fields is None or fields.makes_targets:
                 images = _images(decoder, rows[some], chosen, preparation)
                 made += [preparation.item(image, label) for image, label in zip(images, own, strict=True)]
             else:

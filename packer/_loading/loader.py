@@ -24,9 +24,9 @@ from packer._loading.arguments import refuse_unknown
 from packer._loading.course import Course
 from packer._loading.forks import require_same_process
 from packer._loading.joining import readable
-from packer._loading.memory import IMAGES, Layout
+from packer._loading.memory import IMAGES
 from packer._loading.normalizing import Normalizer
-from packer._loading.planning import PLANNED_TOGETHER, Batch, collation_of, finished, planned
+from packer._loading.planning import PLANNED_TOGETHER, Batch, collation_of, finished, planned, submitted
 from packer._loading.prefetch import CUDAPrefetcher, usable_device
 from packer._loading.processes import Processes
 from packer._loading.threads import Threads, Workers
@@ -77,6 +77,10 @@ class Loader:
         Whether batches are laid out channels last.
     transform : callable, optional
         Applied to each image, instead of the dataset's.
+    pad : int, or dict of str to int or None, optional
+        Of a dataset with `fields`: to how many entries boxes, labels, keypoints, arrays, and what has an entry for each
+        box are padded with 0, so that they are (N, pad, ...) tensors; ``NAME_count`` is then a (N,) tensor of how many
+        there are. By default they are lists of tensors, and arrays are stacked; None makes lists of arrays.
     collate_fn : callable
         Makes a batch of a list of items. With another one than torch's, images are not decoded into their place.
     **unknown
@@ -277,7 +281,7 @@ class Loader:
             for batch in planned(
                 self._course.images, chunks, self.batch_size, self.drop_last, epoch, seed, layout is not None
             ):
-                pending.append(_submitted(workers, batch, layout, epoch, seed))
+                pending.append(submitted(workers, batch, layout, epoch, seed))
                 if len(pending) > self.prefetch:
                     yield self._finish(workers, pending)
                     require_same_process(process)
@@ -336,13 +340,6 @@ class Loader:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_workers": None}
-
-
-def _submitted(workers: Workers, batch: Batch, layout: Layout | None, epoch: int, seed: int) -> Batch:
-    if layout is None or batch.crops is None:
-        return batch._replace(tasks=workers.make(batch.indices, epoch, seed))
-    memory = workers.allocate(len(batch.indices), layout)
-    return batch._replace(memory=memory, tasks=workers.fill(memory, layout, batch.indices, batch.crops))
 
 
 @dataclass

@@ -14,7 +14,7 @@ from packer._fields import Field
 from packer._images.modes import MODES
 from packer.crops import Crop
 
-__all__ = ["VISIBILITY", "Parts", "mode_of_images", "parts_of"]
+__all__ = ["VISIBILITY", "Parts", "mode_of_images", "parts_of", "target_parts"]
 
 OWN = ("image", "label", "name", "index")
 """What every sample has."""
@@ -49,6 +49,8 @@ class Parts:
         The least share of a box that a crop leaves.
     wrapped : bool
         Whether tensors are torchvision's `tv_tensors`.
+    is_target : bool
+        Whether an item is not a dict of these, but the image and a detector's target.
     """
 
     names: tuple[str, ...]
@@ -58,6 +60,7 @@ class Parts:
     fill: dict[str, Any]
     min_visible: float
     wrapped: bool
+    is_target: bool = False
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -152,6 +155,17 @@ def parts_of(  # noqa: PLR0917
         min_visible,
         output in (None, "tensor", "pil") and any(read[name].kind in _BY_CROP for name in read) and _has_tv_tensors(),
     )
+
+
+def target_parts(known: Mapping[str, Field], target: str, min_visible: float, output: str | None) -> Parts:
+    """Return what a detector's target is made of; ValueError where the pack has no boxes with categories."""
+    if target != "coco":
+        raise ValueError(f"target is None or 'coco', not {target!r}")
+    if not {"boxes", "category"} <= known.keys():
+        raise ValueError("target='coco' needs the fields boxes and category, as `packer convert --coco` makes them")
+    per_box = [name for name in ("category", "area", "iscrowd", "segmentation") if name in known]
+    names = ["image", "boxes", *per_box, *(name for name in ("image_id",) if name in known)]
+    return replace(parts_of(known, names, "RGB", {"boxes": per_box}, None, min_visible, output), is_target=True)
 
 
 def _names(known: Mapping[str, Field], wanted: str | Iterable[str]) -> tuple[str, ...]:

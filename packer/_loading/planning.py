@@ -13,10 +13,11 @@ from torch.utils.data import default_collate
 from packer._images.geometry import Crops
 from packer._loading.collation import Collation, UnevenError
 from packer._loading.joining import Readable
-from packer._loading.threads import Memory
+from packer._loading.memory import Layout
+from packer._loading.threads import Memory, Workers
 from packer._table import Ints
 
-__all__ = ["PLANNED_TOGETHER", "Batch", "collation_of", "finished", "planned"]
+__all__ = ["PLANNED_TOGETHER", "Batch", "collation_of", "finished", "planned", "submitted"]
 
 
 PLANNED_TOGETHER = 8  # batches whose indices and crops are computed at once
@@ -60,6 +61,14 @@ def planned(  # noqa: PLR0917
                 yield Batch(indices[batch], crops[batch], labels)
 
 
+def submitted(workers: Workers, batch: Batch, layout: Layout | None, epoch: int, seed: int) -> Batch:
+    """Return a batch that workers have begun with; without a layout they make its items."""
+    if layout is None or batch.crops is None:
+        return batch._replace(tasks=workers.make(batch.indices, epoch, seed))
+    memory = workers.allocate(len(batch.indices), layout)
+    return batch._replace(memory=memory, tasks=workers.fill(memory, layout, batch.indices, batch.crops))
+
+
 def collation_of(dataset: Readable, pad: Any) -> Collation | None:
     """Return what makes batches of dicts; None where the items of a dataset are none."""
     if dataset._parts is None:
@@ -79,6 +88,8 @@ def finished(dataset: Readable, batch: Batch, made: list[Any], collate: Collate,
     """
     if fields is None or (batch.memory is None and collate is not default_collate):
         return (batch.memory["image"], batch.labels) if batch.memory is not None else collated(collate, made)
+    if dataset._parts is not None and dataset._parts.is_target:
+        return [image for image, _ in made], [target for _, target in made]
     try:
         return fields.of_items(made) if batch.memory is None else fields.batch(batch.memory, made)
     except UnevenError as error:

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy.typing as npt
+import torch
 
-from packer._loading.forms import in_form, item_of
+from packer._loading.forms import in_form, item_of, wrapped_image
 from packer._loading.lookup import Lookup, lookup_of
 from packer._loading.parts import Parts
 from packer.crops import Compose, Crop
@@ -72,6 +73,8 @@ class Preparation(NamedTuple):
 
     def item(self, image: Any, label: Any) -> tuple[Any, Any]:
         """Return the item of a decoded image and a label."""
+        if self.parts is not None and self.parts.wrapped and isinstance(image, torch.Tensor) and self.lookup is None:
+            image = wrapped_image(image)
         if self.transforms is not None:
             both: tuple[Any, Any] = self.transforms(image, label)
             return both
@@ -123,7 +126,8 @@ def preparation_of(  # noqa: PLR0917
         Whether packer does what `transform` begins with, as far as it can; of a dict, `transforms`.
     """
     if output is None:
-        unchanged = transform is None and (transforms is None or parts is not None)
+        of_dict = parts is not None and not parts.is_target
+        unchanged = transform is None and (transforms is None or of_dict)
         output = "tensor" if unchanged or (transform and begins_with_pil(transform) is False) else "pil"
     lookup = None
     if fuse and parts is not None and transforms is not None:

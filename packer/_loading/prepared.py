@@ -181,7 +181,7 @@ class Prepared(Selection):
         """Return which pixels can be decoded into their places in a batch; None where items are made."""
         preparation = self._prepared_with(transform)
         size = preparation.crop.size if preparation.crop is not None and preparation.leaves_pixels else None
-        parts = () if size is None else self._pixels_in_place
+        parts = () if size is None or (self._parts is not None and self._parts.is_target) else self._pixels_in_place
         return Layout(size, parts) if size is not None and parts else None
 
     @functools.cached_property
