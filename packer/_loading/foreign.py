@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 from torch.utils.data import Sampler
 
-from packer._loading.ranks import agreed, gathered, rank_and_world
-from packer._loading.samplers import OrderSampler
-from packer._loading.selection import earlier, places_in
+from packer._loading.selection import places_in
 from packer._table import Ints
+from packer.samplers import OrderSampler
+from packer.samplers._permutation import earlier
+from packer.samplers._ranks import agreed, gathered, rank_and_world
 
 __all__ = ["ForeignOrder", "in_turns", "order_of"]
 

@@ -22,11 +22,11 @@ from packer._loading.pool import Pool
 from packer._loading.preparation import OUTPUTS, Preparation, Transform, require_callable
 from packer._loading.prepared import Prepared
 from packer._loading.selection import places_in
-from packer._loading.uniforms import seed_of
 from packer._loading.vision import as_vision, own_class
 from packer._table import Ints, Labels
 from packer.crops import Compose, Crop
 from packer.errors import NotAPackError, printable
+from packer.samplers._uniforms import seed_of
 
 __all__ = ["ImageDataset"]
 

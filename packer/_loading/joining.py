@@ -13,8 +13,9 @@ from torch.utils.data import ConcatDataset, Subset
 from packer._images.geometry import CROP, Crops
 from packer._loading.imagedataset import ImageDataset
 from packer._loading.preparation import Transform
-from packer._loading.selection import earlier, places_in
+from packer._loading.selection import places_in
 from packer._table import Ints, Labels
+from packer.samplers._permutation import earlier
 
 __all__ = ["Joined", "Readable", "readable"]
 

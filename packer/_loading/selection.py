@@ -16,8 +16,9 @@ from packer._formats import Reader
 from packer._loading.samples import Samples
 from packer._sample import IMAGE_SUFFIXES
 from packer._table import Ints, Labels, Names
+from packer.samplers._permutation import earlier
 
-__all__ = ["Selection", "earlier", "places_in"]
+__all__ = ["Selection", "places_in"]
 
 _IDENTIFYING = ("crc32c", "label", "name_end", "names")
 """The columns of the table that say the same in every format."""
@@ -125,15 +126,6 @@ class Selection(Dataset[tuple[Any, Any]]):
             return self._labels[places_in(indices, len(self))]
         self.reader.require_table()
         return self.reader.table.label[self._rows_of(indices)]
-
-
-def earlier(values: Ints) -> Ints:
-    """Return for each of N values how often it stands before its place."""
-    order = np.argsort(values, kind="stable")
-    begins = np.flatnonzero(np.diff(values[order], prepend=-1))  # of the runs of one value
-    counted = np.empty_like(values)
-    counted[order] = np.arange(len(values)) - np.repeat(begins, np.diff(begins, append=len(values)))
-    return counted
 
 
 def places_in(indices: Sequence[int] | Ints, length: int) -> Ints:
