@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from packer._conversion.convert import ConversionProgress, Summary
     from packer._conversion.verbs import convert, merge
     from packer._formats import Reader, open_pack
+    from packer._loading.concat import ConcatImageDataset
     from packer._loading.dataset import HDF5ImageDataset, ImageDataset, LMDBImageDataset, PthImageDataset, open_dataset
     from packer._loading.loader import Loader
     from packer._loading.prefetch import BackgroundPrefetcher, CUDAPrefetcher
@@ -63,6 +64,7 @@ __all__ = [
     "CenterCrop",
     "ClusterError",
     "Compose",
+    "ConcatImageDataset",
     "ConversionProgress",
     "CorruptPackError",
     "Crop",
@@ -120,6 +122,7 @@ _HOMES = {
     "packer._conversion.convert": "ConversionProgress Summary",
     "packer._conversion.verbs": "convert merge",
     "packer._formats": "Reader open_pack",
+    "packer._loading.concat": "ConcatImageDataset",
     "packer._loading.dataset": "HDF5ImageDataset ImageDataset LMDBImageDataset PthImageDataset open_dataset",
     "packer._loading.loader": "Loader",
     "packer._loading.prefetch": "BackgroundPrefetcher CUDAPrefetcher",

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from packer._loading.foreign import ForeignOrder, in_turns, order_of
-from packer._loading.joining import Readable
+from packer._loading.readable import Readable
 from packer._table import Ints
 from packer.samplers import OrderSampler, SequentialSampler, ShuffleSampler
 from packer.samplers._ranks import agreed, rank_and_world
