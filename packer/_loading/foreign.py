@@ -115,7 +115,8 @@ class ForeignOrder:
         """Raise TypeError: nobody but the iterable knows where it stands."""
         raise TypeError(
             f"an epoch in the order of sampler={type(self.indices).__name__} cannot be resumed, so it has no state; "
-            "only packer's samplers go on at any sample, such as packer.ShuffleSampler and packer.BlockShuffleSampler"
+            "only packer's samplers go on at any sample, such as packer.ShuffleSampler, packer.BlockShuffleSampler and "
+            "packer.samplers.WeightedSampler"
         )
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -141,12 +141,6 @@ def test_workers_give_the_items(start: str, packs: list[Path]) -> None:
     assert items(DataLoader(dataset, 5, num_workers=2, multiprocessing_context=start)) == expected
 
 
-def test_processes_give_the_items(packs: list[Path]) -> None:
-    dataset = united(packs, crop=CenterCrop(16))
-    with Loader(dataset, 5, threads=2, processes=2) as loader:
-        assert items(loader) == items(DataLoader(dataset, 5))
-
-
 def test_a_pickled_dataset_is_small_and_the_same(packs: list[Path]) -> None:
     dataset = united(packs, crop=RandomResizedCrop(16), seed=3)
     for original in (dataset, dataset.select([30, 2, 2])):
