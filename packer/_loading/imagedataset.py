@@ -164,7 +164,7 @@ class ImageDataset(Prepared):
             self.reader.close()
             root = staging.stage(root, stage)
             self.reader = open_pack(root, check=check)
-        self._epochs = Epochs(len(self.reader))
+        self._epochs = Epochs(len(self.reader), printable(root))
         self._kept = staging.keep(root) if cache == "ram" else staging.Kept()
         _ = self._preparation  # which says at once where fuse= changes nothing
         if is_valid_file is not None:

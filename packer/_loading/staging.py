@@ -8,7 +8,6 @@ import errno
 import mmap
 import os
 import re
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from packer._limits import available_memory
 from packer._loading.owndirectory import own_directories, own_directory
 from packer._storage.files import disk_size, remove, sync_directory, writing_to
 from packer._storage.locks import held
-from packer.errors import PackerError, PackError, PackLockedError, printable
+from packer.errors import PackerError, PackError, PackLockedError, printable, warn
 
 __all__ = ["Kept", "keep", "stage", "unstage", "warm"]
 
@@ -132,12 +131,11 @@ def keep(path: str | os.PathLike[str], *, progress: ProgressCallback | None = No
     try:
         return Kept(pack)
     except OSError as error:
-        warnings.warn(
+        warn(
             f"{printable(os.fspath(path))}: was read into the page cache and is not locked there, so the system may "
             f"drop it when memory gets scarce: {error.strerror}. Raise the limit on locked memory (ulimit -l) to "
             f"{-(-size // 1024)} kB, or stage the pack in /dev/shm.",
             RuntimeWarning,
-            stacklevel=3,
         )
         return Kept()
 
