@@ -299,10 +299,9 @@ class ImageDataset(Prepared):
         return _made_anew, (own_class(type(self)), self._settings())
 
     def __repr__(self) -> str:
-        return (
-            f"{type(self).__name__}({printable(self.reader.path)!r}): "
-            f"{len(self)} samples, {len(self.classes)} classes, {self._preparation}"
-        )
+        samples = f"{len(self)} sample{'s' * (len(self) != 1)}"
+        classes = f"{len(self.classes)} class{'es' * (len(self.classes) != 1)}"
+        return f"{type(self).__name__}({printable(self.reader.path)!r}): {samples}, {classes}, {self._preparation}"
 
 
 def _made_anew(kind: type, settings: dict[str, Any]) -> Any:

@@ -30,7 +30,7 @@ from packer._storage.packfile import LARGEST_READ
 from packer._table import Ints, Labels, Names, blocks
 from packer.errors import ImageChangedError, ImageError, SourceError, printable
 
-__all__ = ["ReadBuffer", "Source", "StoredSample", "listing_digest"]
+__all__ = ["ReadBuffer", "Source", "StoredSample", "class_ids", "listing_digest", "some", "spread", "unknown_classes"]
 
 _OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)  # a FIFO must not block
 
@@ -141,6 +141,8 @@ class Source:
         The files that were not looked at.
     fields : tuple of Field
         What there is beside image and label.
+    lines : (N,) int64 array, optional
+        The line of a table that names each image.
     """
 
     kind: str
@@ -153,6 +155,7 @@ class Source:
     label_type: str = "class"
     others: OtherFiles = field(default_factory=OtherFiles)
     fields: tuple[Field, ...] = ()
+    lines: Ints | None = None
 
     def __len__(self) -> int:
         return len(self.names)
@@ -161,7 +164,8 @@ class Source:
         """Return a source of images `start` to `stop` - 1; the classes stay."""
         names, labels = self.names.between(start, stop), self.labels[start:stop]
         stamps = None if self.stamps is None else self.stamps[start:stop]
-        return replace(self, names=names, labels=labels, stamps=stamps)
+        lines = None if self.lines is None else self.lines[start:stop]
+        return replace(self, names=names, labels=labels, stamps=stamps, lines=lines)
 
     def limited(self, count: int) -> Source:
         """Return a source of the first `count` images; the classes stay."""
@@ -172,8 +176,10 @@ class Source:
         if count >= len(self):
             return self
         chosen = spread(count, len(self))
-        names, stamps = Names.of(self.names[index] for index in chosen.tolist()), self.stamps
-        return replace(self, names=names, labels=self.labels[chosen], stamps=None if stamps is None else stamps[chosen])
+        names = Names.of(self.names[index] for index in chosen.tolist())
+        stamps = None if self.stamps is None else self.stamps[chosen]
+        lines = None if self.lines is None else self.lines[chosen]
+        return replace(self, names=names, labels=self.labels[chosen], stamps=stamps, lines=lines)
 
     def stamped(self) -> Source:
         """Return the source with the stamps of its files: those that it has, or the present ones."""
@@ -212,7 +218,8 @@ class Source:
             if error.errno not in ABOUT_THE_FILE:
                 raise SourceError(f"{printable(self.path(index))}: reading failed: {error.strerror}") from error
             self._require_as_listed(index, self.stamp(index))
-            raise ImageError(f"cannot be read: {error.strerror}", self.names[index]) from error
+            named = "" if self.lines is None else f", which line {self.lines[index]} of the labels names"
+            raise ImageError(f"cannot be read: {error.strerror}{named}", self.names[index]) from error
         except MemoryError as error:
             raise ImageError("cannot be read: the file is larger than the memory", self.names[index]) from error
         self._require_as_listed(index, stamp)
@@ -252,6 +259,19 @@ class Source:
 def spread(count: int, length: int) -> Ints:
     """Return `count` of `length` indices, in ascending order and evenly spread."""
     return (2 * np.arange(count, dtype=np.int64) + 1) * length // (2 * count)
+
+
+def some(names: Sequence[str]) -> str:
+    """Return the first few of some names, and how many there are where these are more."""
+    return ", ".join(map(printable, names[:5])) + (f", … ({len(names):,})" if len(names) > 5 else "")
+
+
+def unknown_classes(unknown: Sequence[str], what: str = "classes") -> str:
+    """Return the end of a message on classes that a given class list lacks; printable already."""
+    shown = ", ".join(unknown[:5]) + (", …" if len(unknown) > 5 else "")
+    return (
+        f"{len(unknown)} of its {what} {'is' if len(unknown) == 1 else 'are'} unknown to the given class list: {shown}"
+    )
 
 
 def class_ids(classes: Sequence[str]) -> dict[str, int]:

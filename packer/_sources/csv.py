@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
+import numpy as np
+
 from packer._sources.base import Source
 from packer._sources.labels import meaning_of, quoted
 from packer._storage.opening import open_regular
@@ -73,7 +75,10 @@ def csv_source(
     meaning = meaning_of(rows.labels, label_type, classes, rows.refused_label)
     notes = [*rows.notes, *meaning.notes]
     names = Names.of(rows.names)
-    return Source("csv", root, names, meaning.labels, meaning.classes, notes, label_type=meaning.label_type)
+    lines = np.array(rows.lines, np.int64)
+    return Source(
+        "csv", root, names, meaning.labels, meaning.classes, notes, label_type=meaning.label_type, lines=lines
+    )
 
 
 def default_delimiter(table: Path | None) -> str:
@@ -88,7 +93,7 @@ class _Rows:
         self._tops = os.path.abspath(root), os.path.realpath(root)
         self._table = table
         self._unlabeled = unlabeled
-        self._lines = array("q")
+        self.lines = array("q")
         self.names: list[str] = []
         self.labels: list[str] = []
         self.notes: list[str] = []
@@ -122,14 +127,14 @@ class _Rows:
                 raise self._refused(line, "the label is missing. Say --unlabeled to keep such rows, with the label -1.")
         self.names.append(_relative(name, self._tops, self._table, line))
         self.labels.append(label)
-        self._lines.append(line)
+        self.lines.append(line)
 
     def require_sound(self) -> None:
         """Raise SourceError where there are no rows, or two name one image."""
         if not self.names:
             raise SourceError(f"{printable(self._table)}: no rows in it")
         seen: set[str] = set()
-        for name, line in zip(self.names, self._lines, strict=True):
+        for name, line in zip(self.names, self.lines, strict=True):
             if name in seen:
                 raise self._refused(line, f"{printable(name)} is named twice")
             seen.add(name)
@@ -138,7 +143,7 @@ class _Rows:
         """Return the error on the label of a row, or on all labels."""
         if row is None:
             return SourceError(f"{printable(self._table)}: {problem}")
-        return self._refused(self._lines[row], f"the label {quoted(self.labels[row])} {problem}")
+        return self._refused(self.lines[row], f"the label {quoted(self.labels[row])} {problem}")
 
     def _refused(self, line: int, problem: str) -> SourceError:
         return SourceError(f"{printable(self._table)}, line {line}: {problem}")

@@ -188,7 +188,7 @@ def test_labels_from_a_file(tree: Path, tmp_path: Path) -> None:
         assert (reader.table.label.tolist(), reader.manifest.classes) == ([1], ["class_01", "class_02"])
     result = packer("convert", tree, tmp_path / "y.lmdb", "--classes-from", tmp_path / "val.lmdb")
     assert result.returncode == 1
-    assert result.stderr == f"packer: {tree}: 1 of its classes are unknown to the given class list: class_00\n"
+    assert result.stderr == f"packer: {tree}: 1 of its classes is unknown to the given class list: class_00\n"
 
 
 def write_classes(directory: Path, *classes: str) -> Path:
@@ -249,7 +249,12 @@ def test_findings_and_skipped_files(tree: Path, tmp_path: Path) -> None:
     (root / "a" / "\x1b]0;title\x07.jpg").touch()
     result = packer("convert", root, tmp_path / "x.lmdb")
     assert result.returncode == 1
-    assert result.stderr.startswith(r"packer: a/\x1b]0;title\x07.jpg: empty file. Mend it, or say --on-error skip")
+    assert result.stderr.startswith(
+        r"packer: a/\x1b]0;title\x07.jpg: empty file. Put an image in its place, or say --on"
+    )
+    assert result.stderr.endswith(
+        "skip, and the same command continues. If the source is to go without it, start over with --fresh.\n"
+    )
     report = tmp_path / "report.jsonl"
     result = packer("convert", root, tmp_path / "x.lmdb", "--on-error", "skip", "--report", report)
     assert (result.returncode, result.stderr) == (3, "")
