@@ -127,8 +127,10 @@ class Course:
         batch_size : int, optional
             What the state's must be; any without it.
         """
-        if isinstance(self.order, ForeignOrder) or not isinstance(state, Mapping):
-            raise TypeError(f"only packer's samplers go on at any sample, from what `state_dict` gave, not {state!r}")
+        if isinstance(self.order, ForeignOrder):
+            raise TypeError(f"only packer's samplers go on at any sample, not {self.sampler!r}")
+        if not isinstance(state, Mapping):
+            raise TypeError(f"a state is a dict, which `state_dict` gave, not {state!r}")
         if "version" not in state:
             order_seed = None if self._chose_order else self.order.seed
             require_same_seeds(state, order_seed, self.images.seed if self.images.randoms else None)

@@ -16,7 +16,7 @@ import numpy as np
 
 from packer._formats import open_pack
 from packer._formats.copying import PackFiles, ProgressCallback, copy_pack
-from packer._limits import available_memory
+from packer._limits import available_memory, in_units
 from packer._loading.owndirectory import own_directories, own_directory
 from packer._storage.files import disk_size, remove, sync_directory, writing_to
 from packer._storage.locks import held
@@ -124,7 +124,7 @@ def keep(path: str | os.PathLike[str], *, progress: ProgressCallback | None = No
     size = pack.size
     if memory is not None and size > _MOST_OF_MEMORY * memory:
         raise PackError(
-            f"{printable(os.fspath(path))}: {size / 1e9:.1f} GB cannot be kept in {memory / 1e9:.1f} GB of memory. "
+            f"{printable(os.fspath(path))}: {in_units(size)} cannot be kept in {in_units(memory)} of memory. "
             "Read it from the disk, in the order of a BlockShuffleSampler, or resize it."
         )
     _read(pack, progress)

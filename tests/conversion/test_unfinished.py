@@ -227,7 +227,7 @@ def test_whichever_file_changed_it_is_named(interrupted: tuple[Path, Path], tmp_
         os.utime(file, ns=(1, status.st_mtime_ns + (number + 1) % 2 * 10**9))
         with pytest.raises(ResumeError) as caught:
             start(root, path)
-        assert f"\n  1 images were changed: {expected}" in str(caught.value)
+        assert f"\n  1 image was changed: {expected}" in str(caught.value)
         file.write_bytes(data)
         os.utime(file, ns=(1, status.st_mtime_ns))
     assert start(root, path).continued > 0  # all is as it was
@@ -368,7 +368,7 @@ def test_a_csv_list_is_its_rows_and_the_files(tree: Path, tmp_path: Path) -> Non
     with pytest.raises(InterruptionError):
         begin(rows, progress=Stop(3))
     for changed, message in [
-        ([*rows[:-1], rows[-1].replace(",class_02", ",class_00")], "1 images have another class: class_02/bad.png"),
+        ([*rows[:-1], rows[-1].replace(",class_02", ",class_00")], "1 image has another class: class_02/bad.png"),
         (rows[:-1], "1 image was removed: class_02/bad.png"),
         ([*rows[:-2], rows[-1], rows[-2]], "\n  the images are in another order\n"),
     ]:
