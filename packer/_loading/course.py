@@ -91,14 +91,14 @@ class Course:
         own = self._seed if self.images.seed is None else self.images.seed
         return own if self._restored is None else self._restored
 
-    def agree(self) -> None:
+    def agree(self, seeds_transforms: bool = False) -> None:
         """Let all ranks have the seed that rank 0 drew, if anything depends on it. All ranks call this."""
         shuffles = self._chose_order and isinstance(self.order, ShuffleSampler)
         world = rank_and_world()[1]
         if self._is_agreed or world == self._agreed_among:
             return
         self._agreed_among = world
-        if not (shuffles or (self.images.randoms and self.images.seed is None)):
+        if not (shuffles or ((self.images.randoms or seeds_transforms) and self.images.seed is None)):
             return
         self._seed = agreed(self._seed)
         if shuffles:

@@ -77,6 +77,9 @@ class Joined:
         sizes = {dataset._in_place(transform) for dataset in self.datasets}
         return sizes.pop() if len(sizes) == 1 else None
 
+    def _transforms_items(self, transform: Transform) -> bool:
+        return any(dataset._transforms_items(transform) for dataset in self.datasets)
+
     def _identity(self) -> str:
         parts = [(dataset._identity(), dataset.seed) for dataset in self.datasets]
         digest = hashlib.sha256(repr(parts).encode())
