@@ -50,6 +50,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     draw_imagefolder(root / "imagenet" / "train", classes=3, per_class=4, size=(48, 64))
     draw_imagefolder(root / "imagenet" / "val", classes=3, per_class=2, size=(48, 64), seed=1)
     packer.convert(root / "imagenet" / "train", root / "train.lmdb")
+    packer.convert(root / "imagenet" / "val", root / "val.lmdb", classes_from=root / "train.lmdb")
     return root
 
 
@@ -67,7 +68,8 @@ def test_blocks_of_python_run(block: str, prepared: Path, tmp_path: Path, monkey
     monkeypatch.chdir(tmp_path)
     os.symlink(prepared / "imagenet", "imagenet")
     if "convert(" not in block:
-        shutil.copy(prepared / "train.lmdb", "train.lmdb")
+        for name in ("train.lmdb", "val.lmdb"):
+            shutil.copy(prepared / name, name)
     for pattern, smaller in SMALLER.items():
         block = re.sub(pattern, smaller, block)
     exec(compile(block, "the page", "exec"), {"__name__": "__main__", "my_transform": my_transform})
