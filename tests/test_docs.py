@@ -55,6 +55,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     packer.convert(root / "imagenet" / "train", root / "train.lmdb")
     packer.convert(root / "imagenet" / "train", root / "photos.lmdb")
     packer.convert(root / "imagenet" / "val", root / "drawings.h5")
+    packer.convert(root / "imagenet" / "val", root / "val.lmdb", classes_from=root / "train.lmdb")
     return root
 
 
@@ -72,7 +73,7 @@ def test_blocks_of_python_run(block: str, prepared: Path, tmp_path: Path, monkey
     monkeypatch.chdir(tmp_path)
     os.symlink(prepared / "imagenet", "imagenet")
     if "convert(" not in block:
-        for name in ("train.lmdb", "photos.lmdb", "drawings.h5"):
+        for name in ("train.lmdb", "val.lmdb", "photos.lmdb", "drawings.h5"):
             shutil.copy(prepared / name, name)
     for pattern, smaller in SMALLER.items():
         block = re.sub(pattern, smaller, block)

@@ -15,7 +15,7 @@ import click
 from packer._cli import show
 from packer._cli.options import RunOptions
 from packer._cli.parts import make_parts
-from packer._cli.source import requested, source_options, targets
+from packer._cli.source import requested, require_one_class_map, source_options, targets
 from packer._cli.values import Size, UserPath
 from packer._cli.writing import done_already, resumable, say, status_of
 from packer._sample import CODECS
@@ -200,6 +200,8 @@ def _convert_splits(request: ConversionRequest, how: RunOptions) -> int:
             split.require_destination()
     statuses = set()
     classes = request.classes()
+    if classes is None:
+        require_one_class_map([split.src for split in requests])
     for split in requests:
         source = split.open(split.dst, classes, is_split=True)
         classes = source.classes  # the first split's, for all
@@ -238,7 +240,10 @@ def _explaining(src: Path) -> Iterator[None]:
         again = "run `packer scan` again, and start over" if is_listing(src) else "start over"
         raise ImageError(f"{error}. Put it back, and the same command continues; or {again} with --fresh.") from error
     except ImageError as error:
-        raise ImageError(f"{error}. Mend it, or say --on-error skip; the same command then continues.") from error
+        raise ImageError(
+            f"{error}. Put an image in its place, or say --on-error skip, and the same command continues. "
+            "If the source is to go without it, start over with --fresh."
+        ) from error
 
 
 def _report(report: Path | None, root: Path) -> Path | None:

@@ -15,6 +15,7 @@ from packer._cli import show
 from packer._cli.options import RunOptions
 from packer._cli.status import EXIT_STATUS
 from packer._cli.writing import done_already, say, status_of
+from packer._limits import in_units
 from packer.errors import ClusterError, DestinationError, PackLockedError, printable
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ def _finished(job: Job, manifest: Manifest, seconds: float | None = None, notes:
     head = (
         f"{printable(job.destination)}: {show.counted(manifest.count, 'sample')}, "
         f"{show.labels(manifest.label_type, len(manifest.classes))}, {show.counted(job.parts, 'part')}, "
-        f"{show.size(disk_size(job.destination))} out"
+        f"{in_units(disk_size(job.destination))} out"
     )
     took = f", {show.duration(seconds)}" if seconds is not None else ""
     return "\n".join([head + took, *show.outcome(job.destination, manifest, notes)])

@@ -10,9 +10,9 @@ import click
 
 from packer._cli.values import Delimiter, UserPath
 from packer._sample import LABEL_TYPES
-from packer.errors import OptionError, printable
+from packer.errors import OptionError, SourceError, printable
 
-__all__ = ["requested", "source_options", "targets"]
+__all__ = ["requested", "require_one_class_map", "source_options", "targets"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _T = TypeVar("_T")
@@ -141,3 +141,20 @@ def targets(src: Path, dst: Path, splits: tuple[str, ...]) -> list[tuple[Path, P
             else f"{printable(src)} has no splits such as train and val with classes in them"
         )
     return [(src / name, dst.with_name(f"{dst.stem}-{name}{dst.suffix}")) for name in wanted]
+
+
+def require_one_class_map(splits: list[Path]) -> None:
+    """Raise SourceError where a split has a class that the first one, whose ids all get, lacks."""
+    from packer._sources import class_directories
+    from packer._sources.base import some
+
+    first, known = splits[0], set(class_directories(splits[0]))
+    for split in splits[1:]:
+        if unknown := sorted(set(class_directories(split)) - known):
+            one = len(unknown) == 1
+            raise SourceError(
+                f"{printable(split)} has {len(unknown)} class{'' if one else 'es'} that {printable(first)} lacks, whose "
+                f"class ids all splits get: {some(unknown)}. Move {'it' if one else 'them'} away, or make "
+                f"{'a directory' if one else 'directories'} of the name in {printable(first)}, which may be empty; "
+                "or convert each split alone, with ids of its own."
+            )

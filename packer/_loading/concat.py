@@ -253,6 +253,9 @@ class ConcatImageDataset(Dataset[tuple[Any, Any]]):
         sizes = {dataset._in_place(transform) for dataset in self.datasets}
         return sizes.pop() if len(sizes) == 1 else None
 
+    def _transforms_items(self, transform: Transform) -> bool:
+        return any(dataset._transforms_items(transform) for dataset in self.datasets)
+
     def _identity(self) -> str:
         seeds = None if self.seed is not None else [dataset.seed for dataset in self.datasets]
         digest = hashlib.sha256(repr(([dataset._identity() for dataset in self.datasets], seeds)).encode())

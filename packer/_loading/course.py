@@ -92,14 +92,14 @@ class Course:
         own = self._seed if self.images.seed is None else self.images.seed
         return own if self._restored is None else self._restored
 
-    def agree(self) -> None:
+    def agree(self, seeds_transforms: bool = False) -> None:
         """Let all ranks have the seed that rank 0 drew, if anything depends on it. All ranks call this."""
         shuffles = self._chose_order and isinstance(self.order, ShuffleSampler)
         world = rank_and_world()[1]
         if self._is_agreed or world == self._agreed_among:
             return
         self._agreed_among = world
-        if not (shuffles or (self.images.randoms and self.images.seed is None)):
+        if not (shuffles or ((self.images.randoms or seeds_transforms) and self.images.seed is None)):
             return
         self._seed = agreed(self._seed)
         if shuffles:
@@ -128,8 +128,10 @@ class Course:
         batch_size : int, optional
             What the state's must be; any without it.
         """
-        if isinstance(self.order, ForeignOrder) or not isinstance(state, Mapping):
-            raise TypeError(f"only packer's samplers go on at any sample, from what `state_dict` gave, not {state!r}")
+        if isinstance(self.order, ForeignOrder):
+            raise TypeError(f"only packer's samplers go on at any sample, not {self.sampler!r}")
+        if not isinstance(state, Mapping):
+            raise TypeError(f"a state is a dict, which `state_dict` gave, not {state!r}")
         if "version" not in state:
             order_seed = None if self._chose_order else self.order.seed
             require_same_seeds(state, order_seed, self.images.seed if self.images.randoms else None)

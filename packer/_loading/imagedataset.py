@@ -164,7 +164,7 @@ class ImageDataset(Prepared):
             self.reader.close()
             root = staging.stage(root, stage)
             self.reader = open_pack(root, check=check)
-        self._epochs = Epochs(len(self.reader))
+        self._epochs = Epochs(len(self.reader), printable(root))
         self._kept = staging.keep(root) if cache == "ram" else staging.Kept()
         _ = self._preparation  # which says at once where fuse= changes nothing
         if is_valid_file is not None:
@@ -273,6 +273,11 @@ class ImageDataset(Prepared):
         labels = self._labels_of(np.asarray(indices) % len(self))
         return self._made(rows, keys, labels, epoch, seed, self._prepared_with(transform))
 
+    def _transforms_items(self, transform: Transform) -> bool:
+        """Tell whether something of other people's is applied to what packer made."""
+        made = self._prepared_with(transform)
+        return any(step is not None for step in (made.transform, made.target_transform, made.transforms))
+
     def _choose_crops(self, indices: Sequence[int] | Ints, epoch: int, seed: int) -> Crops:
         """Choose the crops of a batch, (N,) of CROP; as `BatchDecoder.choose_crops`, of the dataset's crop."""
         rows, keys = self._rows_and_keys(indices)
@@ -304,10 +309,9 @@ class ImageDataset(Prepared):
         return _made_anew, (own_class(type(self)), self._settings())
 
     def __repr__(self) -> str:
-        return (
-            f"{type(self).__name__}({printable(self.reader.path)!r}): "
-            f"{len(self)} samples, {len(self.classes)} classes, {self._preparation}"
-        )
+        samples = f"{len(self)} sample{'s' * (len(self) != 1)}"
+        classes = f"{len(self.classes)} class{'es' * (len(self.classes) != 1)}"
+        return f"{type(self).__name__}({printable(self.reader.path)!r}): {samples}, {classes}, {self._preparation}"
 
 
 def _made_anew(kind: type, settings: dict[str, Any]) -> Any:

@@ -43,6 +43,9 @@ class Readable(Protocol):
         and in `_items`.
         """
 
+    def _transforms_items(self, transform: Transform) -> bool:
+        """Tell whether something of other people's is applied to what packer made."""
+
     def _choose_crops(self, indices: Ints, epoch: int, seed: int) -> Crops:
         """Return the crops of some samples, an (N,) array of CROP: a function of epoch, seed, sample and turn."""
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from packer._fields import Stored
 from packer._formats import Reader, open_pack
 from packer._manifest import Manifest
-from packer._sources.base import ReadBuffer, Source, StoredSample, class_ids, spread
+from packer._sources.base import ReadBuffer, Source, StoredSample, class_ids, spread, unknown_classes
 from packer._sources.repeats import repeats
 from packer._sources.stamps import Stamp
 from packer._storage.paths import name_problem
@@ -281,10 +281,7 @@ def _labels(reader: Reader, classes: Sequence[str]) -> Labels:
     ids = class_ids(classes)
     unknown = [name for name in own if name not in ids]
     if unknown:
-        raise SourceError(
-            f"{printable(reader.path)}: {len(unknown)} of its classes are unknown to the given class list: "
-            + ", ".join(map(printable, unknown[:5]))
-        )
+        raise SourceError(f"{printable(reader.path)}: {unknown_classes([*map(printable, unknown)])}")
     return np.concatenate(
         [np.empty(0, np.int64), *(_mapped(label, [ids[name] for name in own]) for label in blocks(reader.table.label))]
     )

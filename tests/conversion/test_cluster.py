@@ -114,7 +114,7 @@ def test_a_file_that_changed_since_the_job_began(client: Any, tree: Path, tmp_pa
     with pytest.raises(ClusterError, match=r"part 3: .*were changed: class_01/0003\.jpg \(its size was"):
         convert_on(client, job, source)
     assert job.missing() == [3]
-    with pytest.raises(ResumeError, match=r"1 images were changed: class_01/0003\.jpg \(its size was"):
+    with pytest.raises(ResumeError, match=r"1 image was changed: class_01/0003\.jpg \(its size was"):
         begin(tmp_path / "out.lmdb", root, 5)
     shutil.copy2(kept, file)
     convert_on(client, job, source)

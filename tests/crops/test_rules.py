@@ -101,6 +101,15 @@ def test_interpolation_may_be_torchvisions() -> None:
             RandomResizedCrop(9, interpolation=other)
 
 
+def test_torchvisions_antialias_is_taken_where_it_says_what_packer_does() -> None:
+    assert RandomResizedCrop(32, antialias=True) == RandomResizedCrop(32)
+    assert Resize(32, antialias=True) == Resize(32)
+    for other in (False, None, "warn"):
+        for rule in (RandomResizedCrop, Resize):
+            with pytest.raises(ValueError, match=r"antialias is True, not .*: packer resizes anti-aliased"):
+                rule(32, antialias=other)  # type: ignore[arg-type]
+
+
 def test_a_center_crop_of_an_earlier_packer_is_refused_with_its_new_name() -> None:
     for made in (lambda: CenterCrop(224, 256), lambda: CenterCrop(224, resize=256)):  # type: ignore[arg-type]
         with pytest.raises(TypeError, match=r"ResizeCenterCrop\(224, 256\)"):

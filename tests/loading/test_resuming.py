@@ -259,6 +259,13 @@ class Backwards(ShuffleSampler):
         return iter(list(super().__iter__())[::-1])
 
 
+def test_what_is_no_state_is_refused(pack: Path) -> None:
+    loader = Loader(open_dataset(pack, crop=CROP), 6, shuffle=True)
+    for state in (None, [1]):
+        with pytest.raises(TypeError, match="a state is a dict, which `state_dict` gave, not"):
+            loader.load_state_dict(state)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     "sampler", [WeightedRandomSampler([1.0] * SIZE, SIZE), [3, 1, 2], range(9), Endless(), Backwards(SIZE)]
 )
