@@ -13,6 +13,7 @@ from packer._conversion.convert import ConversionProgress, Summary, convert, req
 from packer._conversion.ledger import check_report
 from packer._conversion.recipe import Recipe
 from packer._conversion.workspace import check_destination
+from packer._fields import Condition
 from packer._formats import Format, format_for, open_pack, recognise
 from packer._images.geometry import MAX_PIXELS
 from packer._images.sizing import ResizeSpec
@@ -60,6 +61,8 @@ class SourceRequest:
         Whether files of other suffixes are asked for their content.
     classes_from : Path, optional
         A pack whose class ids are used.
+    where : str, optional
+        A condition that chooses samples of a pack, before `limit` and `sample` count.
     limit : int, optional
         How many images are taken, from the first on.
     sample : int, optional
@@ -83,6 +86,7 @@ class SourceRequest:
     extensions: str | Sequence[str] | None = None
     any_image: bool = False
     classes_from: Path | None = None
+    where: str | None = None
     limit: int | None = None
     sample: int | None = None
 
@@ -100,6 +104,8 @@ class SourceRequest:
         if self.label_type not in (None, *LABEL_TYPES):
             raise ValueError(f"label_type is one of {', '.join(LABEL_TYPES)}, not {self.label_type!r}")
         self._refuse_contradictions()
+        if self.where is not None:
+            Condition(self.where)  # which refuses what is none
         if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '\r\n"'):
             raise ValueError(f"delimiter is one character, not {self.delimiter!r}")
 
@@ -161,6 +167,10 @@ class SourceRequest:
             raise OptionError(
                 f"{_option(own[0])} is for a directory of images: {printable(self.src)} says its own {what}"
             )
+        if self.where is not None and (listed or not is_pack(self.src)):
+            raise OptionError(
+                f"--where chooses samples of a pack, and {printable(self.src)} is none: convert it, and then the pack"
+            )
         if self.labels is not None:
             said = {name: value for name in _READING if (value := getattr(self, name)) is not None}
             return csv_source(self.src, self.labels, **said, unlabeled=self.unlabeled, classes=classes)
@@ -171,7 +181,8 @@ class SourceRequest:
                 raise OptionError("--classes-from is for `packer scan`, which made the list that SRC is")
             return listed_source(self.src)
         if is_pack(self.src):
-            return pack_source(self.src, classes=classes)
+            source = pack_source(self.src, classes=classes)
+            return source if self.where is None else source.where(self.where)
         if not is_split:
             refuse_splits(self.src, destination)
         return imagefolder_source(self.src, classes, self.rule)
@@ -181,7 +192,7 @@ class SourceRequest:
         values: dict[str, Any] = {"labels": self.labels, "classes_from": self.classes_from, "limit": self.limit}
         values |= {"path_column": self.path_column or "path", "label_column": self.label_column or "label"}
         values |= {"delimiter": self.delimiter or default_delimiter(self.labels), "label_type": self.label_type}
-        values["sample"] = self.sample
+        values |= {"sample": self.sample, "where": self.where}
         said = {name: None if value is None else str(value) for name, value in values.items()}
         extensions = None if self.extensions is None else ",".join(self.rule.extensions)
         which = {"extensions": extensions, "unlabeled": self.unlabeled or None, "any_image": self.any_image or None}

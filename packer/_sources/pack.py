@@ -12,14 +12,16 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from packer._fields import Condition
 from packer._formats import Reader, open_pack
+from packer._formats.columns import PackColumns
 from packer._manifest import Manifest
 from packer._sources.base import ReadBuffer, Source, StoredSample, class_ids, spread
 from packer._sources.repeats import repeats
 from packer._sources.stamps import Stamp
 from packer._storage.paths import name_problem
 from packer._table import Ints, Labels, Names, blocks, decode_name
-from packer.errors import CorruptPackError, ImageError, PackError, SourceError, printable
+from packer.errors import CorruptPackError, ImageError, OptionError, PackError, SourceError, printable
 
 __all__ = ["CLASS_MAPS", "PackSource", "pack_source"]
 
@@ -45,6 +47,8 @@ class PackSource(Source):
         What the packs' manifests say together.
     chosen : (N,) int64 array, optional
         Which of all samples this source has, where these are no neighbours.
+    condition : str
+        What these samples were chosen by; empty where nobody asked.
     """
 
     readers: list[Reader]
@@ -54,6 +58,7 @@ class PackSource(Source):
     overlapping: frozenset[int]
     united: Manifest
     chosen: npt.NDArray[np.int64] | None = None
+    condition: str = ""
 
     def between(self, start: int, stop: int) -> PackSource:
         """Return a source of samples `start` to `stop` - 1; the classes stay."""
@@ -80,11 +85,43 @@ class PackSource(Source):
         """Return a source of `count` samples, evenly spread over these and in their order; the classes stay."""
         if count >= len(self):
             return self
-        chosen = spread(count, len(self))
-        names, labels = Names.of(self.names.get(index) for index in chosen.tolist()), self.labels[chosen]
-        united = replace(self.united, skipped=[], findings={})
-        part = replace(self, names=names, labels=labels, chosen=self.first + chosen, first=0, united=united)
+        return self._only(spread(count, len(self)))
+
+    def where(self, condition: str) -> PackSource:
+        """Return a source of the samples that meet a condition, in their order; the classes stay.
+
+        The condition speaks of labels as the packs have them.
+
+        Raises
+        ------
+        OptionError
+            If the text is no condition on the packs' columns, or no sample meets it.
+        CorruptPackError
+            If a column that the condition names is damaged.
+        """
+        meets = Condition(condition).chosen
+        met = np.concatenate([meets(PackColumns(reader)) for reader in self.readers])
+        places = np.flatnonzero(met[self._all_samples()])
+        if not len(places):
+            raise OptionError(f"--where chooses none of the {len(self):,} samples of {printable(self.root)}")
+        note = f"{len(places):,} of {len(self):,} samples chosen"
+        return replace(self, condition=condition, notes=[*self.notes, note])._only(places)
+
+    def _only(self, places: Ints) -> PackSource:
+        """Return a source of some of these samples, in their order."""
+        names, labels = Names.of(self.names.get(index) for index in places.tolist()), self.labels[places]
+        united = replace(self.united, skipped=[], findings={})  # what was counted and left out was of all samples
+        chosen = self._all_samples()[places]
+        part = replace(self, names=names, labels=labels, chosen=chosen, first=0, united=united)
         return replace(part, united=replace(united, source=part.describe()))
+
+    def _all_samples(self) -> Ints:
+        """Return which of all samples those of this source are."""
+        return np.arange(self.first, self.first + len(self)) if self.chosen is None else self.chosen
+
+    def describe(self) -> dict[str, str]:
+        """Return kind and digest of names, labels and classes, and the condition, for the manifest."""
+        return super().describe() | ({"where": self.condition} if self.condition else {})
 
     def stamped(self) -> PackSource:
         """Return the source: its samples have checksums, and its packs identities."""
