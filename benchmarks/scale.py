@@ -365,8 +365,8 @@ def _both(work: Path, tree: Path, client: Any, workers: int) -> Iterator[tuple[s
     """Yield the two sides, each with its seconds and those of the CPU."""
     from packer._conversion.cluster import convert_on
     from packer._conversion.job import Job
-    from packer._conversion.shared import SharedSource
     from packer._conversion.recipe import Recipe
+    from packer._conversion.shared import SharedSource
     from packer._sources import imagefolder_source
 
     def cpu_of_all() -> float:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
+from packer._fields import MOST_FIELDS, Field
 from packer._sample import CODECS, LABEL_TYPES, UNLABELED
-from packer._table import Labels, blocks, encode_name
+from packer._table import Labels, blocks, column_types, encode_name
 from packer.errors import CorruptPackError, PackError, UnsupportedVersionError, printable
 
 __all__ = ["SCHEMA", "TILED", "Manifest", "schema_for"]
@@ -46,6 +48,8 @@ class Manifest:
         Class names; a label of the type ``class`` is an index into this list. Empty with the other types.
     label_type : str
         One of `packer._sample.LABEL_TYPES`. Schema 1 has the type ``class`` only, without unlabeled samples.
+    fields : tuple of Field
+        What a sample has beside image and label. Schema 1 has none.
     codec : str
         One of `packer._sample.CODECS`: what the data of the samples are.
     settings : dict
@@ -71,6 +75,7 @@ class Manifest:
     count: int
     classes: list[str]
     label_type: str = "class"
+    fields: tuple[Field, ...] = ()
     codec: str = "keep"
     settings: dict[str, Any] = field(default_factory=dict)
     source: dict[str, Any] = field(default_factory=dict)
@@ -84,9 +89,11 @@ class Manifest:
 
     def to_json(self) -> bytes:
         """Return the manifest as a JSON object in ASCII, whose last member is the CRC-32C of all before it."""
-        document = {"schema": self.schema, **asdict(self)}
+        document = {"schema": self.schema, **asdict(self), "fields": [one.to_json() for one in self.fields]}
         if self.schema == 1:
             del document["label_type"]
+        if not self.fields:
+            del document["fields"]
         document |= document.pop("more")
         body = json.dumps(document, ensure_ascii=True, separators=(",", ":")).encode("ascii")[:-1]
         return body + _SEAL + b"%08x" % google_crc32c.value(body) + b'"}'
@@ -114,13 +121,17 @@ class Manifest:
                 raise UnsupportedVersionError(
                     f"{printable(path)}: written with schema {schema}; this packer reads up to {SCHEMA}. Update packer."
                 )
-            names = {field.name for field in fields(cls)} - {"schema", "more"}
+            names = {member.name for member in dataclasses.fields(cls)} - {"schema", "more", "fields"}
+            listed = []
             if schema == 1:
                 names.remove("label_type")
+            else:
+                listed = document.pop("fields", [])
             if missing := names - document.keys():
                 raise ValueError(f"{', '.join(sorted(missing))}: missing")
             known = {name: document.pop(name) for name in names}
-            manifest = cls(schema=schema, more=document, **known)
+            fields = tuple(map(Field.from_json, listed))
+            manifest = cls(schema=schema, more=document, fields=fields, **known)
             object.__setattr__(manifest, "_identity", _digest(text))  # of these very bytes, whoever wrote them
             manifest._require_types()
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -134,7 +145,7 @@ class Manifest:
         """Return what the manifests of several packs say together, one pack after the other.
 
         Settings that differ are left out, but for ``tiles``, which is true where one of the packs may hold tiled JPEGs;
-        `source`, `columns` and `layout` are empty, and `classes` and `label_type` are the first's.
+        `source`, `columns` and `layout` are empty, and `classes`, `label_type` and `fields` are the first's.
         """
         first = manifests[0]
         same = [name for name, value in first.settings.items() if all(m.settings.get(name) == value for m in manifests)]
@@ -151,6 +162,7 @@ class Manifest:
             count=sum(manifest.count for manifest in manifests),
             classes=first.classes,
             label_type=first.label_type,
+            fields=first.fields,
             codec=first.codec,
             settings=settings,
             skipped=[entry for manifest in manifests for entry in manifest.skipped],
@@ -163,6 +175,11 @@ class Manifest:
     def exif(self) -> str:
         """What becomes of an EXIF orientation in the samples: ``"apply"`` or ``"ignore"``."""
         return str(self.settings.get("exif", "ignore")) if self.codec == "keep" else "ignore"
+
+    @property
+    def column_types(self) -> dict[str, str]:
+        """The columns of the table and their dtypes."""
+        return column_types(self.label_type, self.fields)
 
     @property
     def parts(self) -> Sequence[Any]:
@@ -190,7 +207,8 @@ class Manifest:
         def every(values: Any, kind: type) -> bool:
             return all(isinstance(value, kind) and not isinstance(value, bool) for value in values)
 
-        kinds = {field.name: type(field.default_factory()) for field in fields(self) if callable(field.default_factory)}
+        members = dataclasses.fields(self)
+        kinds = {member.name: type(member.default_factory()) for member in members if callable(member.default_factory)}
         kinds |= {"format": str, "count": int, "classes": list, "label_type": str, "codec": str}
         wrong = [name for name, kind in kinds.items() if type(getattr(self, name)) is not kind]
         if wrong:
@@ -199,17 +217,21 @@ class Manifest:
             raise ValueError(f"{self.count} samples of the codec {self.codec!r}")
         if self.label_type not in LABEL_TYPES or (self.classes and self.label_type != "class"):
             raise ValueError(f"{len(self.classes)} classes, and labels of the type {self.label_type!r}")
+        if len({one.name for one in self.fields}) != len(self.fields) or len(self.fields) > MOST_FIELDS:
+            raise ValueError(f"two fields have one name, or there are more than {MOST_FIELDS}")
         entries = [value for entry in self.skipped for value in (entry["name"], entry["reason"])]
         texts = [*self.classes, *self.versions.values(), *entries]
+        texts += [text for one in self.fields for text in (*one.classes, one.file)]
         if not every(texts, str) or not every([*self.columns.values(), *self.findings.values()], int):
             raise ValueError("a member has elements of the wrong type")
         for text in texts:
             encode_name(text)  # UnicodeEncodeError is a ValueError
 
 
-def schema_for(label_type: str, label: Labels) -> int:
-    """Return the oldest schema that has such labels."""
-    return 1 if label_type == "class" and all((block >= 0).all() for block in blocks(label)) else 2
+def schema_for(label_type: str, label: Labels, fields: Sequence[Field] = ()) -> int:
+    """Return the oldest schema that has such labels and fields."""
+    plain = not fields and label_type == "class" and all((block >= 0).all() for block in blocks(label))
+    return 1 if plain else 2
 
 
 def _digest(text: bytes) -> str:

@@ -28,10 +28,9 @@ from packer._conversion.workspace import check_destination
 from packer._formats import FORMATS, Format, Writer, check_readable, format_for
 from packer._limits import available_cpus
 from packer._manifest import Manifest, schema_for
-from packer._sample import LABEL_TYPES
 from packer._sources import Source
 from packer._storage.files import disk_size
-from packer._table import column_checksums
+from packer._table import column_checksums, column_types
 from packer.errors import DestinationError, ImageError, ResumeError, SourceError, printable
 
 __all__ = ["ConversionProgress", "Summary", "conversion_settings", "convert", "require_format", "require_policy"]
@@ -162,6 +161,7 @@ def convert(
     _check_arguments(on_error, workers, report)
     check_destination(destination, overwrite=overwrite, source=source.root)
     source.require_undamaged()
+    types = column_types(source.label_type, source.fields)
     made_of = provenance(source, recipe)
     writer_class = _writer_for(source, row, options)
     recipe.load()
@@ -169,9 +169,7 @@ def convert(
     with (
         UnfinishedPack(destination, settings, source, fresh=fresh) as unfinished,
         _letting_mend(unfinished),
-        contextlib.closing(
-            Ledger(unfinished.directory, reporting=report is not None, label=LABEL_TYPES[source.label_type])
-        ) as ledger,
+        contextlib.closing(Ledger(unfinished.directory, reporting=report is not None, types=types)) as ledger,
     ):
         continued = _take_up(unfinished, ledger, on_error)
         if not ignore_free_space:
@@ -236,7 +234,7 @@ def _writer_for(source: Source, format: Format, options: Mapping[str, Any]) -> t
     """Return the class of the writer, which can write such a source with such options."""
     writer_class = format.open_writer()
     writer_class.check_options(options)
-    writer_class.check_table(len(source), len(source.names.blob))
+    writer_class.check_table(len(source), len(source.names.blob), column_types(source.label_type, source.fields))
     return writer_class
 
 
@@ -312,6 +310,7 @@ def _complete(format: str, source: Source, made_of: Provenance, ledger: Ledger, 
         count=len(table),
         classes=source.classes,
         label_type=source.label_type,
+        fields=source.fields,
         codec=made_of.codec,
         settings=dict(made_of.settings),
         source=dict(made_of.source),
@@ -320,7 +319,7 @@ def _complete(format: str, source: Source, made_of: Provenance, ledger: Ledger, 
         versions=dict(made_of.versions),
         columns=column_checksums(table),
         layout=writer.layout(),
-        schema=schema_for(source.label_type, table.label),
+        schema=schema_for(source.label_type, table.label, source.fields),
     )
     writer.commit(manifest, table)
     return manifest

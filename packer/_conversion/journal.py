@@ -40,6 +40,8 @@ class Entry:
         What the audit found.
     kept : bool
         Whether the sample is the very bytes of the file.
+    more : tuple of int and float
+        The columns of the fields.
     reason : str
         Why the image was left out; empty where it was not.
     """
@@ -55,21 +57,24 @@ class Entry:
     findings: tuple[str, ...] = ()
     kept: bool = False
     reason: str = ""
+    more: tuple[int | float, ...] = ()
 
     def to_json(self) -> list[Any]:
         """Return the entry as a line of the journal holds it."""
         if self.reason:
             return [self.name, self.reason, list(self.stamp)]
         numbers = [self.label, self.height, self.width, self.offset, self.size, self.crc32c]
-        return [self.name, *numbers, list(self.stamp), list(self.findings), self.kept]
+        return [self.name, *numbers, list(self.stamp), list(self.findings), self.kept, *self.more]
 
     @classmethod
     def from_json(cls, values: list[Any]) -> Entry:
         """Return the entry that `to_json` made `values` of."""
         if len(values) == 3:
             return cls(values[0], reason=values[1], stamp=(values[2][0], values[2][1]))
-        name, label, height, width, offset, size, crc32c, stamp, findings, kept = values
-        return cls(name, label, height, width, offset, size, crc32c, (stamp[0], stamp[1]), tuple(findings), kept)
+        name, label, height, width, offset, size, crc32c, stamp, findings, kept, *more = values
+        row = cls(name, label, height, width, offset, size, crc32c, (stamp[0], stamp[1]), tuple(findings), kept)
+        row.more = tuple(more)
+        return row
 
     def add_to(self, rows: TableBuilder) -> None:
         """Add the row to a table."""
@@ -81,6 +86,7 @@ class Entry:
             size=self.size,
             crc32c=self.crc32c,
             name=encode_name(self.name),
+            more=self.more,
         )
 
 

@@ -43,8 +43,8 @@ class Ledger:
         Where the files lie; they have no names.
     reporting : bool
         Whether a report will be written.
-    label : {"<i8", "<f8"}
-        The dtype of the labels.
+    types : mapping, optional
+        The columns of the table and their dtypes.
 
     Attributes
     ----------
@@ -62,8 +62,8 @@ class Ledger:
         How often the audit found what.
     """
 
-    def __init__(self, directory: Path, *, reporting: bool, label: str = COLUMNS["label"]) -> None:
-        self.rows = TableBuilder(directory, label)
+    def __init__(self, directory: Path, *, reporting: bool, types: Mapping[str, str] = COLUMNS) -> None:
+        self.rows = TableBuilder(directory, types)
         self.count = 0
         self.bytes_in = 0
         self.kept = 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from concurrent.futures import Executor, Future
 from queue import SimpleQueue
 
@@ -11,10 +11,11 @@ from packer._conversion.journal import Entry
 from packer._conversion.prepare import Prepared, prepare
 from packer._conversion.recipe import Recipe
 from packer._conversion.repack import prepare_sample
+from packer._fields import Field, Stored
 from packer._sources import Source
 from packer._sources.base import ReadBuffer
 from packer._sources.stamps import Stamp
-from packer._table import Sample, checksum, encode_name
+from packer._table import Sample, checksum, encode_name, field_columns
 from packer.errors import CorruptPackError, ImageError
 
 __all__ = ["Batch", "Pipeline"]
@@ -92,6 +93,7 @@ class Pipeline:
                     prepared = prepare(data, name, self._recipe)
                 else:
                     prepared = prepare_sample(data, name, self._recipe, stored)
+                values = self._source.values(index, buffer)
             except ImageError as error:
                 error.name, error.index = error.name or name, index
                 if self._on_error == "fail":
@@ -101,12 +103,21 @@ class Pipeline:
                 stamp = self._source.stamp(index)
                 batch.append((Entry(name, stamp=stamp, reason=error.reason), None))
             else:
-                batch.append(_sample(name, self._source.labels[index].item(), prepared, stamp))
+                label, fields = self._source.labels[index].item(), self._source.fields
+                batch.append(_sample(name, label, prepared, stamp, fields, values))
         return batch, buffer
 
 
-def _sample(name: str, label: int | float, prepared: Prepared, stamp: Stamp) -> tuple[Entry, Sample]:
-    data, height, width = prepared.data, prepared.height, prepared.width
-    crc = checksum(data, label, height, width, encode_name(name))
+def _sample(  # noqa: PLR0917
+    name: str,
+    label: int | float,
+    prepared: Prepared,
+    stamp: Stamp,
+    fields: Sequence[Field],
+    values: tuple[Stored, ...],
+) -> tuple[Entry, Sample]:
+    data, height, width, stored_name = prepared.data, prepared.height, prepared.width, encode_name(name)
+    crc = checksum(data, label, height, width, stored_name)
     entry = Entry(name, label, height, width, 0, len(data), crc, stamp, prepared.findings, prepared.kept)
-    return entry, Sample(name, label, data, height, width)
+    entry.more = field_columns(fields, values, stored_name)
+    return entry, Sample(name, label, data, height, width, values)

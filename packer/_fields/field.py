@@ -16,7 +16,7 @@ import numpy as np
 
 from packer._fields import values
 
-__all__ = ["DTYPES", "KINDS", "PIXELS", "RESERVED", "Field", "Stored"]
+__all__ = ["DTYPES", "KINDS", "MOST_FIELDS", "PIXELS", "RESERVED", "Field", "Stored"]
 
 Stored = int | float | bytes | bytearray | memoryview | None
 """What a pack holds of a value: a number of a scalar or a class, bytes of any other kind; None where there is none."""
@@ -53,6 +53,9 @@ DTYPES: Mapping[str, str] = {
 """The dtypes of scalars and arrays, as NumPy calls them, and how they are stored."""
 
 _OF_SCALARS = ("bool", "int8", "int16", "int32", "int64", "float32", "float64")
+
+MOST_FIELDS = 200
+"""Fields that a pack may have."""
 
 RESERVED = ("image", "label", "name", "index", "target")
 """Names that no field may have: an item of a dataset has them already."""

@@ -25,7 +25,7 @@ import numpy as np
 
 from packer._manifest import Manifest
 from packer._storage.locations import NOWHERE
-from packer._table import Buffer, Ints, Sample, Table
+from packer._table import COLUMNS, Buffer, Ints, Sample, Table
 
 __all__ = ["PackAccess", "Places", "Writer"]
 
@@ -64,12 +64,21 @@ class Writer(abc.ABC):
         """Raise DestinationError where `options` make no sense, before anything is written."""
 
     @classmethod
-    def check_table(cls, rows: int, names: int) -> None:
-        """Raise DestinationError where a table of so many rows, with so many bytes of names, has no room in a pack."""
+    def check_table(cls, rows: int, names: int, types: Mapping[str, str] = COLUMNS) -> None:
+        """Raise DestinationError where a table has no room in a pack.
+
+        Parameters
+        ----------
+        rows : int
+        names : int
+            Bytes of all names.
+        types : mapping
+            The columns and their dtypes.
+        """
 
     @abc.abstractmethod
     def append(self, sample: Sample) -> int:
-        """Place the next sample; return the offset of its data, which goes into the table.
+        """Place the next sample, its `parts` one after the other; return where they begin, which goes into the table.
 
         The data may be used until the next `flush`, and must not change before.
         """

@@ -22,7 +22,7 @@ from packer._manifest import Manifest
 from packer._storage.files import AppendFile, writing_to
 from packer._storage.locations import NOWHERE
 from packer._storage.packfile import PackFile
-from packer._table import Buffer, Ints, Sample, Table, blocks, column_types
+from packer._table import Buffer, Ints, Sample, Table, blocks
 from packer.errors import CorruptPackError, DestinationError, NotAPackError, printable
 
 __all__ = ["HDF5Reader", "HDF5Writer"]
@@ -38,15 +38,16 @@ class HDF5Writer(Writer):
 
     def __init__(self, path: Path, options: Mapping[str, Any], written: Table) -> None:
         self._path = path
-        self._end = int(written.size.sum())
+        self._end = int(written.extent().sum())
         self._file = AppendFile(path, keep=_DATA_AT + self._end if len(written) else 0)
         if not len(written):
             self._file.append(bytes(_DATA_AT))
 
     def append(self, sample: Sample) -> int:
         offset = self._end
-        self._file.append(sample.data)
-        self._end += len(sample.data)
+        for part in sample.parts:
+            self._file.append(part)
+            self._end += len(part)
         return offset
 
     def flush(self) -> None:
@@ -164,7 +165,7 @@ class HDF5Reader(Reader):
                     raise NotAPackError("an HDF5 file that packer did not write", self.path)
                 manifest_at, manifest_size = self._find(file, "manifest", "|u1")
                 manifest = Manifest.from_json(self._file.read(manifest_at, manifest_size), self.path)
-                types = column_types(manifest.label_type)
+                types = manifest.column_types
                 places = {name: self._find(file, name, dtype) for name, dtype in types.items()}
                 self._data_at, self._data_size = self._find(file, "data", "|u1")
                 if self._data_at + self._data_size > self._file.size:
@@ -174,7 +175,7 @@ class HDF5Reader(Reader):
         except (OSError, KeyError, RuntimeError, ValueError, TypeError) as error:
             raise CorruptPackError(f"libhdf5 cannot read its structure: {error}", self.path) from error
         columns = {name: self._file.array(at, count, types[name]) for name, (at, count) in places.items()}
-        return manifest, table_from(columns, self.path)
+        return manifest, table_from(columns, manifest, self.path)
 
     def _fetch(self, offset: int, size: int) -> Buffer:
         if offset < 0 or size < 0 or offset + size > self._data_size:

@@ -31,14 +31,12 @@ from packer._storage.files import AppendFile, writing_to
 from packer._storage.opening import StrangeFileError, require_no_link
 from packer._storage.packfile import PackFile
 from packer._storage.paths import folded, path_problem
-from packer._table import COLUMNS, Table, blocks, column_types
+from packer._table import COLUMNS, Table, blocks
 from packer.errors import CorruptPackError, PackError, printable
 
 __all__ = ["TABLE_FILE", "PartsReader", "join_parts", "write_table"]
 
 TABLE_FILE = "table.bin"
-
-_ROW_SIZE = sum(np.dtype(dtype).itemsize for name, dtype in COLUMNS.items() if name != "names")
 
 
 def join_parts(directory: Path, parts: Sequence[str], source: Mapping[str, Any]) -> Manifest:
@@ -76,7 +74,7 @@ def join_parts(directory: Path, parts: Sequence[str], source: Mapping[str, Any])
                 yield reader.table, sum(data[:number]), sum(names[:number])
 
     count = sum(manifest.count for manifest in manifests)
-    columns = write_table(directory / TABLE_FILE, count, sum(names), tables())
+    columns = write_table(directory / TABLE_FILE, count, sum(names), tables(), Manifest.united(manifests).column_types)
     listed = [[part, own.count, own.identity()] for part, own in zip(parts, manifests, strict=True)]
     layout = {"names": sum(names), "parts": listed, "files": files}
     manifest = replace(Manifest.united(manifests), source=dict(source), columns=columns, layout=layout)
@@ -84,7 +82,13 @@ def join_parts(directory: Path, parts: Sequence[str], source: Mapping[str, Any])
     return manifest
 
 
-def write_table(path: Path, count: int, names: int, tables: Iterable[tuple[Table, int, int]]) -> dict[str, int]:
+def write_table(
+    path: Path,
+    count: int,
+    names: int,
+    tables: Iterable[tuple[Table, int, int]],
+    types: Mapping[str, str] = COLUMNS,
+) -> dict[str, int]:
     """Write several tables as one, a block of rows at a time; return the checksums of its columns.
 
     Parameters
@@ -96,16 +100,18 @@ def write_table(path: Path, count: int, names: int, tables: Iterable[tuple[Table
         How many bytes their names have together.
     tables : iterable of (Table, int, int)
         With each, how many bytes of data and how many bytes of names lie before its own.
+    types : mapping
+        Their columns and the columns' dtypes.
     """
-    places = _places(count)
-    checksums = dict.fromkeys(COLUMNS, 0)
+    places = _places(count, types)
+    checksums = dict.fromkeys(types, 0)
     size = places["names"] + names
     with writing_to(path), open(path, "wb") as empty:
         empty.truncate(size)
     file = AppendFile(path, keep=size)
     try:
         for table, *before in tables:
-            for name in COLUMNS:
+            for name in types:
                 for values in _shifted(table, name, *before):
                     block = values.tobytes()
                     file.write_at(places[name], block)
@@ -121,14 +127,14 @@ def _of_the_same_kind(reader: Reader, before: Sequence[Manifest]) -> Manifest:
     """Return the manifest of a part, which must agree with those before it."""
     if not before:
         return reader.manifest
-    for what in ("format", "codec", "classes", "label_type", "settings", "versions"):
+    for what in ("format", "codec", "classes", "label_type", "fields", "settings", "versions"):
         if getattr(reader.manifest, what) != getattr(before[0], what):
             raise CorruptPackError(f"differs in its {what} from the part before it", reader.path)
     return replace(reader.manifest, classes=before[0].classes)  # one list in memory, however many parts
 
 
 def _require_columns(reader: Reader) -> None:
-    for column in COLUMNS:
+    for column in reader.table.columns():
         reader.require_column(column)
 
 
@@ -138,19 +144,19 @@ def _shifted(table: Table, column: str, data: int, names: int) -> Iterator[npt.N
     Before it lie so many bytes of data and of names.
     """
     shift = {"offset": data, "name_end": names}.get(column)
-    for block in blocks(getattr(table, column)):
+    for block in blocks(table.columns()[column]):
         yield block if shift is None else block + shift
 
 
-def _places(rows: int) -> dict[str, int]:
-    """Return where in the file each column begins: without gaps, and each at a multiple of its elements' size."""
-    order = sorted(COLUMNS, key=lambda name: -_item_size(name))
-    starts = itertools.accumulate((rows * _item_size(name) for name in order), initial=0)
+def _places(rows: int, types: Mapping[str, str]) -> dict[str, int]:
+    """Return where in the file each column begins: without gaps, and each at a multiple of its elements' size.
+
+    The names are the last, as their length is not that of the others.
+    """
+    sizes = {name: np.dtype(dtype).itemsize for name, dtype in types.items()}
+    order = sorted(types, key=lambda name: (name == "names", -sizes[name]))
+    starts = itertools.accumulate((rows * sizes[name] for name in order), initial=0)
     return dict(zip(order, starts, strict=False))
-
-
-def _item_size(column: str) -> int:
-    return np.dtype(COLUMNS[column]).itemsize
 
 
 class PartsReader(SpreadReader):
@@ -171,7 +177,9 @@ class PartsReader(SpreadReader):
         except (KeyError, ValueError, TypeError, OverflowError) as error:
             raise CorruptPackError(f"the manifest does not list the parts: {error}", self.path) from error
         self._table_file = PackFile(self.path, TABLE_FILE)
-        rows, rest = divmod(self._table_file.size - names, _ROW_SIZE)
+        types = manifest.column_types
+        of_a_row = sum(np.dtype(dtype).itemsize for name, dtype in types.items() if name != "names")
+        rows, rest = divmod(self._table_file.size - names, of_a_row)
         if names < 0 or rows < 0 or rest:
             raise CorruptPackError("it is not as long as the manifest says", self._table_file.path)
         counts = [count for _, count, _ in self._parts]
@@ -179,12 +187,11 @@ class PartsReader(SpreadReader):
             raise CorruptPackError(
                 f"its parts do not have the {rows} samples together that are in its table", self.path
             )
-        types = column_types(manifest.label_type)
         columns = {
             name: self._table_file.array(at, names if name == "names" else rows, types[name])
-            for name, at in _places(rows).items()
+            for name, at in _places(rows, types).items()
         }
-        return manifest, table_from(columns, self.path)
+        return manifest, table_from(columns, manifest, self.path)
 
     def file_names(self) -> list[str]:
         data = self._data.names()
@@ -222,10 +229,10 @@ class PartsReader(SpreadReader):
             if reader.manifest.identity() != identity:
                 yield "another pack than the one that was joined"
             _require_columns(reader)
-            for column in COLUMNS:
+            for column, own in self.table.columns().items():
                 start = names if column == "names" else rows.start
                 for values in _shifted(reader.table, column, data, names):
-                    if not np.array_equal(getattr(self.table, column)[start : start + len(values)], values):
+                    if not np.array_equal(own[start : start + len(values)], values):
                         yield f"its column {column!r} is not what the table of the whole says"
                         break
                     start += len(values)

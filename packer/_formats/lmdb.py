@@ -54,14 +54,16 @@ from packer._manifest import Manifest
 from packer._storage.files import AppendFile
 from packer._storage.packfile import PackFile
 from packer._storage.spool import Spool
-from packer._table import Buffer, Ints, Sample, Table, blocks, column_types
+from packer._table import COLUMNS, Buffer, Ints, Sample, Table, blocks, spans
 from packer.errors import CorruptPackError, DestinationError, NotAPackError, printable
 
 __all__ = ["LMDBReader", "LMDBWriter"]
 
 _MANIFEST_KEY = b"packer/manifest"
 
-_LEAF = struct.Struct("<24pQ")  # of a leaf page, in the spool: its first key and its number
+_LEAF = struct.Struct(
+    "<88pQ"
+)  # of a leaf page, in the spool: its first key, whose longest is a field's, and its number
 
 
 def sample_key(index: int) -> bytes:
@@ -83,8 +85,8 @@ class LMDBWriter(Writer):
         self._entries = 0
         self._leaf: Page | None = None
         self._leaves = Spool(path.parent)
-        for sizes, offsets in zip(blocks(written.size), blocks(written.offset), strict=True):
-            for size, offset in zip(sizes.tolist(), offsets.tolist(), strict=True):
+        for part in spans(len(written)):
+            for size, offset in zip(written.extent(part).tolist(), written.offset[part].tolist(), strict=True):
                 if self._put(sample_key(self._entries), size) != offset:
                     raise DestinationError(f"{printable(path)}: does not fit its journal. Start again with --fresh.")
         self._file = AppendFile(path, keep=self._pages * PAGE if len(written) else 0)
@@ -94,7 +96,7 @@ class LMDBWriter(Writer):
             self._leaf.restore(self._file.read_at(self._leaf.number * PAGE, PAGE))
 
     @classmethod
-    def check_table(cls, rows: int, names: int) -> None:
+    def check_table(cls, rows: int, names: int, types: Mapping[str, str] = COLUMNS) -> None:
         if max(8 * rows, names) > MOST_BYTES:
             raise DestinationError(
                 f"{rows:,} samples are too many for one LMDB file, whose columns have less than 4 GiB each. "
@@ -102,7 +104,8 @@ class LMDBWriter(Writer):
             )
 
     def append(self, sample: Sample) -> int:
-        return self._put(sample_key(self._entries), len(sample.data), [sample.data])
+        parts = sample.parts
+        return self._put(sample_key(self._entries), sum(map(len, parts)), parts)
 
     def flush(self) -> None:
         if self._file is not None:
@@ -219,13 +222,13 @@ class LMDBReader(Reader):
             raise NotAPackError("an LMDB file that packer did not write, or did not finish", self.path)
         manifest = Manifest.from_json(self._file.read(*manifest_at), self.path)
         columns = {}
-        for name, dtype in column_types(manifest.label_type).items():
+        for name, dtype in manifest.column_types.items():
             found = self._find(_column_key(name))
             if found is None:
                 raise CorruptPackError(f"the table has no column {name!r}", self.path)
             offset, size = found
             columns[name] = self._file.array(offset, size // np.dtype(dtype).itemsize, dtype)
-        return manifest, table_from(columns, self.path)
+        return manifest, table_from(columns, manifest, self.path)
 
     def _fetch(self, offset: int, size: int) -> Buffer:
         return self._file.read(offset, size)
@@ -245,7 +248,7 @@ class LMDBReader(Reader):
 
     def check_structure(self) -> Iterable[str]:
         """Compare the B-tree, which other programs read, with the table, which this one reads."""
-        expected = zip(self.table.offset.tolist(), self.table.size.tolist(), strict=True)
+        expected = zip(self.table.offset.tolist(), self.table.extent().tolist(), strict=True)
         found = 0
         try:
             for key, offset, size in self._walk():

@@ -21,7 +21,7 @@ from packer._manifest import Manifest
 from packer._storage.files import AppendFile, sync_directory
 from packer._storage.packfile import PackFile
 from packer._storage.spool import TableBuilder
-from packer._table import COLUMNS, Sample, Table, blocks, column_types, encode_name
+from packer._table import COLUMNS, Sample, Table, blocks, encode_name, spans
 from packer.errors import CorruptPackError, DestinationError, PackError, printable
 
 __all__ = ["DEFAULT_SHARD_SIZE", "PthReader", "PthWriter"]
@@ -46,12 +46,12 @@ class PthWriter(Writer):
         self._growing: AppendFile | None = None  # the open shard at the last `flush`
         self._shards: list[list[int]] = []  # the number of samples and of bytes of each
         self._shard: TorchFile | None = None
-        self._label = written.label.dtype.str
-        self._rows = TableBuilder(path.parent, self._label)  # the rows of the open shard
+        self._types = {**COLUMNS, "label": written.label.dtype.str}
+        self._rows = TableBuilder(path.parent, self._types)  # the rows of the open shard
         self._end = 0
         path.mkdir(exist_ok=True)
-        for sizes in blocks(written.size):
-            for size in sizes.tolist():
+        for part in spans(len(written)):
+            for size in written.extent(part).tolist():
                 self._place(size)
         if self._shards:
             count, length = self._shards[-1]
@@ -72,15 +72,15 @@ class PthWriter(Writer):
             raise DestinationError(f"a shard has 1 to {MAX_SHARD_SIZE} bytes, not {size}")
 
     @classmethod
-    def check_table(cls, rows: int, names: int) -> None:
-        if rows * sum(np.dtype(dtype).itemsize for dtype in COLUMNS.values()) + names > MAX_SHARD_SIZE:
+    def check_table(cls, rows: int, names: int, types: Mapping[str, str] = COLUMNS) -> None:
+        if rows * sum(np.dtype(dtype).itemsize for dtype in types.values()) + names > MAX_SHARD_SIZE:
             raise DestinationError(
                 f"{rows:,} samples are too many for one .pth pack, whose table has 3 GiB at most. "
                 "Say --parts, or use HDF5."
             )
 
     def append(self, sample: Sample) -> int:
-        size = len(sample.data)
+        size = sum(map(len, sample.parts))
         if size > MAX_SHARD_SIZE:
             raise DestinationError(f"{printable(sample.name)}: {size} bytes are too many for .pth; use LMDB or HDF5")
         offset = self._end
@@ -88,7 +88,8 @@ class PthWriter(Writer):
             self._finish_shard()
             self._shard = TorchFile(self._shard_path())
         assert self._shard is not None
-        self._shard.append(sample.data)
+        for part in sample.parts:
+            self._shard.append(part)
         self._add_row(sample.label, offset, encode_name(sample.name))
         return offset
 
@@ -168,7 +169,7 @@ class PthWriter(Writer):
         self._finished.append(self._shard.file)
         self._shard = None
         self._rows.close()
-        self._rows = TableBuilder(self._path.parent, self._label)
+        self._rows = TableBuilder(self._path.parent, self._types)
 
     def _shard_path(self) -> Path:
         return self._path / _shard_name(len(self._shards) - 1)
@@ -186,7 +187,7 @@ class PthReader(SpreadReader):
         self._data = _Shards(self.path, shards[:, 1].tolist())
         self._table_file = PackFile(self.path, TABLE_FILE)
         path = self._table_file.path
-        types = column_types(manifest.label_type)
+        types = manifest.column_types
         order = ["names", *(name for name in types if name != "names")]  # as the writer numbers them
         members = members_of(self._table_file)
         require_types(self._table_file, member_of(members, "table/data.pkl", path), ["|u1", *types.values()])
@@ -194,7 +195,7 @@ class PthReader(SpreadReader):
         for number, name in enumerate(order):
             at, size = member_of(members, f"table/data/{number}", path)
             columns[name] = self._table_file.array(at, size // np.dtype(types[name]).itemsize, types[name])
-        return manifest, table_from(columns, path)
+        return manifest, table_from(columns, manifest, path)
 
     def file_names(self) -> list[str]:
         return [MANIFEST_FILE, TABLE_FILE, *self._data.names()]

@@ -10,9 +10,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from packer._fields import Field, Stored
 from packer._formats.contract import PackAccess
+from packer._manifest import Manifest
 from packer._storage.locations import LOCATION, NOWHERE
-from packer._table import COLUMNS, LONGEST_NAME, Buffer, Ints, Names, Row, Table, column_checksum
+from packer._table import (
+    LONGEST_NAME,
+    NO_VALUE,
+    Buffer,
+    Ints,
+    Names,
+    Row,
+    Table,
+    column_checksum,
+    value_checksum,
+)
 from packer.errors import CorruptPackError, PackError, printable
 
 __all__ = ["Reader", "table_from"]
@@ -50,6 +62,7 @@ class Reader(PackAccess):
         self.path = os.path.abspath(path)
         self.check = check
         self.manifest, self.table = self._open()
+        self._checked_columns: dict[str, tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]] = {}
         self._names_begin = self.table.names.ctypes.data
         if len(self.table) != self.manifest.count:
             raise CorruptPackError(
@@ -160,9 +173,96 @@ class Reader(PackAccess):
             raise self._damaged(row.number, reason)
         return data
 
+    @property
+    def fields(self) -> Mapping[str, Field]:
+        """What there is beside image and label, by name, in the order of the pack."""
+        return {field.name: field for field in self.manifest.fields}
+
+    def value(self, index: int, name: str) -> Stored:
+        """Return what the pack holds of a field of one sample: a number, bytes, or None where there is no value.
+
+        Raises
+        ------
+        KeyError
+            If the pack has no such field.
+        IndexError, CorruptPackError, PackError
+            As for `read`; the errors name the field.
+        """
+        position = self.position(index)
+        if not self.fields[name].is_blob:
+            values, present = self.column(name)
+            return values[position].item() if present[position] else None
+        return self.blobs(np.array([position]), name)[0]
+
+    def column(self, name: str) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+        """Return all values of a scalar or a class, and which of them are there, both (N,) arrays.
+
+        They are views of the pack, compared with their checksums when they are first asked for. What stands in the
+        place of a value that is not there means nothing. A bool is a uint8.
+
+        Raises
+        ------
+        KeyError
+            If the pack has no such field.
+        CorruptPackError
+            If a column is damaged.
+        """
+        self.require_table()
+        if name not in self._checked_columns:
+            for column in self.fields[name].columns():
+                self.require_column(column)
+            values = self.table.more[f"field.{name}"]
+            missing = self.table.more.get(f"field.{name}.null")
+            self._checked_columns[name] = values, values != NO_VALUE if missing is None else missing == 0
+        return self._checked_columns[name]
+
+    def blobs(self, positions: Ints, name: str) -> list[Buffer | None]:
+        """Return what the pack holds of a field of several samples; None where there is no value.
+
+        Parameters
+        ----------
+        positions : (N,) int64 array
+            As `positions` gives.
+        name : str
+            Of a field whose values are bytes.
+
+        Raises
+        ------
+        CorruptPackError
+            If the bytes, or the row that leads to them, are not what was written; the error names index and field.
+        """
+        offsets, sizes, checksums = self.locate_blobs(positions, name)
+        found: list[Buffer | None] = [None] * len(positions)
+        for place in np.argsort(offsets).tolist():  # reads go through the file in one direction
+            position, size, expected = int(positions[place]), int(sizes[place]), int(checksums[place])
+            if size == NO_VALUE and expected == 0:
+                continue
+            try:
+                blob = self._fetch(int(offsets[place]), size) if size else b""  # which may lie where the data end
+            except CorruptPackError as error:
+                raise self._damaged(position, f"field {name!r}: {error.reason}") from error
+            except PackError as error:
+                raise PackError(f"{error} (field {name!r} of sample {position})") from error
+            if self.check == "always" and value_checksum(blob, self.names.encoded(position)) != expected:
+                raise self._damaged(position, f"field {name!r}: the checksum does not fit")
+            found[place] = blob
+        return found
+
+    def locate_blobs(self, positions: Ints, name: str) -> tuple[Ints, Ints, Ints]:
+        """Return where the blobs of a field begin, as a row's `offset` counts; their sizes, and their checksums."""
+        self.require_table()
+        table, offsets = self.table, self.table.offset[positions] + self.table.size[positions]
+        for field in self.fields.values():
+            if field.is_blob:
+                sizes = table.more[f"field.{field.name}.size"][positions]
+                if field.name == name:
+                    return offsets, sizes, table.more[f"field.{name}.crc32c"][positions].astype(np.int64)
+                offsets = offsets + np.maximum(sizes, 0)
+        raise KeyError(name)
+
     def require_column(self, name: str) -> None:
         """Compare a whole column of the table with its checksum; CorruptPackError where it does not fit."""
-        if column_checksum(getattr(self.table, name)) != self.manifest.columns.get(name):
+        if column_checksum(self.table.columns()[name]) != self.manifest.columns.get(name):
             raise CorruptPackError(f"the table's column {name!r} does not fit its checksum", self.path)
 
     def _damaged(self, index: int, reason: str) -> CorruptPackError:
@@ -187,9 +287,9 @@ class Reader(PackAccess):
             )
 
 
-def table_from(columns: Mapping[str, Any], path: str) -> Table:
+def table_from(columns: Mapping[str, Any], manifest: Manifest, path: str) -> Table:
     """Build a table from what a format found; CorruptPackError where the columns do not fit together."""
     try:
-        return Table.of({name: columns[name] for name in COLUMNS if name in columns})
+        return Table.of(columns, manifest.column_types)
     except ValueError as error:
         raise CorruptPackError(str(error), path) from error

@@ -33,18 +33,21 @@ _END = struct.Struct("<4s4H2IH")
 _EPOCH = 0x21  # 1 January 1980, the earliest date that a zip can name: the same input gives the same bytes
 _STORAGES = {
     "|u1": "ByteStorage",
+    "|i1": "CharStorage",
+    "<i2": "ShortStorage",
     "<i4": "IntStorage",
     "<u4": "IntStorage",
     "<i8": "LongStorage",
+    "<f4": "FloatStorage",
     "<f8": "DoubleStorage",
 }
 _MOST_DIRECTORY = 1 << 17  # bytes: zipfile reads a directory at once, after a comment of up to 64 KiB
 _CHUNK = 1 << 16  # bytes
-_MOST_PICKLE = 1 << 16  # bytes; one of packer's takes some hundred
+_MOST_PICKLE = 1 << 18  # bytes; one of packer's takes some hundred, and as many a column
 _STORAGE = re.compile(rb"[A-Z][A-Za-z0-9]*Storage")
-# What `torch.save` names its members, below a directory of any name; there are fewer than 100 vectors.
+# What `torch.save` names its members, below a directory of any name; there are fewer than 1000 vectors.
 _MEMBER = re.compile(
-    r"[^/]+/(data/\d{1,2}|data\.pkl|byteorder|version|\.format_version|\.storage_alignment|\.data/serialization_id)"
+    r"[^/]+/(data/\d{1,3}|data\.pkl|byteorder|version|\.format_version|\.storage_alignment|\.data/serialization_id)"
 )
 # What zipfile raises of damaged files. A member that claims to be encrypted, or of a later version, is a RuntimeError.
 _ZIP_ERRORS = (OSError, zipfile.BadZipFile, zlib.error, EOFError, ValueError, RuntimeError)

@@ -20,7 +20,7 @@ def pickled_vectors(vectors: Mapping[str, tuple[str, int]]) -> bytes:
     ----------
     vectors : mapping
         The vectors by their keys in the dict: the name of the storage's class in `torch`, and the number of elements.
-        There are 2 to 20 of them. The storages are numbered in this order, and lie beside the pickle.
+        There are 2 to 1000 of them. The storages are numbered in this order, and lie beside the pickle.
     """
     opcodes = _Opcodes()
     opcodes.write(pickle.PROTO + b"\2")
@@ -74,16 +74,21 @@ class _Opcodes:
 
     def remember(self, opcodes: bytes) -> None:
         """Write opcodes that make an object, and number the object."""
-        self.write(opcodes + pickle.BINPUT + bytes([self._remembered]))
+        self.write(opcodes + _numbered(pickle.BINPUT, pickle.LONG_BINPUT, self._remembered))
         self._remembered += 1
 
     def recall(self, opcodes: bytes) -> None:
         """Write opcodes that make an object, or its number where the same opcodes were recalled before."""
         if opcodes in self._memo:
-            self.write(pickle.BINGET + bytes([self._memo[opcodes]]))
+            self.write(_numbered(pickle.BINGET, pickle.LONG_BINGET, self._memo[opcodes]))
         else:
             self._memo[opcodes] = self._remembered
             self.remember(opcodes)
+
+
+def _numbered(short: bytes, long: bytes, number: int) -> bytes:
+    """Return one of two opcodes with a number of the memo, the short one where the number is a byte."""
+    return short + bytes([number]) if number < 1 << 8 else long + struct.pack("<I", number)
 
 
 def _text(text: str) -> bytes:

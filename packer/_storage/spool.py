@@ -6,6 +6,7 @@ import contextlib
 import struct
 import tempfile
 import weakref
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -18,8 +19,8 @@ from packer._table import COLUMNS, Buffer, Table
 __all__ = ["Spool", "TableBuilder"]
 
 _COLLECT = 1 << 16  # bytes
-_ROWS = {"<i8": struct.Struct("<qiiqqIq"), "<f8": struct.Struct("<diiqqIq")}
-"""A row, by the dtype of its label."""
+_CODES = {"<i8": "q", "<i4": "i", "<i2": "h", "|i1": "b", "<u4": "I", "|u1": "B", "<f8": "d", "<f4": "f"}
+"""How `struct` calls the dtypes of columns."""
 
 
 class Spool:
@@ -76,15 +77,15 @@ class TableBuilder:
     ----------
     directory : Path, optional
         Where their files lie.
-    label : {"<i8", "<f8"}
-        The dtype of the labels.
+    types : mapping, optional
+        The columns and their dtypes; see `packer._table.column_types`.
     """
 
-    def __init__(self, directory: Path | None = None, label: str = COLUMNS["label"]) -> None:
-        self._row = _ROWS[label]
-        self._row_type = np.dtype(
-            [(name, dtype) for name, dtype in {**COLUMNS, "label": label}.items() if name != "names"]
-        )
+    def __init__(self, directory: Path | None = None, types: Mapping[str, str] = COLUMNS) -> None:
+        self._types = types
+        of_a_row = {name: dtype for name, dtype in types.items() if name != "names"}
+        self._row = struct.Struct("<" + "".join(map(_CODES.__getitem__, of_a_row.values())))
+        self._row_type = np.dtype(list(of_a_row.items()))
         self._rows, self._names = Spool(directory), Spool(directory)
         self._count = 0
         self._name_end = 0
@@ -93,19 +94,28 @@ class TableBuilder:
         return self._count
 
     def append(
-        self, *, label: int | float, height: int, width: int, offset: int, size: int, crc32c: int, name: bytes
+        self,
+        *,
+        label: int | float,
+        height: int,
+        width: int,
+        offset: int,
+        size: int,
+        crc32c: int,
+        name: bytes,
+        more: Sequence[int | float] = (),
     ) -> None:
-        """Add one row."""
+        """Add one row; `more` are the columns of the fields, in their order."""
         self._count += 1
         self._name_end += len(name)
-        self._rows.append(self._row.pack(label, height, width, offset, size, crc32c, self._name_end))
+        self._rows.append(self._row.pack(label, height, width, offset, size, crc32c, self._name_end, *more))
         self._names.append(name)
 
     def build(self) -> Table:
         """Return the table of the rows so far, which stays valid."""
         rows = self._rows.array(self._row_type)
-        columns = {name: rows[name] for name in COLUMNS if name != "names"}
-        return Table.of({**columns, "names": self._names.array(np.uint8)})
+        columns = {name: rows[name] for name in self._types if name != "names"}
+        return Table.of({**columns, "names": self._names.array(np.uint8)}, self._types)
 
     def close(self) -> None:
         """Close the files; tables that were built stay valid."""

@@ -4,6 +4,7 @@ from packer._table.blocks import blocks, column_checksum, spans
 from packer._table.names import LONGEST_NAME, Names, decode_name, encode_name
 from packer._table.table import (
     COLUMNS,
+    NO_VALUE,
     Buffer,
     Ints,
     Labels,
@@ -14,11 +15,14 @@ from packer._table.table import (
     checksum,
     column_checksums,
     column_types,
+    field_columns,
+    value_checksum,
 )
 
 __all__ = [
     "COLUMNS",
     "LONGEST_NAME",
+    "NO_VALUE",
     "Buffer",
     "Ints",
     "Labels",
@@ -34,5 +38,7 @@ __all__ = [
     "column_types",
     "decode_name",
     "encode_name",
+    "field_columns",
     "spans",
+    "value_checksum",
 ]

@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import itertools
 import struct
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
-from packer._fields import Stored
+from packer._fields import Field, Stored
 from packer._sample import LABEL_TYPES
 from packer._table.blocks import column_checksum, spans
 from packer._table.names import Names, cut_name
 
 __all__ = [
     "COLUMNS",
+    "NO_VALUE",
     "Buffer",
     "Ints",
     "Labels",
@@ -33,6 +34,8 @@ __all__ = [
     "checksum",
     "column_checksums",
     "column_types",
+    "field_columns",
+    "value_checksum",
 ]
 
 
@@ -52,13 +55,16 @@ COLUMNS: Mapping[str, str] = {
 }
 """The table's columns and their dtypes. `names` is all names in one; `name_end[i]` is where name i ends in it.
 
-Labels of the type ``float`` are float64: see `column_types`.
+Labels of the type ``float`` are float64, and fields have columns of their own: see `column_types`.
 """
 
 
-def column_types(label_type: str) -> dict[str, str]:
-    """Return the columns and their dtypes in a pack with labels of one of `LABEL_TYPES`."""
-    return {**COLUMNS, "label": LABEL_TYPES[label_type]}
+def column_types(label_type: str, fields: Iterable[Field] = ()) -> dict[str, str]:
+    """Return the columns and their dtypes in a pack with labels of one of `LABEL_TYPES`, and such fields."""
+    types = {**COLUMNS, "label": LABEL_TYPES[label_type]}
+    for one in fields:
+        types |= one.columns()
+    return types
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +92,15 @@ class Sample:
     width: int
     fields: tuple[Stored, ...] = ()
 
+    @property
+    def parts(self) -> list[Buffer]:
+        """What the pack holds of the sample one after the other: the image, and the blobs of its fields."""
+        blobs = (stored for stored in self.fields if stored is not None and not isinstance(stored, (int, float)))
+        return [self.data, *blobs]
+
+
+NO_VALUE = -1
+"""What stands in the column of a class, or of a blob's size, where a sample has no value."""
 
 _CHECKED_FIELDS, _CHECKED_WITH_FLOAT = struct.Struct("<qii"), struct.Struct("<dii")
 
@@ -105,6 +120,27 @@ def checksum(data: Buffer, label: int | float, height: int, width: int, name: by
         crc = google_crc32c.value(data)
     fields = _CHECKED_WITH_FLOAT if isinstance(label, float) else _CHECKED_FIELDS
     return int(google_crc32c.extend(crc, fields.pack(label, height, width) + name))
+
+
+def value_checksum(blob: Buffer, name: bytes) -> int:
+    """Return the CRC-32C of a field's blob, and then of the sample's name, so that no other sample's blob fits."""
+    return int(google_crc32c.extend(google_crc32c.value(bytes(blob)), name))
+
+
+def field_columns(fields: Sequence[Field], values: Sequence[Stored], name: bytes) -> tuple[int | float, ...]:
+    """Return a row of the fields' columns, in the order of `column_types`, for a sample with these values and name."""
+    row: list[int | float] = []
+    for one, stored in zip(fields, values, strict=True):
+        if one.kind == "class":
+            row.append(NO_VALUE if stored is None else int(stored))
+        elif one.kind == "scalar":
+            row += (0, 1) if stored is None else (stored, 0)  # type: ignore[arg-type]
+        elif stored is None:
+            row += (NO_VALUE, 0)
+        else:
+            assert not isinstance(stored, (int, float))
+            row += (len(stored), value_checksum(stored, name))
+    return tuple(row)
 
 
 def are_pixels(size: npt.ArrayLike, height: npt.ArrayLike, width: npt.ArrayLike) -> npt.NDArray[np.bool_]:
@@ -151,6 +187,8 @@ class Table:
     name_end : (N,) int64
     names : (B,) uint8
         See `Names`.
+    more : mapping
+        The columns of the fields, by name; see `packer._fields.Field.columns`.
     """
 
     label: Labels
@@ -161,26 +199,35 @@ class Table:
     crc32c: npt.NDArray[np.uint32]
     name_end: npt.NDArray[np.int64]
     names: npt.NDArray[np.uint8]
+    more: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, columns: Mapping[str, npt.NDArray[Any]]) -> Table:
-        """Build the table from its columns; ValueError where one is missing or they do not fit together."""
-        for name, dtype in COLUMNS.items():
+    def of(cls, columns: Mapping[str, npt.NDArray[Any]], types: Mapping[str, str] = COLUMNS) -> Table:
+        """Build the table from columns of such `types`; ValueError where one is missing or they do not fit together."""
+        for name, dtype in types.items():
             if name not in columns:
                 raise ValueError(f"the table has no column {name!r}")
-            dtypes = set(LABEL_TYPES.values()) if name == "label" else {dtype}
-            if columns[name].dtype not in map(np.dtype, dtypes) or columns[name].ndim != 1:
-                raise ValueError(f"the table's column {name!r} is not a vector of {' or '.join(sorted(dtypes))}")
-        if len({len(columns[name]) for name in COLUMNS if name != "names"}) != 1:
+            if columns[name].dtype != np.dtype(dtype) or columns[name].ndim != 1:
+                raise ValueError(f"the table's column {name!r} is not a vector of {dtype}")
+        if len({len(columns[name]) for name in types if name != "names"}) != 1:
             raise ValueError("the table's columns differ in length")
-        return cls(**{name: columns[name] for name in COLUMNS})
+        more = {name: columns[name] for name in types if name not in COLUMNS}
+        return cls(**{name: columns[name] for name in COLUMNS}, more=more)
 
     def __len__(self) -> int:
         return len(self.label)
 
     def columns(self) -> dict[str, npt.NDArray[Any]]:
-        """Return the columns by name, in the order of `COLUMNS`."""
-        return {name: getattr(self, name) for name in COLUMNS}
+        """Return the columns by name, in the order of `COLUMNS`, and then those of the fields."""
+        return {**{name: getattr(self, name) for name in COLUMNS}, **self.more}
+
+    def extent(self, rows: slice | Ints = slice(None)) -> Ints:
+        """Return how many bytes some samples have from `offset` on: those of the image, and of the fields' blobs."""
+        total = self.size[rows]
+        for name, column in self.more.items():
+            if name.endswith(".size"):
+                total = total + np.maximum(column[rows], 0)
+        return total
 
     def sample_names(self, path: str = "") -> Names:
         """Return the names as a sequence of strings; `path` is the pack's, for messages."""
@@ -195,9 +242,10 @@ class Table:
         end = np.int64(np.iinfo(np.int64).min)
         for part in spans(len(self)):
             rows = np.arange(part.start, part.stop) if order is None else order[part]
-            rows = rows[self.size[rows] > 0]
+            extent = self.extent(rows)
+            rows, extent = rows[extent > 0], extent[extent > 0]
             offset = self.offset[rows]
-            ends = np.maximum.accumulate(np.concatenate([[end], offset + self.size[rows]]))
+            ends = np.maximum.accumulate(np.concatenate([[end], offset + extent]))
             yield from rows[offset < ends[:-1]].tolist()
             end = ends[-1]
 

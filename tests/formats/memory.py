@@ -17,7 +17,7 @@ from packer._formats.contract import Places
 from packer._formats.reader import table_from
 from packer._manifest import Manifest
 from packer._storage.locations import MEMORY, NOWHERE
-from packer._table import Buffer, Ints, Sample, Table, column_types
+from packer._table import Buffer, Ints, Sample, Table
 from packer.errors import CorruptPackError, DestinationError, NotAPackError
 
 _MAGIC = b"packer in memory "
@@ -30,7 +30,7 @@ class MemoryWriter(Writer):
     """Appends samples to a bytearray."""
 
     def __init__(self, path: Path, options: Mapping[str, Any], written: Table) -> None:
-        end = int(written.size.sum())
+        end = int(written.extent().sum())
         if len(written):
             self._number = _number_of(path)
             if len(_blobs[self._number]) < end:
@@ -43,8 +43,10 @@ class MemoryWriter(Writer):
         del self._blob[end:]
 
     def append(self, sample: Sample) -> int:
-        self._blob += sample.data
-        return len(self._blob) - len(sample.data)
+        offset = len(self._blob)
+        for part in sample.parts:
+            self._blob += part
+        return offset
 
     def flush(self) -> None:
         """Nothing is held back."""
@@ -70,8 +72,8 @@ class MemoryReader(Reader):
         manifest, columns = _tables[number]
         self._blob: bytearray | None = _blobs[number]
         read = Manifest.from_json(manifest, self.path)
-        types = column_types(read.label_type)
-        return read, table_from({name: np.frombuffer(columns[name], types[name]) for name in types}, self.path)
+        types = read.column_types
+        return read, table_from({name: np.frombuffer(columns[name], types[name]) for name in types}, read, self.path)
 
     def _locate(self, offset: Ints, size: Ints) -> Places:
         if self._blob is None:

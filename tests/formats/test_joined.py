@@ -26,7 +26,7 @@ from packer._loading.staging import stage, warm
 from packer._manifest import Manifest
 from packer._packs.export import export
 from packer._packs.verify import verify
-from packer._sources.pack import pack_source
+from packer._sources.packs import pack_source
 from packer._table import COLUMNS, Sample, Table
 from packer.errors import CorruptPackError, NotAPackError, PackError
 from packer.testing.conformance import (
@@ -67,10 +67,11 @@ class PartsConformance(PackConformance):
         parts = [samples[start:end] for start, end in itertools.pairwise(cuts)]
         manifest = write_parts(path, self.format, parts)
         with open_pack(path) as reader:
-            table = Table(**{name: column.copy() for name, column in reader.table.columns().items()})
+            types = reader.manifest.column_types
+            table = Table.of({name: column.copy() for name, column in reader.table.columns().items()}, types)
         if change is not None:
             manifest, table = change(replace(manifest, source={}), table)
-            write_table(path / TABLE_FILE, len(table), len(table.names), [(table, 0, 0)])
+            write_table(path / TABLE_FILE, len(table), len(table.names), [(table, 0, 0)], types)
             write_manifest(path, manifest)
         return table
 

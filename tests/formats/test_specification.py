@@ -9,7 +9,7 @@ import shutil
 import struct
 import zipfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,14 @@ from PIL import Image
 
 from packer._conversion.convert import convert
 from packer._conversion.recipe import Recipe
+from packer._fields import KINDS, Field
 from packer._formats import FORMATS
 from packer._formats.joined import join_parts
 from packer._manifest import Manifest
 from packer._sources import imagefolder_source
-from packer._table import Sample, Table
+from packer._table import Sample
 from packer.testing.conformance import draw_samples, write_pack
+from packer.testing.conformance.samples import with_values
 from packer.testing.photos import draw_imagefolder
 
 PAGE = Path(__file__).parents[2] / "formats.md"
@@ -59,6 +61,7 @@ class Pack:
     manifest: dict[str, Any]
     table: dict[str, np.ndarray]
     data: list[bytes]
+    blobs: dict[str, list[bytes | None]] = field(default_factory=dict)
 
     def names(self) -> list[bytes]:
         blob, ends = self.table["names"].tobytes(), self.table["name_end"].tolist()
@@ -76,9 +79,45 @@ def read_manifest(text: bytes) -> dict[str, Any]:
     return dict(manifest)
 
 
+NUMBERS = ["bool", "int8", "int16", "int32", "int64", "float32", "float64"]
+STORED = dict(zip(NUMBERS, ["u1", "i1", "<i2", "<i4", "<i8", "<f4", "<f8"], strict=True))
+
+
 def types_of(manifest: dict[str, Any]) -> dict[str, str]:
     """Return the types of the columns."""
-    return {**TYPES, "label": "<f8" if manifest.get("label_type") == "float" else "<i8"}
+    types = {**TYPES, "label": "<f8" if manifest.get("label_type") == "float" else "<i8"}
+    for one in manifest.get("fields", []):
+        column = f"field.{one['name']}"
+        if one["kind"] == "scalar":
+            types |= {column: STORED[one["dtype"]], f"{column}.null": "u1"}
+        elif one["kind"] == "class":
+            types[column] = "<i8"
+        else:
+            types |= {f"{column}.size": "<i8", f"{column}.crc32c": "<u4"}
+    return types
+
+
+def blob_columns(table: dict[str, np.ndarray]) -> list[str]:
+    return [name for name in table if name.endswith(".size")]
+
+
+def extents(table: dict[str, np.ndarray]) -> list[int]:
+    """Return the bytes of the range of each sample."""
+    return (table["size"] + sum(np.maximum(table[name], 0) for name in blob_columns(table))).tolist()
+
+
+def split(manifest: dict[str, Any], table: dict[str, np.ndarray], ranges: list[bytes]) -> Pack:
+    """Return a pack whose samples have such ranges."""
+    data = [held[:size] for held, size in zip(ranges, table["size"].tolist(), strict=True)]
+    pack, ends = Pack(manifest, table, data), table["size"].tolist()
+    for column in blob_columns(table):
+        blobs = pack.blobs[column.removeprefix("field.").removesuffix(".size")] = []
+        for index, size in enumerate(table[column].tolist()):
+            begin = ends[index]
+            ends[index] += max(size, 0)
+            blobs.append(None if size == -1 else ranges[index][begin : begin + size])
+    assert ends == list(map(len, ranges))
+    return pack
 
 
 # LMDB.
@@ -151,14 +190,14 @@ def read_lmdb(path: Path) -> Pack:
 
     manifest = read_manifest(value(b"packer/manifest"))
     types = types_of(manifest)
-    table = {name: np.frombuffer(value(b"packer/" + name.encode()), types[name]) for name in COLUMNS}
+    table = {name: np.frombuffer(value(b"packer/" + name.encode()), types[name]) for name in types}
     count = manifest["count"]
-    assert len(entries) == count + 9
+    assert len(entries) == count + 1 + len(types)
     assert list(entries)[:count] == [struct.pack(">Q", index) for index in range(count)]
     places = [entries[struct.pack(">Q", index)] for index in range(count)]
-    assert places == list(zip(table["offset"].tolist(), table["size"].tolist(), strict=True))
+    assert places == list(zip(table["offset"].tolist(), extents(table), strict=True))
     assert manifest["layout"] == {}
-    return Pack(manifest, table, [file[at : at + size] for at, size in places])
+    return split(manifest, table, [file[at : at + size] for at, size in places])
 
 
 # HDF5.
@@ -184,17 +223,17 @@ def read_hdf5(path: Path) -> Pack:
             found[name] = np.frombuffer(raw, kind, dataset.size, at or 0)
             if name == "data":
                 assert at == 4096
-        assert len(file) == 10
+        assert len(file) == 2 + len(types)
     manifest = read_manifest(found.pop("manifest").tobytes())
     assert manifest["schema"] == schema
     data = found.pop("data").tobytes()
-    sizes = found["size"].tolist()
+    sizes = extents(found)
     assert len(data) == max(sum(sizes), 65_536)
     assert not any(data[sum(sizes) :])
     assert found["offset"].tolist() == [sum(sizes[:index]) for index in range(len(sizes))]
     assert manifest["layout"] == {}
     ranges = zip(found["offset"].tolist(), sizes, strict=True)
-    return Pack(manifest, found, [data[at : at + size] for at, size in ranges])
+    return split(manifest, found, [data[at : at + size] for at, size in ranges])
 
 
 # .pth.
@@ -242,12 +281,12 @@ def read_pth(path: Path) -> Pack:
         starts.append(starts[-1] + length)
     assert labels == table["label"].tolist()
     data = []
-    for offset, size in zip(table["offset"].tolist(), table["size"].tolist(), strict=True):
+    for offset, size in zip(table["offset"].tolist(), extents(table), strict=True):
         number = max(k for k in range(len(shards)) if starts[k] <= offset)
         begin = offset - starts[number]
         assert begin in shards[number]["offset"]
         data.append(shards[number]["data"][begin : begin + size].tobytes())
-    return Pack(manifest, table, data)
+    return split(manifest, table, data)
 
 
 READERS: dict[str, Callable[[Path], Pack]] = {"lmdb": read_lmdb, "hdf5": read_hdf5, "pth": read_pth}
@@ -256,13 +295,17 @@ NAMES = [b"a/plain.jpg", "b/ünïcode 日本.jpg".encode(), b"c/not \xff\xfe utf
 
 def require_checksums(pack: Pack) -> None:
     """Assert that everything in a pack fits its checksums."""
-    assert set(pack.table) == set(COLUMNS)
+    assert list(pack.manifest["columns"]) == list(types_of(pack.manifest))
     for name, column in pack.table.items():
         assert pack.manifest["columns"][name] == crc32c(column.tobytes()), name
     rows = zip(*(pack.table[name].tolist() for name in ("label", "height", "width", "crc32c")), strict=True)
     for data, name, (label, height, width, crc) in zip(pack.data, pack.names(), rows, strict=True):
         checked = "<dii" if pack.manifest.get("label_type") == "float" else "<qii"
         assert crc == crc32c(data + struct.pack(checked, label, height, width) + name)
+    for field_name, blobs in pack.blobs.items():
+        crcs = pack.table[f"field.{field_name}.crc32c"].tolist()
+        for blob, name, crc in zip(blobs, pack.names(), crcs, strict=True):
+            assert crc == (0 if blob is None else crc32c(blob + name))
 
 
 @pytest.mark.parametrize("format", list(READERS))
@@ -282,7 +325,7 @@ def test_a_reader_written_from_the_page_reads_what_was_written(tmp_path: Path, f
     assert pack.table["label"].tolist() == [sample.label for sample in samples]
     for name, column in table.columns().items():
         assert np.array_equal(pack.table[name], column), name
-    assert {**pack.manifest, "label_type": "class", "more": {}} == vars(manifest)
+    assert {**pack.manifest, "label_type": "class", "fields": (), "more": {}} == vars(manifest)
     require_checksums(pack)
 
 
@@ -299,6 +342,28 @@ def test_it_reads_labels_of_every_type(tmp_path: Path, format: str, label_type: 
     assert (pack.manifest["schema"], pack.manifest["label_type"]) == (2, label_type)
     assert pack.table["label"].tobytes() == np.array(labels).tobytes()
     assert (pack.manifest["classes"] == []) == (label_type != "class")
+    require_checksums(pack)
+
+
+@pytest.mark.parametrize("format", list(READERS))
+def test_it_reads_fields(tmp_path: Path, format: str) -> None:
+    samples = with_values(draw_samples([10, 3000, 40, 40, 40, 900, 2022, 40]))
+    path = tmp_path / f"pack{FORMATS[format].suffixes[0]}"
+    write_pack(FORMATS[format], path, samples, {"shard_size": 5000} if format == "pth" else {})
+    pack = READERS[format](path)
+    assert pack.manifest["schema"] == 2
+    assert pack.manifest["fields"][3] == {"name": "kind", "kind": "class", "classes": ["red", "green"], "ids": [3, 7]}
+    assert pack.data == [sample.data for sample in samples]
+    for place, one in enumerate(pack.manifest["fields"]):
+        values = [sample.fields[place] for sample in samples]
+        column = f"field.{one['name']}"
+        if one["kind"] == "scalar":
+            found, missing = pack.table[column].tolist(), pack.table[f"{column}.null"].tolist()
+            assert [None if null else value for value, null in zip(found, missing, strict=True)] == values
+        elif one["kind"] == "class":
+            assert [None if value == -1 else value for value in pack.table[column].tolist()] == values
+        else:
+            assert pack.blobs[one["name"]] == values
     require_checksums(pack)
 
 
@@ -322,11 +387,15 @@ def test_it_reads_what_a_conversion_wrote(tmp_path: Path, format: str) -> None:
 
 def test_the_page_names_the_members_and_columns_that_there_are() -> None:
     text = PAGE.read_text(encoding="utf-8")
-    manifest_rows = re.findall(r"^\| `(\w+)` \| (?:integer|string|object|array)", text, re.MULTILINE)
-    assert manifest_rows == [*json.loads(Manifest("lmdb", 0, [], schema=2).to_json())]
+    members = r"^\| `(\w+)` \| (?:integer|string|object|array)"
+    manifest_rows = re.findall(members, text[text.index("### Manifest") :], re.MULTILINE)
+    fields = (Field("caption", "text"),)
+    assert manifest_rows == [*json.loads(Manifest("lmdb", 0, [], schema=2, fields=fields).to_json())]
     table_rows = re.findall(r"^\| `(\w+)` \| ([iu]\d) \| (?:N|`name_end)", text, re.MULTILINE)
     assert {name: np.dtype(f"<{kind}") for name, kind in table_rows} == {n: np.dtype(k) for n, k in TYPES.items()}
-    assert [name for name, _ in table_rows] == list(Table.__dataclass_fields__)
+    assert [name for name, _ in table_rows] == list(COLUMNS)
+    kinds = re.findall(r"^\| `(\w+)` \| [^|]+ \| a (?:blob|column)", text, re.MULTILINE)
+    assert kinds == list(KINDS)
 
 
 @pytest.mark.parametrize("format", list(READERS))

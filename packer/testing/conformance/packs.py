@@ -21,7 +21,7 @@ from PIL import Image
 
 from packer._formats import Reader, open_pack
 from packer._packs.verify import verify
-from packer._table import COLUMNS, Sample
+from packer._table import Sample
 from packer.errors import CorruptPackError, PackError, PackNotFoundError
 from packer.testing.conformance.reading import ReadingConformance
 from packer.testing.conformance.refusing import RefusingConformance
@@ -33,6 +33,7 @@ from packer.testing.conformance.samples import (
     files_of,
     flip,
     found_through,
+    with_values,
 )
 from packer.testing.conformance.sharing import SharingConformance
 
@@ -107,8 +108,10 @@ class FilePackConformance(PackConformance):
     def test_any_changed_byte_is_found_or_harmless(
         self, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
     ) -> None:
-        path = tmp_path_factory.getbasetemp() / f"changed-{self.format}{self.row.suffixes[0]}"
+        more = data.draw(st.booleans(), "whether there are fields")
+        path = tmp_path_factory.getbasetemp() / f"changed-{self.format}-{more}{self.row.suffixes[0]}"
         samples = draw_samples([10, 3000, 50, 1])
+        samples = with_values(samples) if more else samples
         if not path.exists():
             self.write(path, samples)
         file = data.draw(st.sampled_from(files_of(path)))
@@ -125,11 +128,30 @@ class FilePackConformance(PackConformance):
                 for index, sample in enumerate(samples):
                     with contextlib.suppress(PackError):
                         assert bytes(reader.read(index)) == sample.data
-                for column in COLUMNS:
+                    for name, value in zip(reader.fields, sample.fields, strict=False):
+                        with contextlib.suppress(PackError):
+                            assert reader.value(index, name) == value
+                for column in reader.table.columns():
                     reader.require_column(column)
                 assert_holds(reader, samples)
         finally:
             file.write_bytes(original)
+
+    def test_a_damaged_value_is_found_and_named_and_the_others_are_read(self, path: Path) -> None:
+        samples = with_values(draw_samples([500] * 12))
+        index = next(i for i, sample in enumerate(samples) if len(str(sample.fields[4])) > 200)
+        mask = samples[index].fields[4]
+        assert isinstance(mask, bytes)
+        self.write(path, samples)
+        flip(path, mask[-40:], 7)
+        with self.open(path) as reader:
+            with pytest.raises(CorruptPackError, match="field 'mask': the checksum does not fit") as caught:
+                reader.value(index, "mask")
+            assert caught.value.index == index
+            assert bytes(reader.read(index)) == samples[index].data
+            for name, value in zip(reader.fields, samples[index].fields, strict=True):
+                assert name == "mask" or reader.value(index, name) == value
+            assert reader.value(index - 1, "mask") == samples[index - 1].fields[4]
 
     def test_a_file_cut_short(self, path: Path, samples: list[Sample]) -> None:
         self.write(path, samples)

@@ -6,6 +6,7 @@ import ctypes
 import os
 import random
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +14,24 @@ import numpy as np
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
+from packer._fields import Field, Stored
 from packer._formats import Format, Reader
 from packer._manifest import Manifest, schema_for
-from packer._sample import LABEL_TYPES, UNLABELED
+from packer._sample import UNLABELED
 from packer._storage.locations import MEMORY, NOWHERE
 from packer._storage.spool import TableBuilder
-from packer._table import COLUMNS, Sample, Table, checksum, column_checksums, encode_name
+from packer._table import Sample, Table, checksum, column_checksums, column_types, encode_name, field_columns
 
 __all__ = [
     "CLASSES",
+    "FIELDS",
     "Change",
     "add_row",
     "assert_holds",
     "contents",
     "draw_samples",
     "drawn",
+    "fields_of",
     "files_of",
     "flip",
     "found_through",
@@ -35,6 +39,7 @@ __all__ = [
     "names",
     "rows_for",
     "sizes",
+    "with_values",
     "write_pack",
 ]
 
@@ -77,6 +82,46 @@ def draw_samples(lengths: Sequence[int], sample_names: Sequence[str] | None = No
     ]
 
 
+FIELDS = (
+    Field("age", "scalar", "float32"),
+    Field("small", "scalar", "int8"),
+    Field("seen", "scalar", "bool"),
+    Field("kind", "class", classes=("red", "green"), ids=(3, 7)),
+    Field("mask", "mask", file="../masks/{stem}.png"),
+    Field("tags", "labels"),
+    Field("caption", "text"),
+    Field("embedding", "array", "float16", 1),
+    Field("boxes", "boxes"),
+)
+"""Fields of many kinds."""
+
+
+def with_values(samples: Sequence[Sample], *, seed: int = 0) -> list[Sample]:
+    """Return samples with values of `FIELDS`; some have none."""
+    rng = random.Random(seed)
+
+    def values() -> list[Any]:
+        return [
+            rng.choice([0.0, -1.5, 1e30]),
+            rng.randrange(-128, 128),
+            rng.random() < 0.5,
+            rng.choice([3, 7]),
+            rng.randbytes(rng.choice([1, 60, 5000])),
+            [rng.randrange(-5, 1 << 40) + 10 for _ in range(rng.randrange(4))],
+            "ä" * rng.randrange(5),
+            np.arange(rng.randrange(9), dtype=np.float16),
+            np.arange(4 * rng.randrange(3)).reshape(-1, 4),
+        ]
+
+    def stored(field: Field, value: Any) -> Stored:
+        return None if rng.random() < 0.2 else field.encode(value)
+
+    return [
+        replace(sample, fields=tuple(stored(field, value) for field, value in zip(FIELDS, values(), strict=True)))
+        for sample in samples
+    ]
+
+
 Change = Callable[[Manifest, Table], tuple[Manifest, Table]]
 
 
@@ -104,7 +149,7 @@ def write_pack(
     change : callable, optional
         Takes the manifest and the table, and returns what to commit in their place.
     """
-    rows, label_type = rows_for(samples), label_type_of(samples)
+    rows, label_type, fields = rows_for(samples), label_type_of(samples), fields_of(samples)
     kept = rows_for(samples).build() if written is None else written
     writer = format.open_writer()(path, options or {}, kept)
     try:
@@ -119,7 +164,8 @@ def write_pack(
             label_type=label_type,
             columns=column_checksums(table),
             layout=writer.layout(),
-            schema=schema_for(label_type, table.label),
+            schema=schema_for(label_type, table.label, fields),
+            fields=fields,
         )
         if change is not None:
             manifest, table = change(manifest, table)
@@ -138,9 +184,14 @@ def label_type_of(samples: Sequence[Sample]) -> str:
     return "class" if all(UNLABELED <= sample.label < CLASSES for sample in samples) else "int"
 
 
+def fields_of(samples: Sequence[Sample]) -> tuple[Field, ...]:
+    """Return the fields that samples have: `FIELDS`, or none."""
+    return FIELDS if any(sample.fields for sample in samples) else ()
+
+
 def rows_for(samples: Sequence[Sample]) -> TableBuilder:
     """Return what collects the rows of such samples."""
-    return TableBuilder(label=LABEL_TYPES[label_type_of(samples)])
+    return TableBuilder(types=column_types(label_type_of(samples), fields_of(samples)))
 
 
 def add_row(rows: TableBuilder, sample: Sample, offset: int) -> None:
@@ -153,6 +204,7 @@ def add_row(rows: TableBuilder, sample: Sample, offset: int) -> None:
         size=len(sample.data),
         crc32c=checksum(sample.data, sample.label, sample.height, sample.width, name),
         name=name,
+        more=field_columns(fields_of([sample]), sample.fields, name),
     )
 
 
@@ -169,8 +221,11 @@ def assert_holds(reader: Reader, samples: Sequence[Sample]) -> None:
     for index, sample in enumerate(samples):
         assert bytes(reader.read(index)) == sample.data
         assert found_through(stored[index]) == sample.data
-    for column in COLUMNS:
+    for column in table.columns():
         reader.require_column(column)
+    for index, sample in enumerate(samples):
+        for name, value in zip(reader.fields, sample.fields, strict=True):
+            assert reader.value(index, name) == value, name
 
 
 def found_through(stored: Any) -> bytes | None:

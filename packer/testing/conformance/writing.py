@@ -29,6 +29,7 @@ from packer.testing.conformance.samples import (
     files_of,
     rows_for,
     sizes,
+    with_values,
 )
 
 __all__ = ["FileFormatConformance", "FormatConformance"]
@@ -70,6 +71,7 @@ class FormatConformance(PackConformance):
         folder = tmp_path_factory.mktemp("continued")
         whole, continued = (folder / f"{name}{self.row.suffixes[0]}" for name in ("whole", "continued"))
         samples = draw_samples(lengths)
+        samples = with_values(samples) if data.draw(st.booleans(), "whether there are fields") else samples
         self.write(whole, samples)
         durable = data.draw(st.integers(0, len(samples)), "samples that were synced")
         lost = data.draw(st.integers(0, len(samples) - durable), "samples that were appended after that")
