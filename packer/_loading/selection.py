@@ -113,7 +113,7 @@ class Selection(Dataset[tuple[Any, Any]]):
         """Return the indices of the samples that a condition or a mask chooses."""
         if isinstance(condition, str):
             return np.flatnonzero(Condition(condition).chosen(self._columns))
-        mask: Any = np.ma.filled(condition, False)
+        mask: Any = np.ma.filled(condition, False) if np.ma.isMaskedArray(condition) else np.asarray(condition)
         if mask.dtype != bool or mask.shape != (len(self),):
             raise ValueError(
                 f"where= is a condition or a mask of {len(self)} bools, one a sample, not {mask.dtype} of shape "
