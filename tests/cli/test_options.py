@@ -50,6 +50,7 @@ NEEDS = {
         "--resize-mode crop": "--resize",
         "--upscale": "--resize",
         "--limit 5 --sample 5": "say one of them",
+        "--where label==0": "--where chooses samples of a pack",
         "--interpolation bicubic": "--resize",
         "--quality 80": "--quality is for jpeg and webp",
         "--codec png --quality 80": "--quality is for jpeg and webp",
