@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from packer._sources import ListedSource, Source, listed_source
-from packer._sources.stamps import Stamp, Stamps, same_stamp, stamp_in, take_stamps, what_changed
+from packer._sources.stamps import Stamp, Stamps, same_stamp, stamp_in
 from packer.errors import ResumeError, SourceError, printable
 
 __all__ = ["compare_source", "setting_differences", "started_differently"]
@@ -103,9 +103,7 @@ def compare_source(
         return source, _pack_differences(before["packs"], source.identities())
     if recorded is None or recorded.stamps is None:
         return source, [f"what its images were is not known: {printable(listing)} is missing or damaged"]
-    differences = (
-        _file_differences(recorded.stamps, take_stamps(source.root, source.names), done, source) if files else []
-    )
+    differences = _file_differences(recorded.stamps, source.present_stamps(), done, source) if files else []
     return replace(source, stamps=recorded.stamps), differences
 
 
@@ -135,8 +133,28 @@ def _listing_differences(before: ListedSource, now: Source) -> list[str]:
         _line("images were added", present.keys() - labels.keys()),
         _line(f"images have another {what}", moved),
     ]
-    named = [line for line in lines if line]
+    named = [line for line in lines if line] + _field_differences(before, now)
     return named or (["the images are in another order"] if list(labels) != list(present) else [])
+
+
+def _field_differences(before: ListedSource, now: Source) -> list[str]:
+    """Say which fields are others, or which of them have other values for the same images."""
+    then, present = ({field.name: field for field in source.fields} for source in (before, now))
+    if then != present:
+        changed = {name for name in then.keys() & present.keys() if then[name] != present[name]}
+        lines = [
+            _line("fields were removed", then.keys() - present.keys()),
+            _line("fields were added", present.keys() - then.keys()),
+            _line("fields are others than they were", changed),
+        ]
+        return [line for line in lines if line]
+    if len(before) != len(now):
+        return []
+    return [
+        f"the field {one.field.name!r} has other values"
+        for one, other in zip(before.columns, now.columns, strict=True)
+        if list(one.content(0, len(before))) != list(other.content(0, len(now)))
+    ]
 
 
 def _meanings(source: Source) -> dict[str, str | int | float]:
@@ -158,7 +176,7 @@ def _file_differences(before: Stamps, now: Stamps, done: Iterable[Stamp], source
     for index, then in _changed(before, now, done):
         count += 1
         if count <= _SHOWN:
-            named.append(f"{printable(source.names[index])} ({what_changed(then, stamp_in(now, index))})")
+            named.append(f"{printable(source.names[index])} ({source.what_changed(then, stamp_in(now, index))})")
     more = ", …" if count > _SHOWN else ""
     return [f"{count} images were changed: {', '.join(named)}{more}"] if count else []
 

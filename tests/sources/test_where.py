@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 import packer
 from packer import open_pack
@@ -23,9 +25,16 @@ FIELDS = (
 )
 
 
+def mask_of(number: int) -> bytes:
+    """Return a mask of the size of an image."""
+    file = io.BytesIO()
+    Image.new("L", (8 + number % 3, 8), number).save(file, "PNG")
+    return file.getvalue()
+
+
 def values_of(number: int) -> tuple[Any, ...]:
     """Return the values of an image; of each field every so many images have none."""
-    values = [number, number % 2 == 0, 3 + 4 * (number % 2), "train" if number % 3 else "val", b"%d" % number]
+    values = [number, number % 2 == 0, 3 + 4 * (number % 2), "train" if number % 3 else "val", mask_of(number)]
     return tuple(None if number % (place + 5) == 0 else value for place, value in enumerate(values))
 
 
