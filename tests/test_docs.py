@@ -50,6 +50,8 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     draw_imagefolder(root / "imagenet" / "train", classes=3, per_class=4, size=(48, 64))
     draw_imagefolder(root / "imagenet" / "val", classes=3, per_class=2, size=(48, 64), seed=1)
     packer.convert(root / "imagenet" / "train", root / "train.lmdb")
+    packer.convert(root / "imagenet" / "train", root / "photos.lmdb")
+    packer.convert(root / "imagenet" / "val", root / "drawings.h5")
     return root
 
 
@@ -67,7 +69,8 @@ def test_blocks_of_python_run(block: str, prepared: Path, tmp_path: Path, monkey
     monkeypatch.chdir(tmp_path)
     os.symlink(prepared / "imagenet", "imagenet")
     if "convert(" not in block:
-        shutil.copy(prepared / "train.lmdb", "train.lmdb")
+        for name in ("train.lmdb", "photos.lmdb", "drawings.h5"):
+            shutil.copy(prepared / name, name)
     for pattern, smaller in SMALLER.items():
         block = re.sub(pattern, smaller, block)
     exec(compile(block, "the page", "exec"), {"__name__": "__main__", "my_transform": my_transform})
@@ -96,7 +99,7 @@ def test_the_commands_of_the_readme_run(prepared: Path, tmp_path: Path, monkeypa
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "examples" / "train.py"], ids=lambda page: page.name)
 def test_every_name_in_packer_is_public(page: Path) -> None:
     named = set(re.findall(r"(?<![\w/.])packer\.(\w+)", page.read_text("utf-8")))
-    assert named <= {*packer.__all__, "crops", "errors", "testing"}
+    assert named <= {*packer.__all__, "crops", "errors", "samplers", "testing"}
 
 
 def anchors(page: Path) -> set[str]:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
 
 from packer._loading.foreign import ForeignOrder, in_turns, order_of
-from packer._loading.joining import Readable
-from packer._loading.ranks import agreed, rank_and_world
-from packer._loading.samplers import OrderSampler, SequentialSampler, ShuffleSampler
-from packer._loading.states import number_in, require_same, require_same_seeds, require_version
-from packer._loading.uniforms import seed_of
+from packer._loading.readable import Readable
 from packer._table import Ints
+from packer.samplers import OrderSampler, SequentialSampler, ShuffleSampler
+from packer.samplers._ranks import agreed, rank_and_world
+from packer.samplers._states import number_in, require_same, require_same_seeds, require_version
+from packer.samplers._uniforms import seed_of
 
 __all__ = ["Course"]
 
@@ -81,9 +81,10 @@ class Course:
         self._images = images
 
     def chunks(self, size: int) -> Iterator[Ints]:
-        """Begin a pass, and return an iterator over its indices, as arrays of up to `size`."""
-        chunks = self.order.chunks(size)
-        return in_turns(chunks, len(self.images)) if isinstance(self.order, ForeignOrder) else chunks
+        """Begin a pass, and return an iterator over its indices with their turns, as arrays of up to `size`."""
+        if isinstance(self.order, ForeignOrder):
+            return in_turns(self.order.chunks(size), len(self.images))
+        return _with_turns(self.order.chunks_with_turns(size), len(self.images))
 
     @property
     def crop_seed(self) -> int:
@@ -151,5 +152,11 @@ class Course:
 
 def _require_length(order: OrderSampler | ForeignOrder, images: Readable) -> None:
     """Raise ValueError where an order is of another number of samples than there are."""
-    if isinstance(order, OrderSampler) and order.length != len(images):
-        raise ValueError(f"the sampler orders {order.length} samples, and the dataset has {len(images)}")
+    if isinstance(order, OrderSampler):
+        order.require_samples(len(images))
+
+
+def _with_turns(draws: Iterable[tuple[Ints, Ints | None]], length: int) -> Iterator[Ints]:
+    """Yield indices, plus a multiple of `length` that says which turn of a sample this is; as `in_turns`."""
+    for samples, turns in draws:
+        yield samples if turns is None else samples + turns * length

@@ -23,11 +23,11 @@ from packer._loading.pool import Pool
 from packer._loading.preparation import OUTPUTS, Preparation, Transform, require_callable
 from packer._loading.prepared import Prepared
 from packer._loading.selection import places_in
-from packer._loading.uniforms import seed_of
 from packer._loading.vision import as_vision, own_class
 from packer._table import Ints, Labels
 from packer.crops import Compose, Crop
 from packer.errors import NotAPackError, printable
+from packer.samplers._uniforms import seed_of
 
 __all__ = ["ImageDataset"]
 
@@ -216,13 +216,13 @@ class ImageDataset(Prepared):
             place = operator.index(index)
         except TypeError:
             raise TypeError(f"an index is an integer, not {index!r}") from None
-        return self._own_items([place])[0]
+        return self._own_items([place], self.seed)[0]
 
     def __getitems__(self, indices: Sequence[int]) -> list[tuple[Any, Any]]:
         """Return a batch of items, in the order asked for; DataLoader calls this."""
         if type(self).__getitem__ is not ImageDataset.__getitem__:  # of a class that adds to the items
             return [self[index] for index in indices]
-        return self._own_items(indices)
+        return self._own_items(indices, self.seed)
 
     def select(self, indices: Sequence[int] | Ints) -> ImageDataset:
         """Return a dataset of some of the samples, in the order of `indices`, on the same open pack.
@@ -230,12 +230,10 @@ class ImageDataset(Prepared):
         It has the settings of this dataset, and `targets` and `samples` of its own; its crops are those that the same
         samples have here. An epoch that is set counts for both.
         """
-        selection: ImageDataset = object.__new__(type(self))
-        selection.__dict__.update(self._settings())
+        selection = self._alike()
         places = places_in(indices, len(self))
         selection._rows = places if self._rows is None else self._rows[places]
         selection._labels = None if self._labels is None else self._labels[places]
-        selection._whole = self._whole or self
         return selection
 
     def where(self, condition: str | npt.ArrayLike) -> ImageDataset:
@@ -260,16 +258,23 @@ class ImageDataset(Prepared):
         """
         return self.select(self._meeting(condition))
 
+    def _alike(self) -> ImageDataset:
+        """Return a dataset of the same samples and settings, on the same open pack, whose settings may be changed."""
+        alike: ImageDataset = object.__new__(type(self))
+        alike.__dict__.update(self._settings())
+        alike._whole = self._whole or self
+        return alike
+
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch of the crops that `seed` makes, also in DataLoader workers that run already."""
         self._epochs.move_on(epoch)
 
-    def _own_items(self, indices: Sequence[int] | Ints) -> list[tuple[Any, Any]]:
-        """Return items with the crops that the dataset's seed and epoch say, or drawn from torch's generator."""
+    def _own_items(self, indices: Sequence[int] | Ints, seed: int | None) -> list[tuple[Any, Any]]:
+        """Return items with the crops that a seed and the dataset's epoch say, or drawn from torch's generator."""
         preparation, rows = self._preparation, self._rows_of(indices)
-        if self.seed is not None and preparation.crop is not None and preparation.crop.randoms:
+        if seed is not None and preparation.crop is not None and preparation.crop.randoms:
             self._epochs.read(rows)
-        return self._made(rows, rows, self._labels_of(indices), self._epochs.epoch, self.seed, preparation)
+        return self._made(rows, rows, self._labels_of(indices), self._epochs.epoch, seed, preparation)
 
     def _made(  # noqa: PLR0917
         self, rows: Ints, keys: Ints, labels: Labels, epoch: int, seed: int | None, preparation: Preparation
@@ -283,7 +288,7 @@ class ImageDataset(Prepared):
         make = item_maker(self._decoder, rows, labels.tolist(), preparation, choose, seeded=seed is not None)
         return self._pool.items(self.threads, make, range(len(rows)))
 
-    # What follows is the Loader's. Its indices count how often a sample came before: see `in_turns`.
+    # What follows is the Loader's: see `Readable`.
 
     def _items(
         self, indices: Sequence[int] | Ints, epoch: int, seed: int | None, transform: Transform = None

@@ -43,7 +43,7 @@ class Loader:
 
     Parameters
     ----------
-    dataset : ImageDataset
+    dataset : ImageDataset or ConcatImageDataset
         Or a torch Subset or ConcatDataset of such, as `torch.utils.data.random_split` gives.
     batch_size : int
     shuffle : bool

@@ -21,9 +21,9 @@ from typing import Any
 import torch
 
 from packer._images.geometry import Crops
-from packer._loading.joining import Readable
 from packer._loading.memory import SharedMemory, Slot, page_lock
 from packer._loading.preparation import Transform
+from packer._loading.readable import Readable
 from packer._loading.serving import serve
 from packer._loading.threads import BATCHES_THE_LOOP_MAY_KEEP, Workers, split
 from packer._storage.interrupts import interrupts_held

@@ -20,8 +20,10 @@ from packer._loading.columns import ColumnArrays
 from packer._loading.samples import Samples
 from packer._sample import IMAGE_SUFFIXES
 from packer._table import Ints, Labels, Names
+from packer.errors import CorruptPackError
+from packer.samplers._permutation import earlier
 
-__all__ = ["Selection", "earlier", "places_in"]
+__all__ = ["Selection", "places_in"]
 
 _IDENTIFYING = ("crc32c", "label", "name_end", "names")
 """The columns of the table that say the same in every format."""
@@ -37,6 +39,10 @@ class Selection(Dataset[tuple[Any, Any]]):
     """Places in the pack; None for all samples."""
     _labels: Labels | None = None
     """A label for each of these samples; None for those of the pack."""
+    _classes: list[str] | None = None
+    """Class names in the order of their ids; None for those of the pack."""
+    _ids: Ints | None = None
+    """The place in `_classes` of each class of the pack, and -1 at the end; None where the pack's ids count."""
 
     def __len__(self) -> int:
         return len(self.reader) if self._rows is None else len(self._rows)
@@ -47,7 +53,7 @@ class Selection(Dataset[tuple[Any, Any]]):
 
     @property
     def classes(self) -> list[str]:
-        return self.reader.manifest.classes
+        return self.reader.manifest.classes if self._classes is None else self._classes
 
     @functools.cached_property
     def class_to_idx(self) -> dict[str, int]:
@@ -88,7 +94,7 @@ class Selection(Dataset[tuple[Any, Any]]):
     @functools.cached_property
     def _stored_labels(self) -> Labels:
         self.reader.require_column("label")
-        return self.reader.table.label
+        return self._numbered(self.reader.table.label)
 
     @functools.cached_property
     def _stored_names(self) -> Names:
@@ -124,10 +130,11 @@ class Selection(Dataset[tuple[Any, Any]]):
     def _identity(self) -> str:
         """Return a name of these very samples, the same in every format: a digest, for states."""
         manifest = self.reader.manifest
-        digest = hashlib.sha256("\0".join(manifest.classes).encode("utf-8", "surrogatepass"))
+        digest = hashlib.sha256("\0".join(self.classes).encode("utf-8", "surrogatepass"))
         digest.update(repr([manifest.columns.get(name) for name in _IDENTIFYING]).encode())
         for chosen in (self._rows, self._labels):
             digest.update(b"all" if chosen is None else chosen.tobytes())
+        digest.update(b"" if self._ids is None else self._ids.tobytes())
         return digest.hexdigest()[:16]
 
     def _rows_and_keys(self, indices: Sequence[int] | Ints) -> tuple[Ints, Ints]:
@@ -153,16 +160,30 @@ class Selection(Dataset[tuple[Any, Any]]):
         if self._labels is not None:
             return self._labels[places_in(indices, len(self))]
         self.reader.require_table()
-        return self.reader.table.label[self._rows_of(indices)]
+        return self._numbered(self.reader.table.label[self._rows_of(indices)])
 
+    def _renumber(self, classes: list[str]) -> None:
+        """Let the classes be `classes`, among which the pack's are, and the labels numbers of these."""
+        own = self.reader.manifest.classes
+        numbers = {name: number for number, name in enumerate(classes)}
+        self._classes = classes
+        self._ids = None if own == classes[: len(own)] else np.array([*(numbers[name] for name in own), -1], np.int64)
+        for made in ("class_to_idx", "_stored_labels"):
+            self.__dict__.pop(made, None)
 
-def earlier(values: Ints) -> Ints:
-    """Return for each of N values how often it stands before its place."""
-    order = np.argsort(values, kind="stable")
-    begins = np.flatnonzero(np.diff(values[order], prepend=-1))  # of the runs of one value
-    counted = np.empty_like(values)
-    counted[order] = np.arange(len(values)) - np.repeat(begins, np.diff(begins, append=len(values)))
-    return counted
+    @property
+    def _class_map(self) -> Ints:
+        """The class id of each class of the pack."""
+        return np.arange(len(self.reader.manifest.classes)) if self._ids is None else self._ids[:-1]
+
+    def _numbered(self, labels: Labels) -> Labels:
+        """Return labels of the pack as numbers of `classes`; CorruptPackError for one that is no class of the pack."""
+        if self._ids is None:
+            return labels
+        wrong = np.flatnonzero(~self.reader.manifest.fits(labels))
+        if len(wrong):
+            raise CorruptPackError(self.reader.manifest.misfit(int(labels[wrong[0]])), self.reader.path)
+        return self._ids[labels]
 
 
 def places_in(indices: Sequence[int] | Ints, length: int) -> Ints:

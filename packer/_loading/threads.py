@@ -13,9 +13,9 @@ import numpy as np
 import torch
 
 from packer._images.geometry import Crops
-from packer._loading.joining import Readable
 from packer._loading.memory import Slot
 from packer._loading.preparation import Transform
+from packer._loading.readable import Readable
 from packer._table import Ints
 
 __all__ = ["BATCHES_THE_LOOP_MAY_KEEP", "Threads", "Workers", "split"]

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from packer._loading.uniforms import uniforms
 from packer.crops import (
     CenterCrop,
     Compose,
@@ -25,6 +24,7 @@ from packer.crops import (
     ResizeCenterCrop,
 )
 from packer.errors import ImageError
+from packer.samplers._uniforms import uniforms
 from packer.testing.reference import torchvision
 
 SIDES = st.integers(1, 3000)

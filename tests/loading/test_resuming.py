@@ -18,9 +18,9 @@ from packer import open_dataset
 from packer._conversion.convert import convert
 from packer._loading.loader import Loader
 from packer._loading.prefetch import BackgroundPrefetcher, CUDAPrefetcher
-from packer._loading.samplers import BlockShuffleSampler, OrderSampler, SequentialSampler, ShuffleSampler
 from packer._sources import imagefolder_source
 from packer.crops import RandomResizedCrop, ResizeCenterCrop
+from packer.samplers import BlockShuffleSampler, OrderSampler, SequentialSampler, ShuffleSampler
 from packer.testing.photos import draw_imagefolder
 
 CROP = RandomResizedCrop(16, flip=0.5)
