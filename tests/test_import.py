@@ -126,7 +126,8 @@ def below(*packages: str) -> set[str]:
 
 
 FLOORS = [
-    ["errors", "_fields", "_sample", "_limits"],
+    ["errors"],
+    ["_fields", "_sample", "_limits"],
     ["_table", "_manifest"],
     ["_storage"],
     ["_formats", "_images"],

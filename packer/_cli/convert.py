@@ -45,6 +45,11 @@ __all__ = ["convert_command"]
 )
 @source_options
 @click.option(
+    "--where",
+    metavar="CONDITION",
+    help="Take those samples of the pack SRC only that meet a condition, such as 'age > 30 and split == \"train\"'; see the guide. --limit and --sample count these.",
+)
+@click.option(
     "--resize", type=click.IntRange(min=1), metavar="N", help="Resize to N pixels, anti-aliased; see --resize-mode."
 )
 @click.option(

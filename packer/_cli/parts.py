@@ -118,14 +118,19 @@ def _on_cluster(job: Job, request: ConversionRequest, where: str, how: RunOption
     from packer._conversion.cluster import convert_on
     from packer._conversion.finish import finish
     from packer._conversion.in_parts import begin
-    from packer._conversion.job import SharedSource
     from packer._conversion.scheduler import open_client
+    from packer._conversion.shared import SharedSource
 
     started = time.monotonic()
     source = begin(job, request, share=True)
     if source.origin is not None:
         shared = SharedSource(
-            Path(os.path.abspath(request.src)), request.classes(), request.limit, source.identities(), request.sample
+            Path(os.path.abspath(request.src)),
+            request.classes(),
+            request.limit,
+            source.identities(),
+            request.sample,
+            request.where,
         )
     else:
         shared = SharedSource(job.paths.listing)

@@ -93,6 +93,9 @@ def compare_source(
     """
     same = source.describe() == before["source"]
     recorded = _recorded(listing, every_image=files or not same)
+    then, present = before["source"].get("where"), source.describe().get("where")
+    if then != present:
+        return source, [f"--where was {_value(then)} and is {_value(present)}"]
     if not same:
         named = [] if recorded is None else _listing_differences(recorded, source)
         return source, named or ["the source's list of images or classes changed"]

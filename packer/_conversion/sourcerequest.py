@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from packer._fields import Condition
 from packer._formats import open_pack, recognise
 from packer._limits import require_count
 from packer._sample import LABEL_TYPES
@@ -64,6 +65,8 @@ class SourceRequest:
         Whether files of other suffixes are asked for their content.
     classes_from : Path, optional
         A pack whose class ids are used.
+    where : str, optional
+        A condition that chooses samples of a pack, before `limit` and `sample` count.
     limit : int, optional
         How many images are taken, from the first on.
     sample : int, optional
@@ -97,6 +100,7 @@ class SourceRequest:
     extensions: str | Sequence[str] | None = None
     any_image: bool = False
     classes_from: Path | None = None
+    where: str | None = None
     limit: int | None = None
     sample: int | None = None
     fields: Sequence[str] | Mapping[str, str] = ()
@@ -119,6 +123,8 @@ class SourceRequest:
         if self.label_type not in (None, *LABEL_TYPES):
             raise ValueError(f"label_type is one of {', '.join(LABEL_TYPES)}, not {self.label_type!r}")
         self._refuse_contradictions()
+        if self.where is not None:
+            Condition(self.where)  # which refuses what is none
         if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '\r\n"'):
             raise ValueError(f"delimiter is one character, not {self.delimiter!r}")
 
@@ -202,6 +208,10 @@ class SourceRequest:
             raise OptionError(
                 f"{option(own[0])} is for a directory of images: {printable(self.src)} says its own {what}"
             )
+        if self.where is not None and (listed or not is_pack(self.src)):
+            raise OptionError(
+                f"--where chooses samples of a pack, and {printable(self.src)} is none: convert it, and then the pack"
+            )
         if self.labels is not None:
             said = {name: value for name in _READING if (value := getattr(self, name)) is not None}
             return csv_source(
@@ -219,7 +229,8 @@ class SourceRequest:
                 raise OptionError("--classes-from is for `packer scan`, which made the list that SRC is")
             return listed_source(self.src)
         if is_pack(self.src):
-            return pack_source(self.src, classes=classes)
+            source = pack_source(self.src, classes=classes)
+            return source if self.where is None else source.where(self.where)
         no_classes = self.unlabeled or self.no_classes
         table = None if self.no_metadata else metadata_of(self.src)
         if table is not None:
@@ -237,7 +248,7 @@ class SourceRequest:
         values: dict[str, Any] = {"labels": self.labels, "classes_from": self.classes_from, "limit": self.limit}
         values |= {"path_column": self.path_column or "path", "label_column": self.label_column or "label"}
         values |= {"delimiter": self.delimiter or default_delimiter(self.labels), "label_type": self.label_type}
-        values["sample"] = self.sample
+        values |= {"sample": self.sample, "where": self.where}
         said = {name: None if value is None else str(value) for name, value in values.items()}
         extensions = None if self.extensions is None else ",".join(self.rule.extensions)
         which: dict[str, Any] = {

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from packer._formats import FORMATS, Reader, open_pack
@@ -93,6 +94,8 @@ class ImageDataset(Prepared):
     targets : (N,) int64 or float64 array
         The labels: class ids, -1 for an unlabeled sample; or numbers, where the pack has no classes. Other labels, as
         many, may be assigned.
+    columns : mapping of str to (N,) array
+        The fields that are numbers, ids or texts, and packer's own columns, read-only.
     reader : packer.Reader
         The pack itself: its manifest, its table, its bytes.
     root : str
@@ -232,6 +235,28 @@ class ImageDataset(Prepared):
         selection._rows = places if self._rows is None else self._rows[places]
         selection._labels = None if self._labels is None else self._labels[places]
         return selection
+
+    def where(self, condition: str | npt.ArrayLike) -> ImageDataset:
+        """Return a dataset of the samples that meet a condition, in their order, on the same open pack, as `select`.
+
+        Parameters
+        ----------
+        condition : str or (N,) bool array
+            A mask, such as ``dataset.columns["age"] > 30``, of which nothing masked is chosen. Or a text such as
+            ``'age > 30 and split == "train"'``, of the names in `columns`: comparisons, ``in [...]``,
+            ``glob "train/*"``, ``is null``, ``and``, ``or``, ``not``. As in SQL, a value that is not there meets
+            neither a comparison nor its opposite.
+
+        Raises
+        ------
+        OptionError
+            If the text is no condition on the dataset's columns; it says at which character.
+        ValueError
+            If a mask is none of N bools.
+        CorruptPackError
+            If a column that is read is damaged.
+        """
+        return self.select(self._meeting(condition))
 
     def _alike(self) -> ImageDataset:
         """Return a dataset of the same samples and settings, on the same open pack, whose settings may be changed."""

@@ -10,9 +10,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from torch.utils.data import Dataset
 
+from packer._fields import Condition
 from packer._formats import Reader
+from packer._formats.columns import PackColumns
+from packer._loading.columns import ColumnArrays
 from packer._loading.samples import Samples
 from packer._sample import IMAGE_SUFFIXES
 from packer._table import Ints, Labels, Names
@@ -98,6 +102,31 @@ class Selection(Dataset[tuple[Any, Any]]):
             self.reader.require_column(column)
         return self.reader.names
 
+    @property
+    def columns(self) -> ColumnArrays:
+        """The samples' columns by name, as read-only arrays; masked where some samples have no value.
+
+        They are scalars, classes and texts among the fields, and ``label``, ``name``, ``height``, ``width`` (pixels of
+        the stored image) and ``size`` (bytes). A field that has one of these names comes first.
+        """
+        return ColumnArrays(self._columns)
+
+    @property
+    def _columns(self) -> PackColumns:
+        return PackColumns(self.reader, self._rows, self._labels)
+
+    def _meeting(self, condition: str | npt.ArrayLike) -> Ints:
+        """Return the indices of the samples that a condition or a mask chooses."""
+        if isinstance(condition, str):
+            return np.flatnonzero(Condition(condition).chosen(self._columns))
+        mask: Any = np.ma.filled(condition, False) if np.ma.isMaskedArray(condition) else np.asarray(condition)
+        if mask.dtype != bool or mask.shape != (len(self),):
+            raise ValueError(
+                f"where= is a condition or a mask of {len(self)} bools, one a sample, not {mask.dtype} of shape "
+                f"{mask.shape}"
+            )
+        return np.flatnonzero(mask)
+
     def _identity(self) -> str:
         """Return a name of these very samples, the same in every format: a digest, for states."""
         manifest = self.reader.manifest
@@ -163,7 +192,7 @@ def places_in(indices: Sequence[int] | Ints, length: int) -> Ints:
     if places.dtype.kind == "b" or places.ndim != 1:
         raise TypeError(
             f"indices are a sequence of integers, not {places.dtype} of shape {places.shape}. For a mask say "
-            "np.flatnonzero(mask)"
+            "dataset.where(mask)"
         )
     if places.dtype.kind not in "iu":
         places = np.array([operator.index(index) for index in indices], np.int64)

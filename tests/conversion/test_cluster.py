@@ -19,9 +19,10 @@ import pytest
 from packer._conversion.cluster import ClusterProgress, _Watch, convert_on
 from packer._conversion.convert import convert
 from packer._conversion.finish import finish
-from packer._conversion.job import Job, SharedSource
+from packer._conversion.job import Job
 from packer._conversion.recipe import Recipe
 from packer._conversion.scheduler import open_client
+from packer._conversion.shared import SharedSource
 from packer._packs.digest import digest
 from packer._sources import imagefolder_source
 from packer.errors import ClusterError, ResumeError

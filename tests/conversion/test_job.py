@@ -17,8 +17,9 @@ import pytest
 
 from packer._conversion.convert import ConversionProgress, convert
 from packer._conversion.finish import finish
-from packer._conversion.job import Job, SharedSource
+from packer._conversion.job import Job
 from packer._conversion.recipe import Recipe
+from packer._conversion.shared import SharedSource
 from packer._conversion.workspace import Workspace
 from packer._formats import open_pack
 from packer._images.sizing import ResizeSpec
