@@ -10,8 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 import packer
+from packer._sources import listed_source
+from packer._sources.base import ReadBuffer
 from packer._table import COLUMNS
 from packer.testing.photos import draw_imagefolder
 from tests.making import packer_many
@@ -91,6 +94,34 @@ def test_the_commands_of_the_readme_run(prepared: Path, tmp_path: Path, monkeypa
     assert len(lines) >= 10
     for line, result in zip(lines, packer_many(lines), strict=True):
         assert result.returncode == 0, (line, result.stderr)
+
+
+SEGMENTED = {
+    "ADEChallengeData2016/images/training/{}.jpg": "ADEChallengeData2016/annotations/training/{}.png",
+    "leftImg8bit/train/ulm/ulm_{}_leftImg8bit.png": "gtFine/train/ulm/ulm_{}_gtFine_labelIds.png",
+    "DUTS-TR/DUTS-TR-Image/{}.jpg": "DUTS-TR/DUTS-TR-Mask/{}.png",
+}
+"""Where some sets of images have their images and masks."""
+
+
+def test_the_commands_of_the_guide_find_every_mask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for image, mask in SEGMENTED.items():
+        for number in range(3):
+            for path, color in ((image, 100), (mask, number)):
+                Path(path.format(number)).parent.mkdir(parents=True, exist_ok=True)
+                Image.new("L", (8, 6), color).save(path.format(number))
+    lines = [shlex.split(line)[1:] for line in fenced(ROOT / "docs" / "guide.md", "bash")[0].splitlines()]
+    assert len(lines) == len(SEGMENTED)
+    scans = [["scan", source, f"{source.partition('/')[0]}.scan", *more] for _, source, _, *more in lines]
+    for result in packer_many(scans):
+        assert result.returncode == 0, result.stderr
+    for (_, source, listing, *_), mask in zip(scans, SEGMENTED.values(), strict=True):
+        listed = listed_source(listing)
+        assert [(field.name, field.kind) for field in listed.fields] == [("mask", "mask")], source
+        for number in range(3):
+            (blob,) = listed.values(number, ReadBuffer())
+            assert blob == Path(mask.format(number)).read_bytes()
 
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "examples" / "train.py"], ids=lambda page: page.name)

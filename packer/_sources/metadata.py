@@ -31,7 +31,7 @@ from packer._sources.tables import Cells, Chunk, Table, open_table, parsed_json,
 from packer._sources.unlabeled import unlabeled_source
 from packer._sources.walking import ImageRule
 from packer._table import Ints
-from packer.errors import SourceError, printable
+from packer.errors import MissingDependencyError, SourceError, printable
 
 __all__ = ["metadata_of", "metadata_source"]
 
@@ -58,6 +58,8 @@ def metadata_of(root: Path) -> Table | None:
     ------
     SourceError
         If there are several, or the one that there is cannot be read.
+    MissingDependencyError
+        If the file is Parquet, and pyarrow is not installed.
     """
     found = [root / name for name in _FILES if os.path.isfile(root / name)]
     if not found:
@@ -66,7 +68,10 @@ def metadata_of(root: Path) -> Table | None:
         names = ", ".join(path.name for path in found)
         raise SourceError(f"{printable(root)}: {names} are there. Remove all but one, or say --no-metadata.")
     table = _Metadata(open_table(found[0]))
-    return table if _NAME in table.header() else None
+    try:
+        return table if _NAME in table.header() else None
+    except (SourceError, MissingDependencyError) as error:
+        raise type(error)(f"{error} --no-metadata leaves the file alone.") from error
 
 
 def metadata_source(
