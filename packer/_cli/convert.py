@@ -178,11 +178,14 @@ def convert_command(src: Path, dst: Path, **values: Any) -> int:
 
     how = RunOptions(**{field.name: values.pop(field.name) for field in fields(RunOptions)})
     values["audit"] = values.pop("check") or values["audit"]
+    if how.splits and (values["voc"] or values["yolo"]):
+        values["split"], how = _one_split(how)
     # Pillow's remarks on single files go to stderr without the file's name; the summary and the report have both.
     warnings.filterwarnings("ignore", module="PIL")
     request = requested(ConversionRequest, src=src, dst=dst, **values)
-    if request.labels is not None and how.splits:
-        raise click.UsageError("--labels is for one split: convert SRC/SPLIT with it")
+    if (request.labels is not None or request.coco) and how.splits:
+        option = "--coco" if request.coco else "--labels"
+        raise click.UsageError(f"{option} is for one split: convert SRC/SPLIT with it")
     if any(option is not None for option in (request.parts, how.part, how.cluster, how.jobs, how.scratch)):
         with _explaining(src):
             return make_parts(request, how)
@@ -190,6 +193,13 @@ def convert_command(src: Path, dst: Path, **values: Any) -> int:
         return _convert_splits(request, how)
     request.require_destination()
     return _convert(request, request.open(dst, request.classes()), quiet=how.quiet)
+
+
+def _one_split(how: RunOptions) -> tuple[str, RunOptions]:
+    """Return the split that a list of annotations has, and the other options; UsageError where there are several."""
+    if len(how.splits) > 1 or how.splits == ("all",):
+        raise click.UsageError("--voc and --yolo convert one split at a time: say each with a pack of its own")
+    return how.splits[0], replace(how, splits=())
 
 
 def _convert_splits(request: ConversionRequest, how: RunOptions) -> int:

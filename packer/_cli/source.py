@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
+from packer._cli.annotations import ANNOTATIONS
 from packer._cli.values import Delimiter, UserPath
 from packer._sample import LABEL_TYPES
 from packer.errors import OptionError, SourceError, printable
@@ -115,7 +116,7 @@ def requested(kind: Callable[..., _T], **values: Any) -> _T:
 
 def source_options(command: _F) -> _F:
     """Add the options that say which images SRC holds, and their labels and fields."""
-    for option in reversed([*_OF_LABELS, *_OF_FIELDS, *_OF_FILES]):
+    for option in reversed([*_OF_LABELS, *_OF_FIELDS, *ANNOTATIONS, *_OF_FILES]):
         command = option(command)
     return command
 

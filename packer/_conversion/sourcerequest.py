@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from packer._conversion.annotated import AnnotationRequest
 from packer._fields import Condition
 from packer._formats import open_pack, recognise
 from packer._limits import require_count
@@ -40,11 +41,12 @@ _READING = ("path_column", "label_column", "delimiter", "label_type")
 
 _OF_A_DIRECTORY = {"labels": "labels", "unlabeled": "labels", "no_classes": "labels", "extensions": "images"}
 _OF_A_DIRECTORY |= {"any_image": "images", "fields": "fields", "columns": "fields", "no_metadata": "fields"}
+_OF_A_DIRECTORY |= {"coco": "fields", "voc": "fields", "yolo": "fields"}
 """What is for directories alone, with what a listing or a pack says by itself instead."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class SourceRequest:
+class SourceRequest(AnnotationRequest):
     """Which images are wanted, and their labels. None stands for what was not said.
 
     Attributes
@@ -123,6 +125,7 @@ class SourceRequest:
         if self.label_type not in (None, *LABEL_TYPES):
             raise ValueError(f"label_type is one of {', '.join(LABEL_TYPES)}, not {self.label_type!r}")
         self._refuse_contradictions()
+        self.refuse_annotations()
         if self.where is not None:
             Condition(self.where)  # which refuses what is none
         if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '\r\n"'):
@@ -212,6 +215,18 @@ class SourceRequest:
             raise OptionError(
                 f"--where chooses samples of a pack, and {printable(self.src)} is none: convert it, and then the pack"
             )
+        if listed:
+            if classes is not None:
+                raise OptionError("--classes-from is for `packer scan`, which made the list that SRC is")
+            return listed_source(self.src)
+        if is_pack(self.src):
+            source = pack_source(self.src, classes=classes)
+            return source if self.where is None else source.where(self.where)
+        if self.annotations:
+            return self.annotated_source(self.src, self.rule, self.on_missing)
+        return self._of_directory(destination, classes, is_split)
+
+    def _of_directory(self, destination: Path, classes: list[str] | None, is_split: bool) -> Source:
         if self.labels is not None:
             said = {name: value for name in _READING if (value := getattr(self, name)) is not None}
             return csv_source(
@@ -224,13 +239,6 @@ class SourceRequest:
                 has_labels=not self.no_classes,
                 on_missing=self.on_missing or "error",
             )
-        if listed:
-            if classes is not None:
-                raise OptionError("--classes-from is for `packer scan`, which made the list that SRC is")
-            return listed_source(self.src)
-        if is_pack(self.src):
-            source = pack_source(self.src, classes=classes)
-            return source if self.where is None else source.where(self.where)
         no_classes = self.unlabeled or self.no_classes
         table = None if self.no_metadata else metadata_of(self.src)
         if table is not None:
@@ -259,6 +267,7 @@ class SourceRequest:
         which |= {"field": list(_texts("fields", self.fields, "=")) or None, "on_missing": self.on_missing}
         which |= {"column": list(_texts("columns", self.columns, ":")) or None}
         which |= {"no_classes": self.no_classes or None, "no_metadata": self.no_metadata or None}
+        which |= self.described_annotations()
         return {**said, **which, "src": os.path.abspath(self.src)}
 
 
