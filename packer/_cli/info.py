@@ -12,6 +12,7 @@ import click
 from packer._cli import show
 from packer._cli.values import UserPath
 from packer._cli.words import settings_in_words
+from packer._limits import in_units
 from packer.errors import printable
 
 if TYPE_CHECKING:
@@ -44,8 +45,8 @@ def _describe(pack: PackInfo, all_classes: bool) -> str:
     mean = pack.bytes_of_samples / max(samples, 1)
     lines = [
         f"{pack.path}: {pack.format} pack{_parts(pack.parts)}, schema {pack.schema}",
-        f"  {show.counted(samples, 'sample')}, {show.labels(pack.label_type, len(pack.classes))}, {show.size(pack.bytes)} "
-        f"({show.size(mean)} a sample)",
+        f"  {show.counted(samples, 'sample')}, {show.labels(pack.label_type, len(pack.classes))}, {in_units(pack.bytes)} "
+        f"({in_units(mean)} a sample)",
         *(f"  {words}" for words in settings_in_words(pack.settings, pack.codec)),
         *([f"  {pack.tiled / max(samples, 1):.1%} of the samples are tiled JPEGs"] if pack.tiled else []),
         "  made by " + ", ".join(f"{name} {version}" for name, version in pack.versions.items()),

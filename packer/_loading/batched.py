@@ -1,6 +1,6 @@
 """What a Loader asks of a dataset: crops, pixels, labels and items of a batch.
 
-The indices of a Loader count how often a sample came before: see `packer._loading.foreign.in_turns`.
+The methods are those of `packer._loading.readable.Readable`.
 """
 
 from __future__ import annotations
@@ -50,6 +50,11 @@ class Batched(Prepared):
         rows, keys = self._rows_and_keys(indices)
         labels = self._labels_of(np.asarray(indices) % len(self))
         return self._made(rows, keys, labels, epoch, seed, self._prepared_with(transform))
+
+    def _transforms_items(self, transform: Transform) -> bool:
+        """Tell whether something of other people's is applied to what packer made."""
+        made = self._prepared_with(transform)
+        return any(step is not None for step in (made.transform, made.target_transform, made.transforms))
 
     def _choose_crops(self, indices: Sequence[int] | Ints, epoch: int, seed: int) -> Crops:
         """Choose the crops of a batch, (N,) of CROP; as `BatchDecoder.choose_crops`, of the dataset's crop."""

@@ -18,11 +18,11 @@ from packer._images.geometry import MAX_PIXELS, Box, Crops, affordable, from_cor
 from packer._images.modes import decode_as
 from packer._images.rectangle import RectangleDecoder, require_channels_last, resize_into
 from packer._images.windows import cut_image, smooth
-from packer._loading.uniforms import uniforms
 from packer._storage.locations import NOWHERE
 from packer._table import Buffer, Ints, Row, are_pixels
 from packer.crops import Crop
 from packer.errors import CorruptPackError, ImageError, printable
+from packer.samplers._uniforms import uniforms
 
 __all__ = ["BatchDecoder"]
 

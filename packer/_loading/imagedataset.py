@@ -7,6 +7,8 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy.typing as npt
+
 from packer._formats import FORMATS, Reader, open_pack
 from packer._images.decode import fast_decoder, warn_of_slow_decoding
 from packer._limits import require_count
@@ -18,11 +20,11 @@ from packer._loading.parts import mode_of_images, parts_of, target_parts
 from packer._loading.pool import Pool
 from packer._loading.preparation import OUTPUTS, require_callable
 from packer._loading.selection import places_in
-from packer._loading.uniforms import seed_of
 from packer._loading.vision import as_vision, own_class
 from packer._table import Ints
 from packer.crops import Crop
 from packer.errors import NotAPackError, printable
+from packer.samplers._uniforms import seed_of
 
 __all__ = ["ImageDataset"]
 
@@ -111,6 +113,8 @@ class ImageDataset(Batched):
     targets : (N,) int64 or float64 array
         The labels: class ids, -1 for an unlabeled sample; or numbers, where the pack has no classes. Other labels, as
         many, may be assigned.
+    columns : mapping of str to (N,) array
+        The fields that are numbers, ids or texts, and packer's own columns, read-only.
     reader : packer.Reader
         The pack itself: its manifest, its table, its bytes.
     root : str
@@ -195,7 +199,7 @@ class ImageDataset(Batched):
             self._parts = target_parts(self.reader.fields, target, min_visible, output)
         elif fields is not None:
             self._parts = parts_of(self.reader.fields, fields, mode, per_box, fill, min_visible, output)
-        self._epochs = Epochs(len(self.reader))
+        self._epochs = Epochs(len(self.reader), printable(root))
         self._kept = staging.keep(root) if cache == "ram" else staging.Kept()
         _ = self._preparation  # which says at once where fuse= changes nothing
         if is_valid_file is not None:
@@ -244,13 +248,13 @@ class ImageDataset(Batched):
             place = operator.index(index)
         except TypeError:
             raise TypeError(f"an index is an integer, not {index!r}") from None
-        return self._own_items([place])[0]
+        return self._own_items([place], self.seed)[0]
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """Return a batch of items, in the order asked for; DataLoader calls this."""
         if type(self).__getitem__ is not ImageDataset.__getitem__:  # of a class that adds to the items
             return [self[index] for index in indices]
-        return self._own_items(indices)
+        return self._own_items(indices, self.seed)
 
     def select(self, indices: Sequence[int] | Ints) -> ImageDataset:
         """Return a dataset of some of the samples, in the order of `indices`, on the same open pack.
@@ -258,24 +262,51 @@ class ImageDataset(Batched):
         It has the settings of this dataset, and `targets` and `samples` of its own; its crops are those that the same
         samples have here. An epoch that is set counts for both.
         """
-        selection: ImageDataset = object.__new__(type(self))
-        selection.__dict__.update(self._settings())
+        selection = self._alike()
         places = places_in(indices, len(self))
         selection._rows = places if self._rows is None else self._rows[places]
         selection._labels = None if self._labels is None else self._labels[places]
-        selection._whole = self._whole or self
         return selection
+
+    def where(self, condition: str | npt.ArrayLike) -> ImageDataset:
+        """Return a dataset of the samples that meet a condition, in their order, on the same open pack, as `select`.
+
+        Parameters
+        ----------
+        condition : str or (N,) bool array
+            A mask, such as ``dataset.columns["age"] > 30``, of which nothing masked is chosen. Or a text such as
+            ``'age > 30 and split == "train"'``, of the names in `columns`: comparisons, ``in [...]``,
+            ``glob "train/*"``, ``is null``, ``and``, ``or``, ``not``. As in SQL, a value that is not there meets
+            neither a comparison nor its opposite.
+
+        Raises
+        ------
+        OptionError
+            If the text is no condition on the dataset's columns; it says at which character.
+        ValueError
+            If a mask is none of N bools.
+        CorruptPackError
+            If a column that is read is damaged.
+        """
+        return self.select(self._meeting(condition))
+
+    def _alike(self) -> ImageDataset:
+        """Return a dataset of the same samples and settings, on the same open pack, whose settings may be changed."""
+        alike: ImageDataset = object.__new__(type(self))
+        alike.__dict__.update(self._settings())
+        alike._whole = self._whole or self
+        return alike
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch of the crops that `seed` makes, also in DataLoader workers that run already."""
         self._epochs.move_on(epoch)
 
-    def _own_items(self, indices: Sequence[int] | Ints) -> list[Any]:
-        """Return items with the crops that the dataset's seed and epoch say, or drawn from torch's generator."""
+    def _own_items(self, indices: Sequence[int] | Ints, seed: int | None) -> list[Any]:
+        """Return items with the crops that a seed and the dataset's epoch say, or drawn from torch's generator."""
         preparation, rows = self._preparation, self._rows_of(indices)
-        if self.seed is not None and preparation.crop is not None and preparation.crop.randoms:
+        if seed is not None and preparation.crop is not None and preparation.crop.randoms:
             self._epochs.read(rows)
-        return self._made(rows, rows, self._labels_of(indices), self._epochs.epoch, self.seed, preparation)
+        return self._made(rows, rows, self._labels_of(indices), self._epochs.epoch, seed, preparation)
 
     def _settings(self) -> dict[str, Any]:
         """Return the attributes without what is made again when it is asked for."""
@@ -296,10 +327,9 @@ class ImageDataset(Batched):
         return _made_anew, (own_class(type(self)), self._settings())
 
     def __repr__(self) -> str:
-        return (
-            f"{type(self).__name__}({printable(self.reader.path)!r}): "
-            f"{len(self)} samples, {len(self.classes)} classes, {self._preparation}"
-        )
+        samples = f"{len(self)} sample{'s' * (len(self) != 1)}"
+        classes = f"{len(self.classes)} class{'es' * (len(self.classes) != 1)}"
+        return f"{type(self).__name__}({printable(self.reader.path)!r}): {samples}, {classes}, {self._preparation}"
 
 
 def _made_anew(kind: type, settings: dict[str, Any]) -> Any:

@@ -24,7 +24,7 @@ from packer._loading.arguments import refuse_unknown
 from packer._loading.course import Course
 from packer._loading.forks import require_same_process
 from packer._loading.joining import readable
-from packer._loading.memory import IMAGES
+from packer._loading.memory import pinned
 from packer._loading.normalizing import Normalizer
 from packer._loading.planning import PLANNED_TOGETHER, Batch, collation_of, finished, planned, submitted
 from packer._loading.prefetch import CUDAPrefetcher, usable_device
@@ -44,7 +44,7 @@ class Loader:
 
     Parameters
     ----------
-    dataset : ImageDataset
+    dataset : ImageDataset or ConcatImageDataset
         Or a torch Subset or ConcatDataset of such, as `torch.utils.data.random_split` gives.
     batch_size : int
     shuffle : bool
@@ -94,9 +94,10 @@ class Loader:
     Notes
     -----
     The order is a function of the sampler's seed and epoch, and a crop of the crops' seed, the sampler's epoch and the
-    sample: neither threads nor processes nor ranks change them. The random numbers of a `transform` come from
-    elsewhere, and no state holds them. Each pass over the loader is the next epoch, unless `set_epoch` says which. A
-    pass keeps the epoch and the seeds that it began with.
+    sample: neither threads nor processes nor ranks change them. So are the numbers that a `transform` draws from the
+    generators of torch, Python and numpy, where each process has one thread: ``threads=8, processes=8``. Otherwise no
+    state holds these numbers, as a warning says. Each pass over the loader is the next epoch, unless `set_epoch` says
+    which. A pass keeps the epoch and the seeds that it began with.
 
     Processes are spawned by the first pass, which takes as long as importing torch, and stay as long as the loader.
     They get the dataset and the transform pickled, and import the script that the program began with, which
@@ -147,8 +148,7 @@ class Loader:
         self._normalizer = Normalizer(**self._prepared)
         self.transform = transform
         self.collate_fn = collate_fn
-        layout = images._in_place(transform)
-        if layout is not None and IMAGES in [part.name for part in layout.parts]:
+        if (layout := images._in_place(transform)) is not None and layout.with_images:
             self._normalizer.require_channels(3)
         self._pad = pad
         self._collation = collation_of(images, pad)
@@ -255,7 +255,8 @@ class Loader:
     def _pass(self) -> Generator[tuple[Any, Any], None, None]:
         """Begin a pass when its first batch is asked for: frameworks make iterators of which they take no batch."""
         self._asked_for = False
-        self._course.agree()
+        seeding = bool(self.processes) and self.threads <= self.processes
+        self._course.agree(seeding and self._course.images._transforms_items(self.transform))
         if self._course.order.begun:
             self.set_epoch(self._course.order.epoch + 1)
         self._progress = progress = _Progress()
@@ -324,9 +325,9 @@ class Loader:
         batch = pending.popleft()  # not before all of its tasks have ended
         if batch.memory is not None:
             memory = workers.hand_out(batch.memory)
-            if self.pin_memory:
-                memory = {name: each if each.is_pinned() else each.pin_memory() for name, each in memory.items()}
-            batch = batch._replace(memory=memory)
+            batch = batch._replace(memory=pinned(memory) if self.pin_memory else memory)
+        else:
+            workers.warn_of_draws()
         made = finished(self._course.images, batch, results, self.collate_fn, self._collation)
         if batch.memory is not None and self._normalizer.changes_nothing:
             return made

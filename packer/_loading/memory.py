@@ -7,7 +7,7 @@ import mmap
 import multiprocessing
 import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from multiprocessing import reduction
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-__all__ = ["IMAGES", "Layout", "Part", "SharedMemory", "Slot", "page_lock"]
+__all__ = ["IMAGES", "Layout", "Part", "SharedMemory", "Slot", "page_lock", "pinned"]
 
 IMAGES = "image"
 """The name of the part that has the images."""
@@ -37,6 +37,10 @@ class Layout(NamedTuple):
 
     size: tuple[int, int]
     parts: tuple[Part, ...]
+
+    @property
+    def with_images(self) -> bool:
+        return any(part.name == IMAGES for part in self.parts)
 
     def bytes_for(self, count: int) -> int:
         """Return how many bytes `count` samples need."""
@@ -146,6 +150,11 @@ class Slot:
         holder = np.frombuffer(self._pixels.data, np.uint8, layout.bytes_for(count))
         self._holder = weakref.ref(holder)
         return layout.tensors(holder, count)
+
+
+def pinned(memory: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return tensors in page-locked memory: copies of those that lie elsewhere."""
+    return {name: tensor if tensor.is_pinned() else tensor.pin_memory() for name, tensor in memory.items()}
 
 
 def page_lock(pixels: npt.NDArray[np.uint8]) -> None:

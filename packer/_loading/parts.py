@@ -14,7 +14,7 @@ from packer._fields import Field
 from packer._images.modes import MODES
 from packer.crops import Crop
 
-__all__ = ["VISIBILITY", "Parts", "mode_of_images", "parts_of", "target_parts"]
+__all__ = ["VISIBILITY", "Parts", "mode_of_images", "parts_of", "require_same_parts", "target_parts"]
 
 OWN = ("image", "label", "name", "index")
 """What every sample has."""
@@ -166,6 +166,18 @@ def target_parts(known: Mapping[str, Field], target: str, min_visible: float, ou
     per_box = [name for name in ("category", "area", "iscrowd", "segmentation") if name in known]
     names = ["image", "boxes", *per_box, *(name for name in ("image_id",) if name in known)]
     return replace(parts_of(known, names, "RGB", {"boxes": per_box}, None, min_visible, output), is_target=True)
+
+
+def require_same_parts(parts: Sequence[Parts | None]) -> None:
+    """Raise ValueError where the items of some datasets have other fields than those of others."""
+    kinds = [None if one is None else one.kinds() for one in parts]
+    for one in kinds:
+        if one != kinds[0]:
+            shown = [names and ", ".join(name for name, _ in names) for names in (kinds[0], one)]
+            raise ValueError(
+                "datasets that are read together have the same fields= of the same kinds, not "
+                f"{shown[0] or 'image and label'}, and {shown[1] or 'image and label'}"
+            )
 
 
 def _names(known: Mapping[str, Field], wanted: str | Iterable[str]) -> tuple[str, ...]:

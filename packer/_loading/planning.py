@@ -12,8 +12,8 @@ from torch.utils.data import default_collate
 
 from packer._images.geometry import Crops
 from packer._loading.collation import Collation, UnevenError
-from packer._loading.joining import Readable
 from packer._loading.memory import Layout
+from packer._loading.readable import Readable
 from packer._loading.threads import Memory, Workers
 from packer._table import Ints
 

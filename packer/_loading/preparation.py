@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -15,6 +14,7 @@ from packer._loading.parts import Parts
 from packer.crops import Compose, Crop
 from packer.crops._kinds import begins_with_pil
 from packer.crops._split import pointwise, split_by
+from packer.errors import warn
 
 __all__ = ["OUTPUTS", "Preparation", "Transform", "preparation_of", "require_callable"]
 
@@ -133,7 +133,7 @@ def preparation_of(  # noqa: PLR0917
     if fuse and parts is not None and transforms is not None:
         crop, transforms = _crop_of_all(transforms, parts, output)
     elif fuse and (transform is None or transforms is not None or output == "bytes"):
-        warnings.warn("fuse=True changes nothing without transform=, or with output='bytes'", stacklevel=2)
+        warn("fuse=True changes nothing without transform=, or with output='bytes'")
     elif fuse and parts is not None and parts.cropped:
         _warn_of(transform, f"it is applied to the image alone, and the item has {', '.join(parts.cropped)}")
     elif fuse and transform is not None:
@@ -178,7 +178,7 @@ def _pads_with_nothing(crop: Crop) -> bool:
 
 
 def _warn_of(transform: Any, reason: str) -> None:
-    warnings.warn(f"fuse=True changes nothing: {reason}: {' '.join(repr(transform).split())}", stacklevel=3)
+    warn(f"fuse=True changes nothing: {reason}: {' '.join(repr(transform).split())}")
 
 
 def require_callable(name: str, transform: object) -> None:

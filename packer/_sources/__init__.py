@@ -7,7 +7,7 @@ from packer._sources.derived import refuse_derived
 from packer._sources.imagefolder import class_directories, imagefolder_source, refuse_splits, split_directories
 from packer._sources.listing import ListedSource, is_listing, let_mend, listed_source, write_listing
 from packer._sources.metadata import metadata_of, metadata_source
-from packer._sources.pack import CLASS_MAPS, pack_source
+from packer._sources.packs import CLASS_MAPS, pack_source
 from packer._sources.tablecolumns import ColumnSpec
 from packer._sources.tables import default_delimiter
 from packer._sources.unlabeled import unlabeled_source

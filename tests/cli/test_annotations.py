@@ -85,3 +85,21 @@ def test_lists_hold_the_fields_of_annotations_or_are_refused(tmp_path: Path) -> 
     for refused in (masks, yolos, parts):
         assert refused.returncode != 0
         assert "which are computed from the images' annotations" in refused.stderr
+
+
+def test_a_conversion_that_stopped_goes_on_with_the_same_fields(tmp_path: Path) -> None:
+    file = draw_coco(tmp_path, 24)["instances"]
+    image = tmp_path / "images" / "0007.png"
+    good = image.read_bytes()
+    image.write_bytes(b"broken")
+    line = ["convert", tmp_path / "images", "--coco", file, "--masks", "--workers", "1"]
+    assert packer(*line, tmp_path / "a.lmdb").returncode == 1
+    image.write_bytes(good)
+    again, whole, verified = packer_many(
+        [[*line, tmp_path / "a.lmdb"], [*line, tmp_path / "b.lmdb"], ["verify", tmp_path / "a.lmdb"]]
+    )
+    assert "continued after" in again.stdout
+    assert (whole.returncode, verified.returncode) == (0, 0)
+    with open_pack(tmp_path / "a.lmdb") as one, open_pack(tmp_path / "b.lmdb") as other:
+        for index in range(24):
+            assert all(one.value(index, name) == other.value(index, name) for name in other.fields)

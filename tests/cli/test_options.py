@@ -55,6 +55,7 @@ NEEDS = {
         "--resize-mode crop": "--resize",
         "--upscale": "--resize",
         "--limit 5 --sample 5": "say one of them",
+        "--where label==0": "--where chooses samples of a pack",
         "--interpolation bicubic": "--resize",
         "--quality 80": "--quality is for jpeg and webp",
         "--codec png --quality 80": "--quality is for jpeg and webp",
@@ -111,6 +112,9 @@ ALONE = {
     "report workers parts overwrite fresh ignore-free-space quiet",
     "scan": "unlabeled labels classes-from limit overwrite quiet",
     "merge": "classes prefix finish workers overwrite fresh quiet",
+    "append": "labels path-column label-column delimiter label-type unlabeled extensions any-image where limit sample "
+    "resize resize-mode upscale interpolation codec recode quality tiles no-tiles exif audit max-pixels on-error "
+    "report workers shard-size fresh ignore-free-space quiet",  # as of convert
     "verify": "quick digest repair workers quiet",
     "info": "json classes",
     "export": "quiet",
