@@ -70,7 +70,8 @@ class Batched(Prepared):
             self._decoder.decode_into(rows, crops, memory[IMAGES])
         if self._fields is None:
             return []
-        targets = self._targets_of(indices)
+        named = self._parts is not None and "label" in self._parts.names
+        targets = self._targets_of(indices) if named else [None] * len(rows)
         labels = targets.tolist() if isinstance(targets, np.ndarray) else targets
         return self._fields.samples(rows, labels, crops, memory)
 

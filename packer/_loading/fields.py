@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -20,7 +21,7 @@ from packer._loading.forms import target_in_form
 from packer._loading.parts import VISIBILITY, Parts
 from packer._table import Ints
 from packer.crops._points import Moved, move_boxes, move_keypoints
-from packer.errors import ImageError, printable
+from packer.errors import ImageError, PackerError, printable
 
 __all__ = ["FieldDecoder", "Values"]
 
@@ -158,11 +159,11 @@ class FieldDecoder:
     def dtype_of(self, name: str) -> str:
         """Return the dtype of the first mask of a field, whose blobs are images of one channel; uint8 without one."""
         sizes = self.reader.table.more[f"field.{name}.size"][:_LOOKED_AT]
-        try:
-            stored = self.reader.value(int(np.argmax(sizes > 0)), name)
-            return "uint8" if stored is None else decode_mask(stored).dtype.name  # type: ignore[arg-type]
-        except (ImageError, IndexError):  # which whoever comes to that sample is told
-            return "uint8"
+        for row in np.flatnonzero(sizes > 0)[:1]:
+            with contextlib.suppress(PackerError):  # which whoever comes to that sample is told
+                mask = decode_mask(self.reader.blobs(np.array([row]), name)[0] or b"")
+                return str(mask.dtype)
+        return "uint8"
 
     def _stored(self, field: Field, rows: Ints) -> Sequence[Stored]:
         if field.is_blob:

@@ -81,10 +81,11 @@ class ImageDataset(Batched):
         Which part of each image is wanted, at which size, such as ``packer.RandomResizedCrop(224)``, or a list of crops
         one after the other. The part is chosen before decoding, so that the rest is not decoded.
     fuse : bool
-        Whether packer does by itself what `transform` begins with: crops, resizings, mirrorings and paddings of
-        torchvision's or timm's, and after these conversions such as ToTensor and Normalize. The same random numbers are
-        drawn. Resized pixels are those of torchvision on tensors, hardly ever more than a level from those on PIL
-        images. ``repr(dataset)`` shows what runs where.
+        Whether packer does by itself what `transform` begins with, or with `fields` what `transforms` begins with:
+        crops, resizings, mirrorings and paddings of torchvision's or timm's, and after these, of `transform`,
+        conversions such as ToTensor and Normalize. The same random numbers are drawn. Resized pixels are those of
+        torchvision on tensors, hardly ever more than a level from those on PIL images. ``repr(dataset)`` shows what
+        runs where.
     seed : int, optional
         Makes a random crop a function of seed, epoch (`set_epoch`) and sample, whoever reads it, and however often.
         Without a seed crops are drawn from torch's generator, others each time an image is read, as torchvision's
@@ -179,6 +180,10 @@ class ImageDataset(Batched):
         require_callable("transforms", transforms)
         self._output, self._fuse, self._transforms = output, fuse, transforms
         self._mode, self._parts = mode_of_images(mode), None
+        if fuse and self._mode != "RGB":
+            raise ValueError(f"fuse=True is for images in RGB, and goes without mode={mode!r}")
+        if fields is not None and target is not None:
+            raise ValueError("target= says which fields are read, so it goes without fields=")
         self.transform, self.target_transform = transform, target_transform
         self._library = decoder
         self._scaled = scaled_decode
@@ -189,19 +194,17 @@ class ImageDataset(Batched):
         self._whole: ImageDataset | None = None  # of which this dataset is a selection
         self.reader: Reader = open_pack(root, check=check)
         self._require_format()
-        if stage is not None:
-            self.reader.close()
-            root = staging.stage(root, stage)
-            self.reader = open_pack(root, check=check)
-        if fields is not None and target is not None:
-            raise ValueError("target= says which fields are read, so it goes without fields=")
         if target is not None:
             self._parts = target_parts(self.reader.fields, target, min_visible, output)
         elif fields is not None:
             self._parts = parts_of(self.reader.fields, fields, mode, per_box, fill, min_visible, output)
+        _ = self._preparation  # which says at once where fuse= changes nothing
+        if stage is not None:
+            self.reader.close()
+            root = staging.stage(root, stage)
+            self.reader = open_pack(root, check=check)
         self._epochs = Epochs(len(self.reader), printable(root))
         self._kept = staging.keep(root) if cache == "ram" else staging.Kept()
-        _ = self._preparation  # which says at once where fuse= changes nothing
         if is_valid_file is not None:
             self._rows = valid_rows(self.samples, self.classes, is_valid_file, allow_empty)
         if decoder == "auto" and output != "bytes":

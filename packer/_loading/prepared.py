@@ -218,6 +218,8 @@ class Prepared(Selection):
         made = preparation_of(
             self._crop, self._output, transform, self.target_transform, transforms, self._parts, fuse=self._fuse
         )
+        if self._parts is not None and transform is not None and "image" not in self._parts.names:
+            raise ValueError("transform= is applied to the image, which fields= does not name: say transforms=")
         if self._parts is not None and made.crop is not None:
             self._parts.require_step(made.crop)
         return made

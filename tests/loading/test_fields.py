@@ -164,6 +164,8 @@ def test_workers_give_the_same_items(context: str, pack: Path) -> None:
         ({"mode": "RGBA"}, ValueError, "mode is one of RGB, L, unchanged"),
         ({"target": "coco", "fields": "all"}, ValueError, "without fields="),
         ({"target": "voc"}, ValueError, "None or 'coco'"),
+        ({"mode": "L", "fuse": True, "transform": np.asarray}, ValueError, "goes without mode='L'"),
+        ({"fields": ("mask",), "transform": np.asarray}, ValueError, "which fields= does not name"),
     ],
 )
 def test_wrong_arguments(settings: dict[str, Any], error: type[Exception], words: str, pack: Path) -> None:
