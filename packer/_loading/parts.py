@@ -257,5 +257,5 @@ def _has_tv_tensors() -> bool:
     try:
         importlib.import_module("torchvision.tv_tensors")
     except (ImportError, RuntimeError):  # not installed, or built for another torch
-        return "torchvision.tv_tensors" in sys.modules
+        return sys.modules.get("torchvision.tv_tensors") is not None
     return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 import pickle
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,22 @@ def test_tensors_are_torchvisions_where_transforms_need_to_know_what_they_are(pa
     assert item["points"].shape == (2, 2, 2)
     assert item["points_visibility"].tolist() == [[2, 2], [2, 2]]
     assert item["depth"].dtype == torch.uint16
+
+
+def test_without_torchvision_tensors_are_plain(pack: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torchvision.tv_tensors", None)  # its import then fails
+    item = open_dataset(pack, fields="all")[6]
+    assert {type(item[name]) for name in ("image", "mask", "boxes", "points")} == {torch.Tensor}
+
+
+def test_torchs_collation_makes_batches_of_the_items(pack: Path) -> None:
+    dataset = open_dataset(
+        pack, fields=("image", "mask", "caption", "age"), crop=packer.CenterCrop(8), fill={"mask": 0, "age": 0}
+    )
+    batches = list(DataLoader(dataset, 7, num_workers=1))
+    assert batches[1]["image"].shape == (7, 3, 8, 8)
+    assert torch.equal(batches[1]["mask"][2], dataset[9]["mask"])
+    assert batches[0]["caption"][3] == "sample 3"
 
 
 def test_numpy_arrays_and_pil_images(pack: Path) -> None:
