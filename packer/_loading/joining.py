@@ -107,11 +107,11 @@ class Joined:
             self.datasets[number]._decode_into(places, crops[here], [images[place] for place in here.tolist()])
 
     def _items(
-        self, indices: Sequence[int] | Ints, epoch: int, seed: int, transform: Transform = None
+        self, indices: Sequence[int] | Ints, epoch: int, seed: int, transform: Transform = None, seeding: bool = False
     ) -> list[tuple[Any, Any]]:
         items: dict[int, tuple[Any, Any]] = {}
         for number, here, places in self._shares(indices):
-            made = self.datasets[number]._items(places, epoch, self._seed_of(number, seed), transform)
+            made = self.datasets[number]._items(places, epoch, self._seed_of(number, seed), transform, seeding)
             items.update(zip(here.tolist(), made, strict=True))
         return [items[place] for place in range(len(items))]
 
