@@ -16,6 +16,7 @@ from packer._images.decode import fast_decoder, warn_of_slow_decoding
 from packer._images.geometry import Crops
 from packer._limits import require_count
 from packer._loading import staging
+from packer._loading.drawing import seeder
 from packer._loading.epochs import Epochs
 from packer._loading.folder import require_known_loader, valid_rows
 from packer._loading.items import item_maker
@@ -277,7 +278,14 @@ class ImageDataset(Prepared):
         return self._made(rows, rows, self._labels_of(indices), self._epochs.epoch, seed, preparation)
 
     def _made(  # noqa: PLR0917
-        self, rows: Ints, keys: Ints, labels: Labels, epoch: int, seed: int | None, preparation: Preparation
+        self,
+        rows: Ints,
+        keys: Ints,
+        labels: Labels,
+        epoch: int,
+        seed: int | None,
+        preparation: Preparation,
+        before: Callable[[int], None] | None = None,
     ) -> list[tuple[Any, Any]]:
         """Return items of places in the pack. With a seed, seed, epoch and `keys` decide on the crops."""
         crop = preparation.crop or Compose([])
@@ -285,18 +293,24 @@ class ImageDataset(Prepared):
         def choose(places: Sequence[int]) -> Crops:
             return self._decoder.choose_crops(crop, rows[places], epoch, seed, keys[places])
 
-        make = item_maker(self._decoder, rows, labels.tolist(), preparation, choose, seeded=seed is not None)
+        make = item_maker(
+            self._decoder, rows, labels.tolist(), preparation, choose, seeded=seed is not None, before=before
+        )
         return self._pool.items(self.threads, make, range(len(rows)))
 
     # What follows is the Loader's: see `Readable`.
 
     def _items(
-        self, indices: Sequence[int] | Ints, epoch: int, seed: int | None, transform: Transform = None
+        self, indices: Sequence[int] | Ints, epoch: int, seed: int, transform: Transform = None, seeding: bool = False
     ) -> list[tuple[Any, Any]]:
-        """Return items, with the crops of `epoch` and `seed`; `transform` replaces the dataset's."""
+        """Return items, with the crops of `epoch` and `seed`; `transform` replaces the dataset's.
+
+        With `seeding` what the transforms draw is a function of `epoch`, `seed` and the sample as well.
+        """
         rows, keys = self._rows_and_keys(indices)
         labels = self._labels_of(np.asarray(indices) % len(self))
-        return self._made(rows, keys, labels, epoch, seed, self._prepared_with(transform))
+        before = seeder(seed, epoch, keys) if seeding else None
+        return self._made(rows, keys, labels, epoch, seed, self._prepared_with(transform), before)
 
     def _transforms_items(self, transform: Transform) -> bool:
         """Tell whether something of other people's is applied to what packer made."""

@@ -62,6 +62,9 @@ class Readable(Protocol):
         """Return the labels of some samples: numbers, or whatever the dataset's `target_transform` makes of them."""
 
     def _items(
-        self, indices: Sequence[int] | Ints, epoch: int, seed: int, transform: Transform = None
+        self, indices: Sequence[int] | Ints, epoch: int, seed: int, transform: Transform = None, seeding: bool = False
     ) -> list[tuple[Any, Any]]:
-        """Return image and label of some samples, after the transforms; errors as of `_decode_into`."""
+        """Return image and label of some samples, after the transforms; errors as of `_decode_into`.
+
+        With `seeding`, the generators that transforms draw from are seeded before each item.
+        """
