@@ -5,13 +5,14 @@ The methods are those of `packer._loading.readable.Readable`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
 from packer._images.geometry import Crops
+from packer._loading.drawing import seeder
 from packer._loading.fields import Values
 from packer._loading.items import item_maker
 from packer._loading.memory import IMAGES
@@ -31,25 +32,37 @@ class Batched(Prepared):
     _pool: Pool
 
     def _made(  # noqa: PLR0917
-        self, rows: Ints, keys: Ints, labels: Labels, epoch: int, seed: int | None, preparation: Preparation
+        self,
+        rows: Ints,
+        keys: Ints,
+        labels: Labels,
+        epoch: int,
+        seed: int | None,
+        preparation: Preparation,
+        before: Callable[[int], None] | None = None,
     ) -> list[Any]:
         """Return items of places in the pack. With a seed, seed, epoch and `keys` decide on the crops."""
-        crop = preparation.crop or Compose([])
+        crop, seeded = preparation.crop or Compose([]), seed is not None
 
         def choose(places: Sequence[int]) -> Crops:
             return self._decoder.choose_crops(crop, rows[places], epoch, seed, keys[places])
 
-        seeded = seed is not None
-        make = item_maker(self._decoder, rows, labels.tolist(), preparation, choose, self._fields, seeded=seeded)
+        make = item_maker(
+            self._decoder, rows, labels.tolist(), preparation, choose, self._fields, seeded=seeded, before=before
+        )
         return self._pool.items(self.threads, make, range(len(rows)))
 
     def _items(
-        self, indices: Sequence[int] | Ints, epoch: int, seed: int | None, transform: Transform = None
+        self, indices: Sequence[int] | Ints, epoch: int, seed: int, transform: Transform = None, seeding: bool = False
     ) -> list[Any]:
-        """Return items, with the crops of `epoch` and `seed`; `transform` replaces the dataset's."""
+        """Return items, with the crops of `epoch` and `seed`; `transform` replaces the dataset's.
+
+        With `seeding` what the transforms draw is a function of `epoch`, `seed` and the sample as well.
+        """
         rows, keys = self._rows_and_keys(indices)
         labels = self._labels_of(np.asarray(indices) % len(self))
-        return self._made(rows, keys, labels, epoch, seed, self._prepared_with(transform))
+        before = seeder(seed, epoch, keys) if seeding else None
+        return self._made(rows, keys, labels, epoch, seed, self._prepared_with(transform), before)
 
     def _transforms_items(self, transform: Transform) -> bool:
         """Tell whether something of other people's is applied to what packer made."""

@@ -299,10 +299,10 @@ class ConcatImageDataset(Dataset[tuple[Any, Any]]):
         return [found[place] for place in range(len(found))]
 
     def _items(
-        self, indices: Sequence[int] | Ints, epoch: int, seed: int, transform: Transform = None
+        self, indices: Sequence[int] | Ints, epoch: int, seed: int, transform: Transform = None, seeding: bool = False
     ) -> list[tuple[Any, Any]]:
         def items(number: int, places: Ints) -> list[tuple[Any, Any]]:
-            return self.datasets[number]._items(places, epoch, self._seed_of(number, seed), transform)
+            return self.datasets[number]._items(places, epoch, self._seed_of(number, seed), transform, seeding)
 
         return self._in_order(indices, items)
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 
+from packer._table import Ints
 from packer.samplers._uniforms import uniforms
 
-__all__ = ["generators", "seed_generators"]
+__all__ = ["generators", "seeder"]
 
 _APART = 0x5851F42D4C957F2D  # from the seeds of the crops, whose numbers are others
 
@@ -21,9 +23,13 @@ def generators() -> tuple[Any, ...]:
     return bytes(torch.get_rng_state().numpy()), random.getstate(), np.asarray(numbers).tobytes(), place
 
 
-def seed_generators(seed: int, epoch: int, index: int) -> None:
-    """Let what is drawn next be a function of seed, epoch and sample."""
-    number = int(uniforms(seed + _APART, epoch, np.array([index]), 1)[0, 0] * 2**53)
-    torch.default_generator.manual_seed(number)
-    random.seed(number)
-    np.random.seed(number % 2**32)
+def seeder(seed: int, epoch: int, keys: Ints) -> Callable[[int], None]:
+    """Return what lets the next numbers be a function of seed, epoch and one of `keys`, whose place it takes."""
+    numbers = (uniforms(seed + _APART, epoch, keys, 1)[:, 0] * 2**53).astype(np.int64).tolist()
+
+    def begin(place: int) -> None:
+        torch.default_generator.manual_seed(numbers[place])
+        random.seed(numbers[place])
+        np.random.seed(numbers[place] % 2**32)
+
+    return begin

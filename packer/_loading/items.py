@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -32,6 +33,7 @@ def item_maker(  # noqa: PLR0917
     fields: FieldDecoder | None = None,
     *,
     seeded: bool,
+    before: Callable[[int], None] | None = None,
 ) -> Maker:
     """Return what makes the items of some of N samples, which several threads may ask for theirs.
 
@@ -51,6 +53,8 @@ def item_maker(  # noqa: PLR0917
         Where items are dicts.
     seeded : bool
         Whether the crops are a function of their places, whenever they are chosen.
+    before : callable, optional
+        Called with each place before transforms make the item.
 
     Returns
     -------
@@ -59,7 +63,9 @@ def item_maker(  # noqa: PLR0917
     """
     if preparation.lookup is not None and preparation.row_size is not None and len(rows) > 1:
         batch = empty_rows(len(rows), (3, *preparation.row_size))
-        return _row_maker(decoder, rows, labels, preparation, preparation.lookup, choose(range(len(rows))), batch)
+        return _row_maker(
+            decoder, rows, labels, preparation, preparation.lookup, choose(range(len(rows))), batch, before
+        )
     if preparation.crop is None:
 
         def groups(places: Sequence[int]) -> Iterable[tuple[Sequence[int], Crops | None]]:
@@ -79,14 +85,11 @@ def item_maker(  # noqa: PLR0917
     def make(places: Sequence[int]) -> list[Any]:
         made: list[Any] = []
         for some, chosen in groups(places):
-            own = [labels[place] for place in some]
-            if fields is not None and fields.makes_targets:
-                own = fields.targets(rows[some], chosen)
-            if fields is None or fields.makes_targets:
-                images = _images(decoder, rows[some], chosen, preparation)
-                made += [preparation.item(image, label) for image, label in zip(images, own, strict=True)]
-            else:
-                made += _dicts(decoder, fields, rows[some], own, chosen, preparation)
+            finishing = _finishing(decoder, fields, rows[some], [labels[place] for place in some], chosen, preparation)
+            for place, finish in zip(some, finishing, strict=True):
+                if before is not None:
+                    before(place)
+                made.append(finish())
         return made
 
     return make
@@ -100,6 +103,7 @@ def _row_maker(  # noqa: PLR0917
     lookup: Lookup,
     crops: Crops,
     batch: torch.Tensor,
+    before: Callable[[int], None] | None,
 ) -> Maker:
     """Return what makes items whose images are the rows of one batch."""
 
@@ -110,26 +114,34 @@ def _row_maker(  # noqa: PLR0917
             some = places[begin : begin + _AT_A_TIME]
             decoder.decode_into(rows[some], crops[some], pixels[: len(some)].permute(0, 3, 1, 2))
             for place, levels in zip(some, pixels[: len(some)].numpy(), strict=True):
+                if before is not None:
+                    before(place)
                 made.append(Item(*preparation.item(lookup.write(levels, batch[place]), labels[place])))
         return made
 
     return make
 
 
-def _dicts(  # noqa: PLR0917
+def _finishing(  # noqa: PLR0917
     decoder: BatchDecoder,
-    fields: FieldDecoder,
+    fields: FieldDecoder | None,
     rows: Ints,
     labels: Sequence[Any],
     crops: Crops | None,
     preparation: Preparation,
-) -> Iterable[Any]:
-    """Return items that are dicts."""
+) -> Iterable[Callable[[], Any]]:
+    """Return what makes the items of decoded samples: the transforms are left to do."""
+    if fields is not None and fields.makes_targets:
+        labels = fields.targets(rows, crops)
+    if fields is None or fields.makes_targets:
+        for image, label in zip(_images(decoder, rows, crops, preparation), labels, strict=True):
+            yield functools.partial(preparation.item, image, label)
+        return
     sizes = fields.sizes(rows, crops)
     values = fields.samples(rows, labels, crops, encoded=preparation.output == "bytes")
     images = _images(decoder, rows, crops, preparation) if fields.with_images else [None] * len(rows)
     for image, of_sample, size in zip(images, values, sizes, strict=True):
-        yield preparation.dict_item({**of_sample, IMAGES: image}, size)
+        yield functools.partial(preparation.dict_item, {**of_sample, IMAGES: image}, size)
 
 
 def _images(decoder: BatchDecoder, rows: Ints, crops: Crops | None, preparation: Preparation) -> Iterable[Any]:

@@ -76,5 +76,10 @@ class Readable(Protocol):
     def _targets_of(self, indices: Ints) -> Labels | list[Any]:
         """Return the labels of some samples: numbers, or whatever the dataset's `target_transform` makes of them."""
 
-    def _items(self, indices: Sequence[int] | Ints, epoch: int, seed: int, transform: Transform = None) -> list[Any]:
-        """Return the items of some samples, after the transforms; errors as of `_decode_into`."""
+    def _items(
+        self, indices: Sequence[int] | Ints, epoch: int, seed: int, transform: Transform = None, seeding: bool = False
+    ) -> list[Any]:
+        """Return the items of some samples, after the transforms; errors as of `_decode_into`.
+
+        With `seeding`, the generators that transforms draw from are seeded before each item.
+        """

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from packer._images.geometry import Crops
-from packer._loading.drawing import generators, seed_generators
+from packer._loading.drawing import generators
 from packer._loading.memory import Layout, Slot
 from packer._loading.preparation import Transform
 from packer._loading.readable import Readable
@@ -156,27 +156,21 @@ class Threads(Workers):
         ]
 
     def make(self, indices: Ints, epoch: int, seed: int) -> list[Future[list[Any]]]:
-        make = self._seeded if self._seeding else self._items
         tasks = []
         for some in split(len(indices), self._step):
-            tasks.append(self._pool.submit(self._watched if self._watching else make, indices[some], epoch, seed))
+            tasks.append(
+                self._pool.submit(self._watched if self._watching else self._items, indices[some], epoch, seed)
+            )
             self._watching = False
         return tasks
 
     def _items(self, indices: Ints, epoch: int, seed: int) -> list[Any]:
-        return self._dataset._items(indices, epoch, seed, self._transform)
+        return self._dataset._items(indices, epoch, seed, self._transform, self._seeding)
 
     def _watched(self, indices: Ints, epoch: int, seed: int) -> list[Any]:
         before = generators()
         items = self._items(indices, epoch, seed)
         self.drew = self.drew or generators() != before
-        return items
-
-    def _seeded(self, indices: Ints, epoch: int, seed: int) -> list[Any]:
-        items = []
-        for place in range(len(indices)):
-            seed_generators(seed, epoch, int(indices[place]))
-            items += self._items(indices[place : place + 1], epoch, seed)
         return items
 
 

@@ -114,7 +114,8 @@ ALONE = {
     "merge": "classes prefix finish workers overwrite fresh quiet",
     "append": "labels path-column label-column delimiter label-type unlabeled extensions any-image where limit sample "
     "resize resize-mode upscale interpolation codec recode quality tiles no-tiles exif audit max-pixels on-error "
-    "report workers shard-size fresh ignore-free-space quiet",  # as of convert
+    "report workers shard-size fresh ignore-free-space quiet field column on-missing no-classes no-metadata coco masks "
+    "voc yolo",  # as of convert
     "verify": "quick digest repair workers quiet",
     "info": "json classes",
     "export": "quiet",
