@@ -131,6 +131,8 @@ class Field:
             raise ValueError(f"field {self.name!r}: the kind {self.kind} has no {self.rank} axes")
         if (self.classes or self.ids) and self.kind not in ("class", "labels"):
             raise ValueError(f"field {self.name!r}: the kind {self.kind} has no classes")
+        if any(number <= _NO_CLASS for number in self.ids):
+            raise ValueError(f"field {self.name!r}: {min(self.ids)} is no id of a class: ids are 0 or more")
         if self.ids and (len(self.ids) != len(self.classes) or len(set(self.ids)) != len(self.ids)):
             raise ValueError(f"field {self.name!r}: {len(self.classes)} classes have {len(set(self.ids))} ids")
 
@@ -223,6 +225,6 @@ class Field:
             return self.ids[place] if self.ids else place
         number = operator.index(value)
         known = set(self.ids) if self.ids else range(len(self.classes)) if self.classes else None
-        if number == _NO_CLASS or (known is not None and number not in known):
+        if number <= _NO_CLASS or (known is not None and number not in known):
             raise ValueError(f"{number} is no id of its classes")
         return number
