@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from packer._sources import ListedSource, Source, listed_source
-from packer._sources.stamps import Stamp, Stamps, same_stamp, stamp_in, take_stamps, what_changed
+from packer._sources.stamps import Stamp, Stamps, same_stamp, stamp_in
 from packer.errors import ResumeError, SourceError, printable
 
 __all__ = ["compare_source", "setting_differences", "started_differently"]
@@ -100,9 +100,7 @@ def compare_source(
         return source, _pack_differences(before["packs"], source.identities())
     if recorded is None or recorded.stamps is None:
         return source, [f"what its images were is not known: {printable(listing)} is missing or damaged"]
-    differences = (
-        _file_differences(recorded.stamps, take_stamps(source.root, source.names), done, source) if files else []
-    )
+    differences = _file_differences(recorded.stamps, source.present_stamps(), done, source) if files else []
     return replace(source, stamps=recorded.stamps), differences
 
 
@@ -155,7 +153,7 @@ def _file_differences(before: Stamps, now: Stamps, done: Iterable[Stamp], source
     for index, then in _changed(before, now, done):
         count += 1
         if count <= _SHOWN:
-            named.append(f"{printable(source.names[index])} ({what_changed(then, stamp_in(now, index))})")
+            named.append(f"{printable(source.names[index])} ({source.what_changed(then, stamp_in(now, index))})")
     more = ", …" if count > _SHOWN else ""
     return [f"{count} images were changed: {', '.join(named)}{more}"] if count else []
 

@@ -1,15 +1,21 @@
 """Where images come from: an ordered list of what to read."""
 
 from packer._sources.base import Source
-from packer._sources.csv import csv_source, default_delimiter
+from packer._sources.beside import ON_MISSING, FileField, with_files
+from packer._sources.csv import csv_source
 from packer._sources.imagefolder import class_directories, imagefolder_source, refuse_splits, split_directories
 from packer._sources.listing import ListedSource, is_listing, let_mend, listed_source, write_listing
 from packer._sources.pack import CLASS_MAPS, pack_source
+from packer._sources.tablecolumns import ColumnSpec
+from packer._sources.tables import default_delimiter
 from packer._sources.unlabeled import unlabeled_source
 from packer._sources.walking import ImageRule
 
 __all__ = [
     "CLASS_MAPS",
+    "ON_MISSING",
+    "ColumnSpec",
+    "FileField",
     "ImageRule",
     "ListedSource",
     "Source",
@@ -24,5 +30,6 @@ __all__ = [
     "refuse_splits",
     "split_directories",
     "unlabeled_source",
+    "with_files",
     "write_listing",
 ]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
-import stat
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -14,87 +14,27 @@ import numpy as np
 from packer._fields import Field, Stored
 from packer._manifest import Manifest
 from packer._sample import LABEL_TYPES
+from packer._sources.fieldvalues import Column, Files
 from packer._sources.others import OtherFiles
+from packer._sources.readbuffer import ReadBuffer
 from packer._sources.stamps import (
     ABOUT_THE_FILE,
+    NO_STAMP,
     Stamp,
     Stamps,
     same_stamp,
     stamp_at,
     stamp_in,
-    stamp_of,
     take_stamps,
+    together,
     what_changed,
 )
-from packer._storage.packfile import LARGEST_READ
 from packer._table import Ints, Labels, Names, blocks
 from packer.errors import ImageChangedError, ImageError, SourceError, printable
 
 __all__ = ["ReadBuffer", "Source", "StoredSample", "listing_digest"]
 
-_OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)  # a FIFO must not block
-
-
-class ReadBuffer:
-    """Memory that a batch of files is read into, again and again: fresh memory costs more than the reading."""
-
-    def __init__(self, size: int = 1 << 20) -> None:
-        self._memory = np.empty(size, np.uint8).data
-        self._used = 0
-
-    def reset(self) -> None:
-        """Forget what was read; all that `read` returned before is overwritten from now on."""
-        self._used = 0
-
-    def read(self, path: str) -> tuple[memoryview, Stamp]:
-        """Read a whole regular file; OSError where that fails. The view is read-only and valid until `reset`."""
-        fd = os.open(path, _OPEN_FLAGS)
-        try:
-            status = os.fstat(fd)
-            if not stat.S_ISREG(status.st_mode):
-                raise OSError(0, "not a regular file")
-            if status.st_size > LARGEST_READ:
-                raise OSError(0, f"has {status.st_size} bytes, and a sample has {LARGEST_READ} at most")
-            room = self._room(status.st_size + 1)  # one byte more tells whether the file grew
-            count = 0
-            while count < len(room):
-                got = _read_some(fd, room[count:], status.st_size)
-                if not got:
-                    break
-                count += got
-            changed = os.fstat(fd).st_mtime_ns != status.st_mtime_ns
-        finally:
-            os.close(fd)
-        if changed or count != status.st_size:
-            raise OSError(0, "the file changed while it was read")
-        self._used += count
-        return room[:count].toreadonly(), stamp_of(status)
-
-    def _room(self, size: int) -> memoryview:
-        if self._used + size > len(self._memory):
-            # Views of the old memory keep it alive.
-            self._memory = np.empty(max(size, 2 * len(self._memory)), np.uint8).data
-            self._used = 0
-        return self._memory[self._used : self._used + size]
-
-
-def _read_some(fd: int, room: memoryview, size: int) -> int:
-    """Read what comes at once of a file of `size` bytes; OSError where that fails."""
-    try:
-        return _read_into(fd, room)
-    except OSError as error:
-        if size:
-            raise
-        # No disk holds any of the file, so none fails: the system makes the file up, as it does those of /proc.
-        raise OSError(0, f"it has 0 bytes, and reading fails: {error.strerror}") from error
-
-
-def _read_into(fd: int, room: memoryview) -> int:
-    if hasattr(os, "readv"):
-        return os.readv(fd, [room])
-    data = os.read(fd, len(room))
-    room[: len(data)] = data
-    return len(data)
+_BLOCK = 65536  # rows of a digest at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +81,8 @@ class Source:
         The files that were not looked at.
     fields : tuple of Field
         What there is beside image and label.
+    columns : tuple of Column
+        The values of `fields`, in their order, where these are in memory or in files of their own.
     """
 
     kind: str
@@ -153,6 +95,7 @@ class Source:
     label_type: str = "class"
     others: OtherFiles = field(default_factory=OtherFiles)
     fields: tuple[Field, ...] = ()
+    columns: tuple[Column, ...] = ()
 
     def __len__(self) -> int:
         return len(self.names)
@@ -161,7 +104,29 @@ class Source:
         """Return a source of images `start` to `stop` - 1; the classes stay."""
         names, labels = self.names.between(start, stop), self.labels[start:stop]
         stamps = None if self.stamps is None else self.stamps[start:stop]
-        return replace(self, names=names, labels=labels, stamps=stamps)
+        columns = tuple(column.taken(slice(start, stop)) for column in self.columns)
+        return replace(self, names=names, labels=labels, stamps=stamps, columns=columns)
+
+    def taken(self, indices: Ints) -> Source:
+        """Return a source of the images of some indices; the classes stay."""
+        names, stamps = Names.of(self.names[index] for index in indices.tolist()), self.stamps
+        return replace(
+            self,
+            names=names,
+            labels=self.labels[indices],
+            stamps=None if stamps is None else stamps[indices],
+            columns=tuple(column.taken(indices) for column in self.columns),
+        )
+
+    def having(self, *columns: Column) -> Source:
+        """Return a source whose images have these fields too; SourceError where a name is there already."""
+        fields = [*self.fields, *(column.field for column in columns)]
+        names = [field.name for field in fields]
+        if repeated := [name for name in names if names.count(name) > 1]:
+            raise SourceError(
+                f"{len(set(repeated))} names of fields are given twice: {', '.join(sorted(set(repeated)))}"
+            )
+        return replace(self, fields=tuple(fields), columns=(*self.columns, *columns))
 
     def limited(self, count: int) -> Source:
         """Return a source of the first `count` images; the classes stay."""
@@ -171,13 +136,25 @@ class Source:
         """Return a source of `count` images, evenly spread over the list and in its order; the classes stay."""
         if count >= len(self):
             return self
-        chosen = spread(count, len(self))
-        names, stamps = Names.of(self.names[index] for index in chosen.tolist()), self.stamps
-        return replace(self, names=names, labels=self.labels[chosen], stamps=None if stamps is None else stamps[chosen])
+        return self.taken(spread(count, len(self)))
 
     def stamped(self) -> Source:
         """Return the source with the stamps of its files: those that it has, or the present ones."""
-        return replace(self, stamps=take_stamps(self.root, self.names)) if self.stamps is None else self
+        return replace(self, stamps=self.present_stamps()) if self.stamps is None else self
+
+    def present_stamps(self) -> Stamps:
+        """Return the present stamps of all images, each with the files of its fields; SourceError as `take_stamps`."""
+        stamps = take_stamps(self.root, self.names)
+        files = [column for column in self.columns if isinstance(column, Files)]
+        if not files:
+            return stamps
+        of_fields = [take_stamps(column.root, column.names()) for column in files]
+        for index in range(len(self)):
+            there = (
+                stamp_in(own, index) for own, file in zip(of_fields, files, strict=True) if file.paths.sizes[index] >= 0
+            )
+            stamps[index] = together([stamp_in(stamps, index), *there])
+        return stamps
 
     @property
     def origin(self) -> Manifest | None:
@@ -206,15 +183,8 @@ class Source:
         SourceError
             If the disk fails, which says nothing about the file.
         """
-        try:
-            data, stamp = buffer.read(self.path(index))
-        except OSError as error:
-            if error.errno not in ABOUT_THE_FILE:
-                raise SourceError(f"{printable(self.path(index))}: reading failed: {error.strerror}") from error
-            self._require_as_listed(index, self.stamp(index))
-            raise ImageError(f"cannot be read: {error.strerror}", self.names[index]) from error
-        except MemoryError as error:
-            raise ImageError("cannot be read: the file is larger than the memory", self.names[index]) from error
+        data, stamp = self._read(index, self.path(index), buffer)
+        stamp = together([stamp, *self._stamps_beside(index)])
         self._require_as_listed(index, stamp)
         return data, stamp
 
@@ -230,23 +200,66 @@ class Source:
         SourceError
             If the disk fails.
         """
-        return ()
+        values = tuple(self._value(column, index, buffer) for column in self.columns)
+        if any(isinstance(column, Files) for column in self.columns):
+            self._require_as_listed(index, self.stamp(index))  # now: a file may have been replaced before it was read
+        return values
 
     def stamp(self, index: int) -> Stamp:
-        """Return the present stamp of image `index`; SourceError where the disk fails."""
-        return stamp_at(self.path(index))
+        """Return the present stamp of image `index` with the files of its fields; SourceError where the disk fails."""
+        return together([stamp_at(self.path(index)), *self._stamps_beside(index)])
+
+    def what_changed(self, before: Stamp, now: Stamp) -> str:
+        """Say in what the stamps of an image differ."""
+        files = [repr(column.field.name) for column in self.columns if isinstance(column, Files)]
+        if not files or NO_STAMP in (before, now):
+            return what_changed(before, now)
+        if before[0] != now[0]:
+            return f"with its files of {', '.join(files)} it had {before[0]} bytes and has {now[0]}"
+        return f"its time, or that of its files of {', '.join(files)}, is another"
+
+    def _stamps_beside(self, index: int) -> Iterator[Stamp]:
+        for column in self.columns:
+            if isinstance(column, Files) and (path := column.path(index)) is not None:
+                yield stamp_at(path)
+
+    def _value(self, column: Column, index: int, buffer: ReadBuffer) -> Stored:
+        if not isinstance(column, Files):
+            return column.get(index)
+        path = column.path(index)
+        if path is None:
+            return None
+        field = f"field {column.field.name!r}: {column.get(index)}"
+        data, _ = self._read(index, path, buffer, f"{field} ")
+        try:
+            return column.stored(data)
+        except ValueError as error:
+            raise ImageError(f"{field}: {error}", self.names[index]) from error
+
+    def _read(self, index: int, path: str, buffer: ReadBuffer, what: str = "") -> tuple[memoryview, Stamp]:
+        """Read a file of image `index`; errors as `read`, which say of what else than the image they are."""
+        try:
+            return buffer.read(path)
+        except OSError as error:
+            if error.errno not in ABOUT_THE_FILE:
+                raise SourceError(f"{printable(path)}: reading failed: {error.strerror}") from error
+            self._require_as_listed(index, self.stamp(index))
+            raise ImageError(f"{what}cannot be read: {error.strerror}", self.names[index]) from error
+        except MemoryError as error:
+            raise ImageError(f"{what}cannot be read: the file is larger than the memory", self.names[index]) from error
 
     def _require_as_listed(self, index: int, stamp: Stamp) -> None:
         if self.stamps is not None and not same_stamp(stamp_in(self.stamps, index), stamp):
-            what = what_changed(stamp_in(self.stamps, index), stamp)
+            what = self.what_changed(stamp_in(self.stamps, index), stamp)
             raise ImageChangedError(f"changed since it was listed: {what}", self.names[index])
 
     def require_undamaged(self) -> None:
         """Raise SourceError where the list of the images is damaged; this one was made in memory."""
 
     def describe(self) -> dict[str, str]:
-        """Return kind and digest of names, labels and classes, for the manifest."""
-        return {"kind": self.kind, "sha256": listing_digest(self.classes, self.names, self.labels, self.label_type)}
+        """Return kind and digest of names, labels, classes and the values of fields, for the manifest."""
+        digest = listing_digest(self.classes, self.names, self.labels, self.label_type, self.columns)
+        return {"kind": self.kind, "sha256": digest}
 
 
 def spread(count: int, length: int) -> Ints:
@@ -263,8 +276,10 @@ def class_ids(classes: Sequence[str]) -> dict[str, int]:
     return ids
 
 
-def listing_digest(classes: Sequence[str], names: Names, labels: Labels, label_type: str = "class") -> str:
-    """Return the SHA-256, in hexadecimal, of a list of images."""
+def listing_digest(
+    classes: Sequence[str], names: Names, labels: Labels, label_type: str = "class", columns: Sequence[Column] = ()
+) -> str:
+    """Return the SHA-256, in hexadecimal, of a list of images. Of fields that are files, it covers the paths."""
     digest = hashlib.sha256()
     if label_type != "class":
         digest.update(label_type.encode("ascii"))
@@ -272,4 +287,9 @@ def listing_digest(classes: Sequence[str], names: Names, labels: Labels, label_t
     for column, dtype in ((labels, LABEL_TYPES[label_type]), (names.ends, "<i8"), (names.blob, "|u1")):
         for block in blocks(column):
             digest.update(block.astype(dtype, copy=False).tobytes())
+    for values in columns:
+        digest.update(json.dumps(values.field.to_json(), sort_keys=True).encode("ascii"))
+        for start in range(0, len(values), _BLOCK):
+            for piece in values.content(start, min(start + _BLOCK, len(values))):
+                digest.update(piece)
     return digest.hexdigest()

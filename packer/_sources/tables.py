@@ -1,0 +1,271 @@
+"""Tables in files: CSV, one JSON object a line, and Parquet, some thousand rows at a time."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from abc import ABC, abstractmethod
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy.typing as npt
+
+from packer._storage.opening import open_regular
+from packer.errors import MissingDependencyError, SourceError, pip_install, printable
+
+__all__ = ["Cells", "Chunk", "Table", "default_delimiter", "open_table", "parsed_json", "some_columns"]
+
+Cells = Sequence[Any] | npt.NDArray[Any]
+"""The cells of a column: texts of a CSV file; else what Python has for them, or an array without missing values."""
+
+_CHUNK = 16384  # rows
+_SHOWN = 20  # columns in a message
+_UTF_16 = ("\udcff\udcfe", "\udcfe\udcff")  # its byte order marks, read as UTF-8
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Some rows of a table, one or more.
+
+    Attributes
+    ----------
+    lines : sequence of int
+        The line that each row ends in; or the row's number from 1, in Parquet.
+    columns : mapping
+        The cells of the columns that were asked for.
+    """
+
+    lines: Sequence[int]
+    columns: Mapping[str, Cells]
+
+
+class Table(ABC):
+    """A table in a file, which is read anew each time.
+
+    Attributes
+    ----------
+    path : Path
+    unit : str
+        What a message calls a row's number.
+    of_texts : bool
+        Whether cells are texts, and an empty one is missing.
+    """
+
+    unit = "line"
+    of_texts = False
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @abstractmethod
+    def header(self) -> list[str]:
+        """Return the names of the columns; SourceError where the file cannot be read."""
+
+    @abstractmethod
+    def chunks(self, columns: Sequence[str]) -> Iterator[Chunk]:
+        """Yield the rows, of some columns of the header; SourceError where the file cannot be read."""
+
+    def refused(self, line: int, problem: str) -> SourceError:
+        """Return the error on a row."""
+        return SourceError(f"{printable(self.path)}, {self.unit} {line}: {problem}")
+
+    def unreadable(self, reason: object) -> SourceError:
+        """Return the error on the file."""
+        return SourceError(f"{printable(self.path)}: cannot be read: {printable(reason)}")
+
+
+class CsvTable(Table):
+    """A CSV file in UTF-8; bytes that are no UTF-8 become surrogates."""
+
+    of_texts = True
+
+    def __init__(self, path: Path, delimiter: str | None = None) -> None:
+        super().__init__(path)
+        self._delimiter = delimiter or default_delimiter(path)
+
+    def header(self) -> list[str]:
+        for header, _, _ in self._rows():
+            return header
+        raise SourceError(f"{printable(self.path)}: the file is empty. Its first line names the columns.")
+
+    def chunks(self, columns: Sequence[str]) -> Iterator[Chunk]:
+        rows: list[list[str]] = []
+        lines = array("q")
+        places: list[int] = []
+        for header, row, line in self._rows():
+            if row is None:
+                places = [header.index(column) for column in columns]
+                continue
+            rows.append(row)
+            lines.append(line)
+            if len(rows) == _CHUNK:
+                yield _chunk(columns, places, rows, lines)
+                rows, lines = [], array("q")
+        if rows:
+            yield _chunk(columns, places, rows, lines)
+
+    def _rows(self) -> Iterator[tuple[list[str], list[str] | None, int]]:
+        """Yield the header alone; then with each row that is not blank, as long as the header, and its line."""
+        try:
+            fd = open_regular(self.path)
+            with open(fd, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+                reader = csv.reader(file, delimiter=self._delimiter)
+                header: list[str] = next(filter(None, reader), [])
+                if not header:
+                    return
+                if header[0].startswith(_UTF_16):
+                    raise SourceError(f"{printable(self.path)}: the text is UTF-16. Save it as UTF-8.")
+                yield header, None, 0
+                for row in reader:
+                    if len(row) != len(header) or not row[0].strip():
+                        if not any(map(str.strip, row)):  # a blank line, or one of delimiters alone
+                            continue
+                        row = self._as_long_as(header, row, reader.line_num)
+                    yield header, row, reader.line_num
+        except (OSError, csv.Error) as error:
+            raise self.unreadable(getattr(error, "strerror", None) or error) from error
+
+    def _as_long_as(self, header: list[str], row: list[str], line: int) -> list[str]:
+        if any(map(str.strip, row[len(header) :])):
+            raise self.refused(
+                line,
+                f"has {len(row)} cells, and the header names {len(header)} columns. "
+                "Put cells that hold the delimiter into quotes.",
+            )
+        return [*row, *[""] * len(header)][: len(header)]
+
+
+class JsonLines(Table):
+    """A file with a JSON object a line, in UTF-8. A member that an object has not is missing, as null is."""
+
+    def header(self) -> list[str]:
+        names: dict[str, None] = {}
+        for row, _ in self._rows():
+            names.update(dict.fromkeys(row))
+        return list(names)
+
+    def chunks(self, columns: Sequence[str]) -> Iterator[Chunk]:
+        rows: list[dict[str, Any]] = []
+        lines = array("q")
+        for row, line in self._rows():
+            rows.append(row)
+            lines.append(line)
+            if len(rows) == _CHUNK:
+                yield Chunk(lines, {column: [row.get(column) for row in rows] for column in columns})
+                rows, lines = [], array("q")
+        if rows:
+            yield Chunk(lines, {column: [row.get(column) for row in rows] for column in columns})
+
+    def _rows(self) -> Iterator[tuple[dict[str, Any], int]]:
+        try:
+            with open(open_regular(self.path), "rb") as file:
+                for number, text in enumerate(file, 1):
+                    if not text.strip():
+                        continue
+                    try:
+                        row = parsed_json(text.decode("utf-8-sig" if number == 1 else "utf-8"))
+                    except UnicodeDecodeError as error:
+                        raise self.refused(
+                            number, f"byte {error.start} is no UTF-8. Save the file as UTF-8."
+                        ) from error
+                    except ValueError as error:
+                        raise self.refused(
+                            number, f"is no JSON: {printable(error)}. Each line is one object."
+                        ) from error
+                    if not isinstance(row, dict):
+                        raise self.refused(number, 'is no JSON object. Each line is one, such as {"path": "a.jpg"}.')
+                    yield row, number
+        except OSError as error:
+            raise self.unreadable(error.strerror or error) from error
+
+
+class ParquetTable(Table):
+    """A Parquet file, read by pyarrow."""
+
+    unit = "row"
+
+    def header(self) -> list[str]:
+        with self._opened() as file:
+            return list(file.schema_arrow.names)
+
+    def chunks(self, columns: Sequence[str]) -> Iterator[Chunk]:
+        import pyarrow as pa
+
+        first = 1
+        with self._opened() as file:
+            batches = file.iter_batches(batch_size=_CHUNK, columns=list(dict.fromkeys(columns)), use_threads=False)
+            while True:
+                try:
+                    batch = next(batches, None)
+                    if batch is None:
+                        return
+                    cells = {column: _arrow_cells(batch.column(column)) for column in columns}
+                except (OSError, ValueError, pa.ArrowException) as error:
+                    raise self.unreadable(error) from error
+                if batch.num_rows:
+                    yield Chunk(range(first, first + batch.num_rows), cells)
+                first += batch.num_rows
+
+    def _opened(self) -> Any:
+        try:
+            import pyarrow as pa
+            import pyarrow.parquet as pq
+        except ImportError as error:
+            raise MissingDependencyError(
+                f"{printable(self.path)}: Parquet needs pyarrow: {pip_install('parquet')}"
+            ) from error
+        try:
+            os.close(open_regular(self.path))  # of anything else than a file, pyarrow would wait for data
+            return pq.ParquetFile(self.path)
+        except (OSError, ValueError, pa.ArrowException) as error:
+            raise self.unreadable(getattr(error, "strerror", None) or error) from error
+
+
+def open_table(path: Path, delimiter: str | None = None) -> Table:
+    """Return the table in a file, of the kind that the suffix says: ``.jsonl``, ``.parquet``; else CSV."""
+    suffix = path.suffix.lower()
+    if suffix in (".jsonl", ".ndjson"):
+        return JsonLines(path)
+    return ParquetTable(path) if suffix == ".parquet" else CsvTable(path, delimiter)
+
+
+def default_delimiter(table: Path | None) -> str:
+    """Return what separates the columns of a file of this name where nobody says it."""
+    return "\t" if table is not None and table.suffix.lower() == ".tsv" else ","
+
+
+def parsed_json(text: str) -> Any:
+    """Return what JSON says; ValueError where it is none, also where it has NaN, which JSON does not know."""
+    try:
+        return json.loads(text, parse_constant=_refuse_constant)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def some_columns(columns: Sequence[str]) -> str:
+    """Return the names of columns as a message shows them."""
+    return ", ".join(columns[:_SHOWN]) + (", …" if len(columns) > _SHOWN else "")
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number of JSON; a missing value is null")
+
+
+def _chunk(columns: Sequence[str], places: Sequence[int], rows: Sequence[list[str]], lines: Sequence[int]) -> Chunk:
+    transposed = list(zip(*rows, strict=True))
+    return Chunk(lines, {column: transposed[place] for column, place in zip(columns, places, strict=True)})
+
+
+def _arrow_cells(column: Any) -> Cells:
+    import pyarrow.types
+
+    kind = column.type
+    if column.null_count == 0 and (pyarrow.types.is_integer(kind) or pyarrow.types.is_floating(kind)):
+        numbers: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
+        return numbers
+    listed: list[Any] = column.to_pylist()
+    return listed
