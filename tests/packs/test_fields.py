@@ -81,7 +81,7 @@ def sample(index: int, fields: Sequence[Field] = FIELDS, **others: Any) -> Sampl
     values = {**values_of(index), **others}
     missing = index % 5 == 4 and not others
     stored = tuple(None if missing else _stored(field, values[field.name]) for field in fields)
-    return Sample(f"c{index % 2}/{index:03d}.png", index % 2, png("RGB", 100 + index), HEIGHT, WIDTH, stored)
+    return Sample(f"class_{index % 2}/{index:03d}.png", index % 2, png("RGB", 100 + index), HEIGHT, WIDTH, stored)
 
 
 class Raw(bytes):
@@ -169,8 +169,10 @@ def test_a_flipped_bit_in_each_blob_is_named_by_its_field_and_the_others_are_rea
         for step in {0, len(blob) // 2, len(blob) - 1}:
             flip(file, at + step, step % 8)
             (found,) = [item for item in verify(pack) if item.index is not None]
-            assert (found.index, found.field, found.name) == (index, name, f"c{index % 2}/{index:03d}.png")
-            assert str(found).startswith(f"sample {index} (c{index % 2}/{index:03d}.png): damaged: field '{name}': ")
+            assert (found.index, found.field, found.name) == (index, name, f"class_{index % 2}/{index:03d}.png")
+            assert str(found).startswith(
+                f"sample {index} (class_{index % 2}/{index:03d}.png): damaged: field '{name}': "
+            )
             with open_pack(pack) as reader:
                 for (other, field), value in held.items():
                     if (other, field) != (index, name):
@@ -286,26 +288,26 @@ def test_damaged_values_come_back_from_a_copy(packs: dict[str, Path], pack: Path
     where = [(0, "mask"), (0, "caption"), (3, "points"), (5, "embedding"), (6, "raw")]
     damaged(pack, *where)
     repaired = repair(pack, other)
-    assert sorted(repaired.samples) == ["c0/000.png", "c0/006.png", "c1/003.png", "c1/005.png"]
+    assert sorted(repaired.samples) == ["class_0/000.png", "class_0/006.png", "class_1/003.png", "class_1/005.png"]
     assert [item for item in repaired.left if item.index is not None] == []
     assert content(pack) == content(packs[format])
 
 
 def test_damaged_values_come_back_from_files(packs: dict[str, Path], tmp_path: Path) -> None:
     pack = copied(packs["lmdb"], tmp_path / "pack.lmdb")
-    (tmp_path / "tree" / "c1").mkdir(parents=True)
+    (tmp_path / "tree" / "class_1").mkdir(parents=True)
     (tmp_path / "masks").mkdir()
     (tmp_path / "masks" / "001.png").write_bytes(values_of(1)["mask"])
     (tmp_path / "masks" / "003.png").write_bytes(values_of(4)["mask"])
-    (tmp_path / "tree" / "c1" / "001.png.bin").write_bytes(values_of(1)["raw"])
+    (tmp_path / "tree" / "class_1" / "001.png.bin").write_bytes(values_of(1)["raw"])
     damaged(pack, (1, "mask"), (1, "raw"), (1, "caption"), (3, "mask"), (3, "raw"))
     repaired = repair(pack, tmp_path / "tree")
-    assert repaired.samples == ["c1/001.png"]
+    assert repaired.samples == ["class_1/001.png"]
     left = {(item.index, item.field): item.reason for item in repaired.left}
     assert [*left] == [(1, "caption"), (3, "mask"), (3, "raw")]
     assert "no file is known for the field 'caption'" in left[1, "caption"]
     assert "does not give the same value" in left[3, "mask"]
-    assert "c1/003.png.bin cannot be read: No such file" in left[3, "raw"]
+    assert "class_1/003.png.bin cannot be read: No such file" in left[3, "raw"]
     result = packer_command("verify", pack, "--repair", packs["pth"])
     assert (result.returncode, content(pack)) == (0, content(packs["lmdb"]))
 
