@@ -35,8 +35,8 @@ def source_options(command: _F) -> _F:
             click.option(
                 "--labels",
                 type=UserPath(),
-                metavar="FILE.csv",
-                help="Take paths (relative to SRC, or below it) and labels from a CSV file instead of from directory names. Whole numbers are class ids as they stand, -1 is unlabeled; other texts are names of classes.",
+                metavar="FILE",
+                help="Take paths (relative to SRC, or below it) and labels from a table instead of from directory names: .csv, .tsv, .jsonl or .parquet. Whole numbers are class ids as they stand, -1 is unlabeled; other texts are names of classes.",
             ),
             click.option("--path-column", help="The column of --labels that holds the paths.  [default: path]"),
             click.option("--label-column", help="The column of --labels that holds the labels.  [default: label]"),
@@ -54,6 +54,35 @@ def source_options(command: _F) -> _F:
                 "--unlabeled",
                 is_flag=True,
                 help="Take images without labels, with the label -1: all images below SRC, or with --labels the rows that have none.",
+            ),
+            click.option(
+                "--no-classes",
+                is_flag=True,
+                help="Take all images below SRC, or all rows of --labels, with the label -1: there are no classes.",
+            ),
+            click.option(
+                "--field",
+                "fields",
+                multiple=True,
+                metavar="NAME[:KIND]=TEMPLATE",
+                help="A file beside each image, such as mask=../masks/{stem}.png, relative to SRC. {path} {dir} {name} {stem} {class} are parts of the image's path. KIND is image, mask, text, json, array or bytes.  [default: by the name and the suffix]",
+            ),
+            click.option(
+                "--column",
+                "columns",
+                multiple=True,
+                metavar="NAME[=COLUMN]:KIND",
+                help="A column of --labels as a field: caption:text, age:float32 (a dtype is a scalar), split:class, tags:labels, box:boxes, keypoints, json, array:float32, mask=mask_path:mask.",
+            ),
+            click.option(
+                "--on-missing",
+                type=click.Choice(["error", "null", "skip"]),
+                help="What becomes of an image without the file or the row of a field: an error, no value, or it is left out.  [default: error]",
+            ),
+            click.option(
+                "--no-metadata",
+                is_flag=True,
+                help="Leave metadata.csv, metadata.jsonl or metadata.parquet in SRC alone.",
             ),
             click.option(
                 "--extensions",

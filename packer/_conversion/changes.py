@@ -130,8 +130,28 @@ def _listing_differences(before: ListedSource, now: Source) -> list[str]:
         _line("images were added", present.keys() - labels.keys()),
         _line(f"images have another {what}", moved),
     ]
-    named = [line for line in lines if line]
+    named = [line for line in lines if line] + _field_differences(before, now)
     return named or (["the images are in another order"] if list(labels) != list(present) else [])
+
+
+def _field_differences(before: ListedSource, now: Source) -> list[str]:
+    """Say which fields are others, or which of them have other values for the same images."""
+    then, present = ({field.name: field for field in source.fields} for source in (before, now))
+    if then != present:
+        changed = {name for name in then.keys() & present.keys() if then[name] != present[name]}
+        lines = [
+            _line("fields were removed", then.keys() - present.keys()),
+            _line("fields were added", present.keys() - then.keys()),
+            _line("fields are others than they were", changed),
+        ]
+        return [line for line in lines if line]
+    if len(before) != len(now):
+        return []
+    return [
+        f"the field {one.field.name!r} has other values"
+        for one, other in zip(before.columns, now.columns, strict=True)
+        if list(one.content(0, len(before))) != list(other.content(0, len(now)))
+    ]
 
 
 def _meanings(source: Source) -> dict[str, str | int | float]:

@@ -10,7 +10,7 @@ import contextlib
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,12 +23,14 @@ from packer._conversion.pipeline import Batch, Pipeline
 from packer._conversion.provenance import Provenance, provenance
 from packer._conversion.recipe import Recipe
 from packer._conversion.room import require_room, saying_how_much_is_needed
+from packer._conversion.streaming import Stream, StreamSource
 from packer._conversion.unfinished import UnfinishedPack
 from packer._conversion.workspace import check_destination
 from packer._formats import FORMATS, Format, Writer, check_readable, format_for
 from packer._limits import available_cpus
 from packer._manifest import Manifest, schema_for
 from packer._sources import Source
+from packer._sources.base import listing_digest
 from packer._storage.files import disk_size
 from packer._table import column_checksums, column_types
 from packer.errors import DestinationError, ImageError, ResumeError, SourceError, printable
@@ -104,6 +106,7 @@ def convert(
     allow_empty: bool = False,
     ignore_free_space: bool = False,
     progress: Callable[[ConversionProgress], None] | None = None,
+    samples: Iterable[Mapping[str, Any]] | None = None,
 ) -> Summary:
     """Write a pack.
 
@@ -137,6 +140,8 @@ def convert(
         Whether to begin on a disk that has less room than the images' files take.
     progress : callable, optional
         Called on this thread after every batch.
+    samples : iterable, optional
+        Samples that come one after the other in place of the source's images; see `packer._conversion.streaming`.
 
     Returns
     -------
@@ -166,6 +171,8 @@ def convert(
     writer_class = _writer_for(source, row, options)
     recipe.load()
     settings = conversion_settings(row.name, options, recipe)
+    if isinstance(source, StreamSource):
+        settings["samples"] = source.settings()
     with (
         UnfinishedPack(destination, settings, source, fresh=fresh) as unfinished,
         _letting_mend(unfinished),
@@ -179,10 +186,10 @@ def convert(
             saying_how_much_is_needed(unfinished.pack, ledger, source),
             contextlib.closing(writer_class(unfinished.pack, options, ledger.rows.build())) as writer,
         ):
-            pipeline = Pipeline(unfinished.source, recipe, on_error, start=continued)
+            pipeline = _pipeline(unfinished, recipe, on_error, continued, samples)
             _write(pipeline, workers or available_cpus(), writer, unfinished, ledger, progress=progress)
             if not len(ledger.rows) and not allow_empty:
-                raise SourceError(f"{printable(source.root)}: not one of its {len(source)} images can be read")
+                raise SourceError(f"{printable(source.root)}: not one of its {ledger.count} images can be read")
             manifest = _complete(row.name, source, made_of, ledger, writer)
         check_readable(unfinished.pack, manifest)
         if report is not None:
@@ -270,8 +277,17 @@ def _require_room(unfinished: UnfinishedPack, done: int, recipe: Recipe) -> None
         raise
 
 
+def _pipeline(
+    unfinished: UnfinishedPack, recipe: Recipe, on_error: str, done: int, samples: Iterable[Mapping[str, Any]] | None
+) -> Pipeline | Stream:
+    """Return what prepares the images that are left to do."""
+    if samples is None:
+        return Pipeline(unfinished.source, recipe, on_error, start=done)
+    return Stream(samples, unfinished.source, recipe, on_error, unfinished.entries())
+
+
 def _write(
-    pipeline: Pipeline,
+    pipeline: Pipeline | Stream,
     workers: int,
     writer: Writer,
     unfinished: UnfinishedPack,
@@ -305,6 +321,10 @@ def _append(batch: Batch, writer: Writer, ledger: Ledger) -> None:
 def _complete(format: str, source: Source, made_of: Provenance, ledger: Ledger, writer: Writer) -> Manifest:
     """Make a complete pack of what was written; return its manifest."""
     table = ledger.rows.build()
+    described = dict(made_of.source)
+    if not described["sha256"]:  # of samples that came one after the other
+        names = table.sample_names()
+        described["sha256"] = listing_digest(source.classes, names, table.label, source.label_type)
     manifest = Manifest(
         format=format,
         count=len(table),
@@ -313,7 +333,7 @@ def _complete(format: str, source: Source, made_of: Provenance, ledger: Ledger, 
         fields=source.fields,
         codec=made_of.codec,
         settings=dict(made_of.settings),
-        source=dict(made_of.source),
+        source=described,
         skipped=[*map(dict, made_of.skipped), *ledger.skipped],
         findings=dict(sorted((ledger.findings + Counter(made_of.findings)).items())),
         versions=dict(made_of.versions),

@@ -11,6 +11,7 @@ from packer._conversion.journal import Entry
 from packer._conversion.prepare import Prepared, prepare
 from packer._conversion.recipe import Recipe
 from packer._conversion.repack import prepare_sample
+from packer._conversion.values import prepare_values
 from packer._fields import Field, Stored
 from packer._sources import Source
 from packer._sources.base import ReadBuffer
@@ -18,7 +19,7 @@ from packer._sources.stamps import Stamp
 from packer._table import Sample, checksum, encode_name, field_columns
 from packer.errors import CorruptPackError, ImageError
 
-__all__ = ["Batch", "Pipeline"]
+__all__ = ["Batch", "Pipeline", "sample_of"]
 
 Batch = list[tuple[Entry, Sample | None]]
 
@@ -93,7 +94,9 @@ class Pipeline:
                     prepared = prepare(data, name, self._recipe)
                 else:
                     prepared = prepare_sample(data, name, self._recipe, stored)
-                values = self._source.values(index, buffer)
+                values = prepare_values(
+                    self._source.fields, self._source.values(index, buffer), prepared.change, self._recipe
+                )
             except ImageError as error:
                 error.name, error.index = error.name or name, index
                 if self._on_error == "fail":
@@ -104,11 +107,11 @@ class Pipeline:
                 batch.append((Entry(name, stamp=stamp, reason=error.reason), None))
             else:
                 label, fields = self._source.labels[index].item(), self._source.fields
-                batch.append(_sample(name, label, prepared, stamp, fields, values))
+                batch.append(sample_of(name, label, prepared, stamp, fields, values))
         return batch, buffer
 
 
-def _sample(  # noqa: PLR0917
+def sample_of(  # noqa: PLR0917
     name: str,
     label: int | float,
     prepared: Prepared,
@@ -116,6 +119,7 @@ def _sample(  # noqa: PLR0917
     fields: Sequence[Field],
     values: tuple[Stored, ...],
 ) -> tuple[Entry, Sample]:
+    """Return a sample, and its entry in the journal, of what was prepared for it."""
     data, height, width, stored_name = prepared.data, prepared.height, prepared.width, encode_name(name)
     crc = checksum(data, label, height, width, stored_name)
     entry = Entry(name, label, height, width, 0, len(data), crc, stamp, prepared.findings, prepared.kept)

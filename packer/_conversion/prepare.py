@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from packer._conversion.change import Change
 from packer._conversion.recipe import Recipe
 from packer._images import native
 from packer._images.decode import decode, fast_decoder
@@ -36,12 +37,26 @@ _SUFFIXES = {
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """The bytes of a sample, its size in pixels, what the audit found, and whether the bytes are a file's own."""
+    """An image as a sample holds it.
+
+    Attributes
+    ----------
+    data : bytes-like
+    height, width : int
+        Of what decoding gives, in pixels.
+    findings : tuple of str
+        What the audit found.
+    change : Change
+        What was done to the image.
+    kept : bool
+        Whether the bytes are a file's own.
+    """
 
     data: Buffer
     height: int
     width: int
     findings: tuple[str, ...]
+    change: Change
     kept: bool = False
 
 
@@ -56,6 +71,8 @@ def prepare(data: Buffer, name: str, recipe: Recipe) -> Prepared:
     info = inspect(data, recipe.max_pixels)
     findings = _audit(info, name)
     height, width = info.size_shown(recipe.exif)
+    turned = info.orientation if recipe.exif == "apply" and info.orientation in range(2, 9) else 1
+    change = Change((info.height, info.width), turned, recipe.resize, recipe.exif)
     if recipe.resize is not None and not recipe.resize.upscale and recipe.resize.enlarges(height, width):
         findings += ("smaller than --resize, and not enlarged",)
     if _kept(info, height, width, recipe):
@@ -63,18 +80,19 @@ def prepare(data: Buffer, name: str, recipe: Recipe) -> Prepared:
         if recipe.audit == "decode" and info.plain:  # Pillow decoded all others
             pixels = decode(data, max_pixels=recipe.max_pixels, header=info.header)
         if not recipe.tiles:
-            return Prepared(data, height, width, findings, kept=True)
+            return Prepared(data, height, width, findings, change, kept=True)
         stored, finding = tiled(data, info, pixels)
-        return Prepared(stored, height, width, (*findings, finding), kept=stored is data)
-    return _encoded(_decoded(data, info, recipe), recipe, findings)
+        return Prepared(stored, height, width, (*findings, finding), change, kept=stored is data)
+    return _encoded(_decoded(data, info, recipe), recipe, findings, change)
 
 
 def encoded(pixels: npt.NDArray[np.uint8], recipe: Recipe) -> Prepared:
     """Resize and encode the pixels of an image, (height, width, 3) uint8 RGB."""
+    height, width = pixels.shape[:2]
     if recipe.resize is not None:
-        recipe.resize.require_affordable(*pixels.shape[:2])
-        pixels = resize(pixels, *recipe.resize.scaled(*pixels.shape[:2]), recipe.resize.interpolation)
-    return _encoded(pixels, recipe, ())
+        recipe.resize.require_affordable(height, width)
+        pixels = resize(pixels, *recipe.resize.scaled(height, width), recipe.resize.interpolation)
+    return _encoded(pixels, recipe, (), Change((height, width), 1, recipe.resize))
 
 
 def _decoded(data: Buffer, info: ImageInfo, recipe: Recipe) -> npt.NDArray[np.uint8]:
@@ -95,11 +113,11 @@ def _decoded(data: Buffer, info: ImageInfo, recipe: Recipe) -> npt.NDArray[np.ui
     return resize(pixels, *scaled, interpolation)
 
 
-def _encoded(pixels: npt.NDArray[np.uint8], recipe: Recipe, findings: tuple[str, ...]) -> Prepared:
+def _encoded(pixels: npt.NDArray[np.uint8], recipe: Recipe, findings: tuple[str, ...], change: Change) -> Prepared:
     if recipe.resize is not None:
         pixels = recipe.resize.frame(pixels)
     data, noted = _encode(pixels, recipe)
-    return Prepared(data, pixels.shape[0], pixels.shape[1], findings + noted)
+    return Prepared(data, pixels.shape[0], pixels.shape[1], findings + noted, change)
 
 
 def _kept(info: ImageInfo, height: int, width: int, recipe: Recipe) -> bool:

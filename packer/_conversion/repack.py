@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from packer._conversion.change import Change
 from packer._conversion.prepare import Prepared, encoded, prepare, tiled
 from packer._conversion.recipe import Recipe
 from packer._images.decode import decode
@@ -37,11 +38,16 @@ def prepare_sample(data: Buffer, name: str, recipe: Recipe, stored: StoredSample
         if recipe.tiles and stored.codec in ("keep", "jpeg"):
             data, finding = tiled(data, inspect(data, recipe.max_pixels), pixels)
             findings = (finding,)
-        return Prepared(data, stored.height, stored.width, findings)
+        return Prepared(
+            data, stored.height, stored.width, findings, Change((stored.height, stored.width), exif=stored.exif)
+        )
     if stored.codec == "raw":
         rows = np.frombuffer(data, np.uint8).reshape(stored.height, stored.width, 3)
         return encoded(np.array(rows), recipe)  # a copy: torch wants it writable
+    if stored.codec == "keep" and stored.exif == "apply":  # whose values speak of the upright image
+        prepared = prepare(data, name, replace(recipe, exif="apply"))
+        return replace(prepared, change=Change(prepared.change.upright, 1, recipe.resize, "apply"))
     if stored.codec == "keep":
-        return prepare(data, name, replace(recipe, exif="apply" if stored.exif == "apply" else recipe.exif))
+        return prepare(data, name, recipe)
     # Any turning was done before, and the name's suffix says nothing any more.
     return prepare(data, "", replace(recipe, exif="ignore"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +19,9 @@ from packer._images.sizing import ResizeSpec
 from packer._limits import require_count
 from packer._sample import LABEL_TYPES, LOSSY
 from packer._sources import (
+    ON_MISSING,
+    ColumnSpec,
+    FileField,
     ImageRule,
     Source,
     csv_source,
@@ -26,9 +29,12 @@ from packer._sources import (
     imagefolder_source,
     is_listing,
     listed_source,
+    metadata_of,
+    metadata_source,
     pack_source,
     refuse_splits,
     unlabeled_source,
+    with_files,
 )
 from packer.errors import NotAPackError, OptionError, PackNotFoundError, printable
 
@@ -36,6 +42,10 @@ __all__ = ["ConversionRequest", "SourceRequest", "format_options", "is_pack"]
 
 _READING = ("path_column", "label_column", "delimiter", "label_type")
 """What says how to read a file of labels."""
+
+_OF_A_DIRECTORY = {"labels": "labels", "unlabeled": "labels", "no_classes": "labels", "extensions": "images"}
+_OF_A_DIRECTORY |= {"any_image": "images", "fields": "fields", "columns": "fields", "no_metadata": "fields"}
+"""What is for directories alone, with what a listing or a pack says by itself instead."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +74,16 @@ class SourceRequest:
         How many images are taken, from the first on.
     sample : int, optional
         How many images are taken, evenly spread over the list.
+    fields : sequence of str, or mapping of str to str
+        Files beside the images that become fields: ``"NAME[:KIND]=TEMPLATE"``, or templates by names.
+    columns : sequence of str, or mapping of str to str
+        Columns of `labels` that become fields: ``"NAME[=COLUMN]:KIND[:DTYPE]"``, or kinds by names.
+    on_missing : {"error", "null", "skip"}, optional
+        What becomes of an image without a file or a row of its fields; by default an error.
+    no_classes : bool
+        Whether no labels are wanted: all have the label -1.
+    no_metadata : bool
+        Whether ``metadata.csv``, ``.jsonl`` or ``.parquet`` in `src` is left alone.
 
     Raises
     ------
@@ -85,6 +105,11 @@ class SourceRequest:
     classes_from: Path | None = None
     limit: int | None = None
     sample: int | None = None
+    fields: Sequence[str] | Mapping[str, str] = ()
+    columns: Sequence[str] | Mapping[str, str] = ()
+    on_missing: str | None = None
+    no_classes: bool = False
+    no_metadata: bool = False
 
     def __post_init__(self) -> None:
         require_count("limit", self.limit)
@@ -108,6 +133,16 @@ class SourceRequest:
         """Which files count as images."""
         return ImageRule.of(self.extensions, self.any_image)
 
+    @cached_property
+    def file_fields(self) -> tuple[FileField, ...]:
+        """The fields that are files beside the images; OptionError where one is none."""
+        return tuple(map(FileField.of, _texts("fields", self.fields, "=")))
+
+    @cached_property
+    def table_columns(self) -> tuple[ColumnSpec, ...]:
+        """The fields that are columns of `labels`; OptionError where one is none."""
+        return tuple(map(ColumnSpec.of, _texts("columns", self.columns, ":")))
+
     def classes(self) -> list[str] | None:
         """Return the classes of the pack `classes_from`; None without one."""
         if self.classes_from is None:
@@ -127,6 +162,16 @@ class SourceRequest:
             raise OptionError(f"--unlabeled is for class ids: no number of {numbers} means that there is no label")
         if self.classes_from is not None and (numbers or (self.unlabeled and self.labels is None)):
             raise OptionError(f"--classes-from is for class ids: with {numbers or '--unlabeled'} there are no classes")
+        if self.no_classes and (self.classes_from is not None or self.label_type or self.label_column):
+            raise OptionError(
+                "--no-classes leaves no labels: leave out --classes-from, --label-type and --label-column"
+            )
+        if self.table_columns and self.labels is None:
+            raise OptionError("--column says what a column of a table becomes: say which file with --labels")
+        if self.on_missing not in (None, *ON_MISSING):
+            raise ValueError(f"on_missing is one of {', '.join(ON_MISSING)}, not {self.on_missing!r}")
+        if self.on_missing and not (self.file_fields or self.table_columns) and (self.no_metadata or self.labels):
+            raise OptionError("--on-missing is for fields: say which with --field or --column")
         if self.labels is not None and rule != ImageRule():
             said = "--any-image" if self.any_image else "--extensions"
             raise OptionError(f"{said} is for directories: the file of --labels names the images")
@@ -151,27 +196,44 @@ class SourceRequest:
             If `src` cannot be used.
         """
         source = self._opened(destination, classes, is_split)
+        if self.file_fields:
+            source = with_files(source, self.file_fields, self.on_missing or "error")
         return source.limited(self.limit) if self.limit else source.sampled(self.sample) if self.sample else source
 
     def _opened(self, destination: Path, classes: list[str] | None, is_split: bool) -> Source:
         listed = is_listing(self.src)
-        own = [name for name in ("labels", "unlabeled", "extensions", "any_image") if getattr(self, name)]
+        own = [name for name in _OF_A_DIRECTORY if getattr(self, name)]
         if own and (listed or is_pack(self.src)):
-            what = "labels" if own[0] in ("labels", "unlabeled") else "images"
+            what = _OF_A_DIRECTORY[own[0]]
             raise OptionError(
                 f"{_option(own[0])} is for a directory of images: {printable(self.src)} says its own {what}"
             )
         if self.labels is not None:
             said = {name: value for name in _READING if (value := getattr(self, name)) is not None}
-            return csv_source(self.src, self.labels, **said, unlabeled=self.unlabeled, classes=classes)
-        if self.unlabeled:
-            return unlabeled_source(self.src, self.rule)
+            return csv_source(
+                self.src,
+                self.labels,
+                **said,
+                unlabeled=self.unlabeled,
+                classes=classes,
+                columns=self.table_columns,
+                has_labels=not self.no_classes,
+                on_missing=self.on_missing or "error",
+            )
         if listed:
             if classes is not None:
                 raise OptionError("--classes-from is for `packer scan`, which made the list that SRC is")
             return listed_source(self.src)
         if is_pack(self.src):
             return pack_source(self.src, classes=classes)
+        no_classes = self.unlabeled or self.no_classes
+        table = None if self.no_metadata else metadata_of(self.src)
+        if table is not None:
+            return metadata_source(
+                self.src, table, self.rule, classes, has_classes=not no_classes, on_missing=self.on_missing or "error"
+            )
+        if no_classes:
+            return unlabeled_source(self.src, self.rule)
         if not is_split:
             refuse_splits(self.src, destination)
         return imagefolder_source(self.src, classes, self.rule)
@@ -184,7 +246,14 @@ class SourceRequest:
         values["sample"] = self.sample
         said = {name: None if value is None else str(value) for name, value in values.items()}
         extensions = None if self.extensions is None else ",".join(self.rule.extensions)
-        which = {"extensions": extensions, "unlabeled": self.unlabeled or None, "any_image": self.any_image or None}
+        which: dict[str, Any] = {
+            "extensions": extensions,
+            "unlabeled": self.unlabeled or None,
+            "any_image": self.any_image or None,
+        }
+        which |= {"field": list(_texts("fields", self.fields, "=")) or None, "on_missing": self.on_missing}
+        which |= {"column": list(_texts("columns", self.columns, ":")) or None}
+        which |= {"no_classes": self.no_classes or None, "no_metadata": self.no_metadata or None}
         return {**said, **which, "src": os.path.abspath(self.src)}
 
 
@@ -262,8 +331,13 @@ class ConversionRequest(SourceRequest):
             inputs = (self.src, self.labels, self.classes_from)
             check_report(self.report, [self.dst, *(path for path in inputs if path is not None)])
 
-    def convert(self, source: Source, progress: Callable[[ConversionProgress], None] | None = None) -> Summary:
-        """Write the images that `open` listed to one pack; see `packer._conversion.convert.convert`."""
+    def convert(
+        self,
+        source: Source,
+        progress: Callable[[ConversionProgress], None] | None = None,
+        samples: Iterable[Mapping[str, Any]] | None = None,
+    ) -> Summary:
+        """Write the images that `open` listed, or `samples`, to one pack; see `packer._conversion.convert.convert`."""
         return convert(
             source,
             self.dst,
@@ -277,6 +351,7 @@ class ConversionRequest(SourceRequest):
             ignore_free_space=self.ignore_free_space,
             report=self.report,
             progress=progress,
+            samples=samples,
         )
 
     def _refuse_without_effect(self, recipe: Recipe) -> None:
@@ -309,5 +384,14 @@ def is_pack(path: Path) -> bool:
     return True
 
 
+def _texts(name: str, said: Sequence[str] | Mapping[str, str], sign: str) -> Iterator[str]:
+    """Yield fields or columns as the command line spells them; TypeError where they are none."""
+    if isinstance(said, Mapping):
+        said = [f"{key}{sign}{value}" for key, value in said.items()]
+    if isinstance(said, str) or not all(isinstance(text, str) for text in said):
+        raise TypeError(f"{name} are texts, or texts by names, not {said!r}")
+    yield from said
+
+
 def _option(name: str) -> str:
-    return "--" + name.replace("_", "-")
+    return {"fields": "--field", "columns": "--column"}.get(name, "--" + name.replace("_", "-"))

@@ -58,7 +58,9 @@ def saying_how_much_is_needed(pack: Path, ledger: Ledger, source: Source) -> Ite
     try:
         yield
     except DestinationError as error:
-        if getattr(error.__cause__, "errno", None) not in (errno.ENOSPC, errno.EDQUOT) or not ledger.count:
+        if getattr(error.__cause__, "errno", None) not in (errno.ENOSPC, errno.EDQUOT) or not 0 < ledger.count < len(
+            source
+        ):
             raise
         needed = disk_size(pack) * (len(source) - ledger.count) / ledger.count
         raise DestinationError(f"{error} About {needed / 1e6:,.1f} MB more are needed.") from error.__cause__

@@ -22,7 +22,7 @@ __all__ = ["as_arguments", "speaking_of_arguments"]
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
-_VALUES = ("skip", "fail", "same", "union", "class", "int", "float", "tab", *CODECS)
+_VALUES = ("skip", "fail", "null", "same", "union", "class", "int", "float", "tab", *CODECS)
 _COMMANDS = r"`[^`]*`|^  packer .*$"  # they are quoted, and stay
 _PREFIXES = re.compile(r"--prefix ('[^']*'|\S+)(?: --prefix ('[^']*'|\S+))+")
 _VALUE = rf"{'|'.join(_VALUES)}|[A-Z]\S*[A-Za-z]|[0-9]+|'[^']*'"
@@ -78,7 +78,8 @@ def _argument(found: re.Match[str], parameters: Mapping[str, inspect.Parameter])
     if found[2] is None:  # quoted
         return found[0]
     no, name, value = found[1], found[2].replace("-", "_"), found[3]
-    name = {"prefix": "prefixes"}.get(name, name)
+    name = {"prefix": "prefixes", "field": "fields", "column": "columns"}.get(name, name)
+    name, no = (f"no_{name}", None) if no and f"no_{name}" in parameters else (name, no)
     if name not in parameters:
         return found[0]
     if no or "bool" in str(parameters[name].annotation):

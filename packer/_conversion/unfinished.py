@@ -102,6 +102,8 @@ class UnfinishedPack(Workspace):
     def _require_same(self, before: Mapping[str, Any], settings: Mapping[str, Any], source: Source) -> Source:
         """Return the source with its files' first stamps; ResumeError where anything is not as it was then."""
         differences = setting_differences(before["settings"], settings)
+        if not source.is_listed and not differences:
+            return source
         done = (entry.stamp for entry in self.entries())
         source, changes = compare_source(self.listing, before, source, done=done, files=not differences)
         if differences or changes:

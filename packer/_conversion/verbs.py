@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from packer._conversion import merging
@@ -43,6 +43,11 @@ def convert(
     classes_from: str | os.PathLike[str] | None = None,
     limit: int | None = None,
     sample: int | None = None,
+    fields: Mapping[str, str] | Sequence[str] = (),
+    columns: Mapping[str, str] | Sequence[str] = (),
+    on_missing: str | None = None,
+    no_classes: bool = False,
+    no_metadata: bool = False,
     on_error: str = "fail",
     report: str | os.PathLike[str] | None = None,
     shard_size: int | None = None,
@@ -94,7 +99,8 @@ def convert(
     max_pixels : int, optional
         Images with more pixels are refused; by default, and at most, 178,956,970.
     labels : path, optional
-        A CSV file of paths, relative to `src` or below it, and labels; they take the place of directory names.
+        A table (``.csv``, ``.tsv``, ``.jsonl``, ``.parquet``) of paths, relative to `src` or below it, and labels; they
+        take the place of directory names.
     path_column, label_column : str, optional
         The columns of `labels`; by default ``"path"`` and ``"label"``.
     delimiter : str, optional
@@ -117,6 +123,20 @@ def convert(
         How many images are taken, from the first on.
     sample : int, optional
         How many images are taken, evenly spread over the list, and so over the classes. Their order stays.
+    fields : mapping of str to str, or sequence of str
+        Files beside the images that become fields, templates by names: ``{"mask": "../masks/{stem}.png"}``; a name may
+        have a kind, ``"depth:array"``. Or texts as the command line has them, ``"mask=../masks/{stem}.png"``. Templates
+        are relative to `src` and have the placeholders ``{path}``, ``{dir}``, ``{name}``, ``{stem}`` and ``{class}``.
+    columns : mapping of str to str, or sequence of str
+        Columns of `labels` that become fields, kinds by names: ``{"caption": "text", "age": "float32"}``; or texts as
+        the command line has them, ``"caption=COLUMN:text"``.
+    on_missing : {"error", "null", "skip"}, optional
+        What becomes of an image without the file or the row of a field: an error (the default), no value, or the image
+        is left out.
+    no_classes : bool
+        Whether all images below `src`, or all rows of `labels`, are taken with the label -1, without classes.
+    no_metadata : bool
+        Whether ``metadata.csv``, ``.jsonl`` or ``.parquet`` in `src` is left alone, whose columns are fields otherwise.
     on_error : {"fail", "skip"}
         What to do with a file that is no readable image, or changed after it was listed: stop, or leave the file out
         and list it in the manifest.
@@ -160,7 +180,7 @@ def convert(
     DestinationError, PackLockedError, ResumeError
         If the pack cannot be written, another process writes it, or the unfinished pack was started differently.
     MissingDependencyError
-        If `tiles` needs numba, which is not installed.
+        If `tiles` needs numba, or Parquet pyarrow, which is not installed.
     """
     request = ConversionRequest(
         src=_path(src),
@@ -188,6 +208,11 @@ def convert(
         classes_from=_path_or_none(classes_from),
         limit=limit,
         sample=sample,
+        fields=fields,
+        columns=columns,
+        on_missing=on_missing,
+        no_classes=no_classes,
+        no_metadata=no_metadata,
         on_error=on_error,
         report=_path_or_none(report),
         shard_size=shard_size,

@@ -26,3 +26,17 @@ def resize(
     out: int,
     /,
 ) -> bool: ...
+def unfilter(filtered: int, rows: int, size: int, step: int, out: int, /) -> bool: ...
+def unpack(packed: int, rows: int, width: int, bits: int, factor: int, out: int, /) -> None: ...
+def gather(
+    pixels: int,
+    stride: int,
+    item: int,
+    rows: int,
+    columns: int,
+    height: int,
+    width: int,
+    fill: int,
+    out: int,
+    /,
+) -> None: ...

@@ -11,6 +11,7 @@ import functools
 import importlib
 import warnings
 from collections.abc import Callable
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +30,7 @@ DECODERS = ("turbojpeg", "opencv", "pillow")
 
 _INSTALLING = {"turbojpeg": "pip install simplejpeg", "opencv": pip_install("opencv")}
 
+Sample = TypeVar("Sample", bound=np.generic)
 Decoder = Callable[[Buffer], npt.NDArray[np.uint8]]
 
 
@@ -132,10 +134,10 @@ def decode(
     return pillow.decode(data, exif=exif, max_pixels=max_pixels)
 
 
-def apply_orientation(pixels: npt.NDArray[np.uint8], orientation: int) -> npt.NDArray[np.uint8]:
-    """Return (H, W, C) pixels turned upright, contiguous. `orientation` is 1 to 8 (EXIF 2.32, tag 0x0112)."""
+def apply_orientation(pixels: npt.NDArray[Sample], orientation: int) -> npt.NDArray[Sample]:
+    """Return (H, W, ...) pixels turned upright, contiguous. `orientation` is 1 to 8 (EXIF 2.32, tag 0x0112)."""
     if orientation >= 5:
-        pixels = pixels.transpose(1, 0, 2)
+        pixels = pixels.swapaxes(0, 1)
     if orientation in (2, 3, 6, 7):
         pixels = pixels[:, ::-1]
     if orientation in (3, 4, 7, 8):

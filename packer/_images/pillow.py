@@ -21,7 +21,7 @@ from packer._images.directories import require_modest, require_modest_exif
 from packer._table import Buffer
 from packer.errors import ImageError, ImageTooLargeError
 
-__all__ = ["FORMATS", "decode", "opened", "orientation", "require_pixels"]
+__all__ = ["FORMATS", "decode", "opened", "orientation", "require_pixels", "upright"]
 
 FORMATS = (
     *("BMP", "DIB", "GIF", "JPEG", "MPO", "PPM", "PNG"),
@@ -86,17 +86,17 @@ def decode(data: Buffer, *, exif: str = "ignore", max_pixels: int | None = None)
         As for `opened`.
     """
     with opened(data, max_pixels) as image:
-        return np.array(_upright(image) if exif == "apply" else image.convert("RGB"))
+        return np.array(upright(image, "RGB") if exif == "apply" else image.convert("RGB"))
 
 
-def _upright(image: Image.Image) -> Image.Image:
-    """Convert an image to mode RGB, turned as `PIL.ImageOps.exif_transpose` turns it.
+def upright(image: Image.Image, mode: str) -> Image.Image:
+    """Convert an image to a mode, turned as `PIL.ImageOps.exif_transpose` turns it.
 
     That function also writes the image's EXIF anew, and fails where they cannot be written.
     """
-    rgb = image.convert("RGB")  # before the orientation: a TIFF is turned when it is loaded
+    converted = image.convert(mode)  # before the orientation: a TIFF is turned when it is loaded
     method = _TURNS.get(orientation(image))
-    return rgb if method is None else rgb.transpose(method)
+    return converted if method is None else converted.transpose(method)
 
 
 def orientation(image: Image.Image) -> Any:

@@ -8,12 +8,12 @@ read are reported, and files that Pillow can read are accepted.
 from __future__ import annotations
 
 import struct
-import zlib
 from dataclasses import dataclass, field
 
 import numpy as np
 from PIL import Image
 
+from packer._images import png
 from packer._images.directories import require_modest
 from packer._images.geometry import MAX_PIXELS
 from packer._images.jpeg import header as jpeg
@@ -30,11 +30,6 @@ ROTATED = "EXIF-rotated"
 
 _SCANS = 16  # of an image of `MAX_PIXELS`; a smaller one may have more, as each costs a pass over all pixels
 
-_PNG = b"\x89PNG\r\n\x1a\n"
-_PNG_DEPTHS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
-_PNG_UNUSUAL = (b"eXIf", b"acTL", b"zTXt", b"iTXt", b"iCCP")  # an orientation, pages, limits on text
-_PNG_PROFILE = b"Raw profile type"  # of a tEXt chunk that holds EXIF or XMP
-_PNG_TEXT = 1 << 16
 _TURNED = (5, 6, 7, 8)
 
 
@@ -93,7 +88,7 @@ def inspect(data: Buffer, max_pixels: int = MAX_PIXELS) -> ImageInfo:
     info = None
     if head.startswith(b"\xff\xd8\xff"):
         info = _inspect_jpeg(data, max_pixels)
-    elif head.startswith(_PNG):
+    elif head.startswith(png.SIGNATURE):
         info = _inspect_png(data)
     elif head[:4] == b"RIFF" and head[8:12] == b"WEBP":
         info = _inspect_webp(data)
@@ -131,35 +126,13 @@ def _inspect_jpeg(data: Buffer, max_pixels: int) -> ImageInfo | None:
 
 
 def _inspect_png(data: Buffer) -> ImageInfo | None:
-    """Walk the chunks (PNG specification, section 5.3) and check every CRC."""
-    position, chunks = len(_PNG), []
-    height = width = depth = 0
-    plain = False
-    view = memoryview(data)
-    while position + 12 <= len(data):
-        length, name = struct.unpack_from(">I4s", data, position)
-        end = position + 12 + length
-        if end > len(data):
-            return None
-        (crc,) = struct.unpack_from(">I", data, end - 4)
-        if zlib.crc32(view[position + 4 : end - 4]) != crc:
-            return None
-        if name == b"IHDR" and length == 13:
-            width, height, depth, colour, compression, filtering, _ = struct.unpack_from(">IIBBBBB", data, position + 8)
-            plain = depth in _PNG_DEPTHS.get(colour, ()) and depth != 16 and not compression and not filtering
-        plain = plain and name not in _PNG_UNUSUAL
-        if name == b"tEXt":
-            plain = plain and length < _PNG_TEXT and bytes(view[position + 8 : position + 24]) != _PNG_PROFILE
-        chunks.append(name)
-        position = end
-        if name == b"IEND":
-            break
-    if chunks[:1] != [b"IHDR"] or chunks[-1] != b"IEND" or b"IDAT" not in chunks or not height or not width:
+    found = png.read(data)
+    if found is None:
         return None
-    findings = [DEEP] if depth == 16 else []
-    if b"acTL" in chunks:
+    findings = [DEEP] if found.depth == 16 else []
+    if found.animated:
         findings.append("animated or many pages: the first is used")
-    return ImageInfo("png", height, width, 1, tuple(findings), plain)
+    return ImageInfo("png", found.height, found.width, 1, tuple(findings), found.plain)
 
 
 def _inspect_webp(data: Buffer) -> ImageInfo | None:

@@ -6,7 +6,7 @@ level, seldom two, at a fraction of the time. packer's own C gives what torch's 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ from packer._images.geometry import INTERPOLATIONS, Box
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["require_kernel", "resize", "resize_batch"]
+__all__ = ["require_kernel", "resize", "resize_batch", "resize_numbers"]
 
 _BY_TORCH = {"bilinear": "_upsample_bilinear2d_aa", "bicubic": "_upsample_bicubic2d_aa"}
 
@@ -44,6 +44,27 @@ def resize(pixels: npt.NDArray[np.uint8], height: int, width: int, interpolation
     # slower kernel for planes does the work.
     images = torch.from_numpy(pixels)[None].permute(0, 3, 1, 2)
     return np.ascontiguousarray(resize_batch(images, (height, width), interpolation)[0].permute(1, 2, 0).numpy())
+
+
+def resize_numbers(numbers: npt.NDArray[Any], height: int, width: int, interpolation: str) -> npt.NDArray[Any]:
+    """Resize (H, W, C) numbers of any dtype to (height, width, C): as torchvision resizes tensors, and rounded.
+
+    Integers other than uint8 are resized as floats. What bicubic interpolation makes less or more than their dtype can
+    hold becomes the least or the most; torchvision lets it run over.
+    """
+    if numbers.shape[:2] == (height, width):
+        return numbers
+    import torch
+
+    floating = {1: np.float32, 2: np.float32, 4: np.float64, 8: np.float64}[numbers.dtype.itemsize]
+    native_kernel = numbers.dtype == np.uint8 or numbers.dtype.kind == "f"
+    planes = np.ascontiguousarray(numbers.transpose(2, 0, 1), None if native_kernel else floating)
+    kernel = getattr(torch.ops.aten, _BY_TORCH[interpolation])
+    resized: npt.NDArray[Any] = kernel(torch.from_numpy(planes)[None], (height, width), False)[0].numpy()
+    if not native_kernel:
+        limits = np.iinfo(numbers.dtype)
+        resized = resized.round().clip(limits.min, limits.max).astype(numbers.dtype)
+    return np.ascontiguousarray(resized.transpose(1, 2, 0))
 
 
 def resize_batch(

@@ -89,6 +89,16 @@ class ResizeSpec:
         """Tell whether an image of this size comes out with other pixels."""
         return (height, width) != self.scaled(height, width) or (height, width) != self.final(height, width)
 
+    def box(self, height: int, width: int) -> Box:
+        """Return what becomes of an image of this size as a record of `CROP`: for all that belongs to the image."""
+        scaled, final = self.scaled(height, width), self.final(height, width)
+        if self.mode == "crop":
+            cut = round((scaled[0] - final[0]) / 2), round((scaled[1] - final[1]) / 2)  # torchvision's rounding
+        else:
+            cut = -((final[0] - scaled[0]) // 2), -((final[1] - scaled[1]) // 2)
+        box = Box.of((0, 0, height, width), scaled, cut, final)
+        return box._replace(interpolation=INTERPOLATIONS.index(self.interpolation))
+
     def frame(self, pixels: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
         """Crop or pad pixels that were scaled: (H, W, 3) uint8 to the final size, contiguous."""
         height, width = pixels.shape[:2]

@@ -5,6 +5,7 @@ from packer._sources.beside import ON_MISSING, FileField, with_files
 from packer._sources.csv import csv_source
 from packer._sources.imagefolder import class_directories, imagefolder_source, refuse_splits, split_directories
 from packer._sources.listing import ListedSource, is_listing, let_mend, listed_source, write_listing
+from packer._sources.metadata import metadata_of, metadata_source
 from packer._sources.pack import CLASS_MAPS, pack_source
 from packer._sources.tablecolumns import ColumnSpec
 from packer._sources.tables import default_delimiter
@@ -26,6 +27,8 @@ __all__ = [
     "is_listing",
     "let_mend",
     "listed_source",
+    "metadata_of",
+    "metadata_source",
     "pack_source",
     "refuse_splits",
     "split_directories",

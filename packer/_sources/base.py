@@ -157,6 +157,11 @@ class Source:
         return stamps
 
     @property
+    def is_listed(self) -> bool:
+        """Whether it is known which images there are before the first of them is read."""
+        return True
+
+    @property
     def origin(self) -> Manifest | None:
         """Return the manifest of the pack that the images come from; None where they are files."""
         return None

@@ -19,7 +19,7 @@ from packer._sources.fieldvalues import Files, npy_array
 from packer._storage.opening import open_regular
 from packer.errors import OptionError, SourceError, printable
 
-__all__ = ["ON_MISSING", "FileField", "Missing", "kind_of_file", "looked_up", "with_files"]
+__all__ = ["ON_MISSING", "FileField", "Missing", "looked_up", "with_files"]
 
 ON_MISSING = ("error", "null", "skip")
 _KINDS = ("image", "mask", "text", "json", "bytes", "array")
@@ -52,7 +52,7 @@ class FileField:
         option = f"--field {printable(said)!r}"
         if not sign or not template:
             raise OptionError(f"{option} is no field: say NAME=TEMPLATE, such as 'mask=../masks/{{stem}}.png'")
-        kind = kind or kind_of_file(name, template)
+        kind = kind or _kind_of_file(name, template)
         if kind not in _KINDS:
             raise OptionError(f"{option}: files are of the kinds {', '.join(_KINDS)}, not {printable(kind)!r}")
         try:
@@ -114,7 +114,7 @@ def looked_up(source: Source, columns: Sequence[Files], on_missing: str) -> Sour
         there = present.among(paths)
         if field.file and not there.any():
             raise SourceError(
-                f"--field {field.name}={printable(field.file)} leads to no file of the {len(source)} images. "
+                f"--field '{field.name}={printable(field.file)}' leads to no file of the {len(source)} images. "
                 f"The first image is {printable(source.names[0])}, and {_shown(source.root, paths[0])} was looked for. "
                 f"The template is relative to {printable(source.root)}: correct it."
             )
@@ -206,7 +206,7 @@ class Missing:
         return source if self._kept.all() else source.taken(np.flatnonzero(self._kept))
 
 
-def kind_of_file(name: str, path: str) -> str:
+def _kind_of_file(name: str, path: str) -> str:
     """Return the kind of a field by its name and the suffix of its files."""
     suffix = posixpath.splitext(path)[1].lower()
     if suffix in IMAGE_SUFFIXES:
@@ -224,7 +224,8 @@ def _as_first(field: Field, path: str) -> Field:
         raise SourceError(f"{printable(path)}: cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise SourceError(
-            f"{printable(path)}: {printable(error)}. --field {field.name}:bytes={printable(field.file)} keeps any file."
+            f"{printable(path)}: {printable(error)}. "
+            f"--field '{field.name}:bytes={printable(field.file)}' keeps any file."
         ) from error
 
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from packer._fields import DTYPES, Field, Stored
 from packer._table import Ints, Names, decode_name, encode_name
 
-__all__ = ["Blobs", "Column", "Files", "Numbers", "npy_array"]
+__all__ = ["Blobs", "Column", "Files", "Numbers", "joined", "npy_array"]
 
 Rows = slice | Ints
 _NO_BYTES = -1
@@ -166,6 +166,18 @@ class Files:
 
 Column = Numbers | Blobs | Files
 """The values of one field, a row an image."""
+
+
+def joined(column: Column, rows: Ints) -> Column:
+    """Return the values of some rows; none where a row is -1."""
+    if not (rows < 0).any():
+        return column.taken(rows)
+    there = column.taken(np.maximum(rows, 0))
+    if isinstance(there, Numbers):
+        return replace(there, null=there.null | (rows < 0))
+    blobs = there.paths if isinstance(there, Files) else there
+    blobs = replace(blobs, sizes=np.where(rows < 0, _NO_BYTES, blobs.sizes))
+    return replace(there, paths=blobs) if isinstance(there, Files) else blobs
 
 
 def npy_array(data: memoryview) -> npt.NDArray[Any]:

@@ -7,23 +7,25 @@ labels      an int64 an image, or a float64, as the JSON says
 name ends   an int64 an image
 checksums   a uint32 for every 4096 images: the CRC-32C of their labels, then of their ends, then of their names
 names       bytes; labels, ends and names are as in `Source`
+fields      where there are any; see `packer._sources.listedfields`
 
 Numbers are little-endian. A stamp has a checksum of its own because it may be replaced by `MENDABLE`. The images of a
 part are compared with the checksums of their blocks, so that a task reads no more of the list than it needs.
 
 By this list an interrupted conversion, and the tasks of a job, recognise files that have changed since.
 
-Lists of version 3 have class ids for labels, and say nothing of files that were not looked at. Lists of version 2 have
-no checksums either, and two int64 a stamp. Their labels and names are compared with the digest in the
-JSON, all of them whichever part is wanted; their stamps cannot be compared with anything.
+Lists with fields are of version 5, all others of version 4. Lists of version 3 have class ids for labels, and say
+nothing of files that were not looked at. Lists of version 2 have no checksums either, and two int64 a stamp. Their
+labels and names are compared with the digest in the JSON, all of them whichever part is wanted; their stamps cannot be
+compared with anything.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -34,26 +36,28 @@ import numpy.typing as npt
 
 from packer._sample import LABEL_TYPES
 from packer._sources.base import Source, listing_digest
+from packer._sources.fieldvalues import Column
+from packer._sources.listedfields import (
+    block_checksum,
+    described_columns,
+    listed_columns,
+    padding,
+    stored_columns,
+)
+from packer._sources.listheader import KIND, advice, packed_header, read_header
 from packer._sources.others import OtherFiles
 from packer._sources.stamps import MENDABLE, Stamps, same_stamp, stamp_in
 from packer._storage.files import AppendFile, PatchFile, replacing
 from packer._storage.packfile import PackFile
-from packer._table import Labels, Names, encode_name
+from packer._table import Labels, Names
 from packer.errors import PackError, SourceError, printable
 
 __all__ = ["ListedSource", "is_listing", "let_mend", "listed_source", "write_listing"]
 
-_KIND = b"packer scan "
-_MAGIC = _KIND + b"4\n\0\0"
-_WITH_IDS_ONLY = _KIND + b"3\n\0\0"
-_WITHOUT_CHECKSUMS = _KIND + b"2\n\0\0"
 _STAMP = struct.Struct("<qq")
 _CHECKED_STAMP = struct.Struct("<qqq")
-_HEADER = struct.Struct("<16sQQ")
-_ALIGNMENT = 64
 _BLOCK = 4096  # images
 _WRITTEN = 8 << 20  # bytes at a time
-_MOST = 1 << 48  # images, and bytes of names: what their places are computed with stays within 64 bits
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -75,7 +79,8 @@ class ListedSource(Source):
         self.listing.require_undamaged(self.first + start, self.first + stop)
         names, labels = self.names.between(start, stop), self.labels[start:stop]
         stamps = None if self.stamps is None else self.stamps[start:stop]
-        return replace(self, names=names, labels=labels, stamps=stamps, first=self.first + start)
+        columns = tuple(column.taken(slice(start, stop)) for column in self.columns)
+        return replace(self, names=names, labels=labels, stamps=stamps, columns=columns, first=self.first + start)
 
     def sampled(self, count: int) -> Source:
         self.require_undamaged()
@@ -105,7 +110,11 @@ class Listing:
     checksums : (B,) uint32 array, optional
         CRC-32C of every block of images; None in lists of version 2.
     sha256 : str
-        The digest of classes, names and labels, taken when they were listed.
+        The digest of classes, names, labels and fields, taken when they were listed.
+    columns : tuple of Column
+        The values of fields.
+    of_columns : (B,) uint32 array, optional
+        CRC-32C of the values of every block of images; None where there are no fields.
     """
 
     path: str
@@ -116,6 +125,8 @@ class Listing:
     stamps: npt.NDArray[np.int64] | None
     checksums: npt.NDArray[np.uint32] | None
     sha256: str
+    columns: tuple[Column, ...] = ()
+    of_columns: npt.NDArray[np.uint32] | None = None
 
     def require_undamaged(self, start: int, stop: int) -> None:
         """Compare images `start` to `stop` - 1 with their checksums; SourceError where these do not fit."""
@@ -125,8 +136,11 @@ class Listing:
             blocks = range(start // _BLOCK, -(-stop // _BLOCK))
             fits = all(_block_checksum(self.names, self.labels, block) == self.checksums[block] for block in blocks)
             fits = fits and (self.stamps is None or _fit(self.stamps[start:stop]))
+            if self.of_columns is not None:
+                sums = self.of_columns[blocks.start : blocks.stop]
+                fits = fits and np.array_equal([_checksum_of_fields(self.columns, block) for block in blocks], sums)
         if not fits:
-            raise SourceError(f"{printable(self.path)}: the list is damaged. {_advice(self.path)}")
+            raise SourceError(f"{printable(self.path)}: the list is damaged. {advice(self.path)}")
 
 
 def write_listing(source: Source, path: Path) -> None:
@@ -157,21 +171,27 @@ def write_listing(source: Source, path: Path) -> None:
         "others": {"counts": source.others.counts, "names": source.others.names},
         "sha256": description["sha256"],
     }
-    text = json.dumps(header, separators=(",", ":")).encode("ascii")
+    if source.columns:
+        header["fields"] = described_columns(source.columns)
     with replacing(path) as file:
-        file.append(_HEADER.pack(_MAGIC, len(text), google_crc32c.value(text)), text, bytes(_padding(len(text))))
+        file.append(*packed_header(header))
         for start in range(0, len(stamps), _BLOCK):
             block = stamps[start : start + _BLOCK]
             _append(file, np.column_stack([block, _stamp_checksums(block)]))
         for column in (source.labels, source.names.ends, checksums, source.names.blob):
             _append(file, column)
+        if source.columns:
+            of_columns = np.array([_checksum_of_fields(source.columns, block) for block in blocks], np.uint32)
+            for column in (*stored_columns(source.columns), of_columns):
+                file.append(bytes(padding(file.size)))
+                _append(file, column)
 
 
 def is_listing(path: str | os.PathLike[str]) -> bool:
     """Tell whether there is the list of a source at `path`."""
     try:
         with PackFile(path) as file:
-            return file.size >= len(_KIND) and file.read(0, len(_KIND)) == _KIND
+            return file.size >= len(KIND) and file.read(0, len(KIND)) == KIND
     except PackError:
         return False
 
@@ -186,7 +206,7 @@ def listed_source(path: str | os.PathLike[str]) -> ListedSource:
     """
     try:
         file = PackFile(path)
-        header, start, checked = _read_header(file)
+        header, start, checked = read_header(file)
         count, stamped, width = header["count"], header["stamps"], 3 if checked else 2
         stamps = file.array(start, width * stamped, "<i8").reshape(-1, width) if stamped else None
         start += 8 * width * stamped
@@ -196,10 +216,15 @@ def listed_source(path: str | os.PathLike[str]) -> ListedSource:
         checksums = file.array(start, _blocks(count), "<u4") if checked else None
         start += 4 * _blocks(count) if checked else 0
         names = Names(file.array(start, header["names"], "|u1"), ends)
-    except PackError as error:
-        raise SourceError(f"{error}. {_advice(path)}") from error
+        start += header["names"]
+        columns, start = listed_columns(file, start, count, header["fields"], Path(header["root"]))
+        of_columns = file.array(start, _blocks(count), "<u4") if columns else None
+    except (PackError, ValueError, KeyError, TypeError) as error:
+        raise SourceError(f"{printable(error)}. {advice(path)}") from error
     classes, label_type = header["classes"], header["label_type"]
-    listing = Listing(os.fspath(path), classes, names, labels, label_type, stamps, checksums, header["sha256"])
+    listing = Listing(
+        os.fspath(path), classes, names, labels, label_type, stamps, checksums, header["sha256"], columns, of_columns
+    )
     return ListedSource(
         header["kind"],
         Path(header["root"]),
@@ -210,6 +235,8 @@ def listed_source(path: str | os.PathLike[str]) -> ListedSource:
         None if stamps is None else stamps[:, :2],
         label_type,
         OtherFiles(header["others"]["counts"], header["others"]["names"]),
+        tuple(column.field for column in columns),
+        columns,
         listing=listing,
     )
 
@@ -234,7 +261,7 @@ def let_mend(path: Path, source: Source, index: int) -> None:
     if source.stamps is None or not same_stamp(stamp_in(source.stamps, index), source.stamp(index)):
         return
     with contextlib.closing(PackFile(path)) as file:
-        _, start, checked = _read_header(file)
+        _, start, checked = read_header(file)
     stamp = _STAMP.pack(*MENDABLE)
     if checked:
         stamp = _CHECKED_STAMP.pack(*MENDABLE, google_crc32c.value(stamp))
@@ -256,6 +283,10 @@ def _block_checksum(names: Names, labels: Labels, block: int) -> int:
     return int(google_crc32c.extend(crc, names.blob[first : int(ends[-1])].tobytes()))
 
 
+def _checksum_of_fields(columns: Sequence[Column], block: int) -> int:
+    return block_checksum(columns, block * _BLOCK, (block + 1) * _BLOCK)
+
+
 def _stamp_checksums(stamps: Stamps) -> npt.NDArray[np.int64]:
     """Return the CRC-32C of each stamp."""
     data, size = stamps.astype("<i8").tobytes(), _STAMP.size
@@ -273,56 +304,3 @@ def _append(file: AppendFile, column: npt.NDArray[Any]) -> None:
     data = np.ascontiguousarray(little).reshape(-1).view(np.uint8).data
     for start in range(0, len(data), _WRITTEN):
         file.append(data[start : start + _WRITTEN])
-
-
-def _read_header(file: PackFile) -> tuple[dict[str, Any], int, bool]:
-    """Return the JSON of a list, where its stamps begin, and whether it has checksums."""
-    magic, length, crc = _HEADER.unpack(file.read(0, _HEADER.size))
-    known = magic in (_MAGIC, _WITH_IDS_ONLY, _WITHOUT_CHECKSUMS)
-    shown = printable(file.path)
-    if magic.startswith(_KIND) and not known:
-        raise SourceError(f"{shown}: another version of packer wrote the list. {_advice(file.path)}")
-    text = file.read(_HEADER.size, length)
-    if not known or google_crc32c.value(text) != crc:
-        raise SourceError(f"{shown}: the list is damaged. {_advice(file.path)}")
-    try:
-        header = json.loads(text)
-        if magic != _MAGIC:
-            header |= {"label_type": "class", "others": {"counts": {}, "names": []}}
-        _require_types(header)
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise SourceError(f"{shown}: the list is damaged: {printable(str(error))}. {_advice(file.path)}") from error
-    return header, _HEADER.size + length + _padding(length), magic != _WITHOUT_CHECKSUMS
-
-
-def _require_types(header: dict[str, Any]) -> None:
-    """Raise ValueError, KeyError or TypeError where a member of the JSON is missing, or is not what it should be."""
-    kinds = {"kind": str, "root": str, "count": int, "names": int, "stamps": int}
-    kinds |= {"classes": list, "notes": list, "sha256": str, "label_type": str, "others": dict}
-    wrong = [name for name, kind in kinds.items() if type(header[name]) is not kind]
-    if wrong:
-        raise ValueError(f"{', '.join(wrong)}: of the wrong type")
-    count, classes, notes = header["count"], header["classes"], header["notes"]
-    counts, names = header["others"]["counts"], header["others"]["names"]
-    if type(counts) is not dict or type(names) not in (list, type(None)) or header["label_type"] not in LABEL_TYPES:
-        raise ValueError("the labels, or the files that were not looked at, are none")
-    if not (0 <= count < _MOST and 0 <= header["names"] < _MOST and header["stamps"] in (0, count)):
-        raise ValueError(f"{count} images, {header['names']} bytes of names and {header['stamps']} stamps")
-    if not all(type(text) is str for text in [*classes, *notes, *(names or ())]):
-        raise ValueError("a member has elements of the wrong type")
-    for text in (header["kind"], header["root"], header["sha256"], *classes, *notes):
-        encode_name(text)  # UnicodeEncodeError is a ValueError
-    if not all(type(number) is int for number in counts.values()):
-        raise ValueError("a member has elements of the wrong type")
-    if "\0" in header["root"]:
-        raise ValueError("the root has a NUL")
-
-
-def _advice(path: str | os.PathLike[str]) -> str:
-    """Say how a list is made again: one that was asked for, or one that a conversion made for itself."""
-    unfinished = Path(path).absolute().parent.suffix == ".partial"
-    return "Say --fresh to start over." if unfinished else "Run `packer scan` again."
-
-
-def _padding(length: int) -> int:
-    return -(_HEADER.size + length) % _ALIGNMENT

@@ -241,18 +241,21 @@ def default_delimiter(table: Path | None) -> str:
 def parsed_json(text: str) -> Any:
     """Return what JSON says; ValueError where it is none, also where it has NaN, which JSON does not know."""
     try:
-        return json.loads(text, parse_constant=_refuse_constant)
+        return _JSON.decode(text)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number of JSON; a missing value is null")
+
+
+_JSON = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
 def some_columns(columns: Sequence[str]) -> str:
     """Return the names of columns as a message shows them."""
     return ", ".join(columns[:_SHOWN]) + (", …" if len(columns) > _SHOWN else "")
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number of JSON; a missing value is null")
 
 
 def _chunk(columns: Sequence[str], places: Sequence[int], rows: Sequence[list[str]], lines: Sequence[int]) -> Chunk:

@@ -36,6 +36,24 @@ PyDoc_STRVAR(look_up_doc,
 "then blue, and without them pixel by pixel.\n\n"
 "`pixels`, `table` and `out` are addresses: of count * 3 bytes, of 3 * 256 floats, and of 3 * count floats.");
 
+PyDoc_STRVAR(unfilter_doc,
+"unfilter(filtered, rows, size, step, out)\n--\n\n"
+"Undo the filters of rows of a PNG, of `size` bytes each after the number of its filter. There is no row above the first.\n\n"
+"`filtered` and `out` are addresses: of rows * (size + 1) bytes, and of rows * size. `step` is how many bytes a pixel has,\n"
+"1 or more. False where a row has a filter that there is not.");
+
+PyDoc_STRVAR(unpack_doc,
+"unpack(packed, rows, width, bits, factor, out)\n--\n\n"
+"Write each sample of rows of a PNG, which has 1, 2 or 4 bits, as a byte, times a factor.\n\n"
+"`packed` and `out` are addresses: of `rows` rows of whole bytes, and of rows * width bytes.");
+
+PyDoc_STRVAR(gather_doc,
+"gather(pixels, stride, item, rows, columns, height, width, fill, out)\n--\n\n"
+"Write height * width pixels of `item` bytes: those in so many rows and columns, and `fill` where a row or column is\n"
+"before 0.\n\n"
+"All but the numbers are addresses: of rows of pixels, `stride` bytes from one to the next; of `height` and of `width`\n"
+"64-bit integers, which are believed; of one pixel; and of height * width pixels.");
+
 PyDoc_STRVAR(crc32c_doc,
 "crc32c(data, crc)\n--\n\n"
 "Return the CRC-32C of bytes that follow others, whose CRC-32C is `crc`, or 0 where there are none.");
@@ -58,6 +76,9 @@ static PyMethodDef methods[] = {
     {"crc32c", (PyCFunction)(void (*)(void))crc32c, METH_FASTCALL, crc32c_doc},
     {"look_up", (PyCFunction)(void (*)(void))look_up, METH_FASTCALL, look_up_doc},
     {"resize", (PyCFunction)(void (*)(void))resize, METH_FASTCALL, resize_doc},
+    {"unfilter", (PyCFunction)(void (*)(void))unfilter, METH_FASTCALL, unfilter_doc},
+    {"unpack", (PyCFunction)(void (*)(void))unpack, METH_FASTCALL, unpack_doc},
+    {"gather", (PyCFunction)(void (*)(void))gather, METH_FASTCALL, gather_doc},
     {NULL, NULL, 0, NULL},
 };
 

@@ -1,0 +1,213 @@
+"""Pixels in other modes than RGB: grey, and as they are stored.
+
+The mode "unchanged" keeps what a file holds: grey, alpha, the indices of a palette, 16 bits, floats. Pillow decodes
+most of these images. An image of which Pillow would read fewer bits than there are is refused.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from packer._images import pillow, png
+from packer._images.decode import apply_orientation, decode
+from packer._images.depths import require_all_bits
+from packer._images.geometry import MAX_PIXELS
+from packer._images.jpeg import header as jpeg
+from packer._table import Buffer
+from packer.errors import ImageError
+
+__all__ = ["MODES", "decode_as", "decode_unchanged", "holds_ids"]
+
+MODES = ("RGB", "L", "unchanged")
+"""What pixels can be decoded to."""
+
+Pixels = npt.NDArray[Any]
+
+_IDS = ("1", "P", "PA")  # modes whose numbers are no levels: of what lies between two of them there is no number
+_NUMBERS = ("1", "L", "P", "LA", "La", "PA", "RGB", "RGBX", "RGBA", "RGBa", "CMYK", "YCbCr", "LAB", "HSV", "I", "F")
+_UNSIGNED = ("PNG", "PPM")  # formats whose mode I has numbers of 16 bits
+
+
+def decode_as(
+    data: Buffer,
+    mode: str,
+    *,
+    exif: str = "ignore",
+    decoder: str = "auto",
+    max_pixels: int = MAX_PIXELS,
+    size: tuple[int, int] | None = None,
+) -> Pixels:
+    """Decode an image of any type to pixels of a mode.
+
+    Parameters
+    ----------
+    data, exif, decoder, max_pixels
+        As for `packer._images.decode.decode`.
+    mode : {"RGB", "L", "unchanged"}
+        ``"RGB"``: as `packer._images.decode.decode`. ``"L"``: what ``PIL.Image.open(f).convert("L")`` gives; alpha is
+        dropped. ``"unchanged"``: as `decode_unchanged`.
+    size : (height, width), optional
+        The size that the image must have.
+
+    Returns
+    -------
+    (height, width, channels) array
+        uint8 with 3 channels, uint8 with 1 channel, or what `decode_unchanged` says. Writable.
+
+    Raises
+    ------
+    ImageError
+        As for `decode` and `decode_unchanged`. And if ``"L"`` is asked for of grey with more than 8 bits, or of floats:
+        Pillow makes white or black of these.
+    ValueError
+        If the mode is another one.
+    """
+    if mode not in MODES:
+        raise ValueError(f"mode is one of {MODES}, not {mode!r}")
+    if mode == "unchanged":
+        return decode_unchanged(data, exif=exif, decoder=decoder, max_pixels=max_pixels, size=size)
+    if mode == "RGB":
+        pixels = decode(data, exif=exif, decoder=decoder, max_pixels=max_pixels)
+    else:
+        pixels = _decode_grey(data, exif, decoder, max_pixels)
+    _require_size(pixels.shape, size)
+    return pixels
+
+
+def decode_unchanged(
+    data: Buffer,
+    *,
+    exif: str = "ignore",
+    decoder: str = "auto",
+    max_pixels: int = MAX_PIXELS,
+    size: tuple[int, int] | None = None,
+    rows: tuple[int, int] | None = None,
+) -> Pixels:
+    """Decode an image of any type to the numbers that it holds: ``numpy.asarray(PIL.Image.open(f))``, with channels.
+
+    =============================  ========  ==================================================
+    the image                      channels  dtype, and range
+    =============================  ========  ==================================================
+    1 bit                          1         uint8, 0 and 1
+    grey                           1         uint8; of PNGs with 2 or 4 bits, spread to 0 to 255
+    palette                        1         uint8, the indices
+    grey of 9 to 16 bits           1         uint16; int32 of TIFFs with signed numbers
+    grey of 32 bits                1         int32
+    floats (TIFF, PFM)             1         float32
+    grey and alpha                 2         uint8; uint16 of PNGs with 16 bits
+    RGB                            3         uint8; uint16 of PNGs with 16 bits
+    RGB and alpha                  4         uint8; uint16 of PNGs with 16 bits
+    CMYK                           4         uint8, as Pillow gives it
+    palette and alpha              2         uint8, the indices first
+    YCbCr, LAB (TIFF)              3         uint8
+    =============================  ========  ==================================================
+
+    Parameters
+    ----------
+    data, exif, decoder, max_pixels
+        As for `packer._images.decode.decode`.
+    size : (height, width), optional
+        The size that the image must have.
+    rows : (first, end), optional
+        The rows that are wanted, from one to before another, of the image as it is shown; by default all. Of most PNGs
+        no more is decoded than down to the last one.
+
+    Returns
+    -------
+    (height, width, channels) array
+        Of the machine's byte order. Writable.
+
+    Raises
+    ------
+    ImageError
+        If the image has another size; if Pillow cannot read it, or reads fewer bits than there are: of AVIFs with more
+        than 8 bits; of TIFFs, JPEG 2000s and PPMs in colour with more than 8 bits; of TIFFs with more than 32 bits.
+    """
+    components = _components(data)
+    if components:
+        rgb = decode(data, exif=exif, decoder=decoder, max_pixels=max_pixels)
+        return _of_rows(_grey(rgb) if components == 1 else rgb, size, rows)
+    found = png.read(data)
+    if found is not None and found.plain:
+        pillow.require_pixels(found.height, found.width, max_pixels)
+        _require_size((found.height, found.width), size)
+        samples = png.decode(found, *(rows or ()))
+        if samples is not None:
+            return samples
+    with pillow.opened(data, max_pixels) as image:
+        if found is not None and found.depth == 16 and not found.animated:
+            whole = png.decode(found)
+            if whole is not None:
+                return _of_rows(_turned(whole, image, exif), size, rows)
+        return _of_rows(_turned(_numbers(image, data), image, exif), size, rows)
+
+
+def _decode_grey(data: Buffer, exif: str, decoder: str, max_pixels: int) -> npt.NDArray[np.uint8]:
+    components = _components(data)
+    if components:
+        rgb = decode(data, exif=exif, decoder=decoder, max_pixels=max_pixels)
+        return _grey(rgb) if components == 1 else np.array(Image.fromarray(rgb).convert("L"))[..., None]
+    with pillow.opened(data, max_pixels) as image:
+        if image.mode[0] in "IF":
+            raise ImageError("its grey has more than 8 bits, which 'L' would cut: decode it with mode='unchanged'")
+        return np.array(pillow.upright(image, "L") if exif == "apply" else image.convert("L"))[..., None]
+
+
+def holds_ids(data: Buffer) -> bool:
+    """Tell whether the numbers of `decode_unchanged` are ids, of a palette or of 1 bit, and no levels.
+
+    Such images are resized to the nearest pixel, as Pillow resizes them.
+
+    Raises
+    ------
+    ImageError
+        If Pillow cannot open the image.
+    """
+    with pillow.opened(data) as image:
+        return image.mode in _IDS
+
+
+def _components(data: Buffer) -> int:
+    """Return 1 or 3 of a JPEG that Pillow opens in mode L or RGB, and that libraries decode; 0 of other images."""
+    if bytes(data[:3]) != b"\xff\xd8\xff":
+        return 0
+    header = jpeg.read_header(data)
+    return header.components if header is not None and header.ordinary and header.components in (1, 3) else 0
+
+
+def _grey(rgb: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """Return the levels of an image in grey that was decoded as RGB."""
+    return np.ascontiguousarray(rgb[..., :1])
+
+
+def _require_size(found: tuple[int, ...], size: tuple[int, int] | None) -> None:
+    if size is not None and found[:2] != size:
+        raise ImageError(f"it has {found[1]} x {found[0]} pixels, and {size[1]} x {size[0]} are expected")
+
+
+def _of_rows(pixels: Pixels, size: tuple[int, int] | None, rows: tuple[int, int] | None) -> Pixels:
+    _require_size(pixels.shape, size)
+    return pixels if rows is None else pixels[rows[0] : rows[1]]
+
+
+def _turned(pixels: Pixels, image: Image.Image, exif: str) -> Pixels:
+    turn = pillow.orientation(image) if exif == "apply" else 1
+    return apply_orientation(pixels, turn) if turn in range(2, 9) else pixels
+
+
+def _numbers(image: Image.Image, data: Buffer) -> Pixels:
+    """Return the numbers of an opened image, (height, width, channels)."""
+    deep = image.mode.startswith("I;16")
+    if not deep and image.mode not in _NUMBERS:
+        raise ImageError(f"Pillow reads it in mode {image.mode}, which packer does not know")
+    require_all_bits(image, data)
+    numbers = np.asarray(image)  # before the orientation: a TIFF is turned when it is loaded
+    if deep or (image.mode == "I" and image.format in _UNSIGNED):
+        numbers = numbers.astype(np.uint16)
+    elif image.mode == "1":
+        numbers = numbers.astype(np.uint8)
+    return np.array(numbers).reshape(*numbers.shape[:2], -1)

@@ -1,0 +1,265 @@
+"""PNGs, read by packer: their chunks, and their samples as they are stored, of any depth.
+
+Pillow reads 8 bits of the 16 of a PNG in colour, and takes some milliseconds for a mask. Only whole PNGs are read here:
+every checksum is compared. What is unusual or damaged is left to Pillow, whose answer counts.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from packer._images.compiled import _native
+from packer._table import Buffer
+
+__all__ = ["PNG", "SIGNATURE", "Samples", "decode", "read", "unfiltered_in_python"]
+
+SIGNATURE = b"\x89PNG\r\n\x1a\n"
+
+Samples = npt.NDArray[np.uint8] | npt.NDArray[np.uint16]
+
+_GREY, _PALETTE = 0, 3
+_CHANNELS = {_GREY: 1, 2: 3, _PALETTE: 1, 4: 2, 6: 4}
+_DEPTHS = {_GREY: (1, 2, 4, 8, 16), 2: (8, 16), _PALETTE: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
+_UNUSUAL = (b"eXIf", b"acTL", b"zTXt", b"iTXt", b"iCCP")  # an orientation, pages, limits on text
+_PROFILE = b"Raw profile type"  # of a tEXt chunk that holds EXIF or XMP
+_TEXT = 1 << 16
+_CRITICAL = (b"IHDR", b"PLTE", b"IDAT", b"IEND")
+_SUB = 1  # filters up to this one do not look at the row above
+_PAETH = 4  # the last filter
+
+_PASSES = ((0, 8, 0, 8), (0, 8, 4, 8), (4, 8, 0, 4), (0, 4, 2, 4), (2, 4, 0, 2), (0, 2, 1, 2), (1, 2, 0, 1))
+"""Of the passes of an interlaced image: first row, step of the rows, first column, step of the columns."""
+
+
+class PNG(NamedTuple):
+    """What the chunks of a whole PNG say.
+
+    Attributes
+    ----------
+    height, width : int
+        1 or more.
+    depth, colour, interlacing : int
+        As in IHDR, where these three may be any numbers.
+    plain : bool
+        Whether any decoder may read it: at most 8 bits a sample, and no chunk that holds an orientation, or that Pillow
+        may refuse.
+    animated : bool
+    compressed : bytes or None
+        The samples; None where the chunks are not in the usual order, or of other kinds.
+    """
+
+    height: int
+    width: int
+    depth: int
+    colour: int
+    interlacing: int
+    plain: bool
+    animated: bool
+    compressed: bytes | None
+
+    @property
+    def channels(self) -> int:
+        """How many samples a pixel has."""
+        return _CHANNELS[self.colour]
+
+    def row_size(self, width: int) -> int:
+        """Return how many bytes a row of so many pixels has, without the number of its filter."""
+        return (width * self.channels * self.depth + 7) // 8
+
+
+def read(data: Buffer) -> PNG | None:
+    """Walk the chunks of a PNG (PNG specification, section 5.3) and compare every checksum.
+
+    Returns
+    -------
+    PNG or None
+        None where the data are no whole PNG.
+    """
+    if bytes(data[: len(SIGNATURE)]) != SIGNATURE:
+        return None
+    view = memoryview(data)
+    chunks = list(_chunks(view))
+    names = [name for name, _ in chunks]
+    if names[:1] != [b"IHDR"] or names[-1] != b"IEND" or b"IDAT" not in names or len(chunks[0][1]) != 13:
+        return None
+    width, height, depth, colour, compression, filtering, interlacing = struct.unpack(">IIBBBBB", chunks[0][1])
+    if not height or not width:
+        return None
+    known = depth in _DEPTHS.get(colour, ()) and not compression and not filtering
+    return PNG(
+        height,
+        width,
+        depth,
+        colour,
+        interlacing,
+        known and depth != 16 and not any(_is_unusual(name, body) for name, body in chunks),
+        b"acTL" in names,
+        _compressed(chunks, colour) if known and interlacing in (0, 1) else None,
+    )
+
+
+def _chunks(view: memoryview) -> Iterator[tuple[bytes, memoryview]]:
+    """Yield names and bodies of chunks up to IEND, or to the first that is not whole."""
+    position = len(SIGNATURE)
+    while position + 12 <= len(view):
+        length, name = struct.unpack_from(">I4s", view, position)
+        end = position + 12 + length
+        if end > len(view):
+            return
+        (crc,) = struct.unpack_from(">I", view, end - 4)
+        if zlib.crc32(view[position + 4 : end - 4]) != crc:
+            return
+        yield name, view[position + 8 : end - 4]
+        if name == b"IEND":
+            return
+        position = end
+
+
+def _is_unusual(name: bytes, body: memoryview) -> bool:
+    return name in _UNUSUAL or (name == b"tEXt" and (len(body) >= _TEXT or bytes(body[:16]) == _PROFILE))
+
+
+def _compressed(chunks: list[tuple[bytes, memoryview]], colour: int) -> bytes | None:
+    """Return the bodies of the chunks that hold samples, joined, where these chunks stand together."""
+    names = [name for name, _ in chunks]
+    first, count = names.index(b"IDAT"), names.count(b"IDAT")
+    critical = [name for name in names if not name[0] & 0x20 and name not in _CRITICAL]
+    palette = colour != _PALETTE or b"PLTE" in names[:first]
+    if critical or not palette or names.count(b"IHDR") > 1 or b"IDAT" in names[first + count :]:
+        return None
+    return b"".join(body for _, body in chunks[first : first + count])
+
+
+def decode(png: PNG, first: int = 0, end: int | None = None) -> Samples | None:
+    """Return the samples of rows, as Pillow's array of the opened image, and 16 bits of those that have 16.
+
+    Parameters
+    ----------
+    png : PNG
+    first, end : int
+        The rows, from one to before another; by default all. No more is inflated than down to the last one.
+
+    Returns
+    -------
+    (end - first, width, channels) uint8 or uint16 array, or None
+        Writable. Grey of 2 or 4 bits is spread over 0 to 255, as Pillow spreads it; of 1 bit, and the indices of a
+        palette, are kept. None where the data are damaged, or packer was not compiled.
+    """
+    end = png.height if end is None else end
+    if png.compressed is None or (_native is None and png.depth != 16):
+        return None
+    if png.interlacing:
+        whole = _deinterlaced(png)
+        return None if whole is None else whole[first:end]
+    size = png.row_size(png.width)
+    filtered = _inflated(png.compressed, end * (size + 1), whole=end == png.height)
+    if filtered is None:
+        return None
+    rows = _unfiltered(filtered, size, max(1, png.channels * png.depth // 8), first)
+    return None if rows is None else _samples(png, rows, png.width)
+
+
+def _inflated(compressed: bytes, size: int, *, whole: bool) -> bytes | None:
+    """Return `size` bytes; of the whole, only if there are no more."""
+    inflating = zlib.decompressobj()
+    try:
+        inflated = inflating.decompress(compressed, size + whole)
+    except zlib.error:
+        return None
+    return inflated if len(inflated) == size and (inflating.eof or not whole) else None
+
+
+def _unfiltered(filtered: bytes, size: int, step: int, first: int = 0) -> npt.NDArray[np.uint8] | None:
+    """Return rows from the `first` one on, (rows, size), without their filters, each of which stands before its row."""
+    filters = filtered[:: size + 1]
+    if max(filters) > _PAETH:
+        return None
+    start = first
+    while start > 0 and filters[start] > _SUB:  # then it depends on the row above
+        start -= 1
+    rows = np.frombuffer(filtered, np.uint8).reshape(-1, size + 1)[start:]
+    if _native is None:
+        return unfiltered_in_python(rows, step)[first - start :]
+    out = np.empty((len(rows), size), np.uint8)
+    _native.unfilter(rows.ctypes.data, len(rows), size, step, out.ctypes.data)
+    return out[first - start :]
+
+
+def unfiltered_in_python(rows: npt.NDArray[np.uint8], step: int) -> npt.NDArray[np.uint8]:
+    """Do the same as `unfilter` in C, some hundred times more slowly.
+
+    Parameters
+    ----------
+    rows : (rows, 1 + size) uint8 array
+        The number of the filter, then the bytes; the first row has no row above.
+    step : int
+        Bytes of a pixel.
+
+    Returns
+    -------
+    (rows, size) uint8 array
+    """
+    out = np.zeros((len(rows) + 1, rows.shape[1] - 1 + step), np.uint8)  # and zeros above and on the left
+    for number, (kind, *_) in enumerate(rows.tolist()):
+        line, above, to = rows[number, 1:], out[number], out[number + 1]
+        if kind in (0, 2):
+            to[step:] = line + above[step:] * (kind == 2)
+            continue
+        before, current, filtered = above.tolist(), [0] * step, line.tolist()
+        for place, value in enumerate(filtered):
+            left, up, corner = current[place], before[place + step], before[place]
+            current.append(value + _predicted(kind, left, up, corner) & 0xFF)
+        to[:] = current
+    return out[1:, step:]
+
+
+def _predicted(kind: int, left: int, above: int, corner: int) -> int:
+    """Return what the filters Sub, Average and Paeth expect of a byte."""
+    if kind == _SUB:
+        return left
+    if kind != _PAETH:
+        return left + above >> 1
+    estimate = left + above - corner
+    return min((left, above, corner), key=lambda neighbour: abs(estimate - neighbour))  # the first of the nearest
+
+
+def _samples(png: PNG, rows: npt.NDArray[np.uint8], width: int) -> Samples:
+    """Return the samples of unfiltered rows, (rows, width, channels)."""
+    if png.depth == 16:
+        return np.ascontiguousarray(rows).view(">u2").astype(np.uint16).reshape(len(rows), width, png.channels)
+    if png.depth == 8:
+        return rows.reshape(len(rows), width, png.channels)
+    rows = np.ascontiguousarray(rows)
+    factor = 255 // ((1 << png.depth) - 1) if png.colour == _GREY and png.depth > 1 else 1
+    samples = np.empty((len(rows), width, 1), np.uint8)
+    _native.unpack(rows.ctypes.data, len(rows), width, png.depth, factor, samples.ctypes.data)
+    return samples
+
+
+def _deinterlaced(png: PNG) -> Samples | None:
+    """Return all samples of an interlaced image, whose passes are images of their own, one after the other."""
+    assert png.compressed is not None
+    shapes = [
+        (len(range(top, png.height, down)), len(range(left, png.width, across))) for top, down, left, across in _PASSES
+    ]
+    sizes = [rows * (png.row_size(columns) + 1) if columns else 0 for rows, columns in shapes]
+    filtered = _inflated(png.compressed, sum(sizes), whole=True)
+    if filtered is None:
+        return None
+    pixels = np.empty((png.height, png.width, png.channels), np.uint16 if png.depth == 16 else np.uint8)
+    position = 0
+    for (top, down, left, across), (_, columns), size in zip(_PASSES, shapes, sizes, strict=True):
+        if size:
+            part = filtered[position : position + size]
+            rows = _unfiltered(part, png.row_size(columns), max(1, png.channels * png.depth // 8))
+            if rows is None:
+                return None
+            pixels[top::down, left::across] = _samples(png, rows, columns)
+        position += size
+    return pixels

@@ -1,0 +1,279 @@
+"""Hugging Face's ``metadata.csv``, ``.jsonl`` or ``.parquet`` in a tree: what its columns say of the images there.
+
+``file_name`` is the path of an image, relative to SRC; ``NAME_file_name`` is the path of a further file. ``label``, or
+``labels`` with one label a row, is the label. ``objects`` has boxes, x y width height, and their categories. Every
+other column is a field, whose kind follows from its cells.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import posixpath
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from packer._fields import Field
+from packer._sample import UNLABELED
+from packer._sources.base import Source
+from packer._sources.beside import Missing, looked_up
+from packer._sources.csv import Rows
+from packer._sources.fieldvalues import Column, Files, joined
+from packer._sources.imagefolder import imagefolder_source
+from packer._sources.labels import meaning_of
+from packer._sources.tablecolumns import ColumnSpec
+from packer._sources.tables import Cells, Chunk, Table, open_table, parsed_json, some_columns
+from packer._sources.unlabeled import unlabeled_source
+from packer._sources.walking import ImageRule
+from packer._table import Ints
+from packer.errors import MissingDependencyError, SourceError, printable
+
+__all__ = ["metadata_of", "metadata_source"]
+
+_FILES = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
+_NAME, _OF_FILES, _OBJECTS = "file_name", "_file_name", "objects"
+_LABELS = ("label", "labels")
+_OF_OBJECTS = {"objects.bbox": ("boxes", "boxes"), "objects.categories": ("labels", "labels")}
+"""The fields that `objects` become, with their kinds."""
+
+_FORMS = {
+    "int64": re.compile(r"0|-?[1-9][0-9]{0,17}"),
+    "float64": re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?"),
+    "bool": re.compile(r"[Tt]rue|[Ff]alse"),
+}
+"""Texts that are taken for numbers: not those with zeros in front, which may be names."""
+
+_SHOWN = 5
+
+
+def metadata_of(root: Path) -> Table | None:
+    """Return the table of metadata at the top of a directory; None without one, or where it names no images.
+
+    Raises
+    ------
+    SourceError
+        If there are several, or the one that there is cannot be read.
+    MissingDependencyError
+        If the file is Parquet, and pyarrow is not installed.
+    """
+    found = [root / name for name in _FILES if os.path.isfile(root / name)]
+    if not found:
+        return None
+    if len(found) > 1:
+        names = ", ".join(path.name for path in found)
+        raise SourceError(f"{printable(root)}: {names} are there. Remove all but one, or say --no-metadata.")
+    table = _Metadata(open_table(found[0]))
+    try:
+        return table if _NAME in table.header() else None
+    except (SourceError, MissingDependencyError) as error:
+        raise type(error)(f"{error} --no-metadata leaves the file alone.") from error
+
+
+def metadata_source(
+    root: Path,
+    table: Table,
+    rule: ImageRule | None = None,
+    classes: Sequence[str] | None = None,
+    *,
+    has_classes: bool = True,
+    on_missing: str = "error",
+) -> Source:
+    """List the images of a tree, with the fields that a table of metadata has of them.
+
+    The images are those of ImageFolder, in its order. Where the table names an image at the top of `root`, they are all
+    images below `root`, without the classes of directories.
+
+    Parameters
+    ----------
+    root : Path
+    table : Table
+        What `metadata_of` returned.
+    rule : ImageRule, optional
+        Which files count as images; by default those that ImageFolder takes.
+    classes : sequence of str, optional
+        Class names in the order of their ids.
+    has_classes : bool
+        Whether directories and the table have labels; else all images have the label -1.
+    on_missing : {"error", "null", "skip"}
+        What becomes of images without a row, or without a file that their row names.
+
+    Raises
+    ------
+    SourceError
+        If the tree or the table cannot be used, or an image has no row, or a row no image.
+    """
+    header = table.header()
+    kinds = _kinds(table, header)
+    label = next((name for name in _LABELS if name in header and kinds.get(name) != "json"), None)
+    label = label if has_classes else None
+    specs, unnamed = _specs(header, kinds, {_NAME, label, *(() if has_classes else _LABELS[:1])})
+    rows = Rows(root, table, unlabeled=True)
+    rows.read(header, _NAME, label, specs)
+    rows.require_sound()
+    columns = [reading.column(root) for reading in rows.readings]
+    flat = not has_classes or any("/" not in name for name in rows.names)
+    listed = unlabeled_source(root, rule) if flat else imagefolder_source(root, None if label else classes, rule)
+    listed = _without_files(listed, columns)
+    source, places = _joined(listed, rows, on_missing)
+    if label is not None:
+        source = _labelled(source, rows, places, classes)
+    said = ", ".join(column.field.name for column in columns) or "none"
+    notes = [f"{printable(table.path.name)}: fields {said}"]
+    if unnamed:
+        notes.append(f"no field can have the name of these columns, which are left out: {some_columns(unnamed)}")
+    source = replace(source, notes=[*source.notes, *notes])
+    found = [joined(column, places) for column in columns]
+    source = source.having(*(column for column in found if not isinstance(column, Files)))
+    files = [column for column in found if isinstance(column, Files)]
+    return looked_up(source, files, on_missing) if files else source
+
+
+def _joined(source: Source, rows: Rows, on_missing: str) -> tuple[Source, Ints]:
+    """Return the images that are kept, and the row of each, -1 where it has none."""
+    row_of = {name: row for row, name in enumerate(rows.names)}
+    places = np.fromiter((row_of.pop(name, -1) for name in source.names), np.int64, len(source))
+    table = rows.table.path.name
+    if row_of:
+        first = next(iter(row_of.values()))
+        if on_missing == "error":
+            raise rows.refused(
+                first,
+                f"{printable(rows.names[first])} is none of the images in {printable(source.root)} "
+                f"({len(row_of)} such rows). Correct {_NAME}, or say --on-missing skip to pass over such rows, "
+                "or --no-metadata.",
+            )
+        source = replace(source, notes=[*source.notes, f"{len(row_of)} rows of {table} name no image"])
+    missing = Missing(source, on_missing)
+    lacking = np.flatnonzero(places < 0)
+    if len(lacking):
+        shown = ", ".join(printable(source.names[at]) for at in lacking[:_SHOWN].tolist())
+        missing.lack(lacking, f"a row in {table}", shown + (", …" if len(lacking) > _SHOWN else ""))
+    kept = places[places >= 0] if on_missing == "skip" else places
+    return missing.settled(source), kept
+
+
+def _labelled(source: Source, rows: Rows, places: Ints, classes: Sequence[str] | None) -> Source:
+    """Return the source with the labels of the table in place of the directories'."""
+    meaning = meaning_of(rows.labels, None, classes, rows.refused_label)
+    labels = np.where(places < 0, UNLABELED, meaning.labels[places])
+    notes = [note for note in source.notes if "every label is -1" not in note]
+    return replace(source, labels=labels, classes=meaning.classes, notes=[*notes, *meaning.notes])
+
+
+def _without_files(source: Source, columns: Iterable[Column]) -> Source:
+    """Return a source without those of its images that are files of a field."""
+    own: set[str] = set()
+    for column in columns:
+        if isinstance(column, Files):
+            own.update(posixpath.normpath(path) for path in column.names() if path)
+    kept = np.array([name not in own for name in source.names], bool)
+    return source if kept.all() else source.taken(np.flatnonzero(kept))
+
+
+def _kinds(table: Table, header: Sequence[str]) -> dict[str, str]:
+    """Return what the cells of each column are: a dtype of scalars, text, json or bytes; nothing where all are null."""
+    found: dict[str, str] = {}
+    for chunk in table.chunks(header):
+        for name, cells in chunk.columns.items():
+            kind = _kind_of(cells, table.of_texts)
+            before = found.setdefault(name, kind)
+            if kind and before != kind:
+                found[name] = kind if not before else "float64" if {before, kind} == {"int64", "float64"} else "json"
+                if table.of_texts and found[name] == "json":
+                    found[name] = "text"
+    return found
+
+
+def _kind_of(cells: Cells, of_texts: bool) -> str:
+    if isinstance(cells, np.ndarray):
+        return "int64" if cells.dtype.kind in "iu" else "float64"
+    if of_texts:
+        there = [cell for cell in cells if cell.strip()]
+        if not there:
+            return ""
+        matching = (kind for kind, form in _FORMS.items() if all(map(form.fullmatch, there)))
+        return next(matching, "text")
+    types = set(map(type, cells)) - {type(None)}
+    names = {bool: "bool", int: "int64", float: "float64", str: "text", bytes: "bytes"}
+    if types == {int, float}:
+        return "float64"
+    return names.get(types.pop(), "json") if len(types) == 1 else "json" if types else ""
+
+
+def _specs(header: Sequence[str], kinds: dict[str, str], own: set[str | None]) -> tuple[list[ColumnSpec], list[str]]:
+    """Return the fields that columns become, and the columns whose names no field can have."""
+    specs, unnamed = [], []
+    for column in header:
+        kind = kinds.get(column, "")
+        if column in own or not kind:
+            continue
+        name, dtype = column, ""
+        if column in _OF_OBJECTS:
+            name, kind = _OF_OBJECTS[column]
+        elif column.endswith(_OF_FILES) and kind == "text":
+            name = column.removesuffix(_OF_FILES)
+            kind = "mask" if "mask" in name.lower() else "image"
+        elif kind not in ("text", "json", "bytes"):
+            kind, dtype = "scalar", kind
+        try:
+            Field(name, kind, dtype)
+        except ValueError:
+            unnamed.append(column)
+        else:
+            specs.append(ColumnSpec(name, column, kind, dtype))
+    return specs, unnamed
+
+
+class _Metadata(Table):
+    """A table whose `objects` are columns of their own: boxes, as x y x y; their categories; and what else is there."""
+
+    def __init__(self, table: Table) -> None:
+        super().__init__(table.path)
+        self._table = table
+        self.unit, self.of_texts = table.unit, table.of_texts
+
+    def header(self) -> list[str]:
+        header = self._table.header()
+        return [*header, *_OF_OBJECTS] if _OBJECTS in header else header
+
+    def chunks(self, columns: Sequence[str]) -> Iterator[Chunk]:
+        own = {_OBJECTS, *_OF_OBJECTS}
+        inner = [column for column in columns if column not in own]
+        if len(inner) == len(columns):
+            yield from self._table.chunks(columns)
+            return
+        for chunk in self._table.chunks([*inner, _OBJECTS]):
+            rows = [self._split(cell, line) for cell, line in zip(chunk.columns[_OBJECTS], chunk.lines, strict=True)]
+            split = {column: [row.get(column, "" if self.of_texts else None) for row in rows] for column in own}
+            yield Chunk(chunk.lines, {column: split.get(column, chunk.columns.get(column, ())) for column in columns})
+
+    def _split(self, cell: Any, line: int) -> dict[str, Any]:
+        """Return what the objects of a row say, by columns."""
+        objects = cell
+        if self.of_texts:
+            try:
+                objects = parsed_json(cell) if cell.strip() else None
+            except ValueError as error:
+                raise self.refused(line, f"column '{_OBJECTS}': it is no JSON: {printable(error)}") from error
+        if not isinstance(objects, dict):
+            return {} if objects is None else {_OBJECTS: cell}
+        boxes = objects.get("bbox")
+        if isinstance(boxes, list):
+            boxes = [_corners(box) for box in boxes]
+        more = {key: value for key, value in objects.items() if key not in ("bbox", "categories")}
+        row = {_OBJECTS: more or None, "objects.bbox": boxes, "objects.categories": objects.get("categories")}
+        said = {column: value for column, value in row.items() if value is not None}
+        return {column: json.dumps(value) for column, value in said.items()} if self.of_texts else said
+
+
+def _corners(box: Any) -> Any:
+    """Return a box of x y width height as x y x y; anything else as it is, which is refused as no box."""
+    if not isinstance(box, list) or len(box) != 4 or any(type(number) not in (int, float) for number in box):
+        return None
+    x, y, width, height = box
+    return [x, y, x + width, y + height]

@@ -1,0 +1,165 @@
+"""Boxes and keypoints: where a crop, a turn by EXIF or both put them.
+
+Positions are in pixels: x to the right and y down from the upper left corner of the image. The arithmetic is that of
+torchvision's transforms.v2.functional. So a box ends where its last pixel ends, and mirrored by ``width - x``; a
+keypoint lies on a pixel, and is mirrored by ``width - 1 - x``.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from packer._images.geometry import PADDINGS, Box, is_padded
+
+__all__ = ["Moved", "move_boxes", "move_keypoints", "turn_boxes", "turn_keypoints"]
+
+Numbers = npt.NDArray[np.float32]
+
+
+class Moved(NamedTuple):
+    """Boxes in the window of a crop.
+
+    Attributes
+    ----------
+    boxes : (M, 4) float32 array
+        Those that are kept, in their order: left, top, right, bottom, from 0 to width and height of the window.
+    kept : (K,) bool array
+        Which of the boxes were kept.
+    """
+
+    boxes: Numbers
+    kept: npt.NDArray[np.bool_]
+
+
+def move_boxes(boxes: Numbers, box: Box, *, min_visible: float = 0.0, min_size: float = 1.0) -> Moved:
+    """Return where boxes of an image lie in the window of a crop, clipped to what the window shows of the image.
+
+    The positions are those of torchvision's ``resized_crop``, ``pad``, ``horizontal_flip`` and
+    ``clamp_bounding_boxes``. By default the boxes that ``SanitizeBoundingBoxes()`` would drop are dropped.
+
+    Parameters
+    ----------
+    boxes : (K, 4) float32 array
+        left, top, right, bottom.
+    box : Box
+        A record of `CROP`.
+    min_visible : float
+        The least share of a box's area that must be left, 0 to 1; others are dropped.
+    min_size : float
+        The least width and height, in pixels of the window; smaller boxes are dropped. With 0, those without any area
+        are.
+
+    Returns
+    -------
+    Moved
+
+    Raises
+    ------
+    ValueError
+        If the window is padded with the image's own pixels: nobody knows which boxes they show.
+    """
+    corners = np.asarray(boxes, np.float64).reshape(-1, 2, 2)
+    placed = _placed(corners, box)
+    inner, outer = _limits(box)
+    clipped = placed.clip(inner, outer)
+    sides = clipped[:, 1] - clipped[:, 0]
+    before, after = np.abs(placed[:, 1] - placed[:, 0]).prod(1), sides.prod(1)
+    kept = (sides.min(1, initial=np.inf) >= min_size) & (after > 0) & (after >= min_visible * before)
+    result = clipped - (box.cut_left, box.cut_top)
+    if box.flip:
+        result[..., 0] = box.out_width - result[:, ::-1, 0]
+    return Moved(result[kept].reshape(-1, 4).astype(np.float32), kept)
+
+
+def move_keypoints(keypoints: Numbers, box: Box) -> Numbers:
+    """Return where keypoints of an image lie in the window of a crop.
+
+    The positions are those of torchvision's ``resized_crop``, ``pad``, ``horizontal_flip`` and ``clamp_keypoints``.
+
+    Parameters
+    ----------
+    keypoints : (K, P, 3) float32 array
+        x, y, visibility: 0 where a keypoint is not known.
+    box : Box
+        A record of `CROP`.
+
+    Returns
+    -------
+    (K, P, 3) float32 array
+        x from 0 to ``out_width - 1``, y from 0 to ``out_height - 1``. The visibility of those that lie outside of what
+        the window shows of the image becomes 0.
+
+    Raises
+    ------
+    ValueError
+        As for `move_boxes`.
+    """
+    keypoints = np.asarray(keypoints, np.float32)
+    placed = _placed(keypoints[..., :2].astype(np.float64), box)
+    inner, outer = _limits(box)
+    seen = ((placed >= inner) & (placed < outer)).all(-1)
+    places = placed - (box.cut_left, box.cut_top)
+    if box.flip:
+        places[..., 0] = box.out_width - 1 - places[..., 0]
+    places = places.clip(0, (box.out_width - 1, box.out_height - 1))
+    return np.concatenate([places, np.where(seen, keypoints[..., 2], 0)[..., None]], -1, dtype=np.float32)
+
+
+def turn_boxes(boxes: Numbers, orientation: int, size: tuple[int, int]) -> Numbers:
+    """Return where boxes lie after an image was turned upright.
+
+    Parameters
+    ----------
+    boxes : (K, 4) float32 array
+        left, top, right, bottom.
+    orientation : int
+        1 to 8 (EXIF 2.32, tag 0x0112).
+    size : (height, width)
+        Of the image before.
+
+    Returns
+    -------
+    (K, 4) float32 array
+    """
+    corners = _turned(np.asarray(boxes, np.float32).reshape(-1, 2, 2), orientation, size)
+    return np.concatenate([corners.min(1), corners.max(1)], 1)
+
+
+def turn_keypoints(keypoints: Numbers, orientation: int, size: tuple[int, int]) -> Numbers:
+    """Do the same as `turn_boxes`, of (K, P, 3) float32 keypoints: x, y, visibility."""
+    keypoints = np.asarray(keypoints, np.float32)
+    height, width = size
+    places = _turned(keypoints[..., :2], orientation, (height - 1, width - 1))
+    return np.concatenate([places, keypoints[..., 2:]], -1)
+
+
+def _placed(points: npt.NDArray[np.float64], box: Box) -> npt.NDArray[np.float64]:
+    """Return where (..., 2) points, x and y, of the image lie in the resized rectangle."""
+    if is_padded(box) and PADDINGS[box.padding] != "constant":
+        raise ValueError(
+            f"boxes and keypoints cannot be moved by a crop with {PADDINGS[box.padding]} padding, which shows pixels "
+            "of the image again: use constant padding"
+        )
+    return (points - (box.left, box.top)) * (box.scaled_width / box.crop_width, box.scaled_height / box.crop_height)
+
+
+def _limits(box: Box) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Return the corners, x and y, of the part of the resized rectangle that the window shows."""
+    first = np.array([box.cut_left, box.cut_top], np.float64)
+    end = np.add(first, (box.out_width, box.out_height))
+    sides = box.scaled_width, box.scaled_height
+    return first.clip(0, sides), end.clip(0, sides)
+
+
+def _turned(points: Numbers, orientation: int, size: tuple[int, int]) -> Numbers:
+    """Turn (..., 2) points, x and y, as `packer._images.decode.apply_orientation` turns pixels."""
+    height, width = size
+    if orientation >= 5:
+        points, (height, width) = points[..., ::-1], (width, height)
+    mirrored, upside_down = orientation in (2, 3, 6, 7), orientation in (3, 4, 7, 8)
+    x = width - points[..., 0] if mirrored else points[..., 0]
+    y = height - points[..., 1] if upside_down else points[..., 1]
+    return np.stack([x, y], -1)

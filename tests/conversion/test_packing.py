@@ -1,0 +1,162 @@
+"""Samples that a program gives become a pack: their images, labels, names and fields, also after an interruption."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import packer
+from packer._packs.verify import verify
+from tests.making import SUFFIXES, content
+
+FIELDS = {
+    "mask": "mask",
+    "caption": "text",
+    "age": "float32",
+    "boxes": "boxes",
+    "embedding": "array:float16:1",
+    "kind": "class",
+}
+
+
+def jpeg(seed: int) -> bytes:
+    stream = io.BytesIO()
+    pixels = np.random.default_rng(seed).integers(0, 256, (9, 12, 3), np.uint8)
+    Image.fromarray(pixels).save(stream, "JPEG")
+    return stream.getvalue()
+
+
+def drawn(count: int, stop: int | None = None) -> Iterator[dict[str, Any]]:
+    """Yield samples; an error takes the place of sample `stop`."""
+    for index in range(count):
+        if index == stop:
+            raise RuntimeError("the program stopped")
+        yield {
+            "image": jpeg(index),
+            "label": index % 3,
+            "mask": np.full((9, 12), index % 256, np.uint8),
+            "caption": f"Bild {index} ä",
+            "age": index / 2 if index % 4 else None,
+            "boxes": [[1, 2, 3, 4]] * (index % 3),
+            "embedding": np.arange(index % 5, dtype=np.float16),
+            "kind": index % 7,
+        }
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES.values())
+def test_everything_that_was_given_comes_back(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"pack{suffix}"
+    summary = packer.pack(drawn(50), path, fields=FIELDS, classes=["a", "b", "c"])
+    assert (summary.manifest.count, summary.manifest.schema) == (50, 2)
+    assert verify(path) == []
+    with packer.open_pack(path) as reader:
+        for index, sample in enumerate(drawn(50)):
+            assert bytes(reader.read(index)) == sample["image"]
+            assert reader.names[index] == f"{index:08d}.jpg"
+            assert reader.table.label[index] == sample["label"]
+            values = {name: field.decode(reader.value(index, name)) for name, field in reader.fields.items()}
+            assert {name: values[name] for name in ("caption", "age", "kind")} == {
+                name: sample[name] for name in ("caption", "age", "kind")
+            }
+            assert np.array_equal(np.asarray(Image.open(io.BytesIO(values["mask"]))), sample["mask"])
+            assert np.array_equal(values["boxes"], np.reshape(sample["boxes"], (-1, 4)))
+            assert np.array_equal(values["embedding"], sample["embedding"])
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES.values())
+def test_an_interrupted_pack_continues_and_has_the_same_bytes(tmp_path: Path, suffix: str) -> None:
+    whole, path = tmp_path / f"whole{suffix}", tmp_path / f"pack{suffix}"
+    packer.pack(drawn(400), whole, fields=FIELDS, classes=["a", "b", "c"])
+    for stop in (150, 151, 399):
+        with pytest.raises(RuntimeError, match="the program stopped"):
+            packer.pack(drawn(400, stop), path, fields=FIELDS, classes=["a", "b", "c"])
+        assert not path.exists()
+    summary = packer.pack(drawn(400), path, fields=FIELDS, classes=["a", "b", "c"])
+    assert summary.continued > 100
+    assert content(path) == content(whole)
+
+
+def test_other_samples_than_before_are_refused(tmp_path: Path) -> None:
+    def packed(samples: Any, **arguments: Any) -> None:
+        packer.pack(samples, tmp_path / "pack.lmdb", fields=FIELDS, classes=["a", "b", "c"], **arguments)
+
+    with pytest.raises(RuntimeError):
+        packed(drawn(400, 300))
+    changed = [{**sample, "caption": "another"} if index == 7 else sample for index, sample in enumerate(drawn(400))]
+    with pytest.raises(packer.ResumeError, match=r"sample 7 \(00000007.jpg\) is another one .* fresh=True"):
+        packed(changed)
+    with pytest.raises(packer.ResumeError, match="fewer samples come"):
+        packed(drawn(20))
+    with pytest.raises(packer.ResumeError, match="started differently"):
+        packer.pack(drawn(400), tmp_path / "pack.lmdb", fields=FIELDS, classes=["a", "b", "d"])
+    packed(changed, fresh=True)
+
+
+@pytest.mark.parametrize(
+    ("sample", "problem"),
+    [
+        ({"label": 1}, "'image': NoneType is no image"),
+        ({"image": b"no image"}, "sample|cannot|image"),
+        ({"image": jpeg(0), "captoin": "x"}, "sample 3: no field 'captoin' is known"),
+        ({"image": jpeg(0), "label": 3}, "its label: 3 is no id of the 3 classes"),
+        ({"image": jpeg(0), "label": "d"}, "its label 'd' is none of the classes"),
+        ({"image": jpeg(0), "age": float("nan")}, "field 'age': NaN is no number"),
+        ({"image": jpeg(0), "caption": b"x"}, "field 'caption': b'x' is no text"),
+        ({"image": jpeg(0), "boxes": [[4, 4, 3, 9]]}, "field 'boxes': a box ends before it begins"),
+        ({"image": jpeg(0), "name": "../x.jpg"}, "sample 3: the name '../x.jpg'"),
+        ({"image": jpeg(0), "name": "00000001.jpg"}, "00000001.jpg: two samples have this name"),
+        ({"image": "nowhere.jpg"}, "nowhere.jpg cannot be read: No such file"),
+    ],
+)
+def test_what_cannot_be_packed_is_refused_in_words(tmp_path: Path, sample: dict[str, Any], problem: str) -> None:
+    samples = [*drawn(3), sample]
+    with pytest.raises(packer.PackerError, match=problem):
+        packer.pack(samples, tmp_path / "pack.lmdb", fields=FIELDS, classes=["a", "b", "c"])
+    assert not (tmp_path / "pack.lmdb").exists()
+
+
+def test_samples_that_cannot_be_used_are_left_out_and_listed(tmp_path: Path) -> None:
+    samples = [*drawn(3), {"image": b"no image"}, {"image": jpeg(9), "age": "old"}, *drawn(1)]
+    samples[-1]["name"] = "last.jpg"
+    summary = packer.pack(samples, tmp_path / "pack.h5", fields=FIELDS, classes=["a", "b", "c"], on_error="skip")
+    assert summary.manifest.count == 4
+    assert [entry["name"] for entry in summary.manifest.skipped] == ["00000003", "00000004.jpg"]
+    assert "field 'age'" in summary.manifest.skipped[1]["reason"]
+
+
+def test_arrays_and_pil_images_lose_nothing(tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (5, 7, 3), np.uint8)
+    deep = np.arange(35, dtype=np.uint16).reshape(5, 7) * 1000
+    palette = Image.fromarray(pixels).quantize(16)
+    samples = [{"image": pixels, "depth": deep}, {"image": Image.fromarray(pixels), "depth": palette}]
+    packer.pack(samples, tmp_path / "pack.lmdb", fields={"depth": "image"}, label_type="class")
+    with packer.open_pack(tmp_path / "pack.lmdb") as reader:
+        assert reader.table.label.tolist() == [-1, -1]
+        for index in (0, 1):
+            assert np.array_equal(np.asarray(Image.open(io.BytesIO(reader.read(index)))), pixels)
+        assert np.array_equal(np.asarray(Image.open(io.BytesIO(bytes(reader.value(0, "depth"))))), deep)
+        found = Image.open(io.BytesIO(bytes(reader.value(1, "depth"))))
+        assert (found.mode, found.tobytes()) == ("P", palette.tobytes())
+
+
+def test_names_classes_and_numbers(tmp_path: Path) -> None:
+    samples = [{"image": jpeg(0), "name": "x/ü.jpg", "label": "dog"}, {"image": jpeg(1), "label": "cat"}]
+    packer.pack(samples, tmp_path / "pack.lmdb", classes=["cat", "dog"])
+    with packer.open_dataset(tmp_path / "pack.lmdb") as dataset:
+        assert list(dataset.samples) == [("x/ü.jpg", 1), ("00000001.jpg", 0)]
+    packer.pack([{"image": jpeg(0), "label": 0.25}], tmp_path / "float.lmdb", label_type="float")
+    with packer.open_dataset(tmp_path / "float.lmdb") as dataset:
+        assert dataset[0][1] == 0.25
+
+
+@pytest.mark.parametrize("declared", [{"image": "text"}, {"a b": "text"}, {"x": "film"}, {"x": "array:int8"}])
+def test_fields_that_cannot_be_are_refused(tmp_path: Path, declared: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match=r"field|kind"):
+        packer.pack(drawn(1), tmp_path / "pack.lmdb", fields=declared)
+    assert not list(tmp_path.iterdir())

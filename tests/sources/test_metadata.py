@@ -1,0 +1,186 @@
+"""Hugging Face's metadata in a tree."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow
+import pytest
+from PIL import Image
+from pyarrow import parquet
+
+from packer._conversion.request import SourceRequest
+from packer._sources import Source
+from packer._sources.base import ReadBuffer
+from packer.errors import SourceError
+
+
+def touch(root: Path, *names: str) -> None:
+    for number, name in enumerate(names):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("L", (4, 4), number).save(root / name)
+
+
+def opened(root: Path, **options: Any) -> Source:
+    request = SourceRequest(src=root, **options)
+    return request.open(root / "x.lmdb", request.classes())
+
+
+def values(source: Source) -> dict[str, list[Any]]:
+    stored = [source.values(index, ReadBuffer()) for index in range(len(source))]
+    return {
+        field.name: [
+            value.tolist() if isinstance(value := field.decode(row[at]), np.ndarray) else value for row in stored
+        ]
+        for at, field in enumerate(source.fields)
+    }
+
+
+def write(root: Path, suffix: str, rows: list[dict[str, Any]]) -> None:
+    path = root / f"metadata{suffix}"
+    if suffix == ".parquet":
+        parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    elif suffix == ".jsonl":
+        path.write_text("\n".join(map(json.dumps, rows)))
+    else:
+        with open(path, "w", newline="") as file:
+            writer = csv.DictWriter(file, rows[0])
+            writer.writeheader()
+            for row in rows:
+                writer.writerow({k: json.dumps(v) if isinstance(v, dict | list) else v for k, v in row.items()})
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+def test_columns_are_fields_of_the_kind_that_they_look_like(tmp_path: Path, suffix: str) -> None:
+    touch(tmp_path, "2.png", "1.png", "in/3.png")
+    rows = [
+        {"file_name": "1.png", "caption": "one", "age": 1, "score": 0.5, "code": "007", "none": None},
+        {"file_name": "in/3.png", "caption": "three", "age": None, "score": 3, "code": "08", "none": None},
+        {"file_name": "2.png", "caption": None, "age": -2, "score": 2.25, "code": "1", "none": None},
+    ]
+    if suffix == ".parquet":
+        rows[1]["score"] = 3.0
+    write(tmp_path, suffix, rows)
+    source = opened(tmp_path)
+    assert list(source.names) == ["1.png", "2.png", "in/3.png"]  # the tree's order
+    assert (source.classes, source.labels.tolist()) == ([], [-1, -1, -1])
+    assert [(field.name, field.kind, field.dtype) for field in source.fields] == [
+        ("caption", "text", ""),
+        ("age", "scalar", "int64"),
+        ("score", "scalar", "float64"),
+        ("code", "text", ""),
+    ]
+    assert values(source) == {
+        "caption": ["one", None, "three"],
+        "age": [1, -2, None],
+        "score": [0.5, 2.25, 3.0],
+        "code": ["007", "1", "08"],
+    }
+    assert f"metadata{suffix}: fields caption, age, score, code" in source.notes
+    plain = opened(tmp_path, no_metadata=True)
+    assert (list(plain.names), plain.classes, plain.fields) == (["in/3.png"], ["in"], ())
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+def test_objects_are_boxes_and_labels(tmp_path: Path, suffix: str) -> None:
+    touch(tmp_path, "a.png", "b.png", "c.png")
+    rows = [
+        {"file_name": "a.png", "objects": {"bbox": [[1.0, 2.0, 3.0, 4.5]], "categories": [4], "area": [13.5]}},
+        {"file_name": "b.png", "objects": {"bbox": [], "categories": [], "area": []}},
+        {"file_name": "c.png", "objects": None},
+    ]
+    write(tmp_path, suffix, rows)
+    got = values(opened(tmp_path))
+    assert got["boxes"] == [[[1.0, 2.0, 4.0, 6.5]], [], None]
+    assert got["labels"] == [[4], [], None]
+    more = [json.loads(one) if isinstance(one, str) else one for one in got["objects"]]  # a CSV file's are texts
+    assert more == [{"area": [13.5]}, {"area": []}, None]
+
+
+def test_a_box_of_three_numbers_is_named(tmp_path: Path) -> None:
+    touch(tmp_path, "a.png")
+    write(tmp_path, ".jsonl", [{"file_name": "a.png", "objects": {"bbox": [[1, 2, 3]], "categories": [1]}}])
+    with pytest.raises(SourceError, match=r"metadata.jsonl, line 1: column 'objects.bbox'"):
+        opened(tmp_path)
+
+
+def test_further_files_are_fields_and_no_images(tmp_path: Path) -> None:
+    touch(tmp_path, "a.png", "b.png", "masks/a.png", "depth/b.png")
+    rows = [
+        {"file_name": "a.png", "mask_file_name": "masks/a.png", "depth_file_name": None},
+        {"file_name": "b.png", "mask_file_name": None, "depth_file_name": "depth/b.png"},
+    ]
+    write(tmp_path, ".jsonl", rows)
+    source = opened(tmp_path)
+    assert list(source.names) == ["a.png", "b.png"]
+    assert [(field.name, field.kind) for field in source.fields] == [("mask", "mask"), ("depth", "image")]
+    assert bytes(source.values(0, ReadBuffer())[0]) == (tmp_path / "masks/a.png").read_bytes()  # type: ignore[arg-type]
+    assert source.values(1, ReadBuffer())[0] is None
+    (tmp_path / "depth/b.png").unlink()
+    with pytest.raises(SourceError, match=r"field 'depth': b\.png"):
+        opened(tmp_path)
+
+
+def test_a_tree_with_classes_keeps_its_images_order_and_classes(tmp_path: Path) -> None:
+    touch(tmp_path, "dog/1.png", "cat/2.png", "cat/1.png")
+    names = ["dog/1.png", "cat/1.png", "cat/2.png"]
+    write(tmp_path, ".csv", [{"file_name": name, "caption": f"of {name}"} for name in names])
+    plain, source = opened(tmp_path, no_metadata=True), opened(tmp_path)
+    assert (plain.fields, list(source.names)) == ((), list(plain.names))
+    assert (source.classes, source.labels.tolist()) == (["cat", "dog"], plain.labels.tolist())
+    assert values(source)["caption"] == [f"of {name}" for name in source.names]
+    flat = opened(tmp_path, no_classes=True)
+    assert (flat.classes, flat.labels.tolist(), values(flat)) == ([], [-1] * 3, values(source))
+
+
+def test_a_column_of_labels_is_the_label(tmp_path: Path) -> None:
+    touch(tmp_path, "a.png", "b.png", "c.png")
+    for name in ("label", "labels"):
+        write(tmp_path, ".csv", [{"file_name": f"{n}.png", name: label} for n, label in zip("cab", "yxy", strict=True)])
+        source = opened(tmp_path)
+        assert (source.classes, source.labels.tolist(), source.fields) == (["x", "y"], [0, 1, 1], ())
+
+
+def test_images_without_a_row_and_rows_without_an_image(tmp_path: Path) -> None:
+    touch(tmp_path, "a.png", "b.png")
+    write(tmp_path, ".jsonl", [{"file_name": "a.png", "caption": "A"}])
+    with pytest.raises(SourceError, match=r"1 of 2 images have not a row in metadata.jsonl: b.png"):
+        opened(tmp_path)
+    assert values(opened(tmp_path, on_missing="null")) == {"caption": ["A", None]}
+    assert list(opened(tmp_path, on_missing="skip").names) == ["a.png"]
+    write(tmp_path, ".jsonl", [{"file_name": f"{n}.png", "caption": n} for n in "abz"])
+    with pytest.raises(SourceError, match=r"line 3: z.png is none of the images"):
+        opened(tmp_path)
+    assert "1 rows of metadata.jsonl name no image" in opened(tmp_path, on_missing="null").notes
+
+
+def test_metadata_that_names_no_files_is_left_alone(tmp_path: Path) -> None:
+    touch(tmp_path, "x/a.png", "y/b.png")
+    (tmp_path / "metadata.csv").write_text("title,year\nA set of images,2020\n")
+    source = opened(tmp_path)
+    assert (source.fields, source.classes) == ((), ["x", "y"])
+    (tmp_path / "metadata.csv").write_text("file_name,caption\nx/a.png,a\ny/b.png,b\n")
+    (tmp_path / "metadata.jsonl").write_text('{"file_name": "x/a.png"}')
+    with pytest.raises(SourceError, match=r"metadata.csv, metadata.jsonl are there.*--no-metadata"):
+        opened(tmp_path)
+    assert opened(tmp_path, no_metadata=True).fields == ()
+
+
+def test_metadata_that_cannot_be_read_may_be_left_alone(tmp_path: Path) -> None:
+    touch(tmp_path, "x/a.png")
+    (tmp_path / "metadata.csv").touch()
+    with pytest.raises(SourceError, match=r"metadata.csv: the file is empty.*--no-metadata"):
+        opened(tmp_path)
+    assert len(opened(tmp_path, no_metadata=True)) == 1
+
+
+def test_columns_whose_names_no_field_can_have_are_named(tmp_path: Path) -> None:
+    touch(tmp_path, "a.png")
+    write(tmp_path, ".jsonl", [{"file_name": "a.png", "a caption": "A", "image": "x", "ok": True}])
+    source = opened(tmp_path)
+    assert values(source) == {"ok": [True]}
+    assert any("left out: a caption, image" in note for note in source.notes)
