@@ -19,6 +19,7 @@ import numpy as np
 from packer._conversion.prepare import prepare
 from packer._conversion.recipe import Recipe
 from packer._conversion.repack import prepare_sample
+from packer._conversion.values import prepare_values
 from packer._fields import Field
 from packer._formats import Reader, open_pack
 from packer._limits import require_count
@@ -244,10 +245,10 @@ class _Origin:
             return
         if not field.file:
             raise ImageError(f"no file is known for the field {field.name!r}: name a copy of the pack")
-        yield from self._of_file(field, damage.name)
+        yield from self._of_file(field, place, damage.name)
 
-    def _of_file(self, field: Field, name: str) -> Iterator[Buffer]:
-        """Yield what a pack holds of the file beside an image."""
+    def _of_file(self, field: Field, place: int, name: str) -> Iterator[Buffer]:
+        """Yield what a pack holds of the file beside an image: what is there, and what converting that gives."""
         try:
             (path,) = FileField(field.name, field.kind, field.file).paths([name])
             files = Files.of(field, self._source.root, [path])
@@ -260,6 +261,13 @@ class _Origin:
         assert stored is not None
         assert not isinstance(stored, (int, float))
         yield stored
+        if isinstance(self._recipe, str):
+            raise ImageError(self._recipe)
+        image, _ = self._source.read(place, ReadBuffer())
+        (made,) = prepare_values((field,), (stored,), prepare(image, name, self._recipe).change, self._recipe)
+        assert made is not None
+        assert not isinstance(made, (int, float))
+        yield made
 
 
 def _opened(reader: Reader, root: Path, wanted: set[int]) -> tuple[Source, dict[int, int]]:
