@@ -322,7 +322,7 @@ def _complete(format: str, source: Source, made_of: Provenance, ledger: Ledger, 
     """Make a complete pack of what was written; return its manifest."""
     table = ledger.rows.build()
     described = dict(made_of.source)
-    if not described["sha256"]:  # of samples that came one after the other
+    if described.get("sha256") == "":  # of samples that came one after the other
         names = table.sample_names()
         described["sha256"] = listing_digest(source.classes, names, table.label, source.label_type)
     manifest = Manifest(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 from collections import deque
@@ -18,6 +17,7 @@ from packer._formats import Reader, open_pack
 from packer._manifest import Manifest
 from packer._sources.base import ReadBuffer, Source, StoredSample, class_ids, spread
 from packer._sources.repeats import repeats
+from packer._sources.samefields import same_fields
 from packer._sources.stamps import Stamp
 from packer._storage.paths import name_problem
 from packer._table import Ints, Labels, Names, blocks, decode_name
@@ -202,6 +202,7 @@ def pack_source(
     for reader in readers:
         reader.require_distinct_files()
     _require_same_meaning(readers)
+    fields = same_fields(readers)
     if classes is None:
         if class_map == "same":
             _require_same_classes(readers)
@@ -230,7 +231,7 @@ def pack_source(
         ),
         united=readers[0].manifest,
         label_type=readers[0].manifest.label_type,
-        fields=readers[0].manifest.fields,
+        fields=fields,
     )
     return (
         source
@@ -248,18 +249,12 @@ def _require_same_meaning(readers: Sequence[Reader]) -> None:
             ("codec", first.manifest.codec, reader.manifest.codec),
             ("EXIF policy", first.manifest.exif, reader.manifest.exif),
             ("label type", first.manifest.label_type, reader.manifest.label_type),
-            ("fields", _said(first), _said(reader)),
         ]:
             if one != other:
                 raise SourceError(
                     f"{printable(first.path)} has the {what} {printable(one)}, and {printable(reader.path)} has "
                     f"{printable(other)}: one pack cannot hold both. Convert one of them first."
                 )
-
-
-def _said(reader: Reader) -> str:
-    """Return the fields of a pack, as JSON, or that there are none."""
-    return ", ".join(json.dumps(field.to_json()) for field in reader.manifest.fields) or "none"
 
 
 def _require_same_classes(readers: Sequence[Reader]) -> None:

@@ -16,12 +16,16 @@ import pytest
 from PIL import Image
 
 import packer
+from packer._conversion.convert import convert
+from packer._conversion.recipe import Recipe
 from packer._fields import Field, Stored
 from packer._formats import FORMATS, open_pack
+from packer._images.sizing import ResizeSpec
 from packer._packs.digest import digest
 from packer._packs.info import info
 from packer._packs.repair import repair
 from packer._packs.verify import verify
+from packer._sources import FileField, imagefolder_source, with_files
 from packer._table import Sample
 from packer.errors import CorruptPackError
 from packer.testing.conformance.samples import write_pack
@@ -72,7 +76,7 @@ def values_of(index: int) -> dict[str, Any]:
         "raw": bytes([index, 1, 2, 255]) * 9,
         "embedding": np.arange(index + 3, dtype=np.float16) + index / 4,
         "boxes": [[0, 1, 4, 5.5], [index / 2, 0, WIDTH, HEIGHT]],
-        "points": [[[1, 2, 2], [index, 0, 1]]],
+        "points": [[[1, 2, 2], [index % 8, 0, 1]]],
     }
 
 
@@ -300,6 +304,8 @@ def test_damaged_values_come_back_from_files(packs: dict[str, Path], tmp_path: P
     (tmp_path / "masks" / "001.png").write_bytes(values_of(1)["mask"])
     (tmp_path / "masks" / "003.png").write_bytes(values_of(4)["mask"])
     (tmp_path / "tree" / "class_1" / "001.png.bin").write_bytes(values_of(1)["raw"])
+    for index in (1, 3):
+        (tmp_path / "tree" / "class_1" / f"{index:03d}.png").write_bytes(sample(index).data)
     damaged(pack, (1, "mask"), (1, "raw"), (1, "caption"), (3, "mask"), (3, "raw"))
     repaired = repair(pack, tmp_path / "tree")
     assert repaired.samples == ["class_1/001.png"]
@@ -310,6 +316,22 @@ def test_damaged_values_come_back_from_files(packs: dict[str, Path], tmp_path: P
     assert "class_1/003.png.bin cannot be read: No such file" in left[3, "raw"]
     result = packer_command("verify", pack, "--repair", packs["pth"])
     assert (result.returncode, content(pack)) == (0, content(packs["lmdb"]))
+
+
+def test_a_damaged_mask_is_made_again_as_the_conversion_made_it(tmp_path: Path) -> None:
+    for index in (0, 1):
+        (tmp_path / "tree" / "a").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "tree" / "a" / f"{index}.png").write_bytes(png("RGB", index))
+        (tmp_path / "masks").mkdir(exist_ok=True)
+        (tmp_path / "masks" / f"{index}.png").write_bytes(png("P", index))
+    fields = [FileField("mask", "mask", "../masks/{stem}.png")]
+    source = with_files(imagefolder_source(tmp_path / "tree"), fields)
+    convert(source, tmp_path / "pack.lmdb", recipe=Recipe("png", ResizeSpec(4)))
+    before = content(tmp_path / "pack.lmdb")
+    damaged(tmp_path / "pack.lmdb", (1, "mask"))
+    assert [item.field for item in verify(tmp_path / "pack.lmdb")] == ["mask"]
+    assert repair(tmp_path / "pack.lmdb", tmp_path / "tree").samples == ["a/1.png"]
+    assert content(tmp_path / "pack.lmdb") == before
 
 
 @formats
