@@ -47,7 +47,7 @@ def _scalar_rows(field: Field) -> tuple[Callable[..., Wrong], str]:
 
 def _class_rows(field: Field) -> tuple[Callable[..., Wrong], str]:
     def tells(ids: npt.NDArray[np.int64]) -> Wrong:
-        return np.asarray((ids != NO_VALUE) & _unknown(field, ids))
+        return np.asarray((ids != NO_VALUE) & ~field.knows(ids))
 
     return tells, "{0} is no id of its classes"
 
@@ -60,13 +60,6 @@ def _blob_rows(field: Field) -> tuple[Callable[..., Wrong], str]:
 
 
 _ROWS = {"scalar": _scalar_rows, "class": _class_rows, "blob": _blob_rows}
-
-
-def _unknown(field: Field, ids: npt.NDArray[np.int64]) -> Wrong:
-    """Tell which numbers are no ids of a field's classes; any from 0 on is one where nobody named the classes."""
-    if field.ids:
-        return ~np.isin(ids, field.ids)
-    return (ids < 0) | ((ids >= len(field.classes)) if field.classes else np.False_)
 
 
 def wrong_blobs(reader: Reader, indices: range) -> Iterator[tuple[int, Field, PackError]]:
@@ -91,28 +84,23 @@ def blob_problem(field: Field, blob: Buffer, height: int, width: int) -> str | N
     A further image and a mask are looked at as a conversion looks at an image. A mask has the size of the image, and
     boxes lie in the image, or end less than a pixel beside the image.
     """
-    try:
-        if field.kind in PIXELS:
+    if field.kind in PIXELS:
+        try:
             info = inspect(blob)
-            if field.kind == "mask" and (info.height, info.width) != (height, width):
-                return f"a mask of {info.width} x {info.height} pixels, and its image has {width} x {height}"
-            return None
-        value = field.decode(blob)
-    except (ValueError, ImageError) as error:
-        return str(error)
-    if field.kind == "labels":
-        unknown = value[_unknown(field, value)]
-        return f"{unknown[0]} is no id of its classes" if len(unknown) else None
-    return _numbers_problem(field.kind, value, height, width)
-
-
-def _numbers_problem(kind: str, value: npt.NDArray[np.float32], height: int, width: int) -> str | None:
-    if kind in ("boxes", "keypoints") and not np.isfinite(value).all():
-        return f"{kind} that are not finite"
-    if kind != "boxes":
+        except ImageError as error:
+            return error.reason
+        if field.kind == "mask" and (info.height, info.width) != (height, width):
+            return f"a mask of {info.width} x {info.height} pixels, and its image has {width} x {height}"
         return None
-    wrong = (value[:, :2] < -_BESIDE) | (value[:, 2:] > (width + _BESIDE, height + _BESIDE))
-    wrong |= value[:, :2] > value[:, 2:]
-    for box in value[wrong.any(axis=1)][:1].tolist():
+    problem = field.misfit(blob)
+    if problem is None and field.kind == "boxes":
+        return _boxes_problem(field.decode(blob), height, width)
+    return problem
+
+
+def _boxes_problem(boxes: npt.NDArray[np.float32], height: int, width: int) -> str | None:
+    wrong = (boxes[:, :2] < -_BESIDE) | (boxes[:, 2:] > (width + _BESIDE, height + _BESIDE))
+    wrong |= boxes[:, :2] > boxes[:, 2:]
+    for box in boxes[wrong.any(axis=1)][:1].tolist():
         return f"the box {box} (x y x y) does not lie in the image, which has {width} x {height} pixels"
     return None

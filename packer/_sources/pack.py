@@ -124,7 +124,10 @@ class PackSource(Source):
         """Return the value of one field of sample `index`; errors as for `values`."""
         reader, place = self._place(index)
         try:
-            return reader.value(place, name)
+            stored = reader.value(place, name)
+            if reason := reader.fields[name].misfit(stored):
+                raise CorruptPackError(f"field {name!r}: {reason}", reader.path, place, self.names.get(index))
+            return stored
         except CorruptPackError as error:
             where = f"{printable(reader.path)}, sample {place}"
             raise ImageError(f"{where}: {error.reason}", self.names.get(index)) from error
