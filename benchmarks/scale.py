@@ -364,8 +364,9 @@ def _measure_scheduling(work: Path, rounds: int) -> dict[str, Any]:
 def _both(work: Path, tree: Path, client: Any, workers: int) -> Iterator[tuple[str, float, float]]:
     """Yield the two sides, each with its seconds and those of the CPU."""
     from packer._conversion.cluster import convert_on
-    from packer._conversion.job import Job, SharedSource
+    from packer._conversion.job import Job
     from packer._conversion.recipe import Recipe
+    from packer._conversion.shared import SharedSource
     from packer._sources import imagefolder_source
 
     def cpu_of_all() -> float:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from fuzz.campaign import disagreement
-from fuzz.sections import sealed_tiles
+from fuzz.sections import sealed_chunks, sealed_tiles
 from packer._images import native, turbojpeg
 from packer._images.decode import DECODERS, decode
 from packer._images.geometry import Box, Rectangle, shown
@@ -15,12 +17,16 @@ from packer._images.jpeg import cutting
 from packer._images.jpeg.cutting import cut_out, cut_out_in_python, first_rows, first_rows_in_python
 from packer._images.jpeg.header import read_header
 from packer._images.jpeg.tiles import Tiles, read_tiles
+from packer._images.modes import decode_unchanged
+from packer._images.nearest import nearest
 from packer._images.padding import pad_into
+from packer._images.pillow import opened
 from packer._images.probe import inspect
 from packer._images.rectangle import RectangleDecoder, resize_by_torch
+from packer._images.windows import cut_mask
 from packer.errors import ImageError
 
-__all__ = ["CONTROLS", "DRAW_CONTROLS", "MAX_PIXELS", "draw", "image", "region", "sniff", "transcode"]
+__all__ = ["CONTROLS", "DRAW_CONTROLS", "MAX_PIXELS", "draw", "image", "region", "sniff", "transcode", "unchanged"]
 
 MAX_PIXELS = 1 << 18
 CONTROLS = 6
@@ -177,6 +183,38 @@ def _box(controls: bytes, size: tuple[int, int]) -> Box:
 def _drawn(data: bytes, size: tuple[int, int], box: Box) -> npt.NDArray[np.uint8] | None:
     out = np.empty((*box.out, 3), np.uint8)
     return None if native.decode_into(native.task_of(data, size, box, out.ctypes.data)) else out
+
+
+def unchanged(data: bytes) -> None:
+    """Decode an image as it is stored: the numbers that Pillow opens, or more bits; and of masks, windows alone."""
+    controls, picture = data[:DRAW_CONTROLS].ljust(DRAW_CONTROLS, b"\0"), data[DRAW_CONTROLS:]
+    for stored in {picture, sealed_chunks(picture)}:
+        try:
+            whole = decode_unchanged(stored, max_pixels=MAX_PIXELS)
+        except ImageError:
+            continue
+        size = whole.shape[0], whole.shape[1]
+        shown = _opened(stored)
+        assert shown is not None
+        assert shown.shape[:2] == size
+        if whole.dtype != np.uint16 or whole.shape[2] == 1:
+            assert np.array_equal(whole, shown.reshape(*size, -1), equal_nan=True)
+        _require_same_mask(stored, whole, _box(controls, size))
+
+
+def _require_same_mask(data: bytes, whole: npt.NDArray[Any], box: Box) -> None:
+    """Assert that a window of an encoded mask is that of the decoded one."""
+    if whole.shape[2] == 1 and whole.dtype.kind != "f":
+        window = cut_mask(data, (whole.shape[0], whole.shape[1]), box, fill=9, max_pixels=MAX_PIXELS)
+        assert np.array_equal(window, nearest(whole[..., 0], box, 9))
+
+
+def _opened(data: bytes) -> npt.NDArray[Any] | None:
+    try:
+        with opened(data, MAX_PIXELS) as image:
+            return np.array(image)
+    except ImageError:
+        return None
 
 
 def transcode(data: bytes) -> None:

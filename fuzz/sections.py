@@ -7,7 +7,7 @@ import zlib
 
 import google_crc32c
 
-__all__ = ["joined", "sealed_manifest", "sealed_tiles", "split"]
+__all__ = ["joined", "sealed_chunks", "sealed_manifest", "sealed_tiles", "split"]
 
 _SEAL = b',"crc32c":"'
 _TILES = b"TILES\0"
@@ -32,6 +32,20 @@ def sealed_manifest(text: bytes) -> bytes:
     """Return a manifest with the checksum that fits the rest of it."""
     body = text.rpartition(_SEAL)[0] or text
     return body + _SEAL + b"%08x" % google_crc32c.value(body) + b'"}'
+
+
+def sealed_chunks(data: bytes) -> bytes:
+    """Return a PNG whose chunks have the checksums that fit them."""
+    if not data.startswith(b"\x89PNG\r\n\x1a\n"):
+        return data
+    sealed, at = bytearray(data), 8
+    while at + 12 <= len(data):
+        end = at + 8 + int.from_bytes(data[at : at + 4], "big")
+        if end + 4 > len(data):
+            break
+        sealed[end : end + 4] = zlib.crc32(data[at + 4 : end]).to_bytes(4, "big")
+        at = end + 4
+    return bytes(sealed)
 
 
 def sealed_tiles(data: bytes) -> bytes:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 from PIL import Image
 
@@ -44,6 +45,8 @@ def seeds() -> dict[str, list[bytes]]:
     found["region"] = [_controls(number) + picture for number, picture in enumerate([*tiled, *pictures])]
     jpegs = [*found["transcode"], *_long(), _high()]
     found["draw"] = [_draw_controls(number) + picture for number, picture in enumerate(jpegs)]
+    stored = [*pictures, *_stored()]
+    found["unchanged"] = [_draw_controls(number) + picture for number, picture in enumerate(stored)]
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory)
         for number, data in enumerate([*pictures[:6], *tiled[:2]]):
@@ -159,6 +162,20 @@ def _images() -> Iterator[bytes]:
     ]
     for image, kind, options in kinds:
         yield _encoded(image, kind, **options)
+
+
+def _stored() -> Iterator[bytes]:
+    """Yield images in other modes than RGB: ids of few and many bits, alpha, 16 bits, floats."""
+    photo = Image.fromarray(draw_photo(np.random.default_rng(2), 18, 23))
+    deep = np.asarray(photo.convert("L")).astype(np.uint16) * 257
+    for colours in (2, 4, 16, 200):
+        yield _encoded(photo.quantize(colours), "PNG")
+    for image in (photo.convert("L"), photo.convert("LA"), Image.fromarray(deep)):
+        yield _encoded(image, "PNG")
+        yield _encoded(image, "TIFF")
+    yield _encoded(Image.fromarray(deep.astype(np.float32)), "TIFF")
+    yield _encoded(Image.fromarray(deep), "PPM")
+    yield cv2.imencode(".png", np.stack([deep] * 3, -1))[1].tobytes()
 
 
 def _tiled() -> Iterator[bytes]:

@@ -11,7 +11,7 @@ __all__ = ["TARGETS"]
 
 _FUNCTIONS: list[Callable[[bytes], None]] = [
     *(packs.lmdb, packs.hdf5, packs.pth, packs.parts, packs.manifest, packs.table),
-    *(images.sniff, images.image, images.region, images.draw, images.transcode),
+    *(images.sniff, images.image, images.region, images.draw, images.transcode, images.unchanged),
 ]
 
 TARGETS = {function.__name__: function for function in _FUNCTIONS}

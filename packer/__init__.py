@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from packer._conversion.packing import pack
     from packer._conversion.verbs import convert, merge
     from packer._formats import Reader, open_pack
+    from packer._loading.concat import ConcatImageDataset
     from packer._loading.dataset import HDF5ImageDataset, ImageDataset, LMDBImageDataset, PthImageDataset, open_dataset
     from packer._loading.loader import Loader
     from packer._loading.prefetch import BackgroundPrefetcher, CUDAPrefetcher
-    from packer._loading.samplers import BlockShuffleSampler, OrderSampler, SequentialSampler, ShuffleSampler
     from packer._loading.staging import stage, unstage, warm
     from packer._packs.digest import digest
     from packer._packs.export import export
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
         UnsupportedVersionError,
         WorkerError,
     )
+    from packer.samplers import BlockShuffleSampler, OrderSampler, SequentialSampler, ShuffleSampler
 
 __all__ = [
     "BackgroundPrefetcher",
@@ -64,6 +65,7 @@ __all__ = [
     "CenterCrop",
     "ClusterError",
     "Compose",
+    "ConcatImageDataset",
     "ConversionProgress",
     "CorruptPackError",
     "Crop",
@@ -123,10 +125,10 @@ _HOMES = {
     "packer._conversion.packing": "pack",
     "packer._conversion.verbs": "convert merge",
     "packer._formats": "Reader open_pack",
+    "packer._loading.concat": "ConcatImageDataset",
     "packer._loading.dataset": "HDF5ImageDataset ImageDataset LMDBImageDataset PthImageDataset open_dataset",
     "packer._loading.loader": "Loader",
     "packer._loading.prefetch": "BackgroundPrefetcher CUDAPrefetcher",
-    "packer._loading.samplers": "BlockShuffleSampler OrderSampler SequentialSampler ShuffleSampler",
     "packer._loading.staging": "stage unstage warm",
     "packer._packs.digest": "digest",
     "packer._packs.export": "export",
@@ -135,11 +137,15 @@ _HOMES = {
     "packer._packs.verify": "Damage verify",
     "packer.crops": "CenterCrop Compose Crop Pad RandomCrop "
     "RandomHorizontalFlip RandomResizedCrop Resize ResizeCenterCrop",
+    "packer.samplers": "BlockShuffleSampler OrderSampler SequentialSampler ShuffleSampler",
 }
 _MODULES = {name: module for module, names in _HOMES.items() for name in names.split()}
+_PACKAGES = ("crops", "errors", "samplers")
 
 
 def __getattr__(name: str) -> Any:
+    if name in _PACKAGES:
+        return importlib.import_module(f"packer.{name}")
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(_MODULES.get(name, "packer.errors")), name)

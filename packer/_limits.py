@@ -1,4 +1,4 @@
-"""How many CPUs and how much memory this process may use, and which numbers a person may ask for."""
+"""How many CPUs and how much memory this process may use; numbers that a person asks for, and is told."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["available_cpus", "available_memory", "require_count"]
+__all__ = ["available_cpus", "available_memory", "in_units", "require_count"]
 
 _ROOT = Path("/sys/fs/cgroup")
 _MEMBERSHIP = Path("/proc/self/cgroup")
@@ -31,6 +31,15 @@ def available_memory() -> int | None:
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     return min((limit for limit in limits if limit is not None), default=None)
+
+
+def in_units(size: float) -> str:
+    """Return a number of bytes in the unit that suits it."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"
 
 
 def require_count(name: str, value: object, least: int = 1) -> None:

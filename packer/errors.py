@@ -28,6 +28,8 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
+import warnings
 
 __all__ = [
     "DISTRIBUTION",
@@ -51,6 +53,7 @@ __all__ = [
     "WorkerError",
     "pip_install",
     "printable",
+    "warn",
 ]
 
 DISTRIBUTION = "packer-images"
@@ -65,6 +68,21 @@ def pip_install(extra: str) -> str:
 def printable(text: object) -> str:
     """Return `text` safe for one line of a terminal: control characters and lone surrogates escaped."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in str(text))
+
+
+_BETWEEN = ("packer", "torch", "multiprocessing", "concurrent", "threading")
+"""Packages that call each other between a person's line and what is said about that line."""
+
+
+def warn(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn, at the line of the nearest caller that is neither packer nor what runs packer in a loop or a worker."""
+    level, frame = 1, sys._getframe()
+    while frame.f_globals.get("__name__", "").partition(".")[0] in _BETWEEN:
+        if frame.f_back is None:  # a worker, which nobody's line called
+            level = 2
+            break
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)
 
 
 class PackerError(Exception):

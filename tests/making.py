@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,11 @@ import pytest
 from hypothesis import strategies as st
 from PIL import Image
 
+from packer._fields import Field, Stored
 from packer._formats import FORMATS
 from packer._manifest import Manifest
+from packer._sources import Source, imagefolder_source
+from packer._sources.base import ReadBuffer
 from packer._storage.spool import TableBuilder
 from packer._table import Sample, Table, checksum, column_checksums, encode_name
 
@@ -98,6 +102,26 @@ def table_of(rows: Iterable[dict[str, Any]]) -> Table:
     for row in rows:
         builder.append(**row)
     return builder.build()
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FilesWithFields(Source):
+    """Files of images, with the values of their fields."""
+
+    rows: Sequence[Sequence[Any]]
+
+    def between(self, start: int, stop: int) -> Source:
+        return replace(super().between(start, stop), rows=self.rows[start:stop])
+
+    def values(self, index: int, buffer: ReadBuffer) -> tuple[Stored, ...]:
+        return tuple(field.encode(value) for field, value in zip(self.fields, self.rows[index], strict=True))
+
+
+def files_with_fields(tree: Path, fields: Sequence[Field], rows: Sequence[Sequence[Any]]) -> FilesWithFields:
+    """Return the images of a tree as a source, each with a value or None for each field."""
+    source = imagefolder_source(tree)
+    assert len(rows) == len(source)
+    return FilesWithFields(**{**vars(source), "fields": tuple(fields)}, rows=rows)
 
 
 def solid(path: Path, colour: tuple[int, int, int] = (10, 200, 30), size: tuple[int, int] = (8, 6)) -> Path:

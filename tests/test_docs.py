@@ -10,8 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 import packer
+from packer._sources import listed_source
+from packer._sources.base import ReadBuffer
 from packer._table import COLUMNS
 from packer.testing.photos import draw_imagefolder
 from tests.making import packer_many
@@ -50,6 +53,9 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     draw_imagefolder(root / "imagenet" / "train", classes=3, per_class=4, size=(48, 64))
     draw_imagefolder(root / "imagenet" / "val", classes=3, per_class=2, size=(48, 64), seed=1)
     packer.convert(root / "imagenet" / "train", root / "train.lmdb")
+    packer.convert(root / "imagenet" / "train", root / "photos.lmdb")
+    packer.convert(root / "imagenet" / "val", root / "drawings.h5")
+    packer.convert(root / "imagenet" / "val", root / "val.lmdb", classes_from=root / "train.lmdb")
     return root
 
 
@@ -67,7 +73,8 @@ def test_blocks_of_python_run(block: str, prepared: Path, tmp_path: Path, monkey
     monkeypatch.chdir(tmp_path)
     os.symlink(prepared / "imagenet", "imagenet")
     if "convert(" not in block:
-        shutil.copy(prepared / "train.lmdb", "train.lmdb")
+        for name in ("train.lmdb", "val.lmdb", "photos.lmdb", "drawings.h5"):
+            shutil.copy(prepared / name, name)
     for pattern, smaller in SMALLER.items():
         block = re.sub(pattern, smaller, block)
     exec(compile(block, "the page", "exec"), {"__name__": "__main__", "my_transform": my_transform})
@@ -93,10 +100,38 @@ def test_the_commands_of_the_readme_run(prepared: Path, tmp_path: Path, monkeypa
         assert result.returncode == 0, (line, result.stderr)
 
 
+SEGMENTED = {
+    "ADEChallengeData2016/images/training/{}.jpg": "ADEChallengeData2016/annotations/training/{}.png",
+    "leftImg8bit/train/ulm/ulm_{}_leftImg8bit.png": "gtFine/train/ulm/ulm_{}_gtFine_labelIds.png",
+    "DUTS-TR/DUTS-TR-Image/{}.jpg": "DUTS-TR/DUTS-TR-Mask/{}.png",
+}
+"""Where some sets of images have their images and masks."""
+
+
+def test_the_commands_of_the_guide_find_every_mask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for image, mask in SEGMENTED.items():
+        for number in range(3):
+            for path, color in ((image, 100), (mask, number)):
+                Path(path.format(number)).parent.mkdir(parents=True, exist_ok=True)
+                Image.new("L", (8, 6), color).save(path.format(number))
+    lines = [shlex.split(line)[1:] for line in fenced(ROOT / "docs" / "guide.md", "bash")[0].splitlines()]
+    assert len(lines) == len(SEGMENTED)
+    scans = [["scan", source, f"{source.partition('/')[0]}.scan", *more] for _, source, _, *more in lines]
+    for result in packer_many(scans):
+        assert result.returncode == 0, result.stderr
+    for (_, source, listing, *_), mask in zip(scans, SEGMENTED.values(), strict=True):
+        listed = listed_source(listing)
+        assert [(field.name, field.kind) for field in listed.fields] == [("mask", "mask")], source
+        for number in range(3):
+            (blob,) = listed.values(number, ReadBuffer())
+            assert blob == Path(mask.format(number)).read_bytes()
+
+
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "examples" / "train.py"], ids=lambda page: page.name)
 def test_every_name_in_packer_is_public(page: Path) -> None:
     named = set(re.findall(r"(?<![\w/.])packer\.(\w+)", page.read_text("utf-8")))
-    assert named <= {*packer.__all__, "crops", "errors", "testing"}
+    assert named <= {*packer.__all__, "crops", "errors", "samplers", "testing"}
 
 
 def anchors(page: Path) -> set[str]:

@@ -68,7 +68,7 @@ def test_names_of_classes_are_taken_as_their_ids():
         (Field("age", "scalar", "bool"), 2, "neither true nor false"),
         (Field("kind", "class", classes=("a",)), 1, "no id"),
         (Field("kind", "class"), -1, "no id"),
-        (Field("kind", "class", classes=("a",)), "b", "none of its 1 classes"),
+        (Field("kind", "class", classes=("a",)), "b", "none of its 1 class$"),
         (Field("tags", "labels"), 3, "no value of the kind labels"),
         (Field("caption", "text"), b"x", "is no text"),
         (Field("caption", "text"), "\udcff", "UTF-8"),

@@ -132,6 +132,22 @@ def test_the_version_says_that_c_is_missing_and_what_to_do(without_c: Path) -> N
     assert said.count("\n") == 1
 
 
+@needs_sources
+def test_the_version_says_that_packer_is_a_source_tree(without_c: Path, tmp_path: Path) -> None:
+    """After `cd packer && pip install .` Python imports the clone, where nothing was compiled."""
+    shutil.copytree(without_c / "packer", tmp_path / "packer")
+    for name in NEEDED:
+        shutil.copy(ROOT / name, tmp_path)
+    said = run(VERSION, tmp_path).stdout
+    assert f"not compiled, as packer is imported from its source tree, {tmp_path}. Run Python in another dir" in said
+    assert f"(pip install {tmp_path}, which needs a C compiler" in said
+
+
+@needs_sources
+def test_readme_installs_from_outside_of_the_clone() -> None:
+    assert "pip install ./packer " in (ROOT / "README.md").read_text()
+
+
 @x86
 def test_the_version_says_that_there_is_no_avx2() -> None:
     pytest.importorskip("packer._images._native")

@@ -13,6 +13,7 @@ from typing import TextIO
 import click
 
 from packer import __version__
+from packer._cli.append import append_command
 from packer._cli.convert import convert_command
 from packer._cli.export import export_command
 from packer._cli.info import info_command
@@ -75,6 +76,7 @@ cli.add_command(stage_command)
 cli.add_command(unstage_command)
 cli.add_command(warm_command)
 cli.add_command(merge_command)
+cli.add_command(append_command)
 cli.add_command(scan_command)
 
 

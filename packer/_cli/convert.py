@@ -15,7 +15,7 @@ import click
 from packer._cli import show
 from packer._cli.options import RunOptions
 from packer._cli.parts import make_parts
-from packer._cli.source import requested, source_options, targets
+from packer._cli.source import requested, require_one_class_map, source_options, targets
 from packer._cli.values import Size, UserPath
 from packer._cli.writing import done_already, resumable, say, status_of
 from packer._sample import CODECS
@@ -44,6 +44,11 @@ __all__ = ["convert_command"]
     help="SRC holds splits: convert this one, or `all` of them, each to a pack of its own with one class map. May be given several times.",
 )
 @source_options
+@click.option(
+    "--where",
+    metavar="CONDITION",
+    help="Take those samples of the pack SRC only that meet a condition, such as 'age > 30 and split == \"train\"'; see the guide. --limit and --sample count these.",
+)
 @click.option(
     "--resize", type=click.IntRange(min=1), metavar="N", help="Resize to N pixels, anti-aliased; see --resize-mode."
 )
@@ -173,11 +178,14 @@ def convert_command(src: Path, dst: Path, **values: Any) -> int:
 
     how = RunOptions(**{field.name: values.pop(field.name) for field in fields(RunOptions)})
     values["audit"] = values.pop("check") or values["audit"]
+    if how.splits and (values["voc"] or values["yolo"]):
+        values["split"], how = _one_split(how)
     # Pillow's remarks on single files go to stderr without the file's name; the summary and the report have both.
     warnings.filterwarnings("ignore", module="PIL")
     request = requested(ConversionRequest, src=src, dst=dst, **values)
-    if request.labels is not None and how.splits:
-        raise click.UsageError("--labels is for one split: convert SRC/SPLIT with it")
+    if (request.labels is not None or request.coco) and how.splits:
+        option = "--coco" if request.coco else "--labels"
+        raise click.UsageError(f"{option} is for one split: convert SRC/SPLIT with it")
     if any(option is not None for option in (request.parts, how.part, how.cluster, how.jobs, how.scratch)):
         with _explaining(src):
             return make_parts(request, how)
@@ -185,6 +193,13 @@ def convert_command(src: Path, dst: Path, **values: Any) -> int:
         return _convert_splits(request, how)
     request.require_destination()
     return _convert(request, request.open(dst, request.classes()), quiet=how.quiet)
+
+
+def _one_split(how: RunOptions) -> tuple[str, RunOptions]:
+    """Return the split that a list of annotations has, and the other options; UsageError where there are several."""
+    if len(how.splits) > 1 or how.splits == ("all",):
+        raise click.UsageError("--voc and --yolo convert one split at a time: say each with a pack of its own")
+    return how.splits[0], replace(how, splits=())
 
 
 def _convert_splits(request: ConversionRequest, how: RunOptions) -> int:
@@ -200,6 +215,8 @@ def _convert_splits(request: ConversionRequest, how: RunOptions) -> int:
             split.require_destination()
     statuses = set()
     classes = request.classes()
+    if classes is None:
+        require_one_class_map([split.src for split in requests])
     for split in requests:
         source = split.open(split.dst, classes, is_split=True)
         classes = source.classes  # the first split's, for all
@@ -238,7 +255,10 @@ def _explaining(src: Path) -> Iterator[None]:
         again = "run `packer scan` again, and start over" if is_listing(src) else "start over"
         raise ImageError(f"{error}. Put it back, and the same command continues; or {again} with --fresh.") from error
     except ImageError as error:
-        raise ImageError(f"{error}. Mend it, or say --on-error skip; the same command then continues.") from error
+        raise ImageError(
+            f"{error}. Put an image in its place, or say --on-error skip, and the same command continues. "
+            "If the source is to go without it, start over with --fresh."
+        ) from error
 
 
 def _report(report: Path | None, root: Path) -> Path | None:

@@ -12,6 +12,7 @@ import click
 from packer._cli import show
 from packer._cli.values import UserPath
 from packer._cli.words import settings_in_words
+from packer._limits import in_units
 from packer.errors import printable
 
 if TYPE_CHECKING:
@@ -45,8 +46,8 @@ def _describe(pack: PackInfo, all_classes: bool) -> str:
     mean = pack.bytes_of_samples / max(samples, 1)
     lines = [
         f"{pack.path}: {pack.format} pack{_parts(pack.parts)}, schema {pack.schema}",
-        f"  {show.counted(samples, 'sample')}, {show.labels(pack.label_type, len(pack.classes))}, {show.size(pack.bytes)} "
-        f"({show.size(mean)} a sample)",
+        f"  {show.counted(samples, 'sample')}, {show.labels(pack.label_type, len(pack.classes))}, {in_units(pack.bytes)} "
+        f"({in_units(mean)} a sample)",
         *(f"  {words}" for words in settings_in_words(pack.settings, pack.codec)),
         *([f"  {pack.tiled / max(samples, 1):.1%} of the samples are tiled JPEGs"] if pack.tiled else []),
         "  made by " + ", ".join(f"{name} {version}" for name, version in pack.versions.items()),
@@ -96,7 +97,7 @@ def _field_line(field: FieldInfo, all_classes: bool) -> str:
         what.append(f"{show.counted(len(field.classes), 'class')} ({', '.join(names)}{more})")
     if field.file:
         what.append(f"of {field.file}")
-    what.append(show.size(field.bytes))
+    what.append(in_units(field.bytes))
     if field.missing:
         what.append(f"{show.count(field.missing)} missing")
     return f"  {field.name:>14}  {', '.join(what)}"

@@ -15,6 +15,7 @@ from packer._cli import show
 from packer._cli.options import RunOptions
 from packer._cli.status import EXIT_STATUS
 from packer._cli.writing import done_already, say, status_of
+from packer._limits import in_units
 from packer.errors import ClusterError, DestinationError, PackLockedError, printable
 
 if TYPE_CHECKING:
@@ -117,14 +118,19 @@ def _on_cluster(job: Job, request: ConversionRequest, where: str, how: RunOption
     from packer._conversion.cluster import convert_on
     from packer._conversion.finish import finish
     from packer._conversion.in_parts import begin
-    from packer._conversion.job import SharedSource
     from packer._conversion.scheduler import open_client
+    from packer._conversion.shared import SharedSource
 
     started = time.monotonic()
     source = begin(job, request, share=True)
     if source.origin is not None:
         shared = SharedSource(
-            Path(os.path.abspath(request.src)), request.classes(), request.limit, source.identities(), request.sample
+            Path(os.path.abspath(request.src)),
+            request.classes(),
+            request.limit,
+            source.identities(),
+            request.sample,
+            request.where,
         )
     else:
         shared = SharedSource(job.paths.listing)
@@ -160,7 +166,7 @@ def _finished(job: Job, manifest: Manifest, seconds: float | None = None, notes:
     head = (
         f"{printable(job.destination)}: {show.counted(manifest.count, 'sample')}, "
         f"{show.labels(manifest.label_type, len(manifest.classes))}, {show.counted(job.parts, 'part')}, "
-        f"{show.size(disk_size(job.destination))} out"
+        f"{in_units(disk_size(job.destination))} out"
     )
     took = f", {show.duration(seconds)}" if seconds is not None else ""
     return "\n".join([head + took, *show.outcome(job.destination, manifest, notes)])

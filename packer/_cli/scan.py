@@ -32,13 +32,14 @@ def scan_command(src: Path, listing: Path, *, overwrite: bool, quiet: bool, **va
     """
     from packer._conversion.request import SourceRequest, is_pack
     from packer._conversion.workspace import check_destination
-    from packer._sources import write_listing
+    from packer._sources import refuse_derived, write_listing
 
     request = requested(SourceRequest, src=src, **values)
     if is_pack(src):
         raise click.UsageError(f"{printable(src)} is a pack, which needs no list: convert it as it is")
     check_destination(listing, overwrite=overwrite, source=src)
     source = request.open(listing, request.classes())
+    refuse_derived(source)
     write_listing(source, listing)
     if not quiet:
         labels = show.labels(source.label_type, len(source.classes))

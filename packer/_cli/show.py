@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from packer._cli.status import NOBODY_READS
+from packer._limits import in_units
 from packer.errors import printable
 
 if TYPE_CHECKING:
@@ -28,20 +29,10 @@ __all__ = [
     "labels",
     "outcome",
     "rates",
-    "size",
 ]
 
 _SECONDS_TO_THE_FIRST_LINE = 2.0
 _SECONDS_BETWEEN_LINES = 5.0
-
-
-def size(number: float) -> str:
-    """Return a number of bytes in the unit that suits it."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if number < 1000:
-            return f"{number:.0f} B" if unit == "B" else f"{number:.1f} {unit}"
-        number /= 1000
-    return f"{number:.1f} TB"
 
 
 def count(number: int) -> str:
@@ -75,7 +66,7 @@ def conversion(summary: Summary) -> str:
     rate = done / max(summary.seconds, 1e-9)
     head = (
         f"{printable(summary.destination)}: {counted(manifest.count, 'sample')}, {labels(manifest.label_type, len(manifest.classes))}, "
-        f"{size(summary.bytes_in)} in, {size(summary.bytes_out)} out, {duration(summary.seconds)} ({rate:,.0f} img/s)"
+        f"{in_units(summary.bytes_in)} in, {in_units(summary.bytes_out)} out, {duration(summary.seconds)} ({rate:,.0f} img/s)"
     )
     notes = list(summary.notes)
     if summary.continued:
@@ -113,7 +104,7 @@ def outcome(destination: Path, manifest: Manifest, notes: Iterable[str] = ()) ->
         *lines,
         "",
         f"  from packer import {dataset}",
-        f"  dataset = {dataset}({str(destination)!r}, transform=my_transform, fuse=True)  # my_transform: yours",
+        f"  dataset = {dataset}({str(destination)!r})  # with ImageFolder's transform=, and fuse=True beside",
     ]
 
 
@@ -210,7 +201,7 @@ class ProgressDisplay:
             left = f", {duration((total - done) / rate)} left" if rate else ""
             others = "".join(f", {value} {name}" for name, value in extra.items())
             if self._of_bytes:
-                line = f"{size(done)} of {size(total)}" + (f", {size(rate)}/s" if rate else "")
+                line = f"{in_units(done)} of {in_units(total)}" + (f", {in_units(rate)}/s" if rate else "")
             else:
                 line = f"{count(done)} of {count(total)}" + (f", {rate:.0f} img/s" if rate else "")
             click.echo(f"{self._what}: {line}{others}{left}", err=True)

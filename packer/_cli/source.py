@@ -8,14 +8,100 @@ from typing import Any, TypeVar
 
 import click
 
+from packer._cli.annotations import ANNOTATIONS
 from packer._cli.values import Delimiter, UserPath
 from packer._sample import LABEL_TYPES
-from packer.errors import OptionError, printable
+from packer.errors import OptionError, SourceError, printable
 
-__all__ = ["requested", "source_options", "targets"]
+__all__ = ["requested", "require_one_class_map", "source_options", "targets"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _T = TypeVar("_T")
+
+
+_OF_LABELS = [
+    click.option(
+        "--labels",
+        type=UserPath(),
+        metavar="FILE",
+        help="Take paths (relative to SRC, or below it) and labels from a table instead of from directory names: .csv, .tsv, .jsonl or .parquet. Whole numbers are class ids as they stand, -1 is unlabeled; other texts are names of classes.",
+    ),
+    click.option("--path-column", help="The column of --labels that holds the paths.  [default: path]"),
+    click.option("--label-column", help="The column of --labels that holds the labels.  [default: label]"),
+    click.option(
+        "--delimiter",
+        type=Delimiter(),
+        help="What separates the columns of --labels: one character, or `tab`.  [default: tab for FILE.tsv, else a comma]",
+    ),
+    click.option(
+        "--label-type",
+        type=click.Choice(list(LABEL_TYPES)),
+        help="What the labels of --labels are: class, names whose ids follow their order as text; int or float, numbers that are kept, without classes.  [default: ids where all are whole numbers, else names]",
+    ),
+    click.option(
+        "--unlabeled",
+        is_flag=True,
+        help="Take images without labels, with the label -1: all images below SRC, or with --labels the rows that have none.",
+    ),
+    click.option(
+        "--no-classes",
+        is_flag=True,
+        help="Take all images below SRC, or all rows of --labels, with the label -1: there are no classes.",
+    ),
+]
+
+_OF_FIELDS = [
+    click.option(
+        "--field",
+        "fields",
+        multiple=True,
+        metavar="NAME[:KIND]=TEMPLATE",
+        help="A file beside each image, such as mask=../masks/{stem}.png, relative to SRC. {path} {dir} {name} {stem} {class} are parts of the image's path. KIND is image, mask, text, json, array or bytes.  [default: by the name and the suffix]",
+    ),
+    click.option(
+        "--column",
+        "columns",
+        multiple=True,
+        metavar="NAME[=COLUMN]:KIND",
+        help="A column of --labels as a field: caption:text, age:float32 (a dtype is a scalar), split:class, tags:labels, box:boxes, keypoints, json, array:float32, mask=mask_path:mask.",
+    ),
+    click.option(
+        "--on-missing",
+        type=click.Choice(["error", "null", "skip"]),
+        help="What becomes of an image without the file or the row of a field: an error, no value, or it is left out.  [default: error]",
+    ),
+    click.option(
+        "--no-metadata",
+        is_flag=True,
+        help="Leave metadata.csv, metadata.jsonl or metadata.parquet in SRC alone.",
+    ),
+]
+
+_OF_FILES = [
+    click.option(
+        "--extensions",
+        metavar=".JPG,.GIF",
+        help="The suffixes of images, in place of ImageFolder's (.jpg .jpeg .png .ppm .bmp .pgm .tif .tiff .webp), as with its argument of that name.",
+    ),
+    click.option(
+        "--any-image",
+        is_flag=True,
+        help="Open the files of other suffixes too, and take those that begin as an image does.",
+    ),
+    click.option(
+        "--classes-from",
+        type=UserPath(),
+        metavar="PACK",
+        help="Use the class ids of another pack (for val: train's). A class that is not in it is an error.",
+    ),
+    click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Take the first N images only."),
+    click.option(
+        "--sample",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Take N images only, evenly spread over the list, and so over the classes; their order stays.",
+    ),
+]
 
 
 def requested(kind: Callable[..., _T], **values: Any) -> _T:
@@ -29,86 +115,8 @@ def requested(kind: Callable[..., _T], **values: Any) -> _T:
 
 
 def source_options(command: _F) -> _F:
-    """Add the options that say which images SRC holds, and their labels."""
-    for option in reversed(
-        [
-            click.option(
-                "--labels",
-                type=UserPath(),
-                metavar="FILE",
-                help="Take paths (relative to SRC, or below it) and labels from a table instead of from directory names: .csv, .tsv, .jsonl or .parquet. Whole numbers are class ids as they stand, -1 is unlabeled; other texts are names of classes.",
-            ),
-            click.option("--path-column", help="The column of --labels that holds the paths.  [default: path]"),
-            click.option("--label-column", help="The column of --labels that holds the labels.  [default: label]"),
-            click.option(
-                "--delimiter",
-                type=Delimiter(),
-                help="What separates the columns of --labels: one character, or `tab`.  [default: tab for FILE.tsv, else a comma]",
-            ),
-            click.option(
-                "--label-type",
-                type=click.Choice(list(LABEL_TYPES)),
-                help="What the labels of --labels are: class, names whose ids follow their order as text; int or float, numbers that are kept, without classes.  [default: ids where all are whole numbers, else names]",
-            ),
-            click.option(
-                "--unlabeled",
-                is_flag=True,
-                help="Take images without labels, with the label -1: all images below SRC, or with --labels the rows that have none.",
-            ),
-            click.option(
-                "--no-classes",
-                is_flag=True,
-                help="Take all images below SRC, or all rows of --labels, with the label -1: there are no classes.",
-            ),
-            click.option(
-                "--field",
-                "fields",
-                multiple=True,
-                metavar="NAME[:KIND]=TEMPLATE",
-                help="A file beside each image, such as mask=../masks/{stem}.png, relative to SRC. {path} {dir} {name} {stem} {class} are parts of the image's path. KIND is image, mask, text, json, array or bytes.  [default: by the name and the suffix]",
-            ),
-            click.option(
-                "--column",
-                "columns",
-                multiple=True,
-                metavar="NAME[=COLUMN]:KIND",
-                help="A column of --labels as a field: caption:text, age:float32 (a dtype is a scalar), split:class, tags:labels, box:boxes, keypoints, json, array:float32, mask=mask_path:mask.",
-            ),
-            click.option(
-                "--on-missing",
-                type=click.Choice(["error", "null", "skip"]),
-                help="What becomes of an image without the file or the row of a field: an error, no value, or it is left out.  [default: error]",
-            ),
-            click.option(
-                "--no-metadata",
-                is_flag=True,
-                help="Leave metadata.csv, metadata.jsonl or metadata.parquet in SRC alone.",
-            ),
-            click.option(
-                "--extensions",
-                metavar=".JPG,.GIF",
-                help="The suffixes of images, in place of ImageFolder's (.jpg .jpeg .png .ppm .bmp .pgm .tif .tiff .webp), as with its argument of that name.",
-            ),
-            click.option(
-                "--any-image",
-                is_flag=True,
-                help="Open the files of other suffixes too, and take those that begin as an image does.",
-            ),
-            click.option(
-                "--classes-from",
-                type=UserPath(),
-                metavar="PACK",
-                help="Use the class ids of another pack (for val: train's). A class that is not in it is an error.",
-            ),
-            click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Take the first N images only."),
-            click.option(
-                "--sample",
-                type=click.IntRange(min=1),
-                metavar="N",
-                help="Take N images only, evenly spread over the list, and so over the classes; their order stays.",
-            ),
-        ]
-    ):
+    """Add the options that say which images SRC holds, and their labels and fields."""
+    for option in reversed([*_OF_LABELS, *_OF_FIELDS, *ANNOTATIONS, *_OF_FILES]):
         command = option(command)
     return command
 
@@ -134,3 +142,20 @@ def targets(src: Path, dst: Path, splits: tuple[str, ...]) -> list[tuple[Path, P
             else f"{printable(src)} has no splits such as train and val with classes in them"
         )
     return [(src / name, dst.with_name(f"{dst.stem}-{name}{dst.suffix}")) for name in wanted]
+
+
+def require_one_class_map(splits: list[Path]) -> None:
+    """Raise SourceError where a split has a class that the first one, whose ids all get, lacks."""
+    from packer._sources import class_directories
+    from packer._sources.base import some
+
+    first, known = splits[0], set(class_directories(splits[0]))
+    for split in splits[1:]:
+        if unknown := sorted(set(class_directories(split)) - known):
+            one = len(unknown) == 1
+            raise SourceError(
+                f"{printable(split)} has {len(unknown)} class{'' if one else 'es'} that {printable(first)} lacks, whose "
+                f"class ids all splits get: {some(unknown)}. Move {'it' if one else 'them'} away, or make "
+                f"{'a directory' if one else 'directories'} of the name in {printable(first)}, which may be empty; "
+                "or convert each split alone, with ids of its own."
+            )

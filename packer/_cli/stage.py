@@ -8,6 +8,7 @@ import click
 
 from packer._cli import show
 from packer._cli.values import UserPath
+from packer._limits import in_units
 from packer.errors import printable
 
 __all__ = ["stage_command", "unstage_command"]
@@ -48,7 +49,7 @@ def unstage_command(pack: Path, directory: Path, *, all_versions: bool, quiet: b
     if quiet:
         return
     if removed:
-        click.echo(f"{printable(directory)}: {show.size(removed)} removed")
+        click.echo(f"{printable(directory)}: {in_units(removed)} removed")
     else:
         others = "" if all_versions else "; --all-versions looks for copies of earlier versions too"
         click.echo(f"{printable(directory)}: no copy of {printable(pack)} is there{others}")

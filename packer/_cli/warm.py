@@ -8,6 +8,7 @@ import click
 
 from packer._cli import show
 from packer._cli.values import UserPath
+from packer._limits import in_units
 from packer.errors import printable
 
 __all__ = ["warm_command"]
@@ -23,4 +24,4 @@ def warm_command(pack: Path, quiet: bool) -> None:
     with show.ProgressDisplay(pack.name, quiet=quiet, of_bytes=True) as display:
         read = warm(pack, progress=display.update)
     if not quiet:
-        click.echo(f"{printable(pack)}: {show.size(read)} read")
+        click.echo(f"{printable(pack)}: {in_units(read)} read")

@@ -93,6 +93,9 @@ def compare_source(
     """
     same = source.describe() == before["source"]
     recorded = _recorded(listing, every_image=files or not same)
+    then, present = before["source"].get("where"), source.describe().get("where")
+    if then != present:
+        return source, [f"--where was {_value(then)} and is {_value(present)}"]
     if not same:
         named = [] if recorded is None else _listing_differences(recorded, source)
         return source, named or ["the source's list of images or classes changed"]
@@ -124,11 +127,11 @@ def _listing_differences(before: ListedSource, now: Source) -> list[str]:
     moved = [name for name in labels.keys() & present.keys() if labels[name] != present[name]]
     what = "class" if now.label_type == "class" else "label"
     lines = [
-        _line("classes were removed", set(before.classes) - set(now.classes)),
-        _line("classes were added", set(now.classes) - set(before.classes)),
-        _line("images were removed", labels.keys() - present.keys()),
-        _line("images were added", present.keys() - labels.keys()),
-        _line(f"images have another {what}", moved),
+        _line("class was removed", "classes were removed", set(before.classes) - set(now.classes)),
+        _line("class was added", "classes were added", set(now.classes) - set(before.classes)),
+        _line("image was removed", "images were removed", labels.keys() - present.keys()),
+        _line("image was added", "images were added", present.keys() - labels.keys()),
+        _line(f"image has another {what}", f"images have another {what}", moved),
     ]
     named = [line for line in lines if line] + _field_differences(before, now)
     return named or (["the images are in another order"] if list(labels) != list(present) else [])
@@ -140,9 +143,9 @@ def _field_differences(before: ListedSource, now: Source) -> list[str]:
     if then != present:
         changed = {name for name in then.keys() & present.keys() if then[name] != present[name]}
         lines = [
-            _line("fields were removed", then.keys() - present.keys()),
-            _line("fields were added", present.keys() - then.keys()),
-            _line("fields are others than they were", changed),
+            _line("field was removed", "fields were removed", then.keys() - present.keys()),
+            _line("field was added", "fields were added", present.keys() - then.keys()),
+            _line("field is another than it was", "fields are others than they were", changed),
         ]
         return [line for line in lines if line]
     if len(before) != len(now):
@@ -175,7 +178,8 @@ def _file_differences(before: Stamps, now: Stamps, done: Iterable[Stamp], source
         if count <= _SHOWN:
             named.append(f"{printable(source.names[index])} ({source.what_changed(then, stamp_in(now, index))})")
     more = ", …" if count > _SHOWN else ""
-    return [f"{count} images were changed: {', '.join(named)}{more}"] if count else []
+    what = "image was" if count == 1 else "images were"
+    return [f"{count} {what} changed: {', '.join(named)}{more}"] if count else []
 
 
 def _changed(before: Stamps, now: Stamps, done: Iterable[Stamp]) -> Iterator[tuple[int, Stamp]]:
@@ -190,9 +194,9 @@ def _changed(before: Stamps, now: Stamps, done: Iterable[Stamp]) -> Iterator[tup
             yield index, stamp_in(before, index)
 
 
-def _line(what: str, names: Iterable[str]) -> str:
+def _line(one: str, many: str, names: Iterable[str]) -> str:
     found = sorted(names)
     if not found:
         return ""
     more = ", …" if len(found) > _SHOWN else ""
-    return f"{len(found)} {what}: {', '.join(map(printable, found[:_SHOWN]))}{more}"
+    return f"{len(found)} {one if len(found) == 1 else many}: {', '.join(map(printable, found[:_SHOWN]))}{more}"

@@ -19,8 +19,9 @@ from typing import Any
 from uuid import uuid4
 
 from packer._conversion.convert import ConversionProgress
-from packer._conversion.job import Job, Part, SharedSource
+from packer._conversion.job import Job, Part
 from packer._conversion.scheduler import import_dask
+from packer._conversion.shared import SharedSource
 from packer.errors import ClusterError, printable
 
 __all__ = ["ClusterProgress", "convert_on"]

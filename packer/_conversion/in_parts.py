@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import time
 from collections.abc import Callable
@@ -13,7 +12,7 @@ from packer._conversion.finish import finish
 from packer._conversion.job import Job
 from packer._conversion.request import ConversionRequest
 from packer._manifest import Manifest
-from packer._sources import Source
+from packer._sources import Source, refuse_derived
 from packer._storage.files import disk_size
 
 __all__ = ["already_made", "begin", "convert_in_parts", "job_of", "make_all"]
@@ -92,4 +91,11 @@ def make_all(
 
 
 def _opening(job: Job, request: ConversionRequest) -> Callable[[], Source]:
-    return functools.partial(request.open, job.destination, request.classes())
+    classes = request.classes()
+
+    def opened() -> Source:
+        source = request.open(job.destination, classes)
+        refuse_derived(source)
+        return source
+
+    return opened

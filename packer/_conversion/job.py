@@ -34,44 +34,13 @@ from packer._conversion.recipe import Recipe
 from packer._conversion.room import require_room
 from packer._conversion.workspace import Workspace, WorkspacePaths, check_destination
 from packer._manifest import Manifest
-from packer._sources import ListedSource, Source, is_listing, let_mend, listed_source, pack_source, write_listing
+from packer._sources import ListedSource, Source, let_mend, listed_source, write_listing
 from packer._storage.files import remove, writing_to
 from packer.errors import DestinationError, ImageError, PackerError, PackLockedError, SourceError, printable
 
-__all__ = ["Job", "Part", "SharedSource"]
+__all__ = ["Job", "Part"]
 
 _SECONDS_BETWEEN_ATTEMPTS = 1.0  # to make a part that another process makes
-
-
-@dataclass(frozen=True)
-class SharedSource:
-    """Where every task finds the source: a listing or a pack, on the disk that all of them see.
-
-    Attributes
-    ----------
-    path : Path
-    classes : list of str, optional
-        Class names in the order of their ids, in place of those of a pack.
-    limit : int, optional
-        How many images are taken.
-    identities : list of str, optional
-        What `Source.identities` of a pack must return.
-    sample : int, optional
-        How many images are taken, evenly spread.
-    """
-
-    path: Path
-    classes: list[str] | None = None
-    limit: int | None = None
-    identities: list[str] | None = None
-    sample: int | None = None
-
-    def open(self) -> Source:
-        """Open the source, in constant time; SourceError where it is another pack by now."""
-        source = listed_source(self.path) if is_listing(self.path) else pack_source(self.path, classes=self.classes)
-        if self.identities is not None and source.identities() != self.identities:
-            raise SourceError(f"{printable(self.path)}: another pack is there than when the conversion began")
-        return source.limited(self.limit) if self.limit else source.sampled(self.sample) if self.sample else source
 
 
 @dataclass(frozen=True)

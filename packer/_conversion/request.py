@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,249 +11,17 @@ from typing import Any
 from packer._conversion.convert import ConversionProgress, Summary, convert, require_format, require_policy
 from packer._conversion.ledger import check_report
 from packer._conversion.recipe import Recipe
+from packer._conversion.sourcerequest import SourceRequest, is_pack, option
 from packer._conversion.workspace import check_destination
-from packer._formats import Format, format_for, open_pack, recognise
+from packer._formats import Format, format_for
 from packer._images.geometry import MAX_PIXELS
 from packer._images.sizing import ResizeSpec
 from packer._limits import require_count
-from packer._sample import LABEL_TYPES, LOSSY
-from packer._sources import (
-    ON_MISSING,
-    ColumnSpec,
-    FileField,
-    ImageRule,
-    Source,
-    csv_source,
-    default_delimiter,
-    imagefolder_source,
-    is_listing,
-    listed_source,
-    metadata_of,
-    metadata_source,
-    pack_source,
-    refuse_splits,
-    unlabeled_source,
-    with_files,
-)
-from packer.errors import NotAPackError, OptionError, PackNotFoundError, printable
+from packer._sample import LOSSY
+from packer._sources import Source
+from packer.errors import OptionError
 
 __all__ = ["ConversionRequest", "SourceRequest", "format_options", "is_pack"]
-
-_READING = ("path_column", "label_column", "delimiter", "label_type")
-"""What says how to read a file of labels."""
-
-_OF_A_DIRECTORY = {"labels": "labels", "unlabeled": "labels", "no_classes": "labels", "extensions": "images"}
-_OF_A_DIRECTORY |= {"any_image": "images", "fields": "fields", "columns": "fields", "no_metadata": "fields"}
-"""What is for directories alone, with what a listing or a pack says by itself instead."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SourceRequest:
-    """Which images are wanted, and their labels. None stands for what was not said.
-
-    Attributes
-    ----------
-    src : Path
-        A directory of images, a pack, or a listing.
-    labels : Path, optional
-        A CSV file that names images below `src`, with labels.
-    path_column, label_column, delimiter : str, optional
-        How `labels` is read: by default ``"path"``, ``"label"``, and a comma or, of a ``.tsv`` file, a tab.
-    label_type : {"class", "int", "float"}, optional
-        What the labels in `labels` are.
-    unlabeled : bool
-        Whether images without labels are taken: rows of `labels` that have none, or without `labels` all images.
-    extensions : str or sequence of str, optional
-        The suffixes of images, in place of ImageFolder's.
-    any_image : bool
-        Whether files of other suffixes are asked for their content.
-    classes_from : Path, optional
-        A pack whose class ids are used.
-    limit : int, optional
-        How many images are taken, from the first on.
-    sample : int, optional
-        How many images are taken, evenly spread over the list.
-    fields : sequence of str, or mapping of str to str
-        Files beside the images that become fields: ``"NAME[:KIND]=TEMPLATE"``, or templates by names.
-    columns : sequence of str, or mapping of str to str
-        Columns of `labels` that become fields: ``"NAME[=COLUMN]:KIND[:DTYPE]"``, or kinds by names.
-    on_missing : {"error", "null", "skip"}, optional
-        What becomes of an image without a file or a row of its fields; by default an error.
-    no_classes : bool
-        Whether no labels are wanted: all have the label -1.
-    no_metadata : bool
-        Whether ``metadata.csv``, ``.jsonl`` or ``.parquet`` in `src` is left alone.
-
-    Raises
-    ------
-    OptionError
-        If options do not fit together.
-    TypeError, ValueError
-        If one is no such value.
-    """
-
-    src: Path
-    labels: Path | None = None
-    path_column: str | None = None
-    label_column: str | None = None
-    delimiter: str | None = None
-    label_type: str | None = None
-    unlabeled: bool = False
-    extensions: str | Sequence[str] | None = None
-    any_image: bool = False
-    classes_from: Path | None = None
-    limit: int | None = None
-    sample: int | None = None
-    fields: Sequence[str] | Mapping[str, str] = ()
-    columns: Sequence[str] | Mapping[str, str] = ()
-    on_missing: str | None = None
-    no_classes: bool = False
-    no_metadata: bool = False
-
-    def __post_init__(self) -> None:
-        require_count("limit", self.limit)
-        require_count("sample", self.sample)
-        if self.limit and self.sample:
-            raise OptionError("--limit takes the first images, --sample images from everywhere: say one of them")
-        said = [name for name in _READING if getattr(self, name) is not None]
-        if self.labels is None and said:
-            raise OptionError(f"{_option(said[0])} says how to read a file of labels: say which with --labels")
-        for name in said:
-            if not isinstance(getattr(self, name), str):
-                raise TypeError(f"{name} is text, not {getattr(self, name)!r}")
-        if self.label_type not in (None, *LABEL_TYPES):
-            raise ValueError(f"label_type is one of {', '.join(LABEL_TYPES)}, not {self.label_type!r}")
-        self._refuse_contradictions()
-        if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '\r\n"'):
-            raise ValueError(f"delimiter is one character, not {self.delimiter!r}")
-
-    @cached_property
-    def rule(self) -> ImageRule:
-        """Which files count as images."""
-        return ImageRule.of(self.extensions, self.any_image)
-
-    @cached_property
-    def file_fields(self) -> tuple[FileField, ...]:
-        """The fields that are files beside the images; OptionError where one is none."""
-        return tuple(map(FileField.of, _texts("fields", self.fields, "=")))
-
-    @cached_property
-    def table_columns(self) -> tuple[ColumnSpec, ...]:
-        """The fields that are columns of `labels`; OptionError where one is none."""
-        return tuple(map(ColumnSpec.of, _texts("columns", self.columns, ":")))
-
-    def classes(self) -> list[str] | None:
-        """Return the classes of the pack `classes_from`; None without one."""
-        if self.classes_from is None:
-            return None
-        with open_pack(self.classes_from) as reader:
-            if reader.manifest.label_type != "class":
-                raise OptionError(
-                    f"{printable(self.classes_from)}: its labels are numbers, and --classes-from wants classes"
-                )
-            return reader.manifest.classes
-
-    def _refuse_contradictions(self) -> None:
-        """Raise OptionError where what is said of labels or files contradicts itself, or decides nothing."""
-        rule = self.rule  # refuses what is no suffix
-        numbers = f"--label-type {self.label_type}" if self.label_type in ("int", "float") else None
-        if numbers and self.unlabeled:
-            raise OptionError(f"--unlabeled is for class ids: no number of {numbers} means that there is no label")
-        if self.classes_from is not None and (numbers or (self.unlabeled and self.labels is None)):
-            raise OptionError(f"--classes-from is for class ids: with {numbers or '--unlabeled'} there are no classes")
-        if self.no_classes and (self.classes_from is not None or self.label_type or self.label_column):
-            raise OptionError(
-                "--no-classes leaves no labels: leave out --classes-from, --label-type and --label-column"
-            )
-        if self.table_columns and self.labels is None:
-            raise OptionError("--column says what a column of a table becomes: say which file with --labels")
-        if self.on_missing not in (None, *ON_MISSING):
-            raise ValueError(f"on_missing is one of {', '.join(ON_MISSING)}, not {self.on_missing!r}")
-        if self.on_missing and not (self.file_fields or self.table_columns) and (self.no_metadata or self.labels):
-            raise OptionError("--on-missing is for fields: say which with --field or --column")
-        if self.labels is not None and rule != ImageRule():
-            said = "--any-image" if self.any_image else "--extensions"
-            raise OptionError(f"{said} is for directories: the file of --labels names the images")
-
-    def open(self, destination: Path, classes: list[str] | None, *, is_split: bool = False) -> Source:
-        """List the images.
-
-        Parameters
-        ----------
-        destination : Path
-            Where they will go, which a message says.
-        classes : list of str, optional
-            Class names in the order of their ids, such as those that `classes` returns.
-        is_split : bool
-            Whether `src` is one of several splits, and so holds none itself.
-
-        Raises
-        ------
-        OptionError
-            If the options do not fit what `src` is.
-        SourceError, PackError
-            If `src` cannot be used.
-        """
-        source = self._opened(destination, classes, is_split)
-        if self.file_fields:
-            source = with_files(source, self.file_fields, self.on_missing or "error")
-        return source.limited(self.limit) if self.limit else source.sampled(self.sample) if self.sample else source
-
-    def _opened(self, destination: Path, classes: list[str] | None, is_split: bool) -> Source:
-        listed = is_listing(self.src)
-        own = [name for name in _OF_A_DIRECTORY if getattr(self, name)]
-        if own and (listed or is_pack(self.src)):
-            what = _OF_A_DIRECTORY[own[0]]
-            raise OptionError(
-                f"{_option(own[0])} is for a directory of images: {printable(self.src)} says its own {what}"
-            )
-        if self.labels is not None:
-            said = {name: value for name in _READING if (value := getattr(self, name)) is not None}
-            return csv_source(
-                self.src,
-                self.labels,
-                **said,
-                unlabeled=self.unlabeled,
-                classes=classes,
-                columns=self.table_columns,
-                has_labels=not self.no_classes,
-                on_missing=self.on_missing or "error",
-            )
-        if listed:
-            if classes is not None:
-                raise OptionError("--classes-from is for `packer scan`, which made the list that SRC is")
-            return listed_source(self.src)
-        if is_pack(self.src):
-            return pack_source(self.src, classes=classes)
-        no_classes = self.unlabeled or self.no_classes
-        table = None if self.no_metadata else metadata_of(self.src)
-        if table is not None:
-            return metadata_source(
-                self.src, table, self.rule, classes, has_classes=not no_classes, on_missing=self.on_missing or "error"
-            )
-        if no_classes:
-            return unlabeled_source(self.src, self.rule)
-        if not is_split:
-            refuse_splits(self.src, destination)
-        return imagefolder_source(self.src, classes, self.rule)
-
-    def described(self) -> dict[str, Any]:
-        """Return what is asked for as JSON values, for others to ask for the same."""
-        values: dict[str, Any] = {"labels": self.labels, "classes_from": self.classes_from, "limit": self.limit}
-        values |= {"path_column": self.path_column or "path", "label_column": self.label_column or "label"}
-        values |= {"delimiter": self.delimiter or default_delimiter(self.labels), "label_type": self.label_type}
-        values["sample"] = self.sample
-        said = {name: None if value is None else str(value) for name, value in values.items()}
-        extensions = None if self.extensions is None else ",".join(self.rule.extensions)
-        which: dict[str, Any] = {
-            "extensions": extensions,
-            "unlabeled": self.unlabeled or None,
-            "any_image": self.any_image or None,
-        }
-        which |= {"field": list(_texts("fields", self.fields, "=")) or None, "on_missing": self.on_missing}
-        which |= {"column": list(_texts("columns", self.columns, ":")) or None}
-        which |= {"no_classes": self.no_classes or None, "no_metadata": self.no_metadata or None}
-        return {**said, **which, "src": os.path.abspath(self.src)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -362,7 +129,7 @@ class ConversionRequest(SourceRequest):
             raise OptionError(f"--no-tiles is for JPEGs that are encoded: codec {recipe.codec} makes none")
         resizing = [name for name in ("interpolation", "resize_mode", "upscale") if getattr(self, name)]
         if recipe.resize is None and resizing:
-            raise OptionError(f"{_option(resizing[0])} says how to resize: say to which size with --resize")
+            raise OptionError(f"{option(resizing[0])} says how to resize: say to which size with --resize")
 
 
 def format_options(format: Format, shard_size: int | None) -> dict[str, Any]:
@@ -373,25 +140,3 @@ def format_options(format: Format, shard_size: int | None) -> dict[str, Any]:
     if format.name != "pth":
         raise OptionError("--shard-size is for .pth packs")
     return {"shard_size": shard_size}
-
-
-def is_pack(path: Path) -> bool:
-    """Tell whether there is a pack at `path`."""
-    try:
-        recognise(path)
-    except (NotAPackError, PackNotFoundError):
-        return False
-    return True
-
-
-def _texts(name: str, said: Sequence[str] | Mapping[str, str], sign: str) -> Iterator[str]:
-    """Yield fields or columns as the command line spells them; TypeError where they are none."""
-    if isinstance(said, Mapping):
-        said = [f"{key}{sign}{value}" for key, value in said.items()]
-    if isinstance(said, str) or not all(isinstance(text, str) for text in said):
-        raise TypeError(f"{name} are texts, or texts by names, not {said!r}")
-    yield from said
-
-
-def _option(name: str) -> str:
-    return {"fields": "--field", "columns": "--column"}.get(name, "--" + name.replace("_", "-"))

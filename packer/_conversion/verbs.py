@@ -41,6 +41,7 @@ def convert(
     extensions: str | Sequence[str] | None = None,
     any_image: bool = False,
     classes_from: str | os.PathLike[str] | None = None,
+    where: str | None = None,
     limit: int | None = None,
     sample: int | None = None,
     fields: Mapping[str, str] | Sequence[str] = (),
@@ -119,6 +120,9 @@ def convert(
         Whether files of other suffixes are opened, and taken where they begin as an image does.
     classes_from : path, optional
         A pack whose class ids are used: for val, train's.
+    where : str, optional
+        Which samples of a pack are taken: a condition on their columns, such as ``'age > 30 and split == "train"'``, as
+        `ImageDataset.where` takes it. `limit` and `sample` count those that meet it.
     limit : int, optional
         How many images are taken, from the first on.
     sample : int, optional
@@ -170,7 +174,7 @@ def convert(
     TypeError, ValueError
         If an argument is none of these.
     OptionError
-        If arguments do not fit together, or one would decide nothing.
+        If arguments do not fit together, or one would decide nothing; if `where` is no condition, or chooses nothing.
     SourceError
         If `src` cannot be used, or none of its images can be read.
     ImageError
@@ -206,6 +210,7 @@ def convert(
         extensions=extensions,
         any_image=any_image,
         classes_from=_path_or_none(classes_from),
+        where=where,
         limit=limit,
         sample=sample,
         fields=fields,

@@ -248,7 +248,8 @@ class Field:
         """Return the id that a value means: an id, or the name of a class."""
         if isinstance(value, str):
             if value not in self.classes:
-                raise ValueError(f"{values.short(value)} is none of its {len(self.classes)} classes")
+                count = f"{len(self.classes)} class{'es' * (len(self.classes) != 1)}"
+                raise ValueError(f"{values.short(value)} is none of its {count}")
             place = self.classes.index(value)
             return self.ids[place] if self.ids else place
         number = operator.index(value)

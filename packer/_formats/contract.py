@@ -98,7 +98,7 @@ class Writer(abc.ABC):
     def commit(self, manifest: Manifest, table: Table) -> None:
         """Write the table and then the manifest, and return once the whole pack is on the disk.
 
-        Columns are written in `packer._table.blocks`: however long they are, that takes no more memory.
+        Columns are written in `packer._table.pieces`: however long they are, that takes no more memory.
         """
 
     @abc.abstractmethod

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from packer._formats import open_pack
+from packer._limits import in_units
 from packer._storage.files import AppendFile, remove, sync_directory, writing_to
 from packer._storage.packfile import PackFile
 from packer.errors import CorruptPackError, DestinationError, PackError, printable
@@ -137,7 +138,7 @@ def copy_pack(pack: PackFiles, copy: Path, progress: ProgressCallback | None = N
         free = shutil.disk_usage(copy.parent).free
     if pack.size > free:
         raise DestinationError(
-            f"{printable(copy.parent)}: {pack.size / 1e9:.1f} GB are needed and {free / 1e9:.1f} GB are free. "
+            f"{printable(copy.parent)}: {in_units(pack.size)} are needed and {in_units(free)} are free. "
             "Stage to a larger disk, or read the pack where it is."
         )
     for name, pieces in itertools.groupby(pack.chunks(progress), operator.itemgetter(0)):

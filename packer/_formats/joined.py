@@ -2,6 +2,7 @@
 
 ``part-00000.lmdb``, …   each a pack, complete in itself
 ``table.bin``            the columns of the whole table, one after the other
+``table-00004.bin``      in its place the table of four parts, where some of them were appended
 ``manifest.json``        the manifest of the whole, written last
 
 Reading needs no reader of the parts: a sample of every format is a plain range of a file, and the manifest says which
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -23,20 +25,23 @@ import numpy as np
 import numpy.typing as npt
 
 from packer._formats import FORMATS, PARTS, open_pack
-from packer._formats.manifestfile import read_manifest, write_manifest
+from packer._formats.manifestfile import MANIFEST_FILE, read_manifest, write_manifest
 from packer._formats.multifile import SpreadData, SpreadReader
 from packer._formats.reader import Reader, table_from
 from packer._manifest import Manifest
-from packer._storage.files import AppendFile, writing_to
+from packer._storage.files import AppendFile, remove, replacing, sync_directory, writing_to
 from packer._storage.opening import StrangeFileError, require_no_link
 from packer._storage.packfile import PackFile
 from packer._storage.paths import folded, path_problem
 from packer._table import COLUMNS, Table, blocks
 from packer.errors import CorruptPackError, PackError, printable
 
-__all__ = ["TABLE_FILE", "PartsReader", "join_parts", "write_table"]
+__all__ = ["TABLE_FILE", "PartsReader", "append_part", "join_parts", "write_table"]
 
 TABLE_FILE = "table.bin"
+
+_APPENDED_TABLE = re.compile(r"table-[0-9]{5,9}\.bin")
+_ALIKE = ("format", "codec", "classes", "label_type", "fields", "settings")
 
 
 def join_parts(directory: Path, parts: Sequence[str], source: Mapping[str, Any]) -> Manifest:
@@ -55,13 +60,59 @@ def join_parts(directory: Path, parts: Sequence[str], source: Mapping[str, Any])
     CorruptPackError
         If a part differs from the others in what belongs to the whole, or its table does not fit its checksums.
     """
+    manifest = _joined(directory, parts, source, TABLE_FILE, (*_ALIKE, "versions"))
+    write_manifest(directory, manifest)
+    return manifest
+
+
+def append_part(directory: Path, whole: Manifest, part: str, source: Mapping[str, Any]) -> Manifest:
+    """Make a pack in the directory of a joined pack the last part of that; return the manifest of the new whole.
+
+    No file changes but the manifest, which is replaced at once when everything else is on the disk. Whoever read the
+    old manifest goes on with the files that it names: the old table stays until the next part is appended. Two
+    processes must not append at the same time.
+
+    Parameters
+    ----------
+    directory : Path
+    whole : Manifest
+        Of the joined pack as it is.
+    part : str
+        The name of the pack.
+    source : mapping
+        What the new whole was made of.
+
+    Raises
+    ------
+    CorruptPackError
+        As for `join_parts`, but for the versions of libraries, which may differ.
+    """
+    parts = [*(str(name) for name, *_ in whole.parts), part]
+    for entry in os.listdir(directory):  # older tables, and what a process left that died
+        unfinished = entry.startswith(f"{MANIFEST_FILE}.") and entry.endswith(".partial")
+        if unfinished or (_APPENDED_TABLE.fullmatch(entry) and entry != whole.layout.get("table")):
+            remove(directory / entry)
+    table = f"table-{len(parts):05d}.bin"
+    manifest = _joined(directory, parts, source, table, _ALIKE)
+    # A reader that knows of no such table must not take the old one for the new whole's.
+    manifest = replace(manifest, layout={**manifest.layout, "table": table}, schema=max(2, manifest.schema))
+    sync_directory(directory)
+    with replacing(directory / MANIFEST_FILE) as file:
+        file.append(manifest.to_json())
+    return manifest
+
+
+def _joined(
+    directory: Path, parts: Sequence[str], source: Mapping[str, Any], table: str, alike: Sequence[str]
+) -> Manifest:
+    """Write the table of several packs, which are `alike` in these members; return the manifest of the whole."""
     manifests: list[Manifest] = []
     names: list[int] = []  # bytes, of each part
     data: list[int] = []
     files: list[list[Any]] = []
     for part in parts:
         with open_pack(directory / part) as reader:
-            manifests.append(_of_the_same_kind(reader, manifests))
+            manifests.append(_of_the_same_kind(reader, manifests, alike))
             names.append(len(reader.table.names))
             found = [(f"{part}/{path}" if path else part, begin, size) for path, begin, size in reader.data_files()]
         data.append(sum(size for _, _, size in found))
@@ -74,12 +125,10 @@ def join_parts(directory: Path, parts: Sequence[str], source: Mapping[str, Any])
                 yield reader.table, sum(data[:number]), sum(names[:number])
 
     count = sum(manifest.count for manifest in manifests)
-    columns = write_table(directory / TABLE_FILE, count, sum(names), tables(), Manifest.united(manifests).column_types)
+    columns = write_table(directory / table, count, sum(names), tables(), Manifest.united(manifests).column_types)
     listed = [[part, own.count, own.identity()] for part, own in zip(parts, manifests, strict=True)]
     layout = {"names": sum(names), "parts": listed, "files": files}
-    manifest = replace(Manifest.united(manifests), source=dict(source), columns=columns, layout=layout)
-    write_manifest(directory, manifest)
-    return manifest
+    return replace(Manifest.united(manifests), source=dict(source), columns=columns, layout=layout)
 
 
 def write_table(
@@ -123,11 +172,11 @@ def write_table(
     return checksums
 
 
-def _of_the_same_kind(reader: Reader, before: Sequence[Manifest]) -> Manifest:
+def _of_the_same_kind(reader: Reader, before: Sequence[Manifest], alike: Sequence[str]) -> Manifest:
     """Return the manifest of a part, which must agree with those before it."""
     if not before:
         return reader.manifest
-    for what in ("format", "codec", "classes", "label_type", "fields", "settings", "versions"):
+    for what in alike:
         if getattr(reader.manifest, what) != getattr(before[0], what):
             raise CorruptPackError(f"differs in its {what} from the part before it", reader.path)
     return replace(reader.manifest, classes=before[0].classes)  # one list in memory, however many parts
@@ -172,11 +221,14 @@ class PartsReader(SpreadReader):
             files = [
                 (str(path), int(size), int(begin), int(data)) for path, size, begin, data in manifest.layout["files"]
             ]
+            self._table_name = str(manifest.layout.get("table", TABLE_FILE))
+            if self._table_name != TABLE_FILE and not _APPENDED_TABLE.fullmatch(self._table_name):
+                raise ValueError(f"{printable(self._table_name)} is no name of a table")
             _require_plain([part for part, _, _ in self._parts], files)
             self._data = _PartFiles(self.path, files)
         except (KeyError, ValueError, TypeError, OverflowError) as error:
             raise CorruptPackError(f"the manifest does not list the parts: {error}", self.path) from error
-        self._table_file = PackFile(self.path, TABLE_FILE)
+        self._table_file = PackFile(self.path, self._table_name)
         types = manifest.column_types
         of_a_row = sum(np.dtype(dtype).itemsize for name, dtype in types.items() if name != "names")
         rows, rest = divmod(self._table_file.size - names, of_a_row)
@@ -199,7 +251,7 @@ class PartsReader(SpreadReader):
         folders = [part for part, _, _ in self._parts if part not in listed]  # of a format whose packs are those
         beside = FORMATS[self.manifest.format].files if self.manifest.format in FORMATS else ()
         inner = [f"{folder}/{name}" for folder in folders for name in beside]
-        return list(dict.fromkeys([*PARTS.files, *inner, *data]))
+        return list(dict.fromkeys([*PARTS.files, self._table_name, *inner, *data]))
 
     def check_structure(self) -> Iterable[str]:
         """Compare the whole's table with those of the parts, and check the parts' own structure."""

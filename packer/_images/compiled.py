@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import platform
+import shlex
 import sysconfig
+from pathlib import Path
 from typing import NamedTuple
 
 try:
@@ -49,6 +51,13 @@ def _not_loaded(failure: ImportError) -> Shortcoming:
         return Shortcoming(f"what was compiled does not load ({failure})", "Install packer anew on this machine")
     if sysconfig.get_config_var("Py_GIL_DISABLED"):
         return Shortcoming("not compiled, as this Python runs without its lock", "Use the ordinary Python")
+    root = Path(__file__).resolve().parents[2]
+    if all((root / name).is_file() for name in ("setup.py", "pyproject.toml")):
+        return Shortcoming(
+            f"not compiled, as packer is imported from its source tree, {root}",
+            "Run Python in another directory, where it finds an installed packer "
+            f"(pip install {shlex.quote(str(root))}, which needs a C compiler and Python's headers)",
+        )
     return Shortcoming(
         "not compiled, for which the installation needs a C compiler and Python's headers",
         "Install both (on Debian: gcc, python3-dev), then packer anew",

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import warnings
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -21,7 +20,7 @@ from packer._images.geometry import MAX_PIXELS
 from packer._images.jpeg import header as jpeg
 from packer._images.probe import require_affordable
 from packer._table import Buffer
-from packer.errors import ImageError, MissingDependencyError, pip_install
+from packer.errors import ImageError, MissingDependencyError, pip_install, warn
 
 __all__ = ["DECODERS", "apply_orientation", "decode", "decoder_advice", "fast_decoder", "warn_of_slow_decoding"]
 
@@ -76,10 +75,10 @@ def decoder_advice() -> str | None:
 
 @functools.cache
 def warn_of_slow_decoding() -> None:
-    """Warn the caller's caller of what `decoder_advice` says, once a process."""
+    """Warn of what `decoder_advice` says, once a process."""
     advice = decoder_advice()
     if advice is not None:
-        warnings.warn(advice, stacklevel=3)
+        warn(advice)
 
 
 def decode(

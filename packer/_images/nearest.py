@@ -125,9 +125,11 @@ def gather(pixels: Pixels, rows: Ints, columns: Ints, fill: Fill = 0, *, out: Pi
 
 def _colour(fill: Fill, pixels: Pixels) -> Pixels:
     """Return one pixel of a fill, as the pixels have them."""
-    wanted = np.broadcast_to(np.asarray(fill), pixels.shape[2:])
+    colour = np.zeros(pixels.shape[2:], pixels.dtype)
+    if isinstance(fill, int) and fill == 0:
+        return colour
     with np.errstate(all="ignore"):
-        colour = wanted.astype(pixels.dtype)
-    if pixels.dtype.kind != "f" and not np.array_equal(colour, wanted):
+        colour[...] = np.asarray(fill).astype(pixels.dtype)
+    if pixels.dtype.kind != "f" and not np.array_equal(colour, np.broadcast_to(fill, colour.shape)):
         raise ValueError(f"a fill of {fill!r} does not fit into {pixels.dtype}")
-    return np.ascontiguousarray(colour)
+    return colour

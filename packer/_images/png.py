@@ -1,7 +1,8 @@
 """PNGs, read by packer: their chunks, and their samples as they are stored, of any depth.
 
-Pillow reads 8 bits of the 16 of a PNG in colour, and takes some milliseconds for a mask. Only whole PNGs are read here:
-every checksum is compared. What is unusual or damaged is left to Pillow, whose answer counts.
+Pillow reads 8 bits of the 16 of a PNG in colour, and all rows of a mask of which a crop wants a few. Only whole PNGs
+are read here: the checksum of every chunk is compared. What is unusual or damaged is left to Pillow, whose answer
+counts.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ Samples = npt.NDArray[np.uint8] | npt.NDArray[np.uint16]
 _GREY, _PALETTE = 0, 3
 _CHANNELS = {_GREY: 1, 2: 3, _PALETTE: 1, 4: 2, 6: 4}
 _DEPTHS = {_GREY: (1, 2, 4, 8, 16), 2: (8, 16), _PALETTE: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
-_UNUSUAL = (b"eXIf", b"acTL", b"zTXt", b"iTXt", b"iCCP")  # an orientation, pages, limits on text
+_UNUSUAL = (b"eXIf", b"acTL", b"fcTL", b"fdAT", b"zTXt", b"iTXt", b"iCCP")  # an orientation, pages, limits on text
+_SIZES = {b"gAMA": 4, b"cHRM": 32, b"sRGB": 1, b"pHYs": 9}  # of chunks that Pillow refuses where they are shorter
+_TRANSPARENCY = {_GREY: 2, 2: 6}
 _PROFILE = b"Raw profile type"  # of a tEXt chunk that holds EXIF or XMP
 _TEXT = 1 << 16
 _CRITICAL = (b"IHDR", b"PLTE", b"IDAT", b"IEND")
@@ -98,7 +101,7 @@ def read(data: Buffer) -> PNG | None:
         depth,
         colour,
         interlacing,
-        known and depth != 16 and not any(_is_unusual(name, body) for name, body in chunks),
+        known and depth != 16 and not any(_is_unusual(name, len(body), body, colour) for name, body in chunks),
         b"acTL" in names,
         _compressed(chunks, colour) if known and interlacing in (0, 1) else None,
     )
@@ -121,8 +124,16 @@ def _chunks(view: memoryview) -> Iterator[tuple[bytes, memoryview]]:
         position = end
 
 
-def _is_unusual(name: bytes, body: memoryview) -> bool:
-    return name in _UNUSUAL or (name == b"tEXt" and (len(body) >= _TEXT or bytes(body[:16]) == _PROFILE))
+def _is_unusual(name: bytes, size: int, body: memoryview, colour: int) -> bool:
+    """Tell whether Pillow may refuse a chunk, or find an orientation or pages in it."""
+    match name:
+        case b"tEXt":
+            return size >= _TEXT or bytes(body[:16]) == _PROFILE
+        case b"tRNS":
+            return size != _TRANSPARENCY.get(colour, size)
+        case b"PLTE":
+            return size > 768 or size % 3 != 0
+    return name in _UNUSUAL or size != _SIZES.get(name, size) or not name.isalnum()
 
 
 def _compressed(chunks: list[tuple[bytes, memoryview]], colour: int) -> bytes | None:
@@ -149,7 +160,7 @@ def decode(png: PNG, first: int = 0, end: int | None = None) -> Samples | None:
     -------
     (end - first, width, channels) uint8 or uint16 array, or None
         Writable. Grey of 2 or 4 bits is spread over 0 to 255, as Pillow spreads it; of 1 bit, and the indices of a
-        palette, are kept. None where the data are damaged, or packer was not compiled.
+        palette, are kept. None where the data are damaged, or packer was not compiled and Pillow keeps all bits.
     """
     end = png.height if end is None else end
     if png.compressed is None or (_native is None and png.depth != 16):
@@ -165,25 +176,29 @@ def decode(png: PNG, first: int = 0, end: int | None = None) -> Samples | None:
     return None if rows is None else _samples(png, rows, png.width)
 
 
-def _inflated(compressed: bytes, size: int, *, whole: bool) -> bytes | None:
+def _inflated(compressed: bytes, size: int, *, whole: bool) -> npt.NDArray[np.uint8] | None:
     """Return `size` bytes; of the whole, only if there are no more."""
+    if _native is not None:
+        out = np.empty(size, np.uint8)
+        return out if _native.inflate(compressed, out.ctypes.data, size, whole) else None
     inflating = zlib.decompressobj()
     try:
         inflated = inflating.decompress(compressed, size + whole)
     except zlib.error:
         return None
-    return inflated if len(inflated) == size and (inflating.eof or not whole) else None
+    return np.frombuffer(inflated, np.uint8) if len(inflated) == size and (inflating.eof or not whole) else None
 
 
-def _unfiltered(filtered: bytes, size: int, step: int, first: int = 0) -> npt.NDArray[np.uint8] | None:
+def _unfiltered(filtered: npt.NDArray[np.uint8], size: int, step: int, first: int = 0) -> npt.NDArray[np.uint8] | None:
     """Return rows from the `first` one on, (rows, size), without their filters, each of which stands before its row."""
-    filters = filtered[:: size + 1]
+    rows = filtered.reshape(-1, size + 1)
+    filters = rows[:, 0].tobytes()
     if max(filters) > _PAETH:
         return None
     start = first
     while start > 0 and filters[start] > _SUB:  # then it depends on the row above
         start -= 1
-    rows = np.frombuffer(filtered, np.uint8).reshape(-1, size + 1)[start:]
+    rows = rows[start:]
     if _native is None:
         return unfiltered_in_python(rows, step)[first - start :]
     out = np.empty((len(rows), size), np.uint8)

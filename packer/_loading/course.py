@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
 
 from packer._loading.foreign import ForeignOrder, in_turns, order_of
-from packer._loading.joining import Readable
-from packer._loading.ranks import agreed, rank_and_world
-from packer._loading.samplers import OrderSampler, SequentialSampler, ShuffleSampler
-from packer._loading.states import number_in, require_same, require_same_seeds, require_version
-from packer._loading.uniforms import seed_of
+from packer._loading.readable import Readable
 from packer._table import Ints
+from packer.samplers import OrderSampler, SequentialSampler, ShuffleSampler
+from packer.samplers._ranks import agreed, rank_and_world
+from packer.samplers._states import number_in, require_same, require_same_seeds, require_version
+from packer.samplers._uniforms import seed_of
 
 __all__ = ["Course"]
 
@@ -81,9 +81,10 @@ class Course:
         self._images = images
 
     def chunks(self, size: int) -> Iterator[Ints]:
-        """Begin a pass, and return an iterator over its indices, as arrays of up to `size`."""
-        chunks = self.order.chunks(size)
-        return in_turns(chunks, len(self.images)) if isinstance(self.order, ForeignOrder) else chunks
+        """Begin a pass, and return an iterator over its indices with their turns, as arrays of up to `size`."""
+        if isinstance(self.order, ForeignOrder):
+            return in_turns(self.order.chunks(size), len(self.images))
+        return _with_turns(self.order.chunks_with_turns(size), len(self.images))
 
     @property
     def crop_seed(self) -> int:
@@ -91,14 +92,14 @@ class Course:
         own = self._seed if self.images.seed is None else self.images.seed
         return own if self._restored is None else self._restored
 
-    def agree(self) -> None:
+    def agree(self, seeds_transforms: bool = False) -> None:
         """Let all ranks have the seed that rank 0 drew, if anything depends on it. All ranks call this."""
         shuffles = self._chose_order and isinstance(self.order, ShuffleSampler)
         world = rank_and_world()[1]
         if self._is_agreed or world == self._agreed_among:
             return
         self._agreed_among = world
-        if not (shuffles or (self.images.randoms and self.images.seed is None)):
+        if not (shuffles or ((self.images.randoms or seeds_transforms) and self.images.seed is None)):
             return
         self._seed = agreed(self._seed)
         if shuffles:
@@ -127,8 +128,10 @@ class Course:
         batch_size : int, optional
             What the state's must be; any without it.
         """
-        if isinstance(self.order, ForeignOrder) or not isinstance(state, Mapping):
-            raise TypeError(f"only packer's samplers go on at any sample, from what `state_dict` gave, not {state!r}")
+        if isinstance(self.order, ForeignOrder):
+            raise TypeError(f"only packer's samplers go on at any sample, not {self.sampler!r}")
+        if not isinstance(state, Mapping):
+            raise TypeError(f"a state is a dict, which `state_dict` gave, not {state!r}")
         if "version" not in state:
             order_seed = None if self._chose_order else self.order.seed
             require_same_seeds(state, order_seed, self.images.seed if self.images.randoms else None)
@@ -151,5 +154,11 @@ class Course:
 
 def _require_length(order: OrderSampler | ForeignOrder, images: Readable) -> None:
     """Raise ValueError where an order is of another number of samples than there are."""
-    if isinstance(order, OrderSampler) and order.length != len(images):
-        raise ValueError(f"the sampler orders {order.length} samples, and the dataset has {len(images)}")
+    if isinstance(order, OrderSampler):
+        order.require_samples(len(images))
+
+
+def _with_turns(draws: Iterable[tuple[Ints, Ints | None]], length: int) -> Iterator[Ints]:
+    """Yield indices, plus a multiple of `length` that says which turn of a sample this is; as `in_turns`."""
+    for samples, turns in draws:
+        yield samples if turns is None else samples + turns * length

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, overload
 
 from packer._formats import open_pack
+from packer._loading.concat import ConcatImageDataset
 from packer._loading.imagedataset import ImageDataset
+from packer._loading.uniting import unite_classes
 from packer.crops import Crop
 
 __all__ = [
@@ -34,17 +38,63 @@ class PthImageDataset(ImageDataset):
     _format = "pth"
 
 
+_CLASSES = ("same", "union")
 _DATASETS = {dataset._format: dataset for dataset in (LMDBImageDataset, HDF5ImageDataset, PthImageDataset)}
 
 
-def open_dataset(  # noqa: PLR0917
+@overload
+def open_dataset(
     root: str | os.PathLike[str],
+    transform: Callable[[Any], Any] | None = ...,
+    target_transform: Callable[[Any], Any] | None = ...,
+    loader: Callable[[str], Any] | None = ...,
+    is_valid_file: Callable[[str], bool] | None = ...,
+    allow_empty: bool = ...,
+    *,
+    classes: str = ...,
+    transforms: Callable[[Any, Any], tuple[Any, Any]] | None = ...,
+    output: str | None = ...,
+    crop: Crop | Sequence[Crop] | None = ...,
+    fuse: bool = ...,
+    seed: int | None = ...,
+    check: str = ...,
+    decoder: str = ...,
+    scaled_decode: bool = ...,
+    threads: int = ...,
+    cache: str | None = ...,
+    stage: str | os.PathLike[str] | None = ...,
+) -> ImageDataset: ...
+@overload
+def open_dataset(
+    root: list[str] | list[Path] | tuple[str | os.PathLike[str], ...],
+    transform: Callable[[Any], Any] | None = ...,
+    target_transform: Callable[[Any], Any] | None = ...,
+    loader: Callable[[str], Any] | None = ...,
+    is_valid_file: Callable[[str], bool] | None = ...,
+    allow_empty: bool = ...,
+    *,
+    classes: str = ...,
+    transforms: Callable[[Any, Any], tuple[Any, Any]] | None = ...,
+    output: str | None = ...,
+    crop: Crop | Sequence[Crop] | None = ...,
+    fuse: bool = ...,
+    seed: int | None = ...,
+    check: str = ...,
+    decoder: str = ...,
+    scaled_decode: bool = ...,
+    threads: int = ...,
+    cache: str | None = ...,
+    stage: str | os.PathLike[str] | None = ...,
+) -> ConcatImageDataset: ...
+def open_dataset(  # noqa: PLR0917
+    root: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     transform: Callable[[Any], Any] | None = None,
     target_transform: Callable[[Any], Any] | None = None,
     loader: Callable[[str], Any] | None = None,
     is_valid_file: Callable[[str], bool] | None = None,
     allow_empty: bool = False,
     *,
+    classes: str = "same",
     transforms: Callable[[Any, Any], tuple[Any, Any]] | None = None,
     output: str | None = None,
     crop: Crop | Sequence[Crop] | None = None,
@@ -56,30 +106,56 @@ def open_dataset(  # noqa: PLR0917
     threads: int = 1,
     cache: str | None = None,
     stage: str | os.PathLike[str] | None = None,
-) -> ImageDataset:
-    """Open a pack of any format as a dataset; the content, not the name, tells the format."""
-    with open_pack(root) as reader:
-        dataset = _DATASETS.get(reader.manifest.format, ImageDataset)
-    return dataset(
-        root,
-        transform,
-        target_transform,
-        loader,
-        is_valid_file,
-        allow_empty,
-        transforms=transforms,
-        output=output,
-        crop=crop,
-        fuse=fuse,
-        seed=seed,
-        check=check,
-        decoder=decoder,
-        scaled_decode=scaled_decode,
-        threads=threads,
-        cache=cache,
-        stage=stage,
-    )
+) -> ImageDataset | ConcatImageDataset:
+    """Open a pack of any format as a dataset, or several packs as one; the content, not the name, tells the format.
+
+    Several packs, as ``open_dataset(["a.lmdb", "b.h5"])``, are a `ConcatImageDataset`, with the samples of one pack
+    after the other.
+
+    Parameters
+    ----------
+    root : path, or list or tuple of path
+        The pack, or the packs. The settings are those of each pack.
+    classes : {"same", "union"}
+        Whether several packs must have the same classes; or the first pack's classes keep their ids, classes that other
+        packs have beyond them follow, and labels are renumbered.
+    """
+    if classes not in _CLASSES:
+        raise ValueError(f"classes is {' or '.join(map(repr, _CLASSES))}, not {classes!r}")
+    settings = {
+        "transform": transform,
+        "target_transform": target_transform,
+        "loader": loader,
+        "is_valid_file": is_valid_file,
+        "allow_empty": allow_empty,
+        "transforms": transforms,
+        "output": output,
+        "crop": crop,
+        "fuse": fuse,
+        "seed": seed,
+        "check": check,
+        "decoder": decoder,
+        "scaled_decode": scaled_decode,
+        "threads": threads,
+        "cache": cache,
+        "stage": stage,
+    }
+    if not isinstance(root, list | tuple):
+        return _opened(root, settings)
+    with contextlib.ExitStack() as opened:
+        datasets = [opened.enter_context(_opened(path, settings)) for path in root]
+        joined = ConcatImageDataset(datasets)
+        unite_classes(datasets, classes)
+        opened.pop_all()
+    return joined
+
+
+def _opened(path: Any, settings: dict[str, Any]) -> ImageDataset:
+    with open_pack(path) as reader:
+        kind = _DATASETS.get(reader.manifest.format, ImageDataset)
+    return kind(path, **settings)
 
 
 if open_dataset.__doc__ and ImageDataset.__doc__:  # not so under `python -OO`
-    open_dataset.__doc__ += ImageDataset.__doc__.partition(".")[2]  # parameters, errors and notes are the same
+    _, _, _rest = ImageDataset.__doc__.partition("The pack.\n")
+    open_dataset.__doc__ = open_dataset.__doc__.rstrip() + "\n" + _rest  # parameters, errors and notes are the same

@@ -15,11 +15,11 @@ from packer._images import native
 from packer._images.decode import decode
 from packer._images.geometry import MAX_PIXELS, Box, Crops, affordable, from_corner, require_affordable, touched
 from packer._images.rectangle import RectangleDecoder, require_channels_last, resize_into
-from packer._loading.uniforms import uniforms
 from packer._storage.locations import NOWHERE
 from packer._table import Buffer, Ints, Row, are_pixels
 from packer.crops import Crop
 from packer.errors import CorruptPackError, ImageError, printable
+from packer.samplers._uniforms import uniforms
 
 __all__ = ["BatchDecoder"]
 

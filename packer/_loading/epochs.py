@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import warnings
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy.typing as npt
 import torch
 
 from packer._table import Ints
+from packer.errors import warn
 
 __all__ = ["Epochs"]
 
@@ -26,9 +26,12 @@ class Epochs:
     ----------
     length : int
         Number of samples of the pack.
+    pack : str
+        The pack's path, which the warning names.
     """
 
-    def __init__(self, length: int) -> None:
+    def __init__(self, length: int, pack: str) -> None:
+        self._pack = pack
         self._step = max(-(-length // _WATCHED), 1)
         count = -(-length // self._step)
         memory = torch.zeros(8 * _NUMBERS + count, dtype=torch.uint8)
@@ -63,10 +66,9 @@ class Epochs:
         enough = numbers[_READ] >= min(_FEW, len(seen)) and 4 * numbers[_AGAIN] > 3 * numbers[_READ]
         if enough and not numbers[_WARNED]:
             numbers[_WARNED] = 1
-            warnings.warn(
-                f"the crops of epoch {self.epoch} are read a second time, the same as before, as the dataset has a "
-                "seed=: call dataset.set_epoch(epoch) before each pass over it, or leave out seed=",
-                stacklevel=4,
+            warn(
+                f"{self._pack}: the crops of epoch {self.epoch} are read a second time, the same as before, as the "
+                "dataset has a seed=: call dataset.set_epoch(epoch) before each pass over it, or leave out seed="
             )
 
     @property

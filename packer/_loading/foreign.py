@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 from torch.utils.data import Sampler
 
-from packer._loading.ranks import agreed, gathered, rank_and_world
-from packer._loading.samplers import OrderSampler
-from packer._loading.selection import earlier, places_in
+from packer._loading.selection import places_in
 from packer._table import Ints
+from packer.samplers import OrderSampler
+from packer.samplers._permutation import earlier
+from packer.samplers._ranks import agreed, gathered, rank_and_world
 
 __all__ = ["ForeignOrder", "in_turns", "order_of"]
 
@@ -114,7 +115,8 @@ class ForeignOrder:
         """Raise TypeError: nobody but the iterable knows where it stands."""
         raise TypeError(
             f"an epoch in the order of sampler={type(self.indices).__name__} cannot be resumed, so it has no state; "
-            "only packer's samplers go on at any sample, such as packer.ShuffleSampler and packer.BlockShuffleSampler"
+            "only packer's samplers go on at any sample, such as packer.ShuffleSampler, packer.BlockShuffleSampler and "
+            "packer.samplers.WeightedSampler"
         )
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from packer._formats import FORMATS, Reader, open_pack
@@ -15,6 +16,7 @@ from packer._images.decode import fast_decoder, warn_of_slow_decoding
 from packer._images.geometry import Crops
 from packer._limits import require_count
 from packer._loading import staging
+from packer._loading.drawing import seeder
 from packer._loading.epochs import Epochs
 from packer._loading.folder import require_known_loader, valid_rows
 from packer._loading.items import item_maker
@@ -22,11 +24,11 @@ from packer._loading.pool import Pool
 from packer._loading.preparation import OUTPUTS, Preparation, Transform, require_callable
 from packer._loading.prepared import Prepared
 from packer._loading.selection import places_in
-from packer._loading.uniforms import seed_of
 from packer._loading.vision import as_vision, own_class
 from packer._table import Ints, Labels
 from packer.crops import Compose, Crop
 from packer.errors import NotAPackError, printable
+from packer.samplers._uniforms import seed_of
 
 __all__ = ["ImageDataset"]
 
@@ -93,6 +95,8 @@ class ImageDataset(Prepared):
     targets : (N,) int64 or float64 array
         The labels: class ids, -1 for an unlabeled sample; or numbers, where the pack has no classes. Other labels, as
         many, may be assigned.
+    columns : mapping of str to (N,) array
+        The fields that are numbers, ids or texts, and packer's own columns, read-only.
     reader : packer.Reader
         The pack itself: its manifest, its table, its bytes.
     root : str
@@ -164,7 +168,7 @@ class ImageDataset(Prepared):
             self.reader.close()
             root = staging.stage(root, stage)
             self.reader = open_pack(root, check=check)
-        self._epochs = Epochs(len(self.reader))
+        self._epochs = Epochs(len(self.reader), printable(root))
         self._kept = staging.keep(root) if cache == "ram" else staging.Kept()
         _ = self._preparation  # which says at once where fuse= changes nothing
         if is_valid_file is not None:
@@ -213,13 +217,13 @@ class ImageDataset(Prepared):
             place = operator.index(index)
         except TypeError:
             raise TypeError(f"an index is an integer, not {index!r}") from None
-        return self._own_items([place])[0]
+        return self._own_items([place], self.seed)[0]
 
     def __getitems__(self, indices: Sequence[int]) -> list[tuple[Any, Any]]:
         """Return a batch of items, in the order asked for; DataLoader calls this."""
         if type(self).__getitem__ is not ImageDataset.__getitem__:  # of a class that adds to the items
             return [self[index] for index in indices]
-        return self._own_items(indices)
+        return self._own_items(indices, self.seed)
 
     def select(self, indices: Sequence[int] | Ints) -> ImageDataset:
         """Return a dataset of some of the samples, in the order of `indices`, on the same open pack.
@@ -227,27 +231,61 @@ class ImageDataset(Prepared):
         It has the settings of this dataset, and `targets` and `samples` of its own; its crops are those that the same
         samples have here. An epoch that is set counts for both.
         """
-        selection: ImageDataset = object.__new__(type(self))
-        selection.__dict__.update(self._settings())
+        selection = self._alike()
         places = places_in(indices, len(self))
         selection._rows = places if self._rows is None else self._rows[places]
         selection._labels = None if self._labels is None else self._labels[places]
-        selection._whole = self._whole or self
         return selection
+
+    def where(self, condition: str | npt.ArrayLike) -> ImageDataset:
+        """Return a dataset of the samples that meet a condition, in their order, on the same open pack, as `select`.
+
+        Parameters
+        ----------
+        condition : str or (N,) bool array
+            A mask, such as ``dataset.columns["age"] > 30``, of which nothing masked is chosen. Or a text such as
+            ``'age > 30 and split == "train"'``, of the names in `columns`: comparisons, ``in [...]``,
+            ``glob "train/*"``, ``is null``, ``and``, ``or``, ``not``. As in SQL, a value that is not there meets
+            neither a comparison nor its opposite.
+
+        Raises
+        ------
+        OptionError
+            If the text is no condition on the dataset's columns; it says at which character.
+        ValueError
+            If a mask is none of N bools.
+        CorruptPackError
+            If a column that is read is damaged.
+        """
+        return self.select(self._meeting(condition))
+
+    def _alike(self) -> ImageDataset:
+        """Return a dataset of the same samples and settings, on the same open pack, whose settings may be changed."""
+        alike: ImageDataset = object.__new__(type(self))
+        alike.__dict__.update(self._settings())
+        alike._whole = self._whole or self
+        return alike
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch of the crops that `seed` makes, also in DataLoader workers that run already."""
         self._epochs.move_on(epoch)
 
-    def _own_items(self, indices: Sequence[int] | Ints) -> list[tuple[Any, Any]]:
-        """Return items with the crops that the dataset's seed and epoch say, or drawn from torch's generator."""
+    def _own_items(self, indices: Sequence[int] | Ints, seed: int | None) -> list[tuple[Any, Any]]:
+        """Return items with the crops that a seed and the dataset's epoch say, or drawn from torch's generator."""
         preparation, rows = self._preparation, self._rows_of(indices)
-        if self.seed is not None and preparation.crop is not None and preparation.crop.randoms:
+        if seed is not None and preparation.crop is not None and preparation.crop.randoms:
             self._epochs.read(rows)
-        return self._made(rows, rows, self._labels_of(indices), self._epochs.epoch, self.seed, preparation)
+        return self._made(rows, rows, self._labels_of(indices), self._epochs.epoch, seed, preparation)
 
     def _made(  # noqa: PLR0917
-        self, rows: Ints, keys: Ints, labels: Labels, epoch: int, seed: int | None, preparation: Preparation
+        self,
+        rows: Ints,
+        keys: Ints,
+        labels: Labels,
+        epoch: int,
+        seed: int | None,
+        preparation: Preparation,
+        before: Callable[[int], None] | None = None,
     ) -> list[tuple[Any, Any]]:
         """Return items of places in the pack. With a seed, seed, epoch and `keys` decide on the crops."""
         crop = preparation.crop or Compose([])
@@ -255,18 +293,29 @@ class ImageDataset(Prepared):
         def choose(places: Sequence[int]) -> Crops:
             return self._decoder.choose_crops(crop, rows[places], epoch, seed, keys[places])
 
-        make = item_maker(self._decoder, rows, labels.tolist(), preparation, choose, seeded=seed is not None)
+        make = item_maker(
+            self._decoder, rows, labels.tolist(), preparation, choose, seeded=seed is not None, before=before
+        )
         return self._pool.items(self.threads, make, range(len(rows)))
 
-    # What follows is the Loader's. Its indices count how often a sample came before: see `in_turns`.
+    # What follows is the Loader's: see `Readable`.
 
     def _items(
-        self, indices: Sequence[int] | Ints, epoch: int, seed: int | None, transform: Transform = None
+        self, indices: Sequence[int] | Ints, epoch: int, seed: int, transform: Transform = None, seeding: bool = False
     ) -> list[tuple[Any, Any]]:
-        """Return items, with the crops of `epoch` and `seed`; `transform` replaces the dataset's."""
+        """Return items, with the crops of `epoch` and `seed`; `transform` replaces the dataset's.
+
+        With `seeding` what the transforms draw is a function of `epoch`, `seed` and the sample as well.
+        """
         rows, keys = self._rows_and_keys(indices)
         labels = self._labels_of(np.asarray(indices) % len(self))
-        return self._made(rows, keys, labels, epoch, seed, self._prepared_with(transform))
+        before = seeder(seed, epoch, keys) if seeding else None
+        return self._made(rows, keys, labels, epoch, seed, self._prepared_with(transform), before)
+
+    def _transforms_items(self, transform: Transform) -> bool:
+        """Tell whether something of other people's is applied to what packer made."""
+        made = self._prepared_with(transform)
+        return any(step is not None for step in (made.transform, made.target_transform, made.transforms))
 
     def _choose_crops(self, indices: Sequence[int] | Ints, epoch: int, seed: int) -> Crops:
         """Choose the crops of a batch, (N,) of CROP; as `BatchDecoder.choose_crops`, of the dataset's crop."""
@@ -299,10 +348,9 @@ class ImageDataset(Prepared):
         return _made_anew, (own_class(type(self)), self._settings())
 
     def __repr__(self) -> str:
-        return (
-            f"{type(self).__name__}({printable(self.reader.path)!r}): "
-            f"{len(self)} samples, {len(self.classes)} classes, {self._preparation}"
-        )
+        samples = f"{len(self)} sample{'s' * (len(self) != 1)}"
+        classes = f"{len(self.classes)} class{'es' * (len(self.classes) != 1)}"
+        return f"{type(self).__name__}({printable(self.reader.path)!r}): {samples}, {classes}, {self._preparation}"
 
 
 def _made_anew(kind: type, settings: dict[str, Any]) -> Any:

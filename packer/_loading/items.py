@@ -29,6 +29,7 @@ def item_maker(
     choose: Callable[[Sequence[int]], Crops],
     *,
     seeded: bool,
+    before: Callable[[int], None] | None = None,
 ) -> Maker:
     """Return what makes the items of some of N samples, which several threads may ask for theirs.
 
@@ -46,6 +47,8 @@ def item_maker(
         Takes places in `rows`, and returns crops.
     seeded : bool
         Whether the crops are a function of their places, whenever they are chosen.
+    before : callable, optional
+        Called with each place before transforms make the item.
 
     Returns
     -------
@@ -54,7 +57,9 @@ def item_maker(
     """
     if preparation.lookup is not None and preparation.row_size is not None and len(rows) > 1:
         batch = empty_rows(len(rows), (3, *preparation.row_size))
-        return _row_maker(decoder, rows, labels, preparation, preparation.lookup, choose(range(len(rows))), batch)
+        return _row_maker(
+            decoder, rows, labels, preparation, preparation.lookup, choose(range(len(rows))), batch, before
+        )
     if preparation.crop is None:
 
         def images(places: Sequence[int]) -> Iterable[Any]:
@@ -74,7 +79,12 @@ def item_maker(
             return _cropped(decoder, rows[places], crops[places], preparation)
 
     def make(places: Sequence[int]) -> list[tuple[Any, Any]]:
-        return [preparation.item(image, labels[place]) for image, place in zip(images(places), places, strict=True)]
+        made = []
+        for image, place in zip(images(places), places, strict=True):
+            if before is not None:
+                before(place)
+            made.append(preparation.item(image, labels[place]))
+        return made
 
     return make
 
@@ -87,6 +97,7 @@ def _row_maker(  # noqa: PLR0917
     lookup: Lookup,
     crops: Crops,
     batch: torch.Tensor,
+    before: Callable[[int], None] | None,
 ) -> Maker:
     """Return what makes items whose images are the rows of one batch."""
 
@@ -97,6 +108,8 @@ def _row_maker(  # noqa: PLR0917
             some = places[begin : begin + _AT_A_TIME]
             decoder.decode_into(rows[some], crops[some], pixels[: len(some)].permute(0, 3, 1, 2))
             for place, levels in zip(some, pixels[: len(some)].numpy(), strict=True):
+                if before is not None:
+                    before(place)
                 made.append(Item(*preparation.item(lookup.write(levels, batch[place]), labels[place])))
         return made
 

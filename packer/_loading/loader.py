@@ -43,7 +43,7 @@ class Loader:
 
     Parameters
     ----------
-    dataset : ImageDataset
+    dataset : ImageDataset or ConcatImageDataset
         Or a torch Subset or ConcatDataset of such, as `torch.utils.data.random_split` gives.
     batch_size : int
     shuffle : bool
@@ -89,9 +89,10 @@ class Loader:
     Notes
     -----
     The order is a function of the sampler's seed and epoch, and a crop of the crops' seed, the sampler's epoch and the
-    sample: neither threads nor processes nor ranks change them. The random numbers of a `transform` come from
-    elsewhere, and no state holds them. Each pass over the loader is the next epoch, unless `set_epoch` says which. A
-    pass keeps the epoch and the seeds that it began with.
+    sample: neither threads nor processes nor ranks change them. So are the numbers that a `transform` draws from the
+    generators of torch, Python and numpy, where each process has one thread: ``threads=8, processes=8``. Otherwise no
+    state holds these numbers, as a warning says. Each pass over the loader is the next epoch, unless `set_epoch` says
+    which. A pass keeps the epoch and the seeds that it began with.
 
     Processes are spawned by the first pass, which takes as long as importing torch, and stay as long as the loader.
     They get the dataset and the transform pickled, and import the script that the program began with, which
@@ -244,7 +245,8 @@ class Loader:
     def _pass(self) -> Generator[tuple[Any, Any], None, None]:
         """Begin a pass when its first batch is asked for: frameworks make iterators of which they take no batch."""
         self._asked_for = False
-        self._course.agree()
+        seeding = bool(self.processes) and self.threads <= self.processes
+        self._course.agree(seeding and self._course.images._transforms_items(self.transform))
         if self._course.order.begun:
             self.set_epoch(self._course.order.epoch + 1)
         self._progress = progress = _Progress()
@@ -318,6 +320,7 @@ class Loader:
         results = [task.result() for task in pending[0].tasks]
         batch = pending.popleft()  # not before all of its tasks have ended
         if batch.images is None:
+            workers.warn_of_draws()
             made = collated(self.collate_fn, [item for items in results for item in items])
         else:
             images = workers.hand_out(batch.images)

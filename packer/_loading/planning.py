@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import default_collate
 
 from packer._images.geometry import Crops
-from packer._loading.joining import Readable
+from packer._loading.readable import Readable
 from packer._table import Ints
 
 __all__ = ["PLANNED_TOGETHER", "Batch", "collated", "planned"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -15,6 +14,7 @@ from packer._loading.lookup import Lookup, lookup_of
 from packer.crops import Crop
 from packer.crops._kinds import begins_with_pil
 from packer.crops._split import pointwise, split_by
+from packer.errors import warn
 
 __all__ = ["OUTPUTS", "Preparation", "Transform", "in_form", "preparation_of", "require_callable"]
 
@@ -110,17 +110,16 @@ def preparation_of(
         output = "tensor" if unchanged or (transform and begins_with_pil(transform) is False) else "pil"
     lookup = None
     if fuse and (transform is None or transforms is not None or output == "bytes"):
-        warnings.warn("fuse=True changes nothing without transform=, or with output='bytes'", stacklevel=2)
+        warn("fuse=True changes nothing without transform=, or with output='bytes'")
     elif fuse and transform is not None:
         # An array is nothing that torchvision's crops take.
         crop, rest = (None, transform) if output == "numpy" else split_by(transform, output == "tensor")
         conversions, left = pointwise(rest)
         lookup = lookup_of(conversions, lambda pixels: in_form(output, pixels)) if conversions else None
         if crop is None and lookup is None:
-            warnings.warn(
+            warn(
                 "fuse=True changes nothing: packer cannot do what the transform begins with, "
-                + " ".join(repr(transform).split()),
-                stacklevel=2,
+                + " ".join(repr(transform).split())
             )
         transform = rest if lookup is None else left
     return Preparation(crop, output, lookup, transform, target_transform, transforms)

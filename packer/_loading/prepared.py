@@ -17,7 +17,7 @@ from packer._loading.folder import joint, row_of
 from packer._loading.preparation import Preparation, Transform, in_form, preparation_of, require_callable
 from packer._loading.selection import Selection
 from packer.crops import Compose, Crop
-from packer.crops._kinds import leaves
+from packer.crops._split import Snapshot
 
 __all__ = ["Prepared"]
 
@@ -157,11 +157,7 @@ class Prepared(Selection):
 
     @property
     def _preparation(self) -> Preparation:
-        known: tuple[Any, Preparation] | None = self.__dict__.get("_prepared")
-        steps = leaves(self._transform) if self._fuse else None  # a list that people change in place
-        if known is None or known[0] != steps:
-            known = self.__dict__["_prepared"] = steps, self._planned(self._transform)
-        return known[1]
+        return self._prepared_as("_prepared", self._transform)
 
     @property
     def randoms(self) -> int:
@@ -177,10 +173,15 @@ class Prepared(Selection):
         """Return the steps of an image where a Loader's transform, if any, takes the place of the dataset's."""
         if transform is None:
             return self._preparation
-        known: tuple[Transform, Preparation] | None = self.__dict__.get("_other_preparation")
-        if known is None or known[0] is not transform:
-            known = self.__dict__["_other_preparation"] = transform, self._planned(transform)
-        return known[1]
+        return self._prepared_as("_other_preparation", transform)
+
+    def _prepared_as(self, name: str, transform: Transform) -> Preparation:
+        """Return the steps with a transform, made anew where people changed its settings in place."""
+        known: tuple[Transform, Snapshot | None, Preparation] | None = self.__dict__.get(name)
+        if known is None or known[0] is not transform or not (known[1] is None or known[1].holds(transform)):
+            snapshot = Snapshot(transform) if self._fuse and transform is not None else None
+            known = self.__dict__[name] = transform, snapshot, self._planned(transform)
+        return known[2]
 
     def _require_one_kind(self, transform: Transform) -> None:
         """Raise ValueError where a transform of images or of labels goes beside one of both."""

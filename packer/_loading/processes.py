@@ -15,15 +15,16 @@ import signal
 import threading
 import weakref
 from collections import deque
+from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import Any
 
 import torch
 
 from packer._images.geometry import Crops
-from packer._loading.joining import Readable
 from packer._loading.memory import SharedMemory, Slot, page_lock
 from packer._loading.preparation import Transform
+from packer._loading.readable import Readable
 from packer._loading.serving import serve
 from packer._loading.threads import BATCHES_THE_LOOP_MAY_KEEP, Workers, split
 from packer._storage.interrupts import interrupts_held
@@ -172,9 +173,10 @@ class Processes(Workers):
         """Take a process's answers until it ends."""
         try:
             while True:
-                number, failed = worker.connection.recv()
+                number, failed, drew = worker.connection.recv()
                 data = worker.connection.recv_bytes()
                 with self._lock:
+                    self.drew = self.drew or drew
                     future = worker.running.pop(number)
                     if self._broken is None:
                         self._dispatch()
@@ -215,7 +217,7 @@ class _Worker:
         self.process = context.Process(
             target=serve, args=(theirs, memory, threads, in_work), name="packer-worker", daemon=True
         )
-        with interrupts_held():
+        with interrupts_held(), _without_rendezvous():
             self.process.start()
         theirs.close()  # or the connection would not end with the process
         self.running: dict[int, Future[Any]] = {}
@@ -247,6 +249,21 @@ class _Worker:
                 "work below `if __name__ == '__main__':`, because each process imports it"
             )
         return f"a worker process of the Loader (pid {self.process.pid}) {cause}."
+
+
+@contextlib.contextmanager
+def _without_rendezvous() -> Iterator[None]:
+    """Hide from a process where the ranks meet.
+
+    Where the program's script does its work without ``if __name__ == "__main__":``, the process would join the ranks,
+    and wait for ever. So it ends with an error, and `last_words` says what to do.
+    """
+    met = os.environ.pop("MASTER_ADDR", None)
+    try:
+        yield
+    finally:
+        if met is not None:
+            os.environ["MASTER_ADDR"] = met
 
 
 def _settle(future: Future[Any], failed: bool, data: bytes) -> None:

@@ -10,14 +10,20 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from torch.utils.data import Dataset
 
+from packer._fields import Condition
 from packer._formats import Reader
+from packer._formats.columns import PackColumns
+from packer._loading.columns import ColumnArrays
 from packer._loading.samples import Samples
 from packer._sample import IMAGE_SUFFIXES
 from packer._table import Ints, Labels, Names
+from packer.errors import CorruptPackError
+from packer.samplers._permutation import earlier
 
-__all__ = ["Selection", "earlier", "places_in"]
+__all__ = ["Selection", "places_in"]
 
 _IDENTIFYING = ("crc32c", "label", "name_end", "names")
 """The columns of the table that say the same in every format."""
@@ -33,6 +39,10 @@ class Selection(Dataset[tuple[Any, Any]]):
     """Places in the pack; None for all samples."""
     _labels: Labels | None = None
     """A label for each of these samples; None for those of the pack."""
+    _classes: list[str] | None = None
+    """Class names in the order of their ids; None for those of the pack."""
+    _ids: Ints | None = None
+    """The place in `_classes` of each class of the pack, and -1 at the end; None where the pack's ids count."""
 
     def __len__(self) -> int:
         return len(self.reader) if self._rows is None else len(self._rows)
@@ -43,7 +53,7 @@ class Selection(Dataset[tuple[Any, Any]]):
 
     @property
     def classes(self) -> list[str]:
-        return self.reader.manifest.classes
+        return self.reader.manifest.classes if self._classes is None else self._classes
 
     @functools.cached_property
     def class_to_idx(self) -> dict[str, int]:
@@ -84,7 +94,7 @@ class Selection(Dataset[tuple[Any, Any]]):
     @functools.cached_property
     def _stored_labels(self) -> Labels:
         self.reader.require_column("label")
-        return self.reader.table.label
+        return self._numbered(self.reader.table.label)
 
     @functools.cached_property
     def _stored_names(self) -> Names:
@@ -92,13 +102,39 @@ class Selection(Dataset[tuple[Any, Any]]):
             self.reader.require_column(column)
         return self.reader.names
 
+    @property
+    def columns(self) -> ColumnArrays:
+        """The samples' columns by name, as read-only arrays; masked where some samples have no value.
+
+        They are scalars, classes and texts among the fields, and ``label``, ``name``, ``height``, ``width`` (pixels of
+        the stored image) and ``size`` (bytes). A field that has one of these names comes first.
+        """
+        return ColumnArrays(self._columns)
+
+    @property
+    def _columns(self) -> PackColumns:
+        return PackColumns(self.reader, self._rows, self._labels)
+
+    def _meeting(self, condition: str | npt.ArrayLike) -> Ints:
+        """Return the indices of the samples that a condition or a mask chooses."""
+        if isinstance(condition, str):
+            return np.flatnonzero(Condition(condition).chosen(self._columns))
+        mask: Any = np.ma.filled(condition, False) if np.ma.isMaskedArray(condition) else np.asarray(condition)
+        if mask.dtype != bool or mask.shape != (len(self),):
+            raise ValueError(
+                f"where= is a condition or a mask of {len(self)} bools, one a sample, not {mask.dtype} of shape "
+                f"{mask.shape}"
+            )
+        return np.flatnonzero(mask)
+
     def _identity(self) -> str:
         """Return a name of these very samples, the same in every format: a digest, for states."""
         manifest = self.reader.manifest
-        digest = hashlib.sha256("\0".join(manifest.classes).encode("utf-8", "surrogatepass"))
+        digest = hashlib.sha256("\0".join(self.classes).encode("utf-8", "surrogatepass"))
         digest.update(repr([manifest.columns.get(name) for name in _IDENTIFYING]).encode())
         for chosen in (self._rows, self._labels):
             digest.update(b"all" if chosen is None else chosen.tobytes())
+        digest.update(b"" if self._ids is None else self._ids.tobytes())
         return digest.hexdigest()[:16]
 
     def _rows_and_keys(self, indices: Sequence[int] | Ints) -> tuple[Ints, Ints]:
@@ -124,16 +160,30 @@ class Selection(Dataset[tuple[Any, Any]]):
         if self._labels is not None:
             return self._labels[places_in(indices, len(self))]
         self.reader.require_table()
-        return self.reader.table.label[self._rows_of(indices)]
+        return self._numbered(self.reader.table.label[self._rows_of(indices)])
 
+    def _renumber(self, classes: list[str]) -> None:
+        """Let the classes be `classes`, among which the pack's are, and the labels numbers of these."""
+        own = self.reader.manifest.classes
+        numbers = {name: number for number, name in enumerate(classes)}
+        self._classes = classes
+        self._ids = None if own == classes[: len(own)] else np.array([*(numbers[name] for name in own), -1], np.int64)
+        for made in ("class_to_idx", "_stored_labels"):
+            self.__dict__.pop(made, None)
 
-def earlier(values: Ints) -> Ints:
-    """Return for each of N values how often it stands before its place."""
-    order = np.argsort(values, kind="stable")
-    begins = np.flatnonzero(np.diff(values[order], prepend=-1))  # of the runs of one value
-    counted = np.empty_like(values)
-    counted[order] = np.arange(len(values)) - np.repeat(begins, np.diff(begins, append=len(values)))
-    return counted
+    @property
+    def _class_map(self) -> Ints:
+        """The class id of each class of the pack."""
+        return np.arange(len(self.reader.manifest.classes)) if self._ids is None else self._ids[:-1]
+
+    def _numbered(self, labels: Labels) -> Labels:
+        """Return labels of the pack as numbers of `classes`; CorruptPackError for one that is no class of the pack."""
+        if self._ids is None:
+            return labels
+        wrong = np.flatnonzero(~self.reader.manifest.fits(labels))
+        if len(wrong):
+            raise CorruptPackError(self.reader.manifest.misfit(int(labels[wrong[0]])), self.reader.path)
+        return self._ids[labels]
 
 
 def places_in(indices: Sequence[int] | Ints, length: int) -> Ints:
@@ -142,7 +192,7 @@ def places_in(indices: Sequence[int] | Ints, length: int) -> Ints:
     if places.dtype.kind == "b" or places.ndim != 1:
         raise TypeError(
             f"indices are a sequence of integers, not {places.dtype} of shape {places.shape}. For a mask say "
-            "np.flatnonzero(mask)"
+            "dataset.where(mask)"
         )
     if places.dtype.kind not in "iu":
         places = np.array([operator.index(index) for index in indices], np.int64)

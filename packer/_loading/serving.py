@@ -30,8 +30,8 @@ def serve(connection: Connection, pixels: npt.NDArray[np.uint8], threads: int, i
     torch.set_num_threads(1)
     torch.seed()  # or random transforms would do the same in every process
     answers: queue.SimpleQueue[tuple[int, list[Future[Any]]]] = queue.SimpleQueue()
-    threading.Thread(target=_answer, args=(connection, answers), daemon=True).start()
     server = _Server(pixels, threads, in_work)
+    threading.Thread(target=_answer, args=(connection, answers, server), daemon=True).start()
     while True:
         try:
             request, *arguments, number = connection.recv()
@@ -50,7 +50,11 @@ class _Server:
 
     def __init__(self, pixels: npt.NDArray[np.uint8], threads: int, in_work: int) -> None:
         self._pixels = pixels
-        self._workers = Threads(threads, in_work, [])
+        self._workers = Threads(threads, in_work, [], alone=True)
+
+    @property
+    def drew(self) -> bool:
+        return self._workers.drew
 
     def begin(self, settings: bytes) -> list[Future[Any]]:
         self._workers.begin(*pickle.loads(settings))  # the threads of an earlier epoch are at rest, and end
@@ -65,7 +69,7 @@ class _Server:
         return self._workers.make(indices, epoch, seed)
 
 
-def _answer(connection: Connection, answers: queue.SimpleQueue[tuple[int, list[Future[Any]]]]) -> None:
+def _answer(connection: Connection, answers: queue.SimpleQueue[tuple[int, list[Future[Any]]]], server: _Server) -> None:
     """Send the result or the error of each request back, when all of its tasks have ended."""
     while True:
         number, tasks = answers.get()
@@ -76,7 +80,7 @@ def _answer(connection: Connection, answers: queue.SimpleQueue[tuple[int, list[F
         except BaseException as error:  # a transform may raise anything
             failed, data = True, _pickled(error)
         try:
-            connection.send((number, failed))
+            connection.send((number, failed, server.drew))
             connection.send_bytes(data)
         except OSError:
             return

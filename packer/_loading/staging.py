@@ -8,7 +8,6 @@ import errno
 import mmap
 import os
 import re
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,11 +16,11 @@ import numpy as np
 
 from packer._formats import open_pack
 from packer._formats.copying import PackFiles, ProgressCallback, copy_pack
-from packer._limits import available_memory
+from packer._limits import available_memory, in_units
 from packer._loading.owndirectory import own_directories, own_directory
 from packer._storage.files import disk_size, remove, sync_directory, writing_to
 from packer._storage.locks import held
-from packer.errors import PackerError, PackError, PackLockedError, printable
+from packer.errors import PackerError, PackError, PackLockedError, printable, warn
 
 __all__ = ["Kept", "keep", "stage", "unstage", "warm"]
 
@@ -125,19 +124,18 @@ def keep(path: str | os.PathLike[str], *, progress: ProgressCallback | None = No
     size = pack.size
     if memory is not None and size > _MOST_OF_MEMORY * memory:
         raise PackError(
-            f"{printable(os.fspath(path))}: {size / 1e9:.1f} GB cannot be kept in {memory / 1e9:.1f} GB of memory. "
+            f"{printable(os.fspath(path))}: {in_units(size)} cannot be kept in {in_units(memory)} of memory. "
             "Read it from the disk, in the order of a BlockShuffleSampler, or resize it."
         )
     _read(pack, progress)
     try:
         return Kept(pack)
     except OSError as error:
-        warnings.warn(
+        warn(
             f"{printable(os.fspath(path))}: was read into the page cache and is not locked there, so the system may "
             f"drop it when memory gets scarce: {error.strerror}. Raise the limit on locked memory (ulimit -l) to "
             f"{-(-size // 1024)} kB, or stage the pack in /dev/shm.",
             RuntimeWarning,
-            stacklevel=3,
         )
         return Kept()
 

@@ -13,10 +13,12 @@ import numpy as np
 import torch
 
 from packer._images.geometry import Crops
-from packer._loading.joining import Readable
+from packer._loading.drawing import generators
 from packer._loading.memory import Slot
 from packer._loading.preparation import Transform
+from packer._loading.readable import Readable
 from packer._table import Ints
+from packer.errors import warn
 
 __all__ = ["BATCHES_THE_LOOP_MAY_KEEP", "Threads", "Workers", "split"]
 
@@ -34,6 +36,11 @@ class Workers(abc.ABC):
 
     size: int = 0
     """Bytes of the largest batch that there are slots for."""
+
+    drew: bool = False
+    """Whether transforms drew random numbers on several threads of a process; known when the first items are made."""
+
+    _warned = False
 
     @property
     def usable(self) -> bool:
@@ -63,6 +70,17 @@ class Workers(abc.ABC):
         """Return a filled batch, or a copy, which the loop may keep as long as it likes."""
         return images
 
+    def warn_of_draws(self) -> None:
+        """Warn once where transforms draw random numbers in an order that nobody decides."""
+        if self.drew and not self._warned:
+            self._warned = True
+            warn(
+                "the transform draws random numbers on several threads, in an order that no run repeats: neither "
+                "torch.manual_seed nor a state gives the same images again. With one thread a process, such as "
+                "Loader(..., threads=8, processes=8), they are a function of the Loader's seed, the epoch and the "
+                "sample; torch's DataLoader repeats whole runs"
+            )
+
     def end(self) -> None:
         """End the epoch."""
 
@@ -83,10 +101,16 @@ class Threads(Workers):
         Memory for batches; new memory is allocated where no slot is free.
     pinned : bool
         Whether batches are page-locked.
+    alone : bool
+        Whether nobody else in this process draws random numbers. Those that one thread draws for the transforms of a
+        sample are then a function of seed, epoch and sample.
     """
 
-    def __init__(self, threads: int, in_work: int, slots: list[Slot], pinned: bool = False) -> None:
+    def __init__(
+        self, threads: int, in_work: int, slots: list[Slot], pinned: bool = False, *, alone: bool = False
+    ) -> None:
         self._threads = threads
+        self._alone = alone
         self._slots = slots
         self._pinned = pinned
         self._step = min(max(in_work // (threads * _TASKS_A_THREAD), 1), _MOST_IN_A_TASK)
@@ -101,6 +125,9 @@ class Threads(Workers):
 
     def begin(self, dataset: Readable, transform: Transform) -> None:
         self._dataset, self._transform = dataset, transform
+        transforms = dataset._transforms_items(transform)
+        self._seeding = transforms and self._alone and self._threads == 1
+        self._watching = transforms and self._threads > 1 and not self.drew
         self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="packer-loader")
 
     def end(self) -> None:
@@ -122,10 +149,22 @@ class Threads(Workers):
         ]
 
     def make(self, indices: Ints, epoch: int, seed: int) -> list[Future[list[Any]]]:
-        return [
-            self._pool.submit(self._dataset._items, indices[some], epoch, seed, self._transform)
-            for some in split(len(indices), self._step)
-        ]
+        tasks = []
+        for some in split(len(indices), self._step):
+            tasks.append(
+                self._pool.submit(self._watched if self._watching else self._items, indices[some], epoch, seed)
+            )
+            self._watching = False
+        return tasks
+
+    def _items(self, indices: Ints, epoch: int, seed: int) -> list[Any]:
+        return self._dataset._items(indices, epoch, seed, self._transform, self._seeding)
+
+    def _watched(self, indices: Ints, epoch: int, seed: int) -> list[Any]:
+        before = generators()
+        items = self._items(indices, epoch, seed)
+        self.drew = self.drew or generators() != before
+        return items
 
 
 def split(count: int, step: int) -> list[slice]:

@@ -3,10 +3,11 @@
 from packer._sources.base import Source
 from packer._sources.beside import ON_MISSING, FileField, with_files
 from packer._sources.csv import csv_source
+from packer._sources.derived import refuse_derived
 from packer._sources.imagefolder import class_directories, imagefolder_source, refuse_splits, split_directories
 from packer._sources.listing import ListedSource, is_listing, let_mend, listed_source, write_listing
 from packer._sources.metadata import metadata_of, metadata_source
-from packer._sources.pack import CLASS_MAPS, pack_source
+from packer._sources.packs import CLASS_MAPS, pack_source
 from packer._sources.tablecolumns import ColumnSpec
 from packer._sources.tables import default_delimiter
 from packer._sources.unlabeled import unlabeled_source
@@ -30,6 +31,7 @@ __all__ = [
     "metadata_of",
     "metadata_source",
     "pack_source",
+    "refuse_derived",
     "refuse_splits",
     "split_directories",
     "unlabeled_source",

@@ -32,7 +32,7 @@ from packer._sources.stamps import (
 from packer._table import Ints, Labels, Names, blocks
 from packer.errors import ImageChangedError, ImageError, SourceError, printable
 
-__all__ = ["ReadBuffer", "Source", "StoredSample", "listing_digest"]
+__all__ = ["ReadBuffer", "Source", "StoredSample", "class_ids", "listing_digest", "some", "spread", "unknown_classes"]
 
 _BLOCK = 65536  # rows of a digest at a time
 
@@ -83,6 +83,8 @@ class Source:
         What there is beside image and label.
     columns : tuple of Column
         The values of `fields`, in their order, where these are in memory or in files of their own.
+    lines : (N,) int64 array, optional
+        The line of a table that names each image.
     """
 
     kind: str
@@ -96,6 +98,7 @@ class Source:
     others: OtherFiles = field(default_factory=OtherFiles)
     fields: tuple[Field, ...] = ()
     columns: tuple[Column, ...] = ()
+    lines: Ints | None = None
 
     def __len__(self) -> int:
         return len(self.names)
@@ -105,7 +108,8 @@ class Source:
         names, labels = self.names.between(start, stop), self.labels[start:stop]
         stamps = None if self.stamps is None else self.stamps[start:stop]
         columns = tuple(column.taken(slice(start, stop)) for column in self.columns)
-        return replace(self, names=names, labels=labels, stamps=stamps, columns=columns)
+        lines = None if self.lines is None else self.lines[start:stop]
+        return replace(self, names=names, labels=labels, stamps=stamps, columns=columns, lines=lines)
 
     def taken(self, indices: Ints) -> Source:
         """Return a source of the images of some indices; the classes stay."""
@@ -116,6 +120,7 @@ class Source:
             labels=self.labels[indices],
             stamps=None if stamps is None else stamps[indices],
             columns=tuple(column.taken(indices) for column in self.columns),
+            lines=None if self.lines is None else self.lines[indices],
         )
 
     def having(self, *columns: Column) -> Source:
@@ -249,7 +254,8 @@ class Source:
             if error.errno not in ABOUT_THE_FILE:
                 raise SourceError(f"{printable(path)}: reading failed: {error.strerror}") from error
             self._require_as_listed(index, self.stamp(index))
-            raise ImageError(f"{what}cannot be read: {error.strerror}", self.names[index]) from error
+            named = "" if self.lines is None else f", which line {self.lines[index]} of the labels names"
+            raise ImageError(f"{what}cannot be read: {error.strerror}{named}", self.names[index]) from error
         except MemoryError as error:
             raise ImageError(f"{what}cannot be read: the file is larger than the memory", self.names[index]) from error
 
@@ -270,6 +276,19 @@ class Source:
 def spread(count: int, length: int) -> Ints:
     """Return `count` of `length` indices, in ascending order and evenly spread."""
     return (2 * np.arange(count, dtype=np.int64) + 1) * length // (2 * count)
+
+
+def some(names: Sequence[str]) -> str:
+    """Return the first few of some names, and how many there are where these are more."""
+    return ", ".join(map(printable, names[:5])) + (f", … ({len(names):,})" if len(names) > 5 else "")
+
+
+def unknown_classes(unknown: Sequence[str], what: str = "classes") -> str:
+    """Return the end of a message on classes that a given class list lacks; printable already."""
+    shown = ", ".join(unknown[:5]) + (", …" if len(unknown) > 5 else "")
+    return (
+        f"{len(unknown)} of its {what} {'is' if len(unknown) == 1 else 'are'} unknown to the given class list: {shown}"
+    )
 
 
 def class_ids(classes: Sequence[str]) -> dict[str, int]:

@@ -37,7 +37,7 @@ class FileField:
     template : str
         A path relative to the source, with placeholders: ``{path}``, the image's path; ``{dir}``, the directory in it;
         ``{name}``, the file's name; ``{stem}``, the name without its suffix; ``{class}``, the first directory.
-        Literal braces are doubled.
+        ``{stem%END}`` is the stem without END at its end, as in a shell. Literal braces are doubled.
     """
 
     name: str
@@ -57,7 +57,7 @@ class FileField:
             raise OptionError(f"{option}: files are of the kinds {', '.join(_KINDS)}, not {printable(kind)!r}")
         try:
             Field(name, kind, "float32" if kind == "array" else "")
-            used = {placeholder for _, placeholder in _pieces(template) if placeholder is not None}
+            used = {placeholder.partition("%")[0] for _, placeholder in _pieces(template) if placeholder is not None}
         except ValueError as error:
             raise OptionError(f"{option}: {printable(error)}") from error
         if unknown := sorted(used.difference(_PLACEHOLDERS)):
@@ -72,7 +72,7 @@ class FileField:
 
     def paths(self, names: Iterable[str]) -> list[str]:
         """Return the path of the file of each image, relative to the source."""
-        pieces = [(text, _PLACEHOLDERS[of] if of else _nothing) for text, of in _pieces(self.template)]
+        pieces = [(text, _nothing if of is None else _filled(of)) for text, of in _pieces(self.template)]
         return ["".join([text + part(name) for text, part in pieces]) for name in names]
 
 
@@ -259,6 +259,13 @@ def _pieces(template: str) -> Iterable[tuple[str, str | None]]:
         if form or conversion:
             raise ValueError("a placeholder has neither a format nor a conversion")
         yield text, placeholder
+
+
+def _filled(placeholder: str) -> Callable[[str], str]:
+    """Return what makes of an image's path the text that a placeholder stands for."""
+    known, _, end = placeholder.partition("%")
+    part = _PLACEHOLDERS[known]
+    return (lambda name: part(name).removesuffix(end)) if end else part
 
 
 def _nothing(name: str) -> str:

@@ -96,7 +96,16 @@ def csv_source(
         meaning = Meaning(np.full(len(rows.names), UNLABELED, np.int64))
     notes = [*rows.notes, *meaning.notes]
     names = Names.of(rows.names)
-    source = Source("csv", root, names, meaning.labels, meaning.classes, notes, label_type=meaning.label_type)
+    source = Source(
+        "csv",
+        root,
+        names,
+        meaning.labels,
+        meaning.classes,
+        notes,
+        label_type=meaning.label_type,
+        lines=np.array(rows.lines, np.int64),
+    )
     made = [reading.column(root) for reading in rows.readings]
     source = source.having(*(column for column in made if not isinstance(column, Files)))
     files = [column for column in made if isinstance(column, Files)]
@@ -140,7 +149,7 @@ class Rows:
         self.table = table
         self._tops = os.path.abspath(root), os.path.realpath(root)
         self._unlabeled = unlabeled
-        self._lines = array("q")
+        self.lines = array("q")
         self.names: list[str] = []
         self.labels: list[str] = []
         self.readings: list[Reading] = []
@@ -158,7 +167,7 @@ class Rows:
             self.notes.append(f"{said} not used: {some_columns([printable(name) for name in unused[: _SHOWN + 1]])}")
         self.readings = [reading_of(spec, self.table) for spec in columns]
         for chunk in self.table.chunks(wanted):
-            self._lines.extend(chunk.lines)
+            self.lines.extend(chunk.lines)
             self._add_names(chunk.columns[path_column], chunk.lines)
             if label_column is not None:
                 self.labels.extend(self._labels(chunk.columns[label_column], chunk.lines))
@@ -185,7 +194,7 @@ class Rows:
 
     def refused(self, row: int, problem: str) -> SourceError:
         """Return the error on a row."""
-        return self.table.refused(self._lines[row], problem)
+        return self.table.refused(self.lines[row], problem)
 
     def _add_names(self, cells: Cells, lines: Sequence[int]) -> None:
         for name, line in zip(cells, lines, strict=True):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from packer._sources.base import Source, class_ids
+from packer._sources.base import Source, class_ids, some, unknown_classes
 from packer._sources.walking import ImageRule, Walk, is_directory
 from packer._table import Names
 from packer.errors import SourceError, printable
@@ -49,11 +49,7 @@ def imagefolder_source(root: Path, classes: Sequence[str] | None = None, rule: I
     if classes is not None:
         unknown = [folder for folder in folders if folder not in set(classes)]
         if unknown:
-            raise SourceError(
-                f"{printable(root)}: {len(unknown)} of its classes are unknown to the given class list: "
-                + ", ".join(map(printable, unknown[:5]))
-                + (", …" if len(unknown) > 5 else "")
-            )
+            raise SourceError(f"{printable(root)}: {unknown_classes([*map(printable, unknown)])}")
     walk = Walk(root, rule or ImageRule())
     found = [Names.of(walk.images_below(folder)) for folder in folders]
     outside = walk.images_in()
@@ -64,9 +60,9 @@ def imagefolder_source(root: Path, classes: Sequence[str] | None = None, rule: I
             f"{printable(root)}: no images ({rule or ImageRule()}) in its {len(folders)} directories{others}"
         )
     if empty := [folder for folder, names in zip(folders, found, strict=True) if not len(names)]:
-        notes.append(f"classes without images, which keep their ids: {_some(empty)}")
+        notes.append(f"classes without images, which keep their ids: {some(empty)}")
     if outside:
-        notes.append(f"images outside of any class, which are left out as ImageFolder does: {_some(outside)}")
+        notes.append(f"images outside of any class, which are left out as ImageFolder does: {some(outside)}")
     ids = class_ids(folders if classes is None else classes)
     labels = np.repeat(np.array([ids[folder] for folder in folders], np.int64), [len(names) for names in found])
     return Source("imagefolder", root, Names.joined(found), labels, list(ids), notes, others=walk.others)
@@ -109,7 +105,3 @@ def refuse_splits(root: Path, destination: Path) -> None:
             f"or one:\n"
             f"  packer convert {split} {split_dst}"
         )
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(map(printable, names[:5])) + (f", … ({len(names)})" if len(names) > 5 else "")

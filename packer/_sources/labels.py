@@ -16,12 +16,13 @@ import numpy as np
 import numpy.typing as npt
 
 from packer._sample import LABEL_TYPES, UNLABELED
-from packer._sources.base import class_ids
+from packer._sources.base import class_ids, some, unknown_classes
 from packer._table import Labels
 from packer.errors import SourceError, printable
 
 __all__ = ["Meaning", "meaning_of", "quoted"]
 
+_LIST = re.compile(r"[,;|]|^\s*[\[({].*[\])}]\s*$", re.DOTALL)
 _WHOLE = re.compile(r"[+-]?[0-9]+(\.0*)?")
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
 _NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
@@ -80,6 +81,7 @@ def meaning_of(texts: Sequence[str], label_type: str | None, classes: Sequence[s
     if label_type in ("int", "float"):
         return _numbers(texts, label_type, refuse)
     distinct = Counter(texts)
+    _require_text(texts, distinct, refuse)
     unlabeled = distinct.pop("", 0)
     notes = [f"{unlabeled:,} of {len(texts):,} rows have no label, and get the label -1"] if unlabeled else []
     whole = all(map(_WHOLE.fullmatch, map(str.strip, distinct)))
@@ -88,6 +90,8 @@ def meaning_of(texts: Sequence[str], label_type: str | None, classes: Sequence[s
         labels, names = _ids(texts, distinct, classes, refuse)
         if minus := int((labels == UNLABELED).sum()) - unlabeled:
             notes.append(f"{minus:,} of {len(texts):,} labels are -1, which means unlabeled")
+        if classes is None and (empty := np.setdiff1d(np.arange(len(names)), labels)).size:
+            notes.append(f"classes without images, which keep their ids: {some([names[label] for label in empty])}")
     else:
         if label_type is None and classes is None:
             notes += _doubts(texts, distinct, refuse)
@@ -101,6 +105,14 @@ def meaning_of(texts: Sequence[str], label_type: str | None, classes: Sequence[s
             f"numbers to predict are kept as they are by {_FLOAT}, or {_INT}"
         )
     return Meaning(labels, "class", names, notes)
+
+
+def _require_text(texts: Sequence[str], distinct: Iterable[str], refuse: Refuse) -> None:
+    """Raise SourceError where a label is no UTF-8, of which only escapes were left; a path may be any bytes."""
+    for text in distinct:
+        if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
+            advice = "Save the file as UTF-8, such as by `iconv -f latin1 -t utf-8`."
+            raise refuse(texts.index(text), f"is no UTF-8. {advice}")
 
 
 def _numbers(texts: Sequence[str], label_type: str, refuse: Refuse) -> Meaning:
@@ -158,8 +170,7 @@ def _named(
     names = sorted(distinct) if classes is None else list(classes)
     ids = class_ids(names)
     if unknown := sorted(set(distinct) - ids.keys()):
-        shown = ", ".join(map(quoted, unknown[:5])) + (", …" if len(unknown) > 5 else "")
-        raise refuse(None, f"{len(unknown)} of its labels are unknown to the given class list: {shown}")
+        raise refuse(None, unknown_classes([*map(quoted, unknown)], "labels"))
     return np.array([ids[text] if text else UNLABELED for text in texts], np.int64), names
 
 
@@ -190,20 +201,32 @@ def _is_number(text: str) -> bool:
 def _remarks(distinct: Iterable[str]) -> list[str]:
     """Say what is odd about names of classes: some look like lists, some have spaces around them."""
     names = sorted(distinct)
-    words = Counter(word for name in names for word in set(name.split()))
-
-    def is_list(name: str) -> bool:
-        parts = name.split()
-        return bool(re.search(r"[,;|]|^\s*[\[({].*[\])}]\s*$", name, re.DOTALL)) or (
-            len(parts) > 1 and all(words[part] > 1 or _is_number(part) for part in parts)
-        )
-
     notes = []
-    if lists := [name for name in names if is_list(name)]:
+    if lists := [name for name in names if _LIST.search(name)] or _lists_of_words(names):
         notes.append(f"{_some(lists)} may be lists of labels, and each is taken for the name of one class")
     if spaced := [name for name in names if name != name.strip()]:
         notes.append(f"{_some(spaced)}: the spaces around it belong to the name of the class")
     return notes
+
+
+def _lists_of_words(names: Sequence[str]) -> list[str]:
+    """Return names that may be lists which spaces separate; none where most names of several words are no such lists.
+
+    Names of classes share words as well: they end alike, as do golden retriever and curly retriever, or begin alike.
+    In lists a word stands alone elsewhere, or once first and once last, or all words come again.
+    """
+    split = {name: name.split() for name in names}
+    several = {name: words for name, words in split.items() if len(words) > 1}
+    times = Counter(word for words in split.values() for word in set(words))
+    alone = {words[0] for words in split.values() if len(words) == 1}
+    at_both_ends = {words[0] for words in several.values()} & {words[-1] for words in several.values()}
+    movable = alone | at_both_ends
+    lists = [
+        name
+        for name, words in several.items()
+        if any(word in movable for word in words) or all(times[word] > 1 or _is_number(word) for word in words)
+    ]
+    return lists if 2 * len(lists) >= len(several) else []
 
 
 def _some(names: Sequence[str]) -> str:

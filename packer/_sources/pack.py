@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-import os
-import shlex
-from collections import deque
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from packer._fields import Stored
-from packer._formats import Reader, open_pack
+from packer._fields import Condition, Stored
+from packer._formats import Reader
+from packer._formats.columns import PackColumns
 from packer._manifest import Manifest
-from packer._sources.base import ReadBuffer, Source, StoredSample, class_ids, spread
-from packer._sources.repeats import repeats
-from packer._sources.samefields import same_fields
+from packer._sources.base import ReadBuffer, Source, StoredSample, spread
 from packer._sources.stamps import Stamp
 from packer._storage.paths import name_problem
-from packer._table import Ints, Labels, Names, blocks, decode_name
-from packer.errors import CorruptPackError, ImageError, PackError, SourceError, printable
+from packer._table import Ints, Names
+from packer.errors import CorruptPackError, ImageError, OptionError, PackError, SourceError, printable
 
-__all__ = ["CLASS_MAPS", "PackSource", "pack_source"]
-
-CLASS_MAPS = ("same", "union")
+__all__ = ["PackSource"]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -47,6 +39,8 @@ class PackSource(Source):
         What the packs' manifests say together.
     chosen : (N,) int64 array, optional
         Which of all samples this source has, where these are no neighbours.
+    condition : str
+        What these samples were chosen by; empty where nobody asked.
     """
 
     readers: list[Reader]
@@ -56,6 +50,7 @@ class PackSource(Source):
     overlapping: frozenset[int]
     united: Manifest
     chosen: npt.NDArray[np.int64] | None = None
+    condition: str = ""
 
     def between(self, start: int, stop: int) -> PackSource:
         """Return a source of samples `start` to `stop` - 1; the classes stay."""
@@ -82,11 +77,43 @@ class PackSource(Source):
         """Return a source of `count` samples, evenly spread over these and in their order; the classes stay."""
         if count >= len(self):
             return self
-        chosen = spread(count, len(self))
-        names, labels = Names.of(self.names.get(index) for index in chosen.tolist()), self.labels[chosen]
-        united = replace(self.united, skipped=[], findings={})
-        part = replace(self, names=names, labels=labels, chosen=self.first + chosen, first=0, united=united)
+        return self._only(spread(count, len(self)))
+
+    def where(self, condition: str) -> PackSource:
+        """Return a source of the samples that meet a condition, in their order; the classes stay.
+
+        The condition speaks of labels as the packs have them.
+
+        Raises
+        ------
+        OptionError
+            If the text is no condition on the packs' columns, or no sample meets it.
+        CorruptPackError
+            If a column that the condition names is damaged.
+        """
+        meets = Condition(condition).chosen
+        met = np.concatenate([meets(PackColumns(reader)) for reader in self.readers])
+        places = np.flatnonzero(met[self._all_samples()])
+        if not len(places):
+            raise OptionError(f"--where chooses none of the {len(self):,} samples of {printable(self.root)}")
+        note = f"{len(places):,} of {len(self):,} samples chosen"
+        return replace(self, condition=condition, notes=[*self.notes, note])._only(places)
+
+    def _only(self, places: Ints) -> PackSource:
+        """Return a source of some of these samples, in their order."""
+        names, labels = Names.of(self.names.get(index) for index in places.tolist()), self.labels[places]
+        united = replace(self.united, skipped=[], findings={})  # what was counted and left out was of all samples
+        chosen = self._all_samples()[places]
+        part = replace(self, names=names, labels=labels, chosen=chosen, first=0, united=united)
         return replace(part, united=replace(united, source=part.describe()))
+
+    def _all_samples(self) -> Ints:
+        """Return which of all samples those of this source are."""
+        return np.arange(self.first, self.first + len(self)) if self.chosen is None else self.chosen
+
+    def describe(self) -> dict[str, str]:
+        """Return kind and digest of names, labels and classes, and the condition, for the manifest."""
+        return super().describe() | ({"where": self.condition} if self.condition else {})
 
     def stamped(self) -> PackSource:
         """Return the source: its samples have checksums, and its packs identities."""
@@ -170,174 +197,3 @@ class PackSource(Source):
     def _whole(self, index: int) -> int:
         """Return which of all samples sample `index` of this source is."""
         return self.first + index if self.chosen is None else int(self.chosen[index])
-
-
-def pack_source(
-    *paths: str | os.PathLike[str],
-    class_map: str = "same",
-    classes: Sequence[str] | None = None,
-    prefixes: Sequence[str] = (),
-) -> PackSource:
-    """Take the samples of packs, one pack after the other.
-
-    Parameters
-    ----------
-    *paths : path
-        One pack or more, of any formats.
-    class_map : {"same", "union"}
-        Whether the packs must have the same classes, or the first pack's are followed by what others have beyond them.
-    classes : sequence of str, optional
-        Class names in the order of their ids, instead of the packs'.
-    prefixes : sequence of str, optional
-        What comes before the names of each pack's samples, and a slash; one for each pack, or none.
-
-    Raises
-    ------
-    SourceError
-        If the classes differ, a class is not in `classes`, two samples have one name, or the packs' bytes mean
-        different things.
-    PackError
-        If a pack cannot be opened, or several of its files are one.
-    """
-    if class_map not in CLASS_MAPS:
-        raise ValueError(f"class_map is one of {', '.join(CLASS_MAPS)}, not {class_map!r}")
-    readers = [open_pack(path) for path in paths]
-    for reader in readers:
-        reader.require_distinct_files()
-    _require_same_meaning(readers)
-    fields = same_fields(readers)
-    if classes is None:
-        if class_map == "same":
-            _require_same_classes(readers)
-        classes = list(dict.fromkeys(name for reader in readers for name in reader.manifest.classes))
-    if len(readers) == 1 and not prefixes:
-        names = readers[0].names
-        repeated = frozenset(index for index, _ in repeats(_Distinguished(names)))
-    else:
-        names, repeated = Names.joined(_prefixed([reader.names for reader in readers], prefixes)), frozenset[int]()
-        _require_unique(names, readers, prefixes)
-    starts = np.cumsum([0, *(len(reader) for reader in readers[:-1])])
-    source = PackSource(
-        "pack",
-        Path(readers[0].path),
-        names,
-        np.concatenate([_labels(reader, classes) for reader in readers]),
-        list(classes),
-        readers=readers,
-        starts=starts,
-        first=0,
-        repeated=repeated,
-        overlapping=frozenset(
-            start + index
-            for start, reader in zip(starts.tolist(), readers, strict=True)
-            for index in reader.table.overlapping()
-        ),
-        united=readers[0].manifest,
-        label_type=readers[0].manifest.label_type,
-        fields=fields,
-    )
-    return (
-        source
-        if len(readers) == 1
-        else replace(
-            source, united=replace(Manifest.united([reader.manifest for reader in readers]), source=source.describe())
-        )
-    )
-
-
-def _require_same_meaning(readers: Sequence[Reader]) -> None:
-    first = readers[0]
-    for reader in readers[1:]:
-        for what, one, other in [
-            ("codec", first.manifest.codec, reader.manifest.codec),
-            ("EXIF policy", first.manifest.exif, reader.manifest.exif),
-            ("label type", first.manifest.label_type, reader.manifest.label_type),
-        ]:
-            if one != other:
-                raise SourceError(
-                    f"{printable(first.path)} has the {what} {printable(one)}, and {printable(reader.path)} has "
-                    f"{printable(other)}: one pack cannot hold both. Convert one of them first."
-                )
-
-
-def _require_same_classes(readers: Sequence[Reader]) -> None:
-    first = readers[0].manifest.classes
-    for reader in readers[1:]:
-        classes = reader.manifest.classes
-        if classes != first:
-            differing = sorted({*first} ^ {*classes})
-            which = ", ".join(map(printable, differing[:5])) if differing else "the same names in another order"
-            raise SourceError(
-                f"{printable(readers[0].path)} and {printable(reader.path)} differ in their classes: {which}. "
-                "Say --classes union to unite them."
-            )
-
-
-def _labels(reader: Reader, classes: Sequence[str]) -> Labels:
-    """Return the labels of a pack, ids as indices into `classes`; -1 also for what reading refuses."""
-    own = reader.manifest.classes
-    if own == list(classes):
-        return reader.table.label
-    if reader.manifest.label_type != "class":
-        raise SourceError(f"{printable(reader.path)}: its labels are numbers without classes")
-    ids = class_ids(classes)
-    unknown = [name for name in own if name not in ids]
-    if unknown:
-        raise SourceError(
-            f"{printable(reader.path)}: {len(unknown)} of its classes are unknown to the given class list: "
-            + ", ".join(map(printable, unknown[:5]))
-        )
-    return np.concatenate(
-        [np.empty(0, np.int64), *(_mapped(label, [ids[name] for name in own]) for label in blocks(reader.table.label))]
-    )
-
-
-def _mapped(label: Ints, ids: list[int]) -> Ints:
-    inside = (label >= 0) & (label < len(ids))
-    return np.where(inside, np.array([*ids, -1], np.int64)[np.where(inside, label, -1)], -1)
-
-
-class _Distinguished:
-    """Names for finding repeats: each damaged name stands as a text of its own that no name equals."""
-
-    def __init__(self, names: Names) -> None:
-        self._names = names
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-    def __getitem__(self, index: int) -> str:
-        return self._names.get(index) or f"\0{index}"
-
-    def __iter__(self) -> Iterator[str]:
-        for index, name in enumerate(self._names.each_encoded()):
-            yield decode_name(name) if name else f"\0{index}"
-
-
-def _prefixed(parts: Sequence[Names], prefixes: Sequence[str]) -> list[Names]:
-    """Return the names of packs, each with what comes before those of its pack."""
-    if not prefixes:
-        return list(parts)
-    return [
-        Names.of(f"{prefix}/{name}" for name in names) if prefix else names
-        for names, prefix in zip(parts, prefixes, strict=True)
-    ]
-
-
-def _require_unique(names: Names, readers: Sequence[Reader], prefixes: Sequence[str]) -> None:
-    for reader in readers:
-        deque(reader.names, maxlen=0)  # raises where a sample has none
-    for index, _ in repeats(names):
-        which = ", ".join(printable(reader.path) for reader in readers)
-        said = " ".join(f"--prefix {shlex.quote(printable(name))}" for name in _distinct_stems(readers))
-        advice = "" if prefixes else f". Put a name before those of each pack, in their order: {said}"
-        raise SourceError(f"{printable(names[index])}: two samples of {which} have this name{advice}")
-
-
-def _distinct_stems(readers: Sequence[Reader]) -> list[str]:
-    """Return a name for each pack, no two alike: that of its file, and a number where others have the same."""
-    stems = [Path(reader.path).stem for reader in readers]
-    numbered = [stem if stems.count(stem) == 1 else f"{stem}-{number}" for number, stem in enumerate(stems, 1)]
-    if len(set(numbered)) < len(stems):  # such as `train-2` beside two `train`
-        return [f"{number}-{stem}" for number, stem in enumerate(stems, 1)]
-    return numbered

@@ -1,7 +1,7 @@
 """Samples, and the table with one row a sample."""
 
-from packer._table.blocks import blocks, column_checksum, spans
 from packer._table.names import LONGEST_NAME, Names, decode_name, encode_name
+from packer._table.pieces import blocks, column_checksum, spans
 from packer._table.table import (
     COLUMNS,
     NO_VALUE,

@@ -9,7 +9,7 @@ from typing import overload
 import numpy as np
 import numpy.typing as npt
 
-from packer._table.blocks import blocks
+from packer._table.pieces import blocks
 from packer.errors import CorruptPackError
 
 __all__ = ["LONGEST_NAME", "Names", "cut_name", "decode_name", "encode_name"]

@@ -18,8 +18,8 @@ import numpy.typing as npt
 
 from packer._fields import Field, Stored
 from packer._sample import LABEL_TYPES
-from packer._table.blocks import column_checksum, spans
 from packer._table.names import Names, cut_name
+from packer._table.pieces import column_checksum, spans
 
 __all__ = [
     "COLUMNS",

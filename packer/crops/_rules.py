@@ -14,6 +14,7 @@ from packer.crops._settings import (
     padding_of,
     probability,
     range_of,
+    require_antialias,
     side_or_pair,
     sides,
 )
@@ -49,6 +50,8 @@ class RandomResizedCrop(Crop):
         Least and largest ratio of width to height.
     interpolation : {"bilinear", "bicubic"} or torchvision's InterpolationMode
         How the part is resized; anti-aliased.
+    antialias : True
+        Any other value is refused: packer resizes anti-aliased.
     flip : float
         Probability of mirroring the result, left to right, as by torchvision's RandomHorizontalFlip after the crop.
 
@@ -64,9 +67,11 @@ class RandomResizedCrop(Crop):
         scale: Sequence[float] = (0.08, 1.0),
         ratio: Sequence[float] = (3 / 4, 4 / 3),
         interpolation: Any = "bilinear",
+        antialias: bool = True,
         *,
         flip: float = 0.0,
     ) -> None:
+        require_antialias(antialias)
         out, shares, ratios = sides("size", size), range_of("scale", scale), range_of("ratio", ratio)
         if ratios[0] == 0:
             raise ValueError(f"ratio is of width to height, and more than 0, not {ratio!r}")
@@ -121,6 +126,8 @@ class Resize(Crop):
         Anti-aliased.
     max_size : int, optional
         The most pixels of the longer side: the shorter one becomes less than `size` where the longer one became more.
+    antialias : True
+        Any other value is refused: packer resizes anti-aliased.
 
     Raises
     ------
@@ -128,7 +135,10 @@ class Resize(Crop):
         If a setting is of another kind or out of range.
     """
 
-    def __init__(self, size: Size, interpolation: Any = "bilinear", max_size: int | None = None) -> None:
+    def __init__(
+        self, size: Size, interpolation: Any = "bilinear", max_size: int | None = None, antialias: bool = True
+    ) -> None:
+        require_antialias(antialias)
         wanted, name = side_or_pair("size", size), interpolation_of(interpolation)
         if max_size is not None:
             if isinstance(wanted, tuple):

@@ -17,6 +17,7 @@ __all__ = [
     "padding_of",
     "probability",
     "range_of",
+    "require_antialias",
     "side_or_pair",
     "sides",
 ]
@@ -53,6 +54,15 @@ def range_of(name: str, limits: object) -> tuple[float, float]:
     if not (0 <= low <= high < math.inf and high > 0):
         raise ValueError(f"{name} is two numbers that are not negative, the smaller one first, not {limits!r}")
     return low, high
+
+
+def require_antialias(antialias: object) -> None:
+    """Raise ValueError where somebody wants images resized without anti-aliasing."""
+    if antialias is not True:
+        raise ValueError(
+            f"antialias is True, not {antialias!r}: packer resizes anti-aliased, as torchvision does by default. "
+            "For another resizing, give the dataset torchvision's transform"
+        )
 
 
 def probability(name: str, value: object) -> float:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import enum
+from collections import OrderedDict
 from collections.abc import Callable
+from copy import copy
 from typing import Any, NamedTuple
+
+import numpy as np
+import torch
 
 from packer.crops import _timm, _torchvision
 from packer.crops._crop import Compose, Crop
-from packer.crops._kinds import is_pointwise, kind_of, rebuilt, steps_of
+from packer.crops._kinds import is_pointwise, kind_of, leaves, rebuilt, steps_of
 
-__all__ = ["Split", "pointwise", "split", "split_by"]
+__all__ = ["Snapshot", "Split", "pointwise", "split", "split_by"]
 
 _READERS = {**_torchvision.READERS, **_timm.READERS}
 _TO_TENSOR = ("v1.PILToTensor", "v2.PILToTensor", "v2.ToImage", "timm.MaybePILToTensor")  # which change no pixel
@@ -92,6 +97,28 @@ def pointwise(rest: Callable[[Any], Any] | None) -> tuple[list[Any], Callable[[A
 
     left = _Walk(take).left(rest) if rest is not None else []
     return conversions, left[0] if left else None
+
+
+class Snapshot:
+    """The steps of a transform, and the settings of those that packer may do, as they stand now."""
+
+    def __init__(self, transform: Any) -> None:
+        self._steps = leaves(transform)
+        self._read = [vars(step) for step in self._steps if kind_of(step) in _READERS or is_pointwise(step)]
+        self._values = [value for settings in self._read for value in settings.values()]  # held, so ids stay theirs
+        self._ids = [*map(id, self._values)]
+        self._contents = [(value, copy(value)) for value in self._values if type(value) in (list, dict, OrderedDict)]
+        numbers = [value for value in self._values if isinstance(value, (torch.Tensor, np.ndarray))]
+        self._numbers = [(value, value.tolist()) for value in numbers]
+
+    def holds(self, transform: Any) -> bool:
+        """Tell whether nothing of this was changed since; people change steps in place."""
+        return (
+            leaves(transform) == self._steps
+            and [id(value) for settings in self._read for value in settings.values()] == self._ids
+            and all(value == content for value, content in self._contents)
+            and all(value.tolist() == numbers for value, numbers in self._numbers)
+        )
 
 
 def _crop_of(step: Any, by_tensor: bool) -> Crop | None:

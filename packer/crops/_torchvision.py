@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
+
 from packer.crops._crop import Crop
 from packer.crops._rules import CenterCrop, Pad, RandomCrop, RandomHorizontalFlip, RandomResizedCrop, Resize
 from packer.crops._steps import RandomCutOfV1
@@ -35,12 +37,19 @@ def _random_resized_crop(op: Any, interpolation: str) -> Crop:
     return RandomResizedCrop(op.size, op.scale, op.ratio, interpolation)
 
 
+def _random_resized_crop_of_v2(op: Any, interpolation: str) -> Crop | None:
+    drawn_from = getattr(op, "_log_ratio", None)  # made of `ratio` once, so not changed with it
+    if drawn_from is not None and not torch.equal(drawn_from, torch.log(torch.tensor(op.ratio))):
+        return None
+    return _random_resized_crop(op, interpolation)
+
+
 def _by_v1(read: Callable[[Any, str], Crop]) -> Callable[[Any, bool], Crop | None]:
     """Read a transform that resizes tensors as floats, whose pixels may differ by a level."""
     return lambda op, by_tensor: None if by_tensor else read(op, _interpolation(op))
 
 
-def _by_v2(read: Callable[[Any, str], Crop]) -> Callable[[Any, bool], Crop | None]:
+def _by_v2(read: Callable[[Any, str], Crop | None]) -> Callable[[Any, bool], Crop | None]:
     """Read a transform that resizes tensors as PIL images if it is told to."""
     return lambda op, by_tensor: None if by_tensor and op.antialias is not True else read(op, _interpolation(op))
 
@@ -94,7 +103,7 @@ READERS: dict[str, Callable[[Any, bool], Crop | None]] = {
     "v2.Pad": _pad,
     "v2.RandomCrop": _random_crop_of_v2,
     "v2.RandomHorizontalFlip": _flip,
-    "v2.RandomResizedCrop": _by_v2(_random_resized_crop),
+    "v2.RandomResizedCrop": _by_v2(_random_resized_crop_of_v2),
     "v2.Resize": _by_v2(_resize),
 }
 """By kind: what makes the crop of a transform, of a PIL image or `by_tensor`; None, or TypeError or ValueError of the

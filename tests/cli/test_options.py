@@ -55,6 +55,7 @@ NEEDS = {
         "--resize-mode crop": "--resize",
         "--upscale": "--resize",
         "--limit 5 --sample 5": "say one of them",
+        "--where label==0": "--where chooses samples of a pack",
         "--interpolation bicubic": "--resize",
         "--quality 80": "--quality is for jpeg and webp",
         "--codec png --quality 80": "--quality is for jpeg and webp",
@@ -75,6 +76,12 @@ NEEDS = {
         "--parts 2 --report r.jsonl": "--report is for packs without parts",
         "--parts 2 --split all": "--parts is for one split",
         "--split all --labels l.csv": "--labels is for one split",
+        "--split train --coco c.json": "--coco is for one split",
+        "--voc d --split train --split val": "one split at a time",
+        "--yolo d.yaml --split all": "one split at a time",
+        "--coco c.json --labels l.csv": "--labels says labels",
+        "--yolo d.yaml --unlabeled": "--unlabeled says labels",
+        "--masks": "say which with --coco",
     },
     "scan": {
         "--limit 5 --sample 5": "say one of them",
@@ -86,6 +93,8 @@ NEEDS = {
         "--no-classes --label-type int --labels l.csv": "--no-classes leaves no labels",
         "--labels l.csv --any-image": "--any-image is for directories",
         "--labels l.csv --extensions .gif": "--extensions is for directories",
+        "--coco c.json --voc d": "say one of them",
+        "--voc d --yolo d.yaml --masks": "say one of them",
     },
     "merge": {
         "--shard-size 1MB": "--shard-size is for .pth packs",
@@ -103,6 +112,10 @@ ALONE = {
     "report workers parts overwrite fresh ignore-free-space quiet",
     "scan": "unlabeled labels classes-from limit overwrite quiet",
     "merge": "classes prefix finish workers overwrite fresh quiet",
+    "append": "labels path-column label-column delimiter label-type unlabeled extensions any-image where limit sample "
+    "resize resize-mode upscale interpolation codec recode quality tiles no-tiles exif audit max-pixels on-error "
+    "report workers shard-size fresh ignore-free-space quiet field column on-missing no-classes no-metadata coco masks "
+    "voc yolo",  # as of convert
     "verify": "quick digest repair workers quiet",
     "info": "json classes",
     "export": "quiet",

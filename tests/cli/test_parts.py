@@ -175,7 +175,7 @@ def test_files_that_were_left_out_are_said(tree: Path, tmp_path: Path) -> None:
     )
     assert [result.returncode for result in results] == [1, 3, 3, 1, 3, 1, 3, 0, 0, 3, 3, 1]
     assert "class_01/bad.jpg" in results[0].stderr
-    assert "--on-error skip; the same command then continues" in results[0].stderr
+    assert "--on-error skip, and the same command continues" in results[0].stderr
     assert results[2].stdout == f"{out}: done already, 1 x left out\n"
     assert "--on-error was skip and is fail" in results[5].stderr
     for number in (1, 8, 9, 10):

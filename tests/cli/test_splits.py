@@ -69,6 +69,19 @@ def test_a_command_that_ended_between_two_splits_goes_on(root: Path, tmp_path: P
     assert "exists already" in changed.stderr
 
 
+def test_classes_of_splits_that_differ_are_found_before_anything_is_written(root: Path, tmp_path: Path) -> None:
+    (root / "val" / "class_02").rename(root / "val" / "fox")
+    command = ["convert", root, tmp_path / "x.lmdb", "--split", "all"]
+    result = packer(*command)
+    assert (result.returncode, result.stdout) == (1, "")
+    assert "val has 1 class that " in result.stderr
+    assert "train lacks, whose class ids all splits get: fox. Move it away, or make a directory of the" in result.stderr
+    assert not list(tmp_path.glob("x*"))
+    (root / "train" / "fox").mkdir()
+    assert packer(*command).returncode == 0
+    assert open_pack(tmp_path / "x-val.lmdb").manifest.classes[-1] == "fox"
+
+
 def test_every_split_has_a_report_of_its_own(root: Path, tmp_path: Path) -> None:
     """Also where two names end alike."""
     for before, after in [("train", "fold-1"), ("val", "old-1")]:

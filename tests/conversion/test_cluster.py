@@ -19,9 +19,10 @@ import pytest
 from packer._conversion.cluster import ClusterProgress, _Watch, convert_on
 from packer._conversion.convert import convert
 from packer._conversion.finish import finish
-from packer._conversion.job import Job, SharedSource
+from packer._conversion.job import Job
 from packer._conversion.recipe import Recipe
 from packer._conversion.scheduler import open_client
+from packer._conversion.shared import SharedSource
 from packer._packs.digest import digest
 from packer._sources import imagefolder_source
 from packer.errors import ClusterError, ResumeError
@@ -114,7 +115,7 @@ def test_a_file_that_changed_since_the_job_began(client: Any, tree: Path, tmp_pa
     with pytest.raises(ClusterError, match=r"part 3: .*were changed: class_01/0003\.jpg \(its size was"):
         convert_on(client, job, source)
     assert job.missing() == [3]
-    with pytest.raises(ResumeError, match=r"1 images were changed: class_01/0003\.jpg \(its size was"):
+    with pytest.raises(ResumeError, match=r"1 image was changed: class_01/0003\.jpg \(its size was"):
         begin(tmp_path / "out.lmdb", root, 5)
     shutil.copy2(kept, file)
     convert_on(client, job, source)

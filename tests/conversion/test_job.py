@@ -17,8 +17,9 @@ import pytest
 
 from packer._conversion.convert import ConversionProgress, convert
 from packer._conversion.finish import finish
-from packer._conversion.job import Job, SharedSource
+from packer._conversion.job import Job
 from packer._conversion.recipe import Recipe
+from packer._conversion.shared import SharedSource
 from packer._conversion.workspace import Workspace
 from packer._formats import open_pack
 from packer._images.sizing import ResizeSpec
@@ -199,7 +200,7 @@ def test_a_file_that_changed_since_the_job_began(tree: Path, tmp_path: Path) -> 
     work.convert(begin(work, root, share=True), 0)
     solid(file)
     for number in range(4):  # whichever parts are made
-        with pytest.raises(ResumeError, match=rf"1 images were changed: {name} \(its size was \d+ and is \d+ bytes\)"):
+        with pytest.raises(ResumeError, match=rf"1 image was changed: {name} \(its size was \d+ and is \d+ bytes\)"):
             begin(work, root)
         source = begin(work, root, share=True, compare=False)
         if number < 3:
@@ -242,7 +243,7 @@ def test_a_list_of_files_is_known_by_what_they_were(tree: Path, tmp_path: Path) 
     part = work.convert(source, 3)
     assert part.skipped == 2
     write_listing(imagefolder_source(root), listed)
-    with pytest.raises(ResumeError, match=rf"1 images were changed: {name}"):
+    with pytest.raises(ResumeError, match=rf"1 image was changed: {name}"):
         work.begin(lambda: listed_source(listed), {}, share=True)
     make_all(work, work.begin(lambda: listed_source(listed), {}, share=True, compare=False))
     with open_pack(work.destination) as reader:

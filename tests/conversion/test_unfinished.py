@@ -175,20 +175,20 @@ def test_other_settings_are_refused(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda root: solid(root / "class_00" / "0000a.png"), "1 images were added: class_00/0000a.png"),
-        (lambda root: solid(root / "class_02" / "zzz.png"), "1 images were added: class_02/zzz.png"),
-        (lambda root: (root / "class_00" / "0000.jpg").unlink(), "1 images were removed: class_00/0000.jpg"),
-        (lambda root: (root / "zzz\n").mkdir(), "1 classes were added: zzz\\n"),
+        (lambda root: solid(root / "class_00" / "0000a.png"), "1 image was added: class_00/0000a.png"),
+        (lambda root: solid(root / "class_02" / "zzz.png"), "1 image was added: class_02/zzz.png"),
+        (lambda root: (root / "class_00" / "0000.jpg").unlink(), "1 image was removed: class_00/0000.jpg"),
+        (lambda root: (root / "zzz\n").mkdir(), "1 class was added: zzz\\n"),
         (
             lambda root: (root / "class_02").rename(root / "class_03"),
-            "1 classes were removed: class_02\n  1 classes were added: class_03\n  9 images were removed: ",
+            "1 class was removed: class_02\n  1 class was added: class_03\n  9 images were removed: ",
         ),
         (
             lambda root: os.utime(root / "class_00" / "0001.jpg", ns=(5000, 5000)),
             "and is 1970-01-01 00:00:00.000005 UTC)",
         ),
-        (lambda root: solid(root / "class_00" / "0001.jpg"), "1 images were changed: class_00/0001.jpg (its size was "),
-        (lambda root: solid(root / "class_02" / "0007.jpg"), "1 images were changed: class_02/0007.jpg (its size was "),
+        (lambda root: solid(root / "class_00" / "0001.jpg"), "1 image was changed: class_00/0001.jpg (its size was "),
+        (lambda root: solid(root / "class_02" / "0007.jpg"), "1 image was changed: class_02/0007.jpg (its size was "),
     ],
 )
 def test_another_source_is_refused(interrupted: tuple[Path, Path], tmp_path: Path, change: Any, message: str) -> None:
@@ -227,7 +227,7 @@ def test_whichever_file_changed_it_is_named(interrupted: tuple[Path, Path], tmp_
         os.utime(file, ns=(1, status.st_mtime_ns + (number + 1) % 2 * 10**9))
         with pytest.raises(ResumeError) as caught:
             start(root, path)
-        assert f"\n  1 images were changed: {expected}" in str(caught.value)
+        assert f"\n  1 image was changed: {expected}" in str(caught.value)
         file.write_bytes(data)
         os.utime(file, ns=(1, status.st_mtime_ns))
     assert start(root, path).continued > 0  # all is as it was
@@ -279,7 +279,7 @@ def test_a_file_that_changes_before_it_is_read(tree: Path, tmp_path: Path) -> No
     with pytest.raises(ImageChangedError, match=r"class_02/0007\.jpg: changed since it was listed: its size was \d+"):
         start(root, path, on_error="fail", workers=1, progress=lambda progress: solid(last))
     for _ in range(2):
-        with pytest.raises(ResumeError, match=r"1 images were changed: class_02/0007\.jpg \(its size"):
+        with pytest.raises(ResumeError, match=r"1 image was changed: class_02/0007\.jpg \(its size"):
             start(root, path, on_error="skip")
     shutil.copy2(kept, last)
     assert start(root, path).continued > 0
@@ -328,7 +328,7 @@ def test_bad_files_are_mended_one_after_the_other(tree: Path, tmp_path: Path) ->
     assert done_before(path)[-1] == "class_02/bad.png"
     kept = shutil.copy2(second, tmp_path / "kept.png")
     solid(second, size=(51, 40))
-    with pytest.raises(ResumeError, match=r"1 images were changed: class_02/bad\.png"):
+    with pytest.raises(ResumeError, match=r"1 image was changed: class_02/bad\.png"):
         start(root, path, on_error="fail")
     shutil.copy2(kept, second)
     assert start(root, path, on_error="fail").continued == 85
@@ -351,7 +351,7 @@ def test_a_file_that_became_bad_is_not_mended_but_put_back(tree: Path, tmp_path:
     with pytest.raises(ImageChangedError, match=r"class_02/0007\.jpg: changed since it was listed"):
         start(root, path, on_error="fail", workers=1, progress=lambda progress: last.write_text("bad"))
     solid(last)
-    with pytest.raises(ResumeError, match=r"1 images were changed: class_02/0007\.jpg"):
+    with pytest.raises(ResumeError, match=r"1 image was changed: class_02/0007\.jpg"):
         start(root, path, on_error="fail")
 
 
@@ -368,14 +368,14 @@ def test_a_csv_list_is_its_rows_and_the_files(tree: Path, tmp_path: Path) -> Non
     with pytest.raises(InterruptionError):
         begin(rows, progress=Stop(3))
     for changed, message in [
-        ([*rows[:-1], rows[-1].replace(",class_02", ",class_00")], "1 images have another class: class_02/bad.png"),
-        (rows[:-1], "1 images were removed: class_02/bad.png"),
+        ([*rows[:-1], rows[-1].replace(",class_02", ",class_00")], "1 image has another class: class_02/bad.png"),
+        (rows[:-1], "1 image was removed: class_02/bad.png"),
         ([*rows[:-2], rows[-1], rows[-2]], "\n  the images are in another order\n"),
     ]:
         with pytest.raises(ResumeError, match=message):
             begin(changed)
     solid(root / "class_02" / "0007.jpg")
-    with pytest.raises(ResumeError, match=r"1 images were changed: class_02/0007\.jpg"):
+    with pytest.raises(ResumeError, match=r"1 image was changed: class_02/0007\.jpg"):
         begin(rows)
     shutil.copy2(tree / "class_02" / "0007.jpg", root / "class_02" / "0007.jpg")
     os.utime(table, ns=(1, 1))

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from packer._loading.uniforms import uniforms
 from packer.crops import Compose, Crop, RandomCrop, RandomHorizontalFlip, RandomResizedCrop, Resize, split
+from packer.samplers._uniforms import uniforms
 from packer.testing.reference import torchvision
 
 v1 = torchvision().transforms

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from packer._loading.uniforms import uniforms
 from packer.crops import (
     CenterCrop,
     Compose,
@@ -25,6 +24,7 @@ from packer.crops import (
     ResizeCenterCrop,
 )
 from packer.errors import ImageError
+from packer.samplers._uniforms import uniforms
 from packer.testing.reference import torchvision
 
 SIDES = st.integers(1, 3000)
@@ -99,6 +99,15 @@ def test_interpolation_may_be_torchvisions() -> None:
     for other in (modes.NEAREST, "lanczos", 1, None):
         with pytest.raises(ValueError, match=r"^interpolation is one of bilinear, bicubic, not"):
             RandomResizedCrop(9, interpolation=other)
+
+
+def test_torchvisions_antialias_is_taken_where_it_says_what_packer_does() -> None:
+    assert RandomResizedCrop(32, antialias=True) == RandomResizedCrop(32)
+    assert Resize(32, antialias=True) == Resize(32)
+    for other in (False, None, "warn"):
+        for rule in (RandomResizedCrop, Resize):
+            with pytest.raises(ValueError, match=r"antialias is True, not .*: packer resizes anti-aliased"):
+                rule(32, antialias=other)  # type: ignore[arg-type]
 
 
 def test_a_center_crop_of_an_earlier_packer_is_refused_with_its_new_name() -> None:

@@ -83,6 +83,10 @@ class CrashServer:
         }
         return self._ended(job)
 
+    def append(self, source: Path, pack: Path, *, at: int = 0) -> Ended | None:
+        """Append to a pack with parts, and return how that ended; `at` is as of `run`."""
+        return self._ended({"source": str(source), "appended": str(pack), "format": "", "at": at, "seconds": None})
+
     def export(self, pack: Path, directory: Path, *, at: int = 0) -> Ended | None:
         """Export a pack, and return how that ended; `at` is as of `run`."""
         return self._ended({"pack": str(pack), "path": str(directory), "format": "", "at": at, "seconds": None})
@@ -163,19 +167,34 @@ def with_fields(source: Source) -> Source:
     )
 
 
-def _convert(job: dict[str, Any]) -> tuple[int, int]:
-    from packer._conversion.convert import convert
-    from packer._conversion.recipe import Recipe
+def _counting(at: int) -> _Countdown:
+    """Count from now on how often a conversion changes the disk."""
     from packer._formats import hdf5
-    from packer._sources import imagefolder_source
 
-    source = imagefolder_source(Path(job["source"]))
-    source = with_fields(source) if job["fields"] else source
-    countdown = _Countdown(job["at"])
+    countdown = _Countdown(at)
     os.write, os.writev = countdown.torn(os.write), countdown.torn(os.writev)
     os.fsync = countdown.wrapped(os.fsync)
     hdf5._Frame.write = countdown.torn(hdf5._Frame.write)  # type: ignore[method-assign]
     sys.addaudithook(countdown.audit)
+    return countdown
+
+
+def _append(job: dict[str, Any]) -> tuple[int, int]:
+    from packer._conversion.appending import append
+
+    countdown = _counting(job["at"])
+    summary = append(Path(job["appended"]), Path(job["source"]), {"workers": 2, "on_error": "skip"})
+    return summary.continued, countdown.count
+
+
+def _convert(job: dict[str, Any]) -> tuple[int, int]:
+    from packer._conversion.convert import convert
+    from packer._conversion.recipe import Recipe
+    from packer._sources import imagefolder_source
+
+    source = imagefolder_source(Path(job["source"]))
+    source = with_fields(source) if job["fields"] else source
+    countdown = _counting(job["at"])
     summary = convert(
         source,
         job["path"],
@@ -217,7 +236,7 @@ def _answer(job: dict[str, Any]) -> Any:
         answer: Any = None
         keep = os.write
         try:
-            answer = _export(job) if "pack" in job else _convert(job)
+            answer = _export(job) if "pack" in job else _append(job) if "appended" in job else _convert(job)
         except BaseException as error:
             answer = f"{type(error).__name__}: {error}"
         finally:

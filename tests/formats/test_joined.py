@@ -26,7 +26,7 @@ from packer._loading.staging import stage, warm
 from packer._manifest import Manifest
 from packer._packs.export import export
 from packer._packs.verify import verify
-from packer._sources.pack import pack_source
+from packer._sources.packs import pack_source
 from packer._table import COLUMNS, Sample, Table
 from packer.errors import CorruptPackError, NotAPackError, PackError
 from packer.testing.conformance import (

@@ -107,12 +107,12 @@ def test_every_kind_of_png_is_read_exactly(colour: int, depth: int, interlaced: 
 def test_filters_in_c_and_in_python_are_the_same(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = np.random.default_rng(step).integers(0, 256, (40, 1 + 24), np.uint8)
     rows[:, 0] = np.arange(40) % 5
-    out = png._unfiltered(rows.tobytes(), 24, step)
+    out = png._unfiltered(rows.ravel(), 24, step)
     assert out is not None
     assert np.array_equal(png.unfiltered_in_python(rows, step), out)
-    assert png._unfiltered(b"\x05" + bytes(24), 24, step) is None
+    assert png._unfiltered(np.array([5, *bytes(24)], np.uint8), 24, step) is None
     monkeypatch.setattr(png, "_native", None)
-    again = png._unfiltered(rows.tobytes(), 24, step, 7)
+    again = png._unfiltered(rows.ravel(), 24, step, 7)
     assert again is not None
     assert np.array_equal(again, out[7:])
 

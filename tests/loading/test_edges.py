@@ -72,6 +72,7 @@ def test_what_a_subclass_adds_to_items_is_in_batches_too(pack: Path) -> None:
 @pytest.mark.parametrize("transform", [None, torch.clone])
 @pytest.mark.parametrize("join", [False, True])
 def test_a_sample_that_comes_again_gets_another_crop(transform: Any, join: bool, pack: Path) -> None:
+    torch.manual_seed(2)  # no two of the 100 crops of small images coincide
     dataset: Any = open_dataset(pack, transform, crop=CROP, output="tensor")
     dataset = ConcatDataset([dataset]) if join else dataset
     weights = [10.0] + [0.1] * (SIZE - 1)
@@ -258,6 +259,51 @@ def test_steps_that_are_put_into_a_fused_transform_count(pack: Path, tree: Path)
     expected = folder[0][0]
     torch.manual_seed(0)
     assert torch.equal(dataset[0][0], expected)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda chain: setattr(chain.transforms[0], "size", (8, 8)),
+        lambda chain: setattr(chain.transforms[0], "scale", (0.08, 0.1)),
+        lambda chain: setattr(chain.transforms[0], "ratio", (0.1, 0.2)),  # which torchvision does not look at
+        lambda chain: setattr(chain.transforms[1], "p", 1.0),
+        lambda chain: chain.transforms[-1].mean.__setitem__(0, 0.9),
+        lambda chain: chain.transforms[0].register_forward_hook(lambda step, given, made: made.rotate(90)),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:fuse=True changes nothing")
+def test_settings_of_a_fused_transform_that_change_count(change: Any, pack: Path, tree: Path) -> None:
+    steps = [
+        v2.RandomResizedCrop(16),
+        v2.RandomHorizontalFlip(0.0),
+        v2.ToImage(),
+        v2.ToDtype(torch.float32, scale=True),
+    ]
+    transform = v2.Compose([*steps, v2.Normalize([0.5] * 3, [0.2] * 3)])
+    dataset = LMDBImageDataset(pack, transform, fuse=True)
+    before = dataset._preparation
+    assert dataset._preparation is before
+    torch.manual_seed(0)
+    dataset[0]
+    change(transform)
+    folder = datasets.ImageFolder(str(tree), transform)
+    torch.manual_seed(0)
+    expected = folder[0][0]
+    torch.manual_seed(0)
+    found = dataset[0][0]
+    assert found.shape == expected.shape
+    assert (found - expected).abs().max() <= 0.03  # a level, normalised
+
+
+def test_settings_of_a_loaders_own_transform_that_change_count(pack: Path) -> None:
+    transform = v2.Compose([v2.CenterCrop(16), v2.ToImage()])
+    loader = Loader(
+        LMDBImageDataset(pack, fuse=True, transform=v2.CenterCrop(16)), SIZE, transform=transform, threads=2
+    )
+    assert next(iter(loader))[0].shape[2:] == (16, 16)
+    transform.transforms[0].size = (8, 8)
+    assert next(iter(loader))[0].shape[2:] == (8, 8)
 
 
 def test_units_of_0_to_255_are_refused(pack: Path) -> None:

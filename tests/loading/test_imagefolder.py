@@ -245,9 +245,19 @@ def test_a_dataset_shows_what_runs_where(pack: Path) -> None:
     assert "packer: " not in unfused
 
 
+class Recorded(LMDBImageDataset):
+    """A dataset of somebody's own, whose warnings still point at a line of theirs."""
+
+    def __init__(self, root: Path, transform: Any, *, fuse: bool) -> None:
+        super().__init__(root, transform, fuse=fuse)
+
+
 def test_fusing_in_vain_is_said(pack: Path) -> None:
     with pytest.warns(UserWarning, match="fuse=True changes nothing.*ColorJitter"):
         LMDBImageDataset(pack, transform=v1.Compose([v1.ColorJitter(0.5), v1.CenterCrop(16)]), fuse=True)
+    with pytest.warns(UserWarning, match="changes nothing") as said:
+        Recorded(pack, v1.ColorJitter(0.5), fuse=True)
+    assert said[0].filename == __file__
     with pytest.raises(ValueError, match="goes without crop="):
         LMDBImageDataset(pack, transform=V1, fuse=True, crop=packer.CenterCrop(16))
 

@@ -20,10 +20,10 @@ from packer import open_dataset
 from packer._conversion.convert import convert
 from packer._conversion.recipe import Recipe
 from packer._loading.loader import Loader
-from packer._loading.samplers import BlockShuffleSampler, SequentialSampler, ShuffleSampler
 from packer._sources import imagefolder_source
 from packer.crops import Compose, RandomResizedCrop, Resize, ResizeCenterCrop
 from packer.errors import CorruptPackError, ImageError
+from packer.samplers import BlockShuffleSampler, SequentialSampler, ShuffleSampler
 from packer.testing.photos import draw_imagefolder
 
 CROP = RandomResizedCrop(32, flip=0.5)

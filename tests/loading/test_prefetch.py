@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 
 from packer._loading.normalizing import Normalizer
 from packer._loading.prefetch import BackgroundPrefetcher, CUDAPrefetcher
-from packer._loading.samplers import ShuffleSampler
+from packer.samplers import ShuffleSampler
 
 Pair = namedtuple("Pair", "images labels")
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

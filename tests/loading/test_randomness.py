@@ -130,6 +130,8 @@ def test_a_second_pass_over_an_epoch_warns_once_and_names_set_epoch(wrap: Any, p
             list(loader)
     (warning,) = caught
     assert "call dataset.set_epoch(epoch) before each pass" in str(warning.message)
+    assert str(warning.message).startswith(f"{pack}: ")
+    assert warning.filename == __file__
 
 
 def test_nobody_is_warned_whose_crops_are_not_random_or_have_no_seed(pack: Path) -> None:

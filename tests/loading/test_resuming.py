@@ -18,9 +18,9 @@ from packer import open_dataset
 from packer._conversion.convert import convert
 from packer._loading.loader import Loader
 from packer._loading.prefetch import BackgroundPrefetcher, CUDAPrefetcher
-from packer._loading.samplers import BlockShuffleSampler, OrderSampler, SequentialSampler, ShuffleSampler
 from packer._sources import imagefolder_source
 from packer.crops import RandomResizedCrop, ResizeCenterCrop
+from packer.samplers import BlockShuffleSampler, OrderSampler, SequentialSampler, ShuffleSampler
 from packer.testing.photos import draw_imagefolder
 
 CROP = RandomResizedCrop(16, flip=0.5)
@@ -257,6 +257,13 @@ class Endless:
 class Backwards(ShuffleSampler):
     def __iter__(self) -> Iterator[int]:
         return iter(list(super().__iter__())[::-1])
+
+
+def test_what_is_no_state_is_refused(pack: Path) -> None:
+    loader = Loader(open_dataset(pack, crop=CROP), 6, shuffle=True)
+    for state in (None, [1]):
+        with pytest.raises(TypeError, match="a state is a dict, which `state_dict` gave, not"):
+            loader.load_state_dict(state)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

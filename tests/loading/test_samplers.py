@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
-from packer._loading.samplers import BlockShuffleSampler, OrderSampler, SequentialSampler, ShuffleSampler, permute
+from packer.samplers import BlockShuffleSampler, OrderSampler, SequentialSampler, ShuffleSampler
+from packer.samplers._permutation import permute
 
 
 def make(kind: type[OrderSampler], length: int, **settings: Any) -> OrderSampler:

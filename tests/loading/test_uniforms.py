@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from packer._loading.uniforms import uniforms
+from packer.samplers._uniforms import uniforms
 from tests.crops.test_draws import kolmogorov_smirnov
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import packer._table.pieces
 from packer._conversion.convert import convert
 from packer._conversion.recipe import Recipe
 from packer._formats import FORMATS, open_pack
@@ -281,7 +282,7 @@ def test_two_samples_of_one_name(tmp_path: Path, codec: str) -> None:
 
 
 def test_labels_of_more_samples_than_are_written_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules["packer._table.blocks"], "_BLOCK", 3)
+    monkeypatch.setattr(packer._table.pieces, "_BLOCK", 3)
     path = write_pack(tmp_path / "pack.lmdb", "lmdb", samples(*(f"{number}.png" for number in range(10))))
     export(path, tmp_path / "out")
     rows = (tmp_path / "out" / "labels.csv").read_bytes().decode().split("\r\n")

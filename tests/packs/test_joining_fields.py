@@ -11,6 +11,7 @@ import pytest
 import packer
 from packer._fields import Field
 from packer._formats import FORMATS, open_pack
+from packer._formats.manifestfile import write_manifest
 from packer._packs.digest import digest
 from packer._packs.verify import verify
 from packer.errors import SourceError
@@ -80,6 +81,18 @@ def test_a_pack_made_in_parts_has_the_fields(tmp_path: Path, format: str) -> Non
             place = list(before.names).index(name)
             for field in after.fields:
                 assert after.value(index, field) == before.value(place, field)
+
+
+def test_parts_whose_fields_are_not_those_of_the_whole_are_named(tmp_path: Path) -> None:
+    whole = part(tmp_path / "whole.lmdb", 0, 4, KEPT[:1])
+    packer.convert(whole, tmp_path / "parts", format="lmdb", parts=2)
+    with open_pack(tmp_path / "parts") as reader:
+        manifest = reader.manifest
+    columns = {name.replace("age", "years"): number for name, number in manifest.columns.items()}
+    write_manifest(tmp_path / "parts", replace(manifest, fields=(replace(KEPT[0], name="years"),), columns=columns))
+    assert [str(damage) for damage in verify(tmp_path / "parts")] == [
+        f"part-0000{number}.lmdb: its fields are not those of the whole" for number in (0, 1)
+    ]
 
 
 @formats

@@ -55,6 +55,7 @@ def values(source: Source) -> list[tuple[Any, ...]]:
         ("../masks/{dir}/{stem}_m.png", "masks/x/y/b.c_m.png"),
         ("../masks/{class}/{name}", "masks/x/b.c.jpg"),
         ("../{{{stem}}}.png", "{b.c}.png"),
+        ("../{class}/{stem%.c}{stem%no}.png", "x/bb.c.png"),
         ("{dir}/{stem}.mask", "images/x/y/b.c.mask"),
     ],
 )

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from packer._sources import Source, csv_source
-from packer.errors import SourceError
+from packer._sources.base import ReadBuffer
+from packer.errors import ImageError, SourceError
 
 
 def listed(directory: Path, text: str | bytes, **options: object) -> Source:
@@ -65,9 +66,7 @@ def test_spellings_of_csv(tmp_path: Path) -> None:
     quoted = listed(tmp_path, 'label,path\n"x, y","a ""b"".jpg"\nz,"new\nline.jpg"')
     assert list(quoted.names) == ['a "b".jpg', "new\nline.jpg"]
     assert quoted.classes == ["x, y", "z"]
-    latin = listed(tmp_path, b"path,label\ncaf\xe9.jpg,\xe9\n")
-    assert latin.names.encoded(0) == b"caf\xe9.jpg"
-    assert latin.classes == ["\udce9"]
+    assert listed(tmp_path, b"path,label\ncaf\xe9.jpg,x\n").names.encoded(0) == b"caf\xe9.jpg"
 
 
 @pytest.mark.parametrize(
@@ -115,11 +114,18 @@ def test_a_fifo_is_refused_at_once(tmp_path: Path) -> None:
     assert "labels.csv: cannot be read: is a FIFO, and no regular file" in result.stderr
 
 
+def test_an_image_that_is_missing_is_named_with_its_line(tmp_path: Path) -> None:
+    source = listed(tmp_path, "path,label\n\na.jpg,x\nb.jpg,x\nc.jpg,y\nd.jpg,y\n")
+    for part, line in [(source, 3), (source.between(1, 3), 4), (source.sampled(2), 4), (source.limited(1), 3)]:
+        with pytest.raises(ImageError, match=rf"No such file or directory, which line {line} of the labels names"):
+            part.read(0, ReadBuffer())
+
+
 def test_given_classes(tmp_path: Path) -> None:
     source = listed(tmp_path, "path,label\na.jpg,dog\nb.jpg,1\n", classes=["dog", "0", "1"])
     assert source.labels.tolist() == [0, 2]
     assert source.classes == ["dog", "0", "1"]
-    with pytest.raises(SourceError, match=r"1 of its labels are unknown.*: 'fox'"):
+    with pytest.raises(SourceError, match=r"1 of its labels is unknown.*: 'fox'"):
         listed(tmp_path, "path,label\na.jpg,fox\n", classes=["dog"])
 
 

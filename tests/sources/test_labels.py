@@ -115,6 +115,40 @@ def test_lists_in_a_cell_are_said_aloud(text: str) -> None:
     assert meaning("golden retriever", "tabby cat").notes == []
 
 
+@pytest.mark.parametrize(
+    "texts",
+    [("cat dog", "cat"), ("cat dog", "dog bird"), ("cat dog", "dog cat"), ("1 5", "2 7"), ("a b c", "c", "d e")],
+)
+def test_words_that_come_again_may_be_lists(texts: tuple[str, ...]) -> None:
+    assert any(f"'{texts[0]}'" in note and "may be lists of labels" in note for note in meaning(*texts).notes)
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ("golden retriever", "curly retriever", "tabby cat"),
+        ("tiger shark", "tiger cat", "polar bear"),
+        ("tiger", "tiger shark", "polar bear", "grey whale", "sea lion", "hot dog", "killer bee"),
+    ],
+)
+def test_names_of_several_words_are_no_lists(texts: tuple[str, ...]) -> None:
+    assert meaning(*texts).notes == []
+
+
+def test_ids_without_images_are_said_aloud() -> None:
+    assert meaning("1", "2", "3").notes == ["classes without images, which keep their ids: 0"]
+    (note,) = meaning("1", *["1100"] * 200).notes
+    assert note == "classes without images, which keep their ids: 0, 2, 3, 4, 5, … (1,099)"
+    assert meaning("0", "1", "1").notes == []
+    assert meaning("1", classes=["0", "1"]).notes == []
+
+
+def test_labels_that_are_no_utf_8_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=r"csv, line 3: the label 'caf\\udce9' is no UTF-8\. Save the file as UTF-8"):
+        listed(tmp_path, b"path,label\na.jpg,tea\nb.jpg,caf\xe9\n")
+    assert listed(tmp_path, "path,label\na.jpg,café\n").classes == ["café"]
+
+
 def test_as_many_labels_as_rows_are_said_aloud() -> None:
     for texts in ([f"name {n}" for n in range(20)], [str(n) for n in range(20)]):
         assert any("no two of the 20 labels are equal" in note for note in meaning(*texts).notes)

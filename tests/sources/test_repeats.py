@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from packer._sources.repeats import repeats
+from packer._table import pieces
 
 
 class Alike(str):
@@ -25,12 +24,11 @@ def expected(texts: list[str]) -> list[tuple[int, int]]:
 @pytest.mark.parametrize("kind", [str, Alike])
 @given(texts=st.lists(st.text("ab", max_size=2), max_size=30))
 def test_they_are_those_of_a_comparison_with_each(kind: type[str], texts: list[str]) -> None:
-    module = sys.modules["packer._table.blocks"]
-    block, module._BLOCK = module._BLOCK, 4  # type: ignore[attr-defined]
+    block, pieces._BLOCK = pieces._BLOCK, 4
     try:
         assert sorted(repeats([kind(text) for text in texts])) == expected(texts)
     finally:
-        module._BLOCK = block  # type: ignore[attr-defined]
+        pieces._BLOCK = block
 
 
 def test_a_long_list() -> None:

@@ -36,6 +36,12 @@ PyDoc_STRVAR(look_up_doc,
 "then blue, and without them pixel by pixel.\n\n"
 "`pixels`, `table` and `out` are addresses: of count * 3 bytes, of 3 * 256 floats, and of 3 * count floats.");
 
+PyDoc_STRVAR(inflate_doc,
+"inflate(data, out, size, whole)\n--\n\n"
+"Write the first `size` bytes that zlib deflated to `data` at the address `out`. With `whole` there must be no more, and\n"
+"zlib's checksum is compared.\n\n"
+"False where the data are damaged, or not so many. What was written then are any bytes.");
+
 PyDoc_STRVAR(unfilter_doc,
 "unfilter(filtered, rows, size, step, out)\n--\n\n"
 "Undo the filters of rows of a PNG, of `size` bytes each after the number of its filter. There is no row above the first.\n\n"
@@ -76,6 +82,7 @@ static PyMethodDef methods[] = {
     {"crc32c", (PyCFunction)(void (*)(void))crc32c, METH_FASTCALL, crc32c_doc},
     {"look_up", (PyCFunction)(void (*)(void))look_up, METH_FASTCALL, look_up_doc},
     {"resize", (PyCFunction)(void (*)(void))resize, METH_FASTCALL, resize_doc},
+    {"inflate", (PyCFunction)(void (*)(void))inflate, METH_FASTCALL, inflate_doc},
     {"unfilter", (PyCFunction)(void (*)(void))unfilter, METH_FASTCALL, unfilter_doc},
     {"unpack", (PyCFunction)(void (*)(void))unpack, METH_FASTCALL, unpack_doc},
     {"gather", (PyCFunction)(void (*)(void))gather, METH_FASTCALL, gather_doc},

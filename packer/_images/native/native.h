@@ -11,6 +11,7 @@ PyObject *first_rows(PyObject *module, PyObject *const *arguments, Py_ssize_t gi
 PyObject *decode_into(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
 PyObject *look_up(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
 PyObject *resize(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
+PyObject *inflate(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
 PyObject *unfilter(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
 PyObject *unpack(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
 PyObject *gather(PyObject *module, PyObject *const *arguments, Py_ssize_t given);

@@ -1,11 +1,4 @@
-"""Orders of samples: pure functions of seed, epoch, rank and world size, which start anywhere at once.
-
-Every sampler describes one order of all samples, the same on every rank. Rank r of w takes the places r, r + w,
-r + 2 w, … of that order. So the position in an epoch is one number: how many places all ranks together have done. An
-epoch that was begun on eight ranks goes on at the very next sample on two.
-
-A sampler owns all that decides the order: seed, epoch and position. The crops of an image are the dataset's.
-"""
+"""What all orders have in common: a share for each rank, epochs, positions and states."""
 
 from __future__ import annotations
 
@@ -19,12 +12,12 @@ import numpy as np
 from torch.utils.data import Sampler
 
 from packer._limits import require_count
-from packer._loading.ranks import rank_and_world
-from packer._loading.states import number_in, require_version
-from packer._loading.uniforms import seed_of, uniforms
 from packer._table import Ints
+from packer.samplers._ranks import rank_and_world
+from packer.samplers._states import number_in, require_version
+from packer.samplers._uniforms import seed_of
 
-__all__ = ["BlockShuffleSampler", "OrderSampler", "SequentialSampler", "ShuffleSampler"]
+__all__ = ["OrderSampler"]
 
 
 _CHUNK = 1 << 14
@@ -32,20 +25,20 @@ _VERSION = 1  # of the states
 
 
 class OrderSampler(Sampler[int], abc.ABC):
-    """The base of the samplers: an order of `length` samples, cut for a rank.
+    """The base of the samplers: an order of `length` places, cut for a rank.
 
     Parameters
     ----------
     length : int
-        Number of samples, ``len(dataset)``.
+        Number of places in an epoch: ``len(dataset)`` where every sample comes once.
     seed : int
         Seed of the order.
     rank, world : int, optional
         This process and how many processes there are; by default those of `torch.distributed`, where it is
         initialised when a pass begins.
     uneven : {"pad", "keep", "drop"}
-        What happens where `length` is no multiple of `world`. ``pad``: the first samples come again at the end, so that
-        every rank has equally many, as with `DistributedSampler`. ``keep``: each sample comes exactly once, and some
+        What happens where `length` is no multiple of `world`. ``pad``: the first places come again at the end, so that
+        every rank has equally many, as with `DistributedSampler`. ``keep``: each place comes exactly once, and some
         ranks have one less. ``drop``: the last few are left out.
 
     Attributes
@@ -83,6 +76,35 @@ class OrderSampler(Sampler[int], abc.ABC):
     def order(self, places: Ints) -> Ints:
         """Return which samples stand at the given places of the present epoch's order."""
 
+    def draws(self, places: Ints) -> tuple[Ints, Ints | None]:
+        """Return which samples stand at the given places, and which turns of theirs these are.
+
+        A Loader asks for the turns, so that a sample that comes several times in an epoch gets another crop each time.
+
+        Parameters
+        ----------
+        places : (N,) int64 array
+
+        Returns
+        -------
+        samples : (N,) int64 array
+            As `order` gives them.
+        turns : (N,) int64 array, optional
+            Numbers of 0 or more, which differ wherever the epoch has one sample at two places; None where no sample
+            comes twice.
+        """
+        return self.order(places), None
+
+    def require_samples(self, count: int) -> None:
+        """Raise ValueError where the order is not one of a dataset of `count` samples."""
+        if count != self._samples:
+            raise ValueError(f"the sampler orders {self._samples} samples, and the dataset has {count}")
+
+    @property
+    def _samples(self) -> int:
+        """How many samples the dataset has."""
+        return self.length
+
     def fingerprint(self) -> dict[str, Any]:
         """Return what the order depends on beside seed and epoch; a state with another fingerprint is refused."""
         return {"kind": type(self).__name__, "length": self.length}
@@ -114,8 +136,8 @@ class OrderSampler(Sampler[int], abc.ABC):
         Returns
         -------
         dict
-            Numbers and strings only. All ranks return the same as long as all have samples left; rank 0 is right at
-            the end of the epoch, too.
+            Numbers, strings and lists of these only. All ranks return the same as long as all have samples left; rank 0
+            is right at the end of the epoch, too.
         """
         start = min(self.start + done * self.world, self.length)
         return {
@@ -184,15 +206,19 @@ class OrderSampler(Sampler[int], abc.ABC):
         iterator of (size,) int64 arrays
             Indices. The last array may have fewer.
         """
+        return (samples for samples, _ in self.chunks_with_turns(size))
+
+    def chunks_with_turns(self, size: int) -> Iterator[tuple[Ints, Ints | None]]:
+        """Begin a pass, and return an iterator over what `draws` gives, `size` places at a time; as `chunks`."""
         require_count("size", size)
         return self._begin()._cut(size)
 
-    def _cut(self, size: int) -> Iterator[Ints]:
-        """Yield the indices from `start` on, `size` at a time, without beginning a pass."""
+    def _cut(self, size: int) -> Iterator[tuple[Ints, Ints | None]]:
+        """Yield what `draws` gives from `start` on, `size` places at a time, without beginning a pass."""
         count = len(self)
         for begin in range(0, count, size):
             places = self.start + self.rank + self.world * np.arange(begin, min(begin + size, count), dtype=np.int64)
-            yield self.order(places % self.length)
+            yield self.draws(places % self.length)
 
     def _begin(self) -> OrderSampler:
         """Begin a pass; return the sampler as it is now, for the pass to use."""
@@ -217,7 +243,7 @@ class _Pass(Iterator[int]):
     def _restart(self) -> None:
         self._taken = 0
         chunks = self._sampler._cut(_CHUNK)
-        self._indices: Iterator[int] = itertools.chain.from_iterable(indices.tolist() for indices in chunks)
+        self._indices: Iterator[int] = itertools.chain.from_iterable(samples.tolist() for samples, _ in chunks)
 
     def __next__(self) -> int:
         index = next(self._indices)
@@ -230,110 +256,3 @@ class _Pass(Iterator[int]):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._sampler.load_state_dict(state)
         self._restart()
-
-
-class SequentialSampler(OrderSampler):
-    """The order of the pack."""
-
-    def order(self, places: Ints) -> Ints:
-        return places
-
-
-class ShuffleSampler(OrderSampler):
-    """A new permutation of all samples every epoch."""
-
-    def order(self, places: Ints) -> Ints:
-        return permute(places, self.length, self.seed, self.epoch)
-
-
-class BlockShuffleSampler(OrderSampler):
-    """Shuffled blocks of neighbours, mixed in windows: for packs larger than memory, and for disks.
-
-    The pack is cut into blocks of `block` neighbouring samples; the blocks are shuffled; and of every `window` blocks
-    in that order the samples are shuffled among each other. So at any time reading stays within `window` small ranges.
-
-    Parameters
-    ----------
-    length : int
-    block : int
-        Samples in a block.
-    window : int
-        Blocks whose samples are mixed.
-    seed, rank, world, uneven
-        As for `OrderSampler`.
-    """
-
-    def __init__(
-        self,
-        length: int,
-        block: int = 256,
-        window: int = 64,
-        *,
-        seed: int = 0,
-        rank: int | None = None,
-        world: int | None = None,
-        uneven: str = "pad",
-    ) -> None:
-        super().__init__(length, seed=seed, rank=rank, world=world, uneven=uneven)
-        require_count("block", block)
-        require_count("window", window)
-        self.block = block
-        self.window = window
-        self._laid_out: tuple[tuple[int, ...], Ints, Ints] | None = None
-
-    def fingerprint(self) -> dict[str, Any]:
-        return {**super().fingerprint(), "block": self.block, "window": self.window}
-
-    def order(self, places: Ints) -> Ints:
-        blocks, ends = self._layout()
-        windows = np.searchsorted(ends, places, side="right")
-        result = np.empty_like(places)
-        for number in np.unique(windows).tolist():
-            here = windows == number
-            begin = int(ends[number - 1]) if number else 0
-            size = int(ends[number]) - begin
-            within = permute(places[here] - begin, size, self.seed + 1, (self.epoch << 32) + number)
-            members = blocks[number * self.window : (number + 1) * self.window]
-            sizes = np.minimum(self.block, self.length - members * self.block)
-            block_ends = np.cumsum(sizes)
-            slot = np.searchsorted(block_ends, within, side="right")
-            result[here] = members[slot] * self.block + within - (block_ends[slot] - sizes[slot])
-        return result
-
-    def _layout(self) -> tuple[Ints, Ints]:
-        """Return the epoch's order of the blocks, and where each window ends in the order of the samples."""
-        settings = (self.length, self.block, self.window, self.seed, self.epoch)
-        if self._laid_out is None or self._laid_out[0] != settings:
-            count = -(-self.length // self.block)
-            blocks = permute(np.arange(count, dtype=np.int64), count, self.seed, self.epoch)
-            sizes = np.minimum(self.block, self.length - blocks * self.block)
-            ends = np.cumsum(np.add.reduceat(sizes, np.arange(0, count, self.window)))
-            self._laid_out = settings, blocks, ends
-        return self._laid_out[1:]
-
-
-_ROUNDS = 6
-
-
-def permute(places: Ints, length: int, seed: int, epoch: int) -> Ints:
-    """Return a permutation of ``range(length)`` at the given places, without computing it elsewhere.
-
-    A Feistel network on the smallest even number of bits that counts `length` things; values that come out too large go
-    through it again until they do not (Black, Rogaway 2002, "Ciphers with arbitrary finite domains", cycle walking).
-    """
-    half = max(1, -(-(length - 1).bit_length() // 2))
-    mask = np.uint64((1 << half) - 1)
-    keys = (uniforms(seed, epoch, np.arange(_ROUNDS), 1)[:, 0] * 2.0**53).astype(np.uint64)
-    values = places.astype(np.uint64)
-    wandering = np.ones(len(values), np.bool_)
-    with np.errstate(over="ignore"):
-        while wandering.any():
-            left, right = values[wandering] >> np.uint64(half), values[wandering] & mask
-            for key in keys:
-                mixed = (right + key) * np.uint64(0xBF58476D1CE4E5B9)
-                mixed ^= mixed >> np.uint64(29)
-                mixed *= np.uint64(0x94D049BB133111EB)
-                left, right = right, left ^ (mixed >> np.uint64(32)) & mask
-            values[wandering] = left << np.uint64(half) | right
-            wandering = values >= np.uint64(length)
-    return values.astype(np.int64)

@@ -1,0 +1,208 @@
+"""Masks as run lengths and as polygons, as COCO writes them; the masks are pycocotools', pixel for pixel. No I/O.
+
+Runs go down the columns of a mask, from the left column to the right one: the first run is of zeros, the second of
+ones, and so on. A *segmentation* is what an annotation of COCO has of a mask, one of
+
+- a list of polygons, each a list x y x y ... of three points or more; the mask is where any polygon is;
+- ``{"size": [height, width], "counts": runs}``, the runs as a list of numbers, or compressed as text.
+
+The text has a run in one or more characters, the lowest 5 bits first. A character's code less 48 is 5 bits and, as the
+sixth, whether more follow. The fourth bit of the last 5 is the sign. From the fourth run on the text holds the
+difference from the run before the last one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = [
+    "Runs",
+    "counts_of_mask",
+    "counts_of_text",
+    "mask_of",
+    "rle_of",
+    "runs_of",
+    "segmentation_problem",
+    "text_of",
+]
+
+Runs = npt.NDArray[np.int64]
+"""(R,) int64 array: lengths of runs, of zeros and ones in turn."""
+
+_FINER = 5  # polygons are drawn on a grid that is so much finer than the pixels
+_FARTHEST = 1e6  # pixels: no image is so large, and a line takes memory by its length
+_FIRST, _MORE, _SIGN, _LOW, _BITS = 48, 0x20, 0x10, 0x1F, 5
+
+
+def runs_of(segmentation: Any, height: int, width: int) -> Runs:
+    """Return the runs of a segmentation of an image; of none, and of an empty list, an empty mask's.
+
+    Raises
+    ------
+    ValueError
+        If it is no segmentation, or is run lengths of another size.
+    """
+    if problem := segmentation_problem(segmentation):
+        raise ValueError(problem)
+    if isinstance(segmentation, dict):
+        if segmentation["size"] != [height, width]:
+            raise ValueError(f"its size is {segmentation['size']}, and the image's is {[height, width]}")
+        counts = segmentation["counts"]
+        return counts_of_text(counts) if isinstance(counts, str) else np.array(counts, np.int64)
+    shapes = [np.array(shape, np.float64).reshape(-1, 2) for shape in segmentation or () if shape]
+    drawn = [_runs_of_polygon(corners, height, width) for corners in shapes]
+    return drawn[0] if len(drawn) == 1 else _union(drawn, height * width)
+
+
+def rle_of(segmentation: Any, height: int, width: int) -> dict[str, Any]:
+    """Return a segmentation as ``{"size": [height, width], "counts": text}``; ValueError as `runs_of` says."""
+    return {"size": [height, width], "counts": text_of(runs_of(segmentation, height, width))}
+
+
+def mask_of(runs: Runs, height: int, width: int) -> npt.NDArray[np.uint8]:
+    """Return the mask of runs, (height, width) uint8 of 0 and 1; ValueError where the runs are not its pixels."""
+    if (runs < 0).any() or int(runs.sum()) != height * width:
+        raise ValueError(f"the runs are not those of {height * width} pixels")
+    pixels = np.repeat((np.arange(len(runs)) % 2).astype(np.uint8), runs)
+    return np.ascontiguousarray(pixels.reshape(width, height).T)
+
+
+def counts_of_mask(mask: npt.NDArray[Any]) -> Runs:
+    """Return the runs of a mask, (height, width): zeros, and what is not zero."""
+    pixels = np.concatenate(([False], mask.T.ravel() != 0))
+    return _between(np.flatnonzero(pixels[1:] != pixels[:-1]), mask.size)
+
+
+def counts_of_text(text: str) -> Runs:
+    """Return the runs that a compressed text has; ValueError where it is none."""
+    codes = np.frombuffer(text.encode("utf-8"), np.uint8).astype(np.int64) - _FIRST
+    if ((codes < 0) | (codes >= 2 * _MORE)).any() or (len(codes) and codes[-1] & _MORE):
+        raise ValueError("the counts are no compressed runs")
+    last = codes & _MORE == 0
+    firsts = np.flatnonzero(np.concatenate(([True], last[:-1])))[: int(last.sum())]
+    lengths = np.flatnonzero(last) + 1 - firsts
+    if (lengths > 12).any():  # of 5 bits each, in 64
+        raise ValueError("the counts are no compressed runs")
+    place = np.arange(len(codes)) - np.repeat(firsts, lengths)
+    bits = (codes & _LOW) << (_BITS * place)
+    runs = np.add.reduceat(bits, firsts) if len(codes) else bits
+    runs -= np.where(codes[last] & _SIGN, np.left_shift(np.int64(1), _BITS * lengths), 0)
+    for start in (1, 2):
+        runs[start::2] = np.cumsum(runs[start::2])
+    return runs
+
+
+def text_of(runs: Runs) -> str:
+    """Return runs as compressed text."""
+    differences = runs.copy()
+    differences[3:] -= runs[1:-2]
+    codes = bytearray()
+    for left in differences.tolist():
+        while True:
+            low, left = left & _LOW, left >> _BITS
+            if left == (-1 if low & _SIGN else 0):
+                codes.append(low + _FIRST)
+                break
+            codes.append((low | _MORE) + _FIRST)
+    return codes.decode("ascii")
+
+
+def segmentation_problem(segmentation: Any) -> str | None:
+    """Say why a value is no segmentation; None where it is one, or None, which is the segmentation of nothing."""
+    if segmentation is None:
+        return None
+    if isinstance(segmentation, dict):
+        return _rle_problem(segmentation)
+    if not isinstance(segmentation, list) or not all(isinstance(shape, list) for shape in segmentation):
+        return "a segmentation is a list of polygons x y x y ..., or run lengths"
+    if any(len(shape) % 2 or 0 < len(shape) < 6 for shape in segmentation):
+        return "a polygon has three points or more, x y x y x y ..."
+    try:
+        near = all(min(shape) >= -_FARTHEST and max(shape) <= _FARTHEST for shape in segmentation if shape)
+        numbers = [np.array(shape).dtype.kind for shape in segmentation if shape]
+    except (TypeError, ValueError):
+        near, numbers = False, []
+    if not near or not set(numbers) <= {"i", "f"}:
+        return f"the points of a polygon are numbers, of {_FARTHEST:,.0f} at most"
+    return None
+
+
+def _rle_problem(rle: dict[str, Any]) -> str | None:
+    size, counts = rle.get("size"), rle.get("counts")
+    if not isinstance(size, list) or len(size) != 2 or any(type(side) is not int or side < 0 for side in size):
+        return "the size of run lengths is [height, width]"
+    try:
+        if isinstance(counts, str):
+            runs = counts_of_text(counts).tolist()
+        elif isinstance(counts, list) and all(type(count) is int for count in counts):
+            runs = counts
+        else:
+            return "the counts of run lengths are whole numbers, or text"
+    except ValueError as error:
+        return str(error)
+    if min(runs, default=0) < 0 or sum(runs) != size[0] * size[1]:
+        return f"the runs are of {sum(runs)} pixels, and a mask of the size {size} has {size[0] * size[1]}"
+    return None
+
+
+def _runs_of_polygon(corners: npt.NDArray[np.float64], height: int, width: int) -> Runs:
+    """Draw one polygon, (P, 2).
+
+    The outline is walked on the finer grid. Where it crosses the middle of a column of pixels, the column changes from
+    outside to inside, or back, at the next middle of a pixel below.
+    """
+    across, down = _outline(np.trunc(_FINER * corners + 0.5).astype(np.int64))
+    crossing = np.flatnonzero(across[1:] != across[:-1]) + 1
+    here, before = across[crossing], across[crossing - 1]
+    fine = np.where(here < before, here, here - 1)
+    column = (fine - _FINER // 2) // _FINER
+    drawn = (fine % _FINER == _FINER // 2) & (column >= 0) & (column < width)
+    above = np.minimum(down[crossing], down[crossing - 1])[drawn]
+    row = np.ceil(np.clip((above + 0.5) / _FINER - 0.5, 0, height)).astype(np.int64)
+    changes, times = np.unique(column[drawn] * height + row, return_counts=True)
+    return _between(changes[times % 2 == 1], height * width)  # two changes at one pixel are none
+
+
+def _outline(corners: Runs) -> tuple[Runs, Runs]:
+    """Return x and y of all points of the grid on the outline of a polygon whose corners are (P, 2) points of it."""
+    nexts = np.roll(corners, -1, axis=0)
+    spans = np.abs(nexts - corners)
+    main = (spans[:, 0] < spans[:, 1]).astype(np.int64)  # the axis along which an edge is longer
+    edges = np.arange(len(corners))
+    turned = corners[edges, main] > nexts[edges, main]
+    start = np.where(turned[:, None], nexts, corners)
+    end = np.where(turned[:, None], corners, nexts)
+    steps = spans[edges, main]
+    slope = (end - start)[edges, 1 - main] / np.maximum(steps, 1)
+    of = np.repeat(edges, steps + 1)
+    along = np.arange(len(of)) - np.repeat(np.cumsum(steps + 1) - steps - 1, steps + 1)
+    along = np.where(turned[of], steps[of] - along, along)
+    longer = start[edges, main][of] + along
+    shorter = np.trunc(start[edges, 1 - main][of] + slope[of] * along + 0.5).astype(np.int64)
+    flat = main[of] == 0
+    return np.where(flat, longer, shorter), np.where(flat, shorter, longer)
+
+
+def _union(several: Sequence[Runs], pixels: int) -> Runs:
+    """Return the runs of what any of several masks of one size has."""
+    places, turns = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for runs in several:
+        ends = np.cumsum(runs)[: len(runs) // 2 * 2]  # a last run of zeros has no end that matters
+        places.append(np.concatenate((ends, [pixels] * (len(ends) % 2))).astype(np.int64))
+        turns.append(np.where(np.arange(len(places[-1])) % 2, -1, 1))
+    at, which = np.unique(np.concatenate(places), return_inverse=True)
+    depth = np.zeros(len(at), np.int64)
+    np.add.at(depth, which, np.concatenate(turns))
+    inside = np.concatenate(([False], np.cumsum(depth) > 0))
+    return _between(at[inside[1:] != inside[:-1]], pixels)
+
+
+def _between(changes: npt.NDArray[Any], pixels: int) -> Runs:
+    """Return the runs between changes, which are in ascending order."""
+    ends = np.concatenate((changes[changes < pixels], [pixels])).astype(np.int64)
+    ends[1:] -= ends[:-1].copy()
+    return ends

@@ -1,0 +1,332 @@
+"""Several packs as one dataset."""
+
+from __future__ import annotations
+
+import hashlib
+import operator
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+
+from packer._images.geometry import CROP, Crops
+from packer._loading.imagedataset import ImageDataset
+from packer._loading.preparation import Transform
+from packer._loading.samples import NamesInARow, Samples
+from packer._loading.selection import places_in
+from packer._table import Ints, Labels
+from packer.crops import Crop
+from packer.samplers._permutation import earlier
+
+__all__ = ["ConcatImageDataset", "has_own"]
+
+
+_FAR_APART = 0x9E3779B97F4A7C15
+"""What lies between the seeds of datasets in a row, so that no two of those that people give coincide."""
+
+
+class ConcatImageDataset(Dataset[tuple[Any, Any]]):
+    """Samples of several datasets in one row, as torch's ConcatDataset shows them.
+
+    ``open_dataset([a, b])`` opens packs as such a dataset. It is read as an `ImageDataset` is: by a `Loader`, by
+    torch's DataLoader, by index, in slices and selections. Its settings, such as `transform` and `crop`, are those of
+    its datasets, and what is assigned here is assigned to each.
+
+    Parameters
+    ----------
+    datasets : iterable of ImageDataset
+        One or more. They stay what they are: what is assigned to one of them counts here.
+
+    Attributes
+    ----------
+    datasets : list of ImageDataset
+        Each with the classes and labels that its samples have here.
+    classes : list of str
+    class_to_idx : dict of str to int
+    class_maps : list of (C,) int64 arrays
+        For each dataset: the class id here of each of the C classes of its pack.
+    targets : (N,) int64 or float64 array
+        The labels: class ids, -1 for an unlabeled sample; or numbers, where the packs have no classes.
+    samples, imgs : sequence of (str, int)
+        Name and label of every sample. Samples of two packs may have the same name.
+    seed : int, optional
+        The seed that all datasets have; None where they have none, or different ones. With a seed, a crop is a function
+        of seed, epoch, dataset and sample.
+
+    Raises
+    ------
+    TypeError
+        If one is no ImageDataset, or of a class with a ``__getitem__`` of its own.
+    ValueError
+        If there is none, or the labels of the datasets are of different types, such as classes and numbers.
+    """
+
+    def __init__(self, datasets: Iterable[ImageDataset]) -> None:
+        self.datasets = list(datasets)
+        for dataset in self.datasets:
+            if not isinstance(dataset, ImageDataset) or has_own(dataset, ImageDataset):
+                raise TypeError(
+                    f"datasets are such as packer.open_dataset gives, not {dataset!r}: use torch's ConcatDataset"
+                )
+        types = sorted({dataset.reader.manifest.label_type for dataset in self.datasets})
+        if len(types) != 1:
+            what = f"labels of one type, not {' and '.join(types)}" if types else "at least one pack"
+            raise ValueError(f"datasets that are read together have {what}")
+        self._ends = np.cumsum([len(dataset) for dataset in self.datasets])
+        self._chosen: Ints | None = None  # of all samples in the row
+        self._earlier: Ints | None = None  # how often each of those chosen was chosen before
+        self._whole: ConcatImageDataset | None = None  # of which this dataset is a selection
+
+    @classmethod
+    def _of(cls, parts: Sequence[ConcatImageDataset]) -> ConcatImageDataset:
+        """Return several as one."""
+        begins = np.cumsum([0, *(part._ends[-1] for part in parts)]).tolist()
+        row = cls([dataset for part in parts for dataset in part.datasets])
+        chosen = [begin + part._in_row(np.arange(len(part))) for begin, part in zip(begins, parts, strict=False)]
+        return row if all(part._chosen is None for part in parts) else row._some(np.concatenate(chosen))
+
+    def __len__(self) -> int:
+        return int(self._ends[-1]) if self._chosen is None else len(self._chosen)
+
+    def __getitem__(self, index: int | slice) -> Any:
+        """Return image and label; for a slice, a dataset of these samples; errors as of an ImageDataset."""
+        if isinstance(index, slice):
+            return self.select(range(*index.indices(len(self))))
+        try:
+            place = operator.index(index)
+        except TypeError:
+            raise TypeError(f"an index is an integer, not {index!r}") from None
+        return self.__getitems__([place])[0]
+
+    def __getitems__(self, indices: Sequence[int]) -> list[tuple[Any, Any]]:
+        """Return a batch of items, in the order asked for; DataLoader calls this."""
+
+        def items(number: int, places: Ints) -> list[tuple[Any, Any]]:
+            dataset = self.datasets[number]
+            seed = None if dataset.seed is None else self._seed_of(number, dataset.seed)
+            return dataset._own_items(places % len(dataset), seed)
+
+        return self._in_order(places_in(indices, len(self)), items)
+
+    def select(self, indices: Sequence[int] | Ints) -> ConcatImageDataset:
+        """Return a dataset of some of the samples, in the order of `indices`, on the same open packs.
+
+        It has the settings of this dataset, and `targets` and `samples` of its own; its crops are those that the same
+        samples have here. An epoch that is set counts for both.
+        """
+        alike = ConcatImageDataset([dataset._alike() for dataset in self.datasets])
+        alike._chosen = self._chosen
+        selection = alike._some(indices)
+        selection._whole = self._whole or self
+        return selection
+
+    def _some(self, indices: Sequence[int] | Ints) -> ConcatImageDataset:
+        """Return some of the samples, of these very datasets."""
+        selection = ConcatImageDataset(self.datasets)
+        selection._chosen = self._in_row(places_in(indices, len(self)))
+        counted = earlier(selection._chosen)
+        selection._earlier = counted if counted.any() else None
+        return selection
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch of the crops that a seed makes, also in DataLoader workers that run already."""
+        for dataset in self.datasets:
+            dataset.set_epoch(epoch)
+
+    def close(self) -> None:
+        """Close the datasets; a selection closes nothing: the dataset that it was selected from does."""
+        if self._whole is None:
+            for dataset in self.datasets:
+                dataset.close()
+
+    def __enter__(self) -> ConcatImageDataset:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    @property
+    def classes(self) -> list[str]:
+        first, *others = self.datasets
+        for dataset in others:
+            if dataset.classes != first.classes:
+                raise ValueError(
+                    f"{first.root} and {dataset.root} have different classes, so one label says different things: open "
+                    "them together, as open_dataset([a, b], classes='union')"
+                )
+        return first.classes
+
+    @property
+    def class_to_idx(self) -> dict[str, int]:
+        return {name: label for label, name in enumerate(self.classes)}
+
+    @property
+    def class_maps(self) -> list[Ints]:
+        return [dataset._class_map for dataset in self.datasets]
+
+    @property
+    def targets(self) -> Labels:
+        labels: Labels = np.concatenate([dataset.targets for dataset in self.datasets])
+        if self._chosen is not None:
+            labels = labels[self._chosen]
+        labels.flags.writeable = False
+        return labels
+
+    @targets.setter
+    def targets(self, targets: Sequence[float] | Labels) -> None:
+        if self._chosen is not None:
+            raise ValueError("other labels are assigned to the whole dataset, before samples are selected")
+        labels = np.asarray(targets)
+        if labels.shape != (len(self),):
+            raise ValueError(f"targets are {len(self)} numbers, a label a sample, not {labels.dtype} {labels.shape}")
+        for dataset, own in zip(self.datasets, np.split(labels, self._ends[:-1]), strict=True):
+            dataset.targets = own
+
+    @property
+    def samples(self) -> Samples:
+        return Samples(NamesInARow([dataset.samples for dataset in self.datasets]), self.targets, self._chosen)
+
+    imgs = samples
+
+    @property
+    def seed(self) -> int | None:
+        seeds = {dataset.seed for dataset in self.datasets}
+        return seeds.pop() if len(seeds) == 1 else None
+
+    @property
+    def randoms(self) -> int:
+        """How many random numbers the crop of an image needs."""
+        return max(dataset.randoms for dataset in self.datasets)
+
+    @property
+    def output(self) -> str:
+        """The form of an image."""
+        return self.datasets[0].output
+
+    @property
+    def transform(self) -> Transform:
+        """What is applied to each image; another transform may be set between two passes."""
+        return self.datasets[0].transform
+
+    @transform.setter
+    def transform(self, transform: Transform) -> None:
+        self._set("transform", transform)
+
+    @property
+    def target_transform(self) -> Transform:
+        """What is applied to each label; another transform may be set between two passes."""
+        return self.datasets[0].target_transform
+
+    @target_transform.setter
+    def target_transform(self, target_transform: Transform) -> None:
+        self._set("target_transform", target_transform)
+
+    @property
+    def transforms(self) -> Any:
+        """What is applied to image and label together."""
+        return self.datasets[0].transforms
+
+    @property
+    def crop(self) -> Crop | None:
+        """Which part of each image is wanted; another crop may be set between two passes."""
+        return self.datasets[0].crop
+
+    @crop.setter
+    def crop(self, crop: Crop | Sequence[Crop] | None) -> None:
+        self._set("crop", crop)
+
+    def _set(self, name: str, value: Any) -> None:
+        for dataset in self.datasets:
+            setattr(dataset, name, value)
+
+    def read_region(self, index: int, top: int, left: int, height: int, width: int) -> Any:
+        """Return a rectangle of an image, without a transform; as `ImageDataset.read_region`."""
+        ((number, _, places),) = self._shares(places_in([index], len(self)))
+        own = int(places[0]) % len(self.datasets[number])
+        return self.datasets[number].read_region(own, top, left, height, width)
+
+    # What follows is the Loader's: see `Readable`.
+
+    def _in_place(self, transform: Transform) -> tuple[int, int] | None:
+        sizes = {dataset._in_place(transform) for dataset in self.datasets}
+        return sizes.pop() if len(sizes) == 1 else None
+
+    def _transforms_items(self, transform: Transform) -> bool:
+        return any(dataset._transforms_items(transform) for dataset in self.datasets)
+
+    def _identity(self) -> str:
+        seeds = None if self.seed is not None else [dataset.seed for dataset in self.datasets]
+        digest = hashlib.sha256(repr(([dataset._identity() for dataset in self.datasets], seeds)).encode())
+        digest.update(b"all" if self._chosen is None else self._chosen.tobytes())
+        return digest.hexdigest()[:16]
+
+    def _choose_crops(self, indices: Sequence[int] | Ints, epoch: int, seed: int) -> Crops:
+        crops = np.zeros(len(indices), CROP)
+        for number, here, places in self._shares(indices):
+            crops[here] = self.datasets[number]._choose_crops(places, epoch, self._seed_of(number, seed))
+        return crops
+
+    def _targets_of(self, indices: Ints) -> Labels | list[Any]:
+        shares = self._shares(indices)
+        parts = [self.datasets[number]._targets_of(places) for number, _, places in shares]
+        order = np.argsort(np.concatenate([here for _, here, _ in shares]))
+        if all(isinstance(part, np.ndarray) for part in parts):
+            joined: Labels = np.concatenate(parts)[order]
+            return joined
+        targets = [target for part in parts for target in (part.tolist() if isinstance(part, np.ndarray) else part)]
+        return [targets[place] for place in order.tolist()]
+
+    def _decode_into(self, indices: Ints, crops: Crops, images: torch.Tensor) -> None:
+        for number, here, places in self._shares(indices):
+            self.datasets[number]._decode_into(places, crops[here], [images[place] for place in here.tolist()])
+
+    def _items(
+        self, indices: Sequence[int] | Ints, epoch: int, seed: int, transform: Transform = None, seeding: bool = False
+    ) -> list[tuple[Any, Any]]:
+        def items(number: int, places: Ints) -> list[tuple[Any, Any]]:
+            return self.datasets[number]._items(places, epoch, self._seed_of(number, seed), transform, seeding)
+
+        return self._in_order(indices, items)
+
+    def _in_order(
+        self, indices: Sequence[int] | Ints, make: Callable[[int, Ints], list[tuple[Any, Any]]]
+    ) -> list[tuple[Any, Any]]:
+        """Return the items that `make` makes of places in the dataset of a number, in the order of `indices`."""
+        items: dict[int, tuple[Any, Any]] = {}
+        for number, here, places in self._shares(indices):
+            items.update(zip(here.tolist(), make(number, places), strict=True))
+        return [items[place] for place in range(len(items))]
+
+    def _seed_of(self, number: int, seed: int) -> int:
+        """Return the seed of a dataset's crops: of `seed` or a seed of its own, and not that of its neighbours."""
+        own = self.datasets[number].seed if self.seed is None else None
+        return (seed if own is None else own) + number * _FAR_APART
+
+    def _shares(self, indices: Sequence[int] | Ints) -> list[tuple[int, Ints, Ints]]:
+        """Return for each dataset that has some of the samples: its number, which they are, and their indices there."""
+        turns, wanted = np.divmod(np.asarray(indices), max(len(self), 1))
+        if self._earlier is not None:
+            turns = turns * len(self) + self._earlier[wanted]
+        row = self._in_row(wanted)
+        numbers = np.searchsorted(self._ends, row, side="right")
+        shares = []
+        for number in np.unique(numbers).tolist():
+            here, length = np.flatnonzero(numbers == number), len(self.datasets[number])
+            shares.append((number, here, row[here] - (self._ends[number] - length) + turns[here] * length))
+        return shares
+
+    def _in_row(self, places: Ints) -> Ints:
+        return places if self._chosen is None else self._chosen[places]
+
+    def __repr__(self) -> str:
+        return f"{len(self)} samples of {self.datasets!r}"
+
+
+def has_own(dataset: object, kind: type) -> str | None:
+    """Return the name of the method by which a dataset of a kind gives other items than the kind does; None without."""
+    for name in ("__getitem__", "__getitems__"):
+        if getattr(type(dataset), name, None) is not getattr(kind, name, None):
+            return name
+    return None

@@ -1,0 +1,70 @@
+"""What a Loader asks of a dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import torch
+
+from packer._images.geometry import Crops
+from packer._loading.preparation import Transform
+from packer._table import Ints, Labels
+
+__all__ = ["Readable"]
+
+
+class Readable(Protocol):
+    """A dataset as a Loader reads it: whole batches, of which each thread makes a piece.
+
+    The methods are asked from several threads at once, and in other processes of a pickled copy. They take the indices
+    of samples, to which a multiple of the dataset's length may be added: the number of the sample's turn in the epoch.
+    A sample has another random crop at each turn.
+    """
+
+    def __len__(self) -> int:
+        """Return the number of samples."""
+
+    @property
+    def seed(self) -> int | None:
+        """The seed of the crops; None where the Loader's decides, or several datasets have seeds of their own."""
+
+    @property
+    def randoms(self) -> int:
+        """How many random numbers the crop of an image needs: 0 where no seed decides anything."""
+
+    def _identity(self) -> str:
+        """Return a name of these very samples, the same in every format, for the states of a Loader."""
+
+    def _in_place(self, transform: Transform) -> tuple[int, int] | None:
+        """Return the (height, width) of images that can be decoded into their places in a batch.
+
+        None where items are made one by one. `transform` takes the place of the dataset's where it is not None, here
+        and in `_items`.
+        """
+
+    def _transforms_items(self, transform: Transform) -> bool:
+        """Tell whether something of other people's is applied to what packer made."""
+
+    def _choose_crops(self, indices: Ints, epoch: int, seed: int) -> Crops:
+        """Return the crops of some samples, an (N,) array of CROP: a function of epoch, seed, sample and turn."""
+
+    def _decode_into(self, indices: Ints, crops: Crops, images: torch.Tensor) -> None:
+        """Decode some samples, as their crops say, into an (N, 3, height, width) uint8 tensor.
+
+        Raises
+        ------
+        CorruptPackError, ImageError
+            If a sample is damaged.
+        """
+
+    def _targets_of(self, indices: Ints) -> Labels | list[Any]:
+        """Return the labels of some samples: numbers, or whatever the dataset's `target_transform` makes of them."""
+
+    def _items(
+        self, indices: Sequence[int] | Ints, epoch: int, seed: int, transform: Transform = None, seeding: bool = False
+    ) -> list[tuple[Any, Any]]:
+        """Return image and label of some samples, after the transforms; errors as of `_decode_into`.
+
+        With `seeding`, the generators that transforms draw from are seeded before each item.
+        """

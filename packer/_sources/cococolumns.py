@@ -1,0 +1,162 @@
+"""The fields of images with annotations in COCO's format: which member of an annotation becomes which field.
+
+A field of objects has a row an annotation, in the order of the files. It is null for images of which the files with
+objects say nothing, and empty where they say that there is no object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from packer._fields import Field
+from packer._fields.coco import boxes_of, keypoints_of
+from packer._sources.cocofile import CocoImage
+from packer._sources.fieldvalues import Blobs, Column, Numbers
+from packer.errors import SourceError, printable
+
+__all__ = ["columns_of"]
+
+_IN_FIELDS = ("id", "category_id", "bbox", "area", "iscrowd", "segmentation", "keypoints", "caption")
+
+Annotations = list[dict[str, Any]]
+Value = Callable[[Annotations], Any]
+"""Gives the value of a field of an image's annotations: bytes as a pack holds them, or what the field encodes."""
+
+
+def columns_of(
+    ids: Sequence[int], images: Sequence[CocoImage], categories: Mapping[int, Mapping[str, Any]], shown: str
+) -> list[Column]:
+    """Return the columns of what files say of images.
+
+    Parameters
+    ----------
+    ids : sequence of int
+    images : sequence of CocoImage
+    categories : dict of int to dict
+    shown : str
+        What a message calls the files.
+
+    Raises
+    ------
+    SourceError
+        If some annotations have a box and others have none, or a value does not fit into its field.
+    """
+    numbers = Numbers(Field("image_id", "scalar", "int64"), np.array(ids, np.int64), np.zeros(len(ids), bool))
+    objects = [_with_ids(image.objects) for image in images]
+    captions = [_with_ids(image.captions) for image in images]
+    columns: list[Column] = [
+        numbers,
+        _column(Field("image_info", "json"), ([image.members] for image in images), lambda one: one[0], shown),
+    ]
+    if any(one is not None for one in objects):
+        fields = _of_objects([entry for one in objects for entry in one or ()], categories, shown)
+        columns += [_column(field, objects, value, shown) for field, value in fields]
+    if any(one is not None for one in captions):
+        fields = _of_captions([entry for one in captions for entry in one or ()])
+        columns += [_column(field, captions, value, shown) for field, value in fields]
+    return columns
+
+
+def _of_objects(
+    entries: Annotations, categories: Mapping[int, Mapping[str, Any]], shown: str
+) -> list[tuple[Field, Value]]:
+    """Return the fields that there are of objects."""
+    names = tuple(category["name"] for category in categories.values())
+    fields: list[tuple[Field, Value]] = []
+    if _any_has(entries, "bbox"):
+        if without := [entry["id"] for entry in entries if entry.get("bbox") is None]:
+            raise SourceError(
+                f"{shown}: {len(without):,} annotations have no bbox, and others have one. The first is {without[0]}. "
+                "Give it a box x y width height, or take it out of the file."
+            )
+        fields.append((Field("boxes", "boxes"), lambda own: boxes_of([entry["bbox"] for entry in own])))
+        fields.append((Field("bbox", "array", "float64", 2), lambda own: _floats(own, "bbox").reshape(-1, 4)))
+    fields += [
+        (Field("category", "labels", classes=names, ids=tuple(categories)), lambda own: _all(own, "category_id")),
+        (Field("annotation_id", "array", "int64", 1), lambda own: np.array(_all(own, "id"), np.int64)),
+        (Field("iscrowd", "array", "uint8", 1), lambda own: np.array(_all(own, "iscrowd", 0), np.uint8)),
+    ]
+    if _any_has(entries, "area"):
+        fields.append((Field("area", "array", "float64", 1), lambda own: _floats(own, "area")))
+    if _any_has(entries, "segmentation"):
+        fields.append((Field("segmentation", "json"), _segmentations))
+    if _any_has(entries, "keypoints"):
+        fields += _of_keypoints(entries)
+    if any(map(_members, entries)):
+        fields.append((Field("members", "json"), lambda own: list(map(_members, own))))
+    return fields
+
+
+def _of_keypoints(entries: Annotations) -> list[tuple[Field, Value]]:
+    counts = {_points(entry) for entry in entries}
+    most = max(counts)
+    fields: list[tuple[Field, Value]] = [
+        (Field("keypoints", "keypoints"), lambda own: keypoints_of([entry.get("keypoints") for entry in own], most))
+    ]
+    if len(counts) > 1:
+        count = Field("keypoint_count", "array", "int64", 1)
+        fields.append((count, lambda own: np.array(list(map(_points, own)), np.int64)))
+    return fields
+
+
+def _of_captions(entries: Annotations) -> list[tuple[Field, Value]]:
+    fields: list[tuple[Field, Value]] = [
+        (Field("captions", "json"), lambda own: _all(own, "caption")),
+        (Field("caption_id", "array", "int64", 1), lambda own: np.array(_all(own, "id"), np.int64)),
+    ]
+    if any(map(_members, entries)):
+        fields.append((Field("caption_members", "json"), lambda own: list(map(_members, own))))
+    return fields
+
+
+def _column(field: Field, rows: Iterable[Annotations | None], value: Value, shown: str) -> Column:
+    def stored(own: Annotations | None) -> Any:
+        try:
+            one = None if own is None else value(own)
+            return one if isinstance(one, bytes) else field.encode(one)
+        except (ValueError, OverflowError) as error:
+            of = f" of annotation {own[0]['id']}, or of another of its image" if own and "id" in own[0] else ""
+            raise SourceError(f"{shown}: field {field.name!r}{of}: {printable(error)}") from error
+
+    return Blobs.of(field, map(stored, rows))
+
+
+def _with_ids(annotations: dict[int, dict[str, Any]] | None) -> Annotations | None:
+    if annotations is None:
+        return None
+    for id, entry in annotations.items():
+        entry["id"] = id
+    return list(annotations.values())
+
+
+def _members(entry: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return what no field has of an annotation: other members, and keypoints that float32 rounds."""
+    more = {name: value for name, value in entry.items() if name not in _IN_FIELDS}
+    keypoints = entry.get("keypoints") or []
+    if np.array(keypoints, np.float32).tolist() != keypoints:
+        more["keypoints"] = keypoints
+    return more or None
+
+
+def _segmentations(own: Annotations) -> bytes:
+    texts = (b"null" if entry.get("segmentation") is None else entry["segmentation"].text for entry in own)
+    return b"[" + b",".join(texts) + b"]"
+
+
+def _points(entry: Mapping[str, Any]) -> int:
+    return len(entry.get("keypoints") or ()) // 3
+
+
+def _any_has(entries: Annotations, name: str) -> bool:
+    return any(entry.get(name) is not None for entry in entries)
+
+
+def _all(own: Annotations, name: str, default: Any = None) -> list[Any]:
+    return [default if entry.get(name) is None else entry[name] for entry in own]
+
+
+def _floats(own: Annotations, name: str) -> Any:
+    return np.array(_all(own, name, np.nan), np.float64)

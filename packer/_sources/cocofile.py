@@ -1,0 +1,236 @@
+"""Files of annotations in COCO's format: read, compared with themselves, and several of the same images joined."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from packer._fields.rle import segmentation_problem
+from packer._storage.opening import open_regular
+from packer.errors import SourceError, printable
+
+__all__ = ["CocoImage", "Joined", "Segmentation", "read_joined"]
+
+_ROUNDING = 1.0  # pixels: COCO's own boxes end outside of their images by fractions of one
+_REMEDY = "Correct the annotation, or take it out of the file."
+
+
+class Segmentation(NamedTuple):
+    """A segmentation as JSON, which takes a tenth of the memory of Python's lists; and its size, if it says one."""
+
+    text: bytes
+    size: tuple[int, int] | None
+
+
+@dataclass(slots=True)
+class CocoImage:
+    """What files say of one image.
+
+    Attributes
+    ----------
+    members : dict
+        Its entry in the list of images, without its id.
+    objects, captions : dict of int to dict, optional
+        Annotations by their ids, in the order of the files; None where no file has annotations of that sort.
+    """
+
+    members: dict[str, Any]
+    objects: dict[int, dict[str, Any]] | None = None
+    captions: dict[int, dict[str, Any]] | None = None
+
+    @property
+    def size(self) -> tuple[int, int] | None:
+        """Height and width, where the entry says them."""
+        height, width = self.members.get("height"), self.members.get("width")
+        return None if height is None or width is None else (height, width)
+
+
+@dataclass
+class Joined:
+    """What several files say of the same images.
+
+    Attributes
+    ----------
+    images : dict of int to CocoImage
+    categories : dict of int to dict
+        In the order of the files.
+    about : dict of str to dict
+        The other members of each file, such as its licenses.
+    """
+
+    images: dict[int, CocoImage] = field(default_factory=dict)
+    categories: dict[int, dict[str, Any]] = field(default_factory=dict)
+    about: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+def read_joined(files: Sequence[Path]) -> Joined:
+    """Read files of annotations, and join images and annotations that have one id.
+
+    Raises
+    ------
+    SourceError
+        If a file cannot be read, contradicts itself or another, or an annotation is not what COCO's format says.
+    """
+    joined = Joined()
+    for path in files:
+        _File(path, joined).read()
+    return joined
+
+
+class _File:
+    """One file that is read."""
+
+    def __init__(self, path: Path, joined: Joined) -> None:
+        self._path = path
+        self._joined = joined
+
+    def read(self) -> None:
+        document = self._parsed()
+        if not isinstance(document, dict) or "images" not in document:
+            raise self._refused('it has no list "images", so it is no file of annotations in COCO\'s format')
+        self._join_categories(self._entries(document, "categories"))
+        images = self._entries(document, "images")
+        self._join_images(images)
+        annotations = self._entries(document, "annotations")
+        captions = sum(_is_caption(one) for one in annotations)
+        of_objects = "annotations" in document and (captions < len(annotations) or not annotations)
+        for image in (self._joined.images[entry["id"]] for entry in images):
+            if captions and image.captions is None:
+                image.captions = {}
+            if of_objects and image.objects is None:
+                image.objects = {}
+        self._join_annotations(annotations)
+        known = ("images", "annotations", "categories")
+        self._joined.about[self._path.name] = {name: value for name, value in document.items() if name not in known}
+
+    def _parsed(self) -> Any:
+        def no_number(text: str) -> Any:
+            raise self._refused(f"it has the number {text}, which JSON does not have")
+
+        try:
+            with open(open_regular(self._path), encoding="utf-8-sig") as file:
+                return json.load(file, object_hook=self._shortened, parse_constant=no_number)
+        except OSError as error:
+            raise self._refused(f"cannot be read: {error.strerror}") from error
+        except (ValueError, RecursionError) as error:
+            raise self._refused(f"it is no JSON: {error}") from error
+
+    def _shortened(self, members: dict[str, Any]) -> dict[str, Any]:
+        """Put the text of a segmentation in its place, while the file is parsed."""
+        given = members.get("segmentation")
+        if given is not None:
+            if problem := segmentation_problem(given):
+                raise self._refused(f"annotation {members.get('id')}: {problem}. {_REMEDY}")
+            size = tuple(given["size"]) if isinstance(given, dict) else None
+            members["segmentation"] = Segmentation(json.dumps(given, separators=(",", ":")).encode(), size)
+        return members
+
+    def _entries(self, document: dict[str, Any], name: str) -> list[dict[str, Any]]:
+        """Return a list of the document, all of whose entries have ids of their own."""
+        entries = document.get(name, [])
+        if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+            raise self._refused(f'"{name}" is no list of objects')
+        seen = set()
+        for place, entry in enumerate(entries):
+            id = entry.get("id")
+            if type(id) is not int:
+                raise self._refused(f"entry {place} of {name}, counted from 0, has no id that is a whole number")
+            if id in seen:
+                raise self._refused(f"the id {id} stands twice in {name}. Ids tell one from the other.")
+            seen.add(id)
+        return entries
+
+    def _join_categories(self, entries: list[dict[str, Any]]) -> None:
+        for entry in entries:
+            if not isinstance(entry.get("name"), str):
+                raise self._refused(f"category {entry['id']} has no name")
+            self._join(self._joined.categories.setdefault(entry["id"], {}), entry, f"category {entry['id']}")
+
+    def _join_images(self, entries: list[dict[str, Any]]) -> None:
+        for entry in entries:
+            what = f"image {entry['id']}"
+            if not isinstance(entry.get("file_name"), str):
+                raise self._refused(f"{what} has no file_name")
+            sides = entry.get("height"), entry.get("width")
+            if any(side is not None and (type(side) is not int or side < 1) for side in sides):
+                raise self._refused(f"{what} has the height {sides[0]!r} and the width {sides[1]!r}")
+            members = {name: value for name, value in entry.items() if name != "id"}
+            self._join(self._joined.images.setdefault(entry["id"], CocoImage({})).members, members, what)
+
+    def _join_annotations(self, entries: list[dict[str, Any]]) -> None:
+        for entry in entries:
+            id, of = entry.pop("id"), entry.pop("image_id", None)
+            what = f"annotation {id}"
+            image = self._joined.images.get(of) if type(of) is int else None
+            if image is None:
+                raise self._refused(f"{what} is of the image {of!r}, which is none of the images. {_REMEDY}")
+            if _is_caption(entry):
+                if not isinstance(entry["caption"], str):
+                    raise self._refused(f"{what}: its caption is no text")
+                image.captions = {} if image.captions is None else image.captions
+                self._join(image.captions.setdefault(id, {}), entry, what)
+                continue
+            if problem := self._problem(entry, image):
+                raise self._refused(f"{what} of {image.members['file_name']}: {problem}. {_REMEDY}")
+            image.objects = {} if image.objects is None else image.objects
+            self._join(image.objects.setdefault(id, {}), entry, what)
+
+    def _problem(self, entry: dict[str, Any], image: CocoImage) -> str | None:
+        """Say what is wrong with the annotation of an object."""
+        category = entry.get("category_id")
+        if type(category) is not int:
+            return "it has no category_id that is a whole number"
+        if category == -1 or (self._joined.categories and category not in self._joined.categories):
+            return f"its category {category} is none of the categories"
+        if entry.get("iscrowd") not in (None, 0, 1):
+            return f"iscrowd is 0 or 1, not {entry['iscrowd']!r}"
+        if "area" in entry and not (entry["area"] is None or _are_numbers([entry["area"]])):
+            return f"its area {entry['area']!r} is no number"
+        keypoints = entry.get("keypoints")
+        if keypoints is not None and not (_are_numbers(keypoints) and len(keypoints) % 3 == 0):
+            return "its keypoints are no list of numbers x y visibility x y visibility ..."
+        return _place_problem(entry, image.size)
+
+    def _join(self, known: dict[str, Any], more: dict[str, Any], what: str) -> None:
+        for name, value in more.items():
+            if known.setdefault(name, value) != value:
+                raise self._refused(
+                    f"{what}: its {name} is another here than in a file before. Convert with one of the files."
+                )
+
+    def _refused(self, problem: str) -> SourceError:
+        return SourceError(f"{printable(self._path)}: {printable(problem)}")
+
+
+def _is_caption(annotation: dict[str, Any]) -> bool:
+    return "caption" in annotation and "category_id" not in annotation
+
+
+def _are_numbers(values: Any) -> bool:
+    return isinstance(values, list) and all(type(value) in (int, float) and math.isfinite(value) for value in values)
+
+
+def _place_problem(entry: dict[str, Any], size: tuple[int, int] | None) -> str | None:
+    """Say why segmentation or box are not in an image of a size."""
+    of_mask = None if entry.get("segmentation") is None else entry["segmentation"].size
+    if None not in (of_mask, size) and of_mask != size:
+        return f"its run lengths are of the size {of_mask}, and its image of {size}: height and width"
+    return None if entry.get("bbox") is None else _box_problem(entry["bbox"], size)
+
+
+def _box_problem(box: Any, size: tuple[int, int] | None) -> str | None:
+    if not _are_numbers(box) or len(box) != 4:
+        return "its bbox is no list of four numbers x y width height"
+    left, top, width, height = box
+    if width < 0 or height < 0:
+        return f"its box {box} has a side below 0: boxes are x y width height"
+    if size is None:
+        return None
+    right, bottom = size[1] + _ROUNDING, size[0] + _ROUNDING
+    if min(left, top) >= -_ROUNDING and left + width <= right and top + height <= bottom:
+        return None
+    return f"its box {box}, x y width height, lies outside of the image of {size[1]} x {size[0]} pixels"

@@ -1,0 +1,196 @@
+"""Images with annotations in Pascal VOC's layout: ``Annotations/*.xml``, ``SegmentationClass``, ``ImageSets``.
+
+Boxes keep the numbers of the files, as torchvision's ``VOCDetection`` does. In VOC's own files these count pixels from
+1, and xmax and ymax are the last pixel inside.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+
+from packer._fields import Field
+from packer._sample import UNLABELED
+from packer._sources.base import Source
+from packer._sources.fieldvalues import Blobs, Column, Files
+from packer._sources.vocfile import Annotation, read_annotation
+from packer._sources.walking import ImageRule, Walk
+from packer._table import Names
+from packer.errors import SourceError, printable
+
+__all__ = ["voc_source"]
+
+_VOC = [
+    *("aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow", "diningtable", "dog"),
+    *("horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor"),
+]
+_FLAGS = ("difficult", "truncated", "occluded")
+_MASKS = {"mask": "SegmentationClass", "instance_mask": "SegmentationObject"}
+_NOT_SAID = -1
+
+
+def voc_source(
+    root: Path,
+    directory: Path,
+    *,
+    split: str | None = None,
+    on_missing: str = "error",
+    rule: ImageRule | None = None,
+) -> Source:
+    """List images with annotations in Pascal VOC's layout. They have no labels: -1.
+
+    Parameters
+    ----------
+    root : Path
+        The directory of the images, or one with ``JPEGImages`` in it.
+    directory : Path
+        The directory with ``Annotations``, such as ``VOCdevkit/VOC2012``.
+    split : str, optional
+        Which images, in which order: ``train`` is ``ImageSets/Main/train.txt``, or ``ImageSets/Segmentation/train.txt``
+        where the first is missing; ``Segmentation/train`` is the second. By default all, by their names.
+    on_missing : {"error", "skip"}
+        What becomes of images of the split whose files are not there.
+    rule : ImageRule, optional
+        Which files count as images.
+
+    Raises
+    ------
+    SourceError
+        If a directory or a file is missing, or a file is not what VOC's layout says.
+    """
+    annotations = directory / "Annotations"
+    if not annotations.is_dir():
+        raise SourceError(
+            f"{printable(directory)}: no directory Annotations in it. Name one such as VOCdevkit/VOC2012."
+        )
+    folder = "JPEGImages/" if (root / "JPEGImages").is_dir() else ""
+    if not (root / folder).is_dir():
+        raise SourceError(f"{printable(root)}: no such directory")
+    walk = Walk(root / folder, rule or ImageRule())
+    images = _by_stem(walk.images_in(), root / folder)
+    stems, notes = list(images), walk.said()
+    if split is not None:
+        stems, missing = _chosen(directory, split, images)
+        if missing and on_missing != "skip":
+            raise SourceError(
+                f"{printable(root / folder)}: {_some(missing)} of split {printable(split)} not in it. "
+                "--on-missing skip leaves out images that are not there."
+            )
+        notes += [f"left out: {_some(missing)} of split {printable(split)} not there"] if missing else []
+    if not stems:
+        raise SourceError(f"{printable(root / folder)}: no images ({rule or ImageRule()}) in it")
+    present = {entry.name for entry in os.scandir(annotations)}
+    read = [read_annotation(annotations / f"{stem}.xml") if f"{stem}.xml" in present else None for stem in stems]
+    if not any(read):
+        raise SourceError(f"{printable(annotations)}: none of the {len(stems):,} images has a file there")
+    if without := read.count(None):
+        notes.append(f"{without:,} of {len(stems):,} images have no file in Annotations: their fields are null")
+    if any(one and one.boxes for one in read):
+        notes.append("boxes are as the files have them: VOC counts pixels from 1, and xmax, ymax are the last inside")
+    columns = [*_of_objects(read, annotations, present), *_of_masks(directory, stems, inside=bool(folder))]
+    return Source(
+        "voc",
+        root,
+        Names.of(f"{folder}{images[stem]}" for stem in stems),
+        np.full(len(stems), UNLABELED, np.int64),
+        [],
+        notes,
+        others=walk.others,
+        fields=tuple(column.field for column in columns),
+        columns=tuple(columns),
+    )
+
+
+def _by_stem(names: Iterable[str], root: Path) -> dict[str, str]:
+    """Return images by their names without suffixes, which are the names of their annotations."""
+    images: dict[str, str] = {}
+    for name in names:
+        stem = PurePosixPath(name).stem
+        if images.setdefault(stem, name) != name:
+            raise SourceError(f"{printable(root)}: {images[stem]} and {name} would both have {stem}.xml. Rename one.")
+    return images
+
+
+def _chosen(directory: Path, split: str, images: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Return the stems that a split names, in its order: of images that are there, and of others."""
+    folders = [""] if "/" in split else ["Main", "Segmentation"]
+    paths = [directory / "ImageSets" / folder / f"{split}.txt" for folder in folders]
+    path = next(filter(Path.is_file, paths), None)
+    if path is None:
+        raise SourceError(f"{printable(directory)}: no split {printable(split)}: no file {printable(paths[0])}")
+    try:
+        lines = path.read_text("utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SourceError(f"{printable(path)}: cannot be read: {error}") from error
+    chosen: dict[str, int] = {}
+    for number, line in enumerate(lines, 1):
+        words = line.split()
+        if len(words) > 1:
+            raise SourceError(
+                f"{printable(path)}, line {number}: more than a name. Lists of one class have every image and whether "
+                "it shows the class; name a list such as train."
+            )
+        for word in words:
+            if chosen.setdefault(word, number) != number:
+                raise SourceError(f"{printable(path)}, line {number}: {printable(word)} is named twice")
+    known = set(images)
+    return [stem for stem in chosen if stem in known], [stem for stem in chosen if stem not in known]
+
+
+def _of_objects(read: Sequence[Annotation | None], annotations: Path, present: Iterable[str]) -> list[Column]:
+    """Return the columns of the files of annotations."""
+    classes = _classes(read, annotations, present)
+    category = Field("category", "labels", classes=tuple(classes), ids=tuple(range(1, len(classes) + 1)))
+    columns: list[Column] = [
+        Blobs.of(Field("annotation", "json"), (None if one is None else one.text for one in read)),
+        _column(Field("boxes", "boxes"), read, lambda one: one.boxes),
+        _column(category, read, lambda one: one.names),
+    ]
+    for flag in _FLAGS:
+        if any(said is not None for one in read if one for said in one.flags(flag)):
+            field = Field(flag, "array", "int8", 1)
+            columns.append(
+                _column(field, read, lambda one, flag=flag: [_NOT_SAID if v is None else v for v in one.flags(flag)])
+            )
+    return columns
+
+
+def _column(field: Field, read: Iterable[Annotation | None], value: Any) -> Column:
+    def stored(one: Annotation) -> Any:
+        rows = value(one)
+        return field.encode(np.array(rows, np.int8) if field.kind == "array" else rows)
+
+    return Blobs.of(field, (None if one is None else stored(one) for one in read))
+
+
+def _classes(read: Iterable[Annotation | None], annotations: Path, present: Iterable[str]) -> list[str]:
+    """Return VOC's classes where the objects have no others; else the sorted names of all objects of all splits."""
+    names = {name for one in read if one for name in one.names}
+    if not names <= set(_VOC):
+        for file in sorted(present):
+            if file.endswith(".xml"):
+                names.update(read_annotation(annotations / file).names)
+    return _VOC if names <= set(_VOC) else sorted(names)
+
+
+def _of_masks(directory: Path, stems: Sequence[str], *, inside: bool) -> list[Column]:
+    """Return the columns of the masks, of which only some images may have one."""
+    columns: list[Column] = []
+    for name, folder in _MASKS.items():
+        if not (directory / folder).is_dir():
+            continue
+        there = {entry.name for entry in os.scandir(directory / folder)}
+        files = [f"{stem}.png" if f"{stem}.png" in there else None for stem in stems]
+        if any(files):
+            field = Field(name, "mask", file=f"{'' if inside else '../'}{folder}/{{stem}}.png")
+            columns.append(Files.of(field, directory / folder, files))
+    return columns
+
+
+def _some(stems: Sequence[str]) -> str:
+    shown = ", ".join(map(printable, stems[:5])) + (", …" if len(stems) > 5 else "")
+    return f"{len(stems):,} images ({shown})"

@@ -1,0 +1,146 @@
+"""One file of annotations in Pascal VOC's format."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+from xml.parsers import expat
+
+from packer._storage.opening import open_regular
+from packer.errors import SourceError, printable
+
+__all__ = ["Annotation", "read_annotation"]
+
+_SIDES = ("xmin", "ymin", "xmax", "ymax")
+_FLAGS: dict[str | None, int] = {"0": 0, "1": 1}
+_ROUNDING = 1.0  # pixels that a box may end outside of its image
+_REMEDY = "Correct the file, or take the object out of it."
+
+
+@dataclass(frozen=True, slots=True)
+class Annotation:
+    """What a file says.
+
+    Attributes
+    ----------
+    text : bytes
+        The whole file as JSON, in the shape that torchvision's ``VOCDetection`` gives.
+    names : list of str
+        The classes of the objects.
+    boxes : list of list of float
+        Their boxes xmin ymin xmax ymax, as the file has them.
+    said : list of dict of str to int
+        Their members that are 0 or 1, such as ``difficult``.
+    """
+
+    text: bytes
+    names: list[str]
+    boxes: list[list[float]]
+    said: list[dict[str, int]]
+
+    def flags(self, name: str) -> list[int | None]:
+        """Return what each object says of a flag; None where it says nothing."""
+        return [one.get(name) for one in self.said]
+
+
+class _ProblemError(ValueError):
+    """What a file says is no annotation; the message says why."""
+
+
+def read_annotation(path: Path) -> Annotation:
+    """Read a file.
+
+    Raises
+    ------
+    SourceError
+        If it cannot be read, is no XML, declares entities, or has an object without a name or a box in its image.
+    """
+    try:
+        with open(open_regular(path), "rb") as file:
+            root = _parsed(file.read())
+        return _annotation(root)
+    except OSError as error:
+        raise SourceError(f"{printable(path)}: cannot be read: {error.strerror}") from error
+    except (expat.ExpatError, RecursionError) as error:
+        raise SourceError(f"{printable(path)}: it is no XML: {error}") from error
+    except _ProblemError as error:
+        raise SourceError(f"{printable(path)}: {printable(error)}. {_REMEDY}") from error
+
+
+def _parsed(data: bytes) -> ElementTree.Element:
+    """Parse XML without a DTD: one may declare entities that grow without end, or that lie in other files."""
+
+    def refuse(*declared: Any) -> None:
+        raise _ProblemError("it has a DTD, which is not read")
+
+    builder = ElementTree.TreeBuilder()
+    parser = expat.ParserCreate()
+    parser.StartElementHandler = builder.start
+    parser.EndElementHandler = builder.end
+    parser.CharacterDataHandler = builder.data
+    parser.StartDoctypeDeclHandler = refuse
+    parser.Parse(data, True)
+    return builder.close()
+
+
+def _annotation(root: ElementTree.Element) -> Annotation:
+    if root.tag != "annotation":
+        raise _ProblemError(f"its first element is {root.tag!r}, and VOC's is annotation")
+    objects = root.findall("object")
+    size = _size(root)
+    names, boxes = [], []
+    for number, one in enumerate(objects, 1):
+        name = (one.findtext("name") or "").strip()
+        if not name:
+            raise _ProblemError(f"object {number} has no name")
+        names.append(name)
+        boxes.append(_box(one, f"object {number} ({name})", size))
+    said = [{member.tag: _FLAGS[member.text] for member in one if member.text in _FLAGS} for one in objects]
+    text = json.dumps({"annotation": _members(root)}, ensure_ascii=False, separators=(",", ":"))
+    return Annotation(text.encode("utf-8"), names, boxes, said)
+
+
+def _members(element: ElementTree.Element) -> Any:
+    """Return an element as JSON: its text, or its members by their names, lists where there are several of a name."""
+    children: dict[str, list[Any]] = {f"@{name}": [value] for name, value in element.attrib.items()}
+    for child in element:
+        children.setdefault(child.tag, []).append(_members(child))
+    text = (element.text or "").strip()
+    if not children and element.tag != "annotation":
+        return text
+    members = {name: found[0] if len(found) == 1 else found for name, found in children.items()}
+    members |= {"#text": text} if text else {}
+    return members | {"object": children.get("object", [])} if element.tag == "annotation" else members
+
+
+def _size(root: ElementTree.Element) -> tuple[float, float] | None:
+    """Return the width and the height that the file says; None where it says none, or 0 as some tools do."""
+    sides = [_number(root.findtext(f"size/{name}")) for name in ("width", "height")]
+    return (sides[0], sides[1]) if sides[0] and sides[1] else None
+
+
+def _box(element: ElementTree.Element, what: str, size: tuple[float, float] | None) -> list[float]:
+    sides = [_number(element.findtext(f"bndbox/{name}")) for name in _SIDES]
+    box = [side for side in sides if side is not None]
+    if len(box) != 4:
+        raise _ProblemError(f"{what} has no bndbox of four numbers {' '.join(_SIDES)}")
+    left, top, right, bottom = box
+    if right < left or bottom < top:
+        raise _ProblemError(f"{what}: its box {box} ends before it begins: boxes are {' '.join(_SIDES)}")
+    if size is None:
+        return box
+    if min(left, top) < -_ROUNDING or right > size[0] + _ROUNDING or bottom > size[1] + _ROUNDING:
+        raise _ProblemError(f"{what}: its box {box} lies outside of the image of {size[0]:g} x {size[1]:g} pixels")
+    return box
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        number = float(text or "")
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None

@@ -1,0 +1,54 @@
+"""Killed at any moment, appending leaves the old pack or the new one, and is continued by the same command."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+import packer
+from packer import open_pack
+from packer._packs.verify import verify
+from tests.faults.crashes import CrashServer
+from tests.making import SUFFIXES, content, noise
+
+_OF_THE_WHOLE = 30
+"""Changes of the disk at the end, after the part was converted: the name of the part, the table, the manifest."""
+
+
+@pytest.mark.parametrize("format", ["lmdb", "pth"])
+def test_killed_before_and_amid_changes_of_the_disk(crash_server: CrashServer, fast_tmp: Path, format: str) -> None:
+    """Now and then while the part is converted, which has a test of its own, and at every change after that."""
+    for number in range(60):
+        noise(fast_tmp / ("more" if number >= 20 else "tree") / f"class_{number % 2}" / f"{number}.png", number, (8, 9))
+    old, reference, path = (fast_tmp / f"{name}{SUFFIXES[format]}" for name in ("old", "reference", "pack"))
+    packer.convert(fast_tmp / "tree", old, parts=2)
+    shutil.copytree(old, reference)
+    whole = crash_server.append(fast_tmp / "more", reference)
+    assert whole is not None
+    expected = content(reference)
+    with open_pack(reference) as reader:
+        samples = [(name, bytes(reader.read(index))) for index, name in enumerate(reader.names)]
+    lengths, continued = set(), set()
+    end = whole.changes - _OF_THE_WHOLE
+    for at in [*range(1, end, 12), *range(end, whole.changes + 1)]:
+        shutil.copytree(old, path)
+        with open_pack(path) as earlier:
+            crash_server.append(fast_tmp / "more", path, at=at)
+            with open_pack(path) as reader:
+                lengths.add(len(reader))
+                found = [(name, bytes(reader.read(index))) for index, name in enumerate(reader.names)]
+                assert found == samples[: len(reader)]
+            repeated = crash_server.append(fast_tmp / "more", path)
+            assert repeated is not None
+            continued.add(repeated.continued)
+            assert content(path) == expected, f"killed at change {at}"
+            assert not os.path.exists(f"{path}.partial")
+            assert [(name, bytes(earlier.read(index))) for index, name in enumerate(earlier.names)] == samples[:20]
+        shutil.rmtree(path)
+    assert lengths == {20, 60}
+    assert {0, 40} <= continued
+    assert len(continued) > 2  # there were checkpoints to continue from
+    assert verify(reference) == []

@@ -1,0 +1,121 @@
+"""packer's own inflating: the bytes that zlib deflated, and nothing of what zlib would refuse."""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from packer._images.compiled import _native
+
+pytestmark = pytest.mark.skipif(_native is None, reason="needs a C compiler when packer is installed")
+
+
+def inflated(data: bytes, size: int, whole: bool = True) -> bytes | None:
+    out = np.full(size + 16, 0xA5, np.uint8)
+    done = _native.inflate(data, out.ctypes.data, size, whole)
+    assert (out[size:] == 0xA5).all()
+    return out[:size].tobytes() if done else None
+
+
+def by_zlib(data: bytes, size: int) -> bytes | None:
+    """Return what zlib inflates, where that is all there is."""
+    inflating = zlib.decompressobj()
+    try:
+        out = inflating.decompress(data, size + 1)
+    except zlib.error:
+        return None
+    return out if inflating.eof and len(out) == size else None
+
+
+@st.composite
+def contents(draw: st.DrawFn) -> bytes:
+    """Draw bytes of many kinds: noise, runs, lines that come again, few symbols."""
+    size, rng = draw(st.sampled_from([0, 1, 2, 7, 300, 5000, 70_000])), np.random.default_rng(draw(st.integers(0, 99)))
+    match draw(st.integers(0, 4)):
+        case 0:
+            return rng.bytes(size)
+        case 1:
+            return bytes(size)
+        case 2:
+            return np.repeat(rng.integers(0, 20, size // 7 + 1, np.uint8), 7).tobytes()[:size]
+        case 3:
+            return rng.normal(0, 3, size).astype(np.int8).tobytes()
+        case _:
+            return (rng.integers(0, 9, 501, np.uint8).tobytes() * (size // 501 + 1))[:size]
+
+
+@st.composite
+def deflated(draw: st.DrawFn) -> tuple[bytes, bytes]:
+    """Draw bytes, and the same deflated in one of zlib's ways."""
+    raw = draw(contents())
+    settings = (
+        draw(st.integers(0, 9)),
+        8,
+        draw(st.sampled_from([9, 12, 15])),
+        draw(st.integers(1, 9)),
+        draw(st.integers(0, 4)),
+    )
+    deflating = zlib.compressobj(*settings)
+    half = draw(st.integers(0, len(raw)))
+    data = deflating.compress(raw[:half])
+    if draw(st.booleans()):
+        data += deflating.flush(draw(st.sampled_from([zlib.Z_SYNC_FLUSH, zlib.Z_FULL_FLUSH])))
+    return raw, data + deflating.compress(raw[half:]) + deflating.flush()
+
+
+@settings(max_examples=300, deadline=None)
+@given(pair=deflated(), data=st.data())
+def test_all_that_zlib_deflates_is_inflated(pair: tuple[bytes, bytes], data: st.DataObject) -> None:
+    raw, packed = pair
+    assert inflated(packed, len(raw)) == raw
+    assert inflated(packed + b"more", len(raw)) == raw
+    assert inflated(packed, len(raw) + 1) is None
+    assert inflated(packed, len(raw) + 1, whole=False) is None
+    first = data.draw(st.integers(0, len(raw)))
+    assert inflated(packed, first, whole=False) == raw[:first]
+    assert first == len(raw) or inflated(packed, first) is None
+
+
+def test_zlibs_checksum_is_compared() -> None:
+    packed = bytearray(zlib.compress(bytes(range(256)) * 300))
+    packed[-1] ^= 1
+    assert inflated(bytes(packed), 256 * 300) is None
+    assert inflated(bytes(packed), 256 * 299, whole=False) is not None
+
+
+@settings(max_examples=600, deadline=None)
+@given(pair=deflated(), data=st.data())
+def test_of_damaged_bytes_no_more_is_inflated_than_by_zlib(pair: tuple[bytes, bytes], data: st.DataObject) -> None:
+    raw, packed = pair
+    damaged = bytearray(packed)
+    places = st.one_of(st.integers(0, len(packed) - 1), st.integers(0, min(len(packed) - 1, 80)))
+    for place in data.draw(st.lists(places, max_size=3)):
+        damaged[place] ^= 1 << data.draw(st.integers(0, 7))
+    damaged = damaged[: data.draw(st.one_of(st.just(len(packed)), st.integers(0, len(packed))))]
+    assert inflated(bytes(damaged), len(raw)) == by_zlib(bytes(damaged), len(raw))
+    begun = inflated(bytes(damaged), len(raw) // 2, whole=False)
+    with_room = zlib.decompressobj(-15)
+    try:
+        expected = with_room.decompress(bytes(damaged[2:]), len(raw) // 2) if len(raw) > 1 else begun
+    except zlib.error:
+        return
+    assert begun in (expected, None)
+
+
+def test_arguments_that_are_none_are_refused() -> None:
+    for arguments in ([], [b""], ["text", 0, 0, 0], [b"", 0, -1, 0]):
+        with pytest.raises((TypeError, ValueError)):
+            _native.inflate(*arguments)
+    for function in (_native.unfilter, _native.unpack, _native.gather):
+        with pytest.raises(TypeError):
+            function(1)
+    with pytest.raises(ValueError, match="of that size"):
+        _native.unfilter(0, 1, 0, 1, 0)
+    with pytest.raises(ValueError, match="of that size"):
+        _native.unpack(0, 1, 1, 3, 1, 0)
+    with pytest.raises(ValueError, match="of that size"):
+        _native.gather(0, 0, 0, 0, 0, 0, 0, 0, 0)

@@ -1,0 +1,59 @@
+"""The target of a detector is torchvision's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from packer._loading.detection import coco_target
+from packer._sources.coco import coco_source
+from packer._sources.readbuffer import ReadBuffer
+from packer.testing.reference import torchvision
+from tests.drawncoco import draw_coco
+
+
+def test_targets_are_those_of_torchvisions_wrapped_coco_detection(tmp_path: Path) -> None:
+    file = draw_coco(tmp_path)["instances"]
+    root = tmp_path / "images"
+    keys = {"boxes", "labels", "masks", "image_id", "area", "iscrowd"}
+    torchvision()
+    from torchvision import datasets
+
+    theirs = datasets.wrap_dataset_for_transforms_v2(datasets.CocoDetection(root, file), target_keys=keys)
+    source = coco_source(root, [file])
+    assert len(source) == len(theirs) == 200
+    empty = 0
+    for index in range(len(source)):
+        stored = source.values(index, ReadBuffer(1))
+        values = {field.name: field.decode(one) for field, one in zip(source.fields, stored, strict=True)}
+        image, expected = theirs[index]
+        target = coco_target(values, (image.height, image.width))
+        assert set(target) == keys
+        if set(expected) == {"image_id"}:
+            empty += 1
+            expected |= {"boxes": torch.zeros(0, 4), "masks": torch.zeros((0, image.height, image.width)).byte()}
+            expected |= {"labels": torch.zeros(0).long(), "area": [], "iscrowd": []}
+        assert target["image_id"] == expected["image_id"]
+        for name in keys - {"image_id"}:
+            wanted: Any = torch.as_tensor(expected[name])
+            assert torch.equal(target[name], wanted.as_subclass(torch.Tensor)), name
+            assert target[name].dtype == wanted.dtype or not len(wanted), name
+    assert empty == 50
+
+
+def test_a_target_has_what_there_is() -> None:
+    values = {"boxes": None, "category": None, "segmentation": None}
+    target = coco_target(values, (4, 5))
+    assert target["boxes"].shape == (0, 4)
+    assert target["masks"].shape == (0, 4, 5)
+    assert "area" not in target
+    boxes = np.array([[0, 0, 1, 1]], np.float32)
+    boxes.flags.writeable = False
+    target = coco_target({"boxes": boxes, "category": [3]}, (4, 5))
+    assert target["labels"].dtype == torch.int64
+    with pytest.raises(ValueError, match="its size"):
+        coco_target({**values, "segmentation": [{"size": [5, 4], "counts": [20]}]}, (4, 5))

@@ -1,0 +1,256 @@
+"""Annotations in COCO's format: what the files say is in the fields, all of it, and comes back as it was."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from pycocotools.coco import COCO
+
+from packer._fields.coco import annotations_of, captions_of, image_of
+from packer._sources.coco import CocoSource, coco_source
+from packer._sources.readbuffer import ReadBuffer
+from packer.errors import SourceError
+from tests.drawncoco import draw_coco
+
+BUFFER = ReadBuffer()
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return draw_coco(tmp_path_factory.mktemp("coco"))
+
+
+@pytest.fixture(scope="module")
+def source(drawn: dict[str, Path]) -> CocoSource:
+    return coco_source(drawn["instances"].parent / "images", list(drawn.values()), masks=True)
+
+
+@pytest.fixture(scope="module")
+def theirs(drawn: dict[str, Path]) -> COCO:
+    return COCO(drawn["instances"])
+
+
+def values_of(source: Any, index: int) -> dict[str, Any]:
+    stored = source.values(index, BUFFER)
+    return {field.name: field.decode(one) for field, one in zip(source.fields, stored, strict=True)}
+
+
+def test_images_come_in_the_order_of_their_ids_without_labels(source: CocoSource, theirs: COCO) -> None:
+    ids = sorted(theirs.imgs)
+    assert list(source.names) == [theirs.imgs[id]["file_name"] for id in ids]
+    assert set(source.labels.tolist()) == {-1}
+    assert source.classes == []
+    assert [values_of(source, index)["image_id"] for index in range(len(source))] == ids
+
+
+def test_every_member_of_every_annotation_comes_back(source: CocoSource, drawn: dict[str, Path]) -> None:
+    documents = {what: json.loads(path.read_text()) for what, path in drawn.items()}
+    values = [values_of(source, index) for index in range(len(source))]
+    by_id = {one["id"]: one for own in values for one in annotations_of(own)}
+    expected = {one["id"]: one for one in documents["instances"]["annotations"]}
+    for person in documents["people"]["annotations"]:
+        expected[person["id"]] = person
+    assert by_id == expected
+    assert len(expected) > 300
+    captions = [one for own in values for one in captions_of(own)]
+    assert sorted(captions, key=lambda one: one["id"]) == documents["captions"]["annotations"]
+    images = [image_of(own, name) for own, name in zip(values, source.names, strict=True)]
+    assert sorted(images, key=lambda one: -one["id"]) == documents["instances"]["images"]
+    assert source.about["categories"] == documents["instances"]["categories"]
+    assert source.about["files"]["captions.json"] == {"info": {"year": 2026}, "licenses": [{"id": 0}]}
+
+
+def test_fields_have_the_numbers_that_training_takes(source: CocoSource, theirs: COCO) -> None:
+    for index in range(0, len(source), 7):
+        values = values_of(source, index)
+        expected = theirs.loadAnns(theirs.getAnnIds(values["image_id"]))
+        boxes = np.array([one["bbox"] for one in expected], np.float32).reshape(-1, 4)
+        boxes[:, 2:] += boxes[:, :2]
+        np.testing.assert_array_equal(values["boxes"], boxes)
+        assert values["category"].tolist() == [one["category_id"] for one in expected]
+        assert values["annotation_id"].tolist() == [one["id"] for one in expected]
+        assert values["area"].tolist() == [one["area"] for one in expected]
+        assert values["iscrowd"].tolist() == [one["iscrowd"] for one in expected]
+        assert len(values["captions"]) == 2
+    category = next(field for field in source.fields if field.name == "category")
+    assert dict(zip(category.ids, category.classes, strict=True)) == {1: "person", 18: "dog", 90: "toothbrush"}
+
+
+def test_masks_have_crowds_below_and_small_ones_on_top(source: CocoSource, theirs: COCO) -> None:
+    for index in range(len(source)):
+        values = values_of(source, index)
+        mask = np.asarray(Image.open(io.BytesIO(values["mask"])))
+        own = theirs.loadAnns(theirs.getAnnIds(values["image_id"]))
+        own.sort(key=lambda one: (not one["iscrowd"], -int(theirs.annToMask(one).sum())))
+        expected = np.zeros_like(mask)
+        for one in own:
+            expected[theirs.annToMask(one) == 1] = one["category_id"]
+        np.testing.assert_array_equal(mask, expected)
+        assert mask.shape == (values["image_info"]["height"], values["image_info"]["width"])
+
+
+def test_part_of_the_images_keep_their_own_values(source: CocoSource) -> None:
+    some = source.between(50, 60).sampled(3)
+    for index in range(len(some)):
+        whole = next(place for place, name in enumerate(source.names) if name == some.names[index])
+        assert some.values(index, BUFFER) == source.values(whole, BUFFER)
+
+
+def test_what_decides_the_values_decides_the_digest(source: CocoSource, drawn: dict[str, Path]) -> None:
+    root = drawn["instances"].parent / "images"
+    digests = {
+        coco_source(root, [drawn[name] for name in names], masks=masks).describe()["sha256"]
+        for names, masks in ((["instances"], False), (["instances"], True), (["instances", "captions"], False))
+    }
+    assert len(digests) == 3
+    assert coco_source(root, list(drawn.values()), masks=True).describe() == source.describe()
+
+
+def small(tmp_path: Path, **changes: Any) -> tuple[Path, Path]:
+    """Write a set of one image and one annotation, with changes; return the images and the file."""
+    images = tmp_path / "images"
+    images.mkdir(exist_ok=True)
+    Image.new("RGB", (20, 10)).save(images / "a.png")
+    document: dict[str, Any] = {
+        "images": [{"id": 3, "file_name": "a.png", "width": 20, "height": 10}],
+        "categories": [{"id": 1, "name": "cat"}],
+        "annotations": [{"id": 8, "image_id": 3, "category_id": 1, "bbox": [1, 2, 3, 4], **changes.pop("also", {})}],
+        **changes,
+    }
+    (tmp_path / "instances.json").write_text(json.dumps(document))
+    return images, tmp_path / "instances.json"
+
+
+IMAGE = {"id": 3, "file_name": "a.png", "width": 20, "height": 10}
+ONE = {"id": 8, "image_id": 3, "category_id": 1, "bbox": [1, 2, 3, 4]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"also": {"bbox": [15, 2, 7, 4]}}, r"annotation 8 of a.png: its box \[15, 2, 7, 4\].*outside of the image"),
+        ({"also": {"bbox": [-3, 2, 7, 4]}}, "outside of the image of 20 x 10 pixels. Correct"),
+        ({"also": {"bbox": [1, 2, -3, 4]}}, "a side below 0"),
+        ({"also": {"bbox": [1, 2, 3]}}, "no list of four numbers"),
+        ({"also": {"category_id": 5}}, "annotation 8 of a.png: its category 5 is none of the categories"),
+        ({"also": {"category_id": None}}, "no category_id"),
+        ({"also": {"image_id": 4}}, "annotation 8 is of the image 4, which is none of the images"),
+        ({"also": {"iscrowd": 2}}, "iscrowd is 0 or 1"),
+        ({"also": {"area": "big"}}, "area 'big' is no number"),
+        ({"also": {"area": float("nan")}}, "the number NaN"),
+        ({"also": {"keypoints": [1, 2]}}, "keypoints are no list"),
+        ({"also": {"segmentation": [[1, 2, 3]]}}, "annotation 8: a polygon has three points"),
+        ({"also": {"segmentation": {"size": [2, 3], "counts": [6]}}}, "run lengths are of the size"),
+        ({"also": {"id": 2**63}}, "annotation_id"),
+        ({"annotations": [ONE, ONE]}, "the id 8 stands twice in annotations"),
+        ({"annotations": [ONE, {"id": 9, "image_id": 3, "category_id": 1}]}, "1 annotations have no bbox.*9"),
+        ({"images": [IMAGE, IMAGE]}, "the id 3 stands twice in images"),
+        ({"images": [IMAGE, {**IMAGE, "id": 4}]}, "3 and 4 have one file_name, a.png"),
+        ({"images": [{**IMAGE, "file_name": "../a.png"}]}, "not a plain relative path"),
+        (
+            {"images": [{**IMAGE, "file_name": "b.png"}], "annotations": []},
+            "1 of 1 images are not below .*: b.png",
+        ),
+        ({"images": [{**IMAGE, "height": "10"}]}, "image 3 has the height '10'"),
+        ({"images": [], "annotations": []}, "no images in it"),
+        ({"images": {}}, '"images" is no list'),
+        ({"categories": [{"id": 1}]}, "category 1 has no name"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+    images, file = small(tmp_path, **changes)
+    with pytest.raises(SourceError, match=message) as caught:
+        coco_source(images, [file])
+    assert "\n" not in str(caught.value)
+    assert "instances.json" in str(caught.value)
+
+
+@pytest.mark.parametrize(("text", "message"), [("{", "no JSON"), ("[]", 'no list "images"'), (b"\xff", "no JSON")])
+def test_a_file_that_is_no_annotations_is_refused(text: str | bytes, message: str, tmp_path: Path) -> None:
+    images, file = small(tmp_path)
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(SourceError, match=message):
+        coco_source(images, [file])
+    with pytest.raises(SourceError, match="cannot be read: No such file"):
+        coco_source(images, [tmp_path / "none.json"])
+
+
+def test_boxes_may_end_a_fraction_of_a_pixel_outside_as_cocos_do(tmp_path: Path) -> None:
+    images, file = small(tmp_path, also={"bbox": [-0.25, 2, 20.75, 8.5]})
+    assert values_of(coco_source(images, [file]), 0)["boxes"].tolist() == [[-0.25, 2, 20.5, 10.5]]
+
+
+def test_files_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
+    images, file = small(tmp_path)
+    (tmp_path / "other").mkdir()
+    _, other = small(tmp_path / "other", also={"category_id": 1, "area": 3, "bbox": [1, 2, 3, 5]})
+    with pytest.raises(SourceError, match="annotation 8: its bbox is another here than in a file before"):
+        coco_source(images, [file, other])
+
+
+def test_images_that_are_not_there_are_left_out_on_request_and_files_without_entry_are_counted(tmp_path: Path) -> None:
+    images, file = small(tmp_path, images=[IMAGE, {**IMAGE, "id": 1, "file_name": "gone.png"}])
+    Image.new("RGB", (20, 10)).save(images / "more.png")
+    source = coco_source(images, [file], on_missing="skip")
+    assert list(source.names) == ["a.png"]
+    assert any("gone.png" in note and note.startswith("left out: 1 of 2") for note in source.notes)
+    assert any("1 images below SRC have no entry" in note for note in source.notes)
+
+
+def test_a_file_of_captions_says_nothing_of_objects(tmp_path: Path) -> None:
+    images, file = small(tmp_path)
+    Image.new("RGB", (20, 10)).save(images / "b.png")
+    entries = [IMAGE, {**IMAGE, "id": 4, "file_name": "b.png"}]
+    captions = tmp_path / "captions.json"
+    captions.write_text(json.dumps({"images": entries, "annotations": [{"id": 1, "image_id": 4, "caption": "x"}]}))
+    values = values_of(coco_source(images, [file, captions]), 1)
+    assert values["boxes"] is None
+    assert values["captions"] == ["x"]
+    assert values_of(coco_source(images, [file, captions]), 0)["captions"] == []
+    assert annotations_of(values) == []
+
+
+def test_keypoints_of_several_numbers_and_of_float64_come_back(tmp_path: Path) -> None:
+    annotations = [
+        {**ONE, "iscrowd": 0, "keypoints": [1.1, 2.7, 2]},
+        {**ONE, "id": 9, "iscrowd": 0, "keypoints": [1, 2, 1, 3, 4, 2], "num_keypoints": 2},
+        {**ONE, "id": 10, "iscrowd": 0},
+    ]
+    images, file = small(tmp_path, annotations=annotations)
+    values = values_of(coco_source(images, [file]), 0)
+    assert values["keypoints"].shape == (3, 2, 3)
+    assert annotations_of(values) == annotations
+    values["boxes"] = values["boxes"] / 2
+    values["keypoints"] = values["keypoints"] / 2
+    moved = annotations_of(values)
+    assert moved[1]["keypoints"] == [0.5, 1, 0.5, 1.5, 2, 1]
+    assert moved[1]["bbox"] == [0.5, 1, 1.5, 2]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({}, "no annotation has one"),
+        ({"categories": [{"id": 1, "name": "cat"}, {"id": 0, "name": "sky"}]}, r"category 0 \(sky\) cannot be drawn"),
+        ({"images": [{"id": 3, "file_name": "a.png"}]}, "1 images have no height and width"),
+    ],
+)
+def test_masks_that_cannot_be_drawn_are_refused(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+    also = {"segmentation": [[1, 1, 5, 1, 5, 5]]} if changes else {}
+    images, file = small(tmp_path, also=also, **changes)
+    with pytest.raises(SourceError, match=message):
+        coco_source(images, [file], masks=True)
+
+
+def test_masks_of_many_categories_have_16_bits(tmp_path: Path) -> None:
+    images, file = small(
+        tmp_path, also={"category_id": 300, "segmentation": [[1, 1, 5, 1, 5, 5]]}, categories=[{"id": 300, "name": "x"}]
+    )
+    mask = Image.open(io.BytesIO(values_of(coco_source(images, [file], masks=True), 0)["mask"]))
+    assert np.asarray(mask).max() == 300

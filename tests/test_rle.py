@@ -1,0 +1,88 @@
+"""Masks of polygons and run lengths: pycocotools' pixels, and pycocotools' texts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as drawn
+from pycocotools import mask as theirs
+
+from packer._fields import rle
+
+SIDES = st.integers(1, 40)
+MASKS = drawn.arrays(np.uint8, st.tuples(SIDES, SIDES), elements=st.integers(0, 1))
+POINTS = st.one_of(
+    st.integers(-12, 60),
+    st.floats(-12, 60, width=32).map(lambda value: round(value, 2)),
+    st.sampled_from([0, 0.1, 0.3, 0.5, -0.5, 39.5, 40]),
+)
+POLYGONS = st.lists(st.lists(st.tuples(POINTS, POINTS), min_size=3, max_size=8), min_size=1, max_size=3)
+
+
+@settings(max_examples=300)
+@given(POLYGONS, SIDES, SIDES)
+def test_polygons_are_drawn_as_pycocotools_draws_them(polygons: Any, height: int, width: int) -> None:
+    given_ones = [[float(number) for point in polygon for number in point] for polygon in polygons]
+    expected = theirs.merge(theirs.frPyObjects(given_ones, height, width))
+    assert rle.rle_of(given_ones, height, width) == {"size": [height, width], "counts": expected["counts"].decode()}
+    found = rle.mask_of(rle.runs_of(given_ones, height, width), height, width)
+    np.testing.assert_array_equal(found, theirs.decode(expected))
+
+
+def test_a_polygon_with_a_point_twice_is_drawn_as_pycocotools_draws_it() -> None:
+    polygon = [5.0, 5.0, 5.0, 5.0, 20.0, 5.0, 20.0, 17.0, 20.0, 17.0, 5.0, 17.0]
+    expected = theirs.merge(theirs.frPyObjects([polygon], 30, 30))["counts"].decode()
+    assert rle.rle_of([polygon], 30, 30)["counts"] == expected
+
+
+@given(MASKS)
+def test_masks_and_texts_come_back(mask: Any) -> None:
+    expected = theirs.encode(np.asfortranarray(mask))["counts"].decode()
+    runs = rle.counts_of_mask(mask)
+    assert rle.text_of(runs) == expected
+    assert rle.counts_of_text(expected).tolist() == runs.tolist()
+    np.testing.assert_array_equal(rle.mask_of(runs, *mask.shape), mask)
+
+
+@given(st.lists(st.integers(0, 2**31 - 1), max_size=20))
+def test_runs_of_any_length_come_back(counts: list[int]) -> None:
+    assert rle.counts_of_text(rle.text_of(np.array(counts, np.int64))).tolist() == counts
+
+
+def test_run_lengths_that_are_not_compressed_become_pycocotools_text() -> None:
+    given_one = {"size": [4, 5], "counts": [3, 0, 2, 15]}
+    expected = theirs.frPyObjects(given_one, 4, 5)
+    assert rle.rle_of(given_one, 4, 5)["counts"] == expected["counts"].decode()
+
+
+@pytest.mark.parametrize("nothing", [None, [], [[]]])
+def test_nothing_is_an_empty_mask(nothing: Any) -> None:
+    assert not rle.mask_of(rle.runs_of(nothing, 3, 4), 3, 4).any()
+
+
+@pytest.mark.parametrize(
+    ("segmentation", "problem"),
+    [
+        ("text", "list of polygons"),
+        ([1.0, 2, 3, 4, 5, 6], "list of polygons"),
+        ([[1, 2, 3, 4]], "three points"),
+        ([[1, 2, 3, 4, 5, 6, 7]], "three points"),
+        ([[1, 2, 3, 4, 5, "6"]], "are numbers"),
+        ([[1, 2, 3, 4, 5, 1e9]], "are numbers"),
+        ({"counts": [6]}, "height, width"),
+        ({"size": [2, 3], "counts": [5]}, "5 pixels"),
+        ({"size": [2, 3], "counts": [7, -1]}, "6 pixels"),
+        ({"size": [2, 3], "counts": 6}, "whole numbers, or text"),
+        ({"size": [2, 3], "counts": "o"}, "no compressed runs"),
+        ({"size": [2, 3], "counts": "\u00fc"}, "no compressed runs"),
+        ({"size": [2, 3], "counts": "o" * 20 + "0"}, "no compressed runs"),
+        ({"size": [3, 2], "counts": [6]}, "its size is"),
+    ],
+)
+def test_what_is_no_segmentation_is_refused_in_words(segmentation: Any, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        rle.runs_of(segmentation, 2, 3)
