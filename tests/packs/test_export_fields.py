@@ -20,7 +20,7 @@ from packer._packs.export import export
 from packer._packs.verify import verify
 from packer._sources import ColumnSpec, FileField, csv_source, imagefolder_source, with_files
 from packer.errors import PackError
-from tests.making import SUFFIXES, content
+from tests.making import SUFFIXES, content, packer
 from tests.packs.test_fields import FIELDS, damaged, png, sample, values_of, written
 
 ORDER = (0, 2, 1, 3, 5)  # as ImageFolder sorts them
@@ -237,3 +237,25 @@ def test_exporting_again_gives_the_same_digest(tmp_path: Path) -> None:
     export(tmp_path / "again.pth", tmp_path / "other")
     convert(with_files(imagefolder_source(tmp_path / "other" / "images"), files), tmp_path / "third.lmdb")
     assert digest(tmp_path / "third.lmdb") == digest(tmp_path / "again.pth")
+
+
+def test_the_command_exports_what_the_command_converts_again(tmp_path: Path) -> None:
+    """Masks by their template, and the rest by the columns of the lines."""
+    fields = (BY_TEMPLATE[0], Field("age", "scalar", "float32"), Field("caption", "text"), Field("boxes", "boxes"))
+    path = written(tmp_path / "pack.h5", [sample(i, fields) for i in ORDER], fields)
+    columns = ["--column", "age:float32", "--column", "caption:text", "--column", "boxes:boxes"]
+    images = tmp_path / "out" / "images"
+    ended = [
+        packer("export", path, tmp_path / "out"),
+        packer(
+            *("convert", images, tmp_path / "again.h5", "--labels", images / "metadata.jsonl"),
+            *("--path-column", "file_name", *columns, "--field", "mask=../masks/{stem}.png"),
+        ),
+    ]
+    assert [(result.returncode, result.stderr) for result in ended if result.returncode] == []
+    with open_pack(path) as before, open_pack(tmp_path / "again.h5") as after:
+        assert set(after.manifest.fields) == set(fields)
+        assert list(after.names) == list(before.names)
+        for index in range(len(before)):
+            assert after.read(index) == before.read(index)
+            assert [after.value(index, f.name) for f in fields] == [before.value(index, f.name) for f in fields]
