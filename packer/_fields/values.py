@@ -82,7 +82,7 @@ def _decoded_text(data: bytes) -> str:
 
 
 def _json(value: Any) -> bytes:
-    return _text(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+    return _text(json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")))
 
 
 def _decoded_json(data: bytes) -> Any:
