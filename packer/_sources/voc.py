@@ -119,7 +119,7 @@ def _chosen(directory: Path, split: str, images: Iterable[str]) -> tuple[list[st
     """Return the stems that a split names, in its order: of images that are there, and of others."""
     folders = [""] if "/" in split else ["Main", "Segmentation"]
     paths = [directory / "ImageSets" / folder / f"{split}.txt" for folder in folders]
-    path = next(filter(Path.is_file, paths), None)
+    path = next(filter(os.path.isfile, paths), None)
     if path is None:
         raise SourceError(f"{printable(directory)}: no split {printable(split)}: no file {printable(paths[0])}")
     try:
