@@ -13,12 +13,15 @@ import torch
 
 from packer._images.geometry import Crops
 from packer._loading.drawing import seeder
+from packer._loading.epochs import Epochs
 from packer._loading.fields import Values
 from packer._loading.items import item_maker
 from packer._loading.memory import IMAGES
 from packer._loading.pool import Pool
 from packer._loading.preparation import Preparation, Transform
 from packer._loading.prepared import Prepared
+from packer._loading.replacing import BAD, Replaced, good
+from packer._loading.selection import places_in
 from packer._table import Ints, Labels
 from packer.crops import Compose
 
@@ -29,7 +32,31 @@ class Batched(Prepared):
     """Samples of a pack, many at a time."""
 
     threads: int
+    _epochs: Epochs
     _pool: Pool
+    _replaced: Replaced | None
+
+    @property
+    def replaced(self) -> list[str]:
+        """What is wrong with the samples that were replaced in this process, as ``on_error="replace"`` asks."""
+        return [] if self._replaced is None else self._replaced.reasons
+
+    def _own_items(self, indices: Sequence[int] | Ints, seed: int | None) -> list[Any]:
+        """Return items with the crops that a seed and the dataset's epoch say, or drawn from torch's generator."""
+        preparation, rows = self._preparation, self._rows_of(indices)
+        if seed is not None and preparation.crop is not None and preparation.crop.randoms:
+            self._epochs.read(rows)
+        epoch = self._epochs.epoch
+        try:
+            return self._made(rows, rows, self._labels_of(indices), epoch, seed, preparation)
+        except BAD:
+            if self._replaced is None:
+                raise
+        wanted = places_in(indices, len(self))
+        chosen = good(wanted, len(self), lambda index: self._require_good(index, epoch, seed), self._replaced)
+        rows, keys = self._rows_and_keys(chosen)
+        keys = np.where(chosen == wanted, rows, keys)
+        return self._made(rows, keys, self._labels_of(chosen % len(self)), epoch, seed, preparation)
 
     def _made(  # noqa: PLR0917
         self,
@@ -63,6 +90,12 @@ class Batched(Prepared):
         labels = self._labels_of(np.asarray(indices) % len(self))
         before = seeder(seed, epoch, keys) if seeding else None
         return self._made(rows, keys, labels, epoch, seed, self._prepared_with(transform), before)
+
+    def _require_good(self, index: int, epoch: int, seed: int | None) -> None:
+        """Make an item without its transforms; one of `BAD` is raised where the sample cannot be read."""
+        rows, keys = self._rows_and_keys([index])
+        plain = self._preparation._replace(lookup=None, transform=None, target_transform=None, transforms=None)
+        self._made(rows, keys, self._labels_of([index % len(self)]), epoch, seed, plain)
 
     def _transforms_items(self, transform: Transform) -> bool:
         """Tell whether something of other people's is applied to what packer made."""

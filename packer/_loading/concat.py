@@ -17,6 +17,7 @@ from packer._loading.imagedataset import ImageDataset
 from packer._loading.memory import Layout
 from packer._loading.parts import Parts, require_same_parts
 from packer._loading.preparation import Transform
+from packer._loading.replacing import Replaced
 from packer._loading.samples import NamesInARow, Samples
 from packer._loading.selection import places_in
 from packer._table import Ints, Labels
@@ -264,6 +265,14 @@ class ConcatImageDataset(Dataset[tuple[Any, Any]]):
     def _in_place(self, transform: Transform) -> Layout | None:
         layouts = {dataset._in_place(transform) for dataset in self.datasets}
         return layouts.pop() if len(layouts) == 1 else None
+
+    @property
+    def _replaced(self) -> Replaced | None:
+        return self.datasets[0]._replaced if all(dataset._replaced for dataset in self.datasets) else None
+
+    def _require_good(self, index: int, epoch: int, seed: int) -> None:
+        for number, _, places in self._shares([index]):
+            self.datasets[number]._require_good(int(places[0]), epoch, self._seed_of(number, seed))
 
     def _transforms_items(self, transform: Transform) -> bool:
         return any(dataset._transforms_items(transform) for dataset in self.datasets)

@@ -69,6 +69,8 @@ def open_dataset(
     threads: int = ...,
     cache: str | None = ...,
     stage: str | os.PathLike[str] | None = ...,
+    on_error: str = ...,
+    max_bad: float = ...,
 ) -> ImageDataset: ...
 @overload
 def open_dataset(
@@ -97,6 +99,8 @@ def open_dataset(
     threads: int = ...,
     cache: str | None = ...,
     stage: str | os.PathLike[str] | None = ...,
+    on_error: str = ...,
+    max_bad: float = ...,
 ) -> ConcatImageDataset: ...
 def open_dataset(  # noqa: PLR0917
     root: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
@@ -124,6 +128,8 @@ def open_dataset(  # noqa: PLR0917
     threads: int = 1,
     cache: str | None = None,
     stage: str | os.PathLike[str] | None = None,
+    on_error: str = "raise",
+    max_bad: float = 0.01,
 ) -> ImageDataset | ConcatImageDataset:
     """Open a pack of any format as a dataset, or several packs as one; the content, not the name, tells the format.
 
@@ -163,6 +169,8 @@ def open_dataset(  # noqa: PLR0917
         "threads": threads,
         "cache": cache,
         "stage": stage,
+        "on_error": on_error,
+        "max_bad": max_bad,
     }
     if not isinstance(root, list | tuple):
         return _opened(root, settings)

@@ -19,6 +19,7 @@ from packer._loading.folder import require_known_loader, valid_rows
 from packer._loading.parts import mode_of_images, parts_of, target_parts
 from packer._loading.pool import Pool
 from packer._loading.preparation import OUTPUTS, require_callable
+from packer._loading.replacing import replaced_from
 from packer._loading.selection import places_in
 from packer._loading.vision import as_vision, own_class
 from packer._table import Ints
@@ -104,6 +105,12 @@ class ImageDataset(Batched):
         the dataset lives.
     stage : path, optional
         Copy the pack to this directory first, once a node, and read it there; `packer.stage` does the same.
+    on_error : {"raise", "replace"}
+        What becomes of a sample that cannot be read: an error; or the next one that can be read takes its place, the
+        same in every run and on every rank, with a warning that names the bad one. `replaced` lists these.
+    max_bad : float
+        The share of the samples, 0 to 1, that are replaced at most in a process, and at least one unless it is 0; more
+        are an error.
 
     Attributes
     ----------
@@ -166,6 +173,8 @@ class ImageDataset(Batched):
         threads: int = 1,
         cache: str | None = None,
         stage: str | os.PathLike[str] | None = None,
+        on_error: str = "raise",
+        max_bad: float = 0.01,
     ) -> None:
         self.__class__ = as_vision(type(self))
         if output is not None and output not in OUTPUTS:
@@ -190,7 +199,7 @@ class ImageDataset(Batched):
         self.crop = crop
         self.seed = None if seed is None else seed_of(seed)
         self.threads = threads
-        self._pool = Pool()
+        self._pool, self._replaced = Pool(), replaced_from(on_error, max_bad)
         self._whole: ImageDataset | None = None  # of which this dataset is a selection
         self.reader: Reader = open_pack(root, check=check)
         self._require_format()
@@ -303,13 +312,6 @@ class ImageDataset(Batched):
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch of the crops that `seed` makes, also in DataLoader workers that run already."""
         self._epochs.move_on(epoch)
-
-    def _own_items(self, indices: Sequence[int] | Ints, seed: int | None) -> list[Any]:
-        """Return items with the crops that a seed and the dataset's epoch say, or drawn from torch's generator."""
-        preparation, rows = self._preparation, self._rows_of(indices)
-        if seed is not None and preparation.crop is not None and preparation.crop.randoms:
-            self._epochs.read(rows)
-        return self._made(rows, rows, self._labels_of(indices), self._epochs.epoch, seed, preparation)
 
     def _settings(self) -> dict[str, Any]:
         """Return the attributes without what is made again when it is asked for."""

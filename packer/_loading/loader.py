@@ -26,7 +26,7 @@ from packer._loading.forks import require_same_process
 from packer._loading.joining import readable
 from packer._loading.memory import pinned
 from packer._loading.normalizing import Normalizer
-from packer._loading.planning import PLANNED_TOGETHER, Batch, collation_of, finished, planned, submitted
+from packer._loading.planning import PLANNED_TOGETHER, Batch, awaited, collation_of, finished, planned, submitted
 from packer._loading.prefetch import CUDAPrefetcher, usable_device
 from packer._loading.processes import Processes
 from packer._loading.threads import Threads, Workers
@@ -321,8 +321,8 @@ class Loader:
         return settings, Threads.with_memory(self.threads, in_work, size, count, self.pin_memory)
 
     def _finish(self, workers: Workers, pending: deque[Batch]) -> Any:
-        results = [item for task in pending[0].tasks for item in task.result()]
-        batch = pending.popleft()  # not before all of its tasks have ended
+        batch, results = awaited(self._course.images, workers, pending[0])
+        pending.popleft()  # not before all of its tasks have ended
         if batch.memory is not None:
             memory = workers.hand_out(batch.memory)
             batch = batch._replace(memory=pinned(memory) if self.pin_memory else memory)

@@ -14,10 +14,11 @@ from packer._images.geometry import Crops
 from packer._loading.collation import Collation, UnevenError
 from packer._loading.memory import Layout
 from packer._loading.readable import Readable
+from packer._loading.replacing import BAD, good
 from packer._loading.threads import Memory, Workers
 from packer._table import Ints
 
-__all__ = ["PLANNED_TOGETHER", "Batch", "collation_of", "finished", "planned", "submitted"]
+__all__ = ["PLANNED_TOGETHER", "Batch", "awaited", "collation_of", "finished", "planned", "submitted"]
 
 
 PLANNED_TOGETHER = 8  # batches whose indices and crops are computed at once
@@ -33,6 +34,8 @@ class Batch(NamedTuple):
     labels: Any = None
     memory: Memory | None = None
     tasks: Sequence[Future[list[Any]]] = ()
+    how: tuple[Layout | None, int, int] = (None, 0, 0)
+    """The layout of its memory, and epoch and seed of its crops."""
 
 
 def planned(  # noqa: PLR0917
@@ -63,10 +66,32 @@ def planned(  # noqa: PLR0917
 
 def submitted(workers: Workers, batch: Batch, layout: Layout | None, epoch: int, seed: int) -> Batch:
     """Return a batch that workers have begun with; without a layout they make its items."""
+    how = layout, epoch, seed
     if layout is None or batch.crops is None:
-        return batch._replace(tasks=workers.make(batch.indices, epoch, seed))
+        return batch._replace(tasks=workers.make(batch.indices, epoch, seed), how=how)
     memory = workers.allocate(len(batch.indices), layout)
-    return batch._replace(memory=memory, tasks=workers.fill(memory, layout, batch.indices, batch.crops))
+    return batch._replace(memory=memory, tasks=workers.fill(memory, layout, batch.indices, batch.crops), how=how)
+
+
+def awaited(dataset: Readable, workers: Workers, batch: Batch) -> tuple[Batch, list[Any]]:
+    """Wait for a batch; return the batch, in which bad samples may have been replaced, and its results."""
+    try:
+        return batch, _results(batch)
+    except BAD:
+        replaced = dataset._replaced
+        if replaced is None:
+            raise
+        for task in batch.tasks:
+            task.exception()  # waits: tasks write into memory that is given away
+    layout, epoch, seed = batch.how
+    indices = good(batch.indices, len(dataset), lambda index: dataset._require_good(index, epoch, seed), replaced)
+    (other,) = planned(dataset, iter([indices]), len(indices), False, epoch, seed, layout is not None)
+    batch = submitted(workers, other, layout, epoch, seed)
+    return batch, _results(batch)
+
+
+def _results(batch: Batch) -> list[Any]:
+    return [item for task in batch.tasks for item in task.result()]
 
 
 def collation_of(dataset: Readable, pad: Any) -> Collation | None:

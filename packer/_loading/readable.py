@@ -12,6 +12,7 @@ from packer._loading.fields import Values
 from packer._loading.memory import Layout
 from packer._loading.parts import Parts
 from packer._loading.preparation import Transform
+from packer._loading.replacing import Replaced
 from packer._table import Ints, Labels
 
 __all__ = ["Readable"]
@@ -55,6 +56,13 @@ class Readable(Protocol):
 
     def _transforms_items(self, transform: Transform) -> bool:
         """Tell whether something of other people's is applied to what packer made."""
+
+    @property
+    def _replaced(self) -> Replaced | None:
+        """Where samples are noted that cannot be read and are replaced; None where they are errors."""
+
+    def _require_good(self, index: int, epoch: int, seed: int) -> None:
+        """Raise one of `packer._loading.replacing.BAD` where a sample cannot be read."""
 
     def _choose_crops(self, indices: Ints, epoch: int, seed: int) -> Crops:
         """Return the crops of some samples, an (N,) array of CROP: a function of epoch, seed, sample and turn."""
