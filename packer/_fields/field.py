@@ -33,6 +33,7 @@ KINDS = (
     "mask",
     "boxes",
     "keypoints",
+    "segmentation",
 )
 
 PIXELS = ("image", "mask")
@@ -89,7 +90,10 @@ class Field:
         image, mask   an encoded image                                       the encoded image
         boxes         (K, 4) float32 array: x y x y in pixels                the numbers
         keypoints     (K, P, 3) float32 array: x y in pixels, visibility     K and P as int64, then the numbers
+        segmentation  list of K: polygons, run lengths, or None              JSON in UTF-8
         ============  =====================================================  =========================================
+
+        A segmentation is one that `packer._fields.rle` describes, as COCO has them, in pixels of the image.
 
     dtype : str
         One of `DTYPES`, of a scalar or an array.

@@ -82,7 +82,7 @@ def _of_objects(
     if _any_has(entries, "area"):
         fields.append((Field("area", "array", "float64", 1), lambda own: _floats(own, "area")))
     if _any_has(entries, "segmentation"):
-        fields.append((Field("segmentation", "json"), _segmentations))
+        fields.append((Field("segmentation", "segmentation"), _segmentations))
     if _any_has(entries, "keypoints"):
         fields += _of_keypoints(entries)
     if any(map(_members, entries)):
