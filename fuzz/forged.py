@@ -93,6 +93,7 @@ class _Worker:
     """What is done in a process of its own: forgeries are made and used."""
 
     def __init__(self, rooms: _Rooms, seed: int) -> None:
+        from fuzz.fields import with_fields
         from fuzz.forgeries import Originals
         from packer._conversion.convert import convert
         from packer._sources import imagefolder_source
@@ -101,7 +102,7 @@ class _Worker:
         (rooms.given / "packs").mkdir()
         self._originals = Originals(rooms.given / "packs", rooms.tree, rooms.outside)
         self._intact = rooms.given / "intact.lmdb"
-        convert(imagefolder_source(rooms.tree), self._intact)
+        convert(with_fields(imagefolder_source(rooms.tree)), self._intact)
 
     def load(self, uses: Sequence[str]) -> None:
         """Import what the uses need before memory is limited; where numba is missing, tiles are refused."""

@@ -19,23 +19,27 @@ import numpy as np
 import numpy.typing as npt
 
 from fuzz import lies
+from fuzz.fields import with_fields
 from fuzz.sections import sealed_manifest
 from packer._conversion.convert import convert
 from packer._conversion.recipe import Recipe
 from packer._formats import FORMATS, Reader, open_pack
 from packer._formats.joined import TABLE_FILE, join_parts
 from packer._formats.manifestfile import MANIFEST_FILE
-from packer._sources import imagefolder_source
+from packer._sources import Source, imagefolder_source
 from packer._storage.spool import TableBuilder
-from packer._table import COLUMNS, Sample, Table, checksum, column_checksum
+from packer._table import COLUMNS, Sample, Table, checksum, column_checksum, value_checksum
 from packer.errors import PackerError
 
 __all__ = ["FORGED_FORMATS", "KINDS", "Forgery", "Originals"]
 
 CODECS = ("keep", "jpeg", "png", "raw")
+FIELDED = ("keep", "png")
+"""The codecs whose packs have fields."""
+
 FORGED_FORMATS = (*FORMATS, *(f"parts of {format}" for format in FORMATS))
-KINDS = {"table": 32, "names": 10, "manifest": 30, "layout": 8, "files": 8, "bytes": 6, "images": 6}
-"""What is forged, and how often. In packs with parts, ``files often`` takes the place of ``images``."""
+KINDS = {"table": 32, "names": 10, "manifest": 30, "layout": 8, "files": 8, "bytes": 6, "images": 6, "values": 12}
+"""What is forged, and how often. In packs with parts, ``files often`` takes the place of ``images`` and ``values``."""
 
 _MANY_TIMES = 500
 _OFTEN = 50
@@ -57,7 +61,7 @@ class _Original(NamedTuple):
 
     reader: Reader
     parts: bool
-    data: list[bytes]
+    data: list[list[bytes]]  # of each sample the image, and what it has of each field whose values are bytes
     columns: Columns
     document: dict[str, Any]
 
@@ -93,7 +97,7 @@ class Originals:
         for codec in CODECS:
             for format in FORMATS:
                 path = directory / f"{codec}{FORMATS[format].suffixes[0]}"
-                convert(imagefolder_source(tree), path, recipe=Recipe(codec), format=format)
+                convert(_images(tree, codec), path, recipe=Recipe(codec), format=format)
                 self._packs[format, codec] = _opened(path)
                 path = directory / f"{codec}-{format}-parts"
                 self._packs[f"parts of {format}", codec] = _opened(_with_parts(path, tree, format, codec))
@@ -103,20 +107,22 @@ class Originals:
         format, codec = chance.choice(FORGED_FORMATS), chance.choice(CODECS)
         kind = chance.choices([*KINDS], [*KINDS.values()])[0]
         original = self._packs[format, codec]
-        if kind == "images" and original.parts:  # whose samples are the parts'
+        if kind == "values" and not _blob_fields(original.reader):
+            kind = "images"
+        if kind in ("images", "values") and original.parts:  # whose samples are the parts'
             kind = "files often"
         path = directory / (stem if original.parts else stem + FORMATS[format].suffixes[0])
         columns = {name: column.copy() for name, column in original.columns.items()}
-        document, data = json.loads(json.dumps(original.document)), list(original.data)
+        document, data = json.loads(json.dumps(original.document)), [list(parts) for parts in original.data]
         if kind == "files often":
             extent = sum(size for _, _, size in original.reader.data_files())
             lies.list_files_often(document, columns, extent, _OFTEN)
             data *= _OFTEN
         else:
-            columns = self._lie(kind, columns, data, chance)
+            columns = self._lie(kind, columns, data, chance, _blob_fields(original.reader))
         fits = kind == "files often" or chance.random() < 0.5
         if fits:
-            _seal_samples(columns, data if kind in ("images", "files often") else None, original.reader)
+            _seal_samples(columns, data if kind in ("images", "values", "files often") else None, original.reader)
         if fits or chance.random() < 0.5:
             document["columns"] = {name: column_checksum(column) for name, column in columns.items()}
             document["count"] = len(columns["label"])
@@ -132,9 +138,11 @@ class Originals:
                 lies.lie_in_files(path, self._outside, chance)
         return Forgery(path, format, codec, kind)
 
-    def _lie(self, kind: str, columns: Columns, data: list[bytes], chance: Random) -> Columns:
+    def _lie(self, kind: str, columns: Columns, data: list[list[bytes]], chance: Random, fields: list[str]) -> Columns:
         """Forge what lies in a table and the samples; return the columns, or others in their place."""
-        if kind == "images":
+        if kind == "values":
+            lies.lie_about_values(data, fields, columns, chance)
+        elif kind == "images":
             lies.lie_about_images(data, columns, chance)
         elif kind == "names":
             lies.lie_in_names(columns, os.fspath(self._outside), chance)
@@ -150,12 +158,24 @@ def _opened(path: Path) -> _Original:
     columns = {name: column.copy() for name, column in reader.table.columns().items()}
     document = json.loads(reader.manifest.to_json())
     del document["crc32c"]
-    data = [bytes(reader.read(index)) for index in range(len(reader))]
+    data = [
+        [bytes(reader.read(index)), *(bytes(reader.value(index, name) or b"") for name in _blob_fields(reader))]  # type: ignore[arg-type]
+        for index in range(len(reader))
+    ]
     return _Original(reader, (path / TABLE_FILE).exists(), data, columns, document)
 
 
-def _with_parts(path: Path, tree: Path, format: str, codec: str) -> Path:
+def _blob_fields(reader: Reader) -> list[str]:
+    return [name for name, field in reader.fields.items() if field.is_blob]
+
+
+def _images(tree: Path, codec: str) -> Source:
     source = imagefolder_source(tree)
+    return with_fields(source) if codec in FIELDED else source
+
+
+def _with_parts(path: Path, tree: Path, format: str, codec: str) -> Path:
+    source = _images(tree, codec)
     path.mkdir()
     parts = [f"part-{number:05d}{FORMATS[format].suffixes[0]}" for number in range(2)]
     for number, part in enumerate(parts):
@@ -173,44 +193,63 @@ def _repeated(columns: Columns, times: int) -> Columns:
     return repeated
 
 
-def _seal_samples(columns: Columns, data: list[bytes] | None, reader: Reader) -> None:
-    """Make the checksums of the samples fit what the rows now say of them and lead to."""
+def _seal_samples(columns: Columns, data: list[list[bytes]] | None, reader: Reader) -> None:
+    """Make the checksums of the samples and values fit what the rows now say of them and lead to."""
     try:
-        rows = Table(**columns).rows(np.arange(len(columns["crc32c"])))
+        rows = _table(columns).rows(np.arange(len(columns["crc32c"])))
     except IndexError:  # columns of different lengths
         return
+    fields = _blob_fields(reader)
     for row in rows:
+        parts = data[row.number] if data is not None else None
         with contextlib.suppress(PackerError):
-            found = reader._fetch(row.offset, row.size) if data is None else data[row.number]
+            found = reader._fetch(row.offset, row.size) if parts is None else parts[0]
             if row.name is not None:
                 columns["crc32c"][row.number] = checksum(found, row.label, row.height, row.width, row.name)
+        with contextlib.suppress(PackerError, IndexError, OverflowError):
+            offset = row.offset + row.size
+            for place, name in enumerate(fields, 1):
+                size = int(columns[f"field.{name}.size"][row.number])
+                if size >= 0 and row.name is not None:
+                    blob = (reader._fetch(offset, size) if size else b"") if parts is None else parts[place]
+                    columns[f"field.{name}.crc32c"][row.number] = value_checksum(blob, row.name)
+                offset += max(size, 0)
 
 
-def _write(path: Path, original: _Original, data: list[bytes], columns: Columns, body: bytes) -> None:
+def _table(columns: Columns) -> Table:
+    """Return a table of columns that may not fit together."""
+    own = {name: columns[name] for name in COLUMNS}
+    return Table(**own, more={name: column for name, column in columns.items() if name not in COLUMNS})
+
+
+def _write(path: Path, original: _Original, data: list[list[bytes]], columns: Columns, body: bytes) -> None:
     text = sealed_manifest(body[:-1])
     if original.parts:
         shutil.copytree(original.reader.path, path)
-        order = sorted(COLUMNS, key=lambda name: -np.dtype(COLUMNS[name]).itemsize)
+        sizes = {name: np.dtype(dtype).itemsize for name, dtype in original.reader.manifest.column_types.items()}
+        order = sorted(sizes, key=lambda name: (name == "names", -sizes[name]))
         (path / TABLE_FILE).write_bytes(b"".join(columns[name].tobytes() for name in order))
         (path / MANIFEST_FILE).write_bytes(text)
         return
-    writer = FORMATS[original.document["format"]].open_writer()(path, {}, TableBuilder().build())
-    for number, sample in enumerate(data):
-        offset = writer.append(Sample("a/b", 0, sample, 1, 1))
-        if sample != original.data[number]:
+    types = original.reader.manifest.column_types
+    writer = FORMATS[original.document["format"]].open_writer()(path, {}, TableBuilder(types=types).build())
+    for number, parts in enumerate(data):
+        offset = writer.append(Sample("a/b", 0, parts[0], 1, 1, tuple(parts[1:])))
+        if parts != original.data[number]:
             columns["offset"][number] = offset
     if data != original.data:  # what stands after them lies elsewhere too, and so does what is said of the column
         text = _relocated(columns, data, original, body)
-    writer.commit(_Text(text), Table(**columns))  # type: ignore[arg-type]
+    writer.commit(_Text(text), _table(columns))  # type: ignore[arg-type]
     writer.close()
 
 
-def _relocated(columns: Columns, data: list[bytes], original: _Original, body: bytes) -> bytes:
+def _relocated(columns: Columns, data: list[list[bytes]], original: _Original, body: bytes) -> bytes:
     document = json.loads(body)
+    lengths = [sum(map(len, parts)) for parts in data]
     if original.document["format"] != "lmdb":
-        columns["offset"][: len(data)] = np.cumsum([0, *map(len, data[:-1])])
+        columns["offset"][: len(data)] = np.cumsum([0, *lengths[:-1]])
     if "shards" in document["layout"]:
-        document["layout"]["shards"] = [[len(data), sum(map(len, data))]]
+        document["layout"]["shards"] = [[len(data), sum(lengths)]]
     document["columns"] = {name: column_checksum(column) for name, column in columns.items()}
     return sealed_manifest(lies.text_of(document)[:-1])
 

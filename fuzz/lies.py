@@ -20,8 +20,12 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from fuzz.fields import TEMPLATES, odd_value
+from packer._fields import DTYPES, KINDS
+
 __all__ = [
     "lie_about_images",
+    "lie_about_values",
     "lie_in_document",
     "lie_in_files",
     "lie_in_layout",
@@ -60,6 +64,8 @@ _MEMBERS = [
     "tiles",
     "tiled",
     "schema",
+    "fields",
+    "file",
 ]
 _NUMBERS = [0, 1, 2, -1, -2, 255, 65_535, 65_536, 2**31 - 1, -(2**31), 2**31, 2**32, 2**62, 2**63 - 1, -(2**63)]
 _NAMES = [
@@ -85,6 +91,8 @@ def lie_in_table(columns: Columns, chance: Random) -> None:
 
 
 def _number(column: npt.NDArray[Any], chance: Random) -> Any:
+    if column.dtype.kind == "f":
+        return chance.choice([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e30])
     present = int(column[chance.randrange(len(column))])
     number = chance.choice([*_NUMBERS, present, present + 1, present - 1, present * 3, chance.getrandbits(64)])
     return np.array(number % 2**64, np.uint64).astype(column.dtype)  # what does not fit is cut off
@@ -136,6 +144,15 @@ def lie_in_document(document: dict[str, Any], chance: Random) -> None:
         document["findings"] = {_ESCAPE: 3, "tiled": 2**70}
         document["versions"] = document["settings"][_ESCAPE] = {_ESCAPE: _ESCAPE}
         document["skipped"] = [{"name": _ESCAPE, "reason": _ESCAPE}] * 12
+        return
+    if document.get("fields") and chance.random() < 0.25:
+        field = chance.choice(document["fields"])
+        if chance.random() < 0.6:
+            field["file"] = chance.choice(TEMPLATES)
+        else:
+            field[chance.choice(["kind", "dtype", "name"])] = chance.choice(
+                [*KINDS, *DTYPES, "image", "images", _ESCAPE]
+            )
         return
     for _ in range(chance.choice([1, 1, 1, 2, 3])):
         _change_in(document, chance)
@@ -244,12 +261,20 @@ def _add_bomb(file: Path) -> None:
         member.compress_type, member.file_size = zipfile.ZIP_DEFLATED, _HOLES  # what the directory says counts
 
 
-def lie_about_images(data: list[bytes], columns: Columns, chance: Random) -> None:
+def lie_about_values(data: list[list[bytes]], fields: list[str], columns: Columns, chance: Random) -> None:
+    """Put values into a pack that are none of their fields' kinds; `fields` are those whose values are bytes."""
+    for _ in range(chance.choice([1, 2, 5])):
+        number, place = chance.randrange(len(data)), chance.randrange(len(fields))
+        data[number][place + 1] = odd_value(chance)
+        columns[f"field.{fields[place]}.size"][number] = len(data[number][place + 1])
+
+
+def lie_about_images(data: list[list[bytes]], columns: Columns, chance: Random) -> None:
     """Put images that are no training images into a pack; half of the time with the size that they have."""
     for _ in range(chance.choice([1, 2, 5])):
         number = chance.randrange(len(data))
-        (height, width), data[number] = chance.choice(_IMAGES)
-        columns["size"][number] = len(data[number])
+        (height, width), data[number][0] = chance.choice(_IMAGES)
+        columns["size"][number] = len(data[number][0])
         if chance.random() < 0.5:
             columns["height"][number], columns["width"][number] = height, width
 

@@ -96,7 +96,7 @@ def table(data: bytes) -> None:
         size = np.dtype(dtype).itemsize
         columns[name] = np.frombuffer(pieces[name][: len(pieces[name]) // size * size], dtype)
     try:
-        rows = table_from(columns, "table")
+        rows = table_from(columns, Manifest("lmdb", len(columns["label"]), []), "table")
     except PackerError:
         return
     for index in range(len(rows)):
@@ -130,6 +130,10 @@ def _read_all(reader: Reader) -> None:
     for index in itertools.chain(range(min(len(reader), 30)), [-1]):
         with contextlib.suppress(PackerError, IndexError):
             assert len(reader.read(index)) == reader.table.size[index]
+    for name in reader.fields:
+        for index in range(min(len(reader), 30)):
+            with contextlib.suppress(PackerError, IndexError):
+                reader.value(index, name)
     for index in range(min(len(reader), 30)):
         with contextlib.suppress(CorruptPackError):
             assert reader.names[index] == reader.names.get(index)

@@ -17,6 +17,7 @@ import cv2
 import numpy as np
 from PIL import Image
 
+from fuzz.fields import with_fields
 from fuzz.packs import PARTS
 from fuzz.sections import joined, sealed_tiles
 from fuzz.targets import TARGETS
@@ -61,6 +62,13 @@ def seeds() -> dict[str, list[bytes]]:
             with open_pack(path) as reader:
                 found["manifest"].append(reader.manifest.to_json())
                 found["table"].append(joined(*(column.tobytes() for column in reader.table.columns().values())))
+        fielded = with_fields(everything.limited(3))
+        for format, suffix in _SUFFIXES.items():
+            path = root / f"fields{suffix}"
+            convert(fielded, path)
+            found[format].append(_bytes_of(path))
+            with open_pack(path) as reader:
+                found["manifest"].append(reader.manifest.to_json())
         for format in _SUFFIXES:
             for codec in ("keep", "jpeg"):
                 path = root / f"{format}-{codec}"

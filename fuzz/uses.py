@@ -6,6 +6,7 @@ raises `Finding`.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import itertools
 import os
@@ -175,13 +176,15 @@ def _require_made(command: str, place: Place, made: Path, keeps: bool) -> None:
 
 
 def _require_exported(place: Place, made: Path) -> None:
-    """Require that a pack became as many files as it has samples, and no more bytes than it has."""
+    """Require that a pack became as many files as it has samples and values, and no more bytes than it has."""
     files, had = _sizes(made), _sizes(place.pack)
     with open_pack(place.pack) as reader:
-        count = len(files) - (made / "labels.csv").exists()
-        if count not in (len(reader), len(reader) - 1):  # a sample may have the name of the labels
-            raise Finding(f"export made {count} files of {len(reader)} samples")
-    if sum(files) > 2 * sum(had) + _SMALL:
+        values = len(reader.fields) * len(reader)
+        if not len(reader) <= len(files) <= len(reader) + values + 2:  # labels, and what else is said of the samples
+            raise Finding(f"export made {len(files)} files of {len(reader)} samples with {len(reader.fields)} fields")
+    if beside := {*os.listdir(place.work)} - {made.name, place.pack.name}:
+        raise Finding(f"export made something beside its directory\n{beside}")
+    if sum(files) > 8 * sum(had) + _SMALL:
         raise Finding(f"export made more bytes than the pack has\n{sum(files)} of {sum(had)}")
 
 
@@ -298,6 +301,19 @@ def _read_bytes(dataset: ImageDataset, place: Place, chance: Random) -> None:
                 raise Finding("a sample is not as long as its row says")
 
 
+def _read_values(dataset: ImageDataset, place: Place, chance: Random) -> None:
+    reader = dataset.reader
+    for name, field in reader.fields.items():
+        for index in range(min(len(reader), _MOST)):
+            with _refusals():
+                stored = reader.value(index, name)
+                with contextlib.suppress(ValueError):
+                    field.decode(stored)
+        if field.is_blob:
+            with _refusals():
+                reader.blobs(np.arange(min(len(reader), _MOST)), name)
+
+
 # The uses by name.
 
 
@@ -347,5 +363,6 @@ USES: dict[str, Callable[[Place, Random], bool]] = {
     "samples, targets": _reading(_read_names),
     "pickled": _reading(_read_pickled),
     "reader.read": _reading(_read_bytes),
+    "reader.value": _reading(_read_values),
 }
 """Commands and ways to read, by what they are called in the table of a campaign."""

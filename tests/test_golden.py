@@ -18,6 +18,7 @@ import pytest
 from PIL import Image
 
 from packer._conversion.convert import convert
+from packer._fields import KINDS as FIELD_KINDS
 from packer._formats import FORMATS, open_pack
 from packer._images.decode import fast_decoder
 from packer._images.jpeg.cutting import cut_out_in_python
@@ -30,7 +31,7 @@ from packer._sample import CODECS
 from packer._sources import pack_source
 from packer.crops import RandomResizedCrop, ResizeCenterCrop
 from packer.errors import CorruptPackError, UnsupportedVersionError
-from tests.golden import KINDS, LABELED, TILED
+from tests.golden import FIELDED, KINDS, LABELED, TILED
 from tests.making import SUFFIXES
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -105,6 +106,20 @@ def test_a_golden_pack(path: Path) -> None:
         assert np.array_equal(pixels, by_pillow(stored[index]))
         tiles = read_tiles(stored[index])
         assert row.tiles == ([tiles.grid.rows, tiles.grid.columns] if tiles is not None else None)
+
+
+@pytest.mark.parametrize("path", [path for path in PACKS if path.stem in FIELDED], ids=named)
+def test_the_values_of_fields(path: Path) -> None:
+    expected = json.loads((path.parent / "fields.json").read_text())[path.name]
+    with open_pack(path) as reader:
+        assert [field.to_json() for field in reader.fields.values()] == expected["fields"]
+        assert {field.kind for field in reader.fields.values()} == set(FIELD_KINDS)
+        for index, row in enumerate(expected["values"]):
+            for field, value in zip(reader.fields.values(), row, strict=True):
+                stored = reader.value(index, field.name)
+                known = stored is None or isinstance(stored, (int, float))
+                assert (stored if known else sha256(stored)) == value
+                field.decode(stored)
 
 
 tiled = pytest.mark.parametrize("path", [path for path in PACKS if path.stem in TILED], ids=named)

@@ -16,11 +16,12 @@ from packer._limits import in_units
 from packer.errors import printable
 
 if TYPE_CHECKING:
-    from packer._packs.info import ClassCount, PackInfo
+    from packer._packs.info import ClassCount, FieldInfo, PackInfo
 
 __all__ = ["info_command"]
 
 _BAR = 30
+_NAMED = 5  # classes of a field
 
 
 @click.command("info")
@@ -59,6 +60,8 @@ def _describe(pack: PackInfo, all_classes: bool) -> str:
         bar = "█" * max(1, round(_BAR * row.samples / most))
         lines.append(f"  {label:>14}  {bar:<{_BAR}}  {show.count(row.samples)}")
     lines += ["", *_labels(pack, all_classes)]
+    if pack.fields:
+        lines += ["", "  fields", *(_field_line(field, all_classes) for field in pack.fields)]
     if pack.without_class:
         lines.append(
             f"  {show.counted(pack.without_class, 'sample')} {'of no class' if pack.label_type == 'class' else 'of no number'}: `packer verify` names them"
@@ -82,6 +85,22 @@ def _labels(pack: PackInfo, all_classes: bool) -> list[str]:
         return [f"  labels are numbers without classes ({pack.label_type}){between}"]
     unlabeled = [f"  {show.counted(pack.unlabeled, 'sample')} without a label (-1)"] if pack.unlabeled else []
     return ["  classes", *_class_lines(pack.classes, all_classes), *unlabeled]
+
+
+def _field_line(field: FieldInfo, all_classes: bool) -> str:
+    what = [" ".join(filter(None, [field.dtype, field.kind]))]
+    if field.kind == "array":
+        what.append(f"{field.rank} axes" if field.rank != 1 else "1 axis")
+    if field.classes:
+        names = field.classes if all_classes else field.classes[:_NAMED]
+        more = ", …" if len(names) < len(field.classes) else ""
+        what.append(f"{show.counted(len(field.classes), 'class')} ({', '.join(names)}{more})")
+    if field.file:
+        what.append(f"of {field.file}")
+    what.append(in_units(field.bytes))
+    if field.missing:
+        what.append(f"{show.count(field.missing)} missing")
+    return f"  {field.name:>14}  {', '.join(what)}"
 
 
 def _class_lines(classes: list[ClassCount], all_classes: bool) -> list[str]:

@@ -6,6 +6,7 @@ the image, whose size and checksum are in columns of the table. `formats.md` spe
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from packer._fields import values
 
@@ -135,6 +137,8 @@ class Field:
             raise ValueError(f"field {self.name!r}: the kind {self.kind} has no {self.rank} axes")
         if (self.classes or self.ids) and self.kind not in ("class", "labels"):
             raise ValueError(f"field {self.name!r}: the kind {self.kind} has no classes")
+        if any(number <= _NO_CLASS for number in self.ids):
+            raise ValueError(f"field {self.name!r}: {min(self.ids)} is no id of a class: ids are 0 or more")
         if self.ids and (len(self.ids) != len(self.classes) or len(set(self.ids)) != len(self.ids)):
             raise ValueError(f"field {self.name!r}: {len(self.classes)} classes have {len(set(self.ids))} ids")
 
@@ -218,6 +222,34 @@ class Field:
             return values.array_of(data, self.rank, DTYPES[self.dtype]).astype(self.dtype, copy=False)
         return values.DECODERS[self.kind](data)
 
+    def misfit(self, stored: Stored) -> str | None:
+        """Say why no `encode` gives what a pack holds; None where one does. Encoded images are not looked at."""
+        if stored is None or self.kind in PIXELS:
+            return None
+        if self.kind == "scalar":
+            assert isinstance(stored, (int, float))
+            wrong = stored not in (0, 1) if self.dtype == "bool" else math.isnan(stored)
+            return f"{stored} is no {self.dtype}" if wrong else None
+        try:
+            value = self.decode(stored)
+            if self.kind == "segmentation":
+                self.encode(value)
+        except ValueError as error:
+            return str(error)
+        if self.kind in ("class", "labels"):
+            unknown = np.atleast_1d(np.asarray(value, np.int64))[~self.knows(value)]
+            return f"{unknown[0]} is no id of its classes" if len(unknown) else None
+        if self.kind in ("boxes", "keypoints") and not np.isfinite(value).all():
+            return f"{self.kind} that are not finite"
+        return None
+
+    def knows(self, ids: npt.ArrayLike) -> npt.NDArray[np.bool_]:
+        """Tell which numbers are ids of the classes: any from 0 on is one where nobody named the classes."""
+        numbers = np.atleast_1d(np.asarray(ids, np.int64))
+        if self.ids:
+            return np.isin(numbers, self.ids)
+        return np.asarray((numbers >= 0) & (numbers < (len(self.classes) or np.iinfo(np.int64).max)))
+
     def _id(self, value: Any) -> int:
         """Return the id that a value means: an id, or the name of a class."""
         if isinstance(value, str):
@@ -227,7 +259,6 @@ class Field:
             place = self.classes.index(value)
             return self.ids[place] if self.ids else place
         number = operator.index(value)
-        known = set(self.ids) if self.ids else range(len(self.classes)) if self.classes else None
-        if number == _NO_CLASS or (known is not None and number not in known):
+        if not self.knows(number).all():
             raise ValueError(f"{number} is no id of its classes")
         return number

@@ -84,7 +84,14 @@ def _decoded_text(data: bytes) -> str:
 
 
 def _json(value: Any) -> bytes:
-    return _text(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+    return _text(json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")))
+
+
+def _decoded_json(data: bytes) -> Any:
+    try:
+        return json.loads(_decoded_text(data))
+    except RecursionError:
+        raise ValueError("JSON that is nested too deeply") from None
 
 
 def _bytes(value: Any) -> bytes:
@@ -137,7 +144,7 @@ def _segmentation(value: Any) -> bytes:
 
 
 def _decoded_segmentation(data: bytes) -> list[Any]:
-    value = json.loads(_decoded_text(data))
+    value = _decoded_json(data)
     if not isinstance(value, list):
         raise ValueError(f"{len(data)} bytes are no list of segmentations")
     return value
@@ -168,7 +175,7 @@ ENCODERS: Mapping[str, Callable[[Any], bytes]] = {
 DECODERS: Mapping[str, Callable[[bytes], Any]] = {
     "labels": _decoded_labels,
     "text": _decoded_text,
-    "json": lambda data: json.loads(_decoded_text(data)),
+    "json": _decoded_json,
     "bytes": lambda data: data,
     "image": lambda data: data,
     "mask": lambda data: data,

@@ -281,6 +281,9 @@ class PartsReader(SpreadReader):
             if reader.manifest.identity() != identity:
                 yield "another pack than the one that was joined"
             _require_columns(reader)
+            if reader.table.columns().keys() != self.table.columns().keys():
+                yield "its fields are not those of the whole"
+                return
             for column, own in self.table.columns().items():
                 start = names if column == "names" else rows.start
                 for values in _shifted(reader.table, column, data, names):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import shlex
 import sysconfig
@@ -51,8 +52,8 @@ def _not_loaded(failure: ImportError) -> Shortcoming:
         return Shortcoming(f"what was compiled does not load ({failure})", "Install packer anew on this machine")
     if sysconfig.get_config_var("Py_GIL_DISABLED"):
         return Shortcoming("not compiled, as this Python runs without its lock", "Use the ordinary Python")
-    root = Path(__file__).resolve().parents[2]
-    if all((root / name).is_file() for name in ("setup.py", "pyproject.toml")):
+    root = Path(os.path.realpath(__file__)).parents[2]
+    if all(os.path.isfile(root / name) for name in ("setup.py", "pyproject.toml")):
         return Shortcoming(
             f"not compiled, as packer is imported from its source tree, {root}",
             "Run Python in another directory, where it finds an installed packer "

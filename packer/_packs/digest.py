@@ -5,26 +5,37 @@ It is the SHA-256 of hashes, one after the other, each a SHA-256 too: that of th
 (`ends` as int64, then `blob`), and those of the samples in their order. A sample's is taken of five int64 (length of
 the name, label, height, width, length of the data), of the name and of the data. Numbers are little-endian. Where
 labels are no class ids, the word "int" or "float" comes before all hashes, and a float label stands as its float64.
+
+Where there are fields, the hash of what they are follows that of the classes: of a JSON array with the member of the
+manifest for each, without its `file`, in ASCII and without spaces, the members of objects in the order of their names.
+And the hash of a sample is taken also of what follows its data, for each field an int64 and some bytes: of a number,
+its size in bytes and the number as its column has it; of other values, the length of the value and the value; -1 where
+there is no value.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
+from packer._fields import Field
 from packer._formats import Reader, open_pack
 from packer._limits import require_count
+from packer._packs.damage import blobs_or_errors
 from packer._packs.sweep import over_samples
-from packer._table import Names
+from packer._table import NO_VALUE, Buffer, Names
+from packer.errors import PackError
 
 __all__ = ["digest"]
 
-_NUMBERS = struct.Struct("<qqqqq")
+_NUMBERS, _LENGTH = struct.Struct("<qqqqq"), struct.Struct("<q")
 
 
 def digest(
@@ -57,19 +68,45 @@ def digest(
         if reader.manifest.label_type != "class":  # else an id and the number would be one
             whole.update(reader.manifest.label_type.encode("ascii"))
         whole.update(hashlib.sha256(classes.ends.astype("<i8").tobytes() + classes.blob.tobytes()).digest())
+        if reader.fields:
+            whole.update(hashlib.sha256(_said(reader.manifest.fields)).digest())
         for hashes in over_samples(partial(_hashes, reader), len(reader), workers=workers, progress=progress):
             whole.update(hashes)
     return whole.hexdigest()
 
 
+def _said(fields: Sequence[Field]) -> bytes:
+    """Return what fields are, but for where their values came from."""
+    members = [replace(field, file="").to_json() for field in fields]
+    return json.dumps(members, separators=(",", ":"), sort_keys=True).encode("ascii")
+
+
 def _hashes(reader: Reader, indices: range) -> bytes:
     table, names = reader.table, reader.names
     hashes = []
+    values = [_values(reader, field, indices) for field in reader.fields.values()]
     for index in indices:
         data, name = reader.read(index), names.encoded(index)
         label, height, width = int(table.label[index].view(np.int64)), int(table.height[index]), int(table.width[index])
         sample = hashlib.sha256(_NUMBERS.pack(len(name), label, height, width, len(data)))
         sample.update(name)
         sample.update(data)
+        for field in values:
+            value = next(field)
+            sample.update(_LENGTH.pack(NO_VALUE if value is None else len(value)))
+            sample.update(b"" if value is None else value)
         hashes.append(sample.digest())
     return b"".join(hashes)
+
+
+def _values(reader: Reader, field: Field, indices: range) -> Iterator[Buffer | None]:
+    """Yield the bytes of a field's value of each sample, None where there is none."""
+    if not field.is_blob:
+        values, present = reader.column(field.name)
+        for index in indices:
+            yield values[index].tobytes() if present[index] else None
+        return
+    for _, blob in blobs_or_errors(reader, indices, field.name):
+        if isinstance(blob, PackError):
+            raise blob
+        yield blob

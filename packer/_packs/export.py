@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 import io
 import itertools
 import os
@@ -11,13 +10,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from packer._formats import Reader, open_pack
 from packer._images.encode import encode
 from packer._limits import require_count
-from packer._packs.filenames import FileNames, below_files
+from packer._packs.filenames import FileNames, below_files, known
+from packer._packs.layout import FieldFiles, Files, Folded, Layout, layout_of
+from packer._packs.metadata import labels_as_csv, metadata_lines
 from packer._packs.sweep import in_order
 from packer._packs.tree import Tree
 from packer._sample import CODECS, UNLABELED
@@ -25,7 +28,7 @@ from packer._sources.repeats import repeats
 from packer._storage.files import sync_directory, writing_to
 from packer._storage.locks import held
 from packer._storage.paths import folded, longest_path, name_problem, path_problem
-from packer._table import COLUMNS, Buffer, are_pixels, blocks, encode_name, spans
+from packer._table import Buffer, Ints, are_pixels, blocks, encode_name, spans
 from packer.errors import CorruptPackError, DestinationError, PackLockedError, printable
 
 __all__ = ["export"]
@@ -48,6 +51,12 @@ def export(
     Where the labels do not follow from the names, ``labels.csv`` says them, as `packer convert --labels` reads it; a
     sample without a label has an empty one there. Where no sample has a label, there is no such file.
 
+    Values of fields that came from files become these files again, where the field's template makes a file of its own
+    for each. Other images, masks, bytes and arrays (``.npy``) become files in a directory of the field's name. Where
+    files lie outside of the directory of the images, as with the template ``../masks/{stem}.png``, the images lie in
+    ``images`` below `directory`, and the files beside that: nothing lies outside of `directory`. Scalars, classes,
+    labels, text, JSON, boxes and keypoints become a line for each sample in ``metadata.jsonl``, beside the images.
+
     An export that was interrupted is continued by the same call: files that are there already are kept, and a file
     that is there in part is written anew. No file that holds anything else is touched. While an export runs, the empty
     file ``packer-export.lock`` in the directory keeps other exports out.
@@ -66,7 +75,7 @@ def export(
     Returns
     -------
     int
-        The number of files, with those that were there already.
+        The number of files of samples and fields, with those that were there already.
 
     Raises
     ------
@@ -82,50 +91,85 @@ def export(
     require_count("workers", workers)
     root = Path(os.path.abspath(os.path.expanduser(directory)))
     with open_pack(path) as reader:
-        for column in COLUMNS:
+        for column in reader.table.columns():
             reader.require_column(column)
         labels_follow = _labels_follow(reader)
         _refuse_bad_rows(reader)
-        names = _file_names(reader, root)
+        plan = _plan(reader, root, labels=not labels_follow)
         _make_root(root)
-        table = None if labels_follow else names.free("labels", ".csv")
-        plan = _Plan(reader, root, names, table, names.free("packer-export", ".lock"))
-        with _locked(root, plan.lock), contextlib.closing(Tree(root)) as tree:
+        with _locked(root, plan.layout.lock), contextlib.closing(Tree(root)) as tree:
             _write(plan, tree, workers, progress)
         sync_directory(root)  # which the lock has left
-    return len(names)
+    return len(plan.layout.files)
 
 
 @dataclass(frozen=True)
 class _Plan:
-    """What is written where: the samples' files, the file of labels or None, and the lock."""
+    """What is written where."""
 
     reader: Reader
     root: Path
-    names: FileNames
-    table: str | None
-    lock: str
+    layout: Layout
+
+    @property
+    def classes(self) -> list[str]:
+        """The directories of classes; none where a file says the labels."""
+        layout = self.layout
+        return [] if layout.labels else [layout.files.folder + name for name in self.reader.manifest.classes]
+
+    @property
+    def tables(self) -> list[str]:
+        """The files that say something of all samples."""
+        return [name for name in (self.layout.labels, self.layout.metadata) if name is not None]
+
+
+def _plan(reader: Reader, root: Path, *, labels: bool) -> _Plan:
+    """Decide what is written where; CorruptPackError where a name must not become a file, or two samples have one."""
+    for index, name in enumerate(reader.names):
+        problem = name_problem(name)
+        if problem is not None:
+            raise _refused(reader, index, problem)
+    for index, _ in repeats(reader.names):
+        raise _refused(reader, index, "another sample has the same name")
+    images = FileNames(reader.names, CODECS[reader.manifest.codec].suffixes)
+    room = longest_path() - len(os.fsencode(root)) - 1
+    layout = layout_of(reader, images, room, labels=labels)
+    _refuse_paths(reader, layout.files, room)
+    return _Plan(reader, root, layout)
+
+
+def _refuse_paths(reader: Reader, files: Files, room: int) -> None:
+    """Raise CorruptPackError where a path must not become a file, or a file would be another one's directory."""
+    for place, name in enumerate(files):
+        problem = path_problem(name)
+        if problem is None and len(encode_name(name)) > room:
+            problem = f"its path has more than {longest_path()} bytes; export to a directory of a shorter path"
+        if problem is not None:
+            raise _refused(reader, files.sample(place), problem)
+    for place, other in below_files(files):
+        problem = f"another sample's file is {printable(other)}, which would be its directory"
+        raise _refused(reader, files.sample(place), problem)
 
 
 def _write(plan: _Plan, tree: Tree, workers: int | None, progress: Callable[[int, int], None] | None) -> None:
-    reader, names = plan.reader, plan.names
+    reader, layout, files = plan.reader, plan.layout, plan.layout.files
     _refuse_other_files(plan, tree)
     if tree.folds_names():
-        _refuse_names_that_meet(reader, names)
-    if plan.table is None:
-        if tree.folds_names():
-            _refuse_classes_that_meet(plan)
-        for name in reader.manifest.classes:
-            tree.make(name)
-    else:
-        tree.write_blocks(plan.table, partial(_labels_as_csv, reader, names))
-        tree.sync([plan.table])
-    contents = itertools.chain.from_iterable(in_order(partial(_contents, reader), _batches(reader), workers))
-    for index, (name, data) in enumerate(zip(names, contents, strict=True), 1):
+        _refuse_names_that_meet(reader, files)
+        _refuse_classes_that_meet(plan)
+    for name in plan.classes:
+        tree.make(name)
+    if layout.labels is not None:
+        tree.write_blocks(layout.labels, partial(labels_as_csv, reader, files.images))
+    if layout.metadata is not None:
+        said = partial(metadata_lines, reader, files, workers, labels=layout.labels is not None)
+        tree.write_blocks(layout.metadata, said)
+    tree.sync(plan.tables)
+    for index, (name, data) in enumerate(zip(files, _contents(reader, files, workers), strict=True), 1):
         tree.write(name, data)
-        if progress is not None and (index % _SHOWN_EVERY == 0 or index == len(names)):
-            progress(index, len(names))
-    tree.sync(names)
+        if progress is not None and (index % _SHOWN_EVERY == 0 or index == len(files)):
+            progress(index, len(files))
+    tree.sync(files)
 
 
 @contextlib.contextmanager
@@ -153,15 +197,16 @@ def _make_root(root: Path) -> None:
 
 def _refuse_other_files(plan: _Plan, tree: Tree) -> None:
     """Raise DestinationError where the directory holds something that an interrupted export has not left there."""
-    if all(entry == (plan.lock, False) for entry in tree.entries()):
+    if all(entry == (plan.layout.lock, False) for entry in tree.entries()):
         return
-    is_file = plan.names.known()
-    folders = set() if plan.table else set(plan.reader.manifest.classes)
-    for name in plan.names:
+    is_file = known(plan.layout.files)
+    folders = set(plan.classes)
+    for name in (*plan.tables, *plan.classes, *plan.layout.files):
         while (name := name.rpartition("/")[0]) and name not in folders:
             folders.add(name)
     for name, is_folder in tree.entries():
-        if not (name in folders if is_folder else name in (plan.table, plan.lock) or is_file(name)):
+        others = (*plan.tables, plan.layout.lock)
+        if not (name in folders if is_folder else name in others or is_file(name)):
             raise _not_of_export(plan.root, name)
 
 
@@ -170,27 +215,6 @@ def _not_of_export(root: Path, name: str) -> DestinationError:
         f"{printable(root)}: not empty, and {printable(name)} in it is no file of this pack. "
         "Export goes into an empty or a new directory, or goes on with what it began there."
     )
-
-
-def _file_names(reader: Reader, root: Path) -> FileNames:
-    """Return the names of the files; CorruptPackError where one must not become a file, or two samples have one."""
-    for index, name in enumerate(reader.names):
-        problem = name_problem(name)
-        if problem is not None:
-            raise _refused(reader, index, problem)
-    for index, _ in repeats(reader.names):
-        raise _refused(reader, index, "another sample has the same name")
-    names = FileNames(reader.names, CODECS[reader.manifest.codec].suffixes)
-    room = longest_path() - len(os.fsencode(root)) - 1
-    for index, name in enumerate(names):
-        problem = path_problem(name)
-        if problem is None and len(encode_name(name)) > room:
-            problem = f"its path has more than {longest_path()} bytes; export to a directory of a shorter path"
-        if problem is not None:
-            raise _refused(reader, index, problem)
-    for index, other in below_files(names):
-        raise _refused(reader, index, f"another sample's file is {printable(other)}, which would be its directory")
-    return names
 
 
 def _refused(reader: Reader, index: int, problem: str) -> CorruptPackError:
@@ -202,44 +226,28 @@ def _refuse_bad_rows(reader: Reader) -> None:
     reader.require_distinct_files()
     table, extent = reader.table, sum(size for _, _, size in reader.data_files())
     for part in spans(len(table)):
-        offset, size = table.offset[part], table.size[part]
-        outside = (size < 0) | (offset < 0) | (size > extent) | (offset > extent - size)
+        offset, size = table.offset[part], table.extent(part)
+        outside = (table.size[part] < 0) | (offset < 0) | (size > extent) | (offset > extent - size)
         for row in np.flatnonzero(outside).tolist():
             raise CorruptPackError("damaged: its row points outside the data", reader.path, part.start + row)
     for index in table.overlapping():
         raise CorruptPackError("its bytes overlap another sample's", reader.path, index)
 
 
-class _Folded:
-    """Names as a file system takes them that ignores case, and how accents are encoded."""
-
-    def __init__(self, names: FileNames) -> None:
-        self._names = names
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-    def __getitem__(self, index: int) -> str:
-        return folded(self._names[index])
-
-    def __iter__(self) -> Iterator[str]:
-        return map(folded, self._names)
-
-
-def _refuse_names_that_meet(reader: Reader, names: FileNames) -> None:
+def _refuse_names_that_meet(reader: Reader, files: Files) -> None:
     """Raise where two names are one on a file system that ignores case, or how accents are encoded."""
-    for index, first in repeats(_Folded(names)):
-        raise _refused(reader, index, f"to this file system its name is that of {printable(names[first])}")
-    for index, other in below_files(_Folded(names)):
-        raise _refused(
-            reader, index, f"to this file system another sample's file, {printable(other)}, is its directory"
-        )
+    for place, first in repeats(Folded(files)):
+        problem = f"to this file system its name is that of {printable(files[first])}"
+        raise _refused(reader, files.sample(place), problem)
+    for place, other in below_files(Folded(files)):
+        problem = f"to this file system another sample's file, {printable(other)}, is its directory"
+        raise _refused(reader, files.sample(place), problem)
 
 
 def _refuse_classes_that_meet(plan: _Plan) -> None:
     """Raise where the directories of two classes are one to the file system: labels follow from the directories."""
     first: dict[str, str] = {}
-    for name in plan.reader.manifest.classes:
+    for name in plan.reader.manifest.classes if plan.classes else ():
         if (other := first.setdefault(folded(name), name)) != name:
             raise DestinationError(
                 f"{printable(plan.root)}: to this file system the classes {printable(other)} and {printable(name)} "
@@ -265,35 +273,46 @@ def _labels_follow(reader: Reader) -> bool:
     return follow
 
 
-def _labels_as_csv(reader: Reader, names: FileNames) -> Iterator[bytes]:
-    """Yield the lines of ``labels.csv``, many at a time."""
-    classes, rest = reader.manifest.classes, iter(names)
-    of_classes = reader.manifest.label_type == "class"
-    yield b"path,label\r\n"
-    for part in spans(len(names)):
-        labels = reader.table.label[part].tolist()
-        if of_classes:
-            labels = ["" if label == UNLABELED else classes[label] for label in labels]
-        text = io.StringIO(newline="")
-        rows = zip(itertools.islice(rest, len(labels)), labels, strict=True)
-        csv.writer(text).writerows(rows)
-        yield encode_name(text.getvalue())
+def _contents(reader: Reader, files: Files, workers: int | None) -> Iterator[Buffer]:
+    """Yield what is in each of the files."""
+    images = in_order(partial(_images, reader), _batches(reader.table.size), workers)
+    yield from itertools.chain.from_iterable(images)
+    for one in files.fields:
+        sizes = reader.table.more[f"field.{one.field.name}.size"][one.samples]
+        values = in_order(partial(_values, reader, one), _batches(sizes), workers)
+        yield from itertools.chain.from_iterable(values)
 
 
-def _batches(reader: Reader) -> Iterator[range]:
-    """Yield the indices of samples that are read at a time: few where they are large, for all are held in memory."""
+def _batches(sizes: Ints) -> Iterator[range]:
+    """Yield the places of samples that are read at a time: few where they are large, for all are held in memory."""
     start = held = 0
-    sizes = itertools.chain.from_iterable(part.tolist() for part in blocks(reader.table.size))
-    for index, size in enumerate(sizes):
-        if index > start and (index - start == _BATCH or held + size > _BATCH_BYTES):
-            yield range(start, index)
-            start, held = index, 0
+    for place, size in enumerate(itertools.chain.from_iterable(part.tolist() for part in blocks(sizes))):
+        if place > start and (place - start == _BATCH or held + size > _BATCH_BYTES):
+            yield range(start, place)
+            start, held = place, 0
         held += size
-    yield range(start, len(reader))
+    yield range(start, len(sizes))
 
 
-def _contents(reader: Reader, indices: range) -> list[Buffer]:
+def _images(reader: Reader, indices: range) -> list[Buffer]:
     return [_content(reader, index) for index in indices]
+
+
+def _values(reader: Reader, files: FieldFiles, places: range) -> list[Buffer]:
+    samples = files.samples[places.start : places.stop]
+    values = [blob or b"" for blob in reader.blobs(samples, files.field.name)]
+    if files.field.kind != "array":
+        return values
+    try:
+        return [_npy(files.field.decode(value)) for value in values]
+    except ValueError as error:
+        raise CorruptPackError(f"field {files.field.name!r}: {error}", reader.path, int(samples[0])) from error
+
+
+def _npy(array: npt.NDArray[Any]) -> bytes:
+    stream = io.BytesIO()
+    np.lib.format.write_array(stream, array, allow_pickle=False)
+    return stream.getvalue()
 
 
 def _content(reader: Reader, index: int) -> Buffer:

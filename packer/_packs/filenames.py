@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from packer._sources.repeats import Hashes, Texts, hashes_of, repeats
 from packer._storage.paths import folded
 from packer._table import Names, encode_name
 
-__all__ = ["FileNames", "below_files"]
+__all__ = ["FileNames", "below_files", "free_name", "known"]
 
 _LONGEST = 255  # bytes, of what Linux and macOS take
 _LONGEST_NUMBER = "-999999999999"
@@ -50,20 +50,6 @@ class FileNames:
         for index, name in enumerate(self._names):
             yield self._numbered.get(index) or self._plain(name)
 
-    def known(self) -> Callable[[str], bool]:
-        """Return what tells whether a file has a name: by hashes of 8 bytes, which no other name meets by chance."""
-        taken = self._hashes()
-        return lambda name: _holds(taken, hash(name))
-
-    def free(self, stem: str, suffix: str) -> str:
-        """Return a name that no file and no directory has: `stem` and `suffix`, or the same with a number.
-
-        Nor does one have the name on a file system that ignores case, or how accents are encoded.
-        """
-        taken = np.fromiter((hash(folded(name.partition("/")[0])) for name in self), np.int64, len(self))
-        taken.sort()
-        return next(name for name in _candidates(stem, suffix) if not _holds(taken, hash(folded(name))))
-
     def _plain(self, name: str) -> str:
         return name if self._fits(name) else _candidate(name, self._suffixes[0])
 
@@ -77,7 +63,7 @@ class FileNames:
             alike.setdefault(first, [first]).append(index)
         if not alike:
             return
-        taken, chosen = self._hashes(), set[str]()
+        taken, chosen = _ordered(self), set[str]()
         following: dict[str, int] = {}  # where long names are cut, several groups try the same numbers
         for indices in alike.values():
             keeper = next((index for index in indices if self._fits(self._names[index])), min(indices))
@@ -91,11 +77,21 @@ class FileNames:
                 chosen.add(name)
                 self._numbered[index] = name
 
-    def _hashes(self) -> Hashes:
-        """Return the hashes of all files' names, in ascending order."""
-        hashes = hashes_of(self)
-        hashes.sort()
-        return hashes
+
+def known(names: Texts) -> Callable[[str], bool]:
+    """Return what tells whether a file has a name: by hashes of 8 bytes, which no other name meets by chance."""
+    taken = _ordered(names)
+    return lambda name: _holds(taken, hash(name))
+
+
+def free_name(names: Iterable[str], stem: str, suffix: str) -> str:
+    """Return a name that no file and no directory has: `stem` and `suffix`, or the same with a number.
+
+    Nor does one have the name on a file system that ignores case, or how accents are encoded.
+    """
+    taken = np.fromiter((hash(folded(name.partition("/")[0])) for name in names), np.int64)
+    taken.sort()
+    return next(name for name in _candidates(stem, suffix) if not _holds(taken, hash(folded(name))))
 
 
 def below_files(names: Texts) -> Iterator[tuple[int, str]]:
@@ -103,8 +99,7 @@ def below_files(names: Texts) -> Iterator[tuple[int, str]]:
 
     Takes 8 bytes of memory a name.
     """
-    files = hashes_of(names)
-    files.sort()
+    files = _ordered(names)
 
     @functools.lru_cache(_REMEMBERED)
     def file_above(folder: str) -> str:
@@ -115,6 +110,13 @@ def below_files(names: Texts) -> Iterator[tuple[int, str]]:
     for index, name in enumerate(names):
         if found := file_above(name.rpartition("/")[0]):
             yield index, found
+
+
+def _ordered(names: Texts) -> Hashes:
+    """Return the hashes of all names, in ascending order."""
+    hashes = hashes_of(names)
+    hashes.sort()
+    return hashes
 
 
 def _holds(ordered: Hashes, value: int) -> bool:

@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from packer._fields import Field
 from packer._formats import Reader, open_pack
 from packer._manifest import TILED
 from packer._storage.files import disk_size
+from packer._table import NO_VALUE, Table
 
-__all__ = ["ClassCount", "PackInfo", "SideCount", "info"]
+__all__ = ["ClassCount", "FieldInfo", "PackInfo", "SideCount", "info"]
 
 _EDGES = [0, 32, 64, 128, 192, 224, 256, 320, 384, 512, 768, 1024, 2048, 4096, 1 << 31]
 
@@ -35,6 +37,31 @@ class SideCount:
 
 
 @dataclass(frozen=True)
+class FieldInfo:
+    """A field, and what the pack holds of it.
+
+    Attributes
+    ----------
+    name, kind, dtype, rank, classes, ids, file
+        As of the field; see `packer._fields.Field`.
+    missing : int
+        How many samples have no value.
+    bytes : int
+        Size of all values: of blobs, or in the table.
+    """
+
+    name: str
+    kind: str
+    dtype: str
+    rank: int
+    classes: tuple[str, ...]
+    ids: tuple[int, ...]
+    file: str
+    missing: int
+    bytes: int
+
+
+@dataclass(frozen=True)
 class PackInfo:
     """What a pack holds.
 
@@ -50,7 +77,7 @@ class PackInfo:
     settings, source, versions : dict
         As in the manifest: how the samples were made, of what, and by which libraries.
     bytes, bytes_of_samples : int
-        Size of the pack on the disk, and of the samples alone.
+        Size of the pack on the disk, and of the images alone.
     label_type : {"class", "int", "float"}
         What the labels are: ids of classes, or numbers without classes.
     classes : list of ClassCount
@@ -69,6 +96,8 @@ class PackInfo:
         What the conversion counted, tiles aside.
     skipped : list of dict
         ``{"name", "reason"}`` of every image that was left out.
+    fields : list of FieldInfo
+        What there is beside image and label, in the order of the pack.
     """
 
     path: str
@@ -92,6 +121,7 @@ class PackInfo:
     tiled: int
     findings: dict[str, int]
     skipped: list[dict[str, str]]
+    fields: list[FieldInfo]
 
 
 def info(path: str | os.PathLike[str]) -> PackInfo:
@@ -148,4 +178,12 @@ def _info(reader: Reader) -> PackInfo:
         tiled=manifest.findings.get(TILED, 0),
         findings={name: number for name, number in manifest.findings.items() if name != TILED},
         skipped=manifest.skipped,
+        fields=[_field(one, table) for one in manifest.fields],
     )
+
+
+def _field(field: Field, table: Table) -> FieldInfo:
+    values, *others = (table.more[column] for column in field.columns())
+    missing = others[0] != 0 if field.kind == "scalar" else values == NO_VALUE
+    size = np.maximum(values, 0).sum() if field.is_blob else values.nbytes
+    return FieldInfo(**vars(field), missing=int(missing.sum()), bytes=int(size))

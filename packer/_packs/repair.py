@@ -1,14 +1,16 @@
 """Repair: damaged samples are made again from the images that the pack was made of, or taken from a copy of the pack.
 
-A pack's samples lie at known places with known checksums. What is made again is written only where its checksum
-is the one in the table, so that a repair can make nothing worse: interrupted, it leaves a sample as damaged as it was.
+So are damaged values of fields: taken from the files beside the images, where the field says which these are, or from
+the copy. A pack's samples and values lie at known places with known checksums. What is made again is written only where
+its checksum is the one in the table, so that a repair can make nothing worse: interrupted, it leaves a sample as
+damaged as it was.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,16 +19,21 @@ import numpy as np
 from packer._conversion.prepare import prepare
 from packer._conversion.recipe import Recipe
 from packer._conversion.repack import prepare_sample
+from packer._conversion.values import prepare_values
+from packer._fields import Field
 from packer._formats import Reader, open_pack
 from packer._limits import require_count
+from packer._packs.damage import Damage
 from packer._packs.sweep import in_order
-from packer._packs.verify import Damage, verify
+from packer._packs.verify import verify
 from packer._sources import Source, pack_source
-from packer._sources.base import ReadBuffer
+from packer._sources.beside import FileField
+from packer._sources.fieldvalues import Files
 from packer._sources.pack import PackSource
+from packer._sources.readbuffer import ReadBuffer
 from packer._storage.files import PatchFile
 from packer._storage.paths import name_problem
-from packer._table import Buffer
+from packer._table import Buffer, value_checksum
 from packer.errors import (
     CorruptPackError,
     ImageError,
@@ -47,7 +54,7 @@ class Repaired:
     Attributes
     ----------
     samples : list of str
-        Names of the samples that are whole again.
+        Names of the samples that are whole again, or of which a field is.
     left : list of Damage
         What is damaged still, with the reason why it could not be made again.
     """
@@ -96,8 +103,9 @@ def repair(
     damage = verify(path, workers=workers, progress=progress)
     repaired: list[str] = []
     with open_pack(path, check="never") as reader:
-        broken = {item.index: item for item in damage if item.index is not None and not _fits(reader, item.index)}
-        left = [item for item in damage if item.index not in broken]
+        wanted = {(item.index, item.field): item for item in damage if item.index is not None}
+        broken = [item for item in wanted.values() if not _fits(reader, item)]
+        left = [item for item in damage if item not in broken]
         try:
             for column in reader.table.columns():
                 reader.require_column(column)
@@ -110,22 +118,52 @@ def repair(
             contextlib.closing(_Origin(reader, Path(os.path.expanduser(root)), broken)) as origin,
             contextlib.closing(_Patches(reader)) as patches,
         ):
-            left += [item for index, item in broken.items() if not patches.are_inside(index)]
-            inside = {index: item for index, item in broken.items() if patches.are_inside(index)}
-            made = in_order(origin.made_again, inside.values(), workers)
-            for (index, item), data in zip(inside.items(), made, strict=True):
+            left += [item for item in broken if not patches.are_inside(item)]
+            inside = [item for item in broken if patches.are_inside(item)]
+            made = in_order(origin.made_again, inside, workers)
+            for item, data in zip(inside, made, strict=True):
                 if isinstance(data, Damage):
                     left.append(data)
                 else:
-                    patches.write(index, data)
+                    patches.write(item, data)
                     repaired.append(item.name)
-    return Repaired(repaired, left)
+    return Repaired(list(dict.fromkeys(repaired)), left)
 
 
-def _fits(reader: Reader, index: int) -> bool:
-    """Tell whether a sample is what its row of the table says."""
+def _stored(reader: Reader, damage: Damage) -> Buffer:
+    """Return what the pack holds of what is damaged, as it is."""
+    assert damage.index is not None
+    if not damage.field:
+        return reader.read(damage.index)
+    return reader.blobs(np.array([damage.index]), damage.field)[0] or b""
+
+
+def _matches(reader: Reader, damage: Damage, data: Buffer) -> bool:
+    """Tell whether some bytes are those of which the table has the checksum."""
+    assert damage.index is not None
+    row = reader.table.row(damage.index)
+    if not damage.field:
+        return len(data) == row.size and row.matches(data)
+    _, size, crc32c = _place(reader, damage)
+    return len(data) == size and row.name is not None and value_checksum(data, row.name) == crc32c
+
+
+def _place(reader: Reader, damage: Damage) -> tuple[int, int, int]:
+    """Return where the bytes begin that are damaged, as a row's `offset` counts; their size and their checksum."""
+    assert damage.index is not None
+    row = reader.table.row(damage.index)
+    if not damage.field:
+        return row.offset, row.size, row.crc32c
+    offset, size, crc32c = reader.locate_blobs(np.array([damage.index]), damage.field)
+    return int(offset[0]), int(size[0]), int(crc32c[0])
+
+
+def _fits(reader: Reader, damage: Damage) -> bool:
+    """Tell whether there are the bytes of which the table has the checksum: then something else is wrong."""
+    if damage.field and not reader.fields[damage.field].is_blob:
+        return True
     try:
-        return reader.table.row(index).matches(reader.read(index))
+        return _matches(reader, damage, _stored(reader, damage))
     except (PackError, IndexError):
         return False
 
@@ -139,34 +177,37 @@ class _Origin:
         The pack.
     root : Path
         A directory of images, or a pack.
-    wanted : iterable of int
-        Which samples.
+    wanted : sequence of Damage
+        What of the samples.
     """
 
-    def __init__(self, reader: Reader, root: Path, wanted: Iterable[int]) -> None:
+    def __init__(self, reader: Reader, root: Path, wanted: Sequence[Damage]) -> None:
         self._reader = reader
-        self._source, self._places = _opened(reader, root, wanted)
+        self._source, self._places = _opened(reader, root, {item.index for item in wanted if item.index is not None})
         try:
             self._recipe: Recipe | str = Recipe.of(reader.manifest.settings)
         except ValueError as error:
             self._recipe = f"how the pack's samples were made is not known: {printable(error)}"
 
     def made_again(self, damage: Damage) -> Buffer | Damage:
-        """Return the bytes of a sample as they were; the damage, with what prevents it, where they cannot be had."""
+        """Return the bytes of a sample or a value as they were; the damage, with what prevents it, if it cannot be."""
         assert damage.index is not None
-        row, problem = self._reader.table.row(damage.index), name_problem(damage.name)
+        problem = name_problem(damage.name)
         place = self._places.get(damage.index)
         if problem is None and place is None:
             problem = f"{printable(self._source.root)} has no sample of this name"
         if problem is None and place is not None:
+            candidates = self._values if damage.field else self._images
             try:
-                for data in self._candidates(place, damage.name):
-                    if len(data) == row.size and row.matches(data):
+                for data in candidates(place, damage):
+                    if _matches(self._reader, damage, data):
                         return data
                 problem = (
                     f"{printable(self._source.path(place))} does not give the same bytes: it was changed, "
                     "or the libraries that decode and encode it were"
                 )
+                if damage.field:
+                    problem = f"{printable(self._source.root)} does not give the same value: it was changed"
             except ImageError as error:
                 problem = f"in {printable(self._source.root)}: {error.reason}"
         return replace(damage, reason=f"{damage.reason}; {problem}")
@@ -177,7 +218,7 @@ class _Origin:
             for reader in self._source.readers:
                 reader.close()
 
-    def _candidates(self, place: int, name: str) -> Iterator[Buffer]:
+    def _images(self, place: int, damage: Damage) -> Iterator[Buffer]:
         """Yield what the sample's bytes may be: those that are there, and what converting them gives."""
         data, _ = self._source.read(place, ReadBuffer())
         yield data
@@ -185,12 +226,51 @@ class _Origin:
             raise ImageError(self._recipe)
         stored = self._source.sample_of(place)
         if stored is None:
-            yield prepare(data, name, self._recipe).data
+            yield prepare(data, damage.name, self._recipe).data
         elif stored.codec == "keep":
-            yield prepare_sample(data, name, self._recipe, stored).data
+            yield prepare_sample(data, damage.name, self._recipe, stored).data
+
+    def _values(self, place: int, damage: Damage) -> Iterator[Buffer]:
+        """Yield what the value's bytes may be: those of the copy, or of the file beside the image."""
+        field = self._reader.fields[damage.field]
+        if isinstance(self._source, PackSource):
+            names = [own.name for own in self._source.fields if own.is_blob]
+            if field.name not in names:
+                raise ImageError(f"there is no field {field.name!r}")
+            value = self._source.value(place, field.name)
+            if value is None:
+                raise ImageError(f"the sample has no value of the field {field.name!r}")
+            assert not isinstance(value, (int, float))
+            yield value
+            return
+        if not field.file:
+            raise ImageError(f"no file is known for the field {field.name!r}: name a copy of the pack")
+        yield from self._of_file(field, place, damage.name)
+
+    def _of_file(self, field: Field, place: int, name: str) -> Iterator[Buffer]:
+        """Yield what a pack holds of the file beside an image: what is there, and what converting that gives."""
+        try:
+            (path,) = FileField(field.name, field.kind, field.file).paths([name])
+            files = Files.of(field, self._source.root, [path])
+            data, _ = ReadBuffer().read(os.path.join(self._source.root, path))
+            stored = files.stored(data)
+        except OSError as error:
+            raise ImageError(f"{printable(path)} cannot be read: {error.strerror}") from error
+        except (ValueError, KeyError) as error:
+            raise ImageError(f"{printable(field.file)}: {error}") from error
+        assert stored is not None
+        assert not isinstance(stored, (int, float))
+        yield stored
+        if isinstance(self._recipe, str):
+            raise ImageError(self._recipe)
+        image, _ = self._source.read(place, ReadBuffer())
+        (made,) = prepare_values((field,), (stored,), prepare(image, name, self._recipe).change, self._recipe)
+        assert made is not None
+        assert not isinstance(made, (int, float))
+        yield made
 
 
-def _opened(reader: Reader, root: Path, wanted: Iterable[int]) -> tuple[Source, dict[int, int]]:
+def _opened(reader: Reader, root: Path, wanted: set[int]) -> tuple[Source, dict[int, int]]:
     """Open what samples are made again from; return it, and where in it each sample that is wanted has its place."""
     try:
         copy = pack_source(root)
@@ -214,22 +294,22 @@ class _Patches:
         self._starts = np.cumsum([0, *(size for _, _, size in self._files)])
         self._open: dict[int, PatchFile] = {}
 
-    def are_inside(self, index: int) -> bool:
-        """Tell whether the row of a sample points into the data of one file."""
-        offset, size = int(self._reader.table.offset[index]), int(self._reader.table.size[index])
+    def are_inside(self, damage: Damage) -> bool:
+        """Tell whether the row of a sample leads to bytes in the data of one file."""
+        offset, size, _ = _place(self._reader, damage)
         number = self._file_at(offset)
         return 0 <= number < len(self._files) and 0 <= size <= int(self._starts[number + 1]) - offset
 
-    def write(self, index: int, data: Buffer) -> None:
-        """Replace the bytes of one sample, whose row points into the data."""
-        offset = int(self._reader.table.offset[index])
+    def write(self, damage: Damage, data: Buffer) -> None:
+        """Replace bytes that `are_inside`."""
+        offset, _, _ = _place(self._reader, damage)
         number = self._file_at(offset)
         name, begin, _ = self._files[number]
         if number not in self._open:
             self._open[number] = PatchFile(Path(self._reader.path), name)
         file, position = self._open[number], begin + offset - int(self._starts[number])
-        if file.read(position, len(data)) != self._reader.read(index):  # the file may be another one by now
-            raise CorruptPackError("the pack was replaced while it was repaired", self._reader.path, index)
+        if file.read(position, len(data)) != _stored(self._reader, damage):  # the file may be another one by now
+            raise CorruptPackError("the pack was replaced while it was repaired", self._reader.path, damage.index)
         file.write(position, data)
 
     def _file_at(self, offset: int) -> int:

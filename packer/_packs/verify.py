@@ -6,35 +6,25 @@ import itertools
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from functools import partial
+from operator import itemgetter
 
 import numpy as np
 import numpy.typing as npt
 
 from packer._formats import Reader, open_pack
 from packer._limits import require_count
+from packer._packs.damage import Damage
 from packer._packs.sweep import over_samples
+from packer._packs.values import wrong_blobs, wrong_rows
 from packer._sources.repeats import repeats
 from packer._storage.paths import name_problem
 from packer._table import are_pixels, decode_name, spans
-from packer.errors import CorruptPackError, PackError, printable
+from packer.errors import CorruptPackError, PackError
 
 __all__ = ["Damage", "verify"]
 
 _LISTED = 100  # rows of a table that are wrong in the same way; in a hostile one, all may be
-
-
-@dataclass(frozen=True)
-class Damage:
-    """One thing that is wrong with a pack; `index` and `name` where it is one sample."""
-
-    reason: str
-    index: int | None = None
-    name: str = ""
-
-    def __str__(self) -> str:
-        name = f" ({printable(self.name)})" if self.name else ""
-        return self.reason if self.index is None else f"sample {self.index}{name}: {self.reason}"
 
 
 def verify(
@@ -45,6 +35,10 @@ def verify(
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Damage]:
     """Check a pack: its structure, its table, and unless `quick` the checksum of every sample.
+
+    Of fields, the numbers in the table are looked at; unless `quick`, every other value is compared with its checksum
+    and decoded as its kind: further images and masks as a conversion looks at images, a mask of its image's size, boxes
+    in the image, text, JSON, ids of classes that there are.
 
     Memory does not grow with the pack while it is read; what it takes at the beginning is 8 bytes a sample, and 16 of
     a pack whose names are not unique. Every damaged sample is in the list, and so many of the table's wrong rows as a
@@ -89,14 +83,16 @@ def _check_table(reader: Reader) -> Iterator[Damage]:
         except CorruptPackError as error:
             damaged.add(column)
             yield Damage(error.reason)
-    for check, columns in [
+    checks: list[tuple[Callable[[Reader], Iterator[Damage]], set[str]]] = [
         (_wrong_labels, {"label"}),
         (_wrong_sizes, {"height", "width"}),
         (_wrong_pixels, {"height", "width", "size"}),
-        (_overlaps, {"offset", "size"}),
+        (_overlaps, {"offset", "size", *reader.table.more}),
         (_wrong_names, {"names", "name_end"}),
         (_repeated_names, {"names", "name_end"}),
-    ]:
+        *((partial(wrong_rows, field=field), {*field.columns()}) for field in reader.fields.values()),
+    ]
+    for check, columns in checks:
         if not damaged & columns:
             yield from _first(check(reader))
 
@@ -159,23 +155,29 @@ def _where(count: int, wrong: Callable[[slice], npt.NDArray[np.bool_]]) -> Itera
 def _check_samples(
     reader: Reader, workers: int | None, progress: Callable[[int, int], None] | None
 ) -> Iterator[Damage]:
-    def check(indices: range) -> list[Damage | str]:
-        found: list[Damage | str] = []
+    def check(indices: range) -> list[tuple[int, Damage | str]]:
+        found: list[tuple[int, Damage | str]] = []
         for index in indices:
             try:
                 reader.read(index)
             except PackError as error:
-                whole_file = _file_problem(reader, error)
-                reason = getattr(error, "reason", str(error))
-                found.append(whole_file or Damage(reason, index, reader.names.get(index)))
-        return found
+                found.append((index, _damage(reader, error, index)))
+        for index, field, problem in wrong_blobs(reader, indices):
+            found.append((index, _damage(reader, problem, index, field.name)))
+        return sorted(dict.fromkeys(found), key=itemgetter(0))  # a file that cannot be read, once of each sample
 
     files: Counter[str] = Counter()
     for found in over_samples(check, len(reader), workers=workers, progress=progress):
-        files.update(item for item in found if isinstance(item, str))
-        yield from (item for item in found if isinstance(item, Damage))
+        files.update(item for _, item in found if isinstance(item, str))
+        yield from (item for _, item in found if isinstance(item, Damage))
     for problem, samples in files.items():
         yield Damage(f"{problem} (samples in it that cannot be read: {samples})")
+
+
+def _damage(reader: Reader, error: PackError, index: int, field: str = "") -> Damage | str:
+    """Return what an error says of a sample, or of a whole file of the pack."""
+    whole_file = _file_problem(reader, error)
+    return whole_file or Damage(getattr(error, "reason", str(error)), index, reader.names.get(index), field)
 
 
 def _file_problem(reader: Reader, error: PackError) -> str | None:

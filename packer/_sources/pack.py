@@ -145,9 +145,16 @@ class PackSource(Source):
 
     def values(self, index: int, buffer: ReadBuffer) -> tuple[Stored, ...]:
         """Return the values of sample `index`; errors as for `read`, which name the field."""
+        return tuple(self.value(index, field.name) for field in self.fields)
+
+    def value(self, index: int, name: str) -> Stored:
+        """Return the value of one field of sample `index`; errors as for `values`."""
         reader, place = self._place(index)
         try:
-            return tuple(reader.value(place, field.name) for field in self.fields)
+            stored = reader.value(place, name)
+            if reason := reader.fields[name].misfit(stored):
+                raise CorruptPackError(f"field {name!r}: {reason}", reader.path, place, self.names.get(index))
+            return stored
         except CorruptPackError as error:
             where = f"{printable(reader.path)}, sample {place}"
             raise ImageError(f"{where}: {error.reason}", self.names.get(index)) from error

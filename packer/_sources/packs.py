@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 from collections import deque
@@ -17,6 +16,7 @@ from packer._manifest import Manifest
 from packer._sources.base import class_ids, unknown_classes
 from packer._sources.pack import PackSource
 from packer._sources.repeats import repeats
+from packer._sources.samefields import same_fields
 from packer._table import Ints, Labels, Names, blocks, decode_name
 from packer.errors import SourceError, printable
 
@@ -58,6 +58,7 @@ def pack_source(
     for reader in readers:
         reader.require_distinct_files()
     _require_same_meaning(readers)
+    fields = same_fields(readers)
     if classes is None:
         if class_map == "same":
             _require_same_classes(readers)
@@ -87,7 +88,7 @@ def pack_source(
         ),
         united=united,
         label_type=readers[0].manifest.label_type,
-        fields=united.fields,
+        fields=fields,
         about=tuple(united.about),
     )
     return source if len(readers) == 1 else replace(source, united=replace(united, source=source.describe()))
@@ -100,18 +101,12 @@ def _require_same_meaning(readers: Sequence[Reader]) -> None:
             ("codec", first.manifest.codec, reader.manifest.codec),
             ("EXIF policy", first.manifest.exif, reader.manifest.exif),
             ("label type", first.manifest.label_type, reader.manifest.label_type),
-            ("fields", _said(first), _said(reader)),
         ]:
             if one != other:
                 raise SourceError(
                     f"{printable(first.path)} has the {what} {printable(one)}, and {printable(reader.path)} has "
                     f"{printable(other)}: one pack cannot hold both. Convert one of them first."
                 )
-
-
-def _said(reader: Reader) -> str:
-    """Return the fields of a pack, as JSON, or that there are none."""
-    return ", ".join(json.dumps(field.to_json()) for field in reader.manifest.fields) or "none"
 
 
 def _require_same_classes(readers: Sequence[Reader]) -> None:

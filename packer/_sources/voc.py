@@ -63,12 +63,12 @@ def voc_source(
         If a directory or a file is missing, or a file is not what VOC's layout says.
     """
     annotations = directory / "Annotations"
-    if not annotations.is_dir():
+    if not os.path.isdir(annotations):
         raise SourceError(
             f"{printable(directory)}: no directory Annotations in it. Name one such as VOCdevkit/VOC2012."
         )
-    folder = "JPEGImages/" if (root / "JPEGImages").is_dir() else ""
-    if not (root / folder).is_dir():
+    folder = "JPEGImages/" if os.path.isdir(root / "JPEGImages") else ""
+    if not os.path.isdir(root / folder):
         raise SourceError(f"{printable(root)}: no such directory")
     walk = Walk(root / folder, rule or ImageRule())
     images = _by_stem(walk.images_in(), root / folder)
@@ -119,7 +119,7 @@ def _chosen(directory: Path, split: str, images: Iterable[str]) -> tuple[list[st
     """Return the stems that a split names, in its order: of images that are there, and of others."""
     folders = [""] if "/" in split else ["Main", "Segmentation"]
     paths = [directory / "ImageSets" / folder / f"{split}.txt" for folder in folders]
-    path = next(filter(Path.is_file, paths), None)
+    path = next(filter(os.path.isfile, paths), None)
     if path is None:
         raise SourceError(f"{printable(directory)}: no split {printable(split)}: no file {printable(paths[0])}")
     try:
@@ -181,7 +181,7 @@ def _of_masks(directory: Path, stems: Sequence[str], *, inside: bool) -> list[Co
     """Return the columns of the masks, of which only some images may have one."""
     columns: list[Column] = []
     for name, folder in _MASKS.items():
-        if not (directory / folder).is_dir():
+        if not os.path.isdir(directory / folder):
             continue
         there = {entry.name for entry in os.scandir(directory / folder)}
         files = [f"{stem}.png" if f"{stem}.png" in there else None for stem in stems]

@@ -190,10 +190,10 @@ class _Description:
         known = {os.path.join(top, *name.split("/")): name for name in names}
         for place in places:
             full = base / place
-            if full.is_dir():
+            if os.path.isdir(full):
                 below = os.path.join(os.path.realpath(full), "")
                 wanted += [name for path, name in known.items() if path.startswith(below)]
-            elif full.is_file() and full.suffix == ".txt":
+            elif os.path.isfile(full) and full.suffix == ".txt":
                 for line in filter(None, map(str.strip, full.read_text("utf-8-sig").splitlines())):
                     path = os.path.join(os.path.realpath((full.parent / line).parent), os.path.basename(line))
                     (wanted if path in known else missing).append(known.get(path, line))

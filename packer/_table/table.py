@@ -102,6 +102,8 @@ class Sample:
 NO_VALUE = -1
 """What stands in the column of a class, or of a blob's size, where a sample has no value."""
 
+_LARGEST = 1 << 61
+
 _CHECKED_FIELDS, _CHECKED_WITH_FLOAT = struct.Struct("<qii"), struct.Struct("<dii")
 
 
@@ -222,11 +224,14 @@ class Table:
         return {**{name: getattr(self, name) for name in COLUMNS}, **self.more}
 
     def extent(self, rows: slice | Ints = slice(None)) -> Ints:
-        """Return how many bytes some samples have from `offset` on: those of the image, and of the fields' blobs."""
+        """Return how many bytes some samples have from `offset` on: those of the image, and of the fields' blobs.
+
+        Sizes that no disk holds count as `_LARGEST`, so that their sum is a number too.
+        """
         total = self.size[rows]
         for name, column in self.more.items():
             if name.endswith(".size"):
-                total = total + np.maximum(column[rows], 0)
+                total = np.minimum(total, _LARGEST) + np.clip(column[rows], 0, _LARGEST)
         return total
 
     def sample_names(self, path: str = "") -> Names:

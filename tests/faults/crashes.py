@@ -15,9 +15,14 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-__all__ = ["CrashServer", "Ended"]
+import numpy as np
+
+if TYPE_CHECKING:
+    from packer._sources import Source
+
+__all__ = ["CrashServer", "Ended", "with_fields"]
 
 _CHANGING = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate"}  # audit events
 
@@ -55,10 +60,13 @@ class CrashServer:
         options: Mapping[str, Any] | None = None,
         codec: str = "keep",
         overwrite: bool = False,
+        fields: bool = False,
         at: int = 0,
         seconds: float | None = None,
     ) -> Ended | None:
         """Convert, and return how that ended, None where the conversion was killed.
+
+        Where `fields` says so, the images have fields, see `with_fields`.
 
         `at` says before which change of the disk it is killed, `seconds` when it is killed from outside.
         """
@@ -69,6 +77,7 @@ class CrashServer:
             "options": dict(options or {}),
             "codec": codec,
             "overwrite": overwrite,
+            "fields": fields,
             "at": at,
             "seconds": seconds,
         }
@@ -142,6 +151,22 @@ def _die() -> None:
     time.sleep(60)  # another thread may run on for a moment
 
 
+def with_fields(source: Source) -> Source:
+    """Return the source with values of fields of several kinds, some large, some missing."""
+    from packer._fields import Field
+    from packer._sources.fieldvalues import Blobs, Numbers
+
+    count = range(len(source))
+    return source.having(
+        Numbers(
+            Field("age", "scalar", "float32"), np.arange(len(count), dtype="<f4") / 3, np.arange(len(count)) % 4 == 1
+        ),
+        Blobs.of(Field("raw", "bytes"), (None if i % 5 == 0 else bytes([i]) * (700 * (i % 30)) for i in count)),
+        Numbers(Field("kind", "class", classes=("a", "b")), np.arange(len(count)) % 2, np.arange(len(count)) % 3 == 0),
+        Blobs.of(Field("caption", "text"), (b"ab" * (i % 3) for i in count)),
+    )
+
+
 def _counting(at: int) -> _Countdown:
     """Count from now on how often a conversion changes the disk."""
     from packer._formats import hdf5
@@ -168,6 +193,7 @@ def _convert(job: dict[str, Any]) -> tuple[int, int]:
     from packer._sources import imagefolder_source
 
     source = imagefolder_source(Path(job["source"]))
+    source = with_fields(source) if job["fields"] else source
     countdown = _counting(job["at"])
     summary = convert(
         source,

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from packer._formats import FORMATS
+from packer._formats import FORMATS, open_pack
 from packer._packs.verify import verify
 from tests.faults.crashes import CrashServer
 from tests.making import SUFFIXES, content
@@ -62,6 +62,31 @@ def test_killed_before_and_amid_every_change_of_the_disk(
     assert kills >= 20
     assert overwrite or {0, 5, 25} <= continued  # there were several checkpoints to continue from
     assert verify(path) == []
+
+
+@formats
+def test_with_fields_killed_at_thirty_moments(
+    crash_server: CrashServer, tree: Path, fast_tmp: Path, format: str
+) -> None:
+    """Some blobs are larger than a shard, some empty, some missing."""
+    reference, path = (fast_tmp / f"{name}{SUFFIXES[format]}" for name in ("reference", "pack"))
+    settings: dict[str, Any] = {"format": format, "options": OPTIONS[format], "fields": True}
+    whole = crash_server.run(tree, reference, **settings)
+    assert whole is not None
+    expected, continued = content(reference), set()
+    for at in range(1, whole.changes, whole.changes // 30):
+        assert crash_server.run(tree, path, at=at, **settings) is None
+        if not path.exists() or os.path.exists(f"{path}.partial"):
+            ended = crash_server.run(tree, path, overwrite=path.exists(), **settings)
+            assert ended is not None
+            continued.add(ended.continued)
+        assert content(path) == expected, f"killed at change {at}"
+        remove(path)
+    assert len(continued) > 3
+    assert verify(reference) == []
+    with open_pack(reference) as reader:
+        assert [*reader.fields] == ["age", "raw", "kind", "caption"]
+        assert reader.value(9, "raw") == b"\x09" * 6300
 
 
 @formats

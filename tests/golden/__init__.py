@@ -1,7 +1,7 @@
 """Packs of every format and codec as earlier versions wrote them: they must open for ever.
 
 ``python -m tests.golden`` writes the packs that are missing; those that are there stay as they are. ``samples.json``
-says what is in them.
+says what is in them, and ``fields.json`` which values of fields.
 """
 
 from packer._sample import CODECS
@@ -12,5 +12,8 @@ TILED = ("keep-tiled", "jpeg-tiled", "keep-tiled-parts", "jpeg-tiled-parts")
 LABELED = ("keep-unlabeled", "keep-ints", "keep-floats", "keep-floats-parts")
 """Packs whose labels schema 1 does not have."""
 
-KINDS = {1: (*CODECS, *TILED), 2: LABELED}
+FIELDED = ("keep-fields",)
+"""Packs whose samples have values of every kind of field, which schema 1 does not have."""
+
+KINDS = {1: (*CODECS, *TILED), 2: (*LABELED, *FIELDED)}
 """Which packs of each schema there are in each format, by their names without the suffix."""

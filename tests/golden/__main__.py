@@ -7,7 +7,7 @@ import hashlib
 import io
 import json
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,14 @@ from packer._conversion.convert import convert
 from packer._conversion.finish import finish
 from packer._conversion.job import Job
 from packer._conversion.recipe import Recipe
+from packer._fields import DTYPES, Field
 from packer._formats import open_pack
 from packer._images.jpeg.tiles import read_tiles
 from packer._images.sizing import ResizeSpec
 from packer._sources import Source, csv_source, imagefolder_source
+from packer._sources.fieldvalues import Blobs, Files, Numbers
 from packer.testing.photos import draw_imagefolder, draw_photo
-from tests.golden import KINDS, LABELED
+from tests.golden import FIELDED, KINDS, LABELED
 from tests.making import SUFFIXES, solid
 
 HERE = Path(__file__).parent
@@ -62,7 +64,10 @@ def write(kind: str, path: Path, small: Path, wide: Path) -> None:
     tiled = tiling.startswith("tiled")
     size = 24 if tiled else 16
     recipe = Recipe(codec, tiles=tiled) if codec == "keep" else Recipe(codec, ResizeSpec(size), tiles=tiled)
-    source = labeled(kind, small) if kind in LABELED else imagefolder_source(wide if tiled else small)
+    if kind in FIELDED:
+        source = fielded(small)
+    else:
+        source = labeled(kind, small) if kind in LABELED else imagefolder_source(wide if tiled else small)
     if not kind.endswith("-parts"):
         convert(source, path, recipe=recipe)
         return
@@ -85,6 +90,65 @@ def labeled(kind: str, root: Path) -> Source:
         csv.writer(file).writerows([("path", "label"), *zip(names, texts, strict=True)])
     label_type = "float" if "floats" in kind else "int" if "ints" in kind else None
     return csv_source(root, table, label_type=label_type, unlabeled=label_type is None)
+
+
+def fielded(root: Path) -> Source:
+    """Return the images of a tree with values of every kind of field; the last image but one has none."""
+    source = imagefolder_source(root)
+    masks = root.with_name("masks")
+    for number, name in enumerate(source.names):
+        with Image.open(root / name) as image:
+            mask = np.arange(image.height * image.width, dtype=np.uint8).reshape(image.height, image.width) % (
+                number + 2
+            )
+        path = masks / f"{name}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(mask).save(path)
+    count = np.arange(len(source))
+    null = count == len(source) - 2
+
+    def blobs(field: Field, value: Callable[[int], Any]) -> Blobs:
+        return Blobs.of(field, (None if null[i] else bytes(field.encode(value(i))) for i in count.tolist()))
+
+    def mask_of(number: int) -> bytes:
+        return (masks / f"{source.names[number]}.png").read_bytes()
+
+    scalars = [
+        Field(dtype, "scalar", dtype) for dtype in ("bool", "int8", "int16", "int32", "int64", "float32", "float64")
+    ]
+    return source.having(
+        *(Numbers(field, (count % 2).astype(DTYPES[field.dtype]), null) for field in scalars),
+        Numbers(
+            Field("kind", "class", classes=("red", "green", "blue"), ids=(3, 7, 20)), np.array([3, 7, 20, 3, 7]), null
+        ),
+        Files.of(
+            Field("mask", "mask", file="../masks/{path}.png"), root, (f"../masks/{name}.png" for name in source.names)
+        ),
+        blobs(Field("view", "image"), mask_of),
+        blobs(Field("tags", "labels", classes=("a", "é")), lambda number: [number % 2] * number),
+        blobs(Field("caption", "text"), lambda number: "日本 text " * number),
+        blobs(Field("about", "json"), lambda number: {"number": number, "list": [1.5, None, "é"]}),
+        blobs(Field("raw", "bytes"), lambda number: bytes(range(60 * number, 60 * number + 9 - number))),
+        blobs(Field("vector", "array", "float16", 1), lambda number: np.arange(number, dtype=np.float16) / 3),
+        blobs(
+            Field("matrix", "array", "uint16", 2), lambda number: np.arange(6 * number, dtype=np.uint16).reshape(2, -1)
+        ),
+        blobs(Field("boxes", "boxes"), lambda number: [[0, 1, 2.5, 3 + place] for place in range(number)]),
+        blobs(Field("points", "keypoints"), lambda number: [[[1, 2, 2], [0, 0, 0]]] * number),
+        blobs(Field("shapes", "segmentation"), lambda number: [None, [], [[0.5, 1, 4, 1, 4, 3]]][: number + 1]),
+    )
+
+
+def describe_fields(path: Path) -> dict[str, Any]:
+    """Return the fields of a pack, and of each sample a number, the digest of a blob or None for each field."""
+    with open_pack(path) as reader:
+        values = [[reader.value(index, name) for name in reader.fields] for index in range(len(reader))]
+        fields = [field.to_json() for field in reader.fields.values()]
+
+    def described(value: Any) -> Any:
+        return value if value is None or isinstance(value, (int, float)) else hashlib.sha256(value).hexdigest()
+
+    return {"fields": fields, "values": [list(map(described, row)) for row in values]}
 
 
 def describe(path: Path) -> list[list[Any]]:
@@ -127,6 +191,10 @@ def write_all(directory: Path, kinds: Sequence[str], small: Path, wide: Path) ->
             write(path.stem, path, small, wide)
             described[path.name] = describe(path)
     (directory / "samples.json").write_text(_as_json(described))
+    fielded_packs = [path for path in sorted(directory.glob("*.*")) if path.stem in FIELDED]
+    if fielded_packs and not (directory / "fields.json").exists():
+        fields = {path.name: describe_fields(path) for path in fielded_packs}
+        (directory / "fields.json").write_text(json.dumps(fields, indent=1) + "\n")
 
 
 def _as_json(described: dict[str, list[list[Any]]]) -> str:

@@ -17,6 +17,7 @@ from packer.errors import CorruptPackError, UnsupportedVersionError
 from packer.testing.conformance.case import PackCase
 from packer.testing.conformance.samples import (
     found_through,
+    with_values,
 )
 
 __all__ = ["RefusingConformance"]
@@ -71,6 +72,26 @@ class RefusingConformance(PackCase):
             stored, _files = reader.locate(np.array([5, 3]))
             assert [found_through(record) for record in stored] == [None, samples[3].data]
         assert verify(path) != []
+
+    @pytest.mark.parametrize("value", [-1, -2, -(2**63), 2**63 - 1, 2**40])
+    def test_a_value_whose_row_leads_nowhere(self, path: Path, samples: list[Sample], value: int) -> None:
+        samples = with_values(samples)
+        index = next(i for i, sample in enumerate(samples) if i > 3 and None not in sample.fields[4:6])
+
+        def change(manifest: Manifest, table: Table) -> tuple[Manifest, Table]:
+            size = table.more["field.mask.size"].copy()
+            size[index] = value
+            return manifest, dataclasses.replace(table, more={**table.more, "field.mask.size": size})
+
+        self.write(path, samples, change=change)
+        with self.open(path) as reader:
+            with pytest.raises(CorruptPackError, match="field 'mask'") as caught:
+                reader.value(index, "mask")
+            assert caught.value.index == index
+            assert bytes(reader.read(index)) == samples[index].data
+            assert reader.value(index - 1, "mask") == samples[index - 1].fields[4]
+            assert reader.value(index, "kind") == samples[index].fields[3]
+        assert any("'field.mask.size'" in damage.reason for damage in verify(path, quick=True))
 
     def test_a_table_of_another_length_than_the_manifest_says(self, path: Path, samples: list[Sample]) -> None:
         self.write(path, samples, change=lambda manifest, table: (dataclasses.replace(manifest, count=29), table))

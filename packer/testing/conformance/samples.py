@@ -133,6 +133,7 @@ def write_pack(
     *,
     written: Table | None = None,
     change: Change | None = None,
+    fields: Sequence[Field] | None = None,
 ) -> tuple[Manifest, Table]:
     """Write a pack as a conversion does, and return what was committed.
 
@@ -148,14 +149,17 @@ def write_pack(
         Rows of an earlier run, to continue from.
     change : callable, optional
         Takes the manifest and the table, and returns what to commit in their place.
+    fields : sequence of Field, optional
+        What the values of the samples are of; by default `FIELDS` where they have values.
     """
-    rows, label_type, fields = rows_for(samples), label_type_of(samples), fields_of(samples)
+    label_type, fields = label_type_of(samples), tuple(fields_of(samples) if fields is None else fields)
+    rows = rows_for(samples, fields)
     kept = rows_for(samples).build() if written is None else written
     writer = format.open_writer()(path, options or {}, kept)
     try:
         for index, sample in enumerate(samples):
             offset = int(kept.offset[index]) if index < len(kept) else writer.append(sample)
-            add_row(rows, sample, offset)
+            add_row(rows, sample, offset, fields)
         table = rows.build()
         manifest = Manifest(
             format=format.name,
@@ -189,12 +193,13 @@ def fields_of(samples: Sequence[Sample]) -> tuple[Field, ...]:
     return FIELDS if any(sample.fields for sample in samples) else ()
 
 
-def rows_for(samples: Sequence[Sample]) -> TableBuilder:
-    """Return what collects the rows of such samples."""
-    return TableBuilder(types=column_types(label_type_of(samples), fields_of(samples)))
+def rows_for(samples: Sequence[Sample], fields: Sequence[Field] | None = None) -> TableBuilder:
+    """Return what collects the rows of such samples; their fields are by default those of `fields_of`."""
+    fields = fields_of(samples) if fields is None else fields
+    return TableBuilder(types=column_types(label_type_of(samples), fields))
 
 
-def add_row(rows: TableBuilder, sample: Sample, offset: int) -> None:
+def add_row(rows: TableBuilder, sample: Sample, offset: int, fields: Sequence[Field] | None = None) -> None:
     name = encode_name(sample.name)
     rows.append(
         label=sample.label,
@@ -204,7 +209,7 @@ def add_row(rows: TableBuilder, sample: Sample, offset: int) -> None:
         size=len(sample.data),
         crc32c=checksum(sample.data, sample.label, sample.height, sample.width, name),
         name=name,
-        more=field_columns(fields_of([sample]), sample.fields, name),
+        more=field_columns(fields_of([sample]) if fields is None else fields, sample.fields, name),
     )
 
 

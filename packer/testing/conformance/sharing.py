@@ -21,6 +21,7 @@ from packer.errors import PackError
 from packer.testing.conformance.case import PackCase
 from packer.testing.conformance.samples import (
     assert_holds,
+    with_values,
 )
 
 __all__ = ["SharingConformance"]
@@ -53,6 +54,16 @@ class SharingConformance(PackCase):
 
         with ThreadPoolExecutor(8) as pool:
             assert all(pool.map(read, range(8)))
+
+    def test_fields_are_read_through_a_pickled_reader_and_by_many_threads(
+        self, path: Path, samples: list[Sample]
+    ) -> None:
+        samples = with_values(samples)
+        self.write(path, samples)
+        with self.open(path) as reader, pickle.loads(pickle.dumps(reader)) as copy, ThreadPoolExecutor(8) as pool:
+            assert_holds(copy, samples)
+            for _ in pool.map(lambda _: assert_holds(reader, samples), range(8)):
+                pass
 
     @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system that forks")
     def test_reads_on_both_sides_of_a_fork(self, reader: Reader, samples: list[Sample]) -> None:
