@@ -191,3 +191,16 @@ def test_a_pack_without_such_annotations_has_no_document(tmp_path: Path) -> None
     packer.pack([{"image": np.zeros((8, 8, 3), np.uint8)}], tmp_path / "a.lmdb")
     with packer.open_pack(tmp_path / "a.lmdb") as reader, pytest.raises(packer.OptionError, match="was not made of"):
         coco_document(reader)
+
+
+def test_a_conversion_does_not_go_on_with_other_licenses(tmp_path: Path) -> None:
+    images, file, document = written(tmp_path, [{"id": 1, **ONE}])
+    Image.fromarray(np.zeros((30, 40, 3), np.uint8)).save(images / "b.png")
+    (images / "c.png").write_bytes(b"broken")
+    document["images"] += [{"id": id, "file_name": name} for id, name in ((4, "b.png"), (5, "c.png"))]
+    file.write_text(json.dumps(document))
+    with pytest.raises(packer.ImageError, match=r"c\.png"):
+        packer.convert(images, tmp_path / "a.lmdb", coco=file, workers=1)
+    file.write_text(json.dumps({**document, "licenses": []}))
+    with pytest.raises(packer.ResumeError, match="what the annotations say of no image is another"):
+        packer.convert(images, tmp_path / "a.lmdb", coco=file, workers=1)
