@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -56,6 +57,8 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     packer.convert(root / "imagenet" / "train", root / "photos.lmdb")
     packer.convert(root / "imagenet" / "val", root / "drawings.h5")
     packer.convert(root / "imagenet" / "val", root / "val.lmdb", classes_from=root / "train.lmdb")
+    masked = ({"image": np.full((48, 64, 3), number, np.uint8), "mask": np.eye(48, 64) > 0} for number in range(8))
+    packer.pack(masked, root / "seg.lmdb", fields={"mask": "mask"})
     return root
 
 
@@ -73,7 +76,7 @@ def test_blocks_of_python_run(block: str, prepared: Path, tmp_path: Path, monkey
     monkeypatch.chdir(tmp_path)
     os.symlink(prepared / "imagenet", "imagenet")
     if "convert(" not in block:
-        for name in ("train.lmdb", "val.lmdb", "photos.lmdb", "drawings.h5"):
+        for name in ("train.lmdb", "val.lmdb", "photos.lmdb", "drawings.h5", "seg.lmdb"):
             shutil.copy(prepared / name, name)
     for pattern, smaller in SMALLER.items():
         block = re.sub(pattern, smaller, block)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,10 @@ import torch
 from torch.utils.data import Dataset
 
 from packer._images.geometry import CROP, Crops
+from packer._loading.fields import Values
 from packer._loading.imagedataset import ImageDataset
+from packer._loading.memory import Layout
+from packer._loading.parts import Parts, require_same_parts
 from packer._loading.preparation import Transform
 from packer._loading.samples import NamesInARow, Samples
 from packer._loading.selection import places_in
@@ -74,6 +77,7 @@ class ConcatImageDataset(Dataset[tuple[Any, Any]]):
         if len(types) != 1:
             what = f"labels of one type, not {' and '.join(types)}" if types else "at least one pack"
             raise ValueError(f"datasets that are read together have {what}")
+        require_same_parts([dataset._parts for dataset in self.datasets])
         self._ends = np.cumsum([len(dataset) for dataset in self.datasets])
         self._chosen: Ints | None = None  # of all samples in the row
         self._earlier: Ints | None = None  # how often each of those chosen was chosen before
@@ -249,9 +253,17 @@ class ConcatImageDataset(Dataset[tuple[Any, Any]]):
 
     # What follows is the Loader's: see `Readable`.
 
-    def _in_place(self, transform: Transform) -> tuple[int, int] | None:
-        sizes = {dataset._in_place(transform) for dataset in self.datasets}
-        return sizes.pop() if len(sizes) == 1 else None
+    @property
+    def _parts(self) -> Parts | None:
+        return self.datasets[0]._parts
+
+    def _called(self, index: int) -> str:
+        ((number, _, places),) = self._shares([index])
+        return self.datasets[number]._called(int(places[0]))
+
+    def _in_place(self, transform: Transform) -> Layout | None:
+        layouts = {dataset._in_place(transform) for dataset in self.datasets}
+        return layouts.pop() if len(layouts) == 1 else None
 
     def _transforms_items(self, transform: Transform) -> bool:
         return any(dataset._transforms_items(transform) for dataset in self.datasets)
@@ -278,9 +290,13 @@ class ConcatImageDataset(Dataset[tuple[Any, Any]]):
         targets = [target for part in parts for target in (part.tolist() if isinstance(part, np.ndarray) else part)]
         return [targets[place] for place in order.tolist()]
 
-    def _decode_into(self, indices: Ints, crops: Crops, images: torch.Tensor) -> None:
+    def _decode_into(self, indices: Ints, crops: Crops, memory: Mapping[str, torch.Tensor]) -> list[Values]:
+        found: dict[int, Values] = {}
         for number, here, places in self._shares(indices):
-            self.datasets[number]._decode_into(places, crops[here], [images[place] for place in here.tolist()])
+            shares = {name: [tensor[place] for place in here.tolist()] for name, tensor in memory.items()}
+            made = self.datasets[number]._decode_into(places, crops[here], shares)
+            found.update(zip(here.tolist(), made, strict=self._parts is not None))
+        return [found[place] for place in range(len(found))]
 
     def _items(
         self, indices: Sequence[int] | Ints, epoch: int, seed: int, transform: Transform = None, seeding: bool = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, overload
 
@@ -52,7 +52,13 @@ def open_dataset(
     allow_empty: bool = ...,
     *,
     classes: str = ...,
-    transforms: Callable[[Any, Any], tuple[Any, Any]] | None = ...,
+    transforms: Callable[..., Any] | None = ...,
+    fields: str | Iterable[str] | None = ...,
+    mode: str | Mapping[str, str] = ...,
+    per_box: Iterable[str] | Mapping[str, Iterable[str]] | None = ...,
+    min_visible: float = ...,
+    fill: Mapping[str, Any] | None = ...,
+    target: str | None = ...,
     output: str | None = ...,
     crop: Crop | Sequence[Crop] | None = ...,
     fuse: bool = ...,
@@ -74,7 +80,13 @@ def open_dataset(
     allow_empty: bool = ...,
     *,
     classes: str = ...,
-    transforms: Callable[[Any, Any], tuple[Any, Any]] | None = ...,
+    transforms: Callable[..., Any] | None = ...,
+    fields: str | Iterable[str] | None = ...,
+    mode: str | Mapping[str, str] = ...,
+    per_box: Iterable[str] | Mapping[str, Iterable[str]] | None = ...,
+    min_visible: float = ...,
+    fill: Mapping[str, Any] | None = ...,
+    target: str | None = ...,
     output: str | None = ...,
     crop: Crop | Sequence[Crop] | None = ...,
     fuse: bool = ...,
@@ -95,7 +107,13 @@ def open_dataset(  # noqa: PLR0917
     allow_empty: bool = False,
     *,
     classes: str = "same",
-    transforms: Callable[[Any, Any], tuple[Any, Any]] | None = None,
+    transforms: Callable[..., Any] | None = None,
+    fields: str | Iterable[str] | None = None,
+    mode: str | Mapping[str, str] = "RGB",
+    per_box: Iterable[str] | Mapping[str, Iterable[str]] | None = None,
+    min_visible: float = 0.0,
+    fill: Mapping[str, Any] | None = None,
+    target: str | None = None,
     output: str | None = None,
     crop: Crop | Sequence[Crop] | None = None,
     fuse: bool = False,
@@ -129,6 +147,12 @@ def open_dataset(  # noqa: PLR0917
         "is_valid_file": is_valid_file,
         "allow_empty": allow_empty,
         "transforms": transforms,
+        "fields": fields,
+        "mode": mode,
+        "per_box": per_box,
+        "min_visible": min_visible,
+        "fill": fill,
+        "target": target,
         "output": output,
         "crop": crop,
         "fuse": fuse,

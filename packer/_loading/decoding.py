@@ -5,16 +5,19 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from PIL import Image
 
 from packer._formats import Reader
 from packer._images import native
-from packer._images.decode import decode
 from packer._images.geometry import MAX_PIXELS, Box, Crops, affordable, from_corner, require_affordable, touched
+from packer._images.modes import decode_as
 from packer._images.rectangle import RectangleDecoder, require_channels_last, resize_into
+from packer._images.windows import cut_image, smooth
 from packer._storage.locations import NOWHERE
 from packer._table import Buffer, Ints, Row, are_pixels
 from packer.crops import Crop
@@ -37,10 +40,13 @@ class BatchDecoder:
         As for `packer._images.decode.decode`.
     scaled : bool
         Whether the decoder may halve an image whose crop is at least twice as large as wanted.
+    mode : {"RGB", "L", "unchanged"}
+        As for `packer._images.modes.decode_as`.
     """
 
-    def __init__(self, reader: Reader, decoder: str = "auto", scaled: bool = False) -> None:
+    def __init__(self, reader: Reader, decoder: str = "auto", scaled: bool = False, mode: str = "RGB") -> None:
         self.reader = reader
+        self.mode = mode
         self._library = decoder
         self._scaled = scaled
         self._exif, self._raw = reader.manifest.exif, reader.manifest.codec == "raw"
@@ -128,8 +134,21 @@ class BatchDecoder:
                 place = int(places[number])
                 self._decode_by_itself(row, data, Box(*crops[place].item()), outs[place][None])
 
-    def decode(self, index: int, data: Buffer) -> npt.NDArray[np.uint8]:
-        """Decode the stored bytes of a whole image to (height, width, 3) uint8 RGB, writable.
+    def cut(self, rows: Ints, crops: Crops) -> list[npt.NDArray[Any]]:
+        """Read N images, and decode, crop and resize them to (height, width, channels) arrays of the mode.
+
+        Parameters and errors are those of `decode_into`.
+        """
+        if self.mode != "RGB":
+            found = zip(rows.tolist(), crops.tolist(), self.reader.read_many(rows), strict=True)
+            return [self._cut_in_mode(row, data, Box(*crop)) for row, crop, data in found]
+        sizes = zip(crops["out_height"].tolist(), crops["out_width"].tolist(), strict=True)
+        images = [torch.empty((*size, 3), dtype=torch.uint8) for size in sizes]
+        self.decode_into(rows, crops, [image.permute(2, 0, 1) for image in images])
+        return [image.numpy() for image in images]
+
+    def decode(self, index: int, data: Buffer) -> npt.NDArray[Any]:
+        """Decode the stored bytes of a whole image to a (height, width, channels) array of the mode, writable.
 
         Raises
         ------
@@ -137,11 +156,25 @@ class BatchDecoder:
             As for ``dataset[index]``.
         """
         if self._raw:
-            return np.array(self._raw_pixels(index, data))
+            return self._of_raw(self._raw_pixels(index, data))
         try:
-            return decode(data, exif=self._exif, decoder=self._library)
+            return decode_as(data, self.mode, exif=self._exif, decoder=self._library)
         except ImageError as error:
             raise self._naming(index, error) from error
+
+    def _cut_in_mode(self, row: int, data: Buffer, box: Box) -> npt.NDArray[Any]:
+        """Decode, crop and resize an image to another mode than RGB."""
+        try:
+            if self._raw:
+                return smooth(self._of_raw(self._raw_pixels(row, data)), box)
+            size = int(self.reader.table.height[row]), int(self.reader.table.width[row])
+            return cut_image(data, size, box, self.mode, exif=self._exif)
+        except ImageError as error:
+            raise self._naming(row, error) from error
+
+    def _of_raw(self, pixels: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+        """Return stored pixels in the mode; they are unchanged as they are."""
+        return np.array(Image.fromarray(pixels).convert("L"))[..., None] if self.mode == "L" else np.array(pixels)
 
     def _decode_in_c(self, positions: Ints, crops: Crops, addresses: Ints) -> list[int]:
         """Decode images without Python's lock; return the numbers of those that are left."""

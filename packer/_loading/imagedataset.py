@@ -4,36 +4,32 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
-import torch
 
 from packer._formats import FORMATS, Reader, open_pack
 from packer._images.decode import fast_decoder, warn_of_slow_decoding
-from packer._images.geometry import Crops
 from packer._limits import require_count
 from packer._loading import staging
-from packer._loading.drawing import seeder
+from packer._loading.batched import Batched
 from packer._loading.epochs import Epochs
 from packer._loading.folder import require_known_loader, valid_rows
-from packer._loading.items import item_maker
+from packer._loading.parts import mode_of_images, parts_of, target_parts
 from packer._loading.pool import Pool
-from packer._loading.preparation import OUTPUTS, Preparation, Transform, require_callable
-from packer._loading.prepared import Prepared
+from packer._loading.preparation import OUTPUTS, require_callable
 from packer._loading.selection import places_in
 from packer._loading.vision import as_vision, own_class
-from packer._table import Ints, Labels
-from packer.crops import Compose, Crop
+from packer._table import Ints
+from packer.crops import Crop
 from packer.errors import NotAPackError, printable
 from packer.samplers._uniforms import seed_of
 
 __all__ = ["ImageDataset"]
 
 
-class ImageDataset(Prepared):
+class ImageDataset(Batched):
     """A pack as a map-style dataset of ``(image, label)``, with the interface of torchvision's ImageFolder.
 
     Parameters
@@ -49,9 +45,31 @@ class ImageDataset(Prepared):
     allow_empty : bool
         Whether `is_valid_file` may leave a class without samples.
     transforms : callable, optional
-        Applied to image and label together, instead of the two: ``image, label = transforms(image, label)``.
+        Applied to image and label together, instead of the two: ``image, label = transforms(image, label)``. With
+        `fields`, applied to the dict, as torchvision's v2 transforms take it.
+    fields : sequence of str or "all", optional
+        What an item has: it is then a dict with these keys in this order, of the pack's fields and of ``image``,
+        ``label``, ``name`` and ``index``, the sample's place in the pack. ``"all"`` is image, label and all fields. The
+        guide says in which form each kind of field comes. A value that is not there is None.
+    mode : {"RGB", "L", "unchanged"} or dict of str to these
+        How images are decoded. ``"L"`` is grey; ``"unchanged"`` keeps grey, alpha, the indices of a palette and 16 bits
+        (uint16). One mode is that of the sample's image; a dict says those of ``image`` and of fields. Fields of images
+        are unchanged by default.
+    per_box : sequence of str, or dict of str to sequence of str, optional
+        The fields that have an entry for each box, and lose it where a crop leaves out the box; the keys of a dict are
+        fields of boxes. With a crop it has to be said if there are both boxes and fields that may be such.
+    min_visible : float
+        The least share of a box's area, 0 to 1, that a crop leaves; it leaves out other boxes, and those that are
+        narrower or lower than a pixel.
+    fill : dict of str to value, optional
+        What stands in the place of a field's value that is not there. Of a mask, the number that stands in all of it,
+        and around the image where a crop is padded; else 0 stands there.
+    target : {"coco"}, optional
+        Items are image and target as torchvision's detectors take it, of the fields that ``packer convert --coco``
+        makes.
     output : {"tensor", "numpy", "pil", "bytes"}, optional
-        The form of an image, and what a transform gets. By default a PIL image where there is a transform, as
+        The form of an image, and what a transform gets; with ``numpy`` and ``bytes``, also of fields. By default a PIL
+        image where there is a transform, as
         ImageFolder gives to it, or a tensor where there is none, or the transform is one of torchvision's that takes
         tensors only.
 
@@ -63,10 +81,11 @@ class ImageDataset(Prepared):
         Which part of each image is wanted, at which size, such as ``packer.RandomResizedCrop(224)``, or a list of crops
         one after the other. The part is chosen before decoding, so that the rest is not decoded.
     fuse : bool
-        Whether packer does by itself what `transform` begins with: crops, resizings, mirrorings and paddings of
-        torchvision's or timm's, and after these conversions such as ToTensor and Normalize. The same random numbers are
-        drawn. Resized pixels are those of torchvision on tensors, hardly ever more than a level from those on PIL
-        images. ``repr(dataset)`` shows what runs where.
+        Whether packer does by itself what `transform` begins with, or with `fields` what `transforms` begins with:
+        crops, resizings, mirrorings and paddings of torchvision's or timm's, and after these, of `transform`,
+        conversions such as ToTensor and Normalize. The same random numbers are drawn. Resized pixels are those of
+        torchvision on tensors, hardly ever more than a level from those on PIL images. ``repr(dataset)`` shows what
+        runs where.
     seed : int, optional
         Makes a random crop a function of seed, epoch (`set_epoch`) and sample, whoever reads it, and however often.
         Without a seed crops are drawn from torch's generator, others each time an image is read, as torchvision's
@@ -130,7 +149,13 @@ class ImageDataset(Prepared):
         is_valid_file: Callable[[str], bool] | None = None,
         allow_empty: bool = False,
         *,
-        transforms: Callable[[Any, Any], tuple[Any, Any]] | None = None,
+        transforms: Callable[..., Any] | None = None,
+        fields: str | Iterable[str] | None = None,
+        mode: str | Mapping[str, str] = "RGB",
+        per_box: Iterable[str] | Mapping[str, Iterable[str]] | None = None,
+        min_visible: float = 0.0,
+        fill: Mapping[str, Any] | None = None,
+        target: str | None = None,
         output: str | None = None,
         crop: Crop | Sequence[Crop] | None = None,
         fuse: bool = False,
@@ -154,6 +179,11 @@ class ImageDataset(Prepared):
             raise TypeError("find_classes of a pack cannot be overridden: its classes were chosen by `packer convert`")
         require_callable("transforms", transforms)
         self._output, self._fuse, self._transforms = output, fuse, transforms
+        self._mode, self._parts = mode_of_images(mode), None
+        if fuse and self._mode != "RGB":
+            raise ValueError(f"fuse=True is for images in RGB, and goes without mode={mode!r}")
+        if fields is not None and target is not None:
+            raise ValueError("target= says which fields are read, so it goes without fields=")
         self.transform, self.target_transform = transform, target_transform
         self._library = decoder
         self._scaled = scaled_decode
@@ -164,13 +194,17 @@ class ImageDataset(Prepared):
         self._whole: ImageDataset | None = None  # of which this dataset is a selection
         self.reader: Reader = open_pack(root, check=check)
         self._require_format()
+        if target is not None:
+            self._parts = target_parts(self.reader.fields, target, min_visible, output)
+        elif fields is not None:
+            self._parts = parts_of(self.reader.fields, fields, mode, per_box, fill, min_visible, output)
+        _ = self._preparation  # which says at once where fuse= changes nothing
         if stage is not None:
             self.reader.close()
             root = staging.stage(root, stage)
             self.reader = open_pack(root, check=check)
         self._epochs = Epochs(len(self.reader), printable(root))
         self._kept = staging.keep(root) if cache == "ram" else staging.Kept()
-        _ = self._preparation  # which says at once where fuse= changes nothing
         if is_valid_file is not None:
             self._rows = valid_rows(self.samples, self.classes, is_valid_file, allow_empty)
         if decoder == "auto" and output != "bytes":
@@ -202,7 +236,7 @@ class ImageDataset(Prepared):
         self.close()
 
     def __getitem__(self, index: int | slice) -> Any:
-        """Return image and label; for a slice, a dataset of these samples, as `select` does.
+        """Return an item; for a slice, a dataset of these samples, as `select` does.
 
         Raises
         ------
@@ -219,7 +253,7 @@ class ImageDataset(Prepared):
             raise TypeError(f"an index is an integer, not {index!r}") from None
         return self._own_items([place], self.seed)[0]
 
-    def __getitems__(self, indices: Sequence[int]) -> list[tuple[Any, Any]]:
+    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """Return a batch of items, in the order asked for; DataLoader calls this."""
         if type(self).__getitem__ is not ImageDataset.__getitem__:  # of a class that adds to the items
             return [self[index] for index in indices]
@@ -270,66 +304,12 @@ class ImageDataset(Prepared):
         """Choose the epoch of the crops that `seed` makes, also in DataLoader workers that run already."""
         self._epochs.move_on(epoch)
 
-    def _own_items(self, indices: Sequence[int] | Ints, seed: int | None) -> list[tuple[Any, Any]]:
+    def _own_items(self, indices: Sequence[int] | Ints, seed: int | None) -> list[Any]:
         """Return items with the crops that a seed and the dataset's epoch say, or drawn from torch's generator."""
         preparation, rows = self._preparation, self._rows_of(indices)
         if seed is not None and preparation.crop is not None and preparation.crop.randoms:
             self._epochs.read(rows)
         return self._made(rows, rows, self._labels_of(indices), self._epochs.epoch, seed, preparation)
-
-    def _made(  # noqa: PLR0917
-        self,
-        rows: Ints,
-        keys: Ints,
-        labels: Labels,
-        epoch: int,
-        seed: int | None,
-        preparation: Preparation,
-        before: Callable[[int], None] | None = None,
-    ) -> list[tuple[Any, Any]]:
-        """Return items of places in the pack. With a seed, seed, epoch and `keys` decide on the crops."""
-        crop = preparation.crop or Compose([])
-
-        def choose(places: Sequence[int]) -> Crops:
-            return self._decoder.choose_crops(crop, rows[places], epoch, seed, keys[places])
-
-        make = item_maker(
-            self._decoder, rows, labels.tolist(), preparation, choose, seeded=seed is not None, before=before
-        )
-        return self._pool.items(self.threads, make, range(len(rows)))
-
-    # What follows is the Loader's: see `Readable`.
-
-    def _items(
-        self, indices: Sequence[int] | Ints, epoch: int, seed: int, transform: Transform = None, seeding: bool = False
-    ) -> list[tuple[Any, Any]]:
-        """Return items, with the crops of `epoch` and `seed`; `transform` replaces the dataset's.
-
-        With `seeding` what the transforms draw is a function of `epoch`, `seed` and the sample as well.
-        """
-        rows, keys = self._rows_and_keys(indices)
-        labels = self._labels_of(np.asarray(indices) % len(self))
-        before = seeder(seed, epoch, keys) if seeding else None
-        return self._made(rows, keys, labels, epoch, seed, self._prepared_with(transform), before)
-
-    def _transforms_items(self, transform: Transform) -> bool:
-        """Tell whether something of other people's is applied to what packer made."""
-        made = self._prepared_with(transform)
-        return any(step is not None for step in (made.transform, made.target_transform, made.transforms))
-
-    def _choose_crops(self, indices: Sequence[int] | Ints, epoch: int, seed: int) -> Crops:
-        """Choose the crops of a batch, (N,) of CROP; as `BatchDecoder.choose_crops`, of the dataset's crop."""
-        rows, keys = self._rows_and_keys(indices)
-        return self._decoder.choose_crops(self._preparation.crop or Compose([]), rows, epoch, seed, keys)
-
-    def _decode_into(self, indices: Ints, crops: Crops, images: torch.Tensor | list[torch.Tensor]) -> None:
-        """Decode a batch into its place; as `BatchDecoder.decode_into`."""
-        self._decoder.decode_into(self._rows_of(indices % len(self)), crops, images)
-
-    def _targets_of(self, indices: Ints) -> Labels | list[Any]:
-        """Return the labels of a batch, after `target_transform`, which may make anything of them."""
-        labels = self._labels_of(indices % len(self))
-        return labels if self.target_transform is None else [self.target_transform(label) for label in labels.tolist()]
 
     def _settings(self) -> dict[str, Any]:
         """Return the attributes without what is made again when it is asked for."""
@@ -337,6 +317,8 @@ class ImageDataset(Prepared):
             "class_to_idx",
             "_decoder",
             "_earlier",
+            "_fields",
+            "_pixels_in_place",
             "_prepared",
             "_other_preparation",
             "_stored_labels",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -9,7 +10,9 @@ import torch
 
 from packer._images.geometry import Crops
 from packer._loading.decoding import BatchDecoder
+from packer._loading.fields import FieldDecoder
 from packer._loading.lookup import Lookup
+from packer._loading.memory import IMAGES
 from packer._loading.preparation import Preparation
 from packer._loading.rows import Item, empty_rows
 from packer._table import Ints
@@ -18,15 +21,16 @@ __all__ = ["item_maker"]
 
 _AT_A_TIME = 8  # images whose pixels stay in the cache until they have become numbers
 
-Maker = Callable[[Sequence[int]], list[tuple[Any, Any]]]
+Maker = Callable[[Sequence[int]], list[Any]]
 
 
-def item_maker(
+def item_maker(  # noqa: PLR0917
     decoder: BatchDecoder,
     rows: Ints,
     labels: Sequence[Any],
     preparation: Preparation,
     choose: Callable[[Sequence[int]], Crops],
+    fields: FieldDecoder | None = None,
     *,
     seeded: bool,
     before: Callable[[int], None] | None = None,
@@ -45,6 +49,8 @@ def item_maker(
     preparation : Preparation
     choose : callable
         Takes places in `rows`, and returns crops.
+    fields : FieldDecoder, optional
+        Where items are dicts.
     seeded : bool
         Whether the crops are a function of their places, whenever they are chosen.
     before : callable, optional
@@ -62,28 +68,28 @@ def item_maker(
         )
     if preparation.crop is None:
 
-        def images(places: Sequence[int]) -> Iterable[Any]:
-            return _whole(decoder, rows[places], preparation)
+        def groups(places: Sequence[int]) -> Iterable[tuple[Sequence[int], Crops | None]]:
+            return [(places, None)]
 
     elif preparation.interleaved and not seeded:
 
-        def images(places: Sequence[int]) -> Iterable[Any]:
-            return (
-                image for place in places for image in _cropped(decoder, rows[[place]], choose([place]), preparation)
-            )
+        def groups(places: Sequence[int]) -> Iterable[tuple[Sequence[int], Crops | None]]:
+            return (([place], choose([place])) for place in places)
 
     else:
         crops = choose(range(len(rows)))
 
-        def images(places: Sequence[int]) -> Iterable[Any]:
-            return _cropped(decoder, rows[places], crops[places], preparation)
+        def groups(places: Sequence[int]) -> Iterable[tuple[Sequence[int], Crops | None]]:
+            return [(places, crops[places])]
 
-    def make(places: Sequence[int]) -> list[tuple[Any, Any]]:
-        made = []
-        for image, place in zip(images(places), places, strict=True):
-            if before is not None:
-                before(place)
-            made.append(preparation.item(image, labels[place]))
+    def make(places: Sequence[int]) -> list[Any]:
+        made: list[Any] = []
+        for some, chosen in groups(places):
+            finishing = _finishing(decoder, fields, rows[some], [labels[place] for place in some], chosen, preparation)
+            for place, finish in zip(some, finishing, strict=True):
+                if before is not None:
+                    before(place)
+                made.append(finish())
         return made
 
     return make
@@ -116,13 +122,32 @@ def _row_maker(  # noqa: PLR0917
     return make
 
 
-def _whole(decoder: BatchDecoder, rows: Ints, preparation: Preparation) -> Iterable[Any]:
+def _finishing(  # noqa: PLR0917
+    decoder: BatchDecoder,
+    fields: FieldDecoder | None,
+    rows: Ints,
+    labels: Sequence[Any],
+    crops: Crops | None,
+    preparation: Preparation,
+) -> Iterable[Callable[[], Any]]:
+    """Return what makes the items of decoded samples: the transforms are left to do."""
+    if fields is not None and fields.makes_targets:
+        labels = fields.targets(rows, crops)
+    if fields is None or fields.makes_targets:
+        for image, label in zip(_images(decoder, rows, crops, preparation), labels, strict=True):
+            yield functools.partial(preparation.item, image, label)
+        return
+    sizes = fields.sizes(rows, crops)
+    values = fields.samples(rows, labels, crops, encoded=preparation.output == "bytes")
+    images = _images(decoder, rows, crops, preparation) if fields.with_images else [None] * len(rows)
+    for image, of_sample, size in zip(images, values, sizes, strict=True):
+        yield functools.partial(preparation.dict_item, {**of_sample, IMAGES: image}, size)
+
+
+def _images(decoder: BatchDecoder, rows: Ints, crops: Crops | None, preparation: Preparation) -> Iterable[Any]:
+    """Return images as the transforms take them."""
+    if crops is not None:
+        yield from map(preparation.shown, decoder.cut(rows, crops))
+        return
     for row, data in zip(rows.tolist(), decoder.reader.read_many(rows), strict=True):
         yield bytes(data) if preparation.output == "bytes" else preparation.shown(decoder.decode(row, data))
-
-
-def _cropped(decoder: BatchDecoder, rows: Ints, crops: Crops, preparation: Preparation) -> list[Any]:
-    sizes = zip(crops["out_height"].tolist(), crops["out_width"].tolist(), strict=True)
-    images = [torch.empty((*size, 3), dtype=torch.uint8) for size in sizes]
-    decoder.decode_into(rows, crops, [image.permute(2, 0, 1) for image in images])
-    return [preparation.shown(image.numpy()) for image in images]

@@ -24,8 +24,9 @@ from packer._loading.arguments import refuse_unknown
 from packer._loading.course import Course
 from packer._loading.forks import require_same_process
 from packer._loading.joining import readable
+from packer._loading.memory import pinned
 from packer._loading.normalizing import Normalizer
-from packer._loading.planning import PLANNED_TOGETHER, Batch, collated, planned
+from packer._loading.planning import PLANNED_TOGETHER, Batch, collation_of, finished, planned, submitted
 from packer._loading.prefetch import CUDAPrefetcher, usable_device
 from packer._loading.processes import Processes
 from packer._loading.threads import Threads, Workers
@@ -76,6 +77,10 @@ class Loader:
         Whether batches are laid out channels last.
     transform : callable, optional
         Applied to each image, instead of the dataset's.
+    pad : int, or dict of str to int or None, optional
+        Of a dataset with `fields`: to how many entries boxes, labels, keypoints, arrays, and what has an entry for each
+        box are padded with 0, so that they are (N, pad, ...) tensors; ``NAME_count`` is then a (N,) tensor of how many
+        there are. By default they are lists of tensors, and arrays are stacked; None makes lists of arrays.
     collate_fn : callable
         Makes a batch of a list of items. With another one than torch's, images are not decoded into their place.
     **unknown
@@ -117,6 +122,7 @@ class Loader:
         dtype: torch.dtype | None = None,
         channels_last: bool = True,
         transform: Callable[[Any], Any] | None = None,
+        pad: int | Mapping[str, int | None] | None = None,
         collate_fn: Callable[[list[Any]], Any] = default_collate,
         **unknown: NoReturn,
     ) -> None:
@@ -142,8 +148,10 @@ class Loader:
         self._normalizer = Normalizer(**self._prepared)
         self.transform = transform
         self.collate_fn = collate_fn
-        if images._in_place(transform):
+        if (layout := images._in_place(transform)) is not None and layout.with_images:
             self._normalizer.require_channels(3)
+        self._pad = pad
+        self._collation = collation_of(images, pad)
         self._closed = False
         self._asked_for = False  # a pass, of which no batch was taken yet
         self._progress = _Progress()
@@ -156,7 +164,9 @@ class Loader:
 
     @dataset.setter
     def dataset(self, dataset: Any) -> None:
-        self._course.images = readable(dataset)
+        images = readable(dataset)
+        self._collation = collation_of(images, self._pad)
+        self._course.images = images
         self._dataset = dataset
 
     @property
@@ -264,15 +274,15 @@ class Loader:
 
     def _batches(self, chunks: Iterator[Ints], epoch: int, seed: int) -> Generator[tuple[Any, Any], None, None]:
         process = os.getpid()
-        size = self._course.images._in_place(self.transform) if self.collate_fn is default_collate else None
-        settings, workers = self._take_workers(self.batch_size * 3 * math.prod(size) if size is not None else 0)
+        layout = self._course.images._in_place(self.transform) if self.collate_fn is default_collate else None
+        settings, workers = self._take_workers(layout.bytes_for(self.batch_size) if layout is not None else 0)
         pending: deque[Batch] = deque()
         try:
             workers.begin(self._course.images, self.transform)
             for batch in planned(
-                self._course.images, chunks, self.batch_size, self.drop_last, epoch, seed, size is not None
+                self._course.images, chunks, self.batch_size, self.drop_last, epoch, seed, layout is not None
             ):
-                pending.append(self._submit(workers, batch, size, epoch, seed))
+                pending.append(submitted(workers, batch, layout, epoch, seed))
                 if len(pending) > self.prefetch:
                     yield self._finish(workers, pending)
                     require_same_process(process)
@@ -310,28 +320,18 @@ class Loader:
             return settings, Processes(self, self.processes, self.threads, in_work, size, count, locked)
         return settings, Threads.with_memory(self.threads, in_work, size, count, self.pin_memory)
 
-    def _submit(self, workers: Workers, batch: Batch, size: tuple[int, int] | None, epoch: int, seed: int) -> Batch:
-        if size is None or batch.crops is None:
-            return batch._replace(tasks=workers.make(batch.indices, epoch, seed))
-        images = workers.allocate(len(batch.indices), *size)
-        return batch._replace(images=images, tasks=workers.fill(images, batch.indices, batch.crops))
-
-    def _finish(self, workers: Workers, pending: deque[Batch]) -> tuple[Any, Any]:
-        results = [task.result() for task in pending[0].tasks]
+    def _finish(self, workers: Workers, pending: deque[Batch]) -> Any:
+        results = [item for task in pending[0].tasks for item in task.result()]
         batch = pending.popleft()  # not before all of its tasks have ended
-        if batch.images is None:
-            workers.warn_of_draws()
-            made = collated(self.collate_fn, [item for items in results for item in items])
+        if batch.memory is not None:
+            memory = workers.hand_out(batch.memory)
+            batch = batch._replace(memory=pinned(memory) if self.pin_memory else memory)
         else:
-            images = workers.hand_out(batch.images)
-            if self.pin_memory and not images.is_pinned():
-                images = images.pin_memory()
-            made = images, batch.labels
-            if self._normalizer.changes_nothing:
-                return made
-        if self.device is None or self.device.type == "cpu":
-            made = self._normalizer(made)
-        return made  # type: ignore[no-any-return]
+            workers.warn_of_draws()
+        made = finished(self._course.images, batch, results, self.collate_fn, self._collation)
+        if batch.memory is not None and self._normalizer.changes_nothing:
+            return made
+        return self._normalizer(made) if self.device is None or self.device.type == "cpu" else made
 
     def __repr__(self) -> str:
         return (

@@ -3,22 +3,77 @@
 from __future__ import annotations
 
 import ctypes
-import math
 import mmap
 import multiprocessing
 import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from multiprocessing import reduction
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-__all__ = ["SharedMemory", "Slot", "images_in", "page_lock"]
+__all__ = ["IMAGES", "Layout", "Part", "SharedMemory", "Slot", "page_lock", "pinned"]
 
+IMAGES = "image"
+"""The name of the part that has the images."""
+
+_ALIGNED = 64  # bytes; where a part may begin
 _PORTABLE = 1  # cudaHostRegisterPortable: page-locked for every device
+
+
+class Part(NamedTuple):
+    """Pixels in a batch that are of one kind: the images, or the masks of a field."""
+
+    name: str
+    channels: int
+    dtype: str = "uint8"
+
+
+class Layout(NamedTuple):
+    """Which pixels lie in the memory of a batch: part after part, all of one height and width."""
+
+    size: tuple[int, int]
+    parts: tuple[Part, ...]
+
+    @property
+    def with_images(self) -> bool:
+        return any(part.name == IMAGES for part in self.parts)
+
+    def bytes_for(self, count: int) -> int:
+        """Return how many bytes `count` samples need."""
+        return sum(self._bytes(part, count) for part in self.parts)
+
+    def tensors(self, memory: npt.NDArray[np.uint8], count: int) -> dict[str, torch.Tensor]:
+        """Return the parts of memory as (count, channels, height, width) tensors, laid out channels last."""
+        tensors, begin = {}, 0
+        with torch.inference_mode(False):  # the threads that write into the tensors are not in that mode
+            for part in self.parts:
+                pixels = memory[begin:][: count * self._row(part)].view(part.dtype)
+                tensors[part.name] = torch.from_numpy(pixels.reshape(self._shape(part, count))).permute(0, 3, 1, 2)
+                begin += self._bytes(part, count)
+        return tensors
+
+    def page_locked(self, count: int) -> dict[str, torch.Tensor]:
+        """Return such tensors in page-locked memory, which torch keeps for reuse by itself."""
+        with torch.inference_mode(False):
+            return {
+                part.name: torch.empty(
+                    self._shape(part, count), dtype=getattr(torch, part.dtype), pin_memory=True
+                ).permute(0, 3, 1, 2)
+                for part in self.parts
+            }
+
+    def _shape(self, part: Part, count: int) -> tuple[int, int, int, int]:
+        return count, *self.size, part.channels
+
+    def _row(self, part: Part) -> int:
+        return self.size[0] * self.size[1] * part.channels * np.dtype(part.dtype).itemsize
+
+    def _bytes(self, part: Part, count: int) -> int:
+        return -(-count * self._row(part) // _ALIGNED) * _ALIGNED
 
 
 class SharedMemory:
@@ -88,19 +143,18 @@ class Slot:
     def size(self) -> int:
         return self._pixels.size
 
-    def images(self, shape: tuple[int, int, int]) -> torch.Tensor:
-        """Return the slot as a batch, and take it until the batch's last view is gone; `shape` as in `images_in`."""
+    def tensors(self, layout: Layout, count: int) -> dict[str, torch.Tensor]:
+        """Return the slot as a batch of `count` samples, and take it until the last view of the batch is gone."""
         # All views of a tensor hold its storage, and the storage holds this array, which is over a buffer: over an
         # array, numpy would let the views hold that one instead.
-        holder = np.frombuffer(self._pixels.data, np.uint8, math.prod(shape) * 3)
+        holder = np.frombuffer(self._pixels.data, np.uint8, layout.bytes_for(count))
         self._holder = weakref.ref(holder)
-        return images_in(holder, shape)
+        return layout.tensors(holder, count)
 
 
-def images_in(pixels: npt.NDArray[np.uint8], shape: tuple[int, int, int]) -> torch.Tensor:
-    """Return memory as an (N, 3, H, W) uint8 tensor, laid out channels last; `shape` is N, H and W."""
-    with torch.inference_mode(False):  # the threads that write into the tensor are not in that mode
-        return torch.from_numpy(pixels.reshape(*shape, 3)).permute(0, 3, 1, 2)
+def pinned(memory: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return tensors in page-locked memory: copies of those that lie elsewhere."""
+    return {name: tensor if tensor.is_pinned() else tensor.pin_memory() for name, tensor in memory.items()}
 
 
 def page_lock(pixels: npt.NDArray[np.uint8]) -> None:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-import numpy as np
 import numpy.typing as npt
 import torch
-from PIL import Image
 
+from packer._loading.forms import in_form, item_of, wrapped_image
 from packer._loading.lookup import Lookup, lookup_of
-from packer.crops import Crop
+from packer._loading.parts import Parts
+from packer.crops import Compose, Crop
 from packer.crops._kinds import begins_with_pil
 from packer.crops._split import pointwise, split_by
 from packer.errors import warn
 
-__all__ = ["OUTPUTS", "Preparation", "Transform", "in_form", "preparation_of", "require_callable"]
+__all__ = ["OUTPUTS", "Preparation", "Transform", "preparation_of", "require_callable"]
 
 OUTPUTS = ("tensor", "numpy", "pil", "bytes")
 
@@ -37,7 +37,9 @@ class Preparation(NamedTuple):
     transform, target_transform : callable, optional
         What is left to do with the image, and with the label.
     transforms : callable, optional
-        What is done with both together.
+        What is done with both together, or with the dict that an item is.
+    parts : Parts, optional
+        What an item has, where it is a dict.
     """
 
     crop: Crop | None
@@ -45,7 +47,8 @@ class Preparation(NamedTuple):
     lookup: Lookup | None
     transform: Transform
     target_transform: Transform
-    transforms: Callable[[Any, Any], tuple[Any, Any]] | None
+    transforms: Callable[..., Any] | None
+    parts: Parts | None = None
 
     @property
     def interleaved(self) -> bool:
@@ -61,20 +64,34 @@ class Preparation(NamedTuple):
     @property
     def row_size(self) -> tuple[int, int] | None:
         """Height and width of the images where each becomes numbers of a lookup, and nothing is left to do; or None."""
-        ends = self.lookup is not None and self.transform is None and self.transforms is None
+        ends = self.lookup is not None and self.transform is None and self.transforms is None and self.parts is None
         return self.crop.size if ends and self.crop is not None else None
 
-    def shown(self, pixels: npt.NDArray[np.uint8]) -> Any:
-        """Return (height, width, 3) uint8 pixels as the transforms take them."""
+    def shown(self, pixels: npt.NDArray[Any]) -> Any:
+        """Return (height, width, channels) pixels as the transforms take them."""
         return in_form(self.output, pixels) if self.lookup is None else self.lookup(pixels)
 
     def item(self, image: Any, label: Any) -> tuple[Any, Any]:
         """Return the item of a decoded image and a label."""
+        if self.parts is not None and self.parts.wrapped and isinstance(image, torch.Tensor) and self.lookup is None:
+            image = wrapped_image(image)
         if self.transforms is not None:
-            return self.transforms(image, label)
+            both: tuple[Any, Any] = self.transforms(image, label)
+            return both
         if self.transform is not None:
             image = self.transform(image)
         return image, label if self.target_transform is None else self.target_transform(label)
+
+    def dict_item(self, values: Mapping[str, Any], size: tuple[int, int]) -> Any:
+        """Return the item of a sample's values, among them a decoded image; `size` is that of the image."""
+        assert self.parts is not None
+        item = item_of(self.parts, values, self.output, size)
+        if self.transforms is not None:
+            return self.transforms(item)
+        for name, transform in (("image", self.transform), ("label", self.target_transform)):
+            if transform is not None and name in item:
+                item[name] = transform(item[name])
+        return item
 
     def __str__(self) -> str:
         """Say what runs where, in one line."""
@@ -83,15 +100,16 @@ class Preparation(NamedTuple):
         left = self.transform if self.transforms is None else self.transforms
         others = " ".join(f"then: {left!r}".split()) if left is not None else ""
         form = f"output={self.output!r}" if self.lookup is None else ""
-        return ", ".join(filter(None, [own, form, others]))
+        return ", ".join(filter(None, [own, form, str(self.parts or ""), others]))
 
 
-def preparation_of(
+def preparation_of(  # noqa: PLR0917
     crop: Crop | None,
     output: str | None,
     transform: Transform,
     target_transform: Transform,
-    transforms: Callable[[Any, Any], tuple[Any, Any]] | None,
+    transforms: Callable[..., Any] | None,
+    parts: Parts | None = None,
     *,
     fuse: bool,
 ) -> Preparation:
@@ -101,38 +119,69 @@ def preparation_of(
     ----------
     output : one of OUTPUTS, optional
         By default what the transform takes: a PIL image, as ImageFolder gives, unless the transform is one of
-        torchvision's that takes tensors only; a tensor where there is no transform.
+        torchvision's that takes tensors only; a tensor where there is no transform, or one of the dict.
+    parts : Parts, optional
+        What an item has, where it is a dict.
     fuse : bool
-        Whether packer does what `transform` begins with, as far as it can.
+        Whether packer does what `transform` begins with, as far as it can; of a dict, `transforms`.
     """
     if output is None:
-        unchanged = transform is None and transforms is None
+        of_dict = parts is not None and not parts.is_target
+        unchanged = transform is None and (transforms is None or of_dict)
         output = "tensor" if unchanged or (transform and begins_with_pil(transform) is False) else "pil"
     lookup = None
-    if fuse and (transform is None or transforms is not None or output == "bytes"):
+    if fuse and parts is not None and transforms is not None:
+        crop, transforms = _crop_of_all(transforms, parts, output)
+    elif fuse and (transform is None or transforms is not None or output == "bytes"):
         warn("fuse=True changes nothing without transform=, or with output='bytes'")
+    elif fuse and parts is not None and parts.cropped:
+        _warn_of(transform, f"it is applied to the image alone, and the item has {', '.join(parts.cropped)}")
     elif fuse and transform is not None:
         # An array is nothing that torchvision's crops take.
         crop, rest = (None, transform) if output == "numpy" else split_by(transform, output == "tensor")
         conversions, left = pointwise(rest)
         lookup = lookup_of(conversions, lambda pixels: in_form(output, pixels)) if conversions else None
         if crop is None and lookup is None:
-            warn(
-                "fuse=True changes nothing: packer cannot do what the transform begins with, "
-                + " ".join(repr(transform).split())
-            )
+            _warn_of(transform, "packer cannot do what the transform begins with")
         transform = rest if lookup is None else left
-    return Preparation(crop, output, lookup, transform, target_transform, transforms)
+    return Preparation(crop, output, lookup, transform, target_transform, transforms, parts)
+
+
+def _crop_of_all(
+    transforms: Callable[..., Any], parts: Parts, output: str
+) -> tuple[Crop | None, Callable[..., Any] | None]:
+    """Return the crop that a joint transform begins with, and what is left, if the crop changes all fields as that.
+
+    packer's crops leave out boxes that torchvision's keep, and resize further images unlike PIL images.
+    """
+    crop, rest = split_by(transforms, True) if output == "tensor" and parts.wrapped else (None, transforms)
+    if crop is None:
+        _warn_of(transforms, "packer cannot do what the transform begins with, or the item has no tv_tensors")
+    elif parts.positions:
+        _warn_of(
+            transforms, f"a crop of packer's leaves out boxes, which torchvision's keep: {', '.join(parts.positions)}"
+        )
+    elif set(parts.cropped) - set(parts.masks):
+        _warn_of(transforms, "further images are resized by the transform")
+    elif not _pads_with_nothing(crop) or any(name in parts.fill for name in parts.masks):
+        _warn_of(transforms, "packer pads masks with what fill= says, or 0")
+    else:
+        return crop, rest
+    return None, transforms
+
+
+def _pads_with_nothing(crop: Crop) -> bool:
+    """Tell whether what a crop shows outside of an image is 0, if it is of one colour."""
+    if isinstance(crop, Compose):
+        return all(_pads_with_nothing(one) for one in crop._settings["crops"])
+    return crop._settings.get("fill", 0) in (0, (0, 0, 0))
+
+
+def _warn_of(transform: Any, reason: str) -> None:
+    warn(f"fuse=True changes nothing: {reason}: {' '.join(repr(transform).split())}")
 
 
 def require_callable(name: str, transform: object) -> None:
     """Raise TypeError where a transform is none."""
     if transform is not None and not callable(transform):
         raise TypeError(f"{name} is what is applied to each image or label, a callable, not {transform!r}")
-
-
-def in_form(output: str, pixels: npt.NDArray[np.uint8]) -> Any:
-    """Return (height, width, 3) uint8 pixels in the form that a dataset's `output` says."""
-    if output == "tensor":
-        return torch.from_numpy(pixels).permute(2, 0, 1)
-    return pixels if output == "numpy" else Image.fromarray(pixels)

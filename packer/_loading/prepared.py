@@ -8,13 +8,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from PIL import Image
 
 from packer._images.geometry import CROP, Box
 from packer._loading.decoding import BatchDecoder
+from packer._loading.fields import FieldDecoder
 from packer._loading.folder import joint, row_of
-from packer._loading.preparation import Preparation, Transform, in_form, preparation_of, require_callable
+from packer._loading.forms import in_form, tensor_dtype
+from packer._loading.memory import IMAGES, Layout, Part
+from packer._loading.parts import Parts
+from packer._loading.preparation import Preparation, Transform, preparation_of, require_callable
 from packer._loading.selection import Selection
 from packer.crops import Compose, Crop
 from packer.crops._split import Snapshot
@@ -32,7 +35,9 @@ class Prepared(Selection):
     _scaled: bool
     _transform: Transform
     _target_transform: Transform
-    _transforms: Callable[[Any, Any], tuple[Any, Any]] | None
+    _transforms: Callable[..., Any] | None
+    _parts: Parts | None
+    _mode: str
 
     @property
     def transform(self) -> Transform:
@@ -112,8 +117,8 @@ class Prepared(Selection):
 
         Returns
         -------
-        (3, height, width) uint8 tensor, (height, width, 3) uint8 array or PIL image
-            As `output` says.
+        (C, height, width) tensor, (height, width, C) array or PIL image
+            As `output` and `mode` say.
 
         Raises
         ------
@@ -134,12 +139,11 @@ class Prepared(Selection):
                 f"which has {full_width} x {full_height}"
             )
         box = Box.of((top, left, height, width), (height, width))
-        out = torch.empty((1, height, width, 3), dtype=torch.uint8)
-        self._decoder.decode_into([row], np.array([box], CROP), out.permute(0, 3, 1, 2))
-        return in_form(output, out[0].numpy())
+        (pixels,) = self._decoder.cut(np.array([row]), np.array([box], CROP))
+        return in_form(output, pixels)
 
     def loader(self, path: str) -> Image.Image:
-        """Return the image of the sample whose name is `path`, as ImageFolder's loader does: RGB, without a transform.
+        """Return the image of the sample whose name is `path`, as ImageFolder's loader does: without a transform.
 
         Raises
         ------
@@ -149,11 +153,16 @@ class Prepared(Selection):
             If the sample is damaged.
         """
         row = row_of(self.reader.names, path)
-        return Image.fromarray(self._decoder.decode(row, self.reader.read(row)))
+        image: Image.Image = in_form("pil", self._decoder.decode(row, self.reader.read(row)))
+        return image
 
     @functools.cached_property
     def _decoder(self) -> BatchDecoder:
-        return BatchDecoder(self.reader, self._library, self._scaled)
+        return BatchDecoder(self.reader, self._library, self._scaled, self._mode)
+
+    @functools.cached_property
+    def _fields(self) -> FieldDecoder | None:
+        return None if self._parts is None else FieldDecoder(self.reader, self._parts, self._library)
 
     @property
     def _preparation(self) -> Preparation:
@@ -164,10 +173,21 @@ class Prepared(Selection):
         """How many random numbers the crop of an image needs."""
         return self._preparation.crop.randoms if self._preparation.crop is not None else 0
 
-    def _in_place(self, transform: Transform) -> tuple[int, int] | None:
-        """Return the size of images that can be decoded into their places in a batch; None where items are made."""
+    def _in_place(self, transform: Transform) -> Layout | None:
+        """Return which pixels can be decoded into their places in a batch; None where items are made."""
         preparation = self._prepared_with(transform)
-        return preparation.crop.size if preparation.crop is not None and preparation.leaves_pixels else None
+        size = preparation.crop.size if preparation.crop is not None and preparation.leaves_pixels else None
+        parts = () if size is None or (self._parts is not None and self._parts.is_target) else self._pixels_in_place
+        return Layout(size, parts) if size is not None and parts else None
+
+    @functools.cached_property
+    def _pixels_in_place(self) -> tuple[Part, ...]:
+        images = (Part(IMAGES, 3),) if self._mode == "RGB" else ()
+        if self._parts is None or self._fields is None:
+            return images
+        wanted = "image" in self._parts.names
+        masks = [Part(name, 1, tensor_dtype(self._fields.dtype_of(name))) for name in self._parts.masks]
+        return (*images, *masks) if images and wanted else () if wanted else tuple(masks)
 
     def _prepared_with(self, transform: Transform) -> Preparation:
         """Return the steps of an image where a Loader's transform, if any, takes the place of the dataset's."""
@@ -178,8 +198,9 @@ class Prepared(Selection):
     def _prepared_as(self, name: str, transform: Transform) -> Preparation:
         """Return the steps with a transform, made anew where people changed its settings in place."""
         known: tuple[Transform, Snapshot | None, Preparation] | None = self.__dict__.get(name)
-        if known is None or known[0] is not transform or not (known[1] is None or known[1].holds(transform)):
-            snapshot = Snapshot(transform) if self._fuse and transform is not None else None
+        fused = self._transforms if transform is None and self._parts is not None else transform
+        if known is None or known[0] is not transform or not (known[1] is None or known[1].holds(fused)):
+            snapshot = Snapshot(fused) if self._fuse and fused is not None else None
             known = self.__dict__[name] = transform, snapshot, self._planned(transform)
         return known[2]
 
@@ -194,4 +215,11 @@ class Prepared(Selection):
 
     def _planned(self, transform: Transform) -> Preparation:
         transforms = self._transforms if transform is self._transform else None
-        return preparation_of(self._crop, self._output, transform, self.target_transform, transforms, fuse=self._fuse)
+        made = preparation_of(
+            self._crop, self._output, transform, self.target_transform, transforms, self._parts, fuse=self._fuse
+        )
+        if self._parts is not None and transform is not None and "image" not in self._parts.names:
+            raise ValueError("transform= is applied to the image, which fields= does not name: say transforms=")
+        if self._parts is not None and made.crop is not None:
+            self._parts.require_step(made.crop)
+        return made

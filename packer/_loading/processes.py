@@ -19,14 +19,12 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import Any
 
-import torch
-
 from packer._images.geometry import Crops
-from packer._loading.memory import SharedMemory, Slot, page_lock
+from packer._loading.memory import Layout, SharedMemory, Slot, page_lock
 from packer._loading.preparation import Transform
 from packer._loading.readable import Readable
 from packer._loading.serving import serve
-from packer._loading.threads import BATCHES_THE_LOOP_MAY_KEEP, Workers, split
+from packer._loading.threads import BATCHES_THE_LOOP_MAY_KEEP, Memory, Workers, split
 from packer._storage.interrupts import interrupts_held
 from packer._table import Ints
 from packer.errors import WorkerError
@@ -118,28 +116,29 @@ class Processes(Workers):
             future.result()
         self._settings = settings
 
-    def allocate(self, count: int, height: int, width: int) -> torch.Tensor:
+    def allocate(self, count: int, layout: Layout) -> Memory:
         slot = next((slot for slot in self._slots if slot.free), None)
         if slot is None:
             raise WorkerError(f"all {len(self._slots)} batches of the memory that processes share are in use")
         self._filling += 1
-        return slot.images((count, height, width))
+        return slot.tensors(layout, count)
 
-    def fill(self, images: torch.Tensor, indices: Ints, crops: Crops) -> list[Future[Any]]:
-        _, channels, height, width = images.shape
-        begin, size = images.data_ptr() - self._address, channels * height * width
+    def fill(self, memory: Memory, layout: Layout, indices: Ints, crops: Crops) -> list[Future[list[Any]]]:
+        begin = memory[layout.parts[0].name].data_ptr() - self._address
         return [
-            self._submit("fill", begin + some.start * size, (height, width), indices[some], crops[some].tobytes())
+            self._submit("fill", begin, layout, len(indices), some, indices[some], crops[some].tobytes())
             for some in split(len(indices), self._step)
         ]
 
     def make(self, indices: Ints, epoch: int, seed: int) -> list[Future[list[Any]]]:
         return [self._submit("make", indices[some], epoch, seed) for some in split(len(indices), self._step)]
 
-    def hand_out(self, images: torch.Tensor) -> torch.Tensor:
+    def hand_out(self, memory: Memory) -> Memory:
         """Return the batch itself, or a copy where the batches that are in work at a time need its memory."""
         self._filling -= 1
-        return images if self._free() + self._filling >= self._count else images.clone()
+        if self._free() + self._filling >= self._count:
+            return memory
+        return {name: tensor.clone() for name, tensor in memory.items()}
 
     def forget(self) -> None:
         """Let go of the processes, in a fork: they and what they are asked belong to the process that started them."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
 
 from packer._images.geometry import Crops
+from packer._loading.fields import Values
+from packer._loading.memory import Layout
+from packer._loading.parts import Parts
 from packer._loading.preparation import Transform
 from packer._table import Ints, Labels
 
@@ -36,8 +39,15 @@ class Readable(Protocol):
     def _identity(self) -> str:
         """Return a name of these very samples, the same in every format, for the states of a Loader."""
 
-    def _in_place(self, transform: Transform) -> tuple[int, int] | None:
-        """Return the (height, width) of images that can be decoded into their places in a batch.
+    @property
+    def _parts(self) -> Parts | None:
+        """What an item has, where it is a dict or a detector's; None where it is image and label."""
+
+    def _called(self, index: int) -> str:
+        """Return what an error calls a sample: its pack, place and name."""
+
+    def _in_place(self, transform: Transform) -> Layout | None:
+        """Return which pixels can be decoded into their places in a batch, and their size.
 
         None where items are made one by one. `transform` takes the place of the dataset's where it is not None, here
         and in `_items`.
@@ -49,8 +59,13 @@ class Readable(Protocol):
     def _choose_crops(self, indices: Ints, epoch: int, seed: int) -> Crops:
         """Return the crops of some samples, an (N,) array of CROP: a function of epoch, seed, sample and turn."""
 
-    def _decode_into(self, indices: Ints, crops: Crops, images: torch.Tensor) -> None:
-        """Decode some samples, as their crops say, into an (N, 3, height, width) uint8 tensor.
+    def _decode_into(self, indices: Ints, crops: Crops, memory: Mapping[str, torch.Tensor]) -> list[Values]:
+        """Decode some samples, as their crops say, into the (N, C, height, width) tensors of a layout's parts.
+
+        Returns
+        -------
+        list of dict
+            Of dicts what is not in the tensors: see `FieldDecoder.samples`. Empty where items are image and label.
 
         Raises
         ------
@@ -63,8 +78,8 @@ class Readable(Protocol):
 
     def _items(
         self, indices: Sequence[int] | Ints, epoch: int, seed: int, transform: Transform = None, seeding: bool = False
-    ) -> list[tuple[Any, Any]]:
-        """Return image and label of some samples, after the transforms; errors as of `_decode_into`.
+    ) -> list[Any]:
+        """Return the items of some samples, after the transforms; errors as of `_decode_into`.
 
         With `seeding`, the generators that transforms draw from are seeded before each item.
         """

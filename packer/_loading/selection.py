@@ -20,7 +20,7 @@ from packer._loading.columns import ColumnArrays
 from packer._loading.samples import Samples
 from packer._sample import IMAGE_SUFFIXES
 from packer._table import Ints, Labels, Names
-from packer.errors import CorruptPackError
+from packer.errors import CorruptPackError, printable
 from packer.samplers._permutation import earlier
 
 __all__ = ["Selection", "places_in"]
@@ -154,6 +154,11 @@ class Selection(Dataset[tuple[Any, Any]]):
     def _rows_of(self, indices: Sequence[int] | Ints) -> Ints:
         """Return the places of samples in the pack, counted from its beginning."""
         return self.reader.positions(indices) if self._rows is None else self._rows[places_in(indices, len(self))]
+
+    def _called(self, index: int) -> str:
+        """Return what an error calls a sample, of an index as `in_turns` gives it."""
+        (row,) = self._rows_of([index % len(self)]).tolist()
+        return f"{printable(self.root)}, sample {row} ({printable(self.reader.names.get(row))})"
 
     def _labels_of(self, indices: Sequence[int] | Ints) -> Labels:
         """Return the labels of samples, before `target_transform`."""

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import torch
 
 from packer._images.geometry import CROP
-from packer._loading.memory import images_in
+from packer._loading.memory import Layout
 from packer._loading.threads import Threads
 from packer._table import Ints
 
@@ -60,10 +60,13 @@ class _Server:
         self._workers.begin(*pickle.loads(settings))  # the threads of an earlier epoch are at rest, and end
         return []
 
-    def fill(self, place: int, size: tuple[int, int], indices: Ints, crops: bytes) -> list[Future[Any]]:
-        height, width = size
-        pixels = self._pixels[place:][: len(indices) * height * width * 3]
-        return self._workers.fill(images_in(pixels, (len(indices), height, width)), indices, np.frombuffer(crops, CROP))
+    def fill(  # noqa: PLR0917
+        self, place: int, layout: Layout, count: int, some: slice, indices: Ints, crops: bytes
+    ) -> list[Future[list[Any]]]:
+        """Fill `some` of the samples of a batch, which lies at a place of the memory."""
+        memory = layout.tensors(self._pixels[place:][: layout.bytes_for(count)], count)
+        share = {name: tensor[some] for name, tensor in memory.items()}
+        return self._workers.fill(share, layout, indices, np.frombuffer(crops, CROP))
 
     def make(self, indices: Ints, epoch: int, seed: int) -> list[Future[Any]]:
         return self._workers.make(indices, epoch, seed)

@@ -14,13 +14,16 @@ import torch
 
 from packer._images.geometry import Crops
 from packer._loading.drawing import generators
-from packer._loading.memory import Slot
+from packer._loading.memory import Layout, Slot
 from packer._loading.preparation import Transform
 from packer._loading.readable import Readable
 from packer._table import Ints
 from packer.errors import warn
 
-__all__ = ["BATCHES_THE_LOOP_MAY_KEEP", "Threads", "Workers", "split"]
+__all__ = ["BATCHES_THE_LOOP_MAY_KEEP", "Memory", "Threads", "Workers", "split"]
+
+Memory = dict[str, torch.Tensor]
+"""The pixels of a batch by the names of its parts: see `Layout`."""
 
 BATCHES_THE_LOOP_MAY_KEEP = 3  # batches that the training loop may keep before new memory is allocated
 _MOST_IN_A_TASK = 32  # images; larger tasks cost no less an image
@@ -52,23 +55,24 @@ class Workers(abc.ABC):
         """Begin an epoch over `dataset`; `transform` takes the place of the dataset's."""
 
     @abc.abstractmethod
-    def allocate(self, count: int, height: int, width: int) -> torch.Tensor:
-        """Return memory for a batch: an (N, 3, H, W) uint8 tensor, channels last, of any content."""
+    def allocate(self, count: int, layout: Layout) -> Memory:
+        """Return memory for a batch of `count` samples, of any content."""
 
     @abc.abstractmethod
-    def fill(self, images: torch.Tensor, indices: Ints, crops: Crops) -> list[Future[Any]]:
+    def fill(self, memory: Memory, layout: Layout, indices: Ints, crops: Crops) -> list[Future[list[Any]]]:
         """Decode samples into a batch that `allocate` gave, as their crops say, an (N,) array of CROP.
 
-        The batch is filled when all futures are done.
+        The batch is filled when all futures are done. Their results have what is not in it, see `_decode_into` of a
+        dataset.
         """
 
     @abc.abstractmethod
     def make(self, indices: Ints, epoch: int, seed: int) -> list[Future[list[Any]]]:
         """Make the items of some samples; each future gives a list of items, in the order of `indices`."""
 
-    def hand_out(self, images: torch.Tensor) -> torch.Tensor:
+    def hand_out(self, memory: Memory) -> Memory:
         """Return a filled batch, or a copy, which the loop may keep as long as it likes."""
-        return images
+        return memory
 
     def warn_of_draws(self) -> None:
         """Warn once where transforms draw random numbers in an order that nobody decides."""
@@ -133,18 +137,21 @@ class Threads(Workers):
     def end(self) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
-    def allocate(self, count: int, height: int, width: int) -> torch.Tensor:
-        if self._pinned:  # torch keeps pinned memory for reuse by itself
-            with torch.inference_mode(False):
-                empty = torch.empty((count, height, width, 3), dtype=torch.uint8, pin_memory=True)
-                return empty.permute(0, 3, 1, 2)
-        size = count * height * width * 3
+    def allocate(self, count: int, layout: Layout) -> Memory:
+        if self._pinned:
+            return layout.page_locked(count)
+        size = layout.bytes_for(count)
         slot = next((slot for slot in self._slots if slot.free and slot.size >= size), None)
-        return (slot or Slot(np.empty(size, np.uint8))).images((count, height, width))
+        return (slot or Slot(np.empty(size, np.uint8))).tensors(layout, count)
 
-    def fill(self, images: torch.Tensor, indices: Ints, crops: Crops) -> list[Future[Any]]:
+    def fill(self, memory: Memory, layout: Layout, indices: Ints, crops: Crops) -> list[Future[list[Any]]]:
         return [
-            self._pool.submit(self._dataset._decode_into, indices[some], crops[some], images[some])
+            self._pool.submit(
+                self._dataset._decode_into,
+                indices[some],
+                crops[some],
+                {name: tensor[some] for name, tensor in memory.items()},
+            )
             for some in split(len(indices), self._step)
         ]
 
