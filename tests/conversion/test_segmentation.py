@@ -108,3 +108,10 @@ def test_runs_of_another_size_than_the_image_are_refused(tmp_path: Path) -> None
     problem = "field 'segmentation': the run lengths of segmentation 1 are of 120 x 89 pixels, .* has 120 x 90"
     with pytest.raises(packer.ImageError, match=problem):
         packed(tmp_path / "a.lmdb", [None, runs])
+
+
+def test_a_batch_has_a_list_of_segmentations(tmp_path: Path) -> None:
+    packed(tmp_path / "a.lmdb", [*POLYGONS, *RUNS, None])
+    dataset = packer.open_dataset(tmp_path / "a.lmdb", fields=("image", "segmentation"))
+    (batch,) = packer.Loader(dataset, batch_size=1)
+    assert batch["segmentation"] == [[*POLYGONS, *RUNS, None]]
