@@ -54,6 +54,9 @@ class Manifest:
         One of `packer._sample.CODECS`: what the data of the samples are.
     settings : dict
         Every setting of the conversion that has a say in the samples' bytes.
+    about : list of dict
+        What annotations say of no sample, such as the licenses of images: of each file that was converted ``file``, its
+        name, and its ``members``.
     source : dict
         What the samples came from: its kind and a digest of its names and labels.
     skipped : list of dict
@@ -78,6 +81,7 @@ class Manifest:
     fields: tuple[Field, ...] = ()
     codec: str = "keep"
     settings: dict[str, Any] = field(default_factory=dict)
+    about: list[dict[str, Any]] = field(default_factory=list)
     source: dict[str, Any] = field(default_factory=dict)
     skipped: list[dict[str, str]] = field(default_factory=list)
     findings: dict[str, int] = field(default_factory=dict)
@@ -92,8 +96,9 @@ class Manifest:
         document = {"schema": self.schema, **asdict(self), "fields": [one.to_json() for one in self.fields]}
         if self.schema == 1:
             del document["label_type"]
-        if not self.fields:
-            del document["fields"]
+        for name in ("fields", "about"):
+            if not document[name]:
+                del document[name]
         document |= document.pop("more")
         body = json.dumps(document, ensure_ascii=True, separators=(",", ":")).encode("ascii")[:-1]
         return body + _SEAL + b"%08x" % google_crc32c.value(body) + b'"}'
@@ -121,17 +126,17 @@ class Manifest:
                 raise UnsupportedVersionError(
                     f"{printable(path)}: written with schema {schema}; this packer reads up to {SCHEMA}. Update packer."
                 )
-            names = {member.name for member in dataclasses.fields(cls)} - {"schema", "more", "fields"}
-            listed = []
+            names = {member.name for member in dataclasses.fields(cls)} - {"schema", "more", "fields", "about"}
+            listed, about = [], []
             if schema == 1:
                 names.remove("label_type")
             else:
-                listed = document.pop("fields", [])
+                listed, about = document.pop("fields", []), document.pop("about", [])
             if missing := names - document.keys():
                 raise ValueError(f"{', '.join(sorted(missing))}: missing")
             known = {name: document.pop(name) for name in names}
             fields = tuple(map(Field.from_json, listed))
-            manifest = cls(schema=schema, more=document, fields=fields, **known)
+            manifest = cls(schema=schema, more=document, fields=fields, about=about, **known)
             object.__setattr__(manifest, "_identity", _digest(text))  # of these very bytes, whoever wrote them
             manifest._require_types()
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -144,8 +149,9 @@ class Manifest:
     def united(cls, manifests: Sequence[Manifest]) -> Manifest:
         """Return what the manifests of several packs say together, one pack after the other.
 
-        Settings that differ are left out, but for ``tiles``, which is true where one of the packs may hold tiled JPEGs;
-        `source`, `columns` and `layout` are empty, and `classes`, `label_type` and `fields` are the first's.
+        `about` has the entries of all, equal ones once. Settings that differ are left out, but for ``tiles``, which is
+        true where one of the packs may hold tiled JPEGs; `source`, `columns` and `layout` are empty, and `classes`,
+        `label_type` and `fields` are the first's.
         """
         first = manifests[0]
         same = [name for name, value in first.settings.items() if all(m.settings.get(name) == value for m in manifests)]
@@ -156,6 +162,7 @@ class Manifest:
         for manifest in manifests:
             for package, version in manifest.versions.items():
                 versions.setdefault(package, set()).add(version)
+        about = [entry for manifest in manifests for entry in manifest.about]
         findings = sum((Counter(manifest.findings) for manifest in manifests), Counter[str]())
         return cls(
             format=first.format,
@@ -165,6 +172,7 @@ class Manifest:
             fields=first.fields,
             codec=first.codec,
             settings=settings,
+            about=[entry for place, entry in enumerate(about) if entry not in about[:place]],
             skipped=[entry for manifest in manifests for entry in manifest.skipped],
             findings=dict(sorted(findings.items())),
             versions={package: " and ".join(sorted(numbers)) for package, numbers in versions.items()},
@@ -219,6 +227,8 @@ class Manifest:
             raise ValueError(f"{len(self.classes)} classes, and labels of the type {self.label_type!r}")
         if len({one.name for one in self.fields}) != len(self.fields) or len(self.fields) > MOST_FIELDS:
             raise ValueError(f"two fields have one name, or there are more than {MOST_FIELDS}")
+        if not all(type(entry.get("file")) is str and type(entry.get("members")) is dict for entry in self.about):
+            raise ValueError("about: of the wrong type")
         entries = [value for entry in self.skipped for value in (entry["name"], entry["reason"])]
         texts = [*self.classes, *self.versions.values(), *entries]
         texts += [text for one in self.fields for text in (*one.classes, one.file)]

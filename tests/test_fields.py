@@ -24,6 +24,8 @@ from packer._fields import DTYPES, Field
         (Field("caption", "text"), ""),
         (Field("more", "json"), {"a": [1, None, "ü"]}),
         (Field("more", "bytes"), b"\0\xff"),
+        (Field("s", "segmentation"), [None, [], [[1, 2, 3, 4, 5.5, 6]], {"size": [2, 3], "counts": [6]}]),
+        (Field("s", "segmentation"), []),
     ],
 )
 def test_values_come_back(field, value):
@@ -77,6 +79,14 @@ def test_names_of_classes_are_taken_as_their_ids():
         (Field("b", "boxes"), [[5, 5, np.inf, 6]], "finite"),
         (Field("b", "boxes"), [1, 2, 3, 4], "are no boxes"),
         (Field("k", "keypoints"), [[[1, 2]]], "are no keypoints"),
+        (Field("s", "segmentation"), {"size": [2, 3], "counts": [6]}, "no list of segmentations"),
+        (Field("s", "segmentation"), [None, [[1, 2, 3, 4]]], "segmentation 1: a polygon has three points"),
+        (
+            Field("s", "segmentation"),
+            [[[1, 2, 3, 4, 5, np.nan]]],
+            "0: the points of a polygon are numbers",
+        ),
+        (Field("s", "segmentation"), [{"size": [2, 3], "counts": [5]}], "the runs are of 5 pixels"),
         (Field("x", "array", "uint8", 1), [[1]], "2 axes"),
         (Field("x", "array", "uint8", 1), [300], "do not fit into uint8"),
         (Field("x", "array", "uint8", 1), [0.5], "none of uint8"),
@@ -110,7 +120,8 @@ def test_what_is_no_field_is_refused(members):
 
 
 @pytest.mark.parametrize(
-    ("kind", "data"), [("labels", b"123"), ("boxes", b"123"), ("keypoints", b"1"), ("text", b"\xff")]
+    ("kind", "data"),
+    [("labels", b"123"), ("boxes", b"123"), ("keypoints", b"1"), ("text", b"\xff"), ("segmentation", b"{}")],
 )
 def test_bytes_that_are_no_value_are_refused(kind, data):
     with pytest.raises(ValueError, match="bytes"):

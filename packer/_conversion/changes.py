@@ -150,6 +150,8 @@ def _field_differences(before: ListedSource, now: Source) -> list[str]:
         return [line for line in lines if line]
     if len(before) != len(now):
         return []
+    if before.about != now.about:
+        return ["what the annotations say of no image is another"]
     return [
         f"the field {one.field.name!r} has other values"
         for one, other in zip(before.columns, now.columns, strict=True)

@@ -70,8 +70,8 @@ def pack(
         Where the pack will be.
     fields : mapping of str to str, optional
         The kind of each field: ``"mask"``, ``"image"``, ``"text"``, ``"json"``, ``"bytes"``, ``"boxes"``,
-        ``"keypoints"``, ``"labels"``, ``"class"``; the dtype of numbers: ``"bool"``, ``"int8"`` to ``"int64"``,
-        ``"float32"``, ``"float64"``; or dtype and number of axes of arrays: ``"array:float32:2"``.
+        ``"keypoints"``, ``"segmentation"``, ``"labels"``, ``"class"``; the dtype of numbers: ``"bool"``, ``"int8"`` to
+        ``"int64"``, ``"float32"``, ``"float64"``; or dtype and number of axes of arrays: ``"array:float32:2"``.
     classes : sequence of str, optional
         The classes' names in the order of their ids. Without them there are no classes, and all labels are -1.
     label_type : {"class", "int", "float"}

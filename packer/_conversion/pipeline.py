@@ -94,6 +94,7 @@ class Pipeline:
                     prepared = prepare(data, name, self._recipe)
                 else:
                     prepared = prepare_sample(data, name, self._recipe, stored)
+                _require_size(prepared.change.size, self._source.expected_size(index))
                 values = prepare_values(
                     self._source.fields, self._source.values(index, buffer), prepared.change, self._recipe
                 )
@@ -109,6 +110,18 @@ class Pipeline:
                 label, fields = self._source.labels[index].item(), self._source.fields
                 batch.append(sample_of(name, label, prepared, stamp, fields, values))
         return batch, buffer
+
+
+def _require_size(found: tuple[int, int], said: tuple[int, int] | None) -> None:
+    """Raise ImageError where annotations say another height and width of a file than it has."""
+    if said is None or said == found:
+        return
+    remedy = "Take the file that was annotated, or correct height and width"
+    if said == found[::-1]:
+        remedy += "; where EXIF turns the file, save it upright"
+    raise ImageError(
+        f"it has {found[1]} x {found[0]} pixels, and its annotations are of {said[1]} x {said[0]}. {remedy}"
+    )
 
 
 def sample_of(  # noqa: PLR0917

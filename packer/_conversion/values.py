@@ -1,7 +1,7 @@
 """Values of fields on their way into a pack: checked against their image, and changed as the image is changed.
 
 An image may be turned upright by its EXIF orientation, and resized, cut and padded by ``--resize``. What belongs to its
-pixels goes along: masks to the nearest pixel, further images as the image, boxes and keypoints by arithmetic.
+pixels goes along: masks to the nearest pixel, further images as the image, boxes, keypoints and polygons by arithmetic.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from PIL import Image
 
 from packer._conversion.change import Change
 from packer._conversion.recipe import Recipe
+from packer._conversion.segmentation import moved_segmentations, require_size_of_runs
 from packer._fields import PIXELS, Field, Stored
 from packer._images.decode import apply_orientation
 from packer._images.encode import encode
@@ -62,6 +63,8 @@ def _prepared(field: Field, stored: Stored, change: Change, recipe: Recipe) -> S
         return field.encode(_boxes(field.decode(stored), change))
     if field.kind == "keypoints":
         return field.encode(_keypoints(field.decode(stored), change))
+    if field.kind == "segmentation":
+        return _segmentation(field, stored, change)
     return stored
 
 
@@ -123,6 +126,14 @@ def _keypoints(keypoints: npt.NDArray[np.float32], change: Change) -> npt.NDArra
     if change.orientation != 1:
         keypoints = turn_keypoints(keypoints, change.orientation, change.size)
     return keypoints if change.box is None else move_keypoints(keypoints, change.box)
+
+
+def _segmentation(field: Field, stored: Stored, change: Change) -> Stored:
+    segmentations = field.decode(stored)
+    require_size_of_runs(segmentations, change.size)
+    if change.orientation == 1 and change.box is None:
+        return stored
+    return field.encode(moved_segmentations(segmentations, change))
 
 
 def _require_size(what: str, found: tuple[int, int], wanted: tuple[int, int]) -> None:

@@ -46,6 +46,11 @@ def convert(
     sample: int | None = None,
     fields: Mapping[str, str] | Sequence[str] = (),
     columns: Mapping[str, str] | Sequence[str] = (),
+    coco: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = (),
+    masks: bool = False,
+    voc: str | os.PathLike[str] | None = None,
+    yolo: str | os.PathLike[str] | None = None,
+    split: str | None = None,
     on_missing: str | None = None,
     no_classes: bool = False,
     no_metadata: bool = False,
@@ -134,9 +139,23 @@ def convert(
     columns : mapping of str to str, or sequence of str
         Columns of `labels` that become fields, kinds by names: ``{"caption": "text", "age": "float32"}``; or texts as
         the command line has them, ``"caption=COLUMN:text"``.
+    coco : path or sequence of path
+        Files of annotations in COCO's format, of the same images: boxes, categories, segmentations, keypoints, captions
+        and all else in them become fields. `src` is the directory that ``file_name`` counts from. Images have the
+        label -1, as with `voc` and `yolo`.
+    masks : bool
+        Whether the annotations of `coco` are drawn into the field ``mask``, a PNG of the ids of categories: crowds
+        below others, smaller ones on top.
+    voc : path, optional
+        A directory in Pascal VOC's layout, such as ``VOCdevkit/VOC2012``, whose ``Annotations`` and
+        ``SegmentationClass`` become fields. `src` is this directory, or its ``JPEGImages``.
+    yolo : path, optional
+        A ``data.yaml`` of YOLO's, with files in ``labels`` beside the images, which become fields.
+    split : str, optional
+        Which images of `voc` or `yolo`: the name of a list in ``ImageSets``, or of a split in ``data.yaml``.
     on_missing : {"error", "null", "skip"}, optional
         What becomes of an image without the file or the row of a field: an error (the default), no value, or the image
-        is left out.
+        is left out. ``"skip"`` leaves out images that annotations name and that are not there.
     no_classes : bool
         Whether all images below `src`, or all rows of `labels`, are taken with the label -1, without classes.
     no_metadata : bool
@@ -184,7 +203,7 @@ def convert(
     DestinationError, PackLockedError, ResumeError
         If the pack cannot be written, another process writes it, or the unfinished pack was started differently.
     MissingDependencyError
-        If `tiles` needs numba, or Parquet pyarrow, which is not installed.
+        If `tiles` needs numba, Parquet pyarrow, or `yolo` PyYAML, which is not installed.
     """
     request = ConversionRequest(
         src=_path(src),
@@ -215,6 +234,11 @@ def convert(
         sample=sample,
         fields=fields,
         columns=columns,
+        coco=_paths(coco),
+        masks=masks,
+        voc=_path_or_none(voc),
+        yolo=_path_or_none(yolo),
+        split=split,
         on_missing=on_missing,
         no_classes=no_classes,
         no_metadata=no_metadata,
@@ -238,6 +262,10 @@ merge = speaking_of_arguments(merging.merge)
 
 def _path(path: str | os.PathLike[str]) -> Path:
     return Path(os.path.expanduser(path))
+
+
+def _paths(said: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[Path]:
+    return [_path(said)] if isinstance(said, str | os.PathLike) else list(map(_path, said))
 
 
 def _path_or_none(path: str | os.PathLike[str] | None) -> Path | None:

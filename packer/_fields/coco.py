@@ -51,11 +51,12 @@ def annotations_of(values: Mapping[str, Any]) -> list[dict[str, Any]]:
         return []
     count = len(there["annotation_id"])
     found: list[dict[str, Any]] = [{} for _ in range(count)]
+    crowds = zip(there["iscrowd"].tolist(), there.get("iscrowd_given", [True] * count), strict=True)
     rows: dict[str, Sequence[Any]] = {
         "id": there["annotation_id"].tolist(),
         "image_id": [there["image_id"]] * count,
         "category_id": there["category"].tolist(),
-        "iscrowd": there["iscrowd"].tolist(),
+        "iscrowd": [crowd if given else None for crowd, given in crowds],
         "segmentation": there.get("segmentation", [None] * count),
         "keypoints": _keypoints_given(there, count),
         "area": [None if np.isnan(area) else area for area in there["area"].tolist()] if "area" in there else [],
@@ -67,7 +68,7 @@ def annotations_of(values: Mapping[str, Any]) -> list[dict[str, Any]]:
                 annotation[name] = value
     for annotation, more in zip(found, there.get("members") or [None] * count, strict=True):
         exact = (more or {}).get("keypoints")
-        if exact is not None and np.array(exact, np.float32).tolist() != annotation.get("keypoints"):
+        if exact and np.array(exact, np.float32).tolist() != annotation.get("keypoints"):
             more = {name: value for name, value in more.items() if name != "keypoints"}  # they were moved
         annotation.update(more or {})
     return found

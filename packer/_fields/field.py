@@ -35,6 +35,7 @@ KINDS = (
     "mask",
     "boxes",
     "keypoints",
+    "segmentation",
 )
 
 PIXELS = ("image", "mask")
@@ -91,7 +92,10 @@ class Field:
         image, mask   an encoded image                                       the encoded image
         boxes         (K, 4) float32 array: x y x y in pixels                the numbers
         keypoints     (K, P, 3) float32 array: x y in pixels, visibility     K and P as int64, then the numbers
+        segmentation  list of K: polygons, run lengths, or None              JSON in UTF-8
         ============  =====================================================  =========================================
+
+        A segmentation is one that `packer._fields.rle` describes, as COCO has them, in pixels of the image.
 
     dtype : str
         One of `DTYPES`, of a scalar or an array.
@@ -228,6 +232,8 @@ class Field:
             return f"{stored} is no {self.dtype}" if wrong else None
         try:
             value = self.decode(stored)
+            if self.kind == "segmentation":
+                self.encode(value)
         except ValueError as error:
             return str(error)
         if self.kind in ("class", "labels"):

@@ -122,11 +122,11 @@ def segmentation_problem(segmentation: Any) -> str | None:
     if any(len(shape) % 2 or 0 < len(shape) < 6 for shape in segmentation):
         return "a polygon has three points or more, x y x y x y ..."
     try:
-        near = all(min(shape) >= -_FARTHEST and max(shape) <= _FARTHEST for shape in segmentation if shape)
-        numbers = [np.array(shape).dtype.kind for shape in segmentation if shape]
+        shapes = [np.array(shape) for shape in segmentation if shape]
+        good = all(shape.dtype.kind in "if" and np.abs(shape).max() <= _FARTHEST for shape in shapes)
     except (TypeError, ValueError):
-        near, numbers = False, []
-    if not near or not set(numbers) <= {"i", "f"}:
+        good = False
+    if not good:
         return f"the points of a polygon are numbers, of {_FARTHEST:,.0f} at most"
     return None
 

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from packer._fields.rle import segmentation_problem
+
 __all__ = ["DECODERS", "ENCODERS", "array_bytes", "array_of", "of_dtype", "scalar", "short"]
 
 
@@ -132,6 +134,22 @@ def _decoded_keypoints(data: bytes) -> npt.NDArray[np.float32]:
     return array_of(data[:16] + np.array([3], "<i8").tobytes() + data[16:], 3, "<f4").astype(np.float32, copy=False)
 
 
+def _segmentation(value: Any) -> bytes:
+    if not isinstance(value, (list, tuple)):
+        raise ValueError(f"{short(value)} is no list of segmentations, of each object one")
+    for place, one in enumerate(value):
+        if problem := segmentation_problem(one):
+            raise ValueError(f"segmentation {place}: {problem}")
+    return _json(value)
+
+
+def _decoded_segmentation(data: bytes) -> list[Any]:
+    value = _decoded_json(data)
+    if not isinstance(value, list):
+        raise ValueError(f"{len(data)} bytes are no list of segmentations")
+    return value
+
+
 def _decoded_labels(data: bytes) -> npt.NDArray[np.int64]:
     if len(data) % 8:
         raise ValueError(f"{len(data)} bytes are no ids")
@@ -151,6 +169,7 @@ ENCODERS: Mapping[str, Callable[[Any], bytes]] = {
     "mask": _bytes,
     "boxes": _boxes,
     "keypoints": _keypoints,
+    "segmentation": _segmentation,
 }
 
 DECODERS: Mapping[str, Callable[[bytes], Any]] = {
@@ -162,4 +181,5 @@ DECODERS: Mapping[str, Callable[[bytes], Any]] = {
     "mask": lambda data: data,
     "boxes": _decoded_boxes,
     "keypoints": _decoded_keypoints,
+    "segmentation": _decoded_segmentation,
 }

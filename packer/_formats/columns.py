@@ -26,6 +26,7 @@ _CALLED = {
     "mask": "masks",
     "boxes": "boxes",
     "keypoints": "keypoints",
+    "segmentation": "segmentations",
 }
 """What the values are called that are neither numbers nor texts."""
 

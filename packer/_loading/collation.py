@@ -109,7 +109,7 @@ class Collation:
         if field is None:
             images = all(isinstance(value, torch.Tensor) for value in values)
             return values if key == "name" else self._stacked(key, values) if images else default_collate(values)
-        if field.kind in ("text", "json", "bytes"):
+        if field.kind in ("text", "json", "bytes", "segmentation"):
             return values
         if field.kind in _RAGGED or (field.kind == "array" and self._as_list(field.name)):
             return [None if value is None else _tensor(value) for value in values]

@@ -25,7 +25,7 @@ VISIBILITY = "_visibility"
 _POSITIONS = ("boxes", "keypoints")
 _BY_CROP = ("image", "mask", *_POSITIONS)
 _LISTS = ("labels", "array", "keypoints")
-_ONE_A_BOX = ("labels", "array", "json", "keypoints")
+_ONE_A_BOX = ("labels", "array", "json", "keypoints", "segmentation")
 _FILLABLE = "a value of the field, or a number around and in the place of a mask"
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import numpy.typing as npt
 
+from packer._conversion.segmentation import require_size_of_runs
 from packer._fields import PIXELS, Field
 from packer._formats import Reader
 from packer._images.probe import inspect
@@ -81,8 +82,8 @@ def wrong_blobs(reader: Reader, indices: range) -> Iterator[tuple[int, Field, Pa
 def blob_problem(field: Field, blob: Buffer, height: int, width: int) -> str | None:
     """Say why some bytes are no value of a field, of a sample whose image has such a size; None where they are one.
 
-    A further image and a mask are looked at as a conversion looks at an image. A mask has the size of the image, and
-    boxes lie in the image, or end less than a pixel beside the image.
+    A further image and a mask are looked at as a conversion looks at an image. A mask, and the mask of run lengths, has
+    the size of the image. Boxes lie in the image, or end less than a pixel beside the image.
     """
     if field.kind in PIXELS:
         try:
@@ -95,6 +96,11 @@ def blob_problem(field: Field, blob: Buffer, height: int, width: int) -> str | N
     problem = field.misfit(blob)
     if problem is None and field.kind == "boxes":
         return _boxes_problem(field.decode(blob), height, width)
+    if problem is None and field.kind == "segmentation":
+        try:
+            require_size_of_runs(field.decode(blob), (height, width))
+        except ImageError as error:
+            return error.reason
     return problem
 
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from packer._fields import Field, Stored
 from packer._manifest import Manifest
 from packer._sample import LABEL_TYPES
-from packer._sources.fieldvalues import Column, Files
+from packer._sources.fieldvalues import Blobs, Column, Files
 from packer._sources.others import OtherFiles
 from packer._sources.readbuffer import ReadBuffer
 from packer._sources.stamps import (
@@ -85,6 +86,8 @@ class Source:
         The values of `fields`, in their order, where these are in memory or in files of their own.
     lines : (N,) int64 array, optional
         The line of a table that names each image.
+    about : tuple of dict
+        What annotations say of no image, as JSON values: the manifest's `about`.
     """
 
     kind: str
@@ -99,6 +102,7 @@ class Source:
     fields: tuple[Field, ...] = ()
     columns: tuple[Column, ...] = ()
     lines: Ints | None = None
+    about: tuple[Mapping[str, Any], ...] = ()
 
     def __len__(self) -> int:
         return len(self.names)
@@ -215,6 +219,16 @@ class Source:
             self._require_as_listed(index, self.stamp(index))  # now: a file may have been replaced before it was read
         return values
 
+    def expected_size(self, index: int) -> tuple[int, int] | None:
+        """Return height and width in pixels that annotations say of the file of image `index`; None where none do."""
+        if self.kind != "coco":
+            return None
+        (column,) = (column for column in self.columns if column.field.name == "image_info")
+        assert isinstance(column, Blobs)
+        said = column.field.decode(column.get(index))
+        height, width = said.get("height"), said.get("width")
+        return None if None in (height, width) else (height, width)
+
     def stamp(self, index: int) -> Stamp:
         """Return the present stamp of image `index` with the files of its fields; SourceError where the disk fails."""
         return together([stamp_at(self.path(index)), *self._stamps_beside(index)])
@@ -269,7 +283,7 @@ class Source:
 
     def describe(self) -> dict[str, str]:
         """Return kind and digest of names, labels, classes and the values of fields, for the manifest."""
-        digest = listing_digest(self.classes, self.names, self.labels, self.label_type, self.columns)
+        digest = listing_digest(self.classes, self.names, self.labels, self.label_type, self.columns, self.about)
         return {"kind": self.kind, "sha256": digest}
 
 
@@ -300,8 +314,13 @@ def class_ids(classes: Sequence[str]) -> dict[str, int]:
     return ids
 
 
-def listing_digest(
-    classes: Sequence[str], names: Names, labels: Labels, label_type: str = "class", columns: Sequence[Column] = ()
+def listing_digest(  # noqa: PLR0917
+    classes: Sequence[str],
+    names: Names,
+    labels: Labels,
+    label_type: str = "class",
+    columns: Sequence[Column] = (),
+    about: Sequence[Mapping[str, Any]] = (),
 ) -> str:
     """Return the SHA-256, in hexadecimal, of a list of images. Of fields that are files, it covers the paths."""
     digest = hashlib.sha256()
@@ -316,4 +335,6 @@ def listing_digest(
         for start in range(0, len(values), _BLOCK):
             for piece in values.content(start, min(start + _BLOCK, len(values))):
                 digest.update(piece)
+    if about:
+        digest.update(json.dumps(about, sort_keys=True).encode("ascii"))
     return digest.hexdigest()

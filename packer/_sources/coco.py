@@ -34,15 +34,7 @@ _MOST_MASKED = 65535  # a category of a PNG of 16 bits
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class CocoSource(DerivedSource):
-    """Images with annotations in COCO's format.
-
-    Attributes
-    ----------
-    about : dict
-        What belongs to no image: the categories with all their members, and the other members of each file.
-    """
-
-    about: Mapping[str, Any]
+    """Images with annotations in COCO's format."""
 
     def derive(self, index: int, stored: Mapping[str, Stored], buffer: ReadBuffer) -> Sequence[Stored]:
         fields = {column.field.name: column.field for column in self.columns}
@@ -59,7 +51,8 @@ class CocoSource(DerivedSource):
 
     @property
     def _depth(self) -> type[np.unsignedinteger[Any]]:
-        return np.uint8 if max(category["id"] for category in self.about["categories"]) < 256 else np.uint16
+        (ids,) = (field.ids for field in self.fields if field.name == "category")
+        return np.uint8 if max(ids) < 256 else np.uint16
 
 
 def coco_source(
@@ -118,7 +111,7 @@ def coco_source(
         fields=(*derived, *(column.field for column in columns)),
         columns=tuple(columns),
         derived=derived,
-        about={"categories": list(joined.categories.values()), "files": joined.about},
+        about=tuple(joined.about),
     )
 
 

@@ -6,6 +6,7 @@ objects say nothing, and empty where they say that there is no object.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -13,13 +14,14 @@ import numpy as np
 
 from packer._fields import Field
 from packer._fields.coco import boxes_of, keypoints_of
-from packer._sources.cocofile import CocoImage
+from packer._sources.cocofile import CocoImage, Segmentation
 from packer._sources.fieldvalues import Blobs, Column, Numbers
 from packer.errors import SourceError, printable
 
 __all__ = ["columns_of"]
 
-_IN_FIELDS = ("id", "category_id", "bbox", "area", "iscrowd", "segmentation", "keypoints", "caption")
+_OF_OBJECTS = ("id", "category_id", "bbox", "area", "iscrowd", "segmentation", "keypoints")
+_OF_CAPTIONS = ("id", "caption")
 
 Annotations = list[dict[str, Any]]
 Value = Callable[[Annotations], Any]
@@ -79,14 +81,17 @@ def _of_objects(
         (Field("annotation_id", "array", "int64", 1), lambda own: np.array(_all(own, "id"), np.int64)),
         (Field("iscrowd", "array", "uint8", 1), lambda own: np.array(_all(own, "iscrowd", 0), np.uint8)),
     ]
+    if not all("iscrowd" in entry for entry in entries):
+        given = Field("iscrowd_given", "array", "uint8", 1)
+        fields.append((given, lambda own: np.array(["iscrowd" in entry for entry in own], np.uint8)))
     if _any_has(entries, "area"):
         fields.append((Field("area", "array", "float64", 1), lambda own: _floats(own, "area")))
     if _any_has(entries, "segmentation"):
-        fields.append((Field("segmentation", "json"), _segmentations))
+        fields.append((Field("segmentation", "segmentation"), _segmentations))
     if _any_has(entries, "keypoints"):
         fields += _of_keypoints(entries)
-    if any(map(_members, entries)):
-        fields.append((Field("members", "json"), lambda own: list(map(_members, own))))
+    if any(_members(entry, _OF_OBJECTS) for entry in entries):
+        fields.append((Field("members", "json"), lambda own: [_members(entry, _OF_OBJECTS) for entry in own]))
     return fields
 
 
@@ -107,8 +112,9 @@ def _of_captions(entries: Annotations) -> list[tuple[Field, Value]]:
         (Field("captions", "json"), lambda own: _all(own, "caption")),
         (Field("caption_id", "array", "int64", 1), lambda own: np.array(_all(own, "id"), np.int64)),
     ]
-    if any(map(_members, entries)):
-        fields.append((Field("caption_members", "json"), lambda own: list(map(_members, own))))
+    if any(_members(entry, _OF_CAPTIONS) for entry in entries):
+        members = Field("caption_members", "json")
+        fields.append((members, lambda own: [_members(entry, _OF_CAPTIONS) for entry in own]))
     return fields
 
 
@@ -132,11 +138,13 @@ def _with_ids(annotations: dict[int, dict[str, Any]] | None) -> Annotations | No
     return list(annotations.values())
 
 
-def _members(entry: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return what no field has of an annotation: other members, and keypoints that float32 rounds."""
-    more = {name: value for name, value in entry.items() if name not in _IN_FIELDS}
-    keypoints = entry.get("keypoints") or []
-    if np.array(keypoints, np.float32).tolist() != keypoints:
+def _members(entry: Mapping[str, Any], known: Sequence[str]) -> dict[str, Any] | None:
+    """Return what no field has of an annotation: members that are not known, or null; keypoints that float32 rounds."""
+    more = {name: value for name, value in entry.items() if name not in known or value is None}
+    if isinstance(own := more.get("segmentation"), Segmentation):  # of a caption
+        more["segmentation"] = json.loads(own.text)
+    keypoints = entry.get("keypoints")
+    if keypoints is not None and (not keypoints or np.array(keypoints, np.float32).tolist() != keypoints):
         more["keypoints"] = keypoints
     return more or None
 

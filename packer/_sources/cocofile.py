@@ -58,13 +58,13 @@ class Joined:
     images : dict of int to CocoImage
     categories : dict of int to dict
         In the order of the files.
-    about : dict of str to dict
-        The other members of each file, such as its licenses.
+    about : list of dict
+        Of each file ``file``, its name, and its ``members`` other than images and annotations, such as licenses.
     """
 
     images: dict[int, CocoImage] = field(default_factory=dict)
     categories: dict[int, dict[str, Any]] = field(default_factory=dict)
-    about: dict[str, dict[str, Any]] = field(default_factory=dict)
+    about: list[dict[str, Any]] = field(default_factory=list)
 
 
 def read_joined(files: Sequence[Path]) -> Joined:
@@ -104,8 +104,9 @@ class _File:
             if of_objects and image.objects is None:
                 image.objects = {}
         self._join_annotations(annotations)
-        known = ("images", "annotations", "categories")
-        self._joined.about[self._path.name] = {name: value for name, value in document.items() if name not in known}
+        members = {name: value for name, value in document.items() if name not in ("images", "annotations")}
+        if members:
+            self._joined.about.append({"file": self._path.name, "members": members})
 
     def _parsed(self) -> Any:
         def no_number(text: str) -> Any:

@@ -173,6 +173,8 @@ def write_listing(source: Source, path: Path) -> None:
     }
     if source.columns:
         header["fields"] = described_columns(source.columns)
+    if source.about:
+        header["about"] = source.about
     with replacing(path) as file:
         file.append(*packed_header(header))
         for start in range(0, len(stamps), _BLOCK):
@@ -237,6 +239,7 @@ def listed_source(path: str | os.PathLike[str]) -> ListedSource:
         OtherFiles(header["others"]["counts"], header["others"]["names"]),
         tuple(column.field for column in columns),
         columns,
+        about=tuple(header.get("about", ())),
         listing=listing,
     )
 

@@ -69,6 +69,7 @@ def pack_source(
     else:
         names, repeated = Names.joined(_prefixed([reader.names for reader in readers], prefixes)), frozenset[int]()
         _require_unique(names, readers, prefixes)
+    united = readers[0].manifest if len(readers) == 1 else Manifest.united([reader.manifest for reader in readers])
     starts = np.cumsum([0, *(len(reader) for reader in readers[:-1])])
     source = PackSource(
         "pack",
@@ -85,17 +86,12 @@ def pack_source(
             for start, reader in zip(starts.tolist(), readers, strict=True)
             for index in reader.table.overlapping()
         ),
-        united=readers[0].manifest,
+        united=united,
         label_type=readers[0].manifest.label_type,
         fields=fields,
+        about=tuple(united.about),
     )
-    return (
-        source
-        if len(readers) == 1
-        else replace(
-            source, united=replace(Manifest.united([reader.manifest for reader in readers]), source=source.describe())
-        )
-    )
+    return source if len(readers) == 1 else replace(source, united=replace(united, source=source.describe()))
 
 
 def _require_same_meaning(readers: Sequence[Reader]) -> None:

@@ -21,7 +21,7 @@ from packer.errors import OptionError, SourceError, printable
 __all__ = ["ColumnSpec", "Reading", "reading_of"]
 
 _SCALARS = ("bool", "int8", "int16", "int32", "int64", "float32", "float64")
-_JSON = ("json", "array", "boxes", "keypoints")
+_JSON = ("json", "array", "boxes", "keypoints", "segmentation")
 _WHOLE = re.compile(r"0|[1-9][0-9]{0,17}")
 _BETWEEN_LABELS = re.compile(r"[;|]")
 _TRUTHS = {"true": 1, "1": 1, "false": 0, "0": 0}

@@ -171,7 +171,7 @@ class _Description:
             Field("category", "labels", classes=tuple(self._classes.values()), ids=tuple(self._classes)),
         ]
         if polygons:
-            fields.append(Field("segmentation", "json"))
+            fields.append(Field("segmentation", "segmentation"))
         if self.keypoints is not None:
             fields.append(Field("keypoints", "keypoints"))
         return tuple(fields)

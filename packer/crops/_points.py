@@ -1,22 +1,24 @@
-"""Boxes and keypoints: where a crop, a turn by EXIF or both put them.
+"""Boxes, keypoints and corners of polygons: where a crop, a turn by EXIF or both put them.
 
 Positions are in pixels: x to the right and y down from the upper left corner of the image. The arithmetic is that of
-torchvision's transforms.v2.functional. So a box ends where its last pixel ends, and mirrored by ``width - x``; a
-keypoint lies on a pixel, and is mirrored by ``width - 1 - x``.
+torchvision's transforms.v2.functional. So a box ends where its last pixel ends, and is mirrored by ``width - x``; a
+keypoint lies on a pixel, and is mirrored by ``width - 1 - x``. A corner of a polygon lies between pixels, as a box's.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from packer._images.geometry import PADDINGS, Box, is_padded
 
-__all__ = ["Moved", "move_boxes", "move_keypoints", "turn_boxes", "turn_keypoints"]
+__all__ = ["Moved", "move_boxes", "move_keypoints", "move_points", "turn_boxes", "turn_keypoints", "turn_points"]
 
 Numbers = npt.NDArray[np.float32]
+Points = npt.NDArray[np.float64]
+_Float = TypeVar("_Float", np.float32, np.float64)
 
 
 class Moved(NamedTuple):
@@ -108,6 +110,33 @@ def move_keypoints(keypoints: Numbers, box: Box) -> Numbers:
     return np.concatenate([places, np.where(seen, keypoints[..., 2], 0)[..., None]], -1, dtype=np.float32)
 
 
+def move_points(points: Points, box: Box) -> Points:
+    """Return where points between pixels, such as corners of polygons, lie in the window of a crop.
+
+    Parameters
+    ----------
+    points : (..., 2) float64 array
+        x, y.
+    box : Box
+        A record of `CROP`.
+
+    Returns
+    -------
+    (..., 2) float64 array
+        Nothing is clipped: x and y lie outside of 0 to ``out_width`` and ``out_height`` where the window shows no such
+        place.
+
+    Raises
+    ------
+    ValueError
+        As for `move_boxes`.
+    """
+    places = _placed(points, box) - (box.cut_left, box.cut_top)
+    if box.flip:
+        places[..., 0] = box.out_width - places[..., 0]
+    return places
+
+
 def turn_boxes(boxes: Numbers, orientation: int, size: tuple[int, int]) -> Numbers:
     """Return where boxes lie after an image was turned upright.
 
@@ -136,7 +165,12 @@ def turn_keypoints(keypoints: Numbers, orientation: int, size: tuple[int, int]) 
     return np.concatenate([places, keypoints[..., 2:]], -1)
 
 
-def _placed(points: npt.NDArray[np.float64], box: Box) -> npt.NDArray[np.float64]:
+def turn_points(points: Points, orientation: int, size: tuple[int, int]) -> Points:
+    """Do the same as `turn_boxes`, of (..., 2) float64 points between pixels: x, y."""
+    return _turned(points, orientation, size)
+
+
+def _placed(points: Points, box: Box) -> Points:
     """Return where (..., 2) points, x and y, of the image lie in the resized rectangle."""
     if is_padded(box) and PADDINGS[box.padding] != "constant":
         raise ValueError(
@@ -146,7 +180,7 @@ def _placed(points: npt.NDArray[np.float64], box: Box) -> npt.NDArray[np.float64
     return (points - (box.left, box.top)) * (box.scaled_width / box.crop_width, box.scaled_height / box.crop_height)
 
 
-def _limits(box: Box) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def _limits(box: Box) -> tuple[Points, Points]:
     """Return the corners, x and y, of the part of the resized rectangle that the window shows."""
     first = np.array([box.cut_left, box.cut_top], np.float64)
     end = np.add(first, (box.out_width, box.out_height))
@@ -154,7 +188,7 @@ def _limits(box: Box) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
     return first.clip(0, sides), end.clip(0, sides)
 
 
-def _turned(points: Numbers, orientation: int, size: tuple[int, int]) -> Numbers:
+def _turned(points: npt.NDArray[_Float], orientation: int, size: tuple[int, int]) -> npt.NDArray[_Float]:
     """Turn (..., 2) points, x and y, as `packer._images.decode.apply_orientation` turns pixels."""
     height, width = size
     if orientation >= 5:

@@ -135,6 +135,7 @@ def fielded(root: Path) -> Source:
         ),
         blobs(Field("boxes", "boxes"), lambda number: [[0, 1, 2.5, 3 + place] for place in range(number)]),
         blobs(Field("points", "keypoints"), lambda number: [[[1, 2, 2], [0, 0, 0]]] * number),
+        blobs(Field("shapes", "segmentation"), lambda number: [None, [], [[0.5, 1, 4, 1, 4, 3]]][: number + 1]),
     )
 
 

@@ -254,6 +254,23 @@ def test_a_value_that_is_none_of_its_kind(tmp_path: Path, name: str, value: Any,
     assert verify(path, quick=True) == []
 
 
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ([None, [[0, -1, 9, 0, 8, 5.5]], {"size": [HEIGHT, WIDTH], "counts": [HEIGHT * WIDTH]}], None),
+        (Raw(b"{}"), "no list of segmentations"),
+        (Raw(b"[null,[[1,2]]]"), "segmentation 1: a polygon has three points"),
+        ([{"size": [5, 5], "counts": [25]}], "of 5 x 5 pixels, and its image has 8 x 6"),
+    ],
+)
+def test_segmentations_are_those_of_their_image(tmp_path: Path, value: Any, reason: str | None) -> None:
+    fields = (Field("shapes", "segmentation"),)
+    path = written(tmp_path / "x.h5", [sample(0, fields, shapes=value)], fields)
+    found = verify(path)
+    assert [one.field for one in found] == ["shapes"] * (reason is not None)
+    assert all(str(reason) in one.reason for one in found)
+
+
 def test_a_box_may_end_beside_its_image_by_rounding(tmp_path: Path) -> None:
     path = written(tmp_path / "x.h5", [sample(0, boxes=[[-0.5, 0, WIDTH + 0.01, HEIGHT + 0.9]])])
     assert verify(path) == []
