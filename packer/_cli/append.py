@@ -39,7 +39,10 @@ def append_command(pack: Path, src: Path, *, quiet: bool, **values: Any) -> int:
     warnings.filterwarnings("ignore", module="PIL")
     with resumable(), show.ProgressDisplay(pack.name, quiet=quiet) as display:
         summary = append(
-            pack, src, values, lambda p: display.update(p.done, p.total, read=p.bytes_read, skipped=p.skipped)
+            pack,
+            src,
+            progress=lambda p: display.update(p.done, p.total, read=p.bytes_read, skipped=p.skipped),
+            **values,
         )
     manifest = summary.manifest
     name, count, _ = manifest.parts[-1]

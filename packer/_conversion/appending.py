@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,48 +27,60 @@ from packer.errors import DestinationError, OptionError, SourceError, printable
 
 __all__ = ["append"]
 
+_OF_THE_PACK = {"src", "dst", "format", "classes_from", "parts", "overwrite"}
+_PATHS = ("labels", "report", "voc", "yolo")
+
 
 def append(
-    pack: Path, src: Path, options: Mapping[str, Any], progress: Callable[[ConversionProgress], None] | None = None
+    pack: str | os.PathLike[str],
+    src: str | os.PathLike[str],
+    *,
+    progress: Callable[[ConversionProgress], None] | None = None,
+    **options: Any,
 ) -> Summary:
-    """Convert images to one more part of a joined pack.
+    """Convert images to one more part of a pack with parts, as `packer append` does.
 
     Readers that have the pack open go on, and whoever opens the pack finds it without the part or with all of it. The
     same call continues after an interruption; where the last part is what the call would make, it does nothing.
 
     Parameters
     ----------
-    pack : Path
-        A pack with parts.
-    src : Path
-        As of `packer.convert`.
-    options : mapping
-        Arguments of `ConversionRequest`, which must lead to the settings that the pack was made with.
+    pack : path
+        A pack with parts, such as ``packer.convert(src, pack, parts=4)`` makes.
+    src : path
+        What `convert` takes. No sample may have a name that the pack has.
     progress : callable, optional
-        As of `packer.convert`.
+        As for `convert`.
+    **options
+        The arguments of `convert`, except `format`, `classes_from`, `parts` and `overwrite`, which the pack decides.
+        They must be those that the pack was made with where they say what becomes of an image, such as `resize`.
 
     Returns
     -------
     Summary
-        Of the part; `destination` and `manifest` are those of the whole.
+        As of `convert`, of the part; `destination` and `manifest` are those of the whole.
 
     Raises
     ------
+    TypeError, ValueError
+        If an argument is none of these.
     DestinationError
-        If `pack` has no parts, or holds another part that is not listed.
+        If `pack` has no parts, or holds another part whose appending was interrupted.
     OptionError, SourceError
-        If the images would not agree with the pack: in classes, fields, settings; or the pack has their names already.
+        If the images do not agree with the pack in classes, fields or settings; or the pack has their names already.
     PackLockedError
         If another process appends to the pack, or replaces it.
     PackerError
-        As of `packer.convert`.
+        As of `convert`.
     """
+    given = _given(options)
+    pack, src = (Path(os.path.expanduser(path)) for path in (pack, src))
     pack = Path(os.path.abspath(pack))
     _require_parts(pack)
     with Workspace(pack):  # whose lock is that of all who write here
         whole = _require_parts(pack)
         place = _place(pack, whole)
-        request = ConversionRequest(src=src, dst=place, **options)
+        request = ConversionRequest(src=src, dst=place, **given)
         source = _opened(request, pack, whole)
         last = pack / str(whole.parts[-1][0])
         if _is_made(last, source, request):
@@ -82,6 +94,17 @@ def append(
         return replace(summary, destination=pack, manifest=manifest)
 
 
+def _given(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options as a request takes them; TypeError for one that there is not, or that the pack decides."""
+    known = {field.name for field in fields(ConversionRequest)} - _OF_THE_PACK
+    for name in options:
+        if name not in known:
+            why = "the pack decides it" if name in _OF_THE_PACK else "packer.convert has no such argument"
+            raise TypeError(f"append takes no {name!r}: {why}")
+    paths = {name: Path(os.path.expanduser(options[name])) for name in _PATHS if options.get(name) is not None}
+    return {**options, **paths}
+
+
 def _require_parts(pack: Path) -> Manifest:
     with open_pack(pack) as reader:
         manifest = reader.manifest
@@ -89,7 +112,7 @@ def _require_parts(pack: Path) -> Manifest:
         name = printable(pack)
         raise DestinationError(
             f"{name}: a pack without parts, which never changes. Make a pack with parts of it, and append to that: "
-            f"packer convert {name} {printable(pack.with_name(f'{pack.stem}-parts{pack.suffix}'))} --parts 1"
+            f"`packer convert {name} {printable(pack.with_name(f'{pack.stem}-parts{pack.suffix}'))} --parts 1`"
         )
     return manifest
 
@@ -116,7 +139,7 @@ def _opened(request: ConversionRequest, pack: Path, whole: Manifest) -> Source:
             raise
         raise SourceError(
             f"{shown} has no class {_joined(new)}, and its classes never change. Convert {printable(request.src)} to a "
-            f"pack OTHER of its own, and then both to a new pack: packer merge {shown} OTHER NEW --classes union"
+            f"pack OTHER of its own, and then both to a new pack: `packer merge {shown} OTHER NEW --classes union`"
         ) from None
     would = provenance(source, request.recipe)
     differences = setting_differences(

@@ -155,10 +155,10 @@ def _counting(at: int) -> _Countdown:
 
 
 def _append(job: dict[str, Any]) -> tuple[int, int]:
-    from packer._conversion.appending import append
+    from packer import append
 
     countdown = _counting(job["at"])
-    summary = append(Path(job["appended"]), Path(job["source"]), {"workers": 2, "on_error": "skip"})
+    summary = append(Path(job["appended"]), Path(job["source"]), workers=2, on_error="skip")
     return summary.continued, countdown.count
 
 
