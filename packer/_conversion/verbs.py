@@ -1,4 +1,4 @@
-"""`packer.convert`, `append` and `merge`: what the commands of these names do, as functions; errors speak of arguments."""
+"""`packer.convert`, `append` and `merge`: what the commands do, as functions; errors speak of arguments."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from packer._loading.items import item_maker
 from packer._loading.pool import Pool
 from packer._loading.preparation import OUTPUTS, Preparation, Transform, require_callable
 from packer._loading.prepared import Prepared
-from packer._loading.selection import places_in
+from packer._loading.selection import meeting, places_in
 from packer._loading.vision import as_vision, own_class
 from packer._table import Ints, Labels
 from packer.crops import Compose, Crop
@@ -257,7 +257,7 @@ class ImageDataset(Prepared):
         CorruptPackError
             If a column that is read is damaged.
         """
-        return self.select(self._meeting(condition))
+        return self.select(meeting(condition, self._columns, len(self)))
 
     def _alike(self) -> ImageDataset:
         """Return a dataset of the same samples and settings, on the same open pack, whose settings may be changed."""

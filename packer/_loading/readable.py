@@ -11,7 +11,7 @@ from packer._images.geometry import Crops
 from packer._loading.preparation import Transform
 from packer._table import Ints, Labels
 
-__all__ = ["Readable"]
+__all__ = ["Readable", "has_own"]
 
 
 class Readable(Protocol):
@@ -68,3 +68,11 @@ class Readable(Protocol):
 
         With `seeding`, the generators that transforms draw from are seeded before each item.
         """
+
+
+def has_own(dataset: object, kind: type) -> str | None:
+    """Return the name of the method by which a dataset of a kind gives other items than the kind does; None without."""
+    for name in ("__getitem__", "__getitems__"):
+        if getattr(type(dataset), name, None) is not getattr(kind, name, None):
+            return name
+    return None

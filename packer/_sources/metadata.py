@@ -125,7 +125,10 @@ def metadata_source(
     said = ", ".join(column.field.name for column in columns) or "none"
     notes = [f"{printable(table.path.name)}: fields {said}"]
     if unnamed:
-        notes.append(f"no field can have the name of these columns, which are left out: {some_columns(unnamed)}")
+        notes.append(
+            f"no field can have the name of these columns, which are left out: {some_columns(unnamed)}. Give others "
+            f"by --labels {printable(table.path)} --path-column {_NAME} --column NEW=COLUMN:KIND"
+        )
     source = replace(source, notes=[*source.notes, *notes])
     found = [joined(column, places) for column in columns]
     source = source.having(*(column for column in found if not isinstance(column, Files)))
