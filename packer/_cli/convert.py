@@ -255,9 +255,11 @@ def _explaining(src: Path) -> Iterator[None]:
         again = "run `packer scan` again, and start over" if is_listing(src) else "start over"
         raise ImageError(f"{error}. Put it back, and the same command continues; or {again} with --fresh.") from error
     except ImageError as error:
+        of_a_field = error.reason.startswith("field ")
+        mend = "Correct the file" if of_a_field else "Put an image in its place"
+        without = "Where a table or annotations change" if of_a_field else "If the source is to go without it"
         raise ImageError(
-            f"{error}. Put an image in its place, or say --on-error skip, and the same command continues. "
-            "If the source is to go without it, start over with --fresh."
+            f"{error}. {mend}, or say --on-error skip, and the same command continues. {without}, start over with --fresh."
         ) from error
 
 

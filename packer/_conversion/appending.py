@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,12 @@ from packer._conversion.jobfile import part_name
 from packer._conversion.provenance import made_before, provenance
 from packer._conversion.request import ConversionRequest, is_pack
 from packer._conversion.workspace import Workspace, WorkspacePaths
+from packer._fields import Field
 from packer._formats import check_readable, open_pack
 from packer._formats.joined import append_part
 from packer._manifest import Manifest
 from packer._sources import Source, is_listing
+from packer._sources.fieldvalues import classed_as
 from packer._sources.repeats import repeats
 from packer._storage.files import disk_size, remove
 from packer._table import Names
@@ -141,6 +143,7 @@ def _opened(request: ConversionRequest, pack: Path, whole: Manifest) -> Source:
             f"{shown} has no class {_joined(new)}, and its classes never change. Convert {printable(request.src)} to a "
             f"pack OTHER of its own, and then both to a new pack: `packer merge {shown} OTHER NEW --classes union`"
         ) from None
+    source = _with_classes_of(source, whole.fields)
     would = provenance(source, request.recipe)
     differences = setting_differences(
         {"codec": whole.codec, **whole.settings}, {"codec": would.codec, **json.loads(json.dumps(would.settings))}
@@ -152,19 +155,35 @@ def _opened(request: ConversionRequest, pack: Path, whole: Manifest) -> Source:
     for what, here, there in (
         ("label type", whole.label_type, source.label_type),
         ("classes", _joined(whole.classes), _joined(source.classes)),
-        ("fields", _fields(whole.fields), _fields(source.fields)),
+        *_differing(whole.fields, source.fields),
     ):
         if here != there:
-            raise SourceError(f"{shown} has the {what} {here}, and {printable(request.src)} has {there}")
+            raise SourceError(
+                f"{shown} has the {what} {here}, and {printable(request.src)} has {there}. A part has what the pack "
+                "has: convert others to a pack of their own, and open_dataset([a, b]) reads both"
+            )
     return source
+
+
+def _with_classes_of(source: Source, fields: Sequence[Field]) -> Source:
+    """Return a source whose fields have the ids of the pack's classes, where the pack has all their classes."""
+    known = {field.name: field for field in fields}
+    columns = tuple(classed_as(column, known.get(column.field.name, column.field)) for column in source.columns)
+    if all(new is old for new, old in zip(columns, source.columns, strict=True)):
+        return source
+    changed = {column.field.name: column.field for column in columns}
+    return replace(source, columns=columns, fields=tuple(changed.get(field.name, field) for field in source.fields))
+
+
+def _differing(whole: Sequence[Field], own: Sequence[Field]) -> Iterator[tuple[str, str, str]]:
+    """Yield what is said of the first field in which a pack and images differ, their names first."""
+    yield "fields", _joined(field.name for field in whole), _joined(field.name for field in own)
+    for here, there in zip(whole, own, strict=False):
+        yield f"field {here.name} as", json.dumps(here.to_json()), json.dumps(there.to_json())
 
 
 def _joined(names: Iterable[str]) -> str:
     return ", ".join(map(printable, names)) or "none"
-
-
-def _fields(fields: Iterable[Any]) -> str:
-    return ", ".join(json.dumps(field.to_json()) for field in fields) or "none"
 
 
 def _is_made(path: Path, source: Source, request: ConversionRequest) -> bool:
