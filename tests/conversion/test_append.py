@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import shutil
 import subprocess
 import sys
@@ -157,15 +158,21 @@ def test_an_interrupted_append_is_not_continued_with_other_images(drawn: Path, p
         assert {name[-7:-4] for name in reader.names} == {f"{n:03d}" for n in (*range(10), *range(20, 30))}
 
 
-def test_the_command_says_what_became_of_the_pack(drawn: Path, pack: Path) -> None:
-    done, again, single = packer_many(
+def test_the_command_says_what_became_of_the_pack(drawn: Path, pack: Path, tmp_path: Path) -> None:
+    draw(tmp_path / "broken", 50, 2)
+    (tmp_path / "broken" / "class_1" / "051.png").write_bytes(b"")
+    done, again, single, broken = packer_many(
         [
             ["append", pack, drawn / "more"],
             ["append", pack, drawn / "more", "--quiet"],
             ["append", drawn / "tree-alone.lmdb", drawn / "more"],
+            ["append", pack, tmp_path / "broken", "--quiet"],
         ]
     )
     assert (done.returncode, again.returncode, single.returncode) == (0, 0, 1)
     assert f"20 samples in 3 parts, 10 of them in part-00002{pack.suffix}" in done.stdout
     assert again.stdout == ""
     assert "--parts 1" in single.stderr
+    assert re.fullmatch(
+        "packer: class_1/051.png: empty file. Put an image in its place, or say --on-error skip, .*\n", broken.stderr
+    )

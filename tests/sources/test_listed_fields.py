@@ -107,7 +107,7 @@ def test_what_changed_is_named_when_a_conversion_continues(tmp_path: Path) -> No
     assert differences(other) == ["1 field was removed: mask", "1 field is another than it was: age"]
     (tmp_path / "masks" / "2.png").write_bytes(b"another mask")
     (changed,) = differences(request)
-    assert changed.startswith("1 images were changed: c/2.png (with its files of 'mask' it had ")
+    assert changed.startswith("1 image was changed: c/2.png (with its files of 'mask' it had ")
     (tmp_path / "masks" / "2.png").write_bytes(b"masks 2")
     os.utime(tmp_path / "masks" / "2.png", ns=(0, 0))
     with pytest.raises(ImageChangedError, match="files of 'mask'"):
