@@ -13,7 +13,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from packer._conversion.convert import ConversionProgress, Summary
     from packer._conversion.packing import pack
-    from packer._conversion.verbs import convert, merge
+    from packer._conversion.verbs import append, convert, merge
     from packer._formats import Reader, open_pack
     from packer._loading.concat import ConcatImageDataset
     from packer._loading.dataset import HDF5ImageDataset, ImageDataset, LMDBImageDataset, PthImageDataset, open_dataset
@@ -105,6 +105,7 @@ __all__ = [
     "UnsupportedVersionError",
     "WorkerError",
     "__version__",
+    "append",
     "convert",
     "digest",
     "export",
@@ -123,7 +124,7 @@ __all__ = [
 _HOMES = {
     "packer._conversion.convert": "ConversionProgress Summary",
     "packer._conversion.packing": "pack",
-    "packer._conversion.verbs": "convert merge",
+    "packer._conversion.verbs": "append convert merge",
     "packer._formats": "Reader open_pack",
     "packer._loading.concat": "ConcatImageDataset",
     "packer._loading.dataset": "HDF5ImageDataset ImageDataset LMDBImageDataset PthImageDataset open_dataset",

@@ -98,7 +98,7 @@ def test_what_a_public_function_returns_is_public() -> None:
     assert "ConversionProgress" in known
 
 
-VERBS = ("convert", "digest", "export", "info", "merge", "repair", "stage", "verify", "warm")
+VERBS = ("append", "convert", "digest", "export", "info", "merge", "repair", "stage", "verify", "warm")
 
 
 def test_every_verb_says_what_it_takes_gives_and_raises() -> None:

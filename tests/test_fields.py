@@ -100,7 +100,7 @@ def test_what_is_no_value_of_a_kind_is_refused(field, value, problem):
 @pytest.mark.parametrize(
     "members",
     [
-        {"name": "label", "kind": "text"},
+        *({"name": name, "kind": "text"} for name in ("label", "name", "height", "width", "size")),
         {"name": "a b", "kind": "text"},
         {"name": "a", "kind": "film"},
         {"name": "a", "kind": "scalar"},

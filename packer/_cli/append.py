@@ -9,9 +9,9 @@ from typing import Any
 import click
 
 from packer._cli import show
-from packer._cli.convert import convert_command
+from packer._cli.convert import convert_command, explaining
 from packer._cli.values import UserPath
-from packer._cli.writing import resumable, say, status_of
+from packer._cli.writing import say, status_of
 from packer.errors import printable
 
 __all__ = ["append_command"]
@@ -37,9 +37,12 @@ def append_command(pack: Path, src: Path, *, quiet: bool, **values: Any) -> int:
     from packer._conversion.appending import append
 
     warnings.filterwarnings("ignore", module="PIL")
-    with resumable(), show.ProgressDisplay(pack.name, quiet=quiet) as display:
+    with explaining(src), show.ProgressDisplay(pack.name, quiet=quiet) as display:
         summary = append(
-            pack, src, values, lambda p: display.update(p.done, p.total, read=p.bytes_read, skipped=p.skipped)
+            pack,
+            src,
+            progress=lambda p: display.update(p.done, p.total, read=p.bytes_read, skipped=p.skipped),
+            **values,
         )
     manifest = summary.manifest
     name, count, _ = manifest.parts[-1]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from packer._conversion.request import ConversionRequest
     from packer._sources import Source
 
-__all__ = ["convert_command"]
+__all__ = ["convert_command", "explaining"]
 
 
 @click.command("convert")
@@ -187,7 +187,7 @@ def convert_command(src: Path, dst: Path, **values: Any) -> int:
         option = "--coco" if request.coco else "--labels"
         raise click.UsageError(f"{option} is for one split: convert SRC/SPLIT with it")
     if any(option is not None for option in (request.parts, how.part, how.cluster, how.jobs, how.scratch)):
-        with _explaining(src):
+        with explaining(src):
             return make_parts(request, how)
     if how.splits:
         return _convert_splits(request, how)
@@ -235,7 +235,7 @@ def _convert(request: ConversionRequest, source: Source, *, quiet: bool) -> int:
     advice = decoder_advice() if request.recipe.codec != "keep" and not quiet else None
     if advice is not None:
         click.echo(f"packer: {advice}", err=True)
-    with _explaining(request.src), show.ProgressDisplay(request.dst.name, quiet=quiet) as display:
+    with explaining(request.src), show.ProgressDisplay(request.dst.name, quiet=quiet) as display:
         summary = request.convert(
             source, lambda p: display.update(p.done, p.total, read=p.bytes_read, skipped=p.skipped)
         )
@@ -244,7 +244,7 @@ def _convert(request: ConversionRequest, source: Source, *, quiet: bool) -> int:
 
 
 @contextlib.contextmanager
-def _explaining(src: Path) -> Iterator[None]:
+def explaining(src: Path) -> Iterator[None]:
     """Add to what ends a conversion of `src` what its person can do."""
     from packer._sources import is_listing
 
@@ -255,9 +255,11 @@ def _explaining(src: Path) -> Iterator[None]:
         again = "run `packer scan` again, and start over" if is_listing(src) else "start over"
         raise ImageError(f"{error}. Put it back, and the same command continues; or {again} with --fresh.") from error
     except ImageError as error:
+        of_a_field = error.reason.startswith("field ")
+        mend = "Correct the file" if of_a_field else "Put an image in its place"
+        without = "Where a table or annotations change" if of_a_field else "If the source is to go without it"
         raise ImageError(
-            f"{error}. Put an image in its place, or say --on-error skip, and the same command continues. "
-            "If the source is to go without it, start over with --fresh."
+            f"{error}. {mend}, or say --on-error skip, and the same command continues. {without}, start over with --fresh."
         ) from error
 
 

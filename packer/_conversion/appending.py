@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,12 @@ from packer._conversion.jobfile import part_name
 from packer._conversion.provenance import made_before, provenance
 from packer._conversion.request import ConversionRequest, is_pack
 from packer._conversion.workspace import Workspace, WorkspacePaths
+from packer._fields import Field
 from packer._formats import check_readable, open_pack
 from packer._formats.joined import append_part
 from packer._manifest import Manifest
 from packer._sources import Source, is_listing
+from packer._sources.fieldvalues import classed_as
 from packer._sources.repeats import repeats
 from packer._storage.files import disk_size, remove
 from packer._table import Names
@@ -27,48 +29,60 @@ from packer.errors import DestinationError, OptionError, SourceError, printable
 
 __all__ = ["append"]
 
+_OF_THE_PACK = {"src", "dst", "format", "classes_from", "parts", "overwrite"}
+_PATHS = ("labels", "report", "voc", "yolo")
+
 
 def append(
-    pack: Path, src: Path, options: Mapping[str, Any], progress: Callable[[ConversionProgress], None] | None = None
+    pack: str | os.PathLike[str],
+    src: str | os.PathLike[str],
+    *,
+    progress: Callable[[ConversionProgress], None] | None = None,
+    **options: Any,
 ) -> Summary:
-    """Convert images to one more part of a joined pack.
+    """Convert images to one more part of a pack with parts, as `packer append` does.
 
     Readers that have the pack open go on, and whoever opens the pack finds it without the part or with all of it. The
     same call continues after an interruption; where the last part is what the call would make, it does nothing.
 
     Parameters
     ----------
-    pack : Path
-        A pack with parts.
-    src : Path
-        As of `packer.convert`.
-    options : mapping
-        Arguments of `ConversionRequest`, which must lead to the settings that the pack was made with.
+    pack : path
+        A pack with parts, such as ``packer.convert(src, pack, parts=4)`` makes.
+    src : path
+        What `convert` takes. No sample may have a name that the pack has.
     progress : callable, optional
-        As of `packer.convert`.
+        As for `convert`.
+    **options
+        The arguments of `convert`, except `format`, `classes_from`, `parts` and `overwrite`, which the pack decides.
+        They must be those that the pack was made with where they say what becomes of an image, such as `resize`.
 
     Returns
     -------
     Summary
-        Of the part; `destination` and `manifest` are those of the whole.
+        As of `convert`, of the part; `destination` and `manifest` are those of the whole.
 
     Raises
     ------
+    TypeError, ValueError
+        If an argument is none of these.
     DestinationError
-        If `pack` has no parts, or holds another part that is not listed.
+        If `pack` has no parts, or holds another part whose appending was interrupted.
     OptionError, SourceError
-        If the images would not agree with the pack: in classes, fields, settings; or the pack has their names already.
+        If the images do not agree with the pack in classes, fields or settings; or the pack has their names already.
     PackLockedError
         If another process appends to the pack, or replaces it.
     PackerError
-        As of `packer.convert`.
+        As of `convert`.
     """
+    given = _given(options)
+    pack, src = (Path(os.path.expanduser(path)) for path in (pack, src))
     pack = Path(os.path.abspath(pack))
     _require_parts(pack)
     with Workspace(pack):  # whose lock is that of all who write here
         whole = _require_parts(pack)
         place = _place(pack, whole)
-        request = ConversionRequest(src=src, dst=place, **options)
+        request = ConversionRequest(src=src, dst=place, **given)
         source = _opened(request, pack, whole)
         last = pack / str(whole.parts[-1][0])
         if _is_made(last, source, request):
@@ -82,6 +96,17 @@ def append(
         return replace(summary, destination=pack, manifest=manifest)
 
 
+def _given(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options as a request takes them; TypeError for one that there is not, or that the pack decides."""
+    known = {field.name for field in fields(ConversionRequest)} - _OF_THE_PACK
+    for name in options:
+        if name not in known:
+            why = "the pack decides it" if name in _OF_THE_PACK else "packer.convert has no such argument"
+            raise TypeError(f"append takes no {name!r}: {why}")
+    paths = {name: Path(os.path.expanduser(options[name])) for name in _PATHS if options.get(name) is not None}
+    return {**options, **paths}
+
+
 def _require_parts(pack: Path) -> Manifest:
     with open_pack(pack) as reader:
         manifest = reader.manifest
@@ -89,7 +114,7 @@ def _require_parts(pack: Path) -> Manifest:
         name = printable(pack)
         raise DestinationError(
             f"{name}: a pack without parts, which never changes. Make a pack with parts of it, and append to that: "
-            f"packer convert {name} {printable(pack.with_name(f'{pack.stem}-parts{pack.suffix}'))} --parts 1"
+            f"`packer convert {name} {printable(pack.with_name(f'{pack.stem}-parts{pack.suffix}'))} --parts 1`"
         )
     return manifest
 
@@ -116,8 +141,9 @@ def _opened(request: ConversionRequest, pack: Path, whole: Manifest) -> Source:
             raise
         raise SourceError(
             f"{shown} has no class {_joined(new)}, and its classes never change. Convert {printable(request.src)} to a "
-            f"pack OTHER of its own, and then both to a new pack: packer merge {shown} OTHER NEW --classes union"
+            f"pack OTHER of its own, and then both to a new pack: `packer merge {shown} OTHER NEW --classes union`"
         ) from None
+    source = _with_classes_of(source, whole.fields)
     would = provenance(source, request.recipe)
     differences = setting_differences(
         {"codec": whole.codec, **whole.settings}, {"codec": would.codec, **json.loads(json.dumps(would.settings))}
@@ -129,19 +155,35 @@ def _opened(request: ConversionRequest, pack: Path, whole: Manifest) -> Source:
     for what, here, there in (
         ("label type", whole.label_type, source.label_type),
         ("classes", _joined(whole.classes), _joined(source.classes)),
-        ("fields", _fields(whole.fields), _fields(source.fields)),
+        *_differing(whole.fields, source.fields),
     ):
         if here != there:
-            raise SourceError(f"{shown} has the {what} {here}, and {printable(request.src)} has {there}")
+            raise SourceError(
+                f"{shown} has the {what} {here}, and {printable(request.src)} has {there}. A part has what the pack "
+                "has: convert others to a pack of their own, and open_dataset([a, b]) reads both"
+            )
     return source
+
+
+def _with_classes_of(source: Source, fields: Sequence[Field]) -> Source:
+    """Return a source whose fields have the ids of the pack's classes, where the pack has all their classes."""
+    known = {field.name: field for field in fields}
+    columns = tuple(classed_as(column, known.get(column.field.name, column.field)) for column in source.columns)
+    if all(new is old for new, old in zip(columns, source.columns, strict=True)):
+        return source
+    changed = {column.field.name: column.field for column in columns}
+    return replace(source, columns=columns, fields=tuple(changed.get(field.name, field) for field in source.fields))
+
+
+def _differing(whole: Sequence[Field], own: Sequence[Field]) -> Iterator[tuple[str, str, str]]:
+    """Yield what is said of the first field in which a pack and images differ, their names first."""
+    yield "fields", _joined(field.name for field in whole), _joined(field.name for field in own)
+    for here, there in zip(whole, own, strict=False):
+        yield f"field {here.name} as", json.dumps(here.to_json()), json.dumps(there.to_json())
 
 
 def _joined(names: Iterable[str]) -> str:
     return ", ".join(map(printable, names)) or "none"
-
-
-def _fields(fields: Iterable[Any]) -> str:
-    return ", ".join(json.dumps(field.to_json()) for field in fields) or "none"
 
 
 def _is_made(path: Path, source: Source, request: ConversionRequest) -> bool:

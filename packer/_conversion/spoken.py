@@ -12,7 +12,7 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from packer._sample import CODECS
 from packer.errors import ImageError, PackerError, printable
@@ -30,9 +30,14 @@ _QUOTED = r"""(?<!\w)'[^'\n]*'(?!\w)|"[^"\n]*\""""  # names and values, which st
 _OPTION = re.compile(rf"{_QUOTED}|(?<![^\s(\[])--(no-)?([a-z]+(?:-[a-z]+)*)(?![\w/.-]\w|/)(?: ({_VALUE})(?!\w))?")
 
 
-def speaking_of_arguments(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Let the errors of a function speak of its arguments in place of options."""
-    parameters = inspect.signature(function).parameters
+def speaking_of_arguments(function: Callable[_P, _R], others: Callable[..., Any] | None = None) -> Callable[_P, _R]:
+    """Let the errors of a function speak of its arguments in place of options, and of those of `others`."""
+    parameters = {
+        name: parameter
+        for one in (others, function)
+        if one is not None
+        for name, parameter in inspect.signature(one).parameters.items()
+    }
 
     @functools.wraps(function)
     def speaking(*args: _P.args, **kwargs: _P.kwargs) -> _R:

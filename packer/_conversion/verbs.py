@@ -1,4 +1,4 @@
-"""`packer.convert` and `packer.merge`: what the commands of these names do, as functions; errors speak of arguments."""
+"""`packer.convert`, `append` and `merge`: what the commands do, as functions; errors speak of arguments."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from packer._conversion import merging
+from packer._conversion import appending, merging
 from packer._conversion.convert import ConversionProgress, Summary
 from packer._conversion.in_parts import convert_in_parts
 from packer._conversion.request import ConversionRequest
 from packer._conversion.spoken import speaking_of_arguments
 
-__all__ = ["convert", "merge"]
+__all__ = ["append", "convert", "merge"]
 
 
 @speaking_of_arguments
@@ -257,6 +257,7 @@ def convert(
     return request.convert(request.open(request.dst, request.classes()), progress)
 
 
+append = speaking_of_arguments(appending.append, convert)
 merge = speaking_of_arguments(merging.merge)
 
 

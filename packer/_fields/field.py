@@ -60,8 +60,8 @@ _OF_SCALARS = ("bool", "int8", "int16", "int32", "int64", "float32", "float64")
 MOST_FIELDS = 200
 """Fields that a pack may have."""
 
-RESERVED = ("image", "label", "name", "index", "target")
-"""Names that no field may have: an item of a dataset has them already."""
+RESERVED = ("image", "label", "name", "index", "target", "height", "width", "size")
+"""Names that no field may have: an item of a dataset, or a column that conditions know, has them already."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _MEMBERS = {"name": str, "kind": str, "dtype": str, "rank": int, "classes": list, "ids": list, "file": str}

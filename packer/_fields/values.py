@@ -6,14 +6,14 @@ import json
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
 from packer._fields.rle import segmentation_problem
 
-__all__ = ["DECODERS", "ENCODERS", "array_bytes", "array_of", "of_dtype", "scalar", "short"]
+__all__ = ["DECODERS", "ENCODERS", "array_bytes", "array_of", "of_dtype", "parsed_json", "scalar", "short"]
 
 
 def scalar(value: Any, dtype: str) -> int | float:
@@ -84,14 +84,31 @@ def _decoded_text(data: bytes) -> str:
 
 
 def _json(value: Any) -> bytes:
-    return _text(json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")))
-
-
-def _decoded_json(data: bytes) -> Any:
     try:
-        return json.loads(_decoded_text(data))
+        return _text(json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False))
     except RecursionError:
-        raise ValueError("JSON that is nested too deeply") from None
+        raise ValueError("it is nested too deeply") from None
+
+
+def parsed_json(text: str) -> Any:
+    """Return what JSON says; ValueError where it is none, also where it has NaN, which JSON does not know."""
+    try:
+        return _JSON.decode(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"it is no JSON: {error.msg} at character {error.pos + 1}") from error
+    except ValueError as error:
+        if "limit" in str(error):  # int's, of digits
+            raise ValueError("a number has too many digits") from error
+        raise
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number of JSON; a missing value is null")
+
+
+_JSON = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
 def _bytes(value: Any) -> bytes:
@@ -175,7 +192,7 @@ ENCODERS: Mapping[str, Callable[[Any], bytes]] = {
 DECODERS: Mapping[str, Callable[[bytes], Any]] = {
     "labels": _decoded_labels,
     "text": _decoded_text,
-    "json": _decoded_json,
+    "json": lambda data: parsed_json(_decoded_text(data)),
     "bytes": lambda data: data,
     "image": lambda data: data,
     "mask": lambda data: data,

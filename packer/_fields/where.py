@@ -173,7 +173,10 @@ def _truth(found: npt.NDArray[Any], present: Mask) -> _Truth:
 
 def _column(named: Named, columns: Mapping[str, Column]) -> Column:
     if named.name in columns:
-        return columns[named.name]
+        try:
+            return columns[named.name]
+        except OptionError as error:  # packs that are read together differ
+            raise ExpressionError(str(error), named.at) from None
     meant = (
         f": say {MEANT[named.name]}"
         if named.name in MEANT

@@ -35,8 +35,8 @@ class PackColumns(Mapping[str, Column]):
     """The columns of samples of a pack, each compared with its checksum, and read, when it is asked for.
 
     They are the fields and packer's own: ``label``, an id or the class of that name, not there where the sample is
-    unlabeled; ``name``; ``height`` and ``width``, in pixels; ``size``, of the image, in bytes. A field that has one of
-    these names comes first. Of fields that are neither numbers, ids nor texts is known only where there is a value.
+    unlabeled; ``name``; ``height`` and ``width``, in pixels; ``size``, of the image, in bytes. No field has such a
+    name. Of fields that are neither numbers, ids nor texts is known only where there is a value.
 
     Parameters
     ----------
@@ -45,6 +45,8 @@ class PackColumns(Mapping[str, Column]):
         Which samples of the pack these are; by default all.
     labels : (N,) int64 or float64 array, optional
         Labels in place of the pack's.
+    classes : sequence of str, optional
+        Names of the classes that labels are ids of, in place of the pack's.
 
     Raises
     ------
@@ -52,17 +54,24 @@ class PackColumns(Mapping[str, Column]):
         From asking for a column that is damaged.
     """
 
-    def __init__(self, reader: Reader, rows: Ints | None = None, labels: Labels | None = None) -> None:
+    def __init__(
+        self,
+        reader: Reader,
+        rows: Ints | None = None,
+        labels: Labels | None = None,
+        classes: Sequence[str] | None = None,
+    ) -> None:
         self._reader = reader
         self._rows = np.arange(len(reader)) if rows is None else rows
         self._which: slice | Ints = slice(None) if rows is None else rows
         self._labels = labels
+        self._classes = reader.manifest.classes if classes is None else classes
 
     def __iter__(self) -> Iterator[str]:
-        yield from dict.fromkeys([*self._reader.fields, *_OWN])
+        yield from (*self._reader.fields, *_OWN)
 
     def __len__(self) -> int:
-        return len(list(iter(self)))
+        return len(self._reader.fields) + len(_OWN)
 
     def __getitem__(self, name: str) -> Column:
         if name in self._reader.fields:
@@ -87,7 +96,7 @@ class PackColumns(Mapping[str, Column]):
         labels = self._own("label") if self._labels is None else self._labels
         if manifest.label_type != "class" or labels.dtype.kind == "f":
             return _complete(labels)
-        return Column(labels, labels >= 0, {name: label for label, name in enumerate(manifest.classes)})
+        return Column(labels, labels >= 0, {name: label for label, name in enumerate(self._classes)})
 
     def _field(self, field: Field) -> Column:
         if not field.is_blob:

@@ -1,16 +1,19 @@
-"""The columns of a dataset's samples as NumPy arrays, in which what is not there is masked."""
+"""The columns of the samples of a pack, or of several, as NumPy arrays in which what is not there is masked."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from packer._fields import Column
+from packer._loading.uniting import united_ids
+from packer._table import Ints
+from packer.errors import OptionError, printable
 
-__all__ = ["ColumnArrays"]
+__all__ = ["ColumnArrays", "ColumnsInARow"]
 
 
 class ColumnArrays(Mapping[str, npt.NDArray[Any]]):
@@ -45,6 +48,76 @@ class ColumnArrays(Mapping[str, npt.NDArray[Any]]):
 
     def __repr__(self) -> str:
         return f"<columns {', '.join(self)}>"
+
+
+class ColumnsInARow(Mapping[str, Column]):
+    """The columns of several packs, one after the other, made when they are asked for.
+
+    Parameters
+    ----------
+    parts : sequence of (str, mapping of str to Column)
+        What each pack is called in messages, and its columns.
+    which : (N,) int64 array, optional
+        Which samples of all in the row these are; by default all.
+
+    Raises
+    ------
+    OptionError
+        From asking for a column that some packs do not have, or have with values of another type.
+    """
+
+    def __init__(self, parts: Sequence[tuple[str, Mapping[str, Column]]], which: Ints | None = None) -> None:
+        self._parts = parts
+        self._which: slice | Ints = slice(None) if which is None else which
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys(name for _, columns in self._parts for name in columns))
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+    def __contains__(self, name: object) -> bool:
+        return any(name in columns for _, columns in self._parts)
+
+    def __getitem__(self, name: str) -> Column:
+        if name not in self:
+            raise KeyError(name)
+        found = [self._columns_of(name, root, columns) for root, columns in self._parts]
+        for (root, _), column in zip(self._parts, found, strict=True):
+            here, there = _described(found[0]), _described(column)
+            if here != there:
+                first = printable(self._parts[0][0])
+                raise OptionError(f"the column {name} holds {here} in {first}, and {there} in {printable(root)}")
+            if name == "label" and column.ids != found[0].ids:
+                raise OptionError("the packs have different classes: say open_dataset([a, b], classes='union')")
+        values = [column.values for column in found]
+        ids = found[0].ids
+        if ids is not None:
+            ids, maps = united_ids([column.ids or {} for column in found])
+            values = [_renumbered(column, renumbered) for column, renumbered in zip(found, maps, strict=True)]
+        present = np.concatenate([column.present for column in found])
+        return Column(np.concatenate(values)[self._which], present[self._which], ids, found[0].of)
+
+    def _columns_of(self, name: str, root: str, columns: Mapping[str, Column]) -> Column:
+        if name in columns:
+            return columns[name]
+        other = next(root for root, columns in self._parts if name in columns)
+        raise OptionError(f"{printable(root)} has no column {name}, which {printable(other)} has: choose in each alone")
+
+
+def _described(column: Column) -> str:
+    """Return what the values are: those of two packs that are alike are described alike."""
+    if column.kind == "numbers":
+        return f"{column.values.dtype} numbers"
+    return "ids without names" if column.ids is not None and not column.ids else column.kind
+
+
+def _renumbered(column: Column, numbers: Mapping[int, int]) -> npt.NDArray[Any]:
+    """Return ids with those that other classes have replaced."""
+    values = column.values
+    for own, number in numbers.items():
+        values = np.where(column.values == own, number, values)
+    return values
 
 
 def _masked(column: Column) -> npt.NDArray[Any]:

@@ -8,23 +8,26 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch.utils.data import Dataset
 
 from packer._images.geometry import CROP, Crops
+from packer._loading.columns import ColumnArrays, ColumnsInARow
 from packer._loading.fields import Values
 from packer._loading.imagedataset import ImageDataset
 from packer._loading.memory import Layout
 from packer._loading.parts import Parts, require_same_parts
 from packer._loading.preparation import Transform
+from packer._loading.readable import has_own
 from packer._loading.replacing import Replaced
 from packer._loading.samples import NamesInARow, Samples
-from packer._loading.selection import places_in
+from packer._loading.selection import meeting, places_in
 from packer._table import Ints, Labels
 from packer.crops import Crop
 from packer.samplers._permutation import earlier
 
-__all__ = ["ConcatImageDataset", "has_own"]
+__all__ = ["ConcatImageDataset"]
 
 
 _FAR_APART = 0x9E3779B97F4A7C15
@@ -126,6 +129,26 @@ class ConcatImageDataset(Dataset[tuple[Any, Any]]):
         selection = alike._some(indices)
         selection._whole = self._whole or self
         return selection
+
+    def where(self, condition: str | npt.ArrayLike) -> ConcatImageDataset:
+        """Return a dataset of the samples that meet a condition, in their order, as `ImageDataset.where`.
+
+        OptionError also where one of the packs has not all columns of the condition, or with values of another type.
+        """
+        return self.select(meeting(condition, self._columns, len(self)))
+
+    @property
+    def columns(self) -> ColumnArrays:
+        """The samples' columns by name, as those of an `ImageDataset`, one pack after the other.
+
+        Fields of classes are united by name: the first pack's keep their ids. A column that not all packs have, or with
+        values of another type, is refused by an OptionError.
+        """
+        return ColumnArrays(self._columns)
+
+    @property
+    def _columns(self) -> ColumnsInARow:
+        return ColumnsInARow([(dataset.root, dataset._columns) for dataset in self.datasets], self._chosen)
 
     def _some(self, indices: Sequence[int] | Ints) -> ConcatImageDataset:
         """Return some of the samples, of these very datasets."""
@@ -347,11 +370,3 @@ class ConcatImageDataset(Dataset[tuple[Any, Any]]):
 
     def __repr__(self) -> str:
         return f"{len(self)} samples of {self.datasets!r}"
-
-
-def has_own(dataset: object, kind: type) -> str | None:
-    """Return the name of the method by which a dataset of a kind gives other items than the kind does; None without."""
-    for name in ("__getitem__", "__getitems__"):
-        if getattr(type(dataset), name, None) is not getattr(kind, name, None):
-            return name
-    return None

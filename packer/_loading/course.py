@@ -7,10 +7,12 @@ from typing import Any
 
 import torch
 
+from packer._loading.concat import ConcatImageDataset
 from packer._loading.foreign import ForeignOrder, in_turns, order_of
 from packer._loading.readable import Readable
 from packer._table import Ints
 from packer.samplers import OrderSampler, SequentialSampler, ShuffleSampler
+from packer.samplers._mix import MixSampler
 from packer.samplers._ranks import agreed, rank_and_world
 from packer.samplers._states import number_in, require_same, require_same_seeds, require_version
 from packer.samplers._uniforms import seed_of
@@ -67,7 +69,7 @@ class Course:
     @sampler.setter
     def sampler(self, sampler: Any) -> None:
         order = order_of(sampler)
-        _require_length(order, self.images)
+        _require_fitting(order, self.images)
         self.order, self._chose_order = order, False
 
     @property
@@ -77,7 +79,7 @@ class Course:
 
     @images.setter
     def images(self, images: Readable) -> None:
-        _require_length(self.order, images)
+        _require_fitting(self.order, images)
         self._images = images
 
     def chunks(self, size: int) -> Iterator[Ints]:
@@ -152,10 +154,12 @@ class Course:
         self._restored = crop_seed
 
 
-def _require_length(order: OrderSampler | ForeignOrder, images: Readable) -> None:
-    """Raise ValueError where an order is of another number of samples than there are."""
+def _require_fitting(order: OrderSampler | ForeignOrder, images: Readable) -> None:
+    """Raise ValueError where an order is of other samples than there are."""
     if isinstance(order, OrderSampler):
         order.require_samples(len(images))
+    if isinstance(order, MixSampler) and isinstance(images, ConcatImageDataset):
+        order.require_datasets(images.datasets)
 
 
 def _with_turns(draws: Iterable[tuple[Ints, Ints | None]], length: int) -> Iterator[Ints]:

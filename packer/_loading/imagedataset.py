@@ -20,7 +20,7 @@ from packer._loading.parts import mode_of_images, parts_of, target_parts
 from packer._loading.pool import Pool
 from packer._loading.preparation import OUTPUTS, require_callable
 from packer._loading.replacing import replaced_from
-from packer._loading.selection import places_in
+from packer._loading.selection import meeting, places_in
 from packer._loading.vision import as_vision, own_class
 from packer._table import Ints
 from packer.crops import Crop
@@ -300,7 +300,7 @@ class ImageDataset(Batched):
         CorruptPackError
             If a column that is read is damaged.
         """
-        return self.select(self._meeting(condition))
+        return self.select(meeting(condition, self._columns, len(self)))
 
     def _alike(self) -> ImageDataset:
         """Return a dataset of the same samples and settings, on the same open pack, whose settings may be changed."""

@@ -6,9 +6,9 @@ from typing import Any
 
 from torch.utils.data import ConcatDataset, Subset
 
-from packer._loading.concat import ConcatImageDataset, has_own
+from packer._loading.concat import ConcatImageDataset
 from packer._loading.imagedataset import ImageDataset
-from packer._loading.readable import Readable
+from packer._loading.readable import Readable, has_own
 
 __all__ = ["readable"]
 

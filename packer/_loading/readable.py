@@ -15,7 +15,7 @@ from packer._loading.preparation import Transform
 from packer._loading.replacing import Replaced
 from packer._table import Ints, Labels
 
-__all__ = ["Readable"]
+__all__ = ["Readable", "has_own"]
 
 
 class Readable(Protocol):
@@ -91,3 +91,11 @@ class Readable(Protocol):
 
         With `seeding`, the generators that transforms draw from are seeded before each item.
         """
+
+
+def has_own(dataset: object, kind: type) -> str | None:
+    """Return the name of the method by which a dataset of a kind gives other items than the kind does; None without."""
+    for name in ("__getitem__", "__getitems__"):
+        if getattr(type(dataset), name, None) is not getattr(kind, name, None):
+            return name
+    return None

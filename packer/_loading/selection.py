@@ -6,14 +6,14 @@ import functools
 import hashlib
 import operator
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from torch.utils.data import Dataset
 
-from packer._fields import Condition
+from packer._fields import Column, Condition
 from packer._formats import Reader
 from packer._formats.columns import PackColumns
 from packer._loading.columns import ColumnArrays
@@ -23,7 +23,7 @@ from packer._table import Ints, Labels, Names
 from packer.errors import CorruptPackError, printable
 from packer.samplers._permutation import earlier
 
-__all__ = ["Selection", "places_in"]
+__all__ = ["Selection", "meeting", "places_in"]
 
 _IDENTIFYING = ("crc32c", "label", "name_end", "names")
 """The columns of the table that say the same in every format."""
@@ -107,25 +107,14 @@ class Selection(Dataset[tuple[Any, Any]]):
         """The samples' columns by name, as read-only arrays; masked where some samples have no value.
 
         They are scalars, classes and texts among the fields, and ``label``, ``name``, ``height``, ``width`` (pixels of
-        the stored image) and ``size`` (bytes). A field that has one of these names comes first.
+        the stored image) and ``size`` (bytes).
         """
         return ColumnArrays(self._columns)
 
     @property
     def _columns(self) -> PackColumns:
-        return PackColumns(self.reader, self._rows, self._labels)
-
-    def _meeting(self, condition: str | npt.ArrayLike) -> Ints:
-        """Return the indices of the samples that a condition or a mask chooses."""
-        if isinstance(condition, str):
-            return np.flatnonzero(Condition(condition).chosen(self._columns))
-        mask: Any = np.ma.filled(condition, False) if np.ma.isMaskedArray(condition) else np.asarray(condition)
-        if mask.dtype != bool or mask.shape != (len(self),):
-            raise ValueError(
-                f"where= is a condition or a mask of {len(self)} bools, one a sample, not {mask.dtype} of shape "
-                f"{mask.shape}"
-            )
-        return np.flatnonzero(mask)
+        own = self._labels is None and self._ids is None
+        return PackColumns(self.reader, self._rows, None if own else self.targets, self.classes)
 
     def _identity(self) -> str:
         """Return a name of these very samples, the same in every format: a digest, for states."""
@@ -189,6 +178,18 @@ class Selection(Dataset[tuple[Any, Any]]):
         if len(wrong):
             raise CorruptPackError(self.reader.manifest.misfit(int(labels[wrong[0]])), self.reader.path)
         return self._ids[labels]
+
+
+def meeting(condition: str | npt.ArrayLike, columns: Mapping[str, Column], length: int) -> Ints:
+    """Return the indices of those of `length` samples that a condition or a mask chooses."""
+    if isinstance(condition, str):
+        return np.flatnonzero(Condition(condition).chosen(columns))
+    mask: Any = np.ma.filled(condition, False) if np.ma.isMaskedArray(condition) else np.asarray(condition)
+    if mask.dtype != bool or mask.shape != (length,):
+        raise ValueError(
+            f"where= is a condition or a mask of {length} bools, one a sample, not {mask.dtype} of shape {mask.shape}"
+        )
+    return np.flatnonzero(mask)
 
 
 def places_in(indices: Sequence[int] | Ints, length: int) -> Ints:

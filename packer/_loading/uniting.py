@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from packer._loading.imagedataset import ImageDataset
 from packer.errors import printable
 
-__all__ = ["unite_classes"]
+if TYPE_CHECKING:
+    from packer._loading.imagedataset import ImageDataset
+
+__all__ = ["unite_classes", "united_ids"]
 
 
 def unite_classes(datasets: Sequence[ImageDataset], classes: str) -> None:
@@ -32,6 +35,27 @@ def unite_classes(datasets: Sequence[ImageDataset], classes: str) -> None:
     united = list(dict.fromkeys(name for dataset in datasets for name in dataset.classes))
     for dataset in datasets:
         dataset._renumber(united)
+
+
+def united_ids(classes: Sequence[Mapping[str, int]]) -> tuple[dict[str, int], list[dict[int, int]]]:
+    """Return classes that are united by name, with their ids; and for each of those given, which ids become which.
+
+    The first classes keep their ids. A class that others have beyond them keeps its id where no other class has it, and
+    otherwise gets one above all.
+
+    Parameters
+    ----------
+    classes : sequence of mapping of str to int
+        Classes by name.
+    """
+    united: dict[str, int] = {}
+    for ids in classes:
+        taken = set(united.values())
+        for name, number in ids.items():
+            if name not in united:
+                united[name] = number if number not in taken else max([*united.values(), *ids.values()]) + 1
+    maps = [{own: united[name] for name, own in ids.items() if united[name] != own} for ids in classes]
+    return united, maps
 
 
 def _require_same(one: ImageDataset, other: ImageDataset) -> None:

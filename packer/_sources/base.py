@@ -133,7 +133,7 @@ class Source:
         names = [field.name for field in fields]
         if repeated := [name for name in names if names.count(name) > 1]:
             raise SourceError(
-                f"{len(set(repeated))} names of fields are given twice: {', '.join(sorted(set(repeated)))}"
+                f"two fields have one name: {', '.join(sorted(set(repeated)))}. Give each a name of its own."
             )
         return replace(self, fields=tuple(fields), columns=(*self.columns, *columns))
 
@@ -300,8 +300,10 @@ def some(names: Sequence[str]) -> str:
 def unknown_classes(unknown: Sequence[str], what: str = "classes") -> str:
     """Return the end of a message on classes that a given class list lacks; printable already."""
     shown = ", ".join(unknown[:5]) + (", …" if len(unknown) > 5 else "")
+    are = "is" if len(unknown) == 1 else "are"
     return (
-        f"{len(unknown)} of its {what} {'is' if len(unknown) == 1 else 'are'} unknown to the given class list: {shown}"
+        f"{len(unknown)} of its {what} {are} unknown to the given class list: {shown}. "
+        "Correct them, or leave out --classes-from"
     )
 
 

@@ -177,13 +177,13 @@ class Rows:
     def require_sound(self) -> None:
         """Raise SourceError where there are no rows, or two name one image."""
         if not self.names:
-            raise SourceError(f"{printable(self.table.path)}: no rows in it")
+            raise SourceError(f"{printable(self.table.path)}: no rows in it. Each row names an image.")
         if len(set(self.names)) == len(self.names):
             return
         seen: set[str] = set()
         for row, name in enumerate(self.names):
             if name in seen:
-                raise self.refused(row, f"{printable(name)} is named twice")
+                raise self.refused(row, f"{printable(name)} is named twice. Leave one of the rows out.")
             seen.add(name)
 
     def refused_label(self, row: int | None, problem: str) -> SourceError:

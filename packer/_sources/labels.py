@@ -129,7 +129,9 @@ def _numbers(texts: Sequence[str], label_type: str, refuse: Refuse) -> Meaning:
                 raise ValueError
         except (ValueError, OverflowError):
             what = "a whole number of 64 bits" if label_type == "int" else "a finite number"
-            raise refuse(row, f"is not {what}, as --label-type {label_type} asks") from None
+            raise refuse(
+                row, f"is not {what}, as --label-type {label_type} asks. Correct it, or leave the row out."
+            ) from None
     return Meaning(values, label_type)
 
 

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from packer._fields import Field
+from packer._fields.values import parsed_json
 from packer._sample import UNLABELED
 from packer._sources.base import Source
 from packer._sources.beside import Missing, looked_up
@@ -27,7 +28,7 @@ from packer._sources.fieldvalues import Column, Files, joined
 from packer._sources.imagefolder import imagefolder_source
 from packer._sources.labels import meaning_of
 from packer._sources.tablecolumns import ColumnSpec
-from packer._sources.tables import Cells, Chunk, Table, open_table, parsed_json, some_columns
+from packer._sources.tables import Cells, Chunk, Table, open_table, some_columns
 from packer._sources.unlabeled import unlabeled_source
 from packer._sources.walking import ImageRule
 from packer._table import Ints
@@ -125,7 +126,10 @@ def metadata_source(
     said = ", ".join(column.field.name for column in columns) or "none"
     notes = [f"{printable(table.path.name)}: fields {said}"]
     if unnamed:
-        notes.append(f"no field can have the name of these columns, which are left out: {some_columns(unnamed)}")
+        notes.append(
+            f"no field can have the name of these columns, which are left out: {some_columns(unnamed)}. Give others "
+            f"by --labels {printable(table.path)} --path-column {_NAME} --column NEW=COLUMN:KIND"
+        )
     source = replace(source, notes=[*source.notes, *notes])
     found = [joined(column, places) for column in columns]
     source = source.having(*(column for column in found if not isinstance(column, Files)))

@@ -14,15 +14,17 @@ import numpy as np
 import numpy.typing as npt
 
 from packer._fields import DTYPES, KINDS, PIXELS, Field, Stored
+from packer._fields.values import parsed_json
 from packer._sources.fieldvalues import Blobs, Column, Files, Numbers
-from packer._sources.tables import Cells, Table, parsed_json
+from packer._sources.tables import Cells, Table
 from packer.errors import OptionError, SourceError, printable
 
 __all__ = ["ColumnSpec", "Reading", "reading_of"]
 
 _SCALARS = ("bool", "int8", "int16", "int32", "int64", "float32", "float64")
 _JSON = ("json", "array", "boxes", "keypoints", "segmentation")
-_WHOLE = re.compile(r"0|[1-9][0-9]{0,17}")
+_WHOLE = re.compile(r"0|[1-9][0-9]*")
+_LAST_ID = str(2**63 - 1)
 _BETWEEN_LABELS = re.compile(r"[;|]")
 _TRUTHS = {"true": 1, "1": 1, "false": 0, "0": 0}
 _REMEDY = "Correct the cell, or name another kind with --column."
@@ -192,18 +194,25 @@ class _Classes(Reading):
     def __init__(self, spec: ColumnSpec, table: Table) -> None:
         super().__init__(spec, table)
         self._places: dict[str, int] = {}
+        self._lines: list[int] = []  # in which each of these came first
         self._codes = array("q")
         self._counts = array("q")  # labels of each row, -1 where they are missing
 
     def add(self, cells: Cells, lines: Sequence[int]) -> None:
         several = self.spec.kind == "labels"
-        for labels in self._values(cells, lines, self._several if several else lambda cell: [self._one(cell)]):
+        values = self._values(cells, lines, self._several if several else lambda cell: [self._one(cell)])
+        for labels, line in zip(values, lines, strict=True):
             self._counts.append(-1 if labels is None else len(labels))
             for label in labels or ():
                 self._codes.append(self._places.setdefault(label, len(self._places)))
+            self._lines.extend([line] * (len(self._places) - len(self._lines)))
 
     def column(self, root: Path) -> Column:
         whole = all(map(_WHOLE.fullmatch, self._places))
+        most = max(self._places, key=_magnitude, default="") if whole else ""
+        if _magnitude(most) > _magnitude(_LAST_ID):
+            problem = f"{_shortened(most)} is no id: ids are {_LAST_ID} or less, where all labels are whole numbers"
+            raise self._refused(self._lines[self._places[most]], problem)
         names = [] if whole else sorted(self._places)
         ids = {name: int(name) for name in self._places} if whole else {name: at for at, name in enumerate(names)}
         id_of = np.array([ids[name] for name in self._places] or [0], np.int64)
@@ -234,6 +243,15 @@ class _Classes(Reading):
         if not text or re.fullmatch(r"-[0-9]+", text):
             raise ValueError(f"{text!r} is no label: ids are 0 or more, and a missing one is an empty cell, or null")
         return text
+
+
+def _magnitude(digits: str) -> tuple[int, str]:
+    """Return what orders whole numbers by their digits, however many these are."""
+    return len(digits), digits
+
+
+def _shortened(digits: str) -> str:
+    return digits if len(digits) <= 40 else f"{digits[:20]}… ({len(digits)} digits)"
 
 
 class _Bytes(Reading):

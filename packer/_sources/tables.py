@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import csv
-import json
 import os
 from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy.typing as npt
 
+from packer._fields.values import parsed_json
 from packer._storage.opening import open_regular
 from packer.errors import MissingDependencyError, SourceError, pip_install, printable
 
-__all__ = ["Cells", "Chunk", "Table", "default_delimiter", "open_table", "parsed_json", "some_columns"]
+__all__ = ["Cells", "Chunk", "Table", "default_delimiter", "open_table", "some_columns"]
 
 Cells = Sequence[Any] | npt.NDArray[Any]
 """The cells of a column: texts of a CSV file; else what Python has for them, or an array without missing values."""
@@ -146,6 +146,8 @@ class JsonLines(Table):
         names: dict[str, None] = {}
         for row, _ in self._rows():
             names.update(dict.fromkeys(row))
+        if not names:
+            raise SourceError(f"{printable(self.path)}: the file is empty. Each line is one object.")
         return list(names)
 
     def chunks(self, columns: Sequence[str]) -> Iterator[Chunk]:
@@ -173,9 +175,7 @@ class JsonLines(Table):
                             number, f"byte {error.start} is no UTF-8. Save the file as UTF-8."
                         ) from error
                     except ValueError as error:
-                        raise self.refused(
-                            number, f"is no JSON: {printable(error)}. Each line is one object."
-                        ) from error
+                        raise self.refused(number, f"{printable(error)}. Each line is one object.") from error
                     if not isinstance(row, dict):
                         raise self.refused(number, 'is no JSON object. Each line is one, such as {"path": "a.jpg"}.')
                     yield row, number
@@ -236,21 +236,6 @@ def open_table(path: Path, delimiter: str | None = None) -> Table:
 def default_delimiter(table: Path | None) -> str:
     """Return what separates the columns of a file of this name where nobody says it."""
     return "\t" if table is not None and table.suffix.lower() == ".tsv" else ","
-
-
-def parsed_json(text: str) -> Any:
-    """Return what JSON says; ValueError where it is none, also where it has NaN, which JSON does not know."""
-    try:
-        return _JSON.decode(text)
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number of JSON; a missing value is null")
-
-
-_JSON = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
 def some_columns(columns: Sequence[str]) -> str:

@@ -58,7 +58,7 @@ def open_regular(path: str | os.PathLike[str], inside: str = "", flags: int = os
     try:
         fd = _open_inside(path, inside, flags, mode) if inside else os.open(path, flags | _FLAGS, mode)
     except OSError as error:
-        if error.errno in _LINK_ERRORS:
+        if error.errno in _LINK_ERRORS and (inside or flags & NO_LINK):
             raise StrangeFileError(error.errno, _LINK) from error
         if error.errno == errno.ENXIO:
             raise StrangeFileError(error.errno, "is a socket or a device, and no regular file") from error

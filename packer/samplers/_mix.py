@@ -83,7 +83,8 @@ class MixSampler(_Grouped):
     Raises
     ------
     TypeError, ValueError
-        If a weight is no number of 0 or more, or all are 0, or a dataset with a weight has no samples.
+        If a weight is no number of 0 or more, or all are 0, or a dataset with a weight has no samples. A Loader raises
+        ValueError where its dataset has the same datasets in another order.
 
     Notes
     -----
@@ -110,6 +111,7 @@ class MixSampler(_Grouped):
         if not isinstance(weights, Mapping):
             raise TypeError(f"a MixSampler takes datasets and their weights, as {{a: 0.7, b: 0.3}}, not {weights!r}")
         values = numbers_of("weights", list(weights.values()))
+        self._datasets = list(weights)
         self._lengths = np.array([len(dataset) for dataset in weights], np.int64)
         for number in np.flatnonzero((values > 0) & (self._lengths == 0)).tolist():
             raise ValueError(f"dataset {number} has the weight {values[number]:g}, and no samples")
@@ -125,6 +127,19 @@ class MixSampler(_Grouped):
     @property
     def _samples(self) -> int:
         return int(self._lengths.sum())
+
+    def require_datasets(self, datasets: Sequence[Sized]) -> None:
+        """Raise ValueError where these are the datasets of the weights in another order: indices would be others'."""
+        mine, theirs = [id(dataset) for dataset in self._datasets], [id(dataset) for dataset in datasets]
+        if mine != theirs and sorted(mine) == sorted(theirs):
+            order = ", ".join(str(mine.index(one)) for one in theirs)
+            raise ValueError(
+                f"the dataset has the datasets of the weights in another order: {order}. Give the weights in the order "
+                "of dataset.datasets"
+            )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_datasets": []}  # which are others in another process
 
     def fingerprint(self) -> dict[str, Any]:
         shares = np.zeros(len(self._lengths))

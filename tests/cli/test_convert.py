@@ -178,7 +178,10 @@ def test_labels_from_a_file(tree: Path, tmp_path: Path) -> None:
         assert (reader.table.label.tolist(), reader.manifest.classes) == ([1], ["class_01", "class_02"])
     result = packer("convert", tree, tmp_path / "y.lmdb", "--classes-from", tmp_path / "val.lmdb")
     assert result.returncode == 1
-    assert result.stderr == f"packer: {tree}: 1 of its classes is unknown to the given class list: class_00\n"
+    assert result.stderr == (
+        f"packer: {tree}: 1 of its classes is unknown to the given class list: class_00. Correct them, or leave out "
+        "--classes-from\n"
+    )
 
 
 def write_classes(directory: Path, *classes: str) -> Path:

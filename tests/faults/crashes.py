@@ -83,9 +83,12 @@ class CrashServer:
         }
         return self._ended(job)
 
-    def append(self, source: Path, pack: Path, *, at: int = 0) -> Ended | None:
-        """Append to a pack with parts, and return how that ended; `at` is as of `run`."""
-        return self._ended({"source": str(source), "appended": str(pack), "format": "", "at": at, "seconds": None})
+    def append(
+        self, source: Path, pack: Path, *, at: int = 0, options: Mapping[str, Any] | None = None
+    ) -> Ended | None:
+        """Append to a pack with parts, and return how that ended; `at` is as of `run`, `options` of `packer.append`."""
+        job = {"source": str(source), "appended": str(pack), "format": "", "options": dict(options or {})}
+        return self._ended({**job, "at": at, "seconds": None})
 
     def export(self, pack: Path, directory: Path, *, at: int = 0) -> Ended | None:
         """Export a pack, and return how that ended; `at` is as of `run`."""
@@ -180,10 +183,10 @@ def _counting(at: int) -> _Countdown:
 
 
 def _append(job: dict[str, Any]) -> tuple[int, int]:
-    from packer._conversion.appending import append
+    from packer import append
 
     countdown = _counting(job["at"])
-    summary = append(Path(job["appended"]), Path(job["source"]), {"workers": 2, "on_error": "skip"})
+    summary = append(Path(job["appended"]), Path(job["source"]), workers=2, on_error="skip", **job["options"])
     return summary.continued, countdown.count
 
 

@@ -52,3 +52,40 @@ def test_killed_before_and_amid_changes_of_the_disk(crash_server: CrashServer, f
     assert {0, 40} <= continued
     assert len(continued) > 2  # there were checkpoints to continue from
     assert verify(reference) == []
+
+
+def test_killed_while_fields_are_appended(crash_server: CrashServer, fast_tmp: Path) -> None:
+    rows = {"tree": ["path,label,caption,kind\n"], "more": ["path,label,caption,kind\n"]}
+    for number in range(60):
+        name, path = "more" if number >= 20 else "tree", f"class_{number % 2}/{number}.png"
+        noise(fast_tmp / name / path, number, (8, 9))
+        (fast_tmp / "beside").mkdir(exist_ok=True)
+        (fast_tmp / "beside" / f"{number}.bin").write_bytes(bytes([number]) * number)
+        rows[name].append(f"{path},class_{number % 2},caption {number},{'odd' if number % 2 else 'even'}\n")
+    columns, fields = {"caption": "text", "kind": "class"}, {"more:bytes": "../beside/{stem}.bin"}
+    for name, lines in rows.items():
+        (fast_tmp / f"{name}.csv").write_text("".join(lines))
+    asked = {"labels": str(fast_tmp / "more.csv"), "columns": columns, "fields": fields}
+    old, reference, path = (fast_tmp / f"{name}.lmdb" for name in ("old", "reference", "pack"))
+    packer.convert(fast_tmp / "tree", old, parts=2, labels=fast_tmp / "tree.csv", columns=columns, fields=fields)
+    shutil.copytree(old, reference)
+    whole = crash_server.append(fast_tmp / "more", reference, options=asked)
+    assert whole is not None
+    assert verify(reference) == []
+    expected, lengths, continued = content(reference), set(), set()
+    for at in [*range(1, whole.changes - 12, 20), *range(whole.changes - 12, whole.changes + 1, 2)]:
+        shutil.copytree(old, path)
+        crash_server.append(fast_tmp / "more", path, at=at, options=asked)
+        with open_pack(path) as reader:
+            lengths.add(len(reader))
+            for index in range(len(reader)):
+                number = int(Path(reader.names[index]).stem)
+                assert reader.value(index, "caption") == f"caption {number}".encode()
+                assert reader.value(index, "more") == bytes([number]) * number
+        repeated = crash_server.append(fast_tmp / "more", path, options=asked)
+        assert repeated is not None
+        continued.add(repeated.continued)
+        assert content(path) == expected, f"killed at change {at}"
+        shutil.rmtree(path)
+    assert lengths == {20, 60}
+    assert len(continued) > 2

@@ -317,3 +317,17 @@ def test_a_state_of_other_classes_is_refused(packs: list[Path]) -> None:
         Loader(united([packs[1], packs[0], packs[2]]), 4).load_state_dict(state)
     with pytest.raises(ValueError, match="the state is of another run: its pack is"):
         Loader(ConcatDataset(list(map(open_dataset, packs))), 4).load_state_dict(state)
+
+
+def test_datasets_are_mixed_in_the_order_in_which_they_were_opened(packs: list[Path]) -> None:
+    both = united(packs)
+    first, second, third = both.datasets
+    order = MixSampler({first: 1, second: 2, third: 3})
+    Loader(both, 4, sampler=order)
+    Loader(ConcatDataset([first, second, third]), 4, sampler=order)
+    Loader(united(packs), 4, sampler=order)  # others that are as long
+    for dataset in (united(packs[::-1]), both):
+        first, second, third = dataset.datasets
+        with pytest.raises(ValueError, match=r"in another order: 1, 0, 2\. Give the weights in"):
+            Loader(dataset, 4, sampler=MixSampler({second: 1, first: 2, third: 3}))
+    assert list(pickle.loads(pickle.dumps(order))) == list(order)

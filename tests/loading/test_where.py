@@ -175,3 +175,53 @@ def test_packs_without_fields_have_packers_own_columns(tmp_path: Path) -> None:
     assert dataset.where("label == 1 and height < 11").samples[:] == [("class_1/1.png", 1)]
     assert len(open_dataset(tmp_path / "bare.h5").where("label is null")) == 4
     assert np.ma.getmaskarray(open_dataset(tmp_path / "bare.h5").columns["label"]).all()
+
+
+def test_columns_of_several_packs_are_one_after_the_other(path: Path, tmp_path: Path) -> None:
+    for number in range(4):
+        noise(tmp_path / "tree" / ("dog" if number < 2 else "emu") / f"{number}.png", 50 + number, (9, 9))
+    other = (
+        *FIELDS[:4],
+        Field("kind", "class", classes=("green", "blue", "grey"), ids=(3, 4, 7)),
+        *FIELDS[5:6],
+        Field("boxes", "mask"),
+        Field("only", "scalar", "int8"),
+    )
+    rows: list[tuple[Any, ...]] = [(40, 1.5, True, 1, kind, None, None, 1) for kind in (3, 4, 7, None)]
+    convert(files_with_fields(tmp_path / "tree", other, rows), tmp_path / "other.h5")
+    both = open_dataset([path, tmp_path / "other.h5"], classes="union")
+    for place, name in enumerate(("age", "score", "ok", "full")):
+        assert values(both.columns[name]) == [row[place] for row in (*ROWS, *rows)], name
+    assert both.columns["age"].dtype == np.int16
+    assert values(both.columns["kind"])[12:] == [7, 4, 8, None]  # red stays 3 and green 7, so grey is another
+    assert both.columns["label"].tolist() == both.targets.tolist()
+    assert both.columns["name"].tolist() == [name for name, _ in both.samples]
+    assert both.datasets[1].columns["label"].tolist() == both.datasets[1].targets.tolist() == [1, 1, 2, 2]
+    assert len(both.datasets[1].where("label == 'emu'")) == 2
+    for condition, expected in [
+        ("label == 'dog'", [7, 8, 9, 10, 11, 12, 13]),
+        ("kind == 'green' and full < 4", [1, 12]),
+        ("kind in ['blue', 'grey'] or age is null", [3, 13, 14]),
+        (both.columns["width"] == 9, [1, 12, 13, 14, 15]),
+    ]:
+        chosen = both.where(condition)
+        assert [name for name, _ in chosen.samples] == [both.samples[index][0] for index in expected]
+    some = both.select([15, 0, 13, 13])
+    assert values(some.columns["age"]) == [40, -5, 40, 40]
+    assert [name for name, _ in some.where("age > 0").samples] == [both.samples[index][0] for index in (15, 13, 13)]
+    for name, problem in [
+        ("only", "has no column only, which .*other.h5 has"),
+        ("boxes", "the column boxes holds boxes in .*, and masks in .*other.h5"),
+    ]:
+        with pytest.raises(OptionError, match=problem):
+            both.columns[name]
+        with pytest.raises(OptionError, match=f"at character 10 .*{problem}"):
+            both.where(f"age>0 or {name} is null")
+    with pytest.raises(KeyError, match="there is no column 'agee'"):
+        both.columns["agee"]
+    with pytest.raises(ValueError, match="a mask of 16 bools"):
+        both.where([True])
+    apart = packer.ConcatImageDataset([open_dataset(path), open_dataset(tmp_path / "other.h5")])
+    assert values(apart.columns["age"]) == values(both.columns["age"])
+    with pytest.raises(OptionError, match="classes='union'"):
+        apart.where("label == 'dog'")

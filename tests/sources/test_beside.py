@@ -259,5 +259,5 @@ def test_a_directory_of_files_is_listed_once(tmp_path: Path) -> None:
 
 def test_a_name_is_that_of_one_field(tmp_path: Path) -> None:
     root = tree(tmp_path, "x/a.jpg")
-    with pytest.raises(SourceError, match="given twice: f"):
+    with pytest.raises(SourceError, match="two fields have one name: f"):
         fields(imagefolder_source(root), "f={path}", "f={path}")

@@ -208,7 +208,9 @@ def test_given_classes(tmp_path: Path) -> None:
     source = imagefolder_source(tmp_path / "val", ["d", "c", "b", "a"])
     assert source.classes == ["d", "c", "b", "a"]
     assert dict(zip(source.names, source.labels.tolist(), strict=True)) == {"b/x.jpg": 2, "d/y.jpg": 0}
-    with pytest.raises(SourceError, match=r"1 of its classes is unknown.*: d$"):
+    with pytest.raises(
+        SourceError, match=r"1 of its classes is unknown.*: d. Correct them, or leave out --classes-from$"
+    ):
         imagefolder_source(tmp_path / "val", ["a", "b", "c"])
     many = [f"new{number}" for number in range(9)]
     touch(tmp_path, *(f"val/{name}/x.jpg" for name in many))

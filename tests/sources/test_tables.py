@@ -160,7 +160,11 @@ def test_a_cell_that_is_no_value_is_named_by_file_line_and_column(
 @pytest.mark.parametrize(
     ("suffix", "text", "problem"),
     [
-        (".jsonl", '{"path": "a.jpg", "label": 1}\n{"path"\n', "line 2: is no JSON"),
+        (
+            ".jsonl",
+            '{"path": "a.jpg", "label": 1}\n{"path"\n',
+            "line 2: it is no JSON: Expecting .* at character [0-9]+\\. Each line is one object",
+        ),
         (".jsonl", "[1]\n", "line 1: is no JSON object"),
         (".jsonl", '{"path": "a.jpg", "label": 1, "age": NaN}\n', "line 1: .*a missing value is null"),
         (".jsonl", '{"path": "a.jpg", "label": 1, "age": "3"}\n', "line 1: column 'age': '3' is no number"),
