@@ -161,7 +161,7 @@ def _segmentation(value: Any) -> bytes:
 
 
 def _decoded_segmentation(data: bytes) -> list[Any]:
-    value = _decoded_json(data)
+    value = parsed_json(_decoded_text(data))
     if not isinstance(value, list):
         raise ValueError(f"{len(data)} bytes are no list of segmentations")
     return value

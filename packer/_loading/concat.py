@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from torch.utils.data import Dataset
 
-from packer._images.geometry import CROP, Crops
 from packer._loading.columns import ColumnArrays, ColumnsInARow
-from packer._loading.fields import Values
 from packer._loading.imagedataset import ImageDataset
-from packer._loading.memory import Layout
-from packer._loading.parts import Parts, require_same_parts
+from packer._loading.inarow import InARow
+from packer._loading.parts import require_same_parts
 from packer._loading.preparation import Transform
 from packer._loading.readable import has_own
-from packer._loading.replacing import Replaced
 from packer._loading.samples import NamesInARow, Samples
 from packer._loading.selection import meeting, places_in
 from packer._table import Ints, Labels
@@ -30,11 +25,7 @@ from packer.samplers._permutation import earlier
 __all__ = ["ConcatImageDataset"]
 
 
-_FAR_APART = 0x9E3779B97F4A7C15
-"""What lies between the seeds of datasets in a row, so that no two of those that people give coincide."""
-
-
-class ConcatImageDataset(Dataset[tuple[Any, Any]]):
+class ConcatImageDataset(InARow, Dataset[tuple[Any, Any]]):
     """Samples of several datasets in one row, as torch's ConcatDataset shows them.
 
     ``open_dataset([a, b])`` opens packs as such a dataset. It is read as an `ImageDataset` is: by a `Loader`, by
@@ -274,99 +265,6 @@ class ConcatImageDataset(Dataset[tuple[Any, Any]]):
         ((number, _, places),) = self._shares(places_in([index], len(self)))
         own = int(places[0]) % len(self.datasets[number])
         return self.datasets[number].read_region(own, top, left, height, width)
-
-    # What follows is the Loader's: see `Readable`.
-
-    @property
-    def _parts(self) -> Parts | None:
-        return self.datasets[0]._parts
-
-    def _called(self, index: int) -> str:
-        ((number, _, places),) = self._shares([index])
-        return self.datasets[number]._called(int(places[0]))
-
-    def _in_place(self, transform: Transform) -> Layout | None:
-        layouts = {dataset._in_place(transform) for dataset in self.datasets}
-        return layouts.pop() if len(layouts) == 1 else None
-
-    @property
-    def _replaced(self) -> Replaced | None:
-        return self.datasets[0]._replaced if all(dataset._replaced for dataset in self.datasets) else None
-
-    def _require_good(self, index: int, epoch: int, seed: int) -> None:
-        for number, _, places in self._shares([index]):
-            self.datasets[number]._require_good(int(places[0]), epoch, self._seed_of(number, seed))
-
-    def _transforms_items(self, transform: Transform) -> bool:
-        return any(dataset._transforms_items(transform) for dataset in self.datasets)
-
-    def _identity(self) -> str:
-        seeds = None if self.seed is not None else [dataset.seed for dataset in self.datasets]
-        digest = hashlib.sha256(repr(([dataset._identity() for dataset in self.datasets], seeds)).encode())
-        digest.update(b"all" if self._chosen is None else self._chosen.tobytes())
-        return digest.hexdigest()[:16]
-
-    def _choose_crops(self, indices: Sequence[int] | Ints, epoch: int, seed: int) -> Crops:
-        crops = np.zeros(len(indices), CROP)
-        for number, here, places in self._shares(indices):
-            crops[here] = self.datasets[number]._choose_crops(places, epoch, self._seed_of(number, seed))
-        return crops
-
-    def _targets_of(self, indices: Ints) -> Labels | list[Any]:
-        shares = self._shares(indices)
-        parts = [self.datasets[number]._targets_of(places) for number, _, places in shares]
-        order = np.argsort(np.concatenate([here for _, here, _ in shares]))
-        if all(isinstance(part, np.ndarray) for part in parts):
-            joined: Labels = np.concatenate(parts)[order]
-            return joined
-        targets = [target for part in parts for target in (part.tolist() if isinstance(part, np.ndarray) else part)]
-        return [targets[place] for place in order.tolist()]
-
-    def _decode_into(self, indices: Ints, crops: Crops, memory: Mapping[str, torch.Tensor]) -> list[Values]:
-        found: dict[int, Values] = {}
-        for number, here, places in self._shares(indices):
-            shares = {name: [tensor[place] for place in here.tolist()] for name, tensor in memory.items()}
-            made = self.datasets[number]._decode_into(places, crops[here], shares)
-            found.update(zip(here.tolist(), made, strict=self._parts is not None))
-        return [found[place] for place in range(len(found))]
-
-    def _items(
-        self, indices: Sequence[int] | Ints, epoch: int, seed: int, transform: Transform = None, seeding: bool = False
-    ) -> list[tuple[Any, Any]]:
-        def items(number: int, places: Ints) -> list[tuple[Any, Any]]:
-            return self.datasets[number]._items(places, epoch, self._seed_of(number, seed), transform, seeding)
-
-        return self._in_order(indices, items)
-
-    def _in_order(
-        self, indices: Sequence[int] | Ints, make: Callable[[int, Ints], list[tuple[Any, Any]]]
-    ) -> list[tuple[Any, Any]]:
-        """Return the items that `make` makes of places in the dataset of a number, in the order of `indices`."""
-        items: dict[int, tuple[Any, Any]] = {}
-        for number, here, places in self._shares(indices):
-            items.update(zip(here.tolist(), make(number, places), strict=True))
-        return [items[place] for place in range(len(items))]
-
-    def _seed_of(self, number: int, seed: int) -> int:
-        """Return the seed of a dataset's crops: of `seed` or a seed of its own, and not that of its neighbours."""
-        own = self.datasets[number].seed if self.seed is None else None
-        return (seed if own is None else own) + number * _FAR_APART
-
-    def _shares(self, indices: Sequence[int] | Ints) -> list[tuple[int, Ints, Ints]]:
-        """Return for each dataset that has some of the samples: its number, which they are, and their indices there."""
-        turns, wanted = np.divmod(np.asarray(indices), max(len(self), 1))
-        if self._earlier is not None:
-            turns = turns * len(self) + self._earlier[wanted]
-        row = self._in_row(wanted)
-        numbers = np.searchsorted(self._ends, row, side="right")
-        shares = []
-        for number in np.unique(numbers).tolist():
-            here, length = np.flatnonzero(numbers == number), len(self.datasets[number])
-            shares.append((number, here, row[here] - (self._ends[number] - length) + turns[here] * length))
-        return shares
-
-    def _in_row(self, places: Ints) -> Ints:
-        return places if self._chosen is None else self._chosen[places]
 
     def __repr__(self) -> str:
         return f"{len(self)} samples of {self.datasets!r}"

@@ -90,7 +90,17 @@ class Parts:
         return tuple(field.name for field in self.fields.values() if field.kind in _POSITIONS)
 
     def require_step(self, crop: Crop) -> None:
-        """Raise ValueError where a crop leaves out boxes, and nobody said whether other fields go along with them."""
+        """Raise ValueError where a crop cannot be that of all fields.
+
+        That is so of segmentations; and of lists beside boxes, of which a crop leaves out some, where nobody said
+        whether the lists' entries go along with them.
+        """
+        kinds = {name: self.fields[name].kind for name in self.names if name in self.fields}
+        if drawn := [name for name, kind in kinds.items() if kind == "segmentation"]:
+            raise ValueError(
+                f"{crop!r} does not cut the polygons and runs of {', '.join(drawn)}: leave these out of fields=, or "
+                "say target='coco', which gives their masks"
+            )
         boxes = [name for name, field in self.fields.items() if field.kind == "boxes"]
         others = [name for name in self.names if name in self.fields and self.fields[name].kind in _LISTS]
         if boxes and others and self.per_box is None:

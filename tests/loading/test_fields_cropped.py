@@ -153,3 +153,11 @@ def test_crops_without_a_seed_are_torchs(pack: Path) -> None:
     torch.manual_seed(1)
     assert torch.equal(first[0], dataset[3]["mask"])
     assert not torch.equal(*first)
+
+
+def test_a_crop_that_would_leave_segmentations_where_they_are_is_refused(tmp_path: Path) -> None:
+    samples = [{"image": np.zeros((8, 9, 3), np.uint8), "shapes": [[[0, 0, 5, 0, 5, 5]], None]}]
+    packer.pack(samples, tmp_path / "pack.lmdb", fields={"shapes": "segmentation"})
+    assert open_dataset(tmp_path / "pack.lmdb", fields="all")[0]["shapes"] == samples[0]["shapes"]
+    with pytest.raises(ValueError, match=r"does not cut the polygons and runs of shapes: .* target='coco'"):
+        open_dataset(tmp_path / "pack.lmdb", fields="all", crop=packer.CenterCrop(4))
