@@ -21,7 +21,7 @@ from packer._loading.forms import target_in_form
 from packer._loading.parts import VISIBILITY, Parts
 from packer._table import Ints
 from packer.crops._points import Moved, move_boxes, move_keypoints
-from packer.errors import ImageError, PackerError, printable
+from packer.errors import ImageError, PackerError, printable, warn
 
 __all__ = ["FieldDecoder", "Values"]
 
@@ -50,6 +50,7 @@ class FieldDecoder:
         self._parts = parts
         self._library = library
         self._exif = reader.manifest.exif
+        self._warned: set[str] = set()  # names of fields
 
     def values(
         self,
@@ -182,6 +183,7 @@ class FieldDecoder:
                 reason = f"{len(values[name])} entries, and {of!r} has {len(kept[of])} boxes"
                 raise self._error(row, name, ValueError(reason))
             values[name] = _of_boxes(values[name], kept[of])
+        self._warn_of_whole(values, kept)
         for name in kept:
             values[name] = values[name].boxes
         for name, field in self._parts.fields.items():
@@ -189,6 +191,21 @@ class FieldDecoder:
                 points = values[name]
                 values[name] = None if points is None else np.ascontiguousarray(points[..., :2])
                 values[name + VISIBILITY] = None if points is None else np.ascontiguousarray(points[..., 2])
+
+    def _warn_of_whole(self, values: Values, kept: Mapping[str, npt.NDArray[np.bool_]]) -> None:
+        """Warn once of a list that keeps all entries where boxes were left out, and has as many as there were boxes."""
+        for name, field in self._parts.fields.items():
+            if field.kind not in ("labels", "array", "keypoints") or name in (self._parts.per_box or {}):
+                continue
+            value = values.get(name)
+            for boxes, own in kept.items():
+                alike = value is not None and np.ndim(value) > 0 and len(value) == len(own) > 1
+                if alike and not own.all() and name not in self._warned:
+                    self._warned.add(name)
+                    warn(
+                        f"the crop leaves out some of {boxes!r}, and {name!r} keeps all entries, as many as there were "
+                        f"boxes: if each belongs to a box, say so with per_box=({name!r}, ...)"
+                    )
 
     def _write(self, found: list[Values], memory: Mapping[str, torch.Tensor | Sequence[torch.Tensor]]) -> None:
         for name in self._parts.masks:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import copy
 import itertools
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch.utils.data import Sampler
 
 from packer._limits import require_count
 from packer._table import Ints
+from packer.errors import warn
 from packer.samplers._ranks import rank_and_world
 from packer.samplers._states import number_in, require_version
 from packer.samplers._uniforms import seed_of
@@ -55,6 +57,10 @@ class OrderSampler(Sampler[int], abc.ABC):
     A pass that has begun keeps its epoch, whatever `set_epoch` says meanwhile. A pass without `set_epoch` before it
     gives the same epoch again, from its first sample.
     """
+
+    _drawn = True
+    """Whether an epoch has another order than the one before."""
+    _warned = False
 
     def __init__(
         self, length: int, *, seed: int = 0, rank: int | None = None, world: int | None = None, uneven: str = "pad"
@@ -191,6 +197,12 @@ class OrderSampler(Sampler[int], abc.ABC):
         return -(-left // self.world) if self.uneven == "pad" else left // self.world
 
     def __iter__(self) -> Iterator[int]:
+        if self.begun and self._drawn and not self._warned and _asked_by_torch():
+            self._warned = True
+            warn(
+                f"this pass of {type(self).__name__} has the order of the pass before, epoch {self.epoch}: call "
+                "sampler.set_epoch(epoch) in every epoch of torch's DataLoader. A packer.Loader does so by itself"
+            )
         return _Pass(self._begin())
 
     def chunks(self, size: int) -> Iterator[Ints]:
@@ -231,6 +243,12 @@ class OrderSampler(Sampler[int], abc.ABC):
         settings = {name: value for name, value in self.fingerprint().items() if name != "kind"}
         settings |= {name: getattr(self, name) for name in ("seed", "epoch", "start", "rank", "world", "uneven")}
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in settings.items())})"
+
+
+def _asked_by_torch() -> bool:
+    """Tell whether it is torch's DataLoader that iterates, and so a loop over epochs, rather than a person."""
+    caller = sys._getframe(2).f_globals.get("__name__", "")
+    return str(caller).startswith("torch.utils.data")
 
 
 class _Pass(Iterator[int]):

@@ -17,6 +17,8 @@ __all__ = ["BlockShuffleSampler", "SequentialSampler", "ShuffleSampler"]
 class SequentialSampler(OrderSampler):
     """The order of the pack."""
 
+    _drawn = False
+
     def order(self, places: Ints) -> Ints:
         return places
 

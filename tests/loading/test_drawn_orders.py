@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader, WeightedRandomSampler
 
 import packer
-from packer import Loader, RandomResizedCrop, open_dataset
+from packer import Loader, RandomResizedCrop, SequentialSampler, ShuffleSampler, open_dataset
 from packer._conversion.convert import convert
 from packer._sources import imagefolder_source
 from packer.samplers import BalancedSampler, MixSampler, OrderSampler, SubsetSampler, WeightedSampler
@@ -383,3 +383,18 @@ def test_a_sampler_of_other_samples_is_refused(pack: Path) -> None:
 def test_the_samplers_are_in_a_package_of_their_own() -> None:
     assert packer.samplers.ShuffleSampler is packer.ShuffleSampler
     assert set(packer.samplers.__all__) > {"MixSampler", "OrderSampler", "SequentialSampler", "BlockShuffleSampler"}
+
+
+def test_an_epoch_that_comes_again_is_said_once() -> None:
+    """torch's samplers draw another order for each pass; nobody moves the epoch of packer's on but the loop."""
+    for sampler in (BalancedSampler([0, 1, 1, 0]), WeightedSampler([1, 2, 3]), ShuffleSampler(5)):
+        list(DataLoader(range(5), sampler=sampler))
+        with pytest.warns(UserWarning, match=r"has the order of the pass before, epoch 0: call sampler.set_epoch"):
+            list(DataLoader(range(5), sampler=sampler))
+        list(DataLoader(range(5), sampler=sampler))  # said before
+    sampler = ShuffleSampler(5)
+    for epoch in range(3):
+        sampler.set_epoch(epoch)
+        list(sampler)
+    again = SequentialSampler(5)
+    assert list(again) == list(again)

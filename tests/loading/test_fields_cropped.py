@@ -162,3 +162,15 @@ def test_a_crop_that_would_leave_segmentations_where_they_are_is_refused(tmp_pat
     assert open_dataset(tmp_path / "pack.lmdb", fields="all")[0]["shapes"] == samples[0]["shapes"]
     with pytest.raises(ValueError, match=r"does not cut the polygons and runs of shapes: .* target='coco'"):
         open_dataset(tmp_path / "pack.lmdb", fields="all", crop=packer.CenterCrop(4))
+
+
+def test_a_list_that_keeps_its_entries_where_boxes_go_is_said_once(tmp_path: Path) -> None:
+    boxes = [[0, 0, 4, 4], [30, 30, 40, 40], [31, 31, 44, 44]]
+    samples = [{"image": np.zeros((48, 48, 3), np.uint8), "boxes": boxes, "kinds": [1, 2, 3], "areas": [1.0, 2.0, 3.0]}]
+    declared = {"boxes": "boxes", "kinds": "labels", "areas": "array:float32:1"}
+    packer.pack(samples, tmp_path / "pack.lmdb", fields=declared)
+    dataset = open_dataset(tmp_path / "pack.lmdb", fields="all", crop=CenterCrop(30), per_box=("kinds",))
+    with pytest.warns(UserWarning, match="leaves out some of 'boxes', and 'areas' keeps all entries"):
+        item = dataset[0]
+    assert (len(item["boxes"]), len(item["kinds"]), len(item["areas"])) == (2, 2, 3)
+    dataset[0]  # said before

@@ -104,6 +104,7 @@ def test_a_dataloader_goes_on_at_the_next_sample(kind: type[OrderSampler], worke
     sampler = make(kind, 60, seed=7)
     sampler.set_epoch(2)
     whole = [batch.tolist() for batch in loader(sampler)]
+    sampler.set_epoch(2)
     for stop, _ in enumerate(loader(sampler), 1):
         if stop == 3:
             break
