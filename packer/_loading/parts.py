@@ -96,7 +96,7 @@ class Parts:
         whether the lists' entries go along with them.
         """
         kinds = {name: self.fields[name].kind for name in self.names if name in self.fields}
-        if drawn := [name for name, kind in kinds.items() if kind == "segmentation"]:
+        if drawn := [name for name, kind in kinds.items() if kind == "segmentation" and not self.is_target]:
             raise ValueError(
                 f"{crop!r} does not cut the polygons and runs of {', '.join(drawn)}: leave these out of fields=, or "
                 "say target='coco', which gives their masks"
