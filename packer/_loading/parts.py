@@ -14,7 +14,7 @@ from packer._fields import Field
 from packer._images.modes import MODES
 from packer.crops import Crop
 
-__all__ = ["VISIBILITY", "Parts", "mode_of_images", "parts_of", "require_same_parts", "target_parts"]
+__all__ = ["VISIBILITY", "Parts", "mode_of_images", "parts_of", "require_same_parts", "require_used", "target_parts"]
 
 OWN = ("image", "label", "name", "index")
 """What every sample has."""
@@ -176,6 +176,35 @@ def target_parts(known: Mapping[str, Field], target: str, min_visible: float, ou
     per_box = [name for name in ("category", "area", "iscrowd", "segmentation") if name in known]
     names = ["image", "boxes", *per_box, *(name for name in ("image_id",) if name in known)]
     return replace(parts_of(known, names, "RGB", {"boxes": per_box}, None, min_visible, output), is_target=True)
+
+
+def require_used(  # noqa: PLR0917
+    fields: str | Iterable[str] | None,
+    target: str | None,
+    mode: str | Mapping[str, str],
+    per_box: Iterable[str] | Mapping[str, Iterable[str]] | None,
+    fill: Mapping[str, Any] | None,
+    min_visible: float,
+) -> None:
+    """Raise ValueError where an argument of a dataset is about fields that its items do not have."""
+    if fields is not None:
+        if target is not None:
+            raise ValueError("target= says which fields are read, so it goes without fields=")
+        return
+    others = [] if isinstance(mode, str) else [name for name in mode if name != "image"]
+    said = {
+        f"mode={{{', '.join(map(repr, others))}: ...}}": bool(others),
+        "per_box=": per_box is not None,
+        "fill=": bool(fill),
+        "min_visible=": target is None and min_visible != 0,
+    }
+    for argument in (argument for argument, is_said in said.items() if is_said):
+        if target is not None:
+            raise ValueError(f"target= says what becomes of the fields, so it goes without {argument}")
+        raise ValueError(
+            f"{argument} is about fields, and without fields= an item is image and label: name the fields, as "
+            "fields=('image', 'label', 'mask'), or 'all'"
+        )
 
 
 def require_same_parts(parts: Sequence[Parts | None]) -> None:
