@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import operator
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -52,8 +53,6 @@ class Reader(PackAccess):
     manifest : Manifest
     table : Table
         Its columns are read-only views of the pack.
-    fields : mapping of str to Field
-        What there is beside image and label, by name, in the order of the pack.
 
     Raises
     ------
@@ -67,7 +66,6 @@ class Reader(PackAccess):
         self.path = os.path.abspath(path)
         self.check = check
         self.manifest, self.table = self._open()
-        self.fields: Mapping[str, Field] = {field.name: field for field in self.manifest.fields}
         self._checked_columns: dict[str, tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]] = {}
         self._names_begin = self.table.names.ctypes.data
         if len(self.table) != self.manifest.count:
@@ -179,6 +177,11 @@ class Reader(PackAccess):
             raise self._damaged(row.number, reason)
         return data
 
+    @functools.cached_property
+    def fields(self) -> Mapping[str, Field]:
+        """What there is beside image and label, by name, in the order of the pack."""
+        return {field.name: field for field in self.manifest.fields}
+
     def value(self, index: int, name: str) -> Stored:
         """Return what the pack holds of a field of one sample: a number, bytes, or None where there is no value.
 
@@ -236,10 +239,7 @@ class Reader(PackAccess):
         return found
 
     def blobs_of(self, positions: Ints, names: Sequence[str]) -> list[list[Buffer | None]]:
-        """Return what `blobs` returns, of each of several fields. Blobs side by side are read at once.
-
-        Parameters and errors are those of `blobs`.
-        """
+        """Return what `blobs` returns, of each of several fields; what lies side by side is read at once."""
         located = [rows.T.tolist() for rows in self._locate_all(positions, names)]
         found: list[list[Buffer | None]] = [[None] * len(positions) for _ in names]
         for place in np.argsort(self.table.offset[positions]).tolist():  # reads go through the file in one direction
@@ -256,8 +256,8 @@ class Reader(PackAccess):
     def _locate_all(self, positions: Ints, names: Sequence[str]) -> tuple[Ints, Ints, Ints]:
         """Return what `locate_blobs` returns, of F fields: three (F, N) arrays."""
         self.require_table()
-        table, at, begins = self.table, self.table.offset[positions] + self.table.size[positions], {}
-        left = set(names)
+        table, begins, left = self.table, {}, set(names)
+        at = table.offset[positions] + table.size[positions]
         for field in self.manifest.fields:  # each blob begins where the one before it ends
             if left and field.is_blob:
                 sizes = table.more[f"field.{field.name}.size"][positions]
@@ -302,8 +302,8 @@ class Reader(PackAccess):
     def _fetch_together(self, offsets: Sequence[int], sizes: Sequence[int]) -> tuple[int, Buffer]:
         """Return where the first of several blobs begins, and the bytes from there to the end of the last.
 
-        There are no bytes where others lie between that are more than these; and where a damaged size leads out of the
-        file, so that each blob is fetched by itself, and the error names the one that cannot be.
+        No bytes where more lie between that are others'; or where a damaged size leads out of the file, so that each
+        blob is fetched by itself, and the error names the one that cannot be.
         """
         places = [(offset, size) for offset, size in zip(offsets, sizes, strict=True) if size > 0]
         if len(places) > 1:

@@ -212,11 +212,23 @@ def require_same_parts(parts: Sequence[Parts | None]) -> None:
     kinds = [None if one is None else one.kinds() for one in parts]
     for one in kinds:
         if one != kinds[0]:
+            for (name, field), (other, another) in zip(kinds[0] or [], one or [], strict=False):
+                if name == other and field is not None and another is not None and field != another:
+                    raise ValueError(
+                        f"datasets that are read together have the same fields= of the same kinds and classes, and "
+                        f"{name} is {_shown(field)} in one and {_shown(another)} in another"
+                    )
             shown = [names and ", ".join(name for name, _ in names) for names in (kinds[0], one)]
             raise ValueError(
                 "datasets that are read together have the same fields= of the same kinds, not "
                 f"{shown[0] or 'image and label'}, and {shown[1] or 'image and label'}"
             )
+
+
+def _shown(field: Field) -> str:
+    """Return what a field is, without its name."""
+    said = {name: value for name, value in field.to_json().items() if name not in ("name", "file")}
+    return ", ".join(f"{name} {value}" for name, value in said.items())
 
 
 def _names(known: Mapping[str, Field], wanted: str | Iterable[str]) -> tuple[str, ...]:
