@@ -9,7 +9,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import click
+
 import packer
+from packer._cli import cli
 
 ROOT = Path(packer.__file__).parent
 LIST = Path(__file__).with_name("face.txt")
@@ -108,6 +111,29 @@ def test_every_verb_says_what_it_takes_gives_and_raises() -> None:
         assert "Raises\n------\n" in text, name
         described_ones = text.partition("Parameters\n")[2].partition("\nR")[0]
         assert set(inspect.signature(getattr(packer, name)).parameters) <= set(re.findall(r"\w+", described_ones)), name
+
+
+ALONE = {
+    "convert": {"part", "jobs", "cluster", "scratch", "check"},
+    "info": {"classes", "json"},
+    "merge": {"finish"},
+    "verify": {"digest", "repair"},
+}
+"""Options that are the command's alone, as the guide says."""
+
+
+def test_options_of_a_command_are_keywords_of_the_function_of_its_name() -> None:
+    context = click.Context(cli)
+    for name in set(cli.list_commands(context)) - {"scan"}:
+        command = cli.get_command(context, name)
+        assert command is not None
+        options = {option[2:].replace("-", "_") for one in command.params for option in one.opts if option[:2] == "--"}
+        several = {"field": "fields", "column": "columns", "prefix": "prefixes"}
+        keywords = set(inspect.signature(getattr(packer, name)).parameters)
+        if name == "append":
+            keywords = set(inspect.signature(packer.convert).parameters)
+        own = options - ALONE.get(name, set()) - {"quiet"}
+        assert {several.get(option, option) for option in own} <= keywords, name
 
 
 def test_what_the_documentation_does_not_name_begins_with_an_underscore() -> None:

@@ -59,7 +59,8 @@ from packer.errors import CorruptPackError, DestinationError, NotAPackError, pri
 
 __all__ = ["LMDBReader", "LMDBWriter"]
 
-_MANIFEST_KEY = b"packer/manifest"
+_PREFIX = b"packer/"
+_MANIFEST_KEY = _PREFIX + b"manifest"
 
 _LEAF = struct.Struct(
     "<88pQ"
@@ -72,7 +73,7 @@ def sample_key(index: int) -> bytes:
 
 
 def _column_key(column: str) -> bytes:
-    return b"packer/" + column.encode()
+    return _PREFIX + column.encode()
 
 
 class LMDBWriter(Writer):
@@ -217,13 +218,17 @@ class LMDBReader(Reader):
             raise NotAPackError("not an LMDB file (packs are single files, not directories)", self.path)
         self._file = PackFile(self.path)
         self._page_size, self._root = self._read_meta()
-        manifest_at = self._find(_MANIFEST_KEY)
-        if manifest_at is None:
+        own = {}
+        for key, offset, size in self._walk(_PREFIX):
+            if not key.startswith(_PREFIX):
+                break
+            own[key] = offset, size
+        if _MANIFEST_KEY not in own:
             raise NotAPackError("an LMDB file that packer did not write, or did not finish", self.path)
-        manifest = Manifest.from_json(self._file.read(*manifest_at), self.path)
+        manifest = Manifest.from_json(self._file.read(*own[_MANIFEST_KEY]), self.path)
         columns = {}
         for name, dtype in manifest.column_types.items():
-            found = self._find(_column_key(name))
+            found = own.get(_column_key(name))
             if found is None:
                 raise CorruptPackError(f"the table has no column {name!r}", self.path)
             offset, size = found
@@ -252,7 +257,7 @@ class LMDBReader(Reader):
         found = 0
         try:
             for key, offset, size in self._walk():
-                if key.startswith(b"packer/"):
+                if key.startswith(_PREFIX):
                     continue
                 if key != sample_key(found) or (offset, size) != next(expected, None):
                     yield f"the LMDB tree and the table disagree at key {key.hex()}: another program changed the file"
@@ -312,32 +317,27 @@ class LMDBReader(Reader):
             return at, size
         return struct.unpack("<Q", self._file.read(at, 8))[0] * self._page_size + OVERFLOW_HEADER.size, size
 
-    def _find(self, key: bytes) -> tuple[int, int] | None:
-        number = self._root
-        for _ in range(MAX_DEPTH):
-            is_leaf, nodes = self._nodes(number)
-            if is_leaf:
-                return next((self._value(node) for node in nodes if node.key == key), None)
-            number = [nodes[0], *(node for node in nodes[1:] if node.key <= key)][-1].child
-        raise CorruptPackError("the tree has no leaves", self.path)
-
-    def _walk(self) -> Iterator[tuple[bytes, int, int]]:
-        """Yield key, offset and size of every value, in the order of the keys.
+    def _walk(self, first: bytes = b"") -> Iterator[tuple[bytes, int, int]]:
+        """Yield key, offset and size of every value whose key is `first` or comes after it, in the order of the keys.
 
         A tree of a stranger may lead in a circle. Each way down ends after `MAX_DEPTH` pages at a leaf, and each leaf
         has keys that are larger than those before: so the tree ends where it leads to a page again.
         """
-        pending, before = [(self._root, 1)], b""
+        pending, before, begun = [(self._root, 1)], b"", False
         while pending:
             number, depth = pending.pop()
             is_leaf, nodes = self._nodes(number)
             if not is_leaf:
                 if depth == MAX_DEPTH:
                     raise CorruptPackError("the tree is too deep", self.path)
-                pending += [(node.child, depth + 1) for node in reversed(nodes)]
+                ends = [*(node.key for node in nodes[1:]), None]  # before which the keys of each child are
+                below = [node for node, end in zip(nodes, ends, strict=True) if end is None or end > first]
+                pending += [(node.child, depth + 1) for node in reversed(below)]
                 continue
-            for node in nodes:
-                if node.key <= before:
+            wanted = nodes if begun else [node for node in nodes if node.key >= first]
+            begun = True
+            for node in wanted:
+                if node.key <= before or node.key < first:
                     raise CorruptPackError(f"the keys of page {number} do not ascend", self.path)
                 before = node.key
                 yield before, *self._value(node)

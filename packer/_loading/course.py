@@ -159,7 +159,7 @@ def _require_fitting(order: OrderSampler | ForeignOrder, images: Readable) -> No
     if isinstance(order, OrderSampler):
         order.require_samples(len(images))
     if isinstance(order, MixSampler) and isinstance(images, ConcatImageDataset):
-        order.require_datasets(images.datasets)
+        order.require_datasets(images.datasets, whole=images._chosen is None)
 
 
 def _with_turns(draws: Iterable[tuple[Ints, Ints | None]], length: int) -> Iterator[Ints]:

@@ -14,6 +14,7 @@ from PIL import Image
 
 from packer._formats import Reader
 from packer._images import native
+from packer._images.decode import decode
 from packer._images.geometry import MAX_PIXELS, Box, Crops, affordable, from_corner, require_affordable, touched
 from packer._images.modes import decode_as
 from packer._images.rectangle import RectangleDecoder, require_channels_last, resize_into
@@ -158,6 +159,8 @@ class BatchDecoder:
         if self._raw:
             return self._of_raw(self._raw_pixels(index, data))
         try:
+            if self.mode == "RGB":
+                return decode(data, exif=self._exif, decoder=self._library)
             return decode_as(data, self.mode, exif=self._exif, decoder=self._library)
         except ImageError as error:
             raise self._naming(index, error) from error

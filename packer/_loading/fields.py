@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -90,10 +90,10 @@ class FieldDecoder:
         boxes = [None] * len(rows) if crops is None else [Box(*crop) for crop in crops.tolist()]
         sizes = self.sizes(rows, None)
         found: list[Values] = [{} for _ in range(len(rows))]
-        for name, field in self._parts.fields.items():
+        for (name, field), of_field in zip(self._parts.fields.items(), self._stored(rows), strict=True):
             kind = "encoded" if encoded and field.kind in PIXELS else field.kind
             decode: _Decode = _DECODERS.get(kind, FieldDecoder._plain)
-            for place, stored in enumerate(self._stored(field, rows)):
+            for place, stored in enumerate(of_field):
                 try:
                     value = decode(self, field, stored, sizes[place], boxes[place])
                 except (ImageError, ValueError) as error:
@@ -166,12 +166,17 @@ class FieldDecoder:
                 return str(mask.dtype)
         return "uint8"
 
-    def _stored(self, field: Field, rows: Ints) -> Sequence[Stored]:
-        if field.is_blob:
-            return self.reader.blobs(rows, field.name)
-        values, present = self.reader.column(field.name)
-        numbers = zip(values[rows].tolist(), present[rows].tolist(), strict=True)
-        return [value if there else None for value, there in numbers]
+    def _stored(self, rows: Ints) -> Iterator[Sequence[Stored]]:
+        """Yield what the pack holds of each field."""
+        names = [name for name, field in self._parts.fields.items() if field.is_blob]
+        blobs = iter(self.reader.blobs_of(rows, names))
+        for name, field in self._parts.fields.items():
+            if field.is_blob:
+                yield next(blobs)
+                continue
+            values, present = self.reader.column(name)
+            numbers = zip(values[rows].tolist(), present[rows].tolist(), strict=True)
+            yield [value if there else None for value, there in numbers]
 
     def _keep_in_step(self, row: int, values: Values) -> None:
         """Leave out the entries of those boxes that were left out, and name keypoints and visibilities."""

@@ -32,6 +32,8 @@ def as_tensor(array: npt.NDArray[Any]) -> torch.Tensor:
     """Return an array as a tensor on the same memory; of uint16 where torch lacks that dtype, a copy as int32."""
     if not array.flags.writeable:
         array = array.copy()  # torch warns of others
+    if array.dtype == np.uint8:  # of nearly every image, and the lines below cost more than the tensor itself
+        return torch.from_numpy(array)
     return torch.from_numpy(array.astype(tensor_dtype(array.dtype.name), copy=False))
 
 

@@ -16,7 +16,7 @@ from packer._loading import staging
 from packer._loading.batched import Batched
 from packer._loading.epochs import Epochs
 from packer._loading.folder import require_known_loader, valid_rows
-from packer._loading.parts import mode_of_images, parts_of, target_parts
+from packer._loading.parts import mode_of_images, parts_of, require_used, target_parts
 from packer._loading.pool import Pool
 from packer._loading.preparation import OUTPUTS, require_callable
 from packer._loading.replacing import replaced_from
@@ -191,8 +191,7 @@ class ImageDataset(Batched):
         self._mode, self._parts = mode_of_images(mode), None
         if fuse and self._mode != "RGB":
             raise ValueError(f"fuse=True is for images in RGB, and goes without mode={mode!r}")
-        if fields is not None and target is not None:
-            raise ValueError("target= says which fields are read, so it goes without fields=")
+        require_used(fields, target, mode, per_box, fill, min_visible)
         self.transform, self.target_transform = transform, target_transform
         self._library = decoder
         self._scaled = scaled_decode

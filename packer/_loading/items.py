@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -85,11 +84,13 @@ def item_maker(  # noqa: PLR0917
     def make(places: Sequence[int]) -> list[Any]:
         made: list[Any] = []
         for some, chosen in groups(places):
-            finishing = _finishing(decoder, fields, rows[some], [labels[place] for place in some], chosen, preparation)
-            for place, finish in zip(some, finishing, strict=True):
-                if before is not None:
-                    before(place)
-                made.append(finish())
+            items = _items(decoder, fields, rows[some], [labels[place] for place in some], chosen, preparation)
+            if before is None:
+                made += items
+                continue
+            for place in some:
+                before(place)
+                made.append(next(items))
         return made
 
     return make
@@ -122,26 +123,26 @@ def _row_maker(  # noqa: PLR0917
     return make
 
 
-def _finishing(  # noqa: PLR0917
+def _items(  # noqa: PLR0917
     decoder: BatchDecoder,
     fields: FieldDecoder | None,
     rows: Ints,
     labels: Sequence[Any],
     crops: Crops | None,
     preparation: Preparation,
-) -> Iterable[Callable[[], Any]]:
-    """Return what makes the items of decoded samples: the transforms are left to do."""
+) -> Iterator[Any]:
+    """Yield items of samples. The transforms of each are called when that item is asked for."""
     if fields is not None and fields.makes_targets:
         labels = fields.targets(rows, crops)
     if fields is None or fields.makes_targets:
         for image, label in zip(_images(decoder, rows, crops, preparation), labels, strict=True):
-            yield functools.partial(preparation.item, image, label)
+            yield preparation.item(image, label)
         return
     sizes = fields.sizes(rows, crops)
     values = fields.samples(rows, labels, crops, encoded=preparation.output == "bytes")
     images = _images(decoder, rows, crops, preparation) if fields.with_images else [None] * len(rows)
     for image, of_sample, size in zip(images, values, sizes, strict=True):
-        yield functools.partial(preparation.dict_item, {**of_sample, IMAGES: image}, size)
+        yield preparation.dict_item({**of_sample, IMAGES: image}, size)
 
 
 def _images(decoder: BatchDecoder, rows: Ints, crops: Crops | None, preparation: Preparation) -> Iterable[Any]:

@@ -14,7 +14,7 @@ from packer._fields import Field
 from packer._images.modes import MODES
 from packer.crops import Crop
 
-__all__ = ["VISIBILITY", "Parts", "mode_of_images", "parts_of", "require_same_parts", "target_parts"]
+__all__ = ["VISIBILITY", "Parts", "mode_of_images", "parts_of", "require_same_parts", "require_used", "target_parts"]
 
 OWN = ("image", "label", "name", "index")
 """What every sample has."""
@@ -96,7 +96,7 @@ class Parts:
         whether the lists' entries go along with them.
         """
         kinds = {name: self.fields[name].kind for name in self.names if name in self.fields}
-        if drawn := [name for name, kind in kinds.items() if kind == "segmentation"]:
+        if drawn := [name for name, kind in kinds.items() if kind == "segmentation" and not self.is_target]:
             raise ValueError(
                 f"{crop!r} does not cut the polygons and runs of {', '.join(drawn)}: leave these out of fields=, or "
                 "say target='coco', which gives their masks"
@@ -178,16 +178,57 @@ def target_parts(known: Mapping[str, Field], target: str, min_visible: float, ou
     return replace(parts_of(known, names, "RGB", {"boxes": per_box}, None, min_visible, output), is_target=True)
 
 
+def require_used(  # noqa: PLR0917
+    fields: str | Iterable[str] | None,
+    target: str | None,
+    mode: str | Mapping[str, str],
+    per_box: Iterable[str] | Mapping[str, Iterable[str]] | None,
+    fill: Mapping[str, Any] | None,
+    min_visible: float,
+) -> None:
+    """Raise ValueError where an argument of a dataset is about fields that its items do not have."""
+    if fields is not None:
+        if target is not None:
+            raise ValueError("target= says which fields are read, so it goes without fields=")
+        return
+    others = [] if isinstance(mode, str) else [name for name in mode if name != "image"]
+    said = {
+        f"mode={{{', '.join(map(repr, others))}: ...}}": bool(others),
+        "per_box=": per_box is not None,
+        "fill=": bool(fill),
+        "min_visible=": target is None and min_visible != 0,
+    }
+    for argument in (argument for argument, is_said in said.items() if is_said):
+        if target is not None:
+            raise ValueError(f"target= says what becomes of the fields, so it goes without {argument}")
+        raise ValueError(
+            f"{argument} is about fields, and without fields= an item is image and label: name the fields, as "
+            "fields=('image', 'label', 'mask'), or 'all'"
+        )
+
+
 def require_same_parts(parts: Sequence[Parts | None]) -> None:
     """Raise ValueError where the items of some datasets have other fields than those of others."""
     kinds = [None if one is None else one.kinds() for one in parts]
     for one in kinds:
         if one != kinds[0]:
+            for (name, field), (other, another) in zip(kinds[0] or [], one or [], strict=False):
+                if name == other and field is not None and another is not None and field != another:
+                    raise ValueError(
+                        f"datasets that are read together have the same fields= of the same kinds and classes, and "
+                        f"{name} is {_shown(field)} in one and {_shown(another)} in another"
+                    )
             shown = [names and ", ".join(name for name, _ in names) for names in (kinds[0], one)]
             raise ValueError(
                 "datasets that are read together have the same fields= of the same kinds, not "
                 f"{shown[0] or 'image and label'}, and {shown[1] or 'image and label'}"
             )
+
+
+def _shown(field: Field) -> str:
+    """Return what a field is, without its name."""
+    said = {name: value for name, value in field.to_json().items() if name not in ("name", "file")}
+    return ", ".join(f"{name} {value}" for name, value in said.items())
 
 
 def _names(known: Mapping[str, Field], wanted: str | Iterable[str]) -> tuple[str, ...]:

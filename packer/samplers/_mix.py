@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import math
+import os
 from collections.abc import Mapping, Sequence, Sized
 from typing import Any
 
@@ -84,7 +85,7 @@ class MixSampler(_Grouped):
     ------
     TypeError, ValueError
         If a weight is no number of 0 or more, or all are 0, or a dataset with a weight has no samples. A Loader raises
-        ValueError where its dataset has the same datasets in another order.
+        ValueError where its dataset has other datasets, or the same in another order.
 
     Notes
     -----
@@ -110,6 +111,12 @@ class MixSampler(_Grouped):
     ) -> None:
         if not isinstance(weights, Mapping):
             raise TypeError(f"a MixSampler takes datasets and their weights, as {{a: 0.7, b: 0.3}}, not {weights!r}")
+        for dataset in weights:
+            if isinstance(dataset, str | bytes | os.PathLike):
+                raise TypeError(
+                    f"a MixSampler takes opened datasets, not paths such as {dataset!r}: say "
+                    "whole = open_dataset([a, b]) and MixSampler(dict(zip(whole.datasets, [2, 1])))"
+                )
         values = numbers_of("weights", list(weights.values()))
         self._datasets = list(weights)
         self._lengths = np.array([len(dataset) for dataset in weights], np.int64)
@@ -128,14 +135,29 @@ class MixSampler(_Grouped):
     def _samples(self) -> int:
         return int(self._lengths.sum())
 
-    def require_datasets(self, datasets: Sequence[Sized]) -> None:
-        """Raise ValueError where these are the datasets of the weights in another order: indices would be others'."""
+    def require_datasets(self, datasets: Sequence[Sized], *, whole: bool = True) -> None:
+        """Raise ValueError where these are not the datasets of the weights in their order: indices would be others'.
+
+        Parameters
+        ----------
+        datasets : sequence
+            A dataset with a weight may be several of them in a row.
+        whole : bool
+            Whether all of their samples are in the row, so that their lengths say where each begins.
+        """
         mine, theirs = [id(dataset) for dataset in self._datasets], [id(dataset) for dataset in datasets]
         if mine != theirs and sorted(mine) == sorted(theirs):
             order = ", ".join(str(mine.index(one)) for one in theirs)
             raise ValueError(
                 f"the dataset has the datasets of the weights in another order: {order}. Give the weights in the order "
                 "of dataset.datasets"
+            )
+        lengths = [len(dataset) for dataset in datasets]
+        mine = self._lengths.tolist()
+        if whole and not set(np.cumsum(mine).tolist()) <= {0, *np.cumsum(lengths).tolist()}:
+            raise ValueError(
+                f"the datasets of the weights have {mine} samples, and those of the dataset {lengths}: "
+                "give the weights in the order of dataset.datasets"
             )
 
     def __getstate__(self) -> dict[str, Any]:

@@ -102,7 +102,7 @@ def test_other_samples_than_before_are_refused(tmp_path: Path) -> None:
     ("sample", "problem"),
     [
         ({"label": 1}, "'image': NoneType is no image"),
-        ({"image": b"no image"}, "sample|cannot|image"),
+        ({"image": b"no image"}, "00000003: not an image that Pillow can read"),
         ({"image": jpeg(0), "captoin": "x"}, "sample 3: no field 'captoin' is known"),
         ({"image": jpeg(0), "label": 3}, "its label: 3 is no id of the 3 classes"),
         ({"image": jpeg(0), "label": "d"}, "its label 'd' is none of the classes"),
@@ -155,8 +155,16 @@ def test_names_classes_and_numbers(tmp_path: Path) -> None:
         assert dataset[0][1] == 0.25
 
 
-@pytest.mark.parametrize("declared", [{"image": "text"}, {"a b": "text"}, {"x": "film"}, {"x": "array:int8"}])
-def test_fields_that_cannot_be_are_refused(tmp_path: Path, declared: dict[str, str]) -> None:
-    with pytest.raises(ValueError, match=r"field|kind"):
+@pytest.mark.parametrize(
+    ("declared", "problem"),
+    [
+        ({"image": "text"}, "'image'"),
+        ({"a b": "text"}, "'a b'"),
+        ({"x": "film"}, "'film'"),
+        ({"x": "array:int8"}, "array:int8"),
+    ],
+)
+def test_fields_that_cannot_be_are_refused(tmp_path: Path, declared: dict[str, str], problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
         packer.pack(drawn(1), tmp_path / "pack.lmdb", fields=declared)
     assert not list(tmp_path.iterdir())

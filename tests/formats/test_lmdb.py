@@ -6,12 +6,14 @@ import shutil
 import struct
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import lmdb
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from packer._fields import Field
 from packer._formats import FORMATS, open_pack
 from packer._formats.lmdb import LMDBReader
 from packer._formats.lmdbpages import NODE_HEADER, P_LEAF, Page, nodes_of
@@ -270,3 +272,23 @@ def test_a_page_that_is_full_of_long_keys() -> None:
     is_leaf, nodes = nodes_of(page.to_bytes(), 3)
     assert is_leaf
     assert [node.key for node in nodes] == keys
+
+
+class _Counting(LMDBReader):
+    """Counts the pages that are read from the tree."""
+
+    pages = 0
+
+    def _nodes(self, number: int) -> Any:
+        self.pages += 1
+        return super()._nodes(number)
+
+
+def test_a_pack_of_many_columns_opens_by_each_leaf_once(tmp_path: Path) -> None:
+    fields = [Field(f"number{number}", "scalar", "float64") for number in range(200)]
+    samples = [Sample("a.png", 0, draw_samples([10])[0].data, 1, 1, (0.5,) * len(fields))]
+    write_pack(FORMATS["lmdb"], tmp_path / "pack.lmdb", samples, fields=fields)
+    with _Counting(tmp_path / "pack.lmdb") as reader:
+        assert reader.pages == sum(stat(tmp_path / "pack.lmdb")[of] for of in ("leaf_pages", "branch_pages"))
+        assert reader.pages > 4
+        assert [reader.value(0, name) for name in reader.fields] == [0.5] * 200

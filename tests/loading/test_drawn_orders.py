@@ -282,6 +282,12 @@ def test_a_subset_is_a_permutation_of_its_indices() -> None:
     ("make", "error", "reason"),
     [
         (lambda: MixSampler([1, 2]), TypeError, r"datasets and their weights"),  # type: ignore[arg-type]
+        (
+            lambda: MixSampler({"a.lmdb": 2, "b.h5": 1}),
+            TypeError,
+            "opened datasets, not paths such as 'a.lmdb': say whole",
+        ),
+        (lambda: MixSampler({Path("a.lmdb"): 2}), TypeError, "opened datasets, not paths"),  # type: ignore[dict-item]
         (lambda: MixSampler({}), ValueError, "finite sum above 0"),
         (lambda: MixSampler({Numbers(3): -1}), ValueError, "number 0 is -1"),
         (lambda: MixSampler({Numbers(3): 1, Numbers(0): 2}), ValueError, "dataset 1 has the weight 2, and no samples"),

@@ -14,6 +14,7 @@ from torch.utils.data import ConcatDataset, Subset
 
 import packer
 from packer import ImageError, Loader, RandomResizedCrop, open_dataset
+from packer._fields import Field
 from packer._formats import FORMATS
 from packer._table import Sample
 from packer.testing.conformance.samples import FIELDS as FIELDS_OF_PACKS
@@ -250,3 +251,28 @@ def test_a_mask_of_another_size_is_refused(tmp_path: Path) -> None:
     for crop in (None, packer.CenterCrop(3)):
         with pytest.raises(ImageError, match="field 'mask': it has 8 x 9 pixels, and 9 x 9 are expected"):
             _ = open_dataset(tmp_path / "pack.pth", fields=("mask",), crop=crop)[0]
+
+
+@pytest.mark.parametrize("settings", [{}, {"transforms": dict}])
+def test_images_without_objects_are_padded_as_others_have_keypoints(settings: dict[str, Any], tmp_path: Path) -> None:
+    points = [[], np.ones((2, 17, 3)), np.zeros((0, 0, 3)), np.zeros((0, 17, 3)), np.ones((1, 17, 3))]
+    samples = [{"image": sample(1)["image"], "name": f"{i}.png", "points": one} for i, one in enumerate(points)]
+    packer.pack(samples, tmp_path / "pack.lmdb", fields={"points": "keypoints"})
+    dataset = open_dataset(tmp_path / "pack.lmdb", fields=("image", "points"), **settings)
+    (batch,) = Loader(dataset, 5, pad=3)
+    assert (batch["points"].shape, batch["points_visibility"].shape) == ((5, 3, 17, 2), (5, 3, 17))
+    assert batch["points_count"].tolist() == [0, 2, 0, 0, 1]
+    assert batch["points"].sum((1, 2, 3)).tolist() == [0, 68, 0, 0, 34]
+
+
+def test_packs_whose_fields_have_other_classes_are_not_one_dataset(tmp_path: Path) -> None:
+    image = sample(1)["image"]
+    for name, classes in (("a", ["red", "green"]), ("b", ["green", "blue"])):
+        given = {"image": image, "label": 0, "name": "1.png", "hue": "green", "hues": ["green"]}
+        fields = {of: Field(of, kind, classes=tuple(classes)) for of, kind in (("hue", "class"), ("hues", "labels"))}
+        packer.pack([given], tmp_path / f"{name}.lmdb", fields=fields, classes=["x"])
+    paths = [tmp_path / "a.lmdb", tmp_path / "b.lmdb"]
+    for name in ("hue", "hues"):
+        with pytest.raises(ValueError, match=rf"{name} is .*'red', 'green'.* and .*'green', 'blue'"):
+            open_dataset(paths, classes="union", fields=("image", name))
+    assert len(open_dataset(paths, classes="union")) == 2

@@ -331,3 +331,14 @@ def test_datasets_are_mixed_in_the_order_in_which_they_were_opened(packs: list[P
         with pytest.raises(ValueError, match=r"in another order: 1, 0, 2\. Give the weights in"):
             Loader(dataset, 4, sampler=MixSampler({second: 1, first: 2, third: 3}))
     assert list(pickle.loads(pickle.dumps(order))) == list(order)
+
+
+def test_weights_of_other_datasets_are_refused_by_their_lengths(packs: list[Path]) -> None:
+    both, (first, second, third) = united(packs), united(packs).datasets
+    assert len(first) != len(second)
+    with pytest.raises(ValueError, match="give the weights in the order of dataset"):
+        Loader(both, 4, sampler=MixSampler({second: 1, first: 2, third: 3}))
+    first, second, third = both.datasets
+    Loader(both, 4, sampler=MixSampler({open_dataset(packs[:2], classes="union"): 1, third: 2}))  # two of them as one
+    halves = [Subset(first, range(3)), Subset(second, range(4))]
+    Loader(ConcatDataset(halves), 2, sampler=MixSampler(dict(zip(halves, (1, 2), strict=True))))

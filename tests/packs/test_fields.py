@@ -188,6 +188,50 @@ def test_a_flipped_bit_in_each_blob_is_named_by_its_field_and_the_others_are_rea
 
 
 @formats
+def test_fields_that_are_read_together_are_those_that_are_read_one_by_one(pack: Path) -> None:
+    with open_pack(pack) as reader:
+        names = [name for name, field in reader.fields.items() if field.is_blob]
+        positions = np.array([7, 0, 4, 3, 0])
+        expected = {name: reader.blobs(positions, name) for name in names}
+        for some in (names, names[::-1], names[1::3], []):
+            assert reader.blobs_of(positions, some) == [expected[name] for name in some]
+        with pytest.raises(KeyError, match="age"):
+            reader.blobs_of(positions, ["mask", "age"])
+    damaged(pack, (3, "caption"))
+    with open_pack(pack) as reader, pytest.raises(CorruptPackError, match=r"sample 3 .*field 'caption': the checksum"):
+        reader.blobs_of(positions, names)
+
+
+def test_a_size_that_leads_out_of_the_file_is_named_by_its_field_among_many(packs: dict[str, Path]) -> None:
+    with open_pack(packs["lmdb"]) as reader:
+        names = [name for name, field in reader.fields.items() if field.is_blob]
+        before = names[: names.index("caption")]
+        sizes = reader.table.more["field.caption.size"].copy()
+        expected = reader.blobs_of(np.array([3]), before)
+        for wrong in (1 << 40, 1 << 62, -7):
+            sizes[3] = wrong
+            reader.table.more["field.caption.size"] = sizes
+            with pytest.raises(CorruptPackError, match=r"sample 3 .*field 'caption'"):
+                reader.blobs_of(np.array([3]), names)
+            assert reader.blobs_of(np.array([3]), before) == expected
+
+
+def test_the_fields_of_a_sample_are_read_at_once(tmp_path: Path) -> None:
+    fields = tuple(Field(f"text{number}", "text") for number in range(40))
+    with open_pack(written(tmp_path / "pack.lmdb", [_of_texts(fields)], fields)) as reader:
+        read: list[int] = []
+        fetch = reader._fetch
+        reader._fetch = lambda offset, size: (read.append(size), fetch(offset, size))[1]  # type: ignore[method-assign]
+        (first, *_, last) = reader.blobs_of(np.array([0]), list(reader.fields))
+    assert (first, last, len(read)) == ([b"value of text0"], [b"value of text39"], 1)
+
+
+def _of_texts(fields: Sequence[Field]) -> Sample:
+    values = tuple(f"value of {field.name}".encode() for field in fields)
+    return Sample("a.png", 0, png("RGB", 1), HEIGHT, WIDTH, values)
+
+
+@formats
 def test_a_flipped_bit_in_each_column_is_named(pack: Path) -> None:
     with open_pack(pack) as reader:
         columns = {name: column.tobytes() for name, column in reader.table.more.items()}
