@@ -23,6 +23,7 @@ from packer._images.encode import encode
 from packer._images.modes import decode_unchanged, holds_ids
 from packer._images.nearest import nearest
 from packer._images.pillow import opened
+from packer._images.png import encode_deep
 from packer._images.probe import inspect
 from packer._images.windows import decode_mask, smooth
 from packer._table import Buffer
@@ -161,6 +162,8 @@ def _png(pixels: npt.NDArray[Any], like: Buffer | None) -> bytes:
     array = pixels[..., 0] if pixels.ndim == 3 and pixels.shape[2] == 1 else pixels
     if array.dtype.kind == "f" or array.dtype.itemsize > 2:
         raise ImageError(f"pixels of {array.dtype} cannot be resized or turned: PNG has 8 or 16 bits. Store arrays")
+    if array.ndim == 3 and array.dtype == np.uint16:
+        return encode_deep(array)
     image = Image.fromarray(array)
     if like is not None:
         with opened(like) as original:

@@ -12,6 +12,8 @@ import torch
 from PIL import Image
 
 import packer
+from packer._images.modes import decode_unchanged
+from packer._images.png import encode_deep
 from packer._packs.verify import verify
 from packer.testing.reference import torchvision
 
@@ -147,3 +149,20 @@ def test_what_does_not_fit_its_image_is_refused(
     with pytest.raises(packer.ImageError, match=problem):
         packer.pack([sample(**changes)], tmp_path / "pack.lmdb", fields=FIELDS, **options)
     assert not (tmp_path / "pack.lmdb").exists()
+
+
+def test_colours_of_16_bits_are_resized_and_keep_their_bits(tmp_path: Path) -> None:
+    colours = RNG.integers(0, 65536, (HEIGHT, WIDTH, 3)).astype(np.uint16)
+    held = packed(tmp_path / "pack.pth", sample(depth=encode_deep(colours)), resize=20, resize_mode="short")
+    found = decode_unchanged(held["depth"])
+    assert (found.dtype, found.shape[:2]) == (np.uint16, held["size"])
+    assert len(np.unique(found & 255)) > 200
+
+
+@pytest.mark.parametrize("channels", [2, 3, 4])
+def test_a_png_of_16_bits_has_the_pixels_that_were_written(channels: int) -> None:
+    pixels = RNG.integers(0, 65536, (5, 7, channels)).astype(np.uint16)
+    data = encode_deep(pixels)
+    assert np.array_equal(decode_unchanged(data), pixels)
+    eight = np.asarray(Image.open(io.BytesIO(data)).convert("RGBA" if channels in (2, 4) else "RGB"))
+    assert np.array_equal(eight[..., 0], pixels[..., 0] >> 8)
