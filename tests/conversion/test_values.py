@@ -166,3 +166,24 @@ def test_a_png_of_16_bits_has_the_pixels_that_were_written(channels: int) -> Non
     assert np.array_equal(decode_unchanged(data), pixels)
     eight = np.asarray(Image.open(io.BytesIO(data)).convert("RGBA" if channels in (2, 4) else "RGB"))
     assert np.array_equal(eight[..., 0], pixels[..., 0] >> 8)
+
+
+@pytest.mark.parametrize("resize", [None, 20])
+def test_the_orientation_of_a_mask_itself_is_ignored_everywhere(tmp_path: Path, resize: int | None) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    image = encoded(Image.fromarray(PIXELS), format="JPEG", exif=exif)
+    options: dict[str, Any] = {"exif": "apply"} | ({"resize": resize} if resize else {})
+    depth = encoded(Image.fromarray(DEPTH), exif=exif)
+    wanted = packed(tmp_path / "plain.lmdb", sample(image=image, depth=depth), **options)
+    mask = encoded(Image.fromarray(MASK), exif=exif)
+    path = tmp_path / "pack.lmdb"
+    held = packed(path, sample(image=image, depth=depth, mask=mask), **options)
+    assert held["size"] == wanted["size"] == pixels(held["mask"]).shape
+    with packer.open_dataset(path, fields=("image", "mask")) as dataset:
+        assert np.array_equal(np.asarray(dataset[0]["mask"]).reshape(held["size"]), pixels(wanted["mask"]))
+
+
+def test_keypoints_without_any_keep_their_shape_where_the_image_is_resized(tmp_path: Path) -> None:
+    held = packed(tmp_path / "pack.lmdb", sample(points=np.zeros((0, 17, 3))), resize=20)
+    assert held["points"].shape == (0, 17, 3)
