@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import json
 import os
-import posixpath
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,10 +21,10 @@ from packer._fields import Field
 from packer._fields.values import parsed_json
 from packer._sample import UNLABELED
 from packer._sources.base import Source
-from packer._sources.beside import Missing, looked_up
+from packer._sources.beside import Missing, looked_up, paths_inside
 from packer._sources.csv import Rows
 from packer._sources.fieldvalues import Column, Files, joined
-from packer._sources.imagefolder import imagefolder_source
+from packer._sources.imagefolder import FilesOf, imagefolder_source
 from packer._sources.labels import meaning_of
 from packer._sources.tablecolumns import ColumnSpec
 from packer._sources.tables import Cells, Chunk, Table, open_table, some_columns
@@ -83,6 +82,7 @@ def metadata_source(
     *,
     has_classes: bool = True,
     on_missing: str = "error",
+    files_of: FilesOf | None = None,
 ) -> Source:
     """List the images of a tree, with the fields that a table of metadata has of them.
 
@@ -102,6 +102,8 @@ def metadata_source(
         Whether directories and the table have labels; else all images have the label -1.
     on_missing : {"error", "null", "skip"}
         What becomes of images without a row, or without a file that their row names.
+    files_of : callable, optional
+        As for `imagefolder_source`, besides the files that the table names.
 
     Raises
     ------
@@ -118,8 +120,12 @@ def metadata_source(
     rows.require_sound()
     columns = [reading.column(root) for reading in rows.readings]
     flat = not has_classes or any("/" not in name for name in rows.names)
-    listed = unlabeled_source(root, rule) if flat else imagefolder_source(root, None if label else classes, rule)
-    listed = _without_files(listed, columns)
+    own = _files(rows, columns)
+    if flat:
+        listed = _without_files(unlabeled_source(root, rule), own)
+    else:
+        of = (lambda names: own) if files_of is None else (lambda names: {**own, **files_of(names)})
+        listed = imagefolder_source(root, None if label else classes, rule, of)
     source, places = _joined(listed, rows, on_missing)
     if label is not None:
         source = _labelled(source, rows, places, classes)
@@ -169,12 +175,19 @@ def _labelled(source: Source, rows: Rows, places: Ints, classes: Sequence[str] |
     return replace(source, labels=labels, classes=meaning.classes, notes=[*notes, *meaning.notes])
 
 
-def _without_files(source: Source, columns: Iterable[Column]) -> Source:
+def _files(rows: Rows, columns: Iterable[Column]) -> dict[str, str]:
+    """Return the files below the root that rows name, each with the image of its row."""
+    files = [column for column in columns if isinstance(column, Files)]
+    return {
+        path: name
+        for column in files
+        for name, path in zip(rows.names, paths_inside(rows.root, column.names()), strict=True)
+        if path
+    }
+
+
+def _without_files(source: Source, own: Mapping[str, str]) -> Source:
     """Return a source without those of its images that are files of a field."""
-    own: set[str] = set()
-    for column in columns:
-        if isinstance(column, Files):
-            own.update(posixpath.normpath(path) for path in column.names() if path)
     kept = np.array([name not in own for name in source.names], bool)
     return source if kept.all() else source.taken(np.flatnonzero(kept))
 
