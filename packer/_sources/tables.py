@@ -8,7 +8,9 @@ from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy.typing as npt
@@ -24,6 +26,9 @@ Cells = Sequence[Any] | npt.NDArray[Any]
 
 _CHUNK = 16384  # rows
 _SHOWN = 20  # columns in a message
+_MOST_OF_A_CELL = 1 << 26  # characters
+_AT_ONCE = 64  # rows
+_LIMITING = Lock()
 _UTF_16 = ("\udcff\udcfe", "\udcfe\udcff")  # its byte order marks, read as UTF-8
 
 
@@ -113,19 +118,19 @@ class CsvTable(Table):
         try:
             fd = open_regular(self.path)
             with open(fd, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
-                reader = csv.reader(file, delimiter=self._delimiter)
-                header: list[str] = next(filter(None, reader), [])
+                rows = _rows_of(csv.reader(file, delimiter=self._delimiter))
+                header: list[str] = next((row for row, _ in rows if row), [])
                 if not header:
                     return
                 if header[0].startswith(_UTF_16):
                     raise SourceError(f"{printable(self.path)}: the text is UTF-16. Save it as UTF-8.")
                 yield header, None, 0
-                for row in reader:
+                for row, line in rows:
                     if len(row) != len(header) or not row[0].strip():
                         if not any(map(str.strip, row)):  # a blank line, or one of delimiters alone
                             continue
-                        row = self._as_long_as(header, row, reader.line_num)
-                    yield header, row, reader.line_num
+                        row = self._as_long_as(header, row, line)
+                    yield header, row, line
         except (OSError, csv.Error) as error:
             raise self.unreadable(getattr(error, "strerror", None) or error) from error
 
@@ -241,6 +246,20 @@ def default_delimiter(table: Path | None) -> str:
 def some_columns(columns: Sequence[str]) -> str:
     """Return the names of columns as a message shows them."""
     return ", ".join(columns[:_SHOWN]) + (", …" if len(columns) > _SHOWN else "")
+
+
+def _rows_of(reader: Any) -> Iterator[tuple[list[str], int]]:
+    """Yield the rows of a reader of `csv` and their lines; the limit on cells is the process's, and is put back."""
+    while True:
+        with _LIMITING:
+            before = csv.field_size_limit(_MOST_OF_A_CELL)
+            try:
+                some = [(row, reader.line_num) for row in islice(reader, _AT_ONCE)]
+            finally:
+                csv.field_size_limit(before)
+        if not some:
+            return
+        yield from some
 
 
 def _chunk(columns: Sequence[str], places: Sequence[int], rows: Sequence[list[str]], lines: Sequence[int]) -> Chunk:
