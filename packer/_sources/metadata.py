@@ -8,6 +8,7 @@ other column is a field, whose kind follows from its cells.
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -140,6 +141,9 @@ def metadata_source(
         source = _labelled(source, rows, places, classes)
     said = ", ".join(column.field.name for column in columns) or "none"
     notes = [f"{printable(table.path.name)}: fields {said}"]
+    if isinstance(table, _Metadata) and (nans := {name: count for name, count in table.nans.items() if count}):
+        counted = some_columns([f"{printable(name)} ({count:,})" for name, count in nans.items()])
+        notes.append(f"NaN is taken for a missing value, null, in these columns: {counted}")
     if unnamed:
         notes.append(
             f"no field can have the name of these columns, which are left out: {some_columns(unnamed)}. Give others "
@@ -272,12 +276,27 @@ class _Metadata(Table):
         super().__init__(table.path)
         self._table = table
         self.unit, self.of_texts = table.unit, table.of_texts
+        self.nans: dict[str, int] = {}  # how many were found when the rows were read last
 
     def header(self) -> list[str]:
         header = self._table.header()
         return [*header, *_OF_OBJECTS] if _OBJECTS in header else header
 
     def chunks(self, columns: Sequence[str]) -> Iterator[Chunk]:
+        self.nans = dict.fromkeys(columns, 0)
+        for chunk in self._chunks(columns):
+            yield Chunk(chunk.lines, {name: self._without_nan(name, cells) for name, cells in chunk.columns.items()})
+
+    def _without_nan(self, name: str, cells: Cells) -> Cells:
+        """Return cells with None in place of NaN, which pandas writes where a value is missing."""
+        if self.of_texts or (isinstance(cells, np.ndarray) and not np.isnan(cells).any()):
+            return cells
+        listed = cells.tolist() if isinstance(cells, np.ndarray) else cells
+        found: list[Any] = [None if isinstance(cell, float) and math.isnan(cell) else cell for cell in listed]
+        self.nans[name] += sum(new is None and cell is not None for new, cell in zip(found, listed, strict=True))
+        return found
+
+    def _chunks(self, columns: Sequence[str]) -> Iterator[Chunk]:
         own = {_OBJECTS, *_OF_OBJECTS}
         inner = [column for column in columns if column not in own]
         if len(inner) == len(columns):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import sys
 from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
@@ -275,4 +276,9 @@ def _arrow_cells(column: Any) -> Cells:
         numbers: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
         return numbers
     listed: list[Any] = column.to_pylist()
+    if pyarrow.types.is_date(kind) or pyarrow.types.is_time(kind) or pyarrow.types.is_timestamp(kind):
+        return [None if cell is None else cell.isoformat() for cell in listed]
+    if pyarrow.types.is_decimal(kind):  # a float64 tells numbers of so many digits apart
+        made: type[float] | type[str] = float if kind.precision <= sys.float_info.dig else str
+        return [None if cell is None else made(cell) for cell in listed]
     return listed

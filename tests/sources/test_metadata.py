@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import datetime
 import json
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -215,3 +217,25 @@ def test_cells_may_be_long_and_the_limit_of_the_process_stays(tmp_path: Path) ->
     write(tmp_path, ".csv", [{"file_name": "a.png", "text": "x" * 300_000}])
     assert values(opened(tmp_path)) == {"text": ["x" * 300_000]}
     assert csv.field_size_limit() == before == 131_072
+
+
+def test_dates_decimals_and_nan_of_parquet(tmp_path: Path) -> None:
+    touch(tmp_path, "a.png", "b.png")
+    columns = {
+        "file_name": ["a.png", "b.png"],
+        "day": [datetime.date(2020, 1, 2), None],
+        "at": [datetime.datetime(2020, 1, 2, 3, 4, 5), None],
+        "price": [Decimal("1.10"), None],
+        "exact": [Decimal("1.1000000000000000000000001"), None],
+        "score": [float("nan"), 0.5],
+    }
+    parquet.write_table(pyarrow.table(columns), tmp_path / "metadata.parquet")
+    source = opened(tmp_path)
+    assert values(source) == {
+        "day": ["2020-01-02", None],
+        "at": ["2020-01-02T03:04:05", None],
+        "price": [1.1, None],
+        "exact": ["1.1000000000000000000000001", None],
+        "score": [None, 0.5],
+    }
+    assert any("NaN is taken for a missing value" in note and "score (1)" in note for note in source.notes)
