@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -126,3 +128,30 @@ def test_what_is_no_field_is_refused(members):
 def test_bytes_that_are_no_value_are_refused(kind, data):
     with pytest.raises(ValueError, match="bytes"):
         Field("x", kind).decode(data)
+
+
+@pytest.mark.parametrize("shape", [(0, 17, 3), (5, 0, 3), (0, 0, 3)])
+def test_keypoints_without_any_keep_how_many_there_would_be(shape):
+    field = Field("k", "keypoints")
+    assert field.decode(field.encode(np.zeros(shape))).shape == shape
+    assert field.decode(field.encode([])).shape == (0, 0, 3)
+
+
+@pytest.mark.parametrize("text", ["NaN", "-Infinity", "1e400", "[-1E+0309]", "9" * 400 + ".0", '"\\ud800"'])
+def test_what_json_cannot_say_is_neither_encoded_nor_decoded(text):
+    field = Field("x", "json")
+    with pytest.raises(ValueError, match=r"number|UTF-8"):
+        field.decode(text.encode())
+    with pytest.raises(ValueError, match=r"JSON|UTF-8|number"):
+        field.encode(json.loads(text))
+    assert field.misfit(text.encode())
+
+
+def test_large_numbers_of_json_come_back():
+    field = Field("x", "json")
+    for value in (1.7e308, 1e-400, 10**400, "1e999", "\\ud800", "😀", {"deadbee123": [1e300]}):
+        assert field.decode(field.encode(value)) == value
+
+
+def test_a_box_that_ends_before_it_begins_is_a_misfit():
+    assert "ends before" in str(Field("x", "boxes").misfit(np.array([4, 0, 2, 3], "<f4").tobytes()))

@@ -10,6 +10,7 @@ from typing import Any
 
 import google_crc32c
 import numpy as np
+import numpy.typing as npt
 from PIL import Image
 
 from packer._fields import PIXELS, Field, Stored
@@ -111,7 +112,10 @@ class GivenSample:
         except ImageError:
             return 0, 0
         for value in rest:
-            crc = google_crc32c.extend(crc, value if isinstance(value, bytes) else repr(value).encode())
+            kind = b"bytes" if isinstance(value, (bytes, bytearray, memoryview)) else b"value"
+            content = bytes(value) if isinstance(value, (bytes, bytearray, memoryview)) else repr(value).encode()
+            head = b"%b %d " % (kind, len(content))  # without which "ab", "c" would be as "a", "bc"
+            crc = google_crc32c.extend(crc, head + content)
         return len(data), int(crc)
 
 
@@ -121,7 +125,8 @@ def _encoded_image(value: Any, what: str) -> Buffer:
     Parameters
     ----------
     value : bytes, path, PIL image or array
-        An array is (height, width) uint8, uint16 or bool, or (height, width, 3 or 4) uint8.
+        An array is (height, width) uint8, uint16 or bool, or (height, width, 3 or 4) uint8. Whole numbers of another
+        dtype, (height, width), become uint8 or uint16 where all of them are of its range.
     what : str
         What the image is called, for messages.
 
@@ -138,15 +143,38 @@ def _encoded_image(value: Any, what: str) -> Buffer:
         except OSError as error:
             raise ImageError(f"{what!r}: {printable(os.fspath(value))} cannot be read: {error.strerror}") from error
     if isinstance(value, np.ndarray):
-        try:
-            value = Image.fromarray(value)
-        except TypeError:
-            raise ImageError(f"{what!r}: an array of {value.dtype} {value.shape} is no image") from None
+        value = _image_of(value, what)
     if not isinstance(value, Image.Image):
         raise ImageError(f"{what!r}: {type(value).__name__} is no image; give bytes, a path, a PIL image or an array")
+    if value.mode == "I":  # of which Pillow would keep what 16 bits hold, and clip the rest
+        value = _image_of(np.asarray(value), what)
     stream = io.BytesIO()
     try:
         value.save(stream, "PNG")
     except OSError as error:
         raise ImageError(f"{what!r}: an image of the mode {value.mode} cannot become a PNG: {error}") from error
     return stream.getvalue()
+
+
+def _image_of(array: npt.NDArray[Any], what: str) -> Image.Image:
+    """Return an image whose PNG has just the numbers of an array; ImageError where PNG holds no such numbers."""
+    grey, kind = array.ndim == 2, array.dtype.kind
+    if not array.size or not (grey or (array.ndim == 3 and array.shape[2] in (3, 4) and array.dtype == np.uint8)):
+        raise ImageError(
+            f"{what!r}: an array of {array.dtype} {array.shape} is no image: images are (height, width), or "
+            "(height, width, 3 or 4) of uint8. Declare a field of the kind array for other numbers"
+        )
+    if array.dtype in (np.bool_, np.uint8, np.uint16):
+        return Image.fromarray(np.ascontiguousarray(array))
+    if kind not in "iu":
+        raise ImageError(
+            f"{what!r}: an array of {array.dtype} is no image: PNG has whole numbers of 8 or 16 bits. Declare a field "
+            "of the kind array"
+        )
+    low, high = int(array.min()), int(array.max())
+    if low < 0 or high > np.iinfo(np.uint16).max:
+        raise ImageError(
+            f"{what!r}: an array of {array.dtype} from {low} to {high} is no image: PNG has numbers from 0 to 65535. "
+            f"Give others in place of those outside, such as 255 for -1, or declare a field array:{array.dtype}:2"
+        )
+    return Image.fromarray(array.astype(np.uint8 if high <= np.iinfo(np.uint8).max else np.uint16))

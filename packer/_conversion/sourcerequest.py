@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from packer._sources import (
     Source,
     csv_source,
     default_delimiter,
+    files_among,
     imagefolder_source,
     is_listing,
     listed_source,
@@ -227,6 +228,7 @@ class SourceRequest(AnnotationRequest):
         return self._of_directory(destination, classes, is_split)
 
     def _of_directory(self, destination: Path, classes: list[str] | None, is_split: bool) -> Source:
+        files_of = partial(files_among, self.src, self.file_fields) if self.file_fields else None
         if self.labels is not None:
             said = {name: value for name in _READING if (value := getattr(self, name)) is not None}
             return csv_source(
@@ -238,18 +240,25 @@ class SourceRequest(AnnotationRequest):
                 columns=self.table_columns,
                 has_labels=not self.no_classes,
                 on_missing=self.on_missing or "error",
+                files_of=files_of,
             )
         no_classes = self.unlabeled or self.no_classes
         table = None if self.no_metadata else metadata_of(self.src)
         if table is not None:
             return metadata_source(
-                self.src, table, self.rule, classes, has_classes=not no_classes, on_missing=self.on_missing or "error"
+                self.src,
+                table,
+                self.rule,
+                classes,
+                has_classes=not no_classes,
+                on_missing=self.on_missing or "error",
+                files_of=files_of,
             )
         if no_classes:
             return unlabeled_source(self.src, self.rule)
         if not is_split:
             refuse_splits(self.src, destination)
-        return imagefolder_source(self.src, classes, self.rule)
+        return imagefolder_source(self.src, classes, self.rule, files_of)
 
     def described(self) -> dict[str, Any]:
         """Return what is asked for as JSON values, for others to ask for the same."""

@@ -17,12 +17,13 @@ from PIL import Image
 from packer._conversion.change import Change
 from packer._conversion.recipe import Recipe
 from packer._conversion.segmentation import moved_segmentations, require_size_of_runs
-from packer._fields import PIXELS, Field, Stored
+from packer._fields import MARGIN, PIXELS, Field, Stored
 from packer._images.decode import apply_orientation
 from packer._images.encode import encode
 from packer._images.modes import decode_unchanged, holds_ids
 from packer._images.nearest import nearest
 from packer._images.pillow import opened
+from packer._images.png import encode_deep
 from packer._images.probe import inspect
 from packer._images.windows import decode_mask, smooth
 from packer._table import Buffer
@@ -31,7 +32,6 @@ from packer.errors import ImageError
 __all__ = ["prepare_values"]
 
 _LOSSY = ("jpeg", "mpo", "webp", "avif", "jpeg2000", "jp2")
-_MARGIN = 1.0  # pixels by which tools that annotate round over the edge
 
 
 def prepare_values(
@@ -147,7 +147,7 @@ def _require_size(what: str, found: tuple[int, int], wanted: tuple[int, int]) ->
 def _require_inside(what: str, points: npt.NDArray[np.float32], size: tuple[int, int], each: int) -> None:
     """Raise ImageError where a point, x and y, lies outside of an image; a thing has `each` of them."""
     height, width = size
-    outside = ((points < -_MARGIN) | (points > np.array([width, height], np.float32) + _MARGIN)).any(1)
+    outside = ((points < -MARGIN) | (points > np.array([width, height], np.float32) + MARGIN)).any(1)
     for place in np.flatnonzero(outside)[:1].tolist():
         thing = points[place // each * each : place // each * each + each].ravel().tolist()
         raise ImageError(
@@ -161,6 +161,8 @@ def _png(pixels: npt.NDArray[Any], like: Buffer | None) -> bytes:
     array = pixels[..., 0] if pixels.ndim == 3 and pixels.shape[2] == 1 else pixels
     if array.dtype.kind == "f" or array.dtype.itemsize > 2:
         raise ImageError(f"pixels of {array.dtype} cannot be resized or turned: PNG has 8 or 16 bits. Store arrays")
+    if array.ndim == 3 and array.dtype == np.uint16:
+        return encode_deep(array)
     image = Image.fromarray(array)
     if like is not None:
         with opened(like) as original:

@@ -98,11 +98,11 @@ def drawn(
 
     Crowds lie below other annotations, and larger masks below smaller ones; of equals the later one is on top.
     """
-    masks = [mask_of(runs_of(one, height, width), height, width).astype(bool) for one in segmentations]
-    order = sorted(range(len(masks)), key=lambda place: (not crowds[place], -int(masks[place].sum())))
+    runs = [runs_of(one, height, width) for one in segmentations]
+    order = sorted(range(len(runs)), key=lambda place: (not crowds[place], -int(runs[place][1::2].sum())))
     pixels = np.zeros((height, width), np.int64)
     for place in order:
-        pixels[masks[place]] = categories[place]
+        pixels[mask_of(runs[place], height, width).astype(bool)] = categories[place]
     return pixels
 
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from packer._fields import values
 
-__all__ = ["DTYPES", "KINDS", "MOST_FIELDS", "PIXELS", "RESERVED", "Field", "Stored"]
+__all__ = ["DTYPES", "KINDS", "MARGIN", "MOST_FIELDS", "PIXELS", "RESERVED", "Field", "Stored"]
 
 Stored = int | float | bytes | bytearray | memoryview | None
 """What a pack holds of a value: a number of a scalar or a class, bytes of any other kind; None where there is none."""
@@ -59,6 +59,9 @@ _OF_SCALARS = ("bool", "int8", "int16", "int32", "int64", "float32", "float64")
 
 MOST_FIELDS = 200
 """Fields that a pack may have."""
+
+MARGIN = 1.0
+"""Pixels by which boxes and keypoints may lie outside of their image: tools that annotate round over the edge."""
 
 RESERVED = ("image", "label", "name", "index", "target", "height", "width", "size")
 """Names that no field may have: an item of a dataset, or a column that conditions know, has them already."""
@@ -232,15 +235,13 @@ class Field:
             return f"{stored} is no {self.dtype}" if wrong else None
         try:
             value = self.decode(stored)
-            if self.kind == "segmentation":
+            if self.kind in ("json", "boxes", "keypoints", "segmentation"):
                 self.encode(value)
         except ValueError as error:
             return str(error)
         if self.kind in ("class", "labels"):
             unknown = np.atleast_1d(np.asarray(value, np.int64))[~self.knows(value)]
             return f"{unknown[0]} is no id of its classes" if len(unknown) else None
-        if self.kind in ("boxes", "keypoints") and not np.isfinite(value).all():
-            return f"{self.kind} that are not finite"
         return None
 
     def knows(self, ids: npt.ArrayLike) -> npt.NDArray[np.bool_]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import operator
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -91,9 +92,9 @@ def _json(value: Any) -> bytes:
 
 
 def parsed_json(text: str) -> Any:
-    """Return what JSON says; ValueError where it is none, also where it has NaN, which JSON does not know."""
+    """Return what JSON says; ValueError where it is none, has NaN, which JSON does not know, or too large a number."""
     try:
-        return _JSON.decode(text)
+        return (_JSON_OF_LARGE if _LARGE.search(text) else _JSON).decode(text)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     except json.JSONDecodeError as error:
@@ -108,7 +109,23 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no number of JSON; a missing value is null")
 
 
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"{short(text)} is too large a number")
+    return number
+
+
 _JSON = json.JSONDecoder(parse_constant=_refuse_constant)
+_JSON_OF_LARGE = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)  # twice as slow
+_LARGE = re.compile(r"[eE]\+?[0-9]{3}|[0-9]{200}")  # without which no number is too large for a float
+
+
+def _decoded_json(data: bytes) -> Any:
+    value = parsed_json(_decoded_text(data))
+    if b"\\u" in data:  # the half of a character, perhaps, which UTF-8 does not hold
+        _json(value)
+    return value
 
 
 def _bytes(value: Any) -> bytes:
@@ -118,11 +135,12 @@ def _bytes(value: Any) -> bytes:
 
 
 def _numbers(value: Any, shape: Sequence[int | None], what: str) -> npt.NDArray[Any]:
-    """Return finite float32 numbers of a shape; any empty value is none of them."""
+    """Return finite float32 numbers of a shape; an empty value of another shape is none of them."""
     array: npt.NDArray[Any] = np.asarray(value, "<f4")
-    if array.size == 0:
+    fits = array.ndim == len(shape) and all(size in (None, have) for size, have in zip(shape, array.shape, strict=True))
+    if array.size == 0 and not fits:
         return np.zeros([size or 0 for size in shape], "<f4")
-    if array.ndim != len(shape) or any(size not in (None, have) for size, have in zip(shape, array.shape, strict=True)):
+    if not fits:
         raise ValueError(f"numbers of the shape {array.shape} are no {what}")
     if not np.isfinite(array).all():
         raise ValueError(f"{what} are finite numbers")
@@ -192,7 +210,7 @@ ENCODERS: Mapping[str, Callable[[Any], bytes]] = {
 DECODERS: Mapping[str, Callable[[bytes], Any]] = {
     "labels": _decoded_labels,
     "text": _decoded_text,
-    "json": lambda data: parsed_json(_decoded_text(data)),
+    "json": _decoded_json,
     "bytes": lambda data: data,
     "image": lambda data: data,
     "mask": lambda data: data,

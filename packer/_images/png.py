@@ -2,7 +2,7 @@
 
 Pillow reads 8 bits of the 16 of a PNG in colour, and all rows of a mask of which a crop wants a few. Only whole PNGs
 are read here: the checksum of every chunk is compared. What is unusual or damaged is left to Pillow, whose answer
-counts.
+counts. Written are those of 16 bits in colour, which Pillow does not write.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy.typing as npt
 from packer._images.compiled import _native
 from packer._table import Buffer
 
-__all__ = ["PNG", "SIGNATURE", "Samples", "decode", "read", "unfiltered_in_python"]
+__all__ = ["PNG", "SIGNATURE", "Samples", "decode", "encode_deep", "read", "unfiltered_in_python"]
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
@@ -33,6 +33,7 @@ _TRANSPARENCY = {_GREY: 2, 2: 6}
 _PROFILE = b"Raw profile type"  # of a tEXt chunk that holds EXIF or XMP
 _TEXT = 1 << 16
 _CRITICAL = (b"IHDR", b"PLTE", b"IDAT", b"IEND")
+_UP = 2
 _SUB = 1  # filters up to this one do not look at the row above
 _PAETH = 4  # the last filter
 
@@ -174,6 +175,27 @@ def decode(png: PNG, first: int = 0, end: int | None = None) -> Samples | None:
         return None
     rows = _unfiltered(filtered, size, max(1, png.channels * png.depth // 8), first)
     return None if rows is None else _samples(png, rows, png.width)
+
+
+def encode_deep(pixels: npt.NDArray[np.uint16]) -> bytes:
+    """Return a PNG of 16 bits a sample, which Pillow does not write in colour.
+
+    Parameters
+    ----------
+    pixels : (height, width, channels) uint16 array
+        Grey, grey and alpha, RGB, or RGBA.
+    """
+    height, width, channels = pixels.shape
+    (colour,) = (colour for colour, count in _CHANNELS.items() if count == channels and colour != _PALETTE)
+    rows = pixels.astype(">u2").reshape(height, -1).view(np.uint8)
+    filtered = np.full((height, rows.shape[1] + 1), _UP, np.uint8)
+    filtered[0, 1:] = rows[0]
+    np.subtract(rows[1:], rows[:-1], out=filtered[1:, 1:])  # modulo 256
+    header = struct.pack(">IIBBBBB", width, height, 16, colour, 0, 0, 0)
+    chunks = (b"IHDR", header), (b"IDAT", zlib.compress(filtered.tobytes(), 6)), (b"IEND", b"")
+    return SIGNATURE + b"".join(
+        struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body)) for name, body in chunks
+    )
 
 
 def _inflated(compressed: bytes, size: int, *, whole: bool) -> npt.NDArray[np.uint8] | None:

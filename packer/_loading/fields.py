@@ -237,8 +237,8 @@ class FieldDecoder:
             shape = size if box is None else box.out
             return None if fill is None else np.full(shape, fill, np.min_scalar_type(fill))
         if box is None:
-            return decode_mask(stored, exif=self._exif, size=size)
-        return cut_mask(stored, size, box, fill=fill or 0, exif=self._exif)
+            return decode_mask(stored, size=size)
+        return cut_mask(stored, size, box, fill=fill or 0)
 
     def _image(self, field: Field, stored: Any, size: tuple[int, int], box: Box | None) -> Any:
         mode = self._parts.modes[field.name]

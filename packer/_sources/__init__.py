@@ -1,7 +1,7 @@
 """Where images come from: an ordered list of what to read."""
 
 from packer._sources.base import Source
-from packer._sources.beside import ON_MISSING, FileField, with_files
+from packer._sources.beside import ON_MISSING, FileField, files_among, with_files
 from packer._sources.csv import csv_source
 from packer._sources.derived import refuse_derived
 from packer._sources.imagefolder import class_directories, imagefolder_source, refuse_splits, split_directories
@@ -24,6 +24,7 @@ __all__ = [
     "class_directories",
     "csv_source",
     "default_delimiter",
+    "files_among",
     "imagefolder_source",
     "is_listing",
     "let_mend",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import posixpath
 import string
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from packer._sources.fieldvalues import Files, npy_array
 from packer._storage.opening import open_regular
 from packer.errors import OptionError, SourceError, printable
 
-__all__ = ["ON_MISSING", "FileField", "Missing", "looked_up", "with_files"]
+__all__ = ["ON_MISSING", "FileField", "Missing", "files_among", "looked_up", "paths_inside", "with_files"]
 
 ON_MISSING = ("error", "null", "skip")
 _KINDS = ("image", "mask", "text", "json", "bytes", "array")
@@ -124,6 +124,25 @@ def looked_up(source: Source, columns: Sequence[Files], on_missing: str) -> Sour
         found = (path if is_there else None for path, is_there in zip(paths, there.tolist(), strict=True))
         source = source.having(Files.of(field, source.root, found))
     return missing.settled(source)
+
+
+def files_among(root: Path, fields: Sequence[FileField], names: Iterable[str]) -> dict[str, str]:
+    """Return the paths below `root` that templates make of the names of images, each with its image."""
+    images = list(names)
+    return {
+        path: name
+        for field in fields
+        for name, path in zip(images, paths_inside(root, field.paths(images)), strict=True)
+        if path not in ("", name)
+    }
+
+
+def paths_inside(root: Path, paths: Iterable[str | None]) -> Iterator[str]:
+    """Yield paths as they are below `root`, also of those that leave it and come back; an empty text of all others."""
+    top = os.path.abspath(root).replace(os.sep, "/").rstrip("/") + "/"
+    for path in paths:
+        full = posixpath.normpath(posixpath.join(top, path or ""))
+        yield full[len(top) :] if full.startswith(top) else ""
 
 
 class Present:
@@ -233,12 +252,7 @@ def _without_own_files(source: Source, wanted: Sequence[FileField]) -> Source:
     """Return a source without those of its images that are files of a field of others."""
     if source.kind not in ("imagefolder", "files"):  # a table names what is an image
         return source
-    names = set(source.names)
-    own: set[str] = set()
-    for field in wanted:
-        if not field.template.startswith(("../", "/")):
-            paths = zip(source.names, map(posixpath.normpath, field.paths(source.names)), strict=True)
-            own.update(path for name, path in paths if path != name and path in names)
+    own = files_among(source.root, wanted, source.names).keys() & set(source.names)
     if not own:
         return source
     kept = np.array([name not in own for name in source.names], bool)

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from packer._fields import MARGIN
 from packer._fields.rle import segmentation_problem
 from packer._storage.opening import open_regular
 from packer.errors import SourceError, printable
 
 __all__ = ["CocoImage", "Joined", "Segmentation", "read_joined"]
 
-_ROUNDING = 1.0  # pixels: COCO's own boxes end outside of their images by fractions of one
 _REMEDY = "Correct the annotation, or take it out of the file."
 
 
@@ -231,7 +231,7 @@ def _box_problem(box: Any, size: tuple[int, int] | None) -> str | None:
         return f"its box {box} has a side below 0: boxes are x y width height"
     if size is None:
         return None
-    right, bottom = size[1] + _ROUNDING, size[0] + _ROUNDING
-    if min(left, top) >= -_ROUNDING and left + width <= right and top + height <= bottom:
+    right, bottom = size[1] + MARGIN, size[0] + MARGIN
+    if min(left, top) >= -MARGIN and left + width <= right and top + height <= bottom:
         return None
     return f"its box {box}, x y width height, lies outside of the image of {size[1]} x {size[0]} pixels"

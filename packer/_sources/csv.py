@@ -13,9 +13,9 @@ import numpy as np
 
 from packer._sample import UNLABELED
 from packer._sources.base import Source, class_ids
-from packer._sources.beside import looked_up
+from packer._sources.beside import looked_up, paths_inside
 from packer._sources.fieldvalues import Files
-from packer._sources.imagefolder import class_directories
+from packer._sources.imagefolder import FilesOf, class_directories
 from packer._sources.labels import Meaning, meaning_of, quoted
 from packer._sources.tablecolumns import ColumnSpec, Reading, reading_of
 from packer._sources.tables import Cells, Table, open_table, some_columns
@@ -43,6 +43,7 @@ def csv_source(
     columns: Sequence[ColumnSpec] = (),
     has_labels: bool = True,
     on_missing: str = "error",
+    files_of: FilesOf | None = None,
 ) -> Source:
     """List the images that a table names, in its order.
 
@@ -70,6 +71,8 @@ def csv_source(
         Whether labels are wanted; else all images have the label -1, and there are no classes.
     on_missing : {"error", "null", "skip"}
         What becomes of images without a file that a column names.
+    files_of : callable, optional
+        Which files belong to other fields, as for `imagefolder_source`.
 
     Raises
     ------
@@ -88,8 +91,11 @@ def csv_source(
     by_directory = has_labels and bool(columns) and not said and labels not in header
     rows.read(header, path_column or _PATH, labels if has_labels and not by_directory else None, columns)
     rows.require_sound()
+    made = [reading.column(root) for reading in rows.readings]
     if by_directory:
-        meaning = _by_directory(rows, classes)
+        paths = [path for column in made if isinstance(column, Files) for path in paths_inside(root, column.names())]
+        paths += files_of(rows.names) if files_of is not None else ()
+        meaning = _by_directory(rows, classes, paths)
     elif has_labels:
         meaning = meaning_of(rows.labels, label_type, classes, rows.refused_label)
     else:
@@ -106,17 +112,17 @@ def csv_source(
         label_type=meaning.label_type,
         lines=np.array(rows.lines, np.int64),
     )
-    made = [reading.column(root) for reading in rows.readings]
     source = source.having(*(column for column in made if not isinstance(column, Files)))
     files = [column for column in made if isinstance(column, Files)]
     return looked_up(source, files, on_missing) if files else source
 
 
-def _by_directory(rows: Rows, classes: Sequence[str] | None) -> Meaning:
-    """Return the classes and labels that ImageFolder gives images in such directories."""
-    folders = class_directories(rows.root)
-    ids = class_ids(folders if classes is None else classes)
+def _by_directory(rows: Rows, classes: Sequence[str] | None, files: Iterable[str]) -> Meaning:
+    """Return the classes and labels that ImageFolder gives images in such directories, without those of files alone."""
     folder_of = [name.partition("/")[0] if "/" in name else "" for name in rows.names]
+    beside = {path.partition("/")[0] for path in files}.difference(folder_of)
+    folders = [folder for folder in class_directories(rows.root) if folder not in beside]
+    ids = class_ids(folders if classes is None else classes)
     if unknown := [at for at, folder in enumerate(folder_of) if folder not in ids]:
         raise rows.refused(
             unknown[0],

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,12 +18,20 @@ from packer._sources.walking import ImageRule, Walk, is_directory
 from packer._table import Names
 from packer.errors import SourceError, printable
 
-__all__ = ["class_directories", "imagefolder_source", "refuse_splits", "split_directories"]
+__all__ = ["FilesOf", "class_directories", "imagefolder_source", "refuse_splits", "split_directories"]
+
+FilesOf = Callable[[Iterable[str]], Mapping[str, str]]
+"""Returns, of the names of images, the paths below the root that may be files of their fields; by path an image."""
 
 _SPLITS = ("train", "training", "val", "valid", "validation", "dev", "eval", "test", "testing")
 
 
-def imagefolder_source(root: Path, classes: Sequence[str] | None = None, rule: ImageRule | None = None) -> Source:
+def imagefolder_source(
+    root: Path,
+    classes: Sequence[str] | None = None,
+    rule: ImageRule | None = None,
+    files_of: FilesOf | None = None,
+) -> Source:
     """List the images below `root`.
 
     Parameters
@@ -33,6 +41,9 @@ def imagefolder_source(root: Path, classes: Sequence[str] | None = None, rule: I
         Class names in the order of their ids; the default is the sorted names of the subdirectories.
     rule : ImageRule, optional
         Which files count as images; by default those that ImageFolder takes.
+    files_of : callable, optional
+        Which files belong to fields. These are no images of their own, and a directory with no other images is no
+        class.
 
     Raises
     ------
@@ -46,14 +57,18 @@ def imagefolder_source(root: Path, classes: Sequence[str] | None = None, rule: I
             f"{printable(root)}: no subdirectories in it. Images are expected as {printable(root)}/CLASS/IMAGE; "
             "for labels in a file, say --labels FILE.csv; for images without labels, say --unlabeled."
         )
+    walk = Walk(root, rule or ImageRule())
+    listed = {folder: walk.images_below(folder) for folder in folders}
+    outside = walk.images_in()
+    notes = walk.said()
+    if files_of is not None:
+        listed = _without_files(root, listed, files_of, notes)
+        folders = list(listed)
     if classes is not None:
         unknown = [folder for folder in folders if folder not in set(classes)]
         if unknown:
             raise SourceError(f"{printable(root)}: {unknown_classes([*map(printable, unknown)])}")
-    walk = Walk(root, rule or ImageRule())
-    found = [Names.of(walk.images_below(folder)) for folder in folders]
-    outside = walk.images_in()
-    notes = walk.said()
+    found = [Names.of(names) for names in listed.values()]
     if not any(map(len, found)):
         others = "".join(f". {note}" for note in notes)
         raise SourceError(
@@ -66,6 +81,33 @@ def imagefolder_source(root: Path, classes: Sequence[str] | None = None, rule: I
     ids = class_ids(folders if classes is None else classes)
     labels = np.repeat(np.array([ids[folder] for folder in folders], np.int64), [len(names) for names in found])
     return Source("imagefolder", root, Names.joined(found), labels, list(ids), notes, others=walk.others)
+
+
+def _without_files(
+    root: Path, listed: Mapping[str, list[str]], files_of: FilesOf, notes: list[str]
+) -> dict[str, list[str]]:
+    """Return the images of each class without files of fields, and without directories of such files alone."""
+    of = files_of(name for names in listed.values() for name in names)
+    kept = {folder: [name for name in names if name not in of] for folder, names in listed.items()}
+    if any(listed.values()) and not any(kept.values()):
+        raise SourceError(f"{printable(root)}: every image is a file of a field of another one")
+    if count := sum(map(len, listed.values())) - sum(map(len, kept.values())):
+        notes.append(f"{count:,} files of fields lie among the images, and are no images of their own")
+    led: dict[str, list[str]] = {}  # from images elsewhere
+    for path, name in of.items():
+        folder = path.partition("/")[0]
+        if folder in kept and folder != name.partition("/")[0]:
+            led.setdefault(folder, []).append(path)
+    led = {folder: paths for folder, paths in led.items() if any(os.path.isfile(root / path) for path in paths)}
+    if beside := [folder for folder in led if not kept[folder]]:
+        notes.append(f"directories of files of fields alone, which are no classes: {some(beside)}")
+    if mixed := [folder for folder in led if kept[folder]]:
+        first = printable(kept[mixed[0]][0])
+        notes.append(
+            f"directories with files of fields that are classes, as they have other images, such as {first}: "
+            f"{some(mixed)}"
+        )
+    return {folder: names for folder, names in kept.items() if folder not in beside}
 
 
 def class_directories(root: Path) -> list[str]:

@@ -8,10 +8,10 @@ other column is a field, whose kind follows from its cells.
 from __future__ import annotations
 
 import json
+import math
 import os
-import posixpath
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,10 +22,10 @@ from packer._fields import Field
 from packer._fields.values import parsed_json
 from packer._sample import UNLABELED
 from packer._sources.base import Source
-from packer._sources.beside import Missing, looked_up
+from packer._sources.beside import Missing, looked_up, paths_inside
 from packer._sources.csv import Rows
 from packer._sources.fieldvalues import Column, Files, joined
-from packer._sources.imagefolder import imagefolder_source
+from packer._sources.imagefolder import FilesOf, imagefolder_source
 from packer._sources.labels import meaning_of
 from packer._sources.tablecolumns import ColumnSpec
 from packer._sources.tables import Cells, Chunk, Table, open_table, some_columns
@@ -48,6 +48,15 @@ _FORMS = {
     "bool": re.compile(r"[Tt]rue|[Ff]alse"),
 }
 """Texts that are taken for numbers: not those with zeros in front, which may be names."""
+
+_WHOLE = re.compile(r"-?[0-9]{1,4000}")
+_EXACT = 2**53  # up to here a float64 holds every whole number
+_LARGE = "int64 beyond float64"
+_WIDER = {
+    frozenset(("int64", "float64")): "float64",
+    frozenset(("int64", _LARGE)): _LARGE,
+}
+"""What a column is that is two things in two parts of a table; anything else is JSON."""
 
 _SHOWN = 5
 
@@ -83,6 +92,7 @@ def metadata_source(
     *,
     has_classes: bool = True,
     on_missing: str = "error",
+    files_of: FilesOf | None = None,
 ) -> Source:
     """List the images of a tree, with the fields that a table of metadata has of them.
 
@@ -102,6 +112,8 @@ def metadata_source(
         Whether directories and the table have labels; else all images have the label -1.
     on_missing : {"error", "null", "skip"}
         What becomes of images without a row, or without a file that their row names.
+    files_of : callable, optional
+        As for `imagefolder_source`, besides the files that the table names.
 
     Raises
     ------
@@ -118,13 +130,20 @@ def metadata_source(
     rows.require_sound()
     columns = [reading.column(root) for reading in rows.readings]
     flat = not has_classes or any("/" not in name for name in rows.names)
-    listed = unlabeled_source(root, rule) if flat else imagefolder_source(root, None if label else classes, rule)
-    listed = _without_files(listed, columns)
+    own = _files(rows, columns)
+    if flat:
+        listed = _without_files(unlabeled_source(root, rule), own)
+    else:
+        of = (lambda names: own) if files_of is None else (lambda names: {**own, **files_of(names)})
+        listed = imagefolder_source(root, None if label else classes, rule, of)
     source, places = _joined(listed, rows, on_missing)
     if label is not None:
         source = _labelled(source, rows, places, classes)
     said = ", ".join(column.field.name for column in columns) or "none"
     notes = [f"{printable(table.path.name)}: fields {said}"]
+    if isinstance(table, _Metadata) and (nans := {name: count for name, count in table.nans.items() if count}):
+        counted = some_columns([f"{printable(name)} ({count:,})" for name, count in nans.items()])
+        notes.append(f"NaN is taken for a missing value, null, in these columns: {counted}")
     if unnamed:
         notes.append(
             f"no field can have the name of these columns, which are left out: {some_columns(unnamed)}. Give others "
@@ -169,12 +188,19 @@ def _labelled(source: Source, rows: Rows, places: Ints, classes: Sequence[str] |
     return replace(source, labels=labels, classes=meaning.classes, notes=[*notes, *meaning.notes])
 
 
-def _without_files(source: Source, columns: Iterable[Column]) -> Source:
+def _files(rows: Rows, columns: Iterable[Column]) -> dict[str, str]:
+    """Return the files below the root that rows name, each with the image of its row."""
+    files = [column for column in columns if isinstance(column, Files)]
+    return {
+        path: name
+        for column in files
+        for name, path in zip(rows.names, paths_inside(rows.root, column.names()), strict=True)
+        if path
+    }
+
+
+def _without_files(source: Source, own: Mapping[str, str]) -> Source:
     """Return a source without those of its images that are files of a field."""
-    own: set[str] = set()
-    for column in columns:
-        if isinstance(column, Files):
-            own.update(posixpath.normpath(path) for path in column.names() if path)
     kept = np.array([name not in own for name in source.names], bool)
     return source if kept.all() else source.taken(np.flatnonzero(kept))
 
@@ -187,10 +213,10 @@ def _kinds(table: Table, header: Sequence[str]) -> dict[str, str]:
             kind = _kind_of(cells, table.of_texts)
             before = found.setdefault(name, kind)
             if kind and before != kind:
-                found[name] = kind if not before else "float64" if {before, kind} == {"int64", "float64"} else "json"
+                found[name] = kind if not before else _WIDER.get(frozenset((before, kind)), "json")
                 if table.of_texts and found[name] == "json":
                     found[name] = "text"
-    return found
+    return {name: "int64" if kind == _LARGE else kind for name, kind in found.items()}
 
 
 def _kind_of(cells: Cells, of_texts: bool) -> str:
@@ -201,12 +227,22 @@ def _kind_of(cells: Cells, of_texts: bool) -> str:
         if not there:
             return ""
         matching = (kind for kind, form in _FORMS.items() if all(map(form.fullmatch, there)))
-        return next(matching, "text")
+        kind = next(matching, "text")
+        return _of_numbers(kind, (int(cell) for cell in there if len(cell) > 15 and _WHOLE.fullmatch(cell)), "text")
     types = set(map(type, cells)) - {type(None)}
     names = {bool: "bool", int: "int64", float: "float64", str: "text", bytes: "bytes"}
-    if types == {int, float}:
-        return "float64"
+    if types in ({int}, {int, float}):
+        kind = "float64" if float in types else "int64"
+        return _of_numbers(kind, (cell for cell in cells if type(cell) is int), "json")
     return names.get(types.pop(), "json") if len(types) == 1 else "json" if types else ""
+
+
+def _of_numbers(kind: str, whole: Iterable[int], exact: str) -> str:
+    """Return what a column of numbers is: `exact`, where a whole number of it is none that its kind holds."""
+    most = max(map(abs, whole), default=0) if kind in ("int64", "float64") else 0
+    if most <= _EXACT:
+        return kind
+    return _LARGE if kind == "int64" and most < 2**63 else exact
 
 
 def _specs(header: Sequence[str], kinds: dict[str, str], own: set[str | None]) -> tuple[list[ColumnSpec], list[str]]:
@@ -240,12 +276,27 @@ class _Metadata(Table):
         super().__init__(table.path)
         self._table = table
         self.unit, self.of_texts = table.unit, table.of_texts
+        self.nans: dict[str, int] = {}  # how many were found when the rows were read last
 
     def header(self) -> list[str]:
         header = self._table.header()
         return [*header, *_OF_OBJECTS] if _OBJECTS in header else header
 
     def chunks(self, columns: Sequence[str]) -> Iterator[Chunk]:
+        self.nans = dict.fromkeys(columns, 0)
+        for chunk in self._chunks(columns):
+            yield Chunk(chunk.lines, {name: self._without_nan(name, cells) for name, cells in chunk.columns.items()})
+
+    def _without_nan(self, name: str, cells: Cells) -> Cells:
+        """Return cells with None in place of NaN, which pandas writes where a value is missing."""
+        if self.of_texts or (isinstance(cells, np.ndarray) and not np.isnan(cells).any()):
+            return cells
+        listed = cells.tolist() if isinstance(cells, np.ndarray) else cells
+        found: list[Any] = [None if isinstance(cell, float) and math.isnan(cell) else cell for cell in listed]
+        self.nans[name] += sum(new is None and cell is not None for new, cell in zip(found, listed, strict=True))
+        return found
+
+    def _chunks(self, columns: Sequence[str]) -> Iterator[Chunk]:
         own = {_OBJECTS, *_OF_OBJECTS}
         inner = [column for column in columns if column not in own]
         if len(inner) == len(columns):

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import csv
 import os
+import sys
 from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy.typing as npt
@@ -24,6 +27,9 @@ Cells = Sequence[Any] | npt.NDArray[Any]
 
 _CHUNK = 16384  # rows
 _SHOWN = 20  # columns in a message
+_MOST_OF_A_CELL = 1 << 26  # characters
+_AT_ONCE = 64  # rows
+_LIMITING = Lock()
 _UTF_16 = ("\udcff\udcfe", "\udcfe\udcff")  # its byte order marks, read as UTF-8
 
 
@@ -113,19 +119,19 @@ class CsvTable(Table):
         try:
             fd = open_regular(self.path)
             with open(fd, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
-                reader = csv.reader(file, delimiter=self._delimiter)
-                header: list[str] = next(filter(None, reader), [])
+                rows = _rows_of(csv.reader(file, delimiter=self._delimiter))
+                header: list[str] = next((row for row, _ in rows if row), [])
                 if not header:
                     return
                 if header[0].startswith(_UTF_16):
                     raise SourceError(f"{printable(self.path)}: the text is UTF-16. Save it as UTF-8.")
                 yield header, None, 0
-                for row in reader:
+                for row, line in rows:
                     if len(row) != len(header) or not row[0].strip():
                         if not any(map(str.strip, row)):  # a blank line, or one of delimiters alone
                             continue
-                        row = self._as_long_as(header, row, reader.line_num)
-                    yield header, row, reader.line_num
+                        row = self._as_long_as(header, row, line)
+                    yield header, row, line
         except (OSError, csv.Error) as error:
             raise self.unreadable(getattr(error, "strerror", None) or error) from error
 
@@ -243,6 +249,20 @@ def some_columns(columns: Sequence[str]) -> str:
     return ", ".join(columns[:_SHOWN]) + (", …" if len(columns) > _SHOWN else "")
 
 
+def _rows_of(reader: Any) -> Iterator[tuple[list[str], int]]:
+    """Yield the rows of a reader of `csv` and their lines; the limit on cells is the process's, and is put back."""
+    while True:
+        with _LIMITING:
+            before = csv.field_size_limit(_MOST_OF_A_CELL)
+            try:
+                some = [(row, reader.line_num) for row in islice(reader, _AT_ONCE)]
+            finally:
+                csv.field_size_limit(before)
+        if not some:
+            return
+        yield from some
+
+
 def _chunk(columns: Sequence[str], places: Sequence[int], rows: Sequence[list[str]], lines: Sequence[int]) -> Chunk:
     transposed = list(zip(*rows, strict=True))
     return Chunk(lines, {column: transposed[place] for column, place in zip(columns, places, strict=True)})
@@ -256,4 +276,9 @@ def _arrow_cells(column: Any) -> Cells:
         numbers: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
         return numbers
     listed: list[Any] = column.to_pylist()
+    if pyarrow.types.is_date(kind) or pyarrow.types.is_time(kind) or pyarrow.types.is_timestamp(kind):
+        return [None if cell is None else cell.isoformat() for cell in listed]
+    if pyarrow.types.is_decimal(kind):  # a float64 tells numbers of so many digits apart
+        made: type[float] | type[str] = float if kind.precision <= sys.float_info.dig else str
+        return [None if cell is None else made(cell) for cell in listed]
     return listed

@@ -10,6 +10,7 @@ from typing import Any
 from xml.etree import ElementTree
 from xml.parsers import expat
 
+from packer._fields import MARGIN
 from packer._storage.opening import open_regular
 from packer.errors import SourceError, printable
 
@@ -17,7 +18,6 @@ __all__ = ["Annotation", "read_annotation"]
 
 _SIDES = ("xmin", "ymin", "xmax", "ymax")
 _FLAGS: dict[str | None, int] = {"0": 0, "1": 1}
-_ROUNDING = 1.0  # pixels that a box may end outside of its image
 _REMEDY = "Correct the file, or take the object out of it."
 
 
@@ -133,7 +133,7 @@ def _box(element: ElementTree.Element, what: str, size: tuple[float, float] | No
         raise _ProblemError(f"{what}: its box {box} ends before it begins: boxes are {' '.join(_SIDES)}")
     if size is None:
         return box
-    if min(left, top) < -_ROUNDING or right > size[0] + _ROUNDING or bottom > size[1] + _ROUNDING:
+    if min(left, top) < -MARGIN or right > size[0] + MARGIN or bottom > size[1] + MARGIN:
         raise _ProblemError(f"{what}: its box {box} lies outside of the image of {size[0]:g} x {size[1]:g} pixels")
     return box
 

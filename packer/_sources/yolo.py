@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from packer._sources.derived import DerivedSource
 from packer._sources.fieldvalues import Blobs
 from packer._sources.imagefolder import class_directories
 from packer._sources.walking import ImageRule, Walk
-from packer._sources.yolofile import Label, read_label, turned
+from packer._sources.yolofile import Label, read_label, require_inside, turned
 from packer._storage.opening import open_regular
 from packer._table import Names
 from packer.errors import ImageError, MissingDependencyError, SourceError, pip_install, printable
@@ -248,7 +249,9 @@ def _text(image: str, described: _Description) -> str | None:
     try:
         with open(open_regular(path), encoding="utf-8", newline="") as file:
             text = file.read()
-        described.read(text)
+        label = described.read(text)
+        if label.boxes.size and (label.boxes.min() < 0 or label.boxes.max() > 1):
+            _require_inside(label, image)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -256,6 +259,12 @@ def _text(image: str, described: _Description) -> str | None:
     except ValueError as error:
         raise SourceError(f"{printable(path)}: {printable(error)}. Correct the file.") from error
     return text
+
+
+def _require_inside(label: Label, image: str) -> None:
+    """Raise ValueError where a box lies outside of the image in a file; of no image, who converts it is told."""
+    with contextlib.suppress(ImageError, OSError), open(open_regular(image), "rb") as file:
+        require_inside(label, *inspect(file.read()).size_shown("apply"))
 
 
 def _in_pixels(label: Label, width: int, height: int, orientation: int) -> dict[str, Any]:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Label", "read_label", "turned"]
+from packer._fields import MARGIN
 
-_ROUNDING = 0.01  # of the image: so far outside of it may a position be
+__all__ = ["Label", "read_label", "require_inside", "turned"]
 
 Points = npt.NDArray[np.float64]
 """(..., 2) float64 array: x and y as shares of width and height."""
@@ -38,6 +38,8 @@ class Label:
 
     Attributes
     ----------
+    lines : list of int
+        The line of each object.
     classes : list of int
     boxes : (K, 2, 2) array of points
         Left top, and right bottom; of a polygon those around it.
@@ -48,6 +50,7 @@ class Label:
         As the file says; where it says nothing, 2, or 0 of a point with a coordinate below 0.
     """
 
+    lines: list[int]
     classes: list[int]
     boxes: Points
     polygons: list[Points | None]
@@ -69,6 +72,7 @@ def read_label(text: str, keypoints: tuple[int, int] | None = None) -> Label:
     ValueError
         If a line is none of these; the message begins with the number of the line.
     """
+    lines: list[int] = []
     classes: list[int] = []
     boxes: list[Points] = []
     polygons: list[Points | None] = []
@@ -82,6 +86,7 @@ def read_label(text: str, keypoints: tuple[int, int] | None = None) -> Label:
             box, polygon = _shape(numbers, keypoints)
         except ValueError as error:
             raise ValueError(f"line {number}: {error}") from None
+        lines.append(number)
         classes.append(int(numbers[0]))
         boxes.append(box)
         polygons.append(polygon)
@@ -90,7 +95,18 @@ def read_label(text: str, keypoints: tuple[int, int] | None = None) -> Label:
     table = np.array(rest, np.float64).reshape(len(rest), points, each)
     places = table[:, :, :2]
     visible = table[:, :, 2] if each == 3 else np.where((places < 0).any(2), 0.0, 2.0)
-    return Label(classes, np.array(boxes, np.float64).reshape(-1, 2, 2), polygons, places, visible)
+    return Label(lines, classes, np.array(boxes, np.float64).reshape(-1, 2, 2), polygons, places, visible)
+
+
+def require_inside(label: Label, height: int, width: int) -> None:
+    """Raise ValueError where a box lies outside of its image, which has a size when it is upright."""
+    beside = MARGIN / np.array([width, height])
+    outside = ((label.boxes < -beside) | (label.boxes > 1 + beside)).any((1, 2))
+    for place in np.flatnonzero(outside)[:1].tolist():
+        raise ValueError(
+            f"line {label.lines[place]}: it lies outside of its image of {width} x {height} pixels: positions are "
+            "shares of width and height, 0 to 1"
+        )
 
 
 def turned(points: Points, orientation: int) -> Points:
@@ -125,6 +141,4 @@ def _shape(numbers: list[float], keypoints: tuple[int, int] | None) -> tuple[Poi
     else:
         shapes = f"a box with keypoints has {expected}" if keypoints else "a box has 5, a polygon 7, 9, 11, ..."
         raise ValueError(f"it has {len(numbers)} numbers, and {shapes}")
-    if box.min() < -_ROUNDING or box.max() > 1 + _ROUNDING:
-        raise ValueError("it lies outside of its image: positions are shares of width and height, 0 to 1")
     return box, polygon

@@ -168,3 +168,51 @@ def test_fields_that_cannot_be_are_refused(tmp_path: Path, declared: dict[str, s
     with pytest.raises(ValueError, match=problem):
         packer.pack(drawn(1), tmp_path / "pack.lmdb", fields=declared)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("before", "after"), [(("ab", "c"), ("a", "bc")), ((None, "c"), ("None", "c"))])
+def test_values_of_the_same_bytes_one_after_the_other_are_other_values(tmp_path: Path, before: Any, after: Any) -> None:
+    image = jpeg(0)
+
+    def given(one: tuple[str | None, str], count: int) -> Iterator[dict[str, Any]]:
+        for index in range(count):
+            first, second = one if index == 7 else ("x", "y")
+            yield {"image": image, "first": first, "second": second}
+        raise RuntimeError("the program stopped")
+
+    options: dict[str, Any] = {"fields": {"first": "text", "second": "text"}}
+    with pytest.raises(RuntimeError, match="stopped"):
+        packer.pack(given(before, 300), tmp_path / "pack.lmdb", **options)
+    with pytest.raises(packer.ResumeError, match=r"sample 7 .* is another one"):
+        packer.pack(given(after, 300), tmp_path / "pack.lmdb", **options)
+
+
+@pytest.mark.parametrize(
+    ("mask", "problem"),
+    [
+        (np.array([[0, -1]], np.int32), "int32 from -1 to 0 is no image: PNG has numbers from 0 to 65535"),
+        (np.array([[0, -1]], np.int16), "int16 from -1 to 0"),
+        (np.array([[0, 70000]], np.int64), r"0 to 70000 .* declare a field array:int64:2"),
+        (np.array([[0, 2**32 - 1]], np.uint32), "0 to 4294967295"),
+        (np.array([[0.5, 1]], np.float32), "float32 is no image"),
+        (np.zeros((1, 2, 2), np.uint8), "is no image: images are"),
+        (np.zeros((0, 2), np.uint8), "is no image: images are"),
+        (Image.fromarray(np.array([[0, -1]], np.int32)), "int32 from -1 to 0"),
+    ],
+)
+def test_numbers_that_a_png_does_not_hold_are_never_clipped(tmp_path: Path, mask: Any, problem: str) -> None:
+    image = np.zeros((1, 2, 3), np.uint8)
+    with pytest.raises(packer.ImageError, match=problem):
+        packer.pack([{"image": image, "mask": mask}], tmp_path / "pack.lmdb", fields={"mask": "mask"})
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", "int16", ">u2", "uint16", "int32", "uint32", "int64"])
+@pytest.mark.parametrize("most", [1, 127, 255, 256, 65535])
+def test_masks_of_any_whole_numbers_keep_them(tmp_path: Path, dtype: str, most: int) -> None:
+    if dtype != "bool" and most > np.iinfo(dtype).max:
+        return
+    mask = np.array([[0, most], [most - 1, 0]]).astype(dtype)
+    sample = {"image": np.zeros((2, 2, 3), np.uint8), "mask": mask}
+    packer.pack([sample], tmp_path / "pack.pth", fields={"mask": "mask"})
+    with packer.open_dataset(tmp_path / "pack.pth", fields=("mask",)) as dataset:
+        assert np.array_equal(np.asarray(dataset[0]["mask"]).reshape(2, 2), mask)

@@ -12,6 +12,8 @@ import torch
 from PIL import Image
 
 import packer
+from packer._images.modes import decode_unchanged
+from packer._images.png import encode_deep
 from packer._packs.verify import verify
 from packer.testing.reference import torchvision
 
@@ -147,3 +149,41 @@ def test_what_does_not_fit_its_image_is_refused(
     with pytest.raises(packer.ImageError, match=problem):
         packer.pack([sample(**changes)], tmp_path / "pack.lmdb", fields=FIELDS, **options)
     assert not (tmp_path / "pack.lmdb").exists()
+
+
+def test_colours_of_16_bits_are_resized_and_keep_their_bits(tmp_path: Path) -> None:
+    colours = RNG.integers(0, 65536, (HEIGHT, WIDTH, 3)).astype(np.uint16)
+    held = packed(tmp_path / "pack.pth", sample(depth=encode_deep(colours)), resize=20, resize_mode="short")
+    found = decode_unchanged(held["depth"])
+    assert (found.dtype, found.shape[:2]) == (np.uint16, held["size"])
+    assert len(np.unique(found & 255)) > 200
+
+
+@pytest.mark.parametrize("channels", [2, 3, 4])
+def test_a_png_of_16_bits_has_the_pixels_that_were_written(channels: int) -> None:
+    pixels = RNG.integers(0, 65536, (5, 7, channels)).astype(np.uint16)
+    data = encode_deep(pixels)
+    assert np.array_equal(decode_unchanged(data), pixels)
+    eight = np.asarray(Image.open(io.BytesIO(data)).convert("RGBA" if channels in (2, 4) else "RGB"))
+    assert np.array_equal(eight[..., 0], pixels[..., 0] >> 8)
+
+
+@pytest.mark.parametrize("resize", [None, 20])
+def test_the_orientation_of_a_mask_itself_is_ignored_everywhere(tmp_path: Path, resize: int | None) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    image = encoded(Image.fromarray(PIXELS), format="JPEG", exif=exif)
+    options: dict[str, Any] = {"exif": "apply"} | ({"resize": resize} if resize else {})
+    depth = encoded(Image.fromarray(DEPTH), exif=exif)
+    wanted = packed(tmp_path / "plain.lmdb", sample(image=image, depth=depth), **options)
+    mask = encoded(Image.fromarray(MASK), exif=exif)
+    path = tmp_path / "pack.lmdb"
+    held = packed(path, sample(image=image, depth=depth, mask=mask), **options)
+    assert held["size"] == wanted["size"] == pixels(held["mask"]).shape
+    with packer.open_dataset(path, fields=("image", "mask")) as dataset:
+        assert np.array_equal(np.asarray(dataset[0]["mask"]).reshape(held["size"]), pixels(wanted["mask"]))
+
+
+def test_keypoints_without_any_keep_their_shape_where_the_image_is_resized(tmp_path: Path) -> None:
+    held = packed(tmp_path / "pack.lmdb", sample(points=np.zeros((0, 17, 3))), resize=20)
+    assert held["points"].shape == (0, 17, 3)

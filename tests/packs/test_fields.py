@@ -69,7 +69,7 @@ def values_of(index: int) -> dict[str, Any]:
         "seen": bool(index % 2),
         "kind": [3, 7][index % 2],
         "mask": png("P", index),
-        "depth": png("I;16", index, (5, 9)),
+        "depth": png("I;16", index),
         "tags": [index % 3, 2],
         "caption": f"an ä number {index}",
         "about": {"index": index, "words": ["é"]},
@@ -278,10 +278,16 @@ def _require_other_fields(pack: Path, damaged: str, kept: dict[str, list[Stored]
         ("embedding", Raw(np.array([9], "<i8").tobytes()), "no elements of an array"),
         ("boxes", [[0, 0, WIDTH + 2, 3]], "does not lie in the image, which has 8 x 6 pixels"),
         ("boxes", [[-3, 0, 2, 3]], "does not lie in the image"),
-        ("boxes", Raw(np.array([4, 0, 2, 3], "<f4").tobytes()), "does not lie in the image"),
-        ("boxes", Raw(np.array([np.nan, 0, 2, 3], "<f4").tobytes()), "boxes that are not finite"),
+        ("boxes", Raw(np.array([4, 0, 2, 3], "<f4").tobytes()), "a box ends before it begins"),
+        ("boxes", Raw(np.array([np.nan, 0, 2, 3], "<f4").tobytes()), "are finite numbers"),
         ("boxes", Raw(b"123"), "3 bytes are no boxes"),
         ("points", Raw(np.array([1, 2], "<i8").tobytes()), "no elements"),
+        ("points", [[[1, 2, 2], [WIDTH + 2, 0, 1]]], "the visible keypoint at 10, 0 does not lie in the image"),
+        ("points", [[[-1.5, 2, 1]]], "the visible keypoint at -1.5, 2 does not lie"),
+        ("depth", png("I;16", 3, (5, 9)), "an image of 9 x 5 pixels, and its image has 8 x 6"),
+        ("about", Raw(b"NaN"), "NaN is no number of JSON"),
+        ("about", Raw(b'{"x":[1e999]}'), "'1e999' is too large a number"),
+        ("about", Raw(b'["\\ud800"]'), "no text that UTF-8 can hold"),
     ],
 )
 def test_a_value_that_is_none_of_its_kind(tmp_path: Path, name: str, value: Any, reason: str | None) -> None:
@@ -316,7 +322,8 @@ def test_segmentations_are_those_of_their_image(tmp_path: Path, value: Any, reas
 
 
 def test_a_box_may_end_beside_its_image_by_rounding(tmp_path: Path) -> None:
-    path = written(tmp_path / "x.h5", [sample(0, boxes=[[-0.5, 0, WIDTH + 0.01, HEIGHT + 0.9]])])
+    points = [[[-0.5, 0, 2], [WIDTH + 0.9, 0, 1], [-99, 99, 0]]]  # the last one is not visible
+    path = written(tmp_path / "x.h5", [sample(0, boxes=[[-0.5, 0, WIDTH + 0.01, HEIGHT + 0.9]], points=points)])
     assert verify(path) == []
 
 

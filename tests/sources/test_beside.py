@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import packer
+from packer._conversion.request import SourceRequest
 from packer._sources import FileField, Source, imagefolder_source, unlabeled_source, with_files
 from packer._sources.base import ReadBuffer
 from packer.errors import ImageChangedError, ImageError, OptionError, SourceError
@@ -261,3 +263,53 @@ def test_a_name_is_that_of_one_field(tmp_path: Path) -> None:
     root = tree(tmp_path, "x/a.jpg")
     with pytest.raises(SourceError, match="two fields have one name: f"):
         fields(imagefolder_source(root), "f={path}", "f={path}")
+
+
+def opened(root: Path, **options: Any) -> Source:
+    request = SourceRequest(src=root, **options)
+    return request.open(root / "x.lmdb", request.classes())
+
+
+@pytest.mark.parametrize(
+    "template", ["annotation/{stem}.png", "../images/annotation/{stem}.png", "{dir}/../annotation/{stem}.png"]
+)
+def test_a_directory_of_masks_inside_of_the_source_is_no_class(tmp_path: Path, template: str) -> None:
+    root = tree(tmp_path, "bird/a.jpg", "cat/b.jpg", "annotation/a.png", "annotation/b.png")
+    (root / "dog").mkdir()
+    source = opened(root, fields={"mask": template})
+    assert (list(source.names), source.labels.tolist()) == (["bird/a.jpg", "cat/b.jpg"], [0, 1])
+    assert source.classes == ["bird", "cat", "dog"]  # an empty class keeps its id
+    assert any("no classes: annotation" in note for note in source.notes)
+    assert any("2 files of fields" in note for note in source.notes)
+    assert opened(root).classes == ["annotation", "bird", "cat", "dog"]
+
+
+def test_classes_of_another_pack_need_not_name_a_directory_of_masks(tmp_path: Path) -> None:
+    root = tree(tmp_path, "cat/b.jpg", "annotation/b.png")
+    packer.pack([{"image": root / "cat/b.jpg"}], tmp_path / "old.lmdb", classes=["bird", "cat"])
+    source = opened(root, fields={"mask": "annotation/{stem}.png"}, classes_from=tmp_path / "old.lmdb")
+    assert (source.classes, source.labels.tolist()) == (["bird", "cat"], [1])
+
+
+def test_a_directory_of_texts_inside_of_the_source_is_no_class(tmp_path: Path) -> None:
+    root = tree(tmp_path, "cat/a.jpg")
+    (root / "a_texts").mkdir()
+    (root / "a_texts" / "a.txt").write_text("a cat")
+    assert opened(root, fields={"caption": "a_texts/{stem}.txt"}).classes == ["cat"]
+
+
+def test_a_directory_of_masks_with_another_image_stays_a_class_and_is_named(tmp_path: Path) -> None:
+    root = tree(tmp_path, "cat/b.jpg", "annotation/b.png", "annotation/c.png")
+    source = opened(root, fields={"mask": "annotation/{stem}.png"}, on_missing="null")
+    assert source.classes == ["annotation", "cat"]
+    assert any("such as annotation/c.png: annotation" in note for note in source.notes)
+
+
+def test_directories_of_files_that_tables_name_are_no_classes(tmp_path: Path) -> None:
+    root = tree(tmp_path, "cat/a.jpg", "annotation/a.png")
+    (tmp_path / "rows.csv").write_text("path,mask\ncat/a.jpg,annotation/a.png\n")
+    table = opened(root, labels=tmp_path / "rows.csv", columns=["mask:mask"])
+    assert (table.classes, table.labels.tolist()) == (["cat"], [0])
+    (root / "metadata.csv").write_text("file_name,mask_file_name\ncat/a.jpg,annotation/a.png\n")
+    described = opened(root)
+    assert (described.classes, list(described.names), described.fields[0].kind) == (["cat"], ["cat/a.jpg"], "mask")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,12 @@ import pytest
 from PIL import Image
 from pycocotools.coco import COCO
 
+import packer
 from packer._fields.coco import annotations_of, captions_of, image_of
+from packer._fields.coco import drawn as painted
 from packer._sources.coco import CocoSource, coco_source
 from packer._sources.readbuffer import ReadBuffer
-from packer.errors import SourceError
+from packer.errors import ImageError, SourceError
 from tests.drawncoco import draw_coco
 
 BUFFER = ReadBuffer()
@@ -255,3 +258,22 @@ def test_masks_of_many_categories_have_16_bits(tmp_path: Path) -> None:
     )
     mask = Image.open(io.BytesIO(values_of(coco_source(images, [file], masks=True), 0)["mask"]))
     assert np.asarray(mask).max() == 300
+
+
+def test_drawing_many_masks_holds_one_at_a_time() -> None:
+    side, count = 500, 200
+    shapes = [[[1, 1, 5 + number, 1, 5, 5 + number]] for number in range(count)]
+    tracemalloc.start()
+    pixels = painted(shapes, range(1, count + 1), [0] * count, side, side)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 20 * side * side < count * side * side
+    assert pixels[2, 3] == 1
+
+
+def test_a_wrong_size_is_compared_before_a_mask_of_that_size_is_drawn(tmp_path: Path) -> None:
+    also = {"segmentation": [[1, 1, 5, 1, 5, 5]]}
+    image = {"id": 3, "file_name": "a.png", "height": 300_000, "width": 300_000}
+    images, file = small(tmp_path, also=also, images=[image])
+    with pytest.raises(ImageError, match="300000"):
+        packer.convert(images, tmp_path / "pack.lmdb", coco=[file], masks=True)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import datetime
 import json
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -184,3 +186,56 @@ def test_columns_whose_names_no_field_can_have_are_named(tmp_path: Path) -> None
     source = opened(tmp_path)
     assert values(source) == {"ok": [True]}
     assert any("left out: a caption, image" in note for note in source.notes)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
+@pytest.mark.parametrize("between", [0, 20_000])
+def test_whole_numbers_that_no_float_holds_are_never_rounded(tmp_path: Path, suffix: str, between: int) -> None:
+    large = 9007199254740993
+    touch(tmp_path, "a.png", "b.png")
+    rows = [{"file_name": "a.png", "number": large, "whole": large, "half": 1}]
+    rows += [{"file_name": f"{number}.png", "number": 1, "whole": 1, "half": 1} for number in range(between)]
+    rows += [{"file_name": "b.png", "number": 0.5, "whole": 2, "half": 0.5}]
+    write(tmp_path, suffix, rows)
+    found = values(opened(tmp_path, on_missing="skip"))
+    assert found == {
+        "number": [str(large), "0.5"] if suffix == ".csv" else [large, 0.5],
+        "whole": [large, 2],
+        "half": [1.0, 0.5],
+    }
+
+
+def test_numbers_of_many_digits_stay_text(tmp_path: Path) -> None:
+    touch(tmp_path, "a.png")
+    write(tmp_path, ".csv", [{"file_name": "a.png", "id": 12345678901234567891}])
+    assert values(opened(tmp_path)) == {"id": ["12345678901234567891"]}
+
+
+def test_cells_may_be_long_and_the_limit_of_the_process_stays(tmp_path: Path) -> None:
+    touch(tmp_path, "a.png")
+    before = csv.field_size_limit()
+    write(tmp_path, ".csv", [{"file_name": "a.png", "text": "x" * 300_000}])
+    assert values(opened(tmp_path)) == {"text": ["x" * 300_000]}
+    assert csv.field_size_limit() == before == 131_072
+
+
+def test_dates_decimals_and_nan_of_parquet(tmp_path: Path) -> None:
+    touch(tmp_path, "a.png", "b.png")
+    columns = {
+        "file_name": ["a.png", "b.png"],
+        "day": [datetime.date(2020, 1, 2), None],
+        "at": [datetime.datetime(2020, 1, 2, 3, 4, 5), None],
+        "price": [Decimal("1.10"), None],
+        "exact": [Decimal("1.1000000000000000000000001"), None],
+        "score": [float("nan"), 0.5],
+    }
+    parquet.write_table(pyarrow.table(columns), tmp_path / "metadata.parquet")
+    source = opened(tmp_path)
+    assert values(source) == {
+        "day": ["2020-01-02", None],
+        "at": ["2020-01-02T03:04:05", None],
+        "price": [1.1, None],
+        "exact": ["1.1000000000000000000000001", None],
+        "score": [None, 0.5],
+    }
+    assert any("NaN is taken for a missing value" in note and "score (1)" in note for note in source.notes)

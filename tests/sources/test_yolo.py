@@ -164,3 +164,14 @@ def test_without_pyyaml_its_command_is_said(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setitem(sys.modules, "yaml", None)
     with pytest.raises(MissingDependencyError, match=r"pip install 'packer-images\[yolo\]'"):
         yolo_source(*write(tmp_path, {"a": ""}))
+
+
+def test_a_box_may_end_a_pixel_outside_of_its_image_as_in_any_conversion(tmp_path: Path) -> None:
+    source = yolo_source(*write(tmp_path, {"a": "0 0.5 0.5 1.04 1.08"}))  # of 40 x 20 pixels: 0.8 on each side
+    np.testing.assert_allclose(values_of(source, 0)["boxes"], [[-0.8, -0.8, 40.8, 20.8]], atol=1e-5)
+    with pytest.raises(SourceError, match="line 1: it lies outside of its image of 40 x 20 pixels"):
+        yolo_source(*write(tmp_path, {"a": "0 0.5 0.5 1.06 1"}))
+    Image.new("RGB", (4000, 20)).save(tmp_path / "images" / "a.png")
+    (tmp_path / "labels" / "a.txt").write_text("0 0.5 0.5 1.005 1")  # 10 pixels on each side, and less than 1 %
+    with pytest.raises(SourceError, match="line 1: it lies outside"):
+        yolo_source(tmp_path / "images", tmp_path / "data.yaml")
