@@ -121,6 +121,11 @@ def metadata_source(
         If the tree or the table cannot be used, or an image has no row, or a row no image.
     """
     header = table.header()
+    if repeated := [name for name in header if header.count(name) > 1]:
+        raise SourceError(
+            f"{printable(table.path)}: {len(repeated)} columns have the name {printable(repeated[0])!r}. Give each a "
+            "name of its own, or say --no-metadata."
+        )
     kinds = _kinds(table, header)
     label = next((name for name in _LABELS if name in header and kinds.get(name) != "json"), None)
     label = label if has_classes else None

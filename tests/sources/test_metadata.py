@@ -239,3 +239,15 @@ def test_dates_decimals_and_nan_of_parquet(tmp_path: Path) -> None:
         "score": [None, 0.5],
     }
     assert any("NaN is taken for a missing value" in note and "score (1)" in note for note in source.notes)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_two_columns_of_one_name_are_refused_in_a_line(tmp_path: Path, suffix: str) -> None:
+    touch(tmp_path, "a.png")
+    if suffix == ".csv":
+        (tmp_path / "metadata.csv").write_text("file_name,x,x\na.png,1,2\n")
+    else:
+        arrays = [pyarrow.array(["a.png"]), pyarrow.array([1]), pyarrow.array([2])]
+        parquet.write_table(pyarrow.table(arrays, names=["file_name", "x", "x"]), tmp_path / "metadata.parquet")
+    with pytest.raises(SourceError, match="2 columns have the name 'x'"):
+        opened(tmp_path)
