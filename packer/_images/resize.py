@@ -54,10 +54,14 @@ def resize_numbers(numbers: npt.NDArray[Any], height: int, width: int, interpola
     """
     if numbers.shape[:2] == (height, width):
         return numbers
+    if numbers.dtype == np.uint8 and numbers.shape[2] == 3:
+        return resize(np.ascontiguousarray(numbers), height, width, interpolation)
     import torch
 
     floating = {1: np.float32, 2: np.float32, 4: np.float64, 8: np.float64}[numbers.dtype.itemsize]
-    native_kernel = numbers.dtype == np.uint8 or numbers.dtype.kind == "f"
+    # torch's kernel for uint8 mistakes the layout of images that are one pixel wide or high.
+    levels = numbers.dtype == np.uint8 and min(*numbers.shape[:2], height, width) > 1
+    native_kernel = levels or numbers.dtype.kind == "f"
     planes = np.ascontiguousarray(numbers.transpose(2, 0, 1), None if native_kernel else floating)
     kernel = getattr(torch.ops.aten, _BY_TORCH[interpolation])
     resized: npt.NDArray[Any] = kernel(torch.from_numpy(planes)[None], (height, width), False)[0].numpy()

@@ -117,7 +117,7 @@ def test_every_verb_takes_an_appended_pack_with_fields(drawn: Path, pack: Path, 
     assert values(tmp_path / "merged.h5") == expected
     packer.export(pack, tmp_path / "tree")
     for name, (image, *_) in expected.items():
-        assert (tmp_path / "tree" / name).read_bytes() == image
+        assert (tmp_path / "tree" / "images" / name).read_bytes() == image
     before = content(pack)
     for path in (path for path in pack.rglob("*") if path.is_file()):
         image = expected["class_1/013.png"][0]

@@ -112,7 +112,7 @@ def test_a_file_that_changed_since_the_job_began(client: Any, tree: Path, tmp_pa
     job, source = begin(tmp_path / "out.lmdb", root, 5)
     kept = shutil.copy2(file, tmp_path / "kept.jpg")
     solid(file)
-    with pytest.raises(ClusterError, match=r"part 3: .*were changed: class_01/0003\.jpg \(its size was"):
+    with pytest.raises(ClusterError, match=r"part 3: .*was changed: class_01/0003\.jpg \(its size was"):
         convert_on(client, job, source)
     assert job.missing() == [3]
     with pytest.raises(ResumeError, match=r"1 image was changed: class_01/0003\.jpg \(its size was"):
