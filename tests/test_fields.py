@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -126,3 +128,13 @@ def test_what_is_no_field_is_refused(members):
 def test_bytes_that_are_no_value_are_refused(kind, data):
     with pytest.raises(ValueError, match="bytes"):
         Field("x", kind).decode(data)
+
+
+@pytest.mark.parametrize(("dtype", "number"), [("float16", 1e5), ("float32", -1e300)])
+def test_an_array_with_a_number_that_is_too_large_is_refused_and_infinity_is_kept(dtype: str, number: float) -> None:
+    field = Field("array", "array", dtype, 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(ValueError, match=f"is too large for {dtype}"):
+            field.encode([1.0, number])
+        assert field.decode(field.encode([np.inf, 2.0])).tolist() == [np.inf, 2.0]

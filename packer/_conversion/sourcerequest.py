@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from packer._sources import (
     listed_source,
     metadata_of,
     metadata_source,
+    notes_on_gray_files,
     pack_source,
     refuse_splits,
     unlabeled_source,
@@ -213,6 +214,8 @@ class SourceRequest(AnnotationRequest):
             source = with_given_classes(source, fields, self.classes_from, self.labels, remedy=_OTHER_CLASSES)
         if self.file_fields:
             source = with_files(source, self.file_fields, self.on_missing or "error")
+            gray = notes_on_gray_files(source, _texts("fields", self.fields, "="))
+            source = replace(source, notes=[*source.notes, *gray])
         return source.limited(self.limit) if self.limit else source.sampled(self.sample) if self.sample else source
 
     def _opened(self, destination: Path, classes: list[str] | None, is_split: bool) -> Source:
