@@ -123,9 +123,7 @@ def findings(found: Mapping[str, int], codec: str, settings: Mapping[str, Any]) 
 
     exif = settings.get("exif")
     bytes_kept = (
-        'mode="unchanged" reads them as they are'
-        if codec == "keep"
-        else "--codec keep stores the files' own bytes"
+        'mode="unchanged" reads them as they are' if codec == "keep" else "--codec keep stores the files' own bytes"
     )
     turned = {"ignore": ": not turned, as with ImageFolder; --exif apply turns them", "apply": ": turned upright"}
     lines = []
