@@ -35,7 +35,9 @@ def again(path: Path, out: Path) -> Path:
 
 @pytest.mark.parametrize("fields", [BY_TEMPLATE, IN_LINES, (*IN_LINES, *NAMED, *WITHOUT)])
 def test_the_printed_command_makes_the_same_pack(tmp_path: Path, fields: tuple[Field, ...]) -> None:
-    samples = sorted((sample(index, fields, depth=values_of(index)["mask"]) for index in (3, 0, 5, 2)), key=lambda one: one.name)
+    samples = sorted(
+        (sample(index, fields, depth=values_of(index)["mask"]) for index in (3, 0, 5, 2)), key=lambda one: one.name
+    )
     samples[1] = replace(samples[1], fields=(None,) * len(fields))
     path = written(tmp_path / "pack.h5", samples, fields)
     assert digest(again(path, tmp_path / "out")) == digest(path)
