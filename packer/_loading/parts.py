@@ -178,16 +178,30 @@ def target_parts(known: Mapping[str, Field], target: str, min_visible: float, ou
     return replace(parts_of(known, names, "RGB", {"boxes": per_box}, None, min_visible, output), is_target=True)
 
 
-def require_same_parts(parts: Sequence[Parts | None]) -> None:
+def require_same_parts(parts: Sequence[Parts | None], roots: Sequence[str]) -> None:
     """Raise ValueError where the items of some datasets have other fields than those of others."""
     kinds = [None if one is None else one.kinds() for one in parts]
-    for one in kinds:
+    for one, root in zip(kinds, roots, strict=True):
         if one != kinds[0]:
+            for (name, here), (other, there) in zip(kinds[0] or (), one or (), strict=False):
+                if name == other and here is not None and there is not None and here != there:
+                    raise ValueError(f"{roots[0]} and {root} differ in field {name!r}: {_difference(here, there)}")
             shown = [names and ", ".join(name for name, _ in names) for names in (kinds[0], one)]
             raise ValueError(
                 "datasets that are read together have the same fields= of the same kinds, not "
                 f"{shown[0] or 'image and label'}, and {shown[1] or 'image and label'}"
             )
+
+
+def _difference(here: Field, there: Field) -> str:
+    """Say in what two fields differ, with what to do."""
+    for what in ("kind", "dtype", "rank"):
+        if (mine := getattr(here, what)) != (theirs := getattr(there, what)):
+            return f"its {what} is {mine or 'none'} and {theirs or 'none'}. Convert one of them again"
+    ids = [dict(zip(one.classes, one.ids or range(len(one.classes)), strict=False)) for one in (here, there)]
+    name = next((name for name in {**ids[0], **ids[1]} if ids[0].get(name) != ids[1].get(name)), "")
+    said = [f"has no class {name!r}" if name not in own else f"gives {name!r} the id {own[name]}" for own in ids]
+    return f"the first {said[0]}, the second {said[1]}. Convert the second again, with --classes-from of the first"
 
 
 def _names(known: Mapping[str, Field], wanted: str | Iterable[str]) -> tuple[str, ...]:
