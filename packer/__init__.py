@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from packer._conversion.convert import ConversionProgress, Summary
     from packer._conversion.packing import pack
     from packer._conversion.verbs import append, convert, merge
+    from packer._fields import Field
     from packer._formats import Reader, open_pack
     from packer._loading.concat import ConcatImageDataset
     from packer._loading.dataset import HDF5ImageDataset, ImageDataset, LMDBImageDataset, PthImageDataset, open_dataset
@@ -71,6 +72,7 @@ __all__ = [
     "Crop",
     "Damage",
     "DestinationError",
+    "Field",
     "HDF5ImageDataset",
     "ImageChangedError",
     "ImageDataset",
@@ -125,6 +127,7 @@ _HOMES = {
     "packer._conversion.convert": "ConversionProgress Summary",
     "packer._conversion.packing": "pack",
     "packer._conversion.verbs": "append convert merge",
+    "packer._fields": "Field",
     "packer._formats": "Reader open_pack",
     "packer._loading.concat": "ConcatImageDataset",
     "packer._loading.dataset": "HDF5ImageDataset ImageDataset LMDBImageDataset PthImageDataset open_dataset",

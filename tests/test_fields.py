@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 
 import numpy as np
 import pytest
@@ -155,3 +156,13 @@ def test_large_numbers_of_json_come_back():
 
 def test_a_box_that_ends_before_it_begins_is_a_misfit():
     assert "ends before" in str(Field("x", "boxes").misfit(np.array([4, 0, 2, 3], "<f4").tobytes()))
+
+
+@pytest.mark.parametrize(("dtype", "number"), [("float16", 1e5), ("float32", -1e300)])
+def test_an_array_with_a_number_that_is_too_large_is_refused_and_infinity_is_kept(dtype: str, number: float) -> None:
+    field = Field("array", "array", dtype, 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(ValueError, match=f"is too large for {dtype}"):
+            field.encode([1.0, number])
+        assert field.decode(field.encode([np.inf, 2.0])).tolist() == [np.inf, 2.0]

@@ -25,10 +25,10 @@ def export_command(pack: Path, directory: Path, quiet: bool) -> None:
     """
     from packer._formats import open_pack
     from packer._manifest import TILED
-    from packer._packs.export import export
+    from packer._packs.export import export_and_say
 
     with resumable(), show.ProgressDisplay(directory.name, quiet=quiet) as display:
-        written = export(pack, directory, progress=display.update)
+        written, again = export_and_say(pack, directory, progress=display.update)
     if not quiet:
         click.echo(f"{printable(directory)}: {show.count(written)} files")
         with open_pack(pack) as reader:
@@ -37,3 +37,5 @@ def export_command(pack: Path, directory: Path, quiet: bool) -> None:
             kept = reader.manifest.codec == "keep"
             note = ", which have the originals' pixels and not their bytes" if kept else ""
             click.echo(f"  {show.count(tiled)} of them are tiled JPEGs{note}")
+        if again is not None:
+            click.echo(f"\n  to make a pack of them again:\n  {again}")

@@ -44,5 +44,7 @@ def scan_command(src: Path, listing: Path, *, overwrite: bool, quiet: bool, **va
     if not quiet:
         labels = show.labels(source.label_type, len(source.classes))
         click.echo(f"{printable(listing)}: {show.counted(len(source), 'image')}, {labels}")
+        for line in show.fields(source.fields):
+            click.echo(line)
         for note in source.notes:
             click.echo(f"  {printable(note)}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from packer.errors import printable
 
 if TYPE_CHECKING:
     from packer._conversion.convert import Summary
+    from packer._fields import Field
     from packer._manifest import Manifest
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "count",
     "counted",
     "duration",
+    "fields",
     "kept",
     "labels",
     "outcome",
@@ -88,7 +90,7 @@ def outcome(destination: Path, manifest: Manifest, notes: Iterable[str] = ()) ->
     from packer._formats import FORMATS
     from packer._manifest import TILED
 
-    lines = [f"  {printable(note)}" for note in notes]
+    lines = [*fields(manifest.fields), *(f"  {printable(note)}" for note in notes)]
     if tiled := manifest.findings.get(TILED):
         lines.append(f"  {count(tiled)} of {counted(manifest.count, 'sample')} are tiled JPEGs")
     lines += [f"  {line}" for line in findings(manifest.findings, manifest.codec, manifest.settings)]
@@ -108,6 +110,12 @@ def outcome(destination: Path, manifest: Manifest, notes: Iterable[str] = ()) ->
     ]
 
 
+def fields(of: Sequence[Field]) -> list[str]:
+    """Return a line that names fields with their kinds, and scalars with their dtypes; none where there are none."""
+    said = ", ".join(f"{field.name} ({field.dtype if field.kind == 'scalar' else field.kind})" for field in of)
+    return [f"  fields: {said}"] if said else []
+
+
 def findings(found: Mapping[str, int], codec: str, settings: Mapping[str, Any]) -> list[str]:
     """Return a line for each kind of finding, with what a person can do; of a pack with this codec and these settings."""
     from packer._images.probe import CLIPPED, ROTATED
@@ -115,7 +123,7 @@ def findings(found: Mapping[str, int], codec: str, settings: Mapping[str, Any]) 
 
     exif = settings.get("exif")
     bytes_kept = (
-        "output='bytes' gives the stored bytes" if codec == "keep" else "--codec keep stores the files' own bytes"
+        'mode="unchanged" reads them as they are' if codec == "keep" else "--codec keep stores the files' own bytes"
     )
     turned = {"ignore": ": not turned, as with ImageFolder; --exif apply turns them", "apply": ": turned upright"}
     lines = []

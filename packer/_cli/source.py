@@ -92,7 +92,7 @@ _OF_FILES = [
         "--classes-from",
         type=UserPath(),
         metavar="PACK",
-        help="Use the class ids of another pack (for val: train's). A class that is not in it is an error.",
+        help="Use the class ids of another pack (for val: train's), of labels and of --column NAME:class or NAME:labels. A class that is not in it is an error.",
     ),
     click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Take the first N images only."),
     click.option(

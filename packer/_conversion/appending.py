@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,7 @@ from packer._fields import Field
 from packer._formats import check_readable, open_pack
 from packer._formats.joined import append_part
 from packer._manifest import Manifest
-from packer._sources import Source, is_listing
-from packer._sources.fieldvalues import classed_as
+from packer._sources import Source, is_listing, with_given_classes
 from packer._sources.repeats import repeats
 from packer._storage.files import disk_size, remove
 from packer._table import Names
@@ -143,7 +142,8 @@ def _opened(request: ConversionRequest, pack: Path, whole: Manifest) -> Source:
             f"{shown} has no class {_joined(new)}, and its classes never change. Convert {printable(request.src)} to a "
             f"pack OTHER of its own, and then both to a new pack: `packer merge {shown} OTHER NEW --classes union`"
         ) from None
-    source = _with_classes_of(source, whole.fields)
+    remedy = "The classes of a field never change: convert both again, with all classes, to a new pack."
+    source = with_given_classes(source, whole.fields, pack, request.labels, remedy=remedy)
     would = provenance(source, request.recipe)
     differences = setting_differences(
         {"codec": whole.codec, **whole.settings}, {"codec": would.codec, **json.loads(json.dumps(would.settings))}
@@ -155,31 +155,36 @@ def _opened(request: ConversionRequest, pack: Path, whole: Manifest) -> Source:
     for what, here, there in (
         ("label type", whole.label_type, source.label_type),
         ("classes", _joined(whole.classes), _joined(source.classes)),
-        *_differing(whole.fields, source.fields),
     ):
         if here != there:
             raise SourceError(
                 f"{shown} has the {what} {here}, and {printable(request.src)} has {there}. A part has what the pack "
                 "has: convert others to a pack of their own, and open_dataset([a, b]) reads both"
             )
+    _require_same_fields(pack, whole.fields, request.src, source.fields)
     return source
 
 
-def _with_classes_of(source: Source, fields: Sequence[Field]) -> Source:
-    """Return a source whose fields have the ids of the pack's classes, where the pack has all their classes."""
-    known = {field.name: field for field in fields}
-    columns = tuple(classed_as(column, known.get(column.field.name, column.field)) for column in source.columns)
-    if all(new is old for new, old in zip(columns, source.columns, strict=True)):
-        return source
-    changed = {column.field.name: column.field for column in columns}
-    return replace(source, columns=columns, fields=tuple(changed.get(field.name, field) for field in source.fields))
+def _require_same_fields(pack: Path, whole: Sequence[Field], src: Path, own: Sequence[Field]) -> None:
+    """Raise SourceError where images have other fields than the pack; the message names the first that differs."""
+    there, here = [field.name for field in whole], [field.name for field in own]
+    if there != here:
+        raise _other_fields(f"{printable(pack)} has the fields {_joined(there)}, and {printable(src)} {_joined(here)}")
+    for one, other in zip(whole, own, strict=True):
+        for what in ("kind", "dtype", "rank", "file"):
+            mine, theirs = getattr(one, what), getattr(other, what)
+            if mine != theirs:
+                raise _other_fields(
+                    f"{printable(pack)} has the field {one.name!r} with the {what} {printable(mine or 'none')}, and "
+                    f"{printable(src)} has {printable(theirs or 'none')}"
+                )
 
 
-def _differing(whole: Sequence[Field], own: Sequence[Field]) -> Iterator[tuple[str, str, str]]:
-    """Yield what is said of the first field in which a pack and images differ, their names first."""
-    yield "fields", _joined(field.name for field in whole), _joined(field.name for field in own)
-    for here, there in zip(whole, own, strict=False):
-        yield f"field {here.name} as", json.dumps(here.to_json()), json.dumps(there.to_json())
+def _other_fields(problem: str) -> SourceError:
+    return SourceError(
+        f"{problem}. A part has the pack's fields, in the same order: say the --field and --column that the pack was "
+        "made with, or convert others to a pack of their own"
+    )
 
 
 def _joined(names: Iterable[str]) -> str:

@@ -71,7 +71,9 @@ def pack(
     fields : mapping of str to str, optional
         The kind of each field: ``"mask"``, ``"image"``, ``"text"``, ``"json"``, ``"bytes"``, ``"boxes"``,
         ``"keypoints"``, ``"segmentation"``, ``"labels"``, ``"class"``; the dtype of numbers: ``"bool"``, ``"int8"`` to
-        ``"int64"``, ``"float32"``, ``"float64"``; or dtype and number of axes of arrays: ``"array:float32:2"``.
+        ``"int64"``, ``"float32"``, ``"float64"``; or dtype and number of axes of arrays: ``"array:float32:2"``, of
+        one axis without the number. `packer.Field` also names classes:
+        ``{"kind": packer.Field("kind", "class", classes=("cat", "dog"))}``.
     classes : sequence of str, optional
         The classes' names in the order of their ids. Without them there are no classes, and all labels are -1.
     label_type : {"class", "int", "float"}

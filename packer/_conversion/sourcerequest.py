@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -28,10 +28,12 @@ from packer._sources import (
     listed_source,
     metadata_of,
     metadata_source,
+    notes_on_gray_files,
     pack_source,
     refuse_splits,
     unlabeled_source,
     with_files,
+    with_given_classes,
 )
 from packer.errors import NotAPackError, OptionError, PackNotFoundError, printable
 
@@ -44,6 +46,9 @@ _OF_A_DIRECTORY = {"labels": "labels", "unlabeled": "labels", "no_classes": "lab
 _OF_A_DIRECTORY |= {"any_image": "images", "fields": "fields", "columns": "fields", "no_metadata": "fields"}
 _OF_A_DIRECTORY |= {"coco": "fields", "voc": "fields", "yolo": "fields"}
 """What is for directories alone, with what a listing or a pack says by itself instead."""
+
+
+_OTHER_CLASSES = "Correct them, or convert the images of that pack again."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +72,7 @@ class SourceRequest(AnnotationRequest):
     any_image : bool
         Whether files of other suffixes are asked for their content.
     classes_from : Path, optional
-        A pack whose class ids are used.
+        A pack whose class ids are used, of labels and of fields.
     where : str, optional
         A condition that chooses samples of a pack, before `limit` and `sample` count.
     limit : int, optional
@@ -147,9 +152,13 @@ class SourceRequest(AnnotationRequest):
         """The fields that are columns of `labels`; OptionError where one is none."""
         return tuple(map(ColumnSpec.of, _texts("columns", self.columns, ":")))
 
+    @property
+    def _has_class_columns(self) -> bool:
+        return any(spec.kind in ("class", "labels") for spec in self.table_columns)
+
     def classes(self) -> list[str] | None:
-        """Return the classes of the pack `classes_from`; None without one."""
-        if self.classes_from is None:
+        """Return the classes of the pack `classes_from`; None without one, and where labels are no classes."""
+        if self.classes_from is None or self.no_classes or self.label_type in ("int", "float"):
             return None
         with open_pack(self.classes_from) as reader:
             if reader.manifest.label_type != "class":
@@ -164,12 +173,12 @@ class SourceRequest(AnnotationRequest):
         numbers = f"--label-type {self.label_type}" if self.label_type in ("int", "float") else None
         if numbers and self.unlabeled:
             raise OptionError(f"--unlabeled is for class ids: no number of {numbers} means that there is no label")
-        if self.classes_from is not None and (numbers or (self.unlabeled and self.labels is None)):
-            raise OptionError(f"--classes-from is for class ids: with {numbers or '--unlabeled'} there are no classes")
-        if self.no_classes and (self.classes_from is not None or self.label_type or self.label_column):
-            raise OptionError(
-                "--no-classes leaves no labels: leave out --classes-from, --label-type and --label-column"
-            )
+        none = numbers or ("--no-classes" if self.no_classes else None)
+        none = none or ("--unlabeled" if self.unlabeled and self.labels is None else None)
+        if self.classes_from is not None and none and not self._has_class_columns:
+            raise OptionError(f"--classes-from is for class ids: with {none} there are no classes")
+        if self.no_classes and (self.label_type or self.label_column):
+            raise OptionError("--no-classes leaves no labels: leave out --label-type and --label-column")
         if self.table_columns and self.labels is None:
             raise OptionError("--column says what a column of a table becomes: say which file with --labels")
         if self.on_missing not in (None, *ON_MISSING):
@@ -200,8 +209,14 @@ class SourceRequest(AnnotationRequest):
             If `src` cannot be used.
         """
         source = self._opened(destination, classes, is_split)
+        if self.classes_from is not None:
+            with open_pack(self.classes_from) as reader:
+                fields = reader.manifest.fields
+            source = with_given_classes(source, fields, self.classes_from, self.labels, remedy=_OTHER_CLASSES)
         if self.file_fields:
             source = with_files(source, self.file_fields, self.on_missing or "error")
+            gray = notes_on_gray_files(source, _texts("fields", self.fields, "="))
+            source = replace(source, notes=[*source.notes, *gray])
         return source.limited(self.limit) if self.limit else source.sampled(self.sample) if self.sample else source
 
     def _opened(self, destination: Path, classes: list[str] | None, is_split: bool) -> Source:
@@ -217,7 +232,7 @@ class SourceRequest(AnnotationRequest):
                 f"--where chooses samples of a pack, and {printable(self.src)} is none: convert it, and then the pack"
             )
         if listed:
-            if classes is not None:
+            if classes is not None or self.classes_from is not None:
                 raise OptionError("--classes-from is for `packer scan`, which made the list that SRC is")
             return listed_source(self.src)
         if is_pack(self.src):

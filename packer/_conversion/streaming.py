@@ -22,7 +22,7 @@ from packer._conversion.pipeline import Batch, sample_of
 from packer._conversion.prepare import prepare
 from packer._conversion.recipe import Recipe
 from packer._conversion.values import prepare_values
-from packer._fields import Field
+from packer._fields import KINDS, OF_SCALARS, Field
 from packer._sample import LABEL_TYPES
 from packer._sources import Source
 from packer._sources.base import class_ids
@@ -153,7 +153,7 @@ class Stream:
 def _declared(fields: Mapping[str, str | Field] | None) -> Iterator[Field]:
     """Yield the fields that a program declares by name: each a Field, a kind, or the dtype of a scalar.
 
-    ``array:float32:2`` is an array of float32 with two axes.
+    ``array:float32:2`` is an array of float32 with two axes; one axis is the default.
     """
     for name, said in (fields or {}).items():
         if isinstance(said, Field):
@@ -162,13 +162,18 @@ def _declared(fields: Mapping[str, str | Field] | None) -> Iterator[Field]:
             yield said
             continue
         kind, *more = said.split(":")
-        if kind == "array" and len(more) == 2 and more[1].isdecimal():
-            yield Field(name, "array", more[0], int(more[1]))
-        elif more:
-            raise ValueError(f"field {name!r}: {said!r} is no kind; an array is 'array:DTYPE:AXES'")
+        if kind == "array" and 1 <= len(more) <= 2 and more[-1].isdecimal() == (len(more) == 2):
+            yield Field(name, "array", more[0], int(more[1]) if len(more) == 2 else 1)
+        elif kind in OF_SCALARS and not more:
+            yield Field(name, "scalar", kind)
+        elif kind in KINDS and kind not in ("scalar", "array") and not more:
+            yield Field(name, kind)
         else:
-            scalar = kind in ("bool", "int8", "int16", "int32", "int64", "float32", "float64")
-            yield Field(name, "scalar", kind) if scalar else Field(name, kind)
+            known = ", ".join([*OF_SCALARS, *(one for one in KINDS if one not in ("scalar", "array"))])
+            raise ValueError(
+                f"field {name!r}: {said!r} is no kind: kinds are {known}, and array:DTYPE[:AXES], such as "
+                "'array:float32:2'"
+            )
 
 
 def stream_source(

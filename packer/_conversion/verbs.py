@@ -124,7 +124,8 @@ def convert(
     any_image : bool
         Whether files of other suffixes are opened, and taken where they begin as an image does.
     classes_from : path, optional
-        A pack whose class ids are used: for val, train's.
+        A pack whose class ids are used: for val, train's. The classes of its fields are used too, for `columns` of
+        the same name and kind.
     where : str, optional
         Which samples of a pack are taken: a condition on their columns, such as ``'age > 30 and split == "train"'``, as
         `ImageDataset.where` takes it. `limit` and `sample` count those that meet it.

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from packer._fields import values
 
-__all__ = ["DTYPES", "KINDS", "MARGIN", "MOST_FIELDS", "PIXELS", "RESERVED", "Field", "Stored"]
+__all__ = ["DTYPES", "KINDS", "MARGIN", "MOST_FIELDS", "OF_SCALARS", "PIXELS", "RESERVED", "Field", "Stored"]
 
 Stored = int | float | bytes | bytearray | memoryview | None
 """What a pack holds of a value: a number of a scalar or a class, bytes of any other kind; None where there is none."""
@@ -55,7 +55,8 @@ DTYPES: Mapping[str, str] = {
 }
 """The dtypes of scalars and arrays, as NumPy calls them, and how they are stored."""
 
-_OF_SCALARS = ("bool", "int8", "int16", "int32", "int64", "float32", "float64")
+OF_SCALARS = ("bool", "int8", "int16", "int32", "int64", "float32", "float64")
+"""The dtypes of scalars."""
 
 MOST_FIELDS = 200
 """Fields that a pack may have."""
@@ -98,7 +99,7 @@ class Field:
         segmentation  list of K: polygons, run lengths, or None              JSON in UTF-8
         ============  =====================================================  =========================================
 
-        A segmentation is one that `packer._fields.rle` describes, as COCO has them, in pixels of the image.
+        A segmentation is polygons or run lengths, as COCO has them, in pixels of the image.
 
     dtype : str
         One of `DTYPES`, of a scalar or an array.
@@ -133,7 +134,7 @@ class Field:
             )
         if self.kind not in KINDS:
             raise ValueError(f"field {self.name!r}: a kind is one of {', '.join(KINDS)}, not {self.kind!r}")
-        dtypes = {"scalar": _OF_SCALARS, "array": tuple(DTYPES)}.get(self.kind, ("",))
+        dtypes = {"scalar": OF_SCALARS, "array": tuple(DTYPES)}.get(self.kind, ("",))
         if self.dtype not in dtypes:
             raise ValueError(f"field {self.name!r}: {self.dtype!r} is no dtype of the kind {self.kind}: {dtypes}")
         if not 0 <= self.rank <= 8 or (self.rank and self.kind != "array"):
@@ -254,6 +255,11 @@ class Field:
     def _id(self, value: Any) -> int:
         """Return the id that a value means: an id, or the name of a class."""
         if isinstance(value, str):
+            if not self.classes:
+                said = f"{{{self.name!r}: packer.Field({self.name!r}, {self.kind!r}, classes=(...))}}"
+                raise ValueError(
+                    f"{values.short(value)} is no id, and the classes have no names: fields={said} says them"
+                )
             if value not in self.classes:
                 count = f"{len(self.classes)} class{'es' * (len(self.classes) != 1)}"
                 raise ValueError(f"{values.short(value)} is none of its {count}")

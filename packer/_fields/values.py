@@ -45,7 +45,10 @@ def of_dtype(value: Any, stored: str, dtype: str) -> npt.NDArray[Any]:
     if array.dtype != wanted:
         if array.dtype.kind not in "biuf" or (array.dtype.kind == "f" and wanted.kind != "f"):
             raise ValueError(f"an array of {array.dtype} is none of {dtype}")
-        changed = array.astype(wanted)
+        with np.errstate(over="ignore"):
+            changed = array.astype(wanted)
+        if wanted.kind == "f" and (lost := np.isinf(changed) & np.isfinite(array)).any():
+            raise ValueError(f"{array[lost].flat[0]} is too large for {dtype}")
         if wanted.kind != "f" and not np.array_equal(changed, array):
             raise ValueError(f"some elements of the array do not fit into {dtype}")
         array = changed

@@ -72,7 +72,7 @@ class ConcatImageDataset(InARow, Dataset[tuple[Any, Any]]):
         if len(types) != 1:
             what = f"labels of one type, not {' and '.join(types)}" if types else "at least one pack"
             raise ValueError(f"datasets that are read together have {what}")
-        require_same_parts([dataset._parts for dataset in self.datasets])
+        require_same_parts([dataset._parts for dataset in self.datasets], [dataset.root for dataset in self.datasets])
         self._ends = np.cumsum([len(dataset) for dataset in self.datasets])
         self._chosen: Ints | None = None  # of all samples in the row
         self._earlier: Ints | None = None  # how often each of those chosen was chosen before

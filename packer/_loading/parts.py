@@ -207,17 +207,14 @@ def require_used(  # noqa: PLR0917
         )
 
 
-def require_same_parts(parts: Sequence[Parts | None]) -> None:
+def require_same_parts(parts: Sequence[Parts | None], roots: Sequence[str]) -> None:
     """Raise ValueError where the items of some datasets have other fields than those of others."""
     kinds = [None if one is None else one.kinds() for one in parts]
-    for one in kinds:
+    for one, root in zip(kinds, roots, strict=True):
         if one != kinds[0]:
-            for (name, field), (other, another) in zip(kinds[0] or [], one or [], strict=False):
-                if name == other and field is not None and another is not None and field != another:
-                    raise ValueError(
-                        f"datasets that are read together have the same fields= of the same kinds and classes, and "
-                        f"{name} is {_shown(field)} in one and {_shown(another)} in another"
-                    )
+            for (name, here), (other, there) in zip(kinds[0] or (), one or (), strict=False):
+                if name == other and here is not None and there is not None and here != there:
+                    raise ValueError(f"{roots[0]} and {root} differ in field {name!r}: {_difference(here, there)}")
             shown = [names and ", ".join(name for name, _ in names) for names in (kinds[0], one)]
             raise ValueError(
                 "datasets that are read together have the same fields= of the same kinds, not "
@@ -225,10 +222,15 @@ def require_same_parts(parts: Sequence[Parts | None]) -> None:
             )
 
 
-def _shown(field: Field) -> str:
-    """Return what a field is, without its name."""
-    said = {name: value for name, value in field.to_json().items() if name not in ("name", "file")}
-    return ", ".join(f"{name} {value}" for name, value in said.items())
+def _difference(here: Field, there: Field) -> str:
+    """Say in what two fields differ, with what to do."""
+    for what in ("kind", "dtype", "rank"):
+        if (mine := getattr(here, what)) != (theirs := getattr(there, what)):
+            return f"its {what} is {mine or 'none'} and {theirs or 'none'}. Convert one of them again"
+    ids = [dict(zip(one.classes, one.ids or range(len(one.classes)), strict=False)) for one in (here, there)]
+    name = next((name for name in {**ids[0], **ids[1]} if ids[0].get(name) != ids[1].get(name)), "")
+    said = [f"has no class {name!r}" if name not in own else f"gives {name!r} the id {own[name]}" for own in ids]
+    return f"the first {said[0]}, the second {said[1]}. Convert the second again, with --classes-from of the first"
 
 
 def _names(known: Mapping[str, Field], wanted: str | Iterable[str]) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from packer._formats import Reader, open_pack
 from packer._images.encode import encode
 from packer._limits import require_count
+from packer._packs.again import command_again
 from packer._packs.filenames import FileNames, below_files, known
 from packer._packs.layout import FieldFiles, Files, Folded, Layout, layout_of
 from packer._packs.metadata import labels_as_csv, metadata_lines
@@ -31,7 +32,7 @@ from packer._storage.paths import folded, longest_path, name_problem, path_probl
 from packer._table import Buffer, Ints, are_pixels, blocks, encode_name, spans
 from packer.errors import CorruptPackError, DestinationError, PackLockedError, printable
 
-__all__ = ["export"]
+__all__ = ["export", "export_and_say"]
 
 _SHOWN_EVERY = 100  # files
 _BATCH, _BATCH_BYTES = 64, 2 << 20  # the most samples, and bytes, that a thread reads at a time, beside one sample
@@ -88,6 +89,17 @@ def export(
     DestinationError
         If `directory` holds something else than files of this export, or a file cannot be written.
     """
+    return export_and_say(path, directory, workers=workers, progress=progress)[0]
+
+
+def export_and_say(
+    path: str | os.PathLike[str],
+    directory: str | os.PathLike[str],
+    *,
+    workers: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[int, str | None]:
+    """Export, as `export` does; return the number of files, and the command that makes a pack with fields again."""
     require_count("workers", workers)
     root = Path(os.path.abspath(os.path.expanduser(directory)))
     with open_pack(path) as reader:
@@ -100,7 +112,7 @@ def export(
         with _locked(root, plan.layout.lock), contextlib.closing(Tree(root)) as tree:
             _write(plan, tree, workers, progress)
         sync_directory(root)  # which the lock has left
-    return len(plan.layout.files)
+        return len(plan.layout.files), command_again(reader, plan.layout, root) if reader.fields else None
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,8 @@ from packer._sources.base import Source
 from packer._sources.beside import ON_MISSING, FileField, files_among, with_files
 from packer._sources.csv import csv_source
 from packer._sources.derived import refuse_derived
+from packer._sources.givenclasses import with_given_classes
+from packer._sources.grayfiles import notes_on_gray_files
 from packer._sources.imagefolder import class_directories, imagefolder_source, refuse_splits, split_directories
 from packer._sources.listing import ListedSource, is_listing, let_mend, listed_source, write_listing
 from packer._sources.metadata import metadata_of, metadata_source
@@ -31,11 +33,13 @@ __all__ = [
     "listed_source",
     "metadata_of",
     "metadata_source",
+    "notes_on_gray_files",
     "pack_source",
     "refuse_derived",
     "refuse_splits",
     "split_directories",
     "unlabeled_source",
     "with_files",
+    "with_given_classes",
     "write_listing",
 ]

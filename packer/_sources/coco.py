@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -98,6 +98,7 @@ def coco_source(
     objects = sum(len(image.objects or ()) for image in images)
     empty = sum(image.objects is not None and not image.objects for image in images)
     notes.insert(0, f"{objects:,} annotations of objects, and {empty:,} of {len(ids):,} images have none")
+    notes += _flat_boxes(images)
     columns = columns_of(ids, images, joined.categories, shown)
     derived = _masks(joined, images, shown) if masks else ()
     return CocoSource(
@@ -113,6 +114,16 @@ def coco_source(
         derived=derived,
         about=tuple(joined.about),
     )
+
+
+def _flat_boxes(images: Sequence[CocoImage]) -> Iterator[str]:
+    """Yield a note on boxes without an area, which are kept: who trains has to leave them out."""
+    boxes = (entry.get("bbox") for image in images for entry in (image.objects or {}).values())
+    if flat := sum(box is not None and min(box[2:]) <= 0 for box in boxes):
+        yield (
+            f"{flat:,} boxes have no width or no height; they are kept, and torchvision's detectors refuse them in "
+            "training"
+        )
 
 
 def _names(joined: Joined, shown: str) -> dict[int, str]:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from packer._fields import DTYPES, Field, Stored
 from packer._table import Ints, Names, decode_name, encode_name
 
-__all__ = ["Blobs", "Column", "Files", "Numbers", "classed_as", "joined", "npy_array"]
+__all__ = ["Blobs", "Column", "Files", "Numbers", "joined", "npy_array"]
 
 Rows = slice | Ints
 _NO_BYTES = -1
@@ -178,21 +178,6 @@ def joined(column: Column, rows: Ints) -> Column:
     blobs = there.paths if isinstance(there, Files) else there
     blobs = replace(blobs, sizes=np.where(rows < 0, _NO_BYTES, blobs.sizes))
     return replace(there, paths=blobs) if isinstance(there, Files) else blobs
-
-
-def classed_as(column: Column, field: Field) -> Column:
-    """Return a column of ids with the classes of `field`; the column itself where `field` has not all its classes."""
-    own = column.field
-    alike = (own.name, own.kind) == (field.name, field.kind)
-    if own.classes == field.classes or not alike or not own.classes or not set(own.classes) <= set(field.classes):
-        return column
-    known = dict(zip(field.classes, field.ids or range(len(field.classes)), strict=True))
-    ids = np.array([known[name] for name in own.classes], np.int64)
-    if isinstance(column, Numbers):
-        return Numbers(field, np.where(column.null, 0, ids[np.where(column.null, 0, column.values)]), column.null)
-    assert isinstance(column, Blobs)
-    flat = ids[np.frombuffer(column.blob, "<i8")].astype("<i8")
-    return replace(column, field=field, blob=np.frombuffer(flat.tobytes(), np.uint8))
 
 
 def npy_array(data: memoryview) -> npt.NDArray[Any]:

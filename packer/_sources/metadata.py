@@ -141,6 +141,7 @@ def metadata_source(
     else:
         of = (lambda names: own) if files_of is None else (lambda names: {**own, **files_of(names)})
         listed = imagefolder_source(root, None if label else classes, rule, of)
+    listed = _without_table(listed, table.path.name)
     source, places = _joined(listed, rows, on_missing)
     if label is not None:
         source = _labelled(source, rows, places, classes)
@@ -191,6 +192,14 @@ def _labelled(source: Source, rows: Rows, places: Ints, classes: Sequence[str] |
     labels = np.where(places < 0, UNLABELED, meaning.labels[places])
     notes = [note for note in source.notes if "every label is -1" not in note]
     return replace(source, labels=labels, classes=meaning.classes, notes=[*notes, *meaning.notes])
+
+
+def _without_table(source: Source, name: str) -> Source:
+    """Return a source that does not count its table among the files that were not looked at."""
+    others = source.others.without(name)
+    before, after = source.others.note(), others.note()
+    notes = [after if note == before else note for note in source.notes]
+    return replace(source, others=others, notes=[note for note in notes if note])
 
 
 def _files(rows: Rows, columns: Iterable[Column]) -> dict[str, str]:
@@ -326,7 +335,13 @@ class _Metadata(Table):
         if isinstance(boxes, list):
             boxes = [_corners(box) for box in boxes]
         more = {key: value for key, value in objects.items() if key not in ("bbox", "categories")}
-        row = {_OBJECTS: more or None, "objects.bbox": boxes, "objects.categories": objects.get("categories")}
+        categories = objects.get("categories")
+        if isinstance(boxes, list) and isinstance(categories, list) and len(boxes) != len(categories):
+            raise self.refused(
+                line,
+                f"column '{_OBJECTS}': {len(boxes)} bbox and {len(categories)} categories. Each box has one category.",
+            )
+        row = {_OBJECTS: more or None, "objects.bbox": boxes, "objects.categories": categories}
         said = {column: value for column, value in row.items() if value is not None}
         return {column: json.dumps(value) for column, value in said.items()} if self.of_texts else said
 

@@ -47,6 +47,15 @@ class OtherFiles:
             if len(self.names) > _NAMED:
                 self.names = None
 
+    def without(self, name: str) -> OtherFiles:
+        """Return the files but one that was read after all."""
+        if self.names is not None and name not in self.names:
+            return self
+        counts = dict(self.counts)
+        counts[_suffix(name)] = counts.get(_suffix(name), 0) - 1
+        names = None if self.names is None else [other for other in self.names if other != name]
+        return OtherFiles({suffix: number for suffix, number in counts.items() if number > 0}, names)
+
     def note(self) -> str:
         """Say how many there are with which suffixes, and how images among them are taken; nothing where none are."""
         if not self.counts:

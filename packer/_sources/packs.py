@@ -59,6 +59,8 @@ def pack_source(
         reader.require_distinct_files()
     _require_same_meaning(readers)
     fields = same_fields(readers)
+    if any(prefixes):  # no template leads from such names to the files
+        fields = tuple(replace(field, file="") for field in fields)
     if classes is None:
         if class_map == "same":
             _require_same_classes(readers)

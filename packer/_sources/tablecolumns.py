@@ -41,19 +41,24 @@ class ColumnSpec:
     kind : str
     dtype : str
         Of a scalar or an array; else empty.
+    rank : int, optional
+        How many axes an array has; by default as many as the first value.
     """
 
     name: str
     column: str
     kind: str
     dtype: str = ""
+    rank: int | None = None
 
     @classmethod
     def of(cls, said: str) -> ColumnSpec:
-        """Return what ``NAME:KIND[:DTYPE]`` or ``NAME=COLUMN:KIND[:DTYPE]`` says; OptionError where that says none."""
+        """Return what ``NAME:KIND[:DTYPE[:AXES]]``, or with ``NAME=COLUMN``, says; OptionError where that says none."""
         option = f"--column {printable(said)!r}"
         name, sign, rest = said.partition("=")
         parts = (rest if sign else said).split(":")
+        has_rank = len(parts) > 3 and parts[-3] == "array" and parts[-2] in DTYPES and parts[-1].isdecimal()
+        rank = int(parts.pop()) if has_rank else None
         dtype = parts.pop() if len(parts) > 2 and parts[-1] in DTYPES and parts[-2] in ("scalar", "array") else ""
         if len(parts) < 2:
             raise OptionError(f"{option} has no kind: say NAME:KIND, such as 'caption:text' or 'age:float32'")
@@ -65,10 +70,10 @@ class ColumnSpec:
             if kind not in KINDS or (kind == "scalar" and not dtype):
                 raise ValueError(f"a kind is one of {', '.join([*_SCALARS, *KINDS[1:]])}, not {kind!r}")
             dtype = dtype or ("float32" if kind == "array" else "")
-            Field(name if sign else column, kind, dtype)
+            Field(name if sign else column, kind, dtype, rank or 0)
         except ValueError as error:
             raise OptionError(f"{option}: {printable(error)}. 'NAME=COLUMN:KIND' gives another name.") from error
-        return cls(name if sign else column, column, kind, dtype)
+        return cls(name if sign else column, column, kind, dtype, rank)
 
 
 class Reading:
@@ -84,7 +89,7 @@ class Reading:
     def __init__(self, spec: ColumnSpec, table: Table) -> None:
         self.spec = spec
         self._table = table
-        self._field = Field(spec.name, spec.kind, spec.dtype)
+        self._field = Field(spec.name, spec.kind, spec.dtype, spec.rank or 0)
 
     def add(self, cells: Cells, lines: Sequence[int]) -> None:
         """Take the next cells; SourceError, which names file, line and column, where one is no value."""
@@ -261,7 +266,7 @@ class _Bytes(Reading):
         super().__init__(spec, table)
         self._blob = bytearray()
         self._sizes = array("q")
-        self._ranked = spec.kind != "array"
+        self._ranked = spec.kind != "array" or spec.rank is not None
 
     def add(self, cells: Cells, lines: Sequence[int]) -> None:
         for stored in self._values(cells, lines, self._stored):

@@ -83,7 +83,7 @@ def test_the_command_says_what_can_be_done(tree: Path, tmp_path: Path) -> None:
     )
     ruined = "2 images have 16 bits or floats a pixel; read as 8-bit RGB, such images turn white or black; "
     for told in (kept, info):
-        assert f"  {ruined}output='bytes' gives the stored bytes\n" in f"{told}\n"
+        assert f'  {ruined}mode="unchanged" reads them as they are\n' in f"{told}\n"
         assert "1 x more than 8 bits a channel, read as 8" in told
         assert "1 x EXIF-rotated: not turned, as with ImageFolder; --exif apply turns them" in told
     for told in (made, info_of_made):

@@ -13,6 +13,7 @@ from PIL import Image
 
 import packer
 from packer._packs.verify import verify
+from packer.errors import ImageError
 from tests.making import SUFFIXES, content
 
 FIELDS = {
@@ -161,7 +162,7 @@ def test_names_classes_and_numbers(tmp_path: Path) -> None:
         ({"image": "text"}, "'image'"),
         ({"a b": "text"}, "'a b'"),
         ({"x": "film"}, "'film'"),
-        ({"x": "array:int8"}, "array:int8"),
+        ({"x": "array:int8:9"}, "array:int8:9|axes"),
     ],
 )
 def test_fields_that_cannot_be_are_refused(tmp_path: Path, declared: dict[str, str], problem: str) -> None:
@@ -216,3 +217,23 @@ def test_masks_of_any_whole_numbers_keep_them(tmp_path: Path, dtype: str, most: 
     packer.pack([sample], tmp_path / "pack.pth", fields={"mask": "mask"})
     with packer.open_dataset(tmp_path / "pack.pth", fields=("mask",)) as dataset:
         assert np.array_equal(np.asarray(dataset[0]["mask"]).reshape(2, 2), mask)
+
+
+def test_what_is_declared_is_a_kind_and_a_wrong_one_is_told_with_all(tmp_path: Path) -> None:
+    for said in ("uint8", "array", "array:float32:x", "array:2", "text:2", "scalar"):
+        with pytest.raises(ValueError, match=r"kinds are bool, int8, .*float64, class, .*array:DTYPE\[:AXES\]"):
+            packer.pack([], tmp_path / "a.lmdb", fields={"n": said})
+    samples = [{"image": jpeg(0), "one": np.ones(3, np.float16), "two": [[1, 2]]}]
+    packer.pack(samples, tmp_path / "a.lmdb", fields={"one": "array:float16", "two": "array:int8:2"})
+    with packer.open_pack(tmp_path / "a.lmdb") as reader:
+        assert [field.rank for field in reader.fields.values()] == [1, 2]
+
+
+def test_names_of_classes_are_said_by_a_field(tmp_path: Path) -> None:
+    samples = [{"image": jpeg(0), "kind": "dog"}]
+    with pytest.raises(ImageError, match=r"'dog' is no id.*packer.Field\('kind', 'class', classes="):
+        packer.pack(samples, tmp_path / "a.lmdb", fields={"kind": "class"})
+    field = packer.Field("kind", "class", classes=("cat", "dog"))
+    packer.pack(samples, tmp_path / "b.lmdb", fields={"kind": field})
+    with packer.open_pack(tmp_path / "b.lmdb") as reader:
+        assert reader.value(0, "kind") == 1

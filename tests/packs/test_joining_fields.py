@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import packer
@@ -107,3 +108,27 @@ def test_a_pack_with_fields_is_staged_warmed_and_converted_to_the_same_bytes(tmp
     packer.convert(tmp_path / f"one{SUFFIXES[format]}", tmp_path / f"two{SUFFIXES[format]}")
     with open_pack(tmp_path / f"one{SUFFIXES[format]}") as one, open_pack(tmp_path / f"two{SUFFIXES[format]}") as two:
         assert one.manifest.columns == two.manifest.columns
+
+
+def test_packs_whose_fields_have_other_classes_are_refused_by_the_first_that_differs(tmp_path: Path) -> None:
+    for number, classes in enumerate([("cat", "dog"), ("cat", "emu", "dog")]):
+        field = packer.Field("kind", "class", classes=classes)
+        samples = [{"image": np.zeros((4, 4, 3), np.uint8), "kind": "cat", "name": f"{number}.png"}]
+        packer.pack(samples, tmp_path / f"{number}.lmdb", fields={"kind": field})
+    packs = [tmp_path / "0.lmdb", tmp_path / "1.lmdb"]
+    said = (
+        r"0.lmdb and .*1.lmdb differ in field 'kind': the first gives 'dog' the id 1, the second gives 'dog' the id 2"
+    )
+    with pytest.raises(ValueError, match=said):
+        packer.open_dataset(packs, fields=("image", "kind"))
+
+
+def test_names_with_a_prefix_have_no_template(tmp_path: Path) -> None:
+    field = packer.Field("caption", "text", file="{stem}.txt")
+    packer.pack(
+        [{"image": np.zeros((4, 4, 3), np.uint8), "caption": "x"}], tmp_path / "a.lmdb", fields={"caption": field}
+    )
+    packer.merge([tmp_path / "a.lmdb"], tmp_path / "b.lmdb", prefixes=["a"])
+    assert [field.file for field in packer.info(tmp_path / "b.lmdb").fields] == [""]
+    packer.merge([tmp_path / "a.lmdb"], tmp_path / "c.lmdb")
+    assert [field.file for field in packer.info(tmp_path / "c.lmdb").fields] == ["{stem}.txt"]

@@ -108,6 +108,7 @@ def test_numbers_stay_in_columns(tmp_path: Path) -> None:
         ("age:scalar:int8", ColumnSpec("age", "age", "scalar", "int8")),
         ("new=an old: one:text", ColumnSpec("new", "an old: one", "text")),
         ("v:array", ColumnSpec("v", "v", "array", "float32")),
+        ("v:array:uint8:3", ColumnSpec("v", "v", "array", "uint8", 3)),
         ("v:array:uint8", ColumnSpec("v", "v", "array", "uint8")),
     ],
 )
