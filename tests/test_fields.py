@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -126,3 +128,18 @@ def test_what_is_no_field_is_refused(members):
 def test_bytes_that_are_no_value_are_refused(kind, data):
     with pytest.raises(ValueError, match="bytes"):
         Field("x", kind).decode(data)
+
+
+@pytest.mark.parametrize(("open_", "close"), [("[", "]"), ('{"a":', "}")])
+def test_json_has_100_levels_at_most(open_, close):
+    field = Field("about", "json")
+    for depth, sound in ((100, True), (101, False), (600, False)):
+        data = (open_ * depth + ("1" if close == "}" else "") + close * depth).encode()
+        value = json.loads(data)
+        if sound:
+            assert field.decode(field.encode(value)) == value
+            continue
+        for refused in (lambda data=data: field.decode(data), lambda value=value: field.encode(value)):
+            with pytest.raises(ValueError, match="nested too deeply"):
+                refused()
+        assert field.misfit(data) == "it is nested too deeply"
