@@ -301,4 +301,7 @@ def _corners(box: Any) -> Any:
     if not isinstance(box, list) or len(box) != 4 or any(type(number) not in (int, float) for number in box):
         return None
     x, y, width, height = box
-    return [x, y, x + width, y + height]
+    try:
+        return [x, y, x + width, y + height]
+    except OverflowError:  # a whole number beyond all floats, and a float
+        return None

@@ -206,3 +206,11 @@ def test_more_columns_than_fields_are_refused_before_the_work(tmp_path: Path) ->
     write(tmp_path, ".jsonl", [{"file_name": "1.png", **{f"c{number}": number for number in range(201)}}])
     with pytest.raises(SourceError, match="201 columns would be fields, and a pack has 200 at most"):
         opened(tmp_path)
+
+
+def test_numbers_of_boxes_beyond_all_floats_are_refused(tmp_path: Path) -> None:
+    touch(tmp_path, "1.png")
+    boxes = [[0.5, 0.5, 10**400, 1]]
+    write(tmp_path, ".jsonl", [{"file_name": "1.png", "objects": {"bbox": boxes, "categories": [1]}}])
+    with pytest.raises(SourceError, match="line 1"):
+        opened(tmp_path)
