@@ -166,3 +166,18 @@ def test_an_array_with_a_number_that_is_too_large_is_refused_and_infinity_is_kep
         with pytest.raises(ValueError, match=f"is too large for {dtype}"):
             field.encode([1.0, number])
         assert field.decode(field.encode([np.inf, 2.0])).tolist() == [np.inf, 2.0]
+
+
+@pytest.mark.parametrize(("open_", "close"), [("[", "]"), ('{"a":', "}")])
+def test_json_has_100_levels_at_most(open_, close):
+    field = Field("about", "json")
+    for depth, sound in ((100, True), (101, False), (600, False)):
+        data = (open_ * depth + ("1" if close == "}" else "") + close * depth).encode()
+        value = json.loads(data)
+        if sound:
+            assert field.decode(field.encode(value)) == value
+            continue
+        for refused in (lambda data=data: field.decode(data), lambda value=value: field.encode(value)):
+            with pytest.raises(ValueError, match="nested too deeply"):
+                refused()
+        assert field.misfit(data) == "it is nested too deeply"

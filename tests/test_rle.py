@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,35 @@ def test_polygons_are_drawn_as_pycocotools_draws_them(polygons: Any, height: int
     assert rle.rle_of(given_ones, height, width) == {"size": [height, width], "counts": expected["counts"].decode()}
     found = rle.mask_of(rle.runs_of(given_ones, height, width), height, width)
     np.testing.assert_array_equal(found, theirs.decode(expected))
+
+
+FAR = st.one_of(POINTS, st.sampled_from([-1e4, 1e4, -999.5, 20_000]))
+
+
+@settings(max_examples=100)
+@given(st.lists(st.tuples(FAR, FAR), min_size=3, max_size=9), SIDES, SIDES)
+def test_polygons_that_leave_their_image_are_drawn_as_pycocotools_draws_them(
+    points: Any, height: int, width: int
+) -> None:
+    polygon = [float(number) for point in points for number in point]
+    expected = theirs.frPyObjects([polygon], height, width)[0]
+    assert rle.rle_of([polygon], height, width)["counts"] == expected["counts"].decode()
+
+
+def test_far_corners_take_no_memory() -> None:
+    zigzag = [1e6 if (place // 2 + place) % 2 else -1e6 for place in range(6000)]
+    tracemalloc.start()
+    try:
+        rle.runs_of([zigzag], 50, 60)
+        assert tracemalloc.get_traced_memory()[1] < 100e6  # walking these edges would take 100 GB
+    finally:
+        tracemalloc.stop()
+
+
+def test_more_edges_than_memory_holds_are_refused() -> None:
+    zigzag = [1e6 if place % 4 < 2 else -1e6 for place in range(2000)]
+    with pytest.raises(ValueError, match="its edges cross columns of pixels"):
+        rle.runs_of([zigzag], 10, 10_000)
 
 
 def test_a_polygon_with_a_point_twice_is_drawn_as_pycocotools_draws_it() -> None:

@@ -213,7 +213,7 @@ def _part(request: ConversionRequest, source: Source, progress: Callable[[Conver
         remove(place)
     if not os.path.lexists(place):
         return request.convert(source, progress)
-    if not is_pack(place) or not _is_made(place, source, request):
+    if os.path.islink(place) or not is_pack(place) or not _is_made(place, source, request):
         raise DestinationError(
             f"{printable(place)}: a part of other images, whose appending was interrupted. Append those first, or say "
             "--fresh to drop that part."

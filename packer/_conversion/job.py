@@ -297,6 +297,7 @@ class Job:
     def _join(
         self, open_source: Callable[[], Source], request: Mapping[str, Any], *, share: bool, compare: bool
     ) -> Source:
+        self.paths.require_no_links()
         job = read_job(self.paths)
         # A task that stopped at a bad file may go on without it: the parts that are there have left nothing out.
         relaxed = (job["settings"]["on_error"], self.on_error) == ("fail", "skip")

@@ -21,6 +21,7 @@ import contextlib
 import os
 import shutil
 import socket
+import stat
 import time
 from pathlib import Path
 from typing import IO
@@ -28,6 +29,7 @@ from typing import IO
 from packer._formats import recognise
 from packer._storage.files import remove, require_directory, synced_directory, writing_to
 from packer._storage.locks import SECONDS_BETWEEN_TRIES, is_at, try_lock
+from packer._storage.opening import NO_LINK, open_regular
 from packer.errors import DestinationError, NotAPackError, PackLockedError, ResumeError, printable
 
 __all__ = ["Workspace", "WorkspacePaths", "check_destination"]
@@ -78,6 +80,32 @@ class WorkspacePaths:
         self.replaced = self.directory / "replaced"
         self.lock = self.directory / "lock"
 
+    def require_no_links(self) -> None:
+        """Refuse a directory that is a link, or has links in it, for they would lead elsewhere what is written there.
+
+        The pack that `replaced` names was taken away as it stood there, and may be a link.
+
+        Raises
+        ------
+        DestinationError
+            If there is a link.
+        """
+        self._require_directory()
+        with writing_to(self.directory), os.scandir(self.directory) as entries:
+            links = [entry.path for entry in entries if entry.is_symlink() and entry.name != self.replaced.name]
+        if links:
+            raise DestinationError(
+                f"{printable(min(links))}: is a symbolic link, and packer makes none there. "
+                "Look where it leads, and remove it."
+            )
+
+    def _require_directory(self) -> None:
+        if not stat.S_ISDIR(os.lstat(self.directory).st_mode):
+            raise DestinationError(
+                f"{printable(self.directory)}: is where packer makes the pack, and no directory. "
+                "Look what it is, and remove it."
+            )
+
 
 class Workspace(WorkspacePaths):
     """The directory of an unfinished pack, locked for this process.
@@ -100,6 +128,7 @@ class Workspace(WorkspacePaths):
         with contextlib.ExitStack() as held:  # what fails below lets go of what was opened above it
             lock = held.enter_context(self._take_lock(time.monotonic() + wait))
             held.callback(self._remove_if_empty, lock)  # once, and before the lock goes
+            self.require_no_links()
             self._put_back()
             self._held = held.pop_all()
 
@@ -173,12 +202,18 @@ class Workspace(WorkspacePaths):
                 with writing_to(self.destination):
                     os.rename(self.replaced, self.destination)
 
+    def _opened_lock(self) -> IO[str]:
+        fd = open_regular(self.lock, flags=os.O_RDWR | os.O_APPEND | os.O_CREAT | NO_LINK)
+        return open(fd, "a+", encoding="utf-8")
+
     def _take_lock(self, deadline: float) -> IO[str]:
         while True:
             with writing_to(self.directory):
-                self.directory.mkdir(exist_ok=True)
+                with contextlib.suppress(FileExistsError):
+                    self.directory.mkdir()
+                self._require_directory()
                 try:
-                    lock = open(self.lock, "a+", encoding="utf-8")  # noqa: SIM115 - held until `close`
+                    lock = self._opened_lock()
                 except FileNotFoundError:  # its holder finished, and removed the directory, in this moment
                     continue
             if not try_lock(lock):

@@ -17,6 +17,8 @@ from packer._fields.rle import mask_of, runs_of
 
 __all__ = ["annotations_of", "boxes_of", "captions_of", "drawn", "image_of", "keypoints_of"]
 
+_MOST_PIXELS = 178_956_970  # as an image may have
+
 Boxes = npt.NDArray[np.float32]
 
 
@@ -97,7 +99,10 @@ def drawn(
     """Return the category of each pixel, (height, width) int64; 0 where there is none.
 
     Crowds lie below other annotations, and larger masks below smaller ones; of equals the later one is on top.
+    ValueError where a segmentation is none, or the image has more pixels than an image may have.
     """
+    if height * width > _MOST_PIXELS:
+        raise ValueError(f"a mask of {height} x {width} pixels is more than the {_MOST_PIXELS:,} allowed")
     runs = [runs_of(one, height, width) for one in segmentations]
     order = sorted(range(len(runs)), key=lambda place: (not crowds[place], -int(runs[place][1::2].sum())))
     pixels = np.zeros((height, width), np.int64)

@@ -34,7 +34,8 @@ Runs = npt.NDArray[np.int64]
 """(R,) int64 array: lengths of runs, of zeros and ones in turn."""
 
 _FINER = 5  # polygons are drawn on a grid that is so much finer than the pixels
-_FARTHEST = 1e6  # pixels: no image is so large, and a line takes memory by its length
+_FARTHEST = 1e6  # pixels: no image is so large
+_MOST_CROSSED = 1 << 22  # columns that edges cross, each of which takes some 100 bytes of memory
 _FIRST, _MORE, _SIGN, _LOW, _BITS = 48, 0x20, 0x10, 0x1F, 5
 
 
@@ -44,7 +45,7 @@ def runs_of(segmentation: Any, height: int, width: int) -> Runs:
     Raises
     ------
     ValueError
-        If it is no segmentation, or is run lengths of another size.
+        If it is no segmentation, is run lengths of another size, or would take too much memory.
     """
     if problem := segmentation_problem(segmentation):
         raise ValueError(problem)
@@ -53,7 +54,10 @@ def runs_of(segmentation: Any, height: int, width: int) -> Runs:
             raise ValueError(f"its size is {segmentation['size']}, and the image's is {[height, width]}")
         counts = segmentation["counts"]
         return counts_of_text(counts) if isinstance(counts, str) else np.array(counts, np.int64)
-    shapes = [np.array(shape, np.float64).reshape(-1, 2) for shape in segmentation or () if shape]
+    shapes = [_on_grid(np.array(shape, np.float64).reshape(-1, 2)) for shape in segmentation or () if shape]
+    crossed = sum(int(_columns_crossed(corners, width)[1].sum()) for corners in shapes)
+    if crossed > _MOST_CROSSED:
+        raise ValueError(f"its edges cross columns of pixels {crossed:,} times, and {_MOST_CROSSED:,} are the most")
     drawn = [_runs_of_polygon(corners, height, width) for corners in shapes]
     return drawn[0] if len(drawn) == 1 else _union(drawn, height * width)
 
@@ -149,42 +153,59 @@ def _rle_problem(rle: dict[str, Any]) -> str | None:
     return None
 
 
-def _runs_of_polygon(corners: npt.NDArray[np.float64], height: int, width: int) -> Runs:
-    """Draw one polygon, (P, 2).
+def _runs_of_polygon(corners: Runs, height: int, width: int) -> Runs:
+    """Draw one polygon, (P, 2) points of the finer grid.
 
-    The outline is walked on the finer grid. Where it crosses the middle of a column of pixels, the column changes from
-    outside to inside, or back, at the next middle of a pixel below.
+    An edge is walked on the finer grid, along the axis on which it is longer. Where it crosses the middle of a column
+    of pixels, the column changes from outside to inside, or back, at the next middle of a pixel below.
     """
-    across, down = _outline(np.trunc(_FINER * corners + 0.5).astype(np.int64))
-    crossing = np.flatnonzero(across[1:] != across[:-1]) + 1
-    here, before = across[crossing], across[crossing - 1]
-    fine = np.where(here < before, here, here - 1)
-    column = (fine - _FINER // 2) // _FINER
-    drawn = (fine % _FINER == _FINER // 2) & (column >= 0) & (column < width)
-    above = np.minimum(down[crossing], down[crossing - 1])[drawn]
+    above, column = _crossings(corners, width)
     row = np.ceil(np.clip((above + 0.5) / _FINER - 0.5, 0, height)).astype(np.int64)
-    changes, times = np.unique(column[drawn] * height + row, return_counts=True)
+    changes, times = np.unique(column * height + row, return_counts=True)
     return _between(changes[times % 2 == 1], height * width)  # two changes at one pixel are none
 
 
-def _outline(corners: Runs) -> tuple[Runs, Runs]:
-    """Return x and y of all points of the grid on the outline of a polygon whose corners are (P, 2) points of it."""
+def _on_grid(corners: npt.NDArray[np.float64]) -> Runs:
+    points: Runs = np.trunc(_FINER * corners + 0.5).astype(np.int64)
+    return points
+
+
+def _columns_crossed(corners: Runs, width: int) -> tuple[Runs, Runs]:
+    """Return the first column whose middle each edge of a polygon crosses, and how many columns there are."""
+    across = np.stack((corners[:, 0], np.roll(corners[:, 0], -1)))
+    middle = _FINER // 2
+    first = np.clip(-((middle - across.min(0)) // _FINER), 0, width)
+    end = np.clip((across.max(0) - 1 - middle) // _FINER + 1, 0, width)
+    return first, np.maximum(end - first, 0)
+
+
+def _crossings(corners: Runs, width: int) -> tuple[Runs, Runs]:
+    """Return where edges cross middles of columns: the upper y of the two points about the middle, and the column."""
     nexts = np.roll(corners, -1, axis=0)
-    spans = np.abs(nexts - corners)
-    main = (spans[:, 0] < spans[:, 1]).astype(np.int64)  # the axis along which an edge is longer
+    main = (np.abs(nexts - corners) @ np.array([-1, 1]) > 0).astype(np.int64)  # the axis along which an edge is longer
     edges = np.arange(len(corners))
     turned = corners[edges, main] > nexts[edges, main]
     start = np.where(turned[:, None], nexts, corners)
     end = np.where(turned[:, None], corners, nexts)
-    steps = spans[edges, main]
+    steps = (end - start)[edges, main]
     slope = (end - start)[edges, 1 - main] / np.maximum(steps, 1)
-    of = np.repeat(edges, steps + 1)
-    along = np.arange(len(of)) - np.repeat(np.cumsum(steps + 1) - steps - 1, steps + 1)
-    along = np.where(turned[of], steps[of] - along, along)
-    longer = start[edges, main][of] + along
-    shorter = np.trunc(start[edges, 1 - main][of] + slope[of] * along + 0.5).astype(np.int64)
+    first, count = _columns_crossed(corners, width)
+    of = np.repeat(edges, count)
+    column = np.arange(len(of)) - np.repeat(np.cumsum(count) - count - first, count)
+    fine = _FINER * column + _FINER // 2  # the middle lies between this point and the next one
+
+    def shorter(along: Runs) -> Runs:
+        points: Runs = np.trunc(start[of, 1 - main[of]] + slope[of] * along + 0.5).astype(np.int64)
+        return points
+
     flat = main[of] == 0
-    return np.where(flat, longer, shorter), np.where(flat, shorter, longer)
+    before = np.where(flat, fine - start[of, 0], 0)  # the last step before the middle
+    after = np.where(flat, before + 1, steps[of])
+    while (after - before > 1).any():  # steep edges go to the right, or to the left, and never back
+        between = (before + after) // 2
+        passed = ~flat & np.where(slope[of] > 0, shorter(between) > fine, shorter(between) <= fine)
+        before, after = np.where(passed, before, between), np.where(passed, between, after)
+    return np.where(flat, np.minimum(shorter(before), shorter(after)), start[of, 1] + before), column
 
 
 def _union(several: Sequence[Runs], pixels: int) -> Runs:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from packer._fields.rle import segmentation_problem
 
-__all__ = ["DECODERS", "ENCODERS", "array_bytes", "array_of", "of_dtype", "parsed_json", "scalar", "short"]
+__all__ = ["DECODERS", "ENCODERS", "array_bytes", "array_of", "is_text", "of_dtype", "parsed_json", "scalar", "short"]
 
 
 def scalar(value: Any, dtype: str) -> int | float:
@@ -80,6 +80,15 @@ def _text(value: Any) -> bytes:
         raise ValueError(f"{short(value)} is no text that UTF-8 can hold") from None
 
 
+def is_text(value: str) -> bool:
+    """Tell whether UTF-8 can hold a text: not where it has one half of a pair of surrogates."""
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _decoded_text(data: bytes) -> str:
     try:
         return data.decode("utf-8")
@@ -89,23 +98,40 @@ def _decoded_text(data: bytes) -> str:
 
 def _json(value: Any) -> bytes:
     try:
-        return _text(json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False))
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     except RecursionError:
-        raise ValueError("it is nested too deeply") from None
+        raise ValueError(_TOO_DEEP) from None
+    _require_shallow(value, text)
+    return _text(text)
+
+
+def _require_shallow(value: Any, text: str) -> None:
+    """Raise ValueError where a value, whose JSON is `text`, is nested so deeply that what walks it may fail."""
+    if text.count("[") + text.count("{") <= _DEEPEST:
+        return
+    level = [value]
+    for _ in range(_DEEPEST):
+        inner = (one.values() if isinstance(one, Mapping) else one for one in level)
+        level = [value for values in inner for value in values if isinstance(value, (list, tuple, Mapping))]
+        if not level:
+            return
+    raise ValueError(_TOO_DEEP)
 
 
 def parsed_json(text: str) -> Any:
     """Return what JSON says; ValueError where it is none, has NaN, which JSON does not know, or too large a number."""
     try:
-        return (_JSON_OF_LARGE if _LARGE.search(text) else _JSON).decode(text)
+        value = (_JSON_OF_LARGE if _LARGE.search(text) else _JSON).decode(text)
     except RecursionError:
-        raise ValueError("it is nested too deeply") from None
+        raise ValueError(_TOO_DEEP) from None
     except json.JSONDecodeError as error:
         raise ValueError(f"it is no JSON: {error.msg} at character {error.pos + 1}") from error
     except ValueError as error:
         if "limit" in str(error):  # int's, of digits
             raise ValueError("a number has too many digits") from error
         raise
+    _require_shallow(value, text)
+    return value
 
 
 def _refuse_constant(name: str) -> NoReturn:
@@ -119,6 +145,8 @@ def _finite(text: str) -> float:
     return number
 
 
+_DEEPEST = 100  # lists and objects within one another
+_TOO_DEEP = "it is nested too deeply"
 _JSON = json.JSONDecoder(parse_constant=_refuse_constant)
 _JSON_OF_LARGE = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)  # twice as slow
 _LARGE = re.compile(r"[eE]\+?[0-9]{3}|[0-9]{200}")  # without which no number is too large for a float

@@ -30,7 +30,7 @@ from packer._formats.multifile import SpreadData, SpreadReader
 from packer._formats.reader import Reader, table_from
 from packer._manifest import Manifest
 from packer._storage.files import AppendFile, remove, replacing, sync_directory, writing_to
-from packer._storage.opening import StrangeFileError, require_no_link
+from packer._storage.opening import NO_LINK, StrangeFileError, open_regular, require_no_link
 from packer._storage.packfile import PackFile
 from packer._storage.paths import folded, path_problem
 from packer._table import COLUMNS, Table, blocks
@@ -155,7 +155,8 @@ def write_table(
     places = _places(count, types)
     checksums = dict.fromkeys(types, 0)
     size = places["names"] + names
-    with writing_to(path), open(path, "wb") as empty:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | NO_LINK
+    with writing_to(path), open(open_regular(path, flags=flags), "wb") as empty:
         empty.truncate(size)
     file = AppendFile(path, keep=size)
     try:

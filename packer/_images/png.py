@@ -31,6 +31,7 @@ _UNUSUAL = (b"eXIf", b"acTL", b"fcTL", b"fdAT", b"zTXt", b"iTXt", b"iCCP")  # an
 _SIZES = {b"gAMA": 4, b"cHRM": 32, b"sRGB": 1, b"pHYs": 9}  # of chunks that Pillow refuses where they are shorter
 _TRANSPARENCY = {_GREY: 2, 2: 6}
 _PROFILE = b"Raw profile type"  # of a tEXt chunk that holds EXIF or XMP
+_XMP = b"XML:com.adobe.xmp"  # of one that holds XMP
 _TEXT = 1 << 16
 _CRITICAL = (b"IHDR", b"PLTE", b"IDAT", b"IEND")
 _UP = 2
@@ -129,7 +130,7 @@ def _is_unusual(name: bytes, size: int, body: memoryview, colour: int) -> bool:
     """Tell whether Pillow may refuse a chunk, or find an orientation or pages in it."""
     match name:
         case b"tEXt":
-            return size >= _TEXT or bytes(body[:16]) == _PROFILE
+            return size >= _TEXT or bytes(body[:16]) == _PROFILE or bytes(body[: len(_XMP)]) == _XMP
         case b"tRNS":
             return size != _TRANSPARENCY.get(colour, size)
         case b"PLTE":

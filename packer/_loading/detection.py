@@ -12,6 +12,8 @@ from packer._fields.rle import mask_of, runs_of
 
 __all__ = ["coco_target"]
 
+_MOST_BYTES = 1 << 31  # of the masks of one image
+
 
 def coco_target(values: Mapping[str, Any], size: tuple[int, int]) -> dict[str, Any]:
     """Return what torchvision's detectors take as the target of an image.
@@ -38,7 +40,7 @@ def coco_target(values: Mapping[str, Any], size: tuple[int, int]) -> dict[str, A
     Raises
     ------
     ValueError
-        If a segmentation is none, or is of another size.
+        If a segmentation is none, or is of another size; or the masks are more than 2 GiB.
     """
     labels = _rows(values["category"], np.int64)
     boxes = _rows(values["boxes"], np.float32)
@@ -59,6 +61,9 @@ def _rows(value: Any, dtype: Any) -> Any:
 
 
 def _masks(segmentations: Any, size: tuple[int, int]) -> Any:
+    needed = len(segmentations) * size[0] * size[1]
+    if needed > _MOST_BYTES:
+        raise ValueError(f"{len(segmentations):,} masks of {size[0]} x {size[1]} pixels are more than 2 GiB")
     masks = np.empty((len(segmentations), *size), np.uint8)
     for mask, segmentation in zip(masks, segmentations, strict=True):
         mask[...] = mask_of(runs_of(segmentation, *size), *size)

@@ -81,24 +81,24 @@ def _paths(files: Files, one: FieldFiles, indices: range) -> list[str | None]:
 
 def _values(reader: Reader, field: Field, indices: range) -> Iterator[Any]:
     """Yield the values of a field as JSON has them."""
+    named = dict(zip(field.ids or range(len(field.classes)), field.classes, strict=False))
     if not field.is_blob:
         values, present = reader.column(field.name)
         for index in indices:
-            yield _said(field, field.decode(values[index].item())) if present[index] else None
+            yield _said(field, field.decode(values[index].item()), named) if present[index] else None
         return
     for index, blob in blobs_or_errors(reader, indices, field.name):
         if isinstance(blob, PackError):
             raise blob
         try:
-            yield None if blob is None else _said(field, field.decode(blob))
+            yield None if blob is None else _said(field, field.decode(blob), named)
         except ValueError as error:
             reason = f"field {field.name!r}: {error}"
             raise CorruptPackError(reason, reader.path, index, reader.names.get(index)) from error
 
 
-def _said(field: Field, value: Any) -> Any:
+def _said(field: Field, value: Any, named: Mapping[int, str]) -> Any:
     """Return a value as JSON has it; an id by the name of its class, where it has one."""
-    named: Mapping[int, str] = dict(zip(field.ids or range(len(field.classes)), field.classes, strict=False))
     if field.kind == "class":
         return named.get(value, value)
     if field.kind == "labels":

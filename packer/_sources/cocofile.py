@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,11 +10,14 @@ from typing import Any, NamedTuple
 
 from packer._fields import MARGIN
 from packer._fields.rle import segmentation_problem
+from packer._fields.values import is_text
 from packer._storage.opening import open_regular
 from packer.errors import SourceError, printable
 
 __all__ = ["CocoImage", "Joined", "Segmentation", "read_joined"]
 
+_FARTHEST = 1e30  # of numbers, which become float32; NaN is not below it
+_LARGEST = (1 << 63) - 1  # of ids
 _REMEDY = "Correct the annotation, or take it out of the file."
 
 
@@ -140,6 +142,8 @@ class _File:
             id = entry.get("id")
             if type(id) is not int:
                 raise self._refused(f"entry {place} of {name}, counted from 0, has no id that is a whole number")
+            if abs(id) > _LARGEST:
+                raise self._refused(f"entry {place} of {name}, counted from 0, has an id beyond 64 bits")
             if id in seen:
                 raise self._refused(f"the id {id} stands twice in {name}. Ids tell one from the other.")
             seen.add(id)
@@ -149,6 +153,8 @@ class _File:
         for entry in entries:
             if not isinstance(entry.get("name"), str):
                 raise self._refused(f"category {entry['id']} has no name")
+            if entry["id"] < 0 or not is_text(entry["name"]):
+                raise self._refused(f"category {entry['id']} ({entry['name']}): ids are 0 or more, and names are text")
             self._join(self._joined.categories.setdefault(entry["id"], {}), entry, f"category {entry['id']}")
 
     def _join_images(self, entries: list[dict[str, Any]]) -> None:
@@ -212,7 +218,8 @@ def _is_caption(annotation: dict[str, Any]) -> bool:
 
 
 def _are_numbers(values: Any) -> bool:
-    return isinstance(values, list) and all(type(value) in (int, float) and math.isfinite(value) for value in values)
+    # An int of any size compares with a float; math.isfinite would raise.
+    return isinstance(values, list) and all(type(one) in (int, float) and abs(one) <= _FARTHEST for one in values)
 
 
 def _place_problem(entry: dict[str, Any], size: tuple[int, int] | None) -> str | None:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from packer._fields import Field
+from packer._fields import MOST_FIELDS, Field
 from packer._fields.values import parsed_json
 from packer._sample import UNLABELED
 from packer._sources.base import Source
@@ -130,10 +130,16 @@ def metadata_source(
     label = next((name for name in _LABELS if name in header and kinds.get(name) != "json"), None)
     label = label if has_classes else None
     specs, unnamed = _specs(header, kinds, {_NAME, label, *(() if has_classes else _LABELS[:1])})
+    if len(specs) > MOST_FIELDS:
+        raise SourceError(
+            f"{printable(table.path)}: {len(specs)} columns would be fields, and a pack has {MOST_FIELDS} at most. "
+            "Remove columns, or say --no-metadata."
+        )
     rows = Rows(root, table, unlabeled=True)
     rows.read(header, _NAME, label, specs)
     rows.require_sound()
     columns = [reading.column(root) for reading in rows.readings]
+    _require_inside(rows, columns)
     flat = not has_classes or any("/" not in name for name in rows.names)
     own = _files(rows, columns)
     if flat:
@@ -160,6 +166,21 @@ def metadata_source(
     source = source.having(*(column for column in found if not isinstance(column, Files)))
     files = [column for column in found if isinstance(column, Files)]
     return looked_up(source, files, on_missing) if files else source
+
+
+def _require_inside(rows: Rows, columns: Iterable[Column]) -> None:
+    """Refuse files outside of the tree: the table was found there, and nobody asked for those files."""
+    for column in columns:
+        if not isinstance(column, Files):
+            continue
+        for row, path in enumerate(column.names()):
+            if os.path.isabs(path) or posixpath.normpath(path.replace(os.sep, "/")).split("/")[0] == "..":
+                raise rows.refused(
+                    row,
+                    f"column '{column.field.name}{_OF_FILES}': {printable(path)} lies outside of SRC. Correct "
+                    f"the path, or say that it is meant: --labels {printable(rows.table.path)} --path-column {_NAME} "
+                    f"--column {column.field.name}={column.field.name}{_OF_FILES}:{column.field.kind}",
+                )
 
 
 def _joined(source: Source, rows: Rows, on_missing: str) -> tuple[Source, Ints]:
@@ -351,4 +372,7 @@ def _corners(box: Any) -> Any:
     if not isinstance(box, list) or len(box) != 4 or any(type(number) not in (int, float) for number in box):
         return None
     x, y, width, height = box
-    return [x, y, x + width, y + height]
+    try:
+        return [x, y, x + width, y + height]
+    except OverflowError:  # a whole number beyond all floats, and a float
+        return None

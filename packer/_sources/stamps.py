@@ -129,7 +129,8 @@ def _paths(root: Path, names: Names) -> Iterator[str]:
     """Yield where files lie; `Names` decodes them one by one, which takes as long as asking the system."""
     prefix, blob, start = os.path.join(root, ""), names.blob.tobytes(), 0
     for end in names.ends.tolist():
-        yield prefix + decode_name(blob[start:end])
+        name = decode_name(blob[start:end])
+        yield os.path.join(prefix, name) if os.path.isabs(name) else prefix + name  # joining all would take longer
         start = end
 
 

@@ -14,9 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from packer._fields import DTYPES, KINDS, PIXELS, Field, Stored
-from packer._fields.values import parsed_json
+from packer._fields.values import parsed_json, short
 from packer._sources.fieldvalues import Blobs, Column, Files, Numbers
 from packer._sources.tables import Cells, Table
+from packer._table import encode_name
 from packer.errors import OptionError, SourceError, printable
 
 __all__ = ["ColumnSpec", "Reading", "reading_of"]
@@ -303,7 +304,8 @@ class _Paths(Reading):
 
     def _path(self, cell: Any) -> str:
         if not isinstance(cell, str) or "\0" in cell:
-            raise ValueError(f"{cell!r} is no path of a file")
+            raise ValueError(f"{short(cell)} is no path of a file")
+        encode_name(cell)  # UnicodeEncodeError is a ValueError
         return cell.replace(os.sep, "/")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from packer.errors import SourceError, printable
 __all__ = ["Annotation", "read_annotation"]
 
 _SIDES = ("xmin", "ymin", "xmax", "ymax")
+_FARTHEST = 1e30  # pixels; boxes are float32
 _FLAGS: dict[str | None, int] = {"0": 0, "1": 1}
 _REMEDY = "Correct the file, or take the object out of it."
 
@@ -65,7 +65,7 @@ def read_annotation(path: Path) -> Annotation:
         return _annotation(root)
     except OSError as error:
         raise SourceError(f"{printable(path)}: cannot be read: {error.strerror}") from error
-    except (expat.ExpatError, RecursionError) as error:
+    except (expat.ExpatError, RecursionError, LookupError) as error:  # an encoding that nobody knows is a LookupError
         raise SourceError(f"{printable(path)}: it is no XML: {error}") from error
     except _ProblemError as error:
         raise SourceError(f"{printable(path)}: {printable(error)}. {_REMEDY}") from error
@@ -143,4 +143,4 @@ def _number(text: str | None) -> float | None:
         number = float(text or "")
     except ValueError:
         return None
-    return number if math.isfinite(number) else None
+    return number if abs(number) <= _FARTHEST else None  # which NaN is not

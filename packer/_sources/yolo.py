@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from packer._fields import Field, Stored
+from packer._fields.values import is_text, short
 from packer._images.probe import inspect
 from packer._sample import UNLABELED
 from packer._sources.derived import DerivedSource
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 __all__ = ["YoloSource", "yolo_source"]
 
 _TEXT = "yolo"  # the field of the files' own text
+_MOST_TEXT = 1 << 22  # characters of a data.yaml
+_MOST_POINTS = 10_000
 _DECIMALS = 3  # of the pixels of polygons
 
 
@@ -153,8 +156,9 @@ class _Description:
         shape = self._members.get("kpt_shape")
         self.keypoints: tuple[int, int] | None = None
         if shape is not None:
-            if not isinstance(shape, list) or len(shape) != 2 or type(shape[0]) is not int or shape[1] not in (2, 3):
-                raise self._refused(f"kpt_shape is [POINTS, 2] or [POINTS, 3], not {shape!r}")
+            sound = isinstance(shape, list) and len(shape) == 2 and all(type(number) is int for number in shape)
+            if not sound or not 1 <= shape[0] <= _MOST_POINTS or shape[1] not in (2, 3):
+                raise self._refused(f"kpt_shape is [POINTS, 2] or [POINTS, 3], not {short(shape)}")
             self.keypoints = (shape[0], shape[1])
 
     def read(self, text: str) -> Label:
@@ -195,7 +199,7 @@ class _Description:
                 below = os.path.join(os.path.realpath(full), "")
                 wanted += [name for path, name in known.items() if path.startswith(below)]
             elif os.path.isfile(full) and full.suffix == ".txt":
-                for line in filter(None, map(str.strip, full.read_text("utf-8-sig").splitlines())):
+                for line in self._listed(full):
                     path = os.path.join(os.path.realpath((full.parent / line).parent), os.path.basename(line))
                     (wanted if path in known else missing).append(known.get(path, line))
             else:
@@ -206,6 +210,16 @@ class _Description:
             raise self._refused(f"{self._split}: no images of {', '.join(places)} are below {root}")
         return list(dict.fromkeys(wanted)), missing
 
+    def _listed(self, path: Path) -> list[str]:
+        """Return the images that a list names, a line an image."""
+        try:
+            lines = [line.strip() for line in path.read_text("utf-8-sig").splitlines()]
+        except (OSError, ValueError) as error:
+            raise SourceError(f"{printable(path)}: cannot be read: {printable(error)}") from error
+        if any("\0" in line for line in lines):
+            raise SourceError(f"{printable(path)}: it has a NUL, so it is no list of images")
+        return [line for line in lines if line]
+
     def _names(self) -> dict[int, str]:
         names = self._members.get("names")
         classes = dict(enumerate(names)) if isinstance(names, list) else names
@@ -213,6 +227,8 @@ class _Description:
             raise self._refused("it has no names of classes")
         if not all(type(id) is int and id >= 0 and isinstance(name, str) for id, name in classes.items()):
             raise self._refused("names are texts, in a list or by their ids. Put names such as 1 or yes into quotes.")
+        if not all(map(is_text, classes.values())):
+            raise self._refused("a name is no text that UTF-8 can hold")
         return dict(sorted(classes.items()))
 
     def _refused(self, problem: str) -> SourceError:
@@ -226,10 +242,17 @@ def _members(path: Path) -> dict[str, Any]:
         raise MissingDependencyError(f"--yolo needs PyYAML: {pip_install('yolo')}") from error
     try:
         with open(open_regular(path), encoding="utf-8-sig") as file:
-            members = yaml.safe_load(file)
+            text = file.read(_MOST_TEXT + 1)
+        if len(text) > _MOST_TEXT:
+            raise SourceError(f"{printable(path)}: it has more than {_MOST_TEXT:,} characters")
+        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.SafeLoader)):
+            raise SourceError(
+                f"{printable(path)}: it has an alias (*name), which is not read. Write out what it means."
+            )
+        members = yaml.safe_load(text)
     except OSError as error:
         raise SourceError(f"{printable(path)}: cannot be read: {error.strerror}") from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError, TypeError, LookupError, AttributeError) as error:
         raise SourceError(f"{printable(path)}: it is no YAML: {printable(' '.join(str(error).split()))}") from error
     if not isinstance(members, dict):
         raise SourceError(f"{printable(path)}: it has no names of classes")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import struct
 import zlib
@@ -14,9 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
 from packer._images import png
 from packer._images.compiled import _native
+from packer._images.probe import inspect
 from tests.images.drawn import encoded, photo, png_chunk
 
 pytestmark = pytest.mark.skipif(_native is None, reason="needs a C compiler when packer is installed")
@@ -181,3 +184,14 @@ def test_masks_as_pillow_writes_them_are_read() -> None:
         image.putpalette(list(range(colours)) * 3)
         assert image.mode == "P"
         assert np.array_equal(decoded(encoded(image, "PNG"))[..., 0], ids % colours)
+
+
+def test_an_orientation_in_xmp_in_a_text_chunk_is_left_to_pillow() -> None:
+    xmp = '<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf tiff:Orientation="6"/></x:xmpmeta>'
+    info, file = PngInfo(), io.BytesIO()
+    info.add_text("XML:com.adobe.xmp", xmp)
+    Image.new("RGB", (4, 2)).save(file, "PNG", pnginfo=info)
+    found = png.read(file.getvalue())
+    assert found is not None
+    assert not found.plain
+    assert inspect(file.getvalue()).orientation == 6

@@ -151,7 +151,7 @@ ONE = {"id": 8, "image_id": 3, "category_id": 1, "bbox": [1, 2, 3, 4]}
         ({"also": {"keypoints": [1, 2]}}, "keypoints are no list"),
         ({"also": {"segmentation": [[1, 2, 3]]}}, "annotation 8: a polygon has three points"),
         ({"also": {"segmentation": {"size": [2, 3], "counts": [6]}}}, "run lengths are of the size"),
-        ({"also": {"id": 2**63}}, "annotation_id"),
+        ({"also": {"id": 2**63}}, "an id beyond 64 bits"),
         ({"annotations": [ONE, ONE]}, "the id 8 stands twice in annotations"),
         ({"annotations": [ONE, {"id": 9, "image_id": 3, "category_id": 1}]}, "1 annotations have no bbox.*9"),
         ({"images": [IMAGE, IMAGE]}, "the id 3 stands twice in images"),

@@ -251,3 +251,33 @@ def test_two_columns_of_one_name_are_refused_in_a_line(tmp_path: Path, suffix: s
         parquet.write_table(pyarrow.table(arrays, names=["file_name", "x", "x"]), tmp_path / "metadata.parquet")
     with pytest.raises(SourceError, match="2 columns have the name 'x'"):
         opened(tmp_path)
+
+
+@pytest.mark.parametrize("path", ["../outside.png", "in/../../outside.png", "{root}/outside.png"])
+def test_files_outside_of_the_tree_are_refused(tmp_path: Path, path: str) -> None:
+    touch(tmp_path, "outside.png", "tree/1.png")
+    write(tmp_path / "tree", ".jsonl", [{"file_name": "1.png", "mask_file_name": path.format(root=tmp_path)}])
+    with pytest.raises(SourceError, match=r"line 1.*mask_file_name.*lies outside of SRC"):
+        opened(tmp_path / "tree")
+
+
+def test_a_path_that_no_file_can_have_is_refused(tmp_path: Path) -> None:
+    touch(tmp_path, "1.png")
+    write(tmp_path, ".jsonl", [{"file_name": "1.png", "mask_file_name": "\ud800.png"}])
+    with pytest.raises(SourceError, match="line 1"):
+        opened(tmp_path)
+
+
+def test_more_columns_than_fields_are_refused_before_the_work(tmp_path: Path) -> None:
+    touch(tmp_path, "1.png")
+    write(tmp_path, ".jsonl", [{"file_name": "1.png", **{f"c{number}": number for number in range(201)}}])
+    with pytest.raises(SourceError, match="201 columns would be fields, and a pack has 200 at most"):
+        opened(tmp_path)
+
+
+def test_numbers_of_boxes_beyond_all_floats_are_refused(tmp_path: Path) -> None:
+    touch(tmp_path, "1.png")
+    boxes = [[0.5, 0.5, 10**400, 1]]
+    write(tmp_path, ".jsonl", [{"file_name": "1.png", "objects": {"bbox": boxes, "categories": [1]}}])
+    with pytest.raises(SourceError, match="line 1"):
+        opened(tmp_path)

@@ -115,3 +115,13 @@ def test_a_source_with_stamps_reads_nothing_else(tmp_path: Path) -> None:
             with pytest.raises(ImageChangedError, match="changed since it was listed: it") as caught:
                 part.read(index, ReadBuffer())
             assert caught.value.name == names[index + offset]
+
+
+def test_absolute_paths_count_from_nowhere(tmp_path: Path) -> None:
+    (tmp_path / "masks").mkdir()
+    (tmp_path / "root").mkdir()
+    masks = [tmp_path / "masks" / f"{number}.png" for number in range(3)]
+    for number, mask in enumerate(masks):
+        mask.write_bytes(bytes(number + 1))
+    stamps = take_stamps(tmp_path / "root", Names.of(["../masks/0.png", *map(str, masks)]))
+    assert stamps[:, 0].tolist() == [1, 1, 2, 3]
