@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
+import posixpath
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +23,7 @@ from packer._fields.values import parsed_json
 from packer._sample import UNLABELED
 from packer._sources.base import Source
 from packer._sources.beside import Missing, looked_up, paths_inside
+from packer._sources.cellkinds import kinds_of
 from packer._sources.csv import Rows
 from packer._sources.fieldvalues import Column, Files, joined
 from packer._sources.imagefolder import FilesOf, imagefolder_source
@@ -41,22 +42,6 @@ _NAME, _OF_FILES, _OBJECTS = "file_name", "_file_name", "objects"
 _LABELS = ("label", "labels")
 _OF_OBJECTS = {"objects.bbox": ("boxes", "boxes"), "objects.categories": ("labels", "labels")}
 """The fields that `objects` become, with their kinds."""
-
-_FORMS = {
-    "int64": re.compile(r"0|-?[1-9][0-9]{0,17}"),
-    "float64": re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?"),
-    "bool": re.compile(r"[Tt]rue|[Ff]alse"),
-}
-"""Texts that are taken for numbers: not those with zeros in front, which may be names."""
-
-_WHOLE = re.compile(r"-?[0-9]{1,4000}")
-_EXACT = 2**53  # up to here a float64 holds every whole number
-_LARGE = "int64 beyond float64"
-_WIDER = {
-    frozenset(("int64", "float64")): "float64",
-    frozenset(("int64", _LARGE)): _LARGE,
-}
-"""What a column is that is two things in two parts of a table; anything else is JSON."""
 
 _SHOWN = 5
 
@@ -126,7 +111,7 @@ def metadata_source(
             f"{printable(table.path)}: {len(repeated)} columns have the name {printable(repeated[0])!r}. Give each a "
             "name of its own, or say --no-metadata."
         )
-    kinds = _kinds(table, header)
+    kinds = kinds_of(table, header)
     label = next((name for name in _LABELS if name in header and kinds.get(name) != "json"), None)
     label = label if has_classes else None
     specs, unnamed = _specs(header, kinds, {_NAME, label, *(() if has_classes else _LABELS[:1])})
@@ -238,46 +223,6 @@ def _without_files(source: Source, own: Mapping[str, str]) -> Source:
     """Return a source without those of its images that are files of a field."""
     kept = np.array([name not in own for name in source.names], bool)
     return source if kept.all() else source.taken(np.flatnonzero(kept))
-
-
-def _kinds(table: Table, header: Sequence[str]) -> dict[str, str]:
-    """Return what the cells of each column are: a dtype of scalars, text, json or bytes; nothing where all are null."""
-    found: dict[str, str] = {}
-    for chunk in table.chunks(header):
-        for name, cells in chunk.columns.items():
-            kind = _kind_of(cells, table.of_texts)
-            before = found.setdefault(name, kind)
-            if kind and before != kind:
-                found[name] = kind if not before else _WIDER.get(frozenset((before, kind)), "json")
-                if table.of_texts and found[name] == "json":
-                    found[name] = "text"
-    return {name: "int64" if kind == _LARGE else kind for name, kind in found.items()}
-
-
-def _kind_of(cells: Cells, of_texts: bool) -> str:
-    if isinstance(cells, np.ndarray):
-        return "int64" if cells.dtype.kind in "iu" else "float64"
-    if of_texts:
-        there = [cell for cell in cells if cell.strip()]
-        if not there:
-            return ""
-        matching = (kind for kind, form in _FORMS.items() if all(map(form.fullmatch, there)))
-        kind = next(matching, "text")
-        return _of_numbers(kind, (int(cell) for cell in there if len(cell) > 15 and _WHOLE.fullmatch(cell)), "text")
-    types = set(map(type, cells)) - {type(None)}
-    names = {bool: "bool", int: "int64", float: "float64", str: "text", bytes: "bytes"}
-    if types in ({int}, {int, float}):
-        kind = "float64" if float in types else "int64"
-        return _of_numbers(kind, (cell for cell in cells if type(cell) is int), "json")
-    return names.get(types.pop(), "json") if len(types) == 1 else "json" if types else ""
-
-
-def _of_numbers(kind: str, whole: Iterable[int], exact: str) -> str:
-    """Return what a column of numbers is: `exact`, where a whole number of it is none that its kind holds."""
-    most = max(map(abs, whole), default=0) if kind in ("int64", "float64") else 0
-    if most <= _EXACT:
-        return kind
-    return _LARGE if kind == "int64" and most < 2**63 else exact
 
 
 def _specs(header: Sequence[str], kinds: dict[str, str], own: set[str | None]) -> tuple[list[ColumnSpec], list[str]]:
