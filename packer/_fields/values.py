@@ -118,10 +118,13 @@ def _require_shallow(value: Any, text: str) -> None:
     raise ValueError(_TOO_DEEP)
 
 
-def parsed_json(text: str) -> Any:
-    """Return what JSON says; ValueError where it is none, has NaN, which JSON does not know, or too large a number."""
+def parsed_json(text: str, *, infinite: bool = False) -> Any:
+    """Return what JSON says; ValueError where it is none, has NaN, which JSON does not know, or too large a number.
+
+    With `infinite`, numbers that are too large are infinite: ``1e999`` stands for infinity in a table.
+    """
     try:
-        value = (_JSON_OF_LARGE if _LARGE.search(text) else _JSON).decode(text)
+        value = (_JSON_OF_LARGE if not infinite and _LARGE.search(text) else _JSON).decode(text)
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None
     except json.JSONDecodeError as error:

@@ -175,7 +175,7 @@ class JsonLines(Table):
                     if not text.strip():
                         continue
                     try:
-                        row = parsed_json(text.decode("utf-8-sig" if number == 1 else "utf-8"))
+                        row = parsed_json(text.decode("utf-8-sig" if number == 1 else "utf-8"), infinite=True)
                     except UnicodeDecodeError as error:
                         raise self.refused(
                             number, f"byte {error.start} is no UTF-8. Save the file as UTF-8."

@@ -75,7 +75,9 @@ def test_with_fields_killed_at_thirty_moments(
     assert whole is not None
     expected, continued = content(reference), set()
     for at in range(1, whole.changes, whole.changes // 30):
-        assert crash_server.run(tree, path, at=at, **settings) is None
+        ended = crash_server.run(tree, path, at=at, **settings)
+        # How often the journal is written depends on time, and so does the number of changes, a little.
+        assert ended is None or at > 0.95 * whole.changes
         if not path.exists() or os.path.exists(f"{path}.partial"):
             ended = crash_server.run(tree, path, overwrite=path.exists(), **settings)
             assert ended is not None
