@@ -16,7 +16,7 @@ class Change(NamedTuple):
     Attributes
     ----------
     size : (height, width)
-        Of the image as its values speak of it.
+        The size of the image before the change, in whose pixels the sample's values are given.
     orientation : int
         EXIF orientation by which the image is turned upright, 1 to 8.
     resize : ResizeSpec, optional

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 from collections.abc import Mapping
 from functools import cached_property
@@ -14,6 +13,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from packer._fields import PIXELS, Field, Stored
+from packer._images.encode import encode_png
 from packer._images.probe import inspect
 from packer._sample import UNLABELED
 from packer._sources import Source
@@ -148,12 +148,10 @@ def _encoded_image(value: Any, what: str) -> Buffer:
         raise ImageError(f"{what!r}: {type(value).__name__} is no image; give bytes, a path, a PIL image or an array")
     if value.mode == "I":  # of which Pillow would keep what 16 bits hold, and clip the rest
         value = _image_of(np.asarray(value), what)
-    stream = io.BytesIO()
     try:
-        value.save(stream, "PNG")
+        return encode_png(value)
     except OSError as error:
         raise ImageError(f"{what!r}: an image of the mode {value.mode} cannot become a PNG: {error}") from error
-    return stream.getvalue()
 
 
 def _image_of(array: npt.NDArray[Any], what: str) -> Image.Image:

@@ -43,7 +43,7 @@ class Prepared:
     ----------
     data : bytes-like
     height, width : int
-        Of what decoding gives, in pixels.
+        The size of what decoding gives, in pixels.
     findings : tuple of str
         What the audit found.
     change : Change

@@ -6,7 +6,6 @@ pixels goes along: masks to the nearest pixel, further images as the image, boxe
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,7 +18,7 @@ from packer._conversion.recipe import Recipe
 from packer._conversion.segmentation import moved_segmentations, require_size_of_runs
 from packer._fields import MARGIN, PIXELS, Field, Stored
 from packer._images.decode import apply_orientation
-from packer._images.encode import encode
+from packer._images.encode import encode, encode_png
 from packer._images.modes import decode_unchanged, holds_ids
 from packer._images.nearest import nearest
 from packer._images.pillow import opened
@@ -172,6 +171,4 @@ def _png(pixels: npt.NDArray[Any], like: Buffer | None) -> bytes:
                     image.info["transparency"] = original.info["transparency"]
             elif original.mode == "1":
                 image = Image.fromarray(array.astype(bool))
-    stream = io.BytesIO()
-    image.save(stream, "PNG", compress_level=6)
-    return stream.getvalue()
+    return encode_png(image)

@@ -6,6 +6,7 @@ the image, whose size and checksum are in columns of the table. `formats.md` spe
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 import re
@@ -67,6 +68,7 @@ MARGIN = 1.0
 RESERVED = ("image", "label", "name", "index", "target", "height", "width", "size")
 """Names that no field may have: an item of a dataset, or a column that conditions know, has them already."""
 
+_FEW = 100  # ids that are looked up one by one
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _MEMBERS = {"name": str, "kind": str, "dtype": str, "rank": int, "classes": list, "ids": list, "file": str}
 _NO_CLASS = -1
@@ -245,9 +247,22 @@ class Field:
             return f"{unknown[0]} is no id of its classes" if len(unknown) else None
         return None
 
+    @functools.cached_property
+    def _ids_of_classes(self) -> dict[str, int]:
+        pairs = list(zip(self.classes, self.ids or range(len(self.classes)), strict=True))
+        return dict(reversed(pairs))  # the first of two classes of one name
+
+    @functools.cached_property
+    def _id_set(self) -> frozenset[int]:
+        return frozenset(self.ids)
+
     def knows(self, ids: npt.ArrayLike) -> npt.NDArray[np.bool_]:
         """Tell which numbers are ids of the classes: any from 0 on is one where nobody named the classes."""
         numbers = np.atleast_1d(np.asarray(ids, np.int64))
+        if self.ids and numbers.size <= _FEW:
+            return np.array([number in self._id_set for number in numbers.ravel().tolist()], bool).reshape(
+                numbers.shape
+            )
         if self.ids:
             return np.isin(numbers, self.ids)
         return np.asarray((numbers >= 0) & (numbers < (len(self.classes) or np.iinfo(np.int64).max)))
@@ -260,11 +275,11 @@ class Field:
                 raise ValueError(
                     f"{values.short(value)} is no id, and the classes have no names: fields={said} says them"
                 )
-            if value not in self.classes:
+            number = self._ids_of_classes.get(value)
+            if number is None:
                 count = f"{len(self.classes)} class{'es' * (len(self.classes) != 1)}"
                 raise ValueError(f"{values.short(value)} is none of its {count}")
-            place = self.classes.index(value)
-            return self.ids[place] if self.ids else place
+            return number
         number = operator.index(value)
         if not self.knows(number).all():
             raise ValueError(f"{number} is no id of its classes")

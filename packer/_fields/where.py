@@ -61,7 +61,7 @@ class Column:
         bool, integers, floats, or objects that are str. What stands where no value is present says nothing.
     present : (N,) bool array
     ids : mapping of str to int, optional
-        Of ids: those of the classes that have names. Every id is 0 or more.
+        The ids of the classes that have names, where the column holds ids. Every id is 0 or more.
     of : str
         What the values are called where only `present` is known, such as ``mask``; else empty.
     """

@@ -76,7 +76,7 @@ def append_part(directory: Path, whole: Manifest, part: str, source: Mapping[str
     ----------
     directory : Path
     whole : Manifest
-        Of the joined pack as it is.
+        The manifest of the joined pack as it is.
     part : str
         The name of the pack.
     source : mapping

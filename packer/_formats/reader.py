@@ -228,7 +228,7 @@ class Reader(PackAccess):
         positions : (N,) int64 array
             As `positions` gives.
         name : str
-            Of a field whose values are bytes.
+            The name of a field whose values are bytes.
 
         Raises
         ------

@@ -12,7 +12,7 @@ from PIL import Image
 
 from packer.errors import ImageError
 
-__all__ = ["encode", "encode_tiled", "jpeg_encoder"]
+__all__ = ["encode", "encode_png", "encode_tiled", "jpeg_encoder"]
 
 _LONGEST_SIDE = 65_500  # of an image that libjpeg encodes
 
@@ -35,9 +35,18 @@ def encode(pixels: npt.NDArray[np.uint8], codec: str, quality: int) -> bytes:
         return pixels.tobytes()
     if codec == "jpeg":
         return _encode_jpeg(pixels, quality)
+    image = Image.fromarray(pixels)
+    if codec == "png":
+        return encode_png(image)
     stream = io.BytesIO()
-    options = {"png": {"compress_level": 6}, "webp": {"quality": quality, "method": 4}}[codec]
-    Image.fromarray(pixels).save(stream, codec, **options)
+    image.save(stream, codec, quality=quality, method=4)
+    return stream.getvalue()
+
+
+def encode_png(image: Image.Image) -> bytes:
+    """Encode an image of any mode that PNG knows, without loss; OSError of another mode."""
+    stream = io.BytesIO()
+    image.save(stream, "PNG", compress_level=6)
     return stream.getvalue()
 
 

@@ -119,7 +119,7 @@ def decode_unchanged(
     Returns
     -------
     (height, width, channels) array
-        Of the machine's byte order. Writable.
+        The numbers, in the machine's byte order. Writable.
 
     Raises
     ------

@@ -80,7 +80,7 @@ def cut_mask(
     Returns
     -------
     (out_height, out_width) array
-        Of the mask's dtype, or `out`.
+        The window, of the mask's dtype; or `out`.
 
     Raises
     ------
@@ -160,7 +160,7 @@ def smooth(pixels: Pixels, box: Box, fill: Fill | None = None) -> Pixels:
     Returns
     -------
     (out_height, out_width, channels) array
-        Of the dtype of the pixels.
+        The window, of the dtype of the pixels.
 
     Raises
     ------

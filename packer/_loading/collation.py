@@ -32,7 +32,7 @@ class UnevenError(ValueError):
     Parameters
     ----------
     place : int
-        Of the sample in the batch.
+        The sample's place in the batch.
     reason : str
     """
 

@@ -77,7 +77,7 @@ class FieldDecoder:
         Returns
         -------
         list of dict
-            Of each sample the values that `Field.decode` gives, but a mask as a (height, width) array, an image as a
+            For each sample the values that `Field.decode` gives, but a mask as a (height, width) array, an image as a
             (height, width, channels) array, and keypoints as (K, P, 2) positions and, under a name of their own,
             (K, P) visibilities; None where there is none.
 

@@ -52,7 +52,7 @@ def item_of(parts: Parts, values: Mapping[str, Any], output: str, size: tuple[in
         All values of a sample: those of `FieldDecoder.values`, and the sample's own.
     output : one of OUTPUTS
     size : (height, width)
-        Of the image in the item, in which boxes and keypoints lie.
+        The size of the image in the item, in which boxes and keypoints lie.
     """
     item: dict[str, Any] = {}
     for key in parts.keys:

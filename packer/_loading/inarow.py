@@ -5,6 +5,7 @@ The methods are those of `packer._loading.readable.Readable`.
 
 from __future__ import annotations
 
+import abc
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -28,7 +29,7 @@ _FAR_APART = 0x9E3779B97F4A7C15
 """What lies between the seeds of datasets in a row, so that no two of those that people give coincide."""
 
 
-class InARow:
+class InARow(abc.ABC):
     """Samples of several datasets, many at a time."""
 
     datasets: list[ImageDataset]
@@ -36,12 +37,13 @@ class InARow:
     _earlier: Ints | None
     _ends: Ints
 
-    def __len__(self) -> int:
-        raise NotImplementedError
+    @abc.abstractmethod
+    def __len__(self) -> int: ...
 
     @property
+    @abc.abstractmethod
     def seed(self) -> int | None:
-        raise NotImplementedError
+        """The seed of the crops of all datasets; None where they have seeds of their own, or none."""
 
     @property
     def _parts(self) -> Parts | None:

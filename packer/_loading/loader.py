@@ -78,9 +78,9 @@ class Loader:
     transform : callable, optional
         Applied to each image, instead of the dataset's.
     pad : int, or dict of str to int or None, optional
-        Of a dataset with `fields`: to how many entries boxes, labels, keypoints, arrays, and what has an entry for each
-        box are padded with 0, so that they are (N, pad, ...) tensors; ``NAME_count`` is then a (N,) tensor of how many
-        there are. By default they are lists of tensors, and arrays are stacked; None makes lists of arrays.
+        For a dataset with `fields`: to how many entries boxes, labels, keypoints, arrays, and what has an entry for
+        each box are padded with 0, so that they are (N, pad, ...) tensors; ``NAME_count`` is then a (N,) tensor of how
+        many there are. By default they are lists of tensors, and arrays are stacked; None makes lists of arrays.
     collate_fn : callable
         Makes a batch of a list of items. With another one than torch's, images are not decoded into their place.
     **unknown

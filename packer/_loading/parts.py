@@ -40,7 +40,7 @@ class Parts:
     fields : dict of str to Field
         The fields that are read: those among `names`, and the boxes that decide which entries of others are kept.
     per_box : dict of str to str, optional
-        Of a field that has an entry for each box, the name of the boxes; None where nobody said.
+        The name of the boxes for each field that has an entry for each box; None where nobody said.
     modes : dict of str to str
         How further images are decoded.
     fill : dict

@@ -73,7 +73,7 @@ class Readable(Protocol):
         Returns
         -------
         list of dict
-            Of dicts what is not in the tensors: see `FieldDecoder.samples`. Empty where items are image and label.
+            What the dicts have beside the tensors: see `FieldDecoder.samples`. Empty where items are image and label.
 
         Raises
         ------

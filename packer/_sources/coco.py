@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -189,6 +188,6 @@ def _masks(joined: Joined, images: Sequence[CocoImage], shown: str) -> tuple[Fie
 def _png(pixels: npt.NDArray[Any]) -> bytes:
     from PIL import Image
 
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, "PNG")
-    return file.getvalue()
+    from packer._images.encode import encode_png
+
+    return encode_png(Image.fromarray(pixels))

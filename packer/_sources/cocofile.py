@@ -61,7 +61,7 @@ class Joined:
     categories : dict of int to dict
         In the order of the files.
     about : list of dict
-        Of each file ``file``, its name, and its ``members`` other than images and annotations, such as licenses.
+        For each file ``file``, its name, and its ``members`` other than images and annotations, such as licenses.
     """
 
     images: dict[int, CocoImage] = field(default_factory=dict)

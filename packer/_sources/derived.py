@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -29,7 +30,7 @@ def refuse_derived(source: Source) -> None:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class DerivedSource(Source):
+class DerivedSource(Source, abc.ABC):
     """A source whose first fields are computed from those of its columns.
 
     Attributes
@@ -40,9 +41,9 @@ class DerivedSource(Source):
 
     derived: tuple[Field, ...] = ()
 
+    @abc.abstractmethod
     def derive(self, index: int, stored: Mapping[str, Stored], buffer: ReadBuffer) -> Sequence[Stored]:
         """Return the values of `derived` for image `index`, of which the columns have `stored`; errors as `values`."""
-        raise NotImplementedError
 
     def values(self, index: int, buffer: ReadBuffer) -> tuple[Stored, ...]:
         stored = super().values(index, buffer)

@@ -29,7 +29,7 @@ class Numbers:
     ----------
     field : Field
     values : (N,) array
-        Of the field's dtype; int64 ids of a class. Zero where there is no value.
+        The numbers, of the field's dtype; int64 ids of a class. Zero where there is no value.
     null : (N,) bool array
         Where there is none.
     """

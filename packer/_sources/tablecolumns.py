@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import os
 import re
 from array import array
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from packer._fields import DTYPES, KINDS, PIXELS, Field, Stored
+from packer._fields import DTYPES, KINDS, OF_SCALARS, PIXELS, Field, Stored
 from packer._fields.values import parsed_json, short
 from packer._sources.fieldvalues import Blobs, Column, Files, Numbers
 from packer._sources.tables import Cells, Table
@@ -22,7 +23,6 @@ from packer.errors import OptionError, SourceError, printable
 
 __all__ = ["ColumnSpec", "Reading", "reading_of"]
 
-_SCALARS = ("bool", "int8", "int16", "int32", "int64", "float32", "float64")
 _JSON = ("json", "array", "boxes", "keypoints", "segmentation")
 _WHOLE = re.compile(r"0|[1-9][0-9]*")
 _LAST_ID = str(2**63 - 1)
@@ -41,7 +41,7 @@ class ColumnSpec:
         What the field and the column are called.
     kind : str
     dtype : str
-        Of a scalar or an array; else empty.
+        The dtype of a scalar or an array; else empty.
     rank : int, optional
         How many axes an array has; by default as many as the first value.
     """
@@ -64,12 +64,12 @@ class ColumnSpec:
         if len(parts) < 2:
             raise OptionError(f"{option} has no kind: say NAME:KIND, such as 'caption:text' or 'age:float32'")
         kind = parts.pop()
-        if kind in _SCALARS:
+        if kind in OF_SCALARS:
             kind, dtype = "scalar", kind
         column = ":".join(parts)
         try:
             if kind not in KINDS or (kind == "scalar" and not dtype):
-                raise ValueError(f"a kind is one of {', '.join([*_SCALARS, *KINDS[1:]])}, not {kind!r}")
+                raise ValueError(f"a kind is one of {', '.join([*OF_SCALARS, *KINDS[1:]])}, not {kind!r}")
             dtype = dtype or ("float32" if kind == "array" else "")
             Field(name if sign else column, kind, dtype, rank or 0)
         except ValueError as error:
@@ -77,7 +77,7 @@ class ColumnSpec:
         return cls(name if sign else column, column, kind, dtype, rank)
 
 
-class Reading:
+class Reading(abc.ABC):
     """Takes the cells of a column, chunk by chunk, and makes a field of them.
 
     Parameters
@@ -92,13 +92,13 @@ class Reading:
         self._table = table
         self._field = Field(spec.name, spec.kind, spec.dtype, spec.rank or 0)
 
+    @abc.abstractmethod
     def add(self, cells: Cells, lines: Sequence[int]) -> None:
         """Take the next cells; SourceError, which names file, line and column, where one is no value."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def column(self, root: Path) -> Column:
         """Return the field's values; the paths of files are relative to `root`."""
-        raise NotImplementedError
 
     def _refused(self, line: int, problem: object) -> SourceError:
         said = str(problem)

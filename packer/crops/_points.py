@@ -147,7 +147,7 @@ def turn_boxes(boxes: Numbers, orientation: int, size: tuple[int, int]) -> Numbe
     orientation : int
         1 to 8 (EXIF 2.32, tag 0x0112).
     size : (height, width)
-        Of the image before.
+        The size of the image before.
 
     Returns
     -------

@@ -28,10 +28,15 @@ _CHANGING = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate"}  #
 
 
 class Ended(NamedTuple):
-    """How many images an earlier run had done, and how often this one changed the disk."""
+    """How many images an earlier run had done, and how often this one changed the disk.
+
+    How often differs a little from run to run: a checkpoint waits for no other. `joining` counts the changes of a pack
+    with parts once another part was converted; that number is always the same.
+    """
 
     continued: int
     changes: int
+    joining: int = 0
 
 
 class CrashServer:
@@ -84,11 +89,20 @@ class CrashServer:
         return self._ended(job)
 
     def append(
-        self, source: Path, pack: Path, *, at: int = 0, options: Mapping[str, Any] | None = None
+        self,
+        source: Path,
+        pack: Path,
+        *,
+        at: int = 0,
+        joining: int = 0,
+        options: Mapping[str, Any] | None = None,
     ) -> Ended | None:
-        """Append to a pack with parts, and return how that ended; `at` is as of `run`, `options` of `packer.append`."""
+        """Append to a pack with parts, and return how that ended; `at` is as of `run`, `options` of `packer.append`.
+
+        `joining` says before which change it is killed once the part was converted.
+        """
         job = {"source": str(source), "appended": str(pack), "format": "", "options": dict(options or {})}
-        return self._ended({**job, "at": at, "seconds": None})
+        return self._ended({**job, "at": at, "joining": joining, "seconds": None})
 
     def export(self, pack: Path, directory: Path, *, at: int = 0) -> Ended | None:
         """Export a pack, and return how that ended; `at` is as of `run`."""
@@ -113,13 +127,13 @@ class _Countdown:
     """Counts the changes of the disk, and kills this process before the n-th of them."""
 
     def __init__(self, at: int) -> None:
-        self._at = at
+        self.at = at
         self.count = 0
 
     def step(self) -> bool:
         """Count one; tell whether it is the one."""
         self.count += 1
-        return self.count == self._at
+        return self.count == self.at
 
     def audit(self, event: str, arguments: tuple[Any, ...]) -> None:
         creates = event == "open" and isinstance(arguments[2], int) and arguments[2] & os.O_CREAT
@@ -182,12 +196,23 @@ def _counting(at: int) -> _Countdown:
     return countdown
 
 
-def _append(job: dict[str, Any]) -> tuple[int, int]:
+def _append(job: dict[str, Any]) -> tuple[int, int, int]:
     from packer import append
+    from packer._conversion import appending
 
     countdown = _counting(job["at"])
+    before = []
+    join = appending.append_part
+
+    def joining(*arguments: Any) -> Any:
+        before.append(countdown.count)
+        if job["joining"]:
+            countdown.at = countdown.count + job["joining"]
+        return join(*arguments)
+
+    appending.append_part = joining
     summary = append(Path(job["appended"]), Path(job["source"]), workers=2, on_error="skip", **job["options"])
-    return summary.continued, countdown.count
+    return summary.continued, countdown.count, countdown.count - before[0] if before else 0
 
 
 def _convert(job: dict[str, Any]) -> tuple[int, int]:

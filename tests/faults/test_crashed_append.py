@@ -14,9 +14,6 @@ from packer._packs.verify import verify
 from tests.faults.crashes import CrashServer
 from tests.making import SUFFIXES, content, noise
 
-_OF_THE_WHOLE = 30
-"""Changes of the disk at the end, after the part was converted: the name of the part, the table, the manifest."""
-
 
 @pytest.mark.parametrize("format", ["lmdb", "pth"])
 def test_killed_before_and_amid_changes_of_the_disk(crash_server: CrashServer, fast_tmp: Path, format: str) -> None:
@@ -32,11 +29,12 @@ def test_killed_before_and_amid_changes_of_the_disk(crash_server: CrashServer, f
     with open_pack(reference) as reader:
         samples = [(name, bytes(reader.read(index))) for index, name in enumerate(reader.names)]
     lengths, continued = set(), set()
-    end = whole.changes - _OF_THE_WHOLE
-    for at in [*range(1, end, 12), *range(end, whole.changes + 1)]:
+    assert whole.joining > 10
+    kills = [{"at": at} for at in range(1, whole.changes - whole.joining, 12)]
+    for kill in [*kills, *({"joining": at} for at in range(1, whole.joining + 1))]:
         shutil.copytree(old, path)
         with open_pack(path) as earlier:
-            crash_server.append(fast_tmp / "more", path, at=at)
+            crash_server.append(fast_tmp / "more", path, **kill)
             with open_pack(path) as reader:
                 lengths.add(len(reader))
                 found = [(name, bytes(reader.read(index))) for index, name in enumerate(reader.names)]
@@ -44,7 +42,7 @@ def test_killed_before_and_amid_changes_of_the_disk(crash_server: CrashServer, f
             repeated = crash_server.append(fast_tmp / "more", path)
             assert repeated is not None
             continued.add(repeated.continued)
-            assert content(path) == expected, f"killed at change {at}"
+            assert content(path) == expected, f"killed at change {kill}"
             assert not os.path.exists(f"{path}.partial")
             assert [(name, bytes(earlier.read(index))) for index, name in enumerate(earlier.names)] == samples[:20]
         shutil.rmtree(path)
@@ -73,9 +71,10 @@ def test_killed_while_fields_are_appended(crash_server: CrashServer, fast_tmp: P
     assert whole is not None
     assert verify(reference) == []
     expected, lengths, continued = content(reference), set(), set()
-    for at in [*range(1, whole.changes - 12, 20), *range(whole.changes - 12, whole.changes + 1, 2)]:
+    kills = [{"at": at} for at in range(1, whole.changes - whole.joining, 20)]
+    for kill in [*kills, *({"joining": at} for at in range(1, whole.joining + 1, 2))]:
         shutil.copytree(old, path)
-        crash_server.append(fast_tmp / "more", path, at=at, options=asked)
+        crash_server.append(fast_tmp / "more", path, options=asked, **kill)
         with open_pack(path) as reader:
             lengths.add(len(reader))
             for index in range(len(reader)):
@@ -85,7 +84,7 @@ def test_killed_while_fields_are_appended(crash_server: CrashServer, fast_tmp: P
         repeated = crash_server.append(fast_tmp / "more", path, options=asked)
         assert repeated is not None
         continued.add(repeated.continued)
-        assert content(path) == expected, f"killed at change {at}"
+        assert content(path) == expected, f"killed at change {kill}"
         shutil.rmtree(path)
     assert lengths == {20, 60}
     assert len(continued) > 2
