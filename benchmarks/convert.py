@@ -31,8 +31,8 @@ from packer._images.encode import encode
 from packer._images.jpeg.header import read_header
 from packer._images.resize import resize
 from packer._images.sizing import ResizeSpec
-from packer._limits import available_cpus
 from packer._sources import Source, imagefolder_source
+from packer._storage.limits import available_cpus
 from packer.testing.photos import draw_imagefolder
 
 KEEP_TARGETS = {"lmdb": 0.6, "hdf5": 0.5, "pth": 0.5}  # of the plain loop's rate

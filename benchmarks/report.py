@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from packer._limits import available_cpus
+from packer._storage.limits import available_cpus
 
 __all__ = ["machine", "table", "write_json"]
 

@@ -336,7 +336,7 @@ def _blocks(path: Path) -> int:
 def _measure_scheduling(work: Path, rounds: int) -> dict[str, Any]:
     """Make 100 parts of 100 tiny images in this process and on a cluster of two, in turn."""
     from packer._conversion.scheduler import open_client
-    from packer._limits import available_cpus
+    from packer._storage.limits import available_cpus
     from packer.testing.photos import draw_imagefolder
 
     tree = work / "tiny"

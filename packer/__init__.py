@@ -13,7 +13,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from packer._conversion.convert import ConversionProgress, Summary
     from packer._conversion.packing import pack
-    from packer._conversion.verbs import append, convert, merge
+    from packer._conversion.verbs import append, convert, index, merge
     from packer._fields import Field
     from packer._formats import Reader, open_pack
     from packer._loading.concat import ConcatImageDataset
@@ -111,6 +111,7 @@ __all__ = [
     "convert",
     "digest",
     "export",
+    "index",
     "info",
     "merge",
     "open_dataset",
@@ -126,7 +127,7 @@ __all__ = [
 _HOMES = {
     "packer._conversion.convert": "ConversionProgress Summary",
     "packer._conversion.packing": "pack",
-    "packer._conversion.verbs": "append convert merge",
+    "packer._conversion.verbs": "append convert index merge",
     "packer._fields": "Field",
     "packer._formats": "Reader open_pack",
     "packer._loading.concat": "ConcatImageDataset",

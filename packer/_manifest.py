@@ -187,7 +187,7 @@ class Manifest:
     @property
     def column_types(self) -> dict[str, str]:
         """The columns of the table and their dtypes."""
-        return column_types(self.label_type, self.fields)
+        return column_types(self.label_type, self.fields, apart=self.layout.get("apart") is True)
 
     @property
     def parts(self) -> Sequence[Any]:

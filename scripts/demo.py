@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from packer._limits import available_cpus
+from packer._storage.limits import available_cpus
 from packer.testing.photos import draw_imagefolder
 
 SUFFIXES = (".lmdb", ".h5", ".pth")

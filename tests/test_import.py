@@ -127,9 +127,10 @@ def below(*packages: str) -> set[str]:
 
 FLOORS = [
     ["errors"],
-    ["_fields", "_sample", "_limits"],
+    ["_fields", "_sample"],
     ["_table", "_manifest"],
     ["_storage"],
+    ["_containers"],
     ["_formats", "_images"],
     ["_sources", "crops", "samplers"],
     ["_conversion", "_loading"],

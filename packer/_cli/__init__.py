@@ -16,6 +16,7 @@ from packer import __version__
 from packer._cli.append import append_command
 from packer._cli.convert import convert_command
 from packer._cli.export import export_command
+from packer._cli.index import index_command
 from packer._cli.info import info_command
 from packer._cli.merge import merge_command
 from packer._cli.scan import scan_command
@@ -69,6 +70,7 @@ def cli() -> None:
 
 
 cli.add_command(convert_command)
+cli.add_command(index_command)
 cli.add_command(info_command)
 cli.add_command(verify_command)
 cli.add_command(export_command)

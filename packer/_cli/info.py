@@ -12,7 +12,7 @@ import click
 from packer._cli import show
 from packer._cli.values import UserPath
 from packer._cli.words import settings_in_words
-from packer._limits import in_units
+from packer._storage.limits import in_units
 from packer.errors import printable
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from packer._cli import show
 from packer._cli.options import RunOptions
 from packer._cli.status import EXIT_STATUS
 from packer._cli.writing import done_already, say, status_of
-from packer._limits import in_units
+from packer._storage.limits import in_units
 from packer.errors import ClusterError, DestinationError, PackLockedError, printable
 
 if TYPE_CHECKING:

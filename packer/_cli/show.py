@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from packer._cli.status import NOBODY_READS
-from packer._limits import in_units
+from packer._storage.limits import in_units
 from packer.errors import printable
 
 if TYPE_CHECKING:

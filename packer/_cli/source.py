@@ -71,6 +71,13 @@ _OF_FIELDS = [
         help="What becomes of an image without the file or the row of a field: an error, no value, or it is left out.  [default: error]",
     ),
     click.option(
+        "--key",
+        "keys",
+        multiple=True,
+        metavar="NAME[:KIND]=KEY",
+        help="What in a container of another tool is the image, the label or the name, or becomes a field: image=image/encoded, label=cls, caption:text=txt.  [default: by the container's own names]",
+    ),
+    click.option(
         "--no-metadata",
         is_flag=True,
         help="Leave metadata.csv, metadata.jsonl or metadata.parquet in SRC alone.",

@@ -8,7 +8,7 @@ import click
 
 from packer._cli import show
 from packer._cli.values import UserPath
-from packer._limits import in_units
+from packer._storage.limits import in_units
 from packer.errors import printable
 
 __all__ = ["stage_command", "unstage_command"]

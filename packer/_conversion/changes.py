@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from packer._sources import ListedSource, Source, listed_source
-from packer._sources.stamps import Stamp, Stamps, same_stamp, stamp_in
+from packer._storage.stamps import Stamp, Stamps, same_stamp, stamp_in
 from packer.errors import ResumeError, SourceError, printable
 
 __all__ = ["compare_source", "setting_differences", "started_differently"]

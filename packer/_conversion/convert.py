@@ -27,11 +27,11 @@ from packer._conversion.streaming import Stream, StreamSource
 from packer._conversion.unfinished import UnfinishedPack
 from packer._conversion.workspace import check_destination
 from packer._formats import FORMATS, Format, Writer, check_readable, format_for
-from packer._limits import available_cpus
 from packer._manifest import Manifest, schema_for
 from packer._sources import Source
 from packer._sources.base import listing_digest
 from packer._storage.files import disk_size
+from packer._storage.limits import available_cpus
 from packer._table import column_checksums, column_types
 from packer.errors import DestinationError, ImageError, ResumeError, SourceError, printable
 
@@ -164,7 +164,7 @@ def convert(
     destination = Path(os.path.abspath(destination))
     row = format_for(destination) if format is None else require_format(format)
     _check_arguments(on_error, workers, report)
-    check_destination(destination, overwrite=overwrite, source=source.root)
+    check_destination(destination, overwrite=overwrite, source=source.tree)
     source.require_undamaged()
     types = column_types(source.label_type, source.fields)
     made_of = provenance(source, recipe)

@@ -267,7 +267,7 @@ class Job:
         return Making(self.path(number), conversion, room)
 
     def _begin(self, workspace: Workspace, source: Source, request: Mapping[str, Any], *, fresh: bool) -> Source:
-        check_destination(self.destination, overwrite=self.overwrite, source=source.root)
+        check_destination(self.destination, overwrite=self.overwrite, source=source.tree)
         made_of = provenance(source, self.recipe)
         if len(source) < self.parts:
             raise SourceError(f"{printable(source.root)}: {len(source)} images cannot be {self.parts} parts")

@@ -17,9 +17,9 @@ from typing import IO, Any
 
 import google_crc32c
 
-from packer._sources.stamps import Stamp
 from packer._storage.files import writing_to
 from packer._storage.spool import TableBuilder
+from packer._storage.stamps import Stamp
 from packer._table import encode_name
 from packer.errors import DestinationError, printable
 

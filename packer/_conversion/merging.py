@@ -11,8 +11,8 @@ from packer._conversion.convert import ConversionProgress, Summary
 from packer._conversion.request import format_options
 from packer._conversion.workspace import check_destination
 from packer._formats import format_for
-from packer._limits import require_count
 from packer._sources import CLASS_MAPS, pack_source
+from packer._storage.limits import require_count
 from packer._storage.paths import path_problem
 from packer.errors import OptionError, printable
 

@@ -15,7 +15,7 @@ from packer._conversion.values import prepare_values
 from packer._fields import Field, Stored
 from packer._sources import Source
 from packer._sources.base import ReadBuffer
-from packer._sources.stamps import Stamp
+from packer._storage.stamps import Stamp
 from packer._table import Sample, checksum, encode_name, field_columns
 from packer.errors import CorruptPackError, ImageError
 

@@ -16,9 +16,9 @@ from packer._conversion.workspace import check_destination
 from packer._formats import Format, format_for
 from packer._images.geometry import MAX_PIXELS
 from packer._images.sizing import ResizeSpec
-from packer._limits import require_count
 from packer._sample import LOSSY
 from packer._sources import Source
+from packer._storage.limits import require_count
 from packer.errors import OptionError
 
 __all__ = ["ConversionRequest", "SourceRequest", "format_options", "is_pack"]
@@ -93,7 +93,7 @@ class ConversionRequest(SourceRequest):
 
     def require_destination(self) -> None:
         """Raise DestinationError where pack or report cannot be written: listing the images may take long."""
-        check_destination(self.dst, overwrite=self.overwrite, source=self.src)
+        check_destination(self.dst, overwrite=self.overwrite)
         if self.report is not None:
             inputs = (self.src, self.labels, self.classes_from, *self.coco, self.yolo)
             check_report(self.report, [self.dst, *(path for path in inputs if path is not None)])

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
-from packer._limits import available_cpus
 from packer._storage.interrupts import interrupts_held
+from packer._storage.limits import available_cpus
 from packer.errors import ClusterError, MissingDependencyError, pip_install, printable
 
 __all__ = ["JOB_QUEUES", "check_address", "import_dask", "open_client"]

@@ -9,10 +9,10 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+from packer._containers import find_container, named_paths
 from packer._conversion.annotated import AnnotationRequest
 from packer._fields import Condition
 from packer._formats import open_pack, recognise
-from packer._limits import require_count
 from packer._sample import LABEL_TYPES
 from packer._sources import (
     ON_MISSING,
@@ -25,6 +25,7 @@ from packer._sources import (
     files_among,
     imagefolder_source,
     is_listing,
+    listed_container,
     listed_source,
     metadata_of,
     metadata_source,
@@ -35,6 +36,7 @@ from packer._sources import (
     with_files,
     with_given_classes,
 )
+from packer._storage.limits import require_count
 from packer.errors import NotAPackError, OptionError, PackNotFoundError, printable
 
 __all__ = ["SourceRequest", "is_pack", "option"]
@@ -85,6 +87,8 @@ class SourceRequest(AnnotationRequest):
         Columns of `labels` that become fields: ``"NAME[=COLUMN]:KIND[:DTYPE]"``, or kinds by names.
     on_missing : {"error", "null", "skip"}, optional
         What becomes of an image without a file or a row of its fields; by default an error.
+    keys : sequence of str, or mapping of str to str
+        What in a container is the image, the label, the name or a field: ``"NAME[:KIND]=KEY"``, or keys by names.
     no_classes : bool
         Whether no labels are wanted: all have the label -1.
     no_metadata : bool
@@ -114,6 +118,7 @@ class SourceRequest(AnnotationRequest):
     fields: Sequence[str] | Mapping[str, str] = ()
     columns: Sequence[str] | Mapping[str, str] = ()
     on_missing: str | None = None
+    keys: Sequence[str] | Mapping[str, str] = ()
     no_classes: bool = False
     no_metadata: bool = False
 
@@ -141,6 +146,19 @@ class SourceRequest(AnnotationRequest):
     def rule(self) -> ImageRule:
         """Which files count as images."""
         return ImageRule.of(self.extensions, self.any_image)
+
+    @cached_property
+    def container_keys(self) -> dict[str, str]:
+        """The keys of a container, by what they become; OptionError where one is none."""
+        said = list(_texts("keys", self.keys, "="))
+        keys = dict(text.partition("=")[::2] for text in said)
+        for text in said:
+            name, sign, key = text.partition("=")
+            if not (name and sign and key):
+                raise OptionError(f"--key {text}: say NAME=KEY or NAME:KIND=KEY, such as image=image/encoded")
+        if len(keys) < len(said):
+            raise OptionError("--key names one thing twice")
+        return keys
 
     @cached_property
     def file_fields(self) -> tuple[FileField, ...]:
@@ -238,9 +256,22 @@ class SourceRequest(AnnotationRequest):
         if is_pack(self.src):
             source = pack_source(self.src, classes=classes)
             return source if self.where is None else source.where(self.where)
+        if (container := self._of_container(own, classes)) is not None:
+            return container
         if self.annotations:
             return self.annotated_source(self.src, self.rule, self.on_missing)
         return self._of_directory(destination, classes, is_split)
+
+    def _of_container(self, said: Sequence[str], classes: list[str] | None) -> Source | None:
+        """List the samples of a container; None where `src` is none, or options say what is a directory's."""
+        paths = named_paths(self.src)
+        found = find_container(paths) if paths and not said else None
+        if found is None:
+            if self.container_keys:
+                raise OptionError(f"--key is for containers, and {printable(self.src)} is none that packer reads")
+            return None
+        kind, files = found
+        return listed_container(kind.open(files, self.container_keys), classes)
 
     def _of_directory(self, destination: Path, classes: list[str] | None, is_split: bool) -> Source:
         files_of = partial(files_among, self.src, self.file_fields) if self.file_fields else None
@@ -290,6 +321,7 @@ class SourceRequest(AnnotationRequest):
         }
         which |= {"field": list(_texts("fields", self.fields, "=")) or None, "on_missing": self.on_missing}
         which |= {"column": list(_texts("columns", self.columns, ":")) or None}
+        which |= {"key": list(_texts("keys", self.keys, "=")) or None}
         which |= {"no_classes": self.no_classes or None, "no_metadata": self.no_metadata or None}
         which |= self.described_annotations()
         return {**said, **which, "src": os.path.abspath(self.src)}
@@ -315,4 +347,4 @@ def _texts(name: str, said: Sequence[str] | Mapping[str, str], sign: str) -> Ite
 
 def option(name: str) -> str:
     """Return the option that sets what a request calls `name`."""
-    return {"fields": "--field", "columns": "--column"}.get(name, "--" + name.replace("_", "-"))
+    return {"fields": "--field", "columns": "--column", "keys": "--key"}.get(name, "--" + name.replace("_", "-"))

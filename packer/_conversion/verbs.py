@@ -1,4 +1,4 @@
-"""`packer.convert`, `append` and `merge`: what the commands do, as functions; errors speak of arguments."""
+"""`packer.convert`, `append`, `index` and `merge`: what the commands do, as functions; errors speak of arguments."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from packer._conversion import appending, merging
+from packer._conversion import appending, indexing, merging
 from packer._conversion.convert import ConversionProgress, Summary
 from packer._conversion.in_parts import convert_in_parts
 from packer._conversion.request import ConversionRequest
 from packer._conversion.spoken import speaking_of_arguments
 
-__all__ = ["append", "convert", "merge"]
+__all__ = ["append", "convert", "index", "merge"]
 
 
 @speaking_of_arguments
@@ -52,6 +52,7 @@ def convert(
     yolo: str | os.PathLike[str] | None = None,
     split: str | None = None,
     on_missing: str | None = None,
+    keys: Mapping[str, str] | Sequence[str] = (),
     no_classes: bool = False,
     no_metadata: bool = False,
     on_error: str = "fail",
@@ -73,7 +74,8 @@ def convert(
     ----------
     src : path
         A directory with one subdirectory a class, as for torchvision's ImageFolder; a pack, whose samples keep their
-        bytes unless an option says otherwise; or a listing that `packer scan` wrote.
+        bytes unless an option says otherwise; a container of another tool, as a file, a directory or a pattern such as
+        ``shards/*.tar``; or a listing that `packer scan` wrote.
     dst : path
         Where the pack will be. ``~`` is the user's home in all paths.
     format : {"lmdb", "hdf5", "pth"}, optional
@@ -157,6 +159,10 @@ def convert(
     on_missing : {"error", "null", "skip"}, optional
         What becomes of an image without the file or the row of a field: an error (the default), no value, or the image
         is left out. ``"skip"`` leaves out images that annotations name and that are not there.
+    keys : mapping of str to str, or sequence of str
+        What in a container of another tool is the image, the label or the name, or becomes a field: keys by names,
+        ``{"image": "image/encoded", "caption:text": "txt"}``; or texts as the command line has them. By default the
+        container's own names decide.
     no_classes : bool
         Whether all images below `src`, or all rows of `labels`, are taken with the label -1, without classes.
     no_metadata : bool
@@ -241,6 +247,7 @@ def convert(
         yolo=_path_or_none(yolo),
         split=split,
         on_missing=on_missing,
+        keys=keys,
         no_classes=no_classes,
         no_metadata=no_metadata,
         on_error=on_error,
@@ -259,6 +266,7 @@ def convert(
 
 
 append = speaking_of_arguments(appending.append, convert)
+index = speaking_of_arguments(indexing.index, convert)
 merge = speaking_of_arguments(merging.merge)
 
 

@@ -23,7 +23,18 @@ from packer.errors import (
     printable,
 )
 
-__all__ = ["FORMATS", "PARTS", "Format", "Reader", "Writer", "check_readable", "format_for", "open_pack", "recognise"]
+__all__ = [
+    "FORMATS",
+    "INDEX",
+    "PARTS",
+    "Format",
+    "Reader",
+    "Writer",
+    "check_readable",
+    "format_for",
+    "open_pack",
+    "recognise",
+]
 
 
 @dataclass(frozen=True)
@@ -117,7 +128,19 @@ PARTS = Format(
 )
 """Packs with parts, which are of one of `FORMATS`; `packer._conversion.job` writes them."""
 
-_DIRECTORIES = (*(row for row in FORMATS.values() if row.files), PARTS)
+INDEX = Format(
+    "index",
+    (".index",),
+    lambda path, head: any(
+        os.path.isfile(os.path.join(path, *inner, "files.bin")) for inner in ((), (".packer.index",))
+    ),
+    "",
+    "packer._formats.index:IndexReader",
+    files=("manifest.json", "table.bin", "files.bin"),
+)
+"""Indexes of files that stay where they are, and packs in the layouts of other tools, which have an index in them."""
+
+_DIRECTORIES = (*(row for row in FORMATS.values() if row.files), INDEX, PARTS)
 
 
 def format_for(path: str | os.PathLike[str], advice: str = "Change the name.") -> Format:
@@ -126,6 +149,10 @@ def format_for(path: str | os.PathLike[str], advice: str = "Change the name.") -
     for row in FORMATS.values():
         if suffix in row.suffixes:
             return row
+    if suffix in INDEX.suffixes:
+        raise DestinationError(
+            f"{printable(os.fspath(path))}: an index holds no images. Make one: `packer index SRC DST`"
+        )
     known = ", ".join(suffix for row in FORMATS.values() for suffix in row.suffixes)
     raise DestinationError(
         f"{printable(os.fspath(path))}: the suffix decides the format, and "
@@ -149,7 +176,7 @@ def recognise(path: str | os.PathLike[str]) -> Format:
     path = os.fspath(path)
     is_directory = os.path.isdir(path)
     head = b"" if is_directory else _head(path)
-    for row in (*FORMATS.values(), PARTS):
+    for row in (*FORMATS.values(), INDEX, PARTS):  # an index has the files of a pack with parts, and more
         if row.recognise(path, head):
             return row
     known = ", ".join(FORMATS)
@@ -193,7 +220,8 @@ def open_pack(path: str | os.PathLike[str], *, check: str = "always") -> Reader:
     row = recognise(path)
     reader = row.open_reader()(path, check=check)
     format = reader.manifest.format
-    if format not in FORMATS or (row is not PARTS and format != row.name):
+    known = {**FORMATS, INDEX.name: INDEX}
+    if format not in known or (row is not PARTS and known[format].reader != row.reader):
         reader.close()
         raise CorruptPackError(
             f"the manifest says that the format is {format!r}, and there is a pack of {row.name}", path

@@ -25,7 +25,7 @@ import numpy as np
 
 from packer._manifest import Manifest
 from packer._storage.locations import NOWHERE
-from packer._table import COLUMNS, Buffer, Ints, Sample, Table
+from packer._table import COLUMNS, Buffer, Ints, Row, Sample, Table
 
 __all__ = ["PackAccess", "Places", "Writer"]
 
@@ -132,6 +132,14 @@ class PackAccess(abc.ABC):
     @abc.abstractmethod
     def _fetch(self, offset: int, size: int) -> Buffer:
         """Return the `size` bytes at a row's `offset`; CorruptPackError where there are none."""
+
+    def _fetch_image(self, row: Row) -> Buffer:
+        """Return the data of a row as its checksum was taken of them; errors as `_fetch`."""
+        return self._fetch(row.offset, row.size)
+
+    def stored(self) -> Table:
+        """Return the table with the sizes that samples have in the files, which may be grey pixels."""
+        return self.table
 
     def _locate(self, offset: Ints, size: Ints) -> Places:
         """Locate the bytes of rows for C. The default locates none, and Python reads them.

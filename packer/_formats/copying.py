@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from packer._formats import open_pack
-from packer._limits import in_units
 from packer._storage.files import AppendFile, remove, sync_directory, writing_to
+from packer._storage.limits import in_units
 from packer._storage.packfile import PackFile
 from packer.errors import CorruptPackError, DestinationError, PackError, printable
 

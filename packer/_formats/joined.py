@@ -36,7 +36,7 @@ from packer._storage.paths import folded, path_problem
 from packer._table import COLUMNS, Table, blocks
 from packer.errors import CorruptPackError, PackError, printable
 
-__all__ = ["TABLE_FILE", "PartsReader", "append_part", "join_parts", "write_table"]
+__all__ = ["TABLE_FILE", "PartsReader", "append_part", "column_places", "join_parts", "write_table"]
 
 TABLE_FILE = "table.bin"
 
@@ -152,7 +152,7 @@ def write_table(
     types : mapping
         Their columns and the columns' dtypes.
     """
-    places = _places(count, types)
+    places = column_places(count, types)
     checksums = dict.fromkeys(types, 0)
     size = places["names"] + names
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | NO_LINK
@@ -198,7 +198,7 @@ def _shifted(table: Table, column: str, data: int, names: int) -> Iterator[npt.N
         yield block if shift is None else block + shift
 
 
-def _places(rows: int, types: Mapping[str, str]) -> dict[str, int]:
+def column_places(rows: int, types: Mapping[str, str]) -> dict[str, int]:
     """Return where in the file each column begins: without gaps, and each at a multiple of its elements' size.
 
     The names are the last, as their length is not that of the others.
@@ -242,7 +242,7 @@ class PartsReader(SpreadReader):
             )
         columns = {
             name: self._table_file.array(at, names if name == "names" else rows, types[name])
-            for name, at in _places(rows, types).items()
+            for name, at in column_places(rows, types).items()
         }
         return manifest, table_from(columns, manifest, self.path)
 

@@ -167,7 +167,7 @@ class Reader(PackAccess):
 
     def _read(self, row: Row) -> Buffer:
         try:
-            data = self._fetch(row.offset, row.size)
+            data = self._fetch_image(row)
         except CorruptPackError as error:
             raise self._damaged(row.number, error.reason) from error
         except PackError as error:  # of the disk, which says nothing about the sample
@@ -258,10 +258,11 @@ class Reader(PackAccess):
         self.require_table()
         table, begins, left = self.table, {}, set(names)
         at = table.offset[positions] + table.size[positions]
-        for field in self.manifest.fields:  # each blob begins where the one before it ends
+        for field in self.manifest.fields:  # each blob begins where the one before it ends, unless they lie apart
             if left and field.is_blob:
                 sizes = table.more[f"field.{field.name}.size"][positions]
-                begins[field.name] = at, sizes
+                own = table.more.get(f"field.{field.name}.offset")
+                begins[field.name] = at if own is None else own[positions], sizes
                 at = at + np.maximum(sizes, 0)
                 left.discard(field.name)
         if left:

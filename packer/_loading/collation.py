@@ -10,10 +10,10 @@ import torch
 from torch.utils.data import default_collate
 
 from packer._fields import Field
-from packer._limits import require_count
 from packer._loading.fields import Values
 from packer._loading.forms import as_tensor, tensor_dtype
 from packer._loading.parts import Parts
+from packer._storage.limits import require_count
 
 __all__ = ["COUNT", "Collation", "UnevenError"]
 

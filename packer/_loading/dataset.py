@@ -11,6 +11,7 @@ from typing import Any, overload
 from packer._formats import open_pack
 from packer._loading.concat import ConcatImageDataset
 from packer._loading.imagedataset import ImageDataset
+from packer._loading.inplace import index_of, is_pack
 from packer._loading.uniting import unite_classes
 from packer.crops import Crop
 
@@ -71,6 +72,8 @@ def open_dataset(
     stage: str | os.PathLike[str] | None = ...,
     on_error: str = ...,
     max_bad: float = ...,
+    index: str | os.PathLike[str] | None = ...,
+    progress: Callable[[int, int], None] | None = ...,
 ) -> ImageDataset: ...
 @overload
 def open_dataset(
@@ -101,6 +104,8 @@ def open_dataset(
     stage: str | os.PathLike[str] | None = ...,
     on_error: str = ...,
     max_bad: float = ...,
+    index: str | os.PathLike[str] | None = ...,
+    progress: Callable[[int, int], None] | None = ...,
 ) -> ConcatImageDataset: ...
 def open_dataset(  # noqa: PLR0917
     root: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
@@ -130,6 +135,8 @@ def open_dataset(  # noqa: PLR0917
     stage: str | os.PathLike[str] | None = None,
     on_error: str = "raise",
     max_bad: float = 0.01,
+    index: str | os.PathLike[str] | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> ImageDataset | ConcatImageDataset:
     """Open a pack of any format as a dataset, or several packs as one; the content, not the name, tells the format.
 
@@ -139,10 +146,18 @@ def open_dataset(  # noqa: PLR0917
     Parameters
     ----------
     root : path, or list or tuple of path
-        The pack, or the packs. The settings are those of each pack.
+        The pack, or the packs. The settings are those of each pack. Instead of a pack, a directory of images as
+        ImageFolder takes it, or a container of another tool, such as ``shards/*.tar``: these are indexed at once, and
+        read where they lie.
     classes : {"same", "union"}
         Whether several packs must have the same classes; or the first pack's classes keep their ids, classes that other
         packs have beyond them follow, and labels are renumbered.
+    index : path, optional
+        Where the index of a directory or a container is kept for the next time; it is used as long as the images are
+        those that it lists. By default there is one for as long as the process lives. It has no checksums;
+        `packer.index` makes one that has.
+    progress : callable, optional
+        Called with how many images an index has, and will have.
     """
     if classes not in _CLASSES:
         raise ValueError(f"classes is {' or '.join(map(repr, _CLASSES))}, not {classes!r}")
@@ -173,13 +188,22 @@ def open_dataset(  # noqa: PLR0917
         "max_bad": max_bad,
     }
     if not isinstance(root, list | tuple):
-        return _opened(root, settings)
+        return _opened(_pack_of(root, index, progress), settings)
+    if index is not None:
+        raise ValueError("index= is for one directory or container; each of several has an index of its own")
     with contextlib.ExitStack() as opened:
-        datasets = [opened.enter_context(_opened(path, settings)) for path in root]
+        datasets = [opened.enter_context(_opened(_pack_of(path, None, progress), settings)) for path in root]
         joined = ConcatImageDataset(datasets)
         unite_classes(datasets, classes)
         opened.pop_all()
     return joined
+
+
+def _pack_of(root: Any, index: Any, progress: Callable[[int, int], None] | None) -> Any:
+    """Return the pack at a path; or the index of what lies there, where that is no pack."""
+    if index is None and is_pack(root):
+        return root
+    return index_of(root, index, progress) or root
 
 
 def _opened(path: Any, settings: dict[str, Any]) -> ImageDataset:

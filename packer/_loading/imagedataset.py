@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from packer._formats import FORMATS, Reader, open_pack
 from packer._images.decode import fast_decoder, warn_of_slow_decoding
-from packer._limits import require_count
 from packer._loading import staging
 from packer._loading.batched import Batched
 from packer._loading.epochs import Epochs
@@ -22,6 +21,7 @@ from packer._loading.preparation import OUTPUTS, require_callable
 from packer._loading.replacing import replaced_from
 from packer._loading.selection import meeting, places_in
 from packer._loading.vision import as_vision, own_class
+from packer._storage.limits import require_count
 from packer._table import Ints
 from packer.crops import Crop
 from packer.errors import NotAPackError, printable

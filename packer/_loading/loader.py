@@ -19,7 +19,6 @@ from typing import Any, NoReturn
 import torch
 from torch.utils.data import default_collate
 
-from packer._limits import available_cpus, require_count
 from packer._loading.arguments import refuse_unknown
 from packer._loading.course import Course
 from packer._loading.forks import require_same_process
@@ -30,6 +29,7 @@ from packer._loading.planning import PLANNED_TOGETHER, Batch, awaited, collation
 from packer._loading.prefetch import CUDAPrefetcher, usable_device
 from packer._loading.processes import Processes
 from packer._loading.threads import Threads, Workers
+from packer._storage.limits import available_cpus, require_count
 from packer._table import Ints
 
 __all__ = ["Loader"]

@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from packer._limits import require_count
 from packer._loading.forks import require_same_process
 from packer._loading.normalizing import Normalizer, map_tensors
+from packer._storage.limits import require_count
 
 __all__ = ["BackgroundPrefetcher", "CUDAPrefetcher", "usable_device"]
 

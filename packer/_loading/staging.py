@@ -16,9 +16,9 @@ import numpy as np
 
 from packer._formats import open_pack
 from packer._formats.copying import PackFiles, ProgressCallback, copy_pack
-from packer._limits import available_memory, in_units
 from packer._loading.owndirectory import own_directories, own_directory
 from packer._storage.files import disk_size, remove, sync_directory, writing_to
+from packer._storage.limits import available_memory, in_units
 from packer._storage.locks import held
 from packer.errors import PackerError, PackError, PackLockedError, printable, warn
 

@@ -27,9 +27,9 @@ import numpy as np
 
 from packer._fields import Field
 from packer._formats import Reader, open_pack
-from packer._limits import require_count
 from packer._packs.damage import blobs_or_errors
 from packer._packs.sweep import over_samples
+from packer._storage.limits import require_count
 from packer._table import NO_VALUE, Buffer, Names
 from packer.errors import PackError
 

@@ -17,7 +17,6 @@ import numpy.typing as npt
 
 from packer._formats import Reader, open_pack
 from packer._images.encode import encode
-from packer._limits import require_count
 from packer._packs.again import command_again
 from packer._packs.filenames import FileNames, below_files, known
 from packer._packs.layout import FieldFiles, Files, Folded, Layout, layout_of
@@ -27,6 +26,7 @@ from packer._packs.tree import Tree
 from packer._sample import CODECS, UNLABELED
 from packer._sources.repeats import repeats
 from packer._storage.files import sync_directory, writing_to
+from packer._storage.limits import require_count
 from packer._storage.locks import held
 from packer._storage.paths import folded, longest_path, name_problem, path_problem
 from packer._table import Buffer, Ints, are_pixels, blocks, encode_name, spans
@@ -236,7 +236,7 @@ def _refused(reader: Reader, index: int, problem: str) -> CorruptPackError:
 def _refuse_bad_rows(reader: Reader) -> None:
     """Refuse rows that point outside of the data, and rows that share data: a small pack could fill a disk."""
     reader.require_distinct_files()
-    table, extent = reader.table, sum(size for _, _, size in reader.data_files())
+    table, extent = reader.stored(), sum(size for _, _, size in reader.data_files())
     for part in spans(len(table)):
         offset, size = table.offset[part], table.extent(part)
         outside = (table.size[part] < 0) | (offset < 0) | (size > extent) | (offset > extent - size)

@@ -22,7 +22,6 @@ from packer._conversion.repack import prepare_sample
 from packer._conversion.values import prepare_values
 from packer._fields import Field
 from packer._formats import Reader, open_pack
-from packer._limits import require_count
 from packer._packs.damage import Damage
 from packer._packs.sweep import in_order
 from packer._packs.verify import verify
@@ -32,6 +31,7 @@ from packer._sources.fieldvalues import Files
 from packer._sources.pack import PackSource
 from packer._sources.readbuffer import ReadBuffer
 from packer._storage.files import PatchFile
+from packer._storage.limits import require_count
 from packer._storage.paths import name_problem
 from packer._table import Buffer, value_checksum
 from packer.errors import (
@@ -112,7 +112,7 @@ def repair(
             reader.require_distinct_files()
         except CorruptPackError:  # where the samples lie, and what they were, is not known
             return Repaired([], damage)
-        if any(True for _ in reader.table.overlapping()):  # what is written for one sample would change another
+        if any(True for _ in reader.stored().overlapping()):  # what is written for one sample would change another
             return Repaired([], damage)
         with (
             contextlib.closing(_Origin(reader, Path(os.path.expanduser(root)), broken)) as origin,

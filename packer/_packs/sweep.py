@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
-from packer._limits import available_cpus
+from packer._storage.limits import available_cpus
 
 __all__ = ["in_order", "over_samples"]
 

@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from packer._formats import Reader, open_pack
-from packer._limits import require_count
 from packer._packs.damage import Damage
 from packer._packs.sweep import over_samples
 from packer._packs.values import wrong_blobs, wrong_rows
 from packer._sources.repeats import repeats
+from packer._storage.limits import require_count
 from packer._storage.paths import name_problem
 from packer._table import are_pixels, decode_name, spans
 from packer.errors import CorruptPackError, PackError
@@ -128,7 +128,7 @@ def _wrong_pixels(reader: Reader) -> Iterator[Damage]:
 
 
 def _overlaps(reader: Reader) -> Iterator[Damage]:
-    for index in reader.table.overlapping():
+    for index in reader.stored().overlapping():
         yield Damage("its bytes overlap another sample's", index, reader.names.get(index))
 
 

@@ -2,11 +2,13 @@
 
 from packer._sources.base import Source
 from packer._sources.beside import ON_MISSING, FileField, files_among, with_files
+from packer._sources.container import ContainerSource, container_source, listed_container
 from packer._sources.csv import csv_source
 from packer._sources.derived import refuse_derived
 from packer._sources.givenclasses import with_given_classes
 from packer._sources.grayfiles import notes_on_gray_files
 from packer._sources.imagefolder import class_directories, imagefolder_source, refuse_splits, split_directories
+from packer._sources.indexed import build_index
 from packer._sources.listing import ListedSource, is_listing, let_mend, listed_source, write_listing
 from packer._sources.metadata import metadata_of, metadata_source
 from packer._sources.packs import CLASS_MAPS, pack_source
@@ -19,17 +21,21 @@ __all__ = [
     "CLASS_MAPS",
     "ON_MISSING",
     "ColumnSpec",
+    "ContainerSource",
     "FileField",
     "ImageRule",
     "ListedSource",
     "Source",
+    "build_index",
     "class_directories",
+    "container_source",
     "csv_source",
     "default_delimiter",
     "files_among",
     "imagefolder_source",
     "is_listing",
     "let_mend",
+    "listed_container",
     "listed_source",
     "metadata_of",
     "metadata_source",

@@ -18,7 +18,7 @@ from packer._sample import LABEL_TYPES
 from packer._sources.fieldvalues import Blobs, Column, Files
 from packer._sources.others import OtherFiles
 from packer._sources.readbuffer import ReadBuffer
-from packer._sources.stamps import (
+from packer._storage.stamps import (
     ABOUT_THE_FILE,
     NO_STAMP,
     Stamp,
@@ -169,6 +169,11 @@ class Source:
     def is_listed(self) -> bool:
         """Whether it is known which images there are before the first of them is read."""
         return True
+
+    @property
+    def tree(self) -> Path | None:
+        """Return the directory all of whose files may be images, or become images; None where there is none."""
+        return self.root
 
     @property
     def origin(self) -> Manifest | None:

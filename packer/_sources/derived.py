@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from packer._fields import Field, Stored
 from packer._sources.base import Source
-from packer.errors import OptionError
+from packer._sources.container import ContainerSource
+from packer.errors import OptionError, printable
 
 if TYPE_CHECKING:
     from packer._sources.readbuffer import ReadBuffer
@@ -26,6 +27,11 @@ def refuse_derived(source: Source) -> None:
         raise OptionError(
             f"a list of images does not hold the fields {names}, which are computed from the images' annotations: "
             "convert without `packer scan` and --parts"
+        )
+    if isinstance(source, ContainerSource):
+        raise OptionError(
+            f"a list of images does not say where they lie in {printable(source.path(0))}: make an index, and take it "
+            "in the place of SRC: `packer index SRC OUT.index`"
         )
 
 

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from packer._containers import COPIED, ForeignFiles, Ranges
 from packer._fields import DTYPES, Field, Stored
 from packer._table import Ints, Names, decode_name, encode_name
 
-__all__ = ["Blobs", "Column", "Files", "Numbers", "joined", "npy_array"]
+__all__ = ["Blobs", "Column", "Files", "InContainer", "Numbers", "joined", "npy_array", "read_range"]
 
 Rows = slice | Ints
 _NO_BYTES = -1
@@ -164,7 +165,50 @@ class Files:
         return self.paths.content(start, stop)
 
 
-Column = Numbers | Blobs | Files
+@dataclass(frozen=True, eq=False)
+class InContainer:
+    """The values of a field that lie in files of a container.
+
+    Attributes
+    ----------
+    field : Field
+    files : ForeignFiles
+    ranges : Ranges
+    copied : (B,) uint8 array
+        The values that are no range of a file.
+    """
+
+    field: Field
+    files: ForeignFiles
+    ranges: Ranges
+    copied: npt.NDArray[np.uint8]
+
+    def __len__(self) -> int:
+        return len(self.ranges)
+
+    def taken(self, rows: Rows) -> InContainer:
+        """Return the column of some rows."""
+        return replace(self, ranges=self.ranges.taken(rows))
+
+    def get(self, index: int) -> bytes | None:
+        """Return a value as a pack holds it; CorruptPackError where its file was changed, PackError where it fails."""
+        return read_range(self.files, self.ranges, self.copied, index)
+
+    def content(self, start: int, stop: int) -> Iterator[bytes]:
+        """Yield where the values of rows `start` to `stop` - 1 lie, as bytes."""
+        part = self.ranges.taken(slice(start, stop))
+        yield np.stack([part.file, part.offset, part.size]).astype("<i8", copy=False).tobytes()
+
+
+def read_range(files: ForeignFiles, ranges: Ranges, copied: npt.NDArray[np.uint8], index: int) -> bytes | None:
+    """Return the bytes of a range; None where it is none. Errors as `ForeignFiles.read`."""
+    file, offset, size = int(ranges.file[index]), int(ranges.offset[index]), int(ranges.size[index])
+    if size < 0:
+        return None
+    return copied[offset : offset + size].tobytes() if file == COPIED else files.read(file, offset, size)
+
+
+Column = Numbers | Blobs | Files | InContainer
 """The values of one field, a row an image."""
 
 
@@ -175,6 +219,9 @@ def joined(column: Column, rows: Ints) -> Column:
     there = column.taken(np.maximum(rows, 0))
     if isinstance(there, Numbers):
         return replace(there, null=there.null | (rows < 0))
+    if isinstance(there, InContainer):
+        sizes = np.where(rows < 0, _NO_BYTES, there.ranges.size)
+        return replace(there, ranges=replace(there.ranges, size=sizes))
     blobs = there.paths if isinstance(there, Files) else there
     blobs = replace(blobs, sizes=np.where(rows < 0, _NO_BYTES, blobs.sizes))
     return replace(there, paths=blobs) if isinstance(there, Files) else blobs

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from packer._fields import DTYPES, Field
-from packer._sources.fieldvalues import Blobs, Column, Files, Numbers
+from packer._sources.fieldvalues import Blobs, Column, Files, InContainer, Numbers
 from packer._storage.packfile import PackFile
 
 __all__ = ["block_checksum", "described_columns", "listed_columns", "padding", "stored_columns"]
@@ -43,7 +43,7 @@ def stored_columns(columns: Sequence[Column]) -> Iterator[npt.NDArray[Any]]:
             yield column.values.astype(_dtype(column.field), copy=False)
             yield column.null.view(np.uint8)
         else:
-            blobs = _gathered(column.paths if isinstance(column, Files) else column)
+            blobs = _gathered(_blobs(column))
             yield from (blobs.starts, blobs.sizes, blobs.blob)
 
 
@@ -102,8 +102,17 @@ def _dtype(field: Field) -> str:
 def _bytes(column: Column) -> int:
     if isinstance(column, Numbers):
         return 0
-    sizes = (column.paths if isinstance(column, Files) else column).sizes
-    return int(np.maximum(sizes, 0).sum())
+    return int(np.maximum(_blobs(column).sizes, 0).sum())
+
+
+def _blobs(column: Blobs | Files | InContainer) -> Blobs:
+    """Return what is stored of a column: values, paths of files, or where values lie in files of a container."""
+    if isinstance(column, InContainer):
+        where = np.frombuffer(b"".join(column.content(0, len(column))), "<i8").reshape(3, -1).T
+        return Blobs.packed(
+            column.field, np.ascontiguousarray(where).reshape(-1).view(np.uint8), np.full(len(column), 24)
+        )
+    return column.paths if isinstance(column, Files) else column
 
 
 def _gathered(blobs: Blobs) -> Blobs:

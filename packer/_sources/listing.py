@@ -46,9 +46,9 @@ from packer._sources.listedfields import (
 )
 from packer._sources.listheader import KIND, advice, packed_header, read_header
 from packer._sources.others import OtherFiles
-from packer._sources.stamps import MENDABLE, Stamps, same_stamp, stamp_in
 from packer._storage.files import AppendFile, PatchFile, replacing
 from packer._storage.packfile import PackFile
+from packer._storage.stamps import MENDABLE, Stamps, same_stamp, stamp_in
 from packer._table import Labels, Names
 from packer.errors import PackError, SourceError, printable
 

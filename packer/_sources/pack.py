@@ -12,8 +12,8 @@ from packer._formats import Reader
 from packer._formats.columns import PackColumns
 from packer._manifest import Manifest
 from packer._sources.base import ReadBuffer, Source, StoredSample, spread
-from packer._sources.stamps import Stamp
 from packer._storage.paths import name_problem
+from packer._storage.stamps import Stamp
 from packer._table import Ints, Names
 from packer.errors import CorruptPackError, ImageError, OptionError, PackError, SourceError, printable
 

@@ -86,7 +86,7 @@ def pack_source(
         overlapping=frozenset(
             start + index
             for start, reader in zip(starts.tolist(), readers, strict=True)
-            for index in reader.table.overlapping()
+            for index in reader.stored().overlapping()
         ),
         united=united,
         label_type=readers[0].manifest.label_type,

@@ -7,8 +7,8 @@ import stat
 
 import numpy as np
 
-from packer._sources.stamps import Stamp, stamp_of
 from packer._storage.packfile import LARGEST_READ
+from packer._storage.stamps import Stamp, stamp_of
 
 __all__ = ["ReadBuffer"]
 

@@ -59,11 +59,16 @@ Labels of the type ``float`` are float64, and fields have columns of their own: 
 """
 
 
-def column_types(label_type: str, fields: Iterable[Field] = ()) -> dict[str, str]:
-    """Return the columns and their dtypes in a pack with labels of one of `LABEL_TYPES`, and such fields."""
+def column_types(label_type: str, fields: Iterable[Field] = (), *, apart: bool = False) -> dict[str, str]:
+    """Return the columns and their dtypes in a pack with labels of one of `LABEL_TYPES`, and such fields.
+
+    Where blobs lie `apart` from the images, each has the column of an offset too.
+    """
     types = {**COLUMNS, "label": LABEL_TYPES[label_type]}
     for one in fields:
         types |= one.columns()
+        if apart and one.is_blob:
+            types[f"field.{one.name}.offset"] = "<i8"
     return types
 
 
@@ -226,11 +231,13 @@ class Table:
     def extent(self, rows: slice | Ints = slice(None)) -> Ints:
         """Return how many bytes some samples have from `offset` on: those of the image, and of the fields' blobs.
 
+        Blobs that lie apart from the image do not count.
+
         Sizes that no disk holds count as `_LARGEST`, so that their sum is a number too.
         """
         total = self.size[rows]
         for name, column in self.more.items():
-            if name.endswith(".size"):
+            if name.endswith(".size") and f"{name.removesuffix('.size')}.offset" not in self.more:
                 total = np.minimum(total, _LARGEST) + np.clip(column[rows], 0, _LARGEST)
         return total
 

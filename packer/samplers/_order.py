@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from torch.utils.data import Sampler
 
-from packer._limits import require_count
+from packer._storage.limits import require_count
 from packer._table import Ints
 from packer.errors import warn
 from packer.samplers._ranks import rank_and_world

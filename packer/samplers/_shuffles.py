@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from packer._limits import require_count
+from packer._storage.limits import require_count
 from packer._table import Ints
 from packer.samplers._order import OrderSampler
 from packer.samplers._permutation import permute

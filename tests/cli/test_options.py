@@ -82,6 +82,23 @@ NEEDS = {
         "--coco c.json --labels l.csv": "--labels says labels",
         "--yolo d.yaml --unlabeled": "--unlabeled says labels",
         "--masks": "say which with --coco",
+        "--key image=jpg": "--key is for containers",
+        "--key image": "say NAME=KEY",
+    },
+    "index": {
+        "--limit 5 --sample 5": "say one of them",
+        **{f"--{name} x": "say which with --labels" for name in ("path-column", "label-column", "delimiter")},
+        "--label-type int": "say which with --labels",
+        "--column caption:text": "say which file with --labels",
+        "--field mask": "say NAME=TEMPLATE",
+        "--on-missing null --no-metadata": "--on-missing is for fields",
+        "--no-classes --label-type int --labels l.csv": "--no-classes leaves no labels",
+        "--labels l.csv --any-image": "--any-image is for directories",
+        "--labels l.csv --extensions .gif": "--extensions is for directories",
+        "--coco c.json --voc d": "say one of them",
+        "--voc d --yolo d.yaml --masks": "say one of them",
+        "--key image=jpg": "--key is for containers",
+        "--base d": "leave OUT.index out",
     },
     "scan": {
         "--limit 5 --sample 5": "say one of them",
@@ -95,6 +112,7 @@ NEEDS = {
         "--labels l.csv --extensions .gif": "--extensions is for directories",
         "--coco c.json --voc d": "say one of them",
         "--voc d --yolo d.yaml --masks": "say one of them",
+        "--key image=jpg": "--key is for containers",
     },
     "merge": {
         "--shard-size 1MB": "--shard-size is for .pth packs",
@@ -110,12 +128,13 @@ NEEDS = {
 ALONE = {
     "convert": "format split unlabeled labels classes-from limit resize codec exif audit check max-pixels on-error "
     "report workers parts overwrite fresh ignore-free-space quiet",
+    "index": "unlabeled labels classes-from exif no-checksums on-error overwrite quiet",
     "scan": "unlabeled labels classes-from limit overwrite quiet",
     "merge": "classes prefix finish workers overwrite fresh quiet",
     "append": "labels path-column label-column delimiter label-type unlabeled extensions any-image where limit sample "
     "resize resize-mode upscale interpolation codec recode quality tiles no-tiles exif audit max-pixels on-error "
     "report workers shard-size fresh ignore-free-space quiet field column on-missing no-classes no-metadata coco masks "
-    "voc yolo",  # as of convert
+    "voc yolo key",  # as of convert
     "verify": "quick digest repair workers quiet",
     "info": "json classes",
     "export": "quiet",
@@ -156,7 +175,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("name", NEEDS)
 def test_an_option_that_would_decide_nothing_is_refused(photos: Path, tmp_path: Path, name: str) -> None:
     pack, out = photos.with_name("pack.lmdb"), tmp_path / "out.lmdb"
-    paths = {"convert": [photos, out], "scan": [photos, out], "merge": [pack, out], "verify": [pack]}
+    paths = {"convert": [photos, out], "index": [photos, out.with_suffix(".index")], "scan": [photos, out], "merge": [pack, out], "verify": [pack]}
     places = {line: [out] if "--finish" in line else paths[name] for line in NEEDS[name]}
     results = packer_many([name, *places[line], *line.split()] for line in NEEDS[name])
     for (line, message), result in zip(NEEDS[name].items(), results, strict=True):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from packer._sources import Source
 from packer._sources.base import ReadBuffer
-from packer._sources.stamps import NO_STAMP
+from packer._storage.stamps import NO_STAMP
 from packer._table import Names
 from packer.errors import ImageError
 from tests.making import without_root_powers

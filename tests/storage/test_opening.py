@@ -280,7 +280,7 @@ def test_a_directory_that_was_a_pack_says_so(tmp_path: Path) -> None:
     (tmp_path / "empty.pth").mkdir()
     for directory in (path, tmp_path / "empty.pth"):
         with pytest.raises(
-            NotAPackError, match=r"a directory without table\.pth or table\.bin: a pack that was copied"
+            NotAPackError, match=r"a directory without table\.pth or files\.bin or table\.bin: a pack that was copied"
         ):
             open_pack(directory)
 
@@ -304,6 +304,7 @@ OPEN_BY_PATH = {
     "_storage/files.py": "directories, to sync them",
     "_storage/spool.py": "files that have no name",
     "_storage/locks.py": "by `open_regular`",
+    "_containers/contract.py": "what `open_regular` has opened",
     "_formats/__init__.py": "what `open_regular` has opened",
     "_formats/torchfile.py": "what PackFile has opened",
     "_formats/hdf5.py": "the file that its writer makes",

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packer._sources import Source
-from packer._sources import stamps as subject
 from packer._sources.base import ReadBuffer
-from packer._sources.stamps import MENDABLE, NO_STAMP, Stamp, same_stamp, stamp_at, take_stamps, what_changed
+from packer._storage import stamps as subject
+from packer._storage.stamps import MENDABLE, NO_STAMP, Stamp, same_stamp, stamp_at, take_stamps, what_changed
 from packer._table import Names
 from packer.errors import ImageChangedError
 

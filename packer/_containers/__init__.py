@@ -1,0 +1,115 @@
+"""What other tools made of images, read where it lies: a module for each kind of container.
+
+A module has a class, `Container`'s child, of the name in `CONTAINERS`. It recognises files and directories, by content
+first, and lists the samples in them: where the bytes of each one lie.
+"""
+
+from __future__ import annotations
+
+import glob
+import importlib
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from packer._containers.contract import Container, Entry, Piece, PixelLayout, head_of, natural
+from packer._containers.files import ForeignFiles
+from packer._containers.listing import COPIED, Listing, Ranges, list_samples
+from packer.errors import SourceError, printable
+
+__all__ = [
+    "CONTAINERS",
+    "COPIED",
+    "Container",
+    "Entry",
+    "ForeignFiles",
+    "Listing",
+    "Piece",
+    "PixelLayout",
+    "Ranges",
+    "find_container",
+    "list_samples",
+    "named_paths",
+]
+
+CONTAINERS: tuple[str, ...] = ("bagz:Bagz",)
+"""The modules of this package that have a container each, as ``module:class``, in the order in which they are asked."""
+
+_BRACES = re.compile(r"\{([^{}]*)\}")
+
+
+def find_container(paths: Sequence[Path]) -> tuple[type[Container], list[Path]] | None:
+    """Return the container that files are, or that a directory is, and what its `open` takes; None where it is none.
+
+    Raises
+    ------
+    SourceError
+        If there are several paths and one is no file, or they are not of one kind.
+    """
+    kinds = [_container(target) for target in CONTAINERS]
+    if len(paths) == 1 and os.path.isdir(paths[0]):
+        names = sorted(os.listdir(paths[0]))
+        found = ((kind, kind.recognise_directory(paths[0], names)) for kind in kinds)
+        return next(((kind, files) for kind, files in found if files), None)
+    of_each = {path: _kind_of(path, kinds) for path in paths}
+    if len(paths) == 1:
+        (kind,) = of_each.values()
+        return None if kind is None else (kind, list(paths))
+    for path, kind in of_each.items():
+        if kind is None or kind is not of_each[paths[0]]:
+            first = of_each[paths[0]]
+            what = "nothing that packer reads" if kind is None else kind.kind
+            other = "something else" if first is None else first.kind
+            raise SourceError(f"{printable(path)}: is {what}, and {printable(paths[0])} is {other}")
+    kind = of_each[paths[0]]
+    return None if kind is None else (kind, list(paths))
+
+
+def named_paths(src: str | os.PathLike[str]) -> list[Path]:
+    """Return the paths that a text names: itself where there is such a file or directory, else those of a pattern.
+
+    A pattern has ``*``, ``?`` or ``[...]``, or braces such as ``{000..127}`` and ``{a,b}``, all of which must be there.
+    The paths are absolute, and numbers in them sort as numbers. Empty where nothing is there.
+    """
+    text = os.path.abspath(os.path.expanduser(os.fspath(src)))
+    if os.path.lexists(text):
+        return [Path(text)]
+    found: list[Path] = []
+    for name in _without_braces(text):
+        matches = sorted(map(Path, glob.glob(name)), key=natural) if glob.has_magic(name) else [Path(name)]
+        if not matches or not os.path.lexists(matches[0]):
+            if name != text:
+                raise SourceError(f"{printable(name)}: there is no such file, which {printable(text)} names")
+            return []
+        found += matches
+    return found
+
+
+def _without_braces(text: str) -> list[str]:
+    """Return the texts that a text with braces stands for, as a shell does."""
+    match = _BRACES.search(text)
+    if match is None:
+        return [text]
+    numbers = re.fullmatch(r"([0-9]+)\.\.([0-9]+)", match[1])
+    if numbers:
+        first, last = int(numbers[1]), int(numbers[2])
+        if last - first > 10**6:
+            raise SourceError(f"{printable(text)}: names more than a million files")
+        choices = [f"{number:0{len(numbers[1])}d}" for number in range(first, last + 1)]
+    else:
+        choices = match[1].split(",")
+    return [
+        rest for choice in choices for rest in _without_braces(text[: match.start()] + choice + text[match.end() :])
+    ]
+
+
+def _container(target: str) -> type[Container]:
+    module, _, name = target.partition(":")
+    kind: type[Container] = getattr(importlib.import_module(f"packer._containers.{module}"), name)
+    return kind
+
+
+def _kind_of(path: Path, kinds: Sequence[type[Container]]) -> type[Container] | None:
+    head = head_of(path)
+    return next((kind for kind in kinds if kind.recognise_file(path, head)), None) if os.path.isfile(path) else None

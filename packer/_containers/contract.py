@@ -1,0 +1,235 @@
+"""What a container is: files of another tool in which samples lie, and where in them each sample lies.
+
+The author of a container writes one class, whose `entries` list samples in the order in which the container's own tools
+read them. Everything else is made of that list: `packer._containers.listing` collects it in columns, and a source, an
+index and a dataset are made of those.
+"""
+
+from __future__ import annotations
+
+import abc
+import os
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from packer._fields import Field, Stored
+from packer._storage.opening import open_regular
+from packer._table import Buffer
+from packer.errors import OptionError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["HEAD", "Container", "Entry", "Piece", "PixelLayout", "head_of", "natural", "no_keys"]
+
+HEAD = 4096
+"""How many bytes of a file tell what it is."""
+
+
+def head_of(path: Path) -> bytes:
+    """Return the first bytes of a file, to recognise it by; none of what is no file, or cannot be read."""
+    try:
+        with open(open_regular(path), "rb") as file:
+            return file.read(HEAD)
+    except OSError:
+        return b""
+
+
+def natural(path: Path) -> list[tuple[int, str]]:
+    """Return a key that sorts numbers in names as numbers: ``part-2`` before ``part-10``."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split("([0-9]+)", str(path))]
+
+
+class Piece(NamedTuple):
+    """Bytes of a file of the container: the file's number in `Container.files`, where they begin, how many they are."""
+
+    file: int
+    offset: int
+    size: int
+
+
+class Entry(NamedTuple):
+    """One sample of a container.
+
+    Attributes
+    ----------
+    name : str
+        A relative path with forward slashes, as of a file of the image: it has the suffix of what the image is. No
+        two samples of one file of the container have the same name.
+    image : Piece or bytes
+        The encoded image, or pixels where the container has a `PixelLayout`; bytes where it is no single range of a
+        file.
+    label : int, float, str or None
+        A class id or the name of a class; or a number, where the container's `label_type` is one. None where the sample
+        has no label.
+    values : mapping
+        What there is of each field, by name: a range whose bytes are the value as a pack holds it, or the value itself
+        as `Field.encode` returns it. A name that is missing has no value.
+    shape : (height, width), optional
+        Of pixels.
+    """
+
+    name: str
+    image: Piece | bytes
+    label: int | float | str | None = None
+    values: Mapping[str, Piece | Stored] = {}
+    shape: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class PixelLayout:
+    """How pixels lie in a range, a byte each channel.
+
+    Attributes
+    ----------
+    order : {"HWC", "CHW"}
+        Pixel by pixel, or plane by plane.
+    channels : {"RGB", "BGR", "L"}
+    """
+
+    order: str = "HWC"
+    channels: str = "RGB"
+
+    def __post_init__(self) -> None:
+        if self.order not in ("HWC", "CHW") or self.channels not in ("RGB", "BGR", "L"):
+            raise ValueError(f"pixels do not lie as {self.order} {self.channels}")
+
+    def size(self, height: int, width: int) -> int:
+        """Return how many bytes an image has."""
+        return height * width * len(self.channels)
+
+    def rgb(self, data: Buffer, height: int, width: int) -> npt.NDArray[np.uint8]:
+        """Return the (height, width, 3) RGB pixels, row after row; ValueError where `data` are not so many."""
+        pixels = np.frombuffer(data, np.uint8)
+        if self.order == "CHW":
+            pixels = pixels.reshape(len(self.channels), height, width).transpose(1, 2, 0)
+        pixels = pixels.reshape(height, width, len(self.channels))
+        if self.channels == "L":
+            return np.repeat(pixels, 3, axis=2)
+        return np.ascontiguousarray(pixels[..., ::-1] if self.channels == "BGR" else pixels)
+
+    def to_json(self) -> dict[str, str]:
+        """Return the layout as a manifest has it."""
+        return {"order": self.order, "channels": self.channels}
+
+
+@dataclass(eq=False)
+class Container(abc.ABC):
+    """Files of one tool, recognised and opened, whose samples are not listed yet.
+
+    A container is pickled to processes that list its files.
+
+    Attributes
+    ----------
+    root : Path
+        An absolute directory.
+    files : sequence of str
+        The files in which samples lie, relative to `root`, with forward slashes: as many as `Piece.file` counts.
+    fields : tuple of Field
+        What the samples have beside image and label.
+    classes : sequence of str, optional
+        The names of the classes by their ids, where the container names them.
+    label_type : {"class", "int", "float"}
+        What labels are; see `packer._sample.LABEL_TYPES`.
+    pixels : PixelLayout, optional
+        How the images' pixels lie, where they are not encoded.
+    notes : list of str
+        What a person should know.
+    about : tuple of dict
+        The manifest's `about`.
+    """
+
+    kind: ClassVar[str]
+    """What a manifest and messages call the container."""
+
+    suffixes: ClassVar[tuple[str, ...]] = ()
+    """What the names of its files end in, in lower case, by which they are found in a directory."""
+
+    root: Path
+    files: Sequence[str]
+    fields: tuple[Field, ...] = ()
+    classes: Sequence[str] | None = None
+    label_type: str = "class"
+    pixels: PixelLayout | None = None
+    notes: list[str] = field(default_factory=list)
+    about: tuple[Mapping[str, Any], ...] = ()
+
+    @classmethod
+    @abc.abstractmethod
+    def recognise_file(cls, path: Path, head: bytes) -> bool:
+        """Tell whether a file is of this container, by its first `HEAD` bytes; by its name where these say nothing."""
+
+    @classmethod
+    def recognise_directory(cls, path: Path, names: Collection[str]) -> list[Path] | None:
+        """Return what `open` takes of a directory that has entries of these names; None where it is none of these.
+
+        By default that is all files in it whose names end in one of `suffixes`, where there are no other directories.
+        """
+        found = [path / name for name in names if name.lower().endswith(cls.suffixes)] if cls.suffixes else []
+        found = sorted(filter(os.path.isfile, found), key=natural)
+        if not found or any(os.path.isdir(path / name) and not name.startswith(".") for name in names):
+            return None
+        return found if cls.recognise_file(found[0], head_of(found[0])) else None
+
+    @classmethod
+    @abc.abstractmethod
+    def open(cls, paths: Sequence[Path], keys: Mapping[str, str]) -> Container:
+        """Open a container.
+
+        Nothing is listed yet, and of every file no more than its structure is read.
+
+        Parameters
+        ----------
+        paths : sequence of Path
+            What a person named, absolute: one file or directory, or several files, which the registry recognised.
+        keys : mapping of str to str
+            What ``--key NAME[:KIND]=KEY`` says: the container's own key of ``image``, ``label``, ``name``, or of a
+            field NAME, which may have ``:KIND`` behind it. Empty where nobody said anything: then all that a sample
+            has becomes a field, or it is said in `notes` what is left out.
+
+        Raises
+        ------
+        SourceError
+            If the files are not what they seemed to be, or a key is not there.
+        OptionError
+            If the container knows no keys.
+        MissingDependencyError
+            If a library is missing.
+        """
+
+    @classmethod
+    def of_files(cls, paths: Sequence[Path], **members: Any) -> Self:
+        """Return the container whose files these are, relative to the directory that all lie in."""
+        root = Path(os.path.commonpath([path.parent for path in paths]))
+        return cls(root, [path.relative_to(root).as_posix() for path in paths], **members)
+
+    @property
+    def units(self) -> int:
+        """How many parts of the container can be listed each for itself; by default its files."""
+        return len(self.files)
+
+    @abc.abstractmethod
+    def entries(self, unit: int) -> Iterator[Entry]:
+        """Yield the samples of one part, in their order, in bounded memory.
+
+        What stands in a file is believed by nobody: a length that leads out of the file, a name that is none, a tree
+        that leads in a circle are SourceErrors that name the file and the place in it.
+
+        Raises
+        ------
+        SourceError
+            If the file is damaged or cut short, or holds what cannot be listed, such as compressed data; the error
+            says what to do.
+        """
+
+
+def no_keys(kind: str, keys: Mapping[str, str]) -> None:
+    """Raise OptionError where a person names keys of a container that has none."""
+    if keys:
+        raise OptionError(f"--key is for containers whose samples have keys, and {kind} has none")

@@ -1,0 +1,288 @@
+"""The samples of a container in columns, which grow on the disk and not in memory."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from packer._containers.contract import Container, Entry, Piece
+from packer._fields import DTYPES, Field
+from packer._sample import LABEL_TYPES, UNLABELED
+from packer._storage.paths import name_problem
+from packer._storage.spool import Spool
+from packer._table import LONGEST_NAME, Ints, Labels, Names, encode_name
+from packer.errors import SourceError, printable
+
+__all__ = ["COPIED", "Listing", "Ranges", "list_samples"]
+
+COPIED = -1
+"""The number in the place of a file's where bytes are no range of one: they lie in `Listing.copied`."""
+
+_BLOCK = 4096  # samples
+_NO_BYTES = -1
+_SPREAD = 1000, 10  # class ids are so many and so many a sample at most; larger numbers are numbers
+
+ProgressCallback = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Ranges:
+    """Where values lie.
+
+    Attributes
+    ----------
+    file, offset, size : (N,) int64 arrays
+        The number of a file, or `COPIED`; where in it the value begins; its bytes, -1 where there is no value.
+    """
+
+    file: Ints
+    offset: Ints
+    size: Ints
+
+    def __len__(self) -> int:
+        return len(self.size)
+
+    def taken(self, rows: slice | Ints) -> Ranges:
+        """Return the ranges of some rows."""
+        return Ranges(self.file[rows], self.offset[rows], self.size[rows])
+
+
+@dataclass(frozen=True, eq=False)
+class Listing:
+    """All samples of a container, in their order.
+
+    Attributes
+    ----------
+    container : Container
+    names : Names
+    labels : (N,) int64 or float64 array
+        Class ids, -1 of a sample without a label; or numbers, as `label_type` says.
+    classes : list of str
+    label_type : str
+    images : Ranges
+    shapes : (N, 2) int64 array
+        Height and width of pixels; 0 of an encoded image.
+    ranges : dict of str to Ranges
+        The values of fields whose values are bytes, by name.
+    numbers : dict of str to (array, array)
+        The values of the other fields, by name, and where there is none.
+    copied : (B,) uint8 array
+        The bytes that are no range of a file.
+    notes : list of str
+    """
+
+    container: Container
+    names: Names
+    labels: Labels
+    classes: list[str]
+    label_type: str
+    images: Ranges
+    shapes: Ints
+    ranges: dict[str, Ranges]
+    numbers: dict[str, tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]]
+    copied: npt.NDArray[np.uint8]
+    notes: list[str]
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+def list_samples(
+    container: Container, classes: Sequence[str] | None = None, progress: ProgressCallback | None = None
+) -> Listing:
+    """List the samples of a container.
+
+    Parameters
+    ----------
+    container : Container
+    classes : sequence of str, optional
+        Class names in the order of their ids, in place of the container's.
+    progress : callable, optional
+        Called with how many parts of the container are listed, and how many there are.
+
+    Raises
+    ------
+    SourceError
+        As `Container.entries`; or if a sample has no name, a label is none, or there are no samples.
+    """
+    rows = _Rows(container)
+    for unit in range(container.units):
+        entries = container.entries(unit)
+        while block := list(itertools.islice(entries, _BLOCK)):
+            rows.add(block, unit)
+        if progress is not None:
+            progress(unit + 1, container.units)
+    return rows.listing(classes)
+
+
+class _Rows:
+    """Collects entries, a row of a structured array each."""
+
+    def __init__(self, container: Container) -> None:
+        self._container = container
+        self._fields = {field.name: field for field in container.fields}
+        self._type = np.dtype([*_own_columns(container), *(column for f in container.fields for column in _columns(f))])
+        self._rows, self._names, self._copied = Spool(), Spool(), Spool()
+        self._name_end = self._copied_end = self._count = 0
+        self._class_names: dict[str, int] = {}  # in the order in which they are met
+        self._numbered = self._named = False
+
+    def add(self, entries: Sequence[Entry], unit: int) -> None:
+        """Add samples of a part of the container."""
+        rows = np.zeros(len(entries), self._type)
+        names = [encode_name(self._require_name(entry.name, unit)) for entry in entries]
+        rows["name_end"] = self._name_end + np.cumsum([len(name) for name in names])
+        self._name_end = int(rows["name_end"][-1])
+        self._names.append(b"".join(names))
+        rows["label"] = [self._label(entry) for entry in entries]
+        _put(rows, "image", self._pieces(entry.image for entry in entries))
+        if self._container.pixels is not None:
+            rows["height"], rows["width"] = np.array([entry.shape for entry in entries], np.int64).T
+        for name, field in self._fields.items():
+            values = [entry.values.get(name) for entry in entries]
+            if field.is_blob:
+                _put(rows, name, self._pieces(values))
+            else:
+                rows[f"{name} null"] = [value is None for value in values]
+                rows[name] = [0 if value is None else value for value in values]
+        self._require_known(entries)
+        self._rows.append(rows.tobytes())
+        self._count += len(entries)
+
+    def listing(self, classes: Sequence[str] | None) -> Listing:
+        """Return all samples that were added."""
+        container = self._container
+        if not self._count:
+            raise SourceError(f"{_shown(container)}: no images in it")
+        rows = self._rows.array(self._type)
+        labels, known, label_type, notes = self._meaning(rows["label"], classes)
+        numbers = {
+            name: (rows[name], rows[f"{name} null"]) for name, field in self._fields.items() if not field.is_blob
+        }
+        names = Names(self._names.array(np.uint8), rows["name_end"])
+        return Listing(
+            container,
+            _distinct(container, names, rows["image file"], notes),
+            labels,
+            known,
+            label_type,
+            _ranges(rows, "image"),
+            np.stack([rows["height"], rows["width"]], 1) if container.pixels else np.zeros((self._count, 2), np.int64),
+            {name: _ranges(rows, name) for name, field in self._fields.items() if field.is_blob},
+            numbers,
+            self._copied.array(np.uint8),
+            [*container.notes, *notes],
+        )
+
+    def _require_name(self, name: str, unit: int) -> str:
+        problem = name_problem(name) or ("its name is too long" if len(name) > LONGEST_NAME // 4 else None)
+        if problem:
+            raise SourceError(f"{_shown(self._container, unit)}: sample {self._count}, {printable(name)}: {problem}")
+        return name
+
+    def _require_known(self, entries: Iterable[Entry]) -> None:
+        for entry in entries:
+            if not entry.values.keys() <= self._fields.keys():
+                raise AssertionError(f"{self._container.kind} lists a field that it does not have")
+
+    def _label(self, entry: Entry) -> int | float:
+        label = entry.label
+        if label is None:
+            return UNLABELED if self._container.label_type == "class" else self._refuse(entry, "it has no label")
+        if isinstance(label, str):
+            self._named = True
+            return self._class_names.setdefault(label, len(self._class_names))
+        if self._container.label_type == "class":
+            self._numbered = True
+            return label if UNLABELED <= label < 1 << 62 else self._refuse(entry, f"its label is {label}")
+        return label
+
+    def _refuse(self, entry: Entry, why: str) -> int:
+        raise SourceError(f"{_shown(self._container)}: {printable(entry.name)}: {why}")
+
+    def _pieces(self, values: Iterable[Any]) -> Iterator[tuple[int, int, int]]:
+        """Yield where values lie; those that are bytes are copied."""
+        for value in values:
+            if value is None:
+                yield COPIED, 0, _NO_BYTES
+            elif isinstance(value, Piece):
+                yield value
+            else:
+                self._copied.append(value)
+                self._copied_end += len(value)
+                yield COPIED, self._copied_end - len(value), len(value)
+
+    def _meaning(self, labels: Labels, classes: Sequence[str] | None) -> tuple[Labels, list[str], str, list[str]]:
+        """Return labels, classes and type of the labels, and what to say about them."""
+        container, notes = self._container, list[str]()
+        known = container.classes if classes is None else list(classes)
+        if container.label_type != "class":
+            return labels, [], container.label_type, notes
+        if self._named and self._numbered:
+            raise SourceError(f"{_shown(container)}: some labels are numbers, and others names of classes")
+        if self._named:
+            known = sorted(self._class_names) if known is None else known
+            ids = {name: number for number, name in enumerate(known)}
+            if unknown := sorted(self._class_names.keys() - ids.keys()):
+                raise SourceError(f"{_shown(container)}: {_unknown(unknown)}")
+            table = np.array([*(ids[name] for name in self._class_names), UNLABELED], np.int64)
+            return table[labels], list(known), "class", notes
+        most = int(labels.max(initial=UNLABELED))
+        if known is None:
+            if most >= _SPREAD[0] + _SPREAD[1] * len(labels):
+                notes.append(f"labels are numbers without classes, as they reach {most:,}")
+                return labels, [], "int", notes
+            known = list(map(str, range(most + 1)))
+        if most >= len(known):
+            raise SourceError(f"{_shown(container)}: a label is {most}, and there are {len(known)} classes")
+        return labels, list(known), "class", notes
+
+
+def _own_columns(container: Container) -> list[tuple[str, str]]:
+    shape = [("height", "<i8"), ("width", "<i8")] if container.pixels else []
+    return [("name_end", "<i8"), ("label", LABEL_TYPES[container.label_type]), *_of_ranges("image"), *shape]
+
+
+def _of_ranges(name: str) -> list[tuple[str, str]]:
+    return [(f"{name} file", "<i8"), (f"{name} offset", "<i8"), (f"{name} size", "<i8")]
+
+
+def _columns(field: Field) -> list[tuple[str, str]]:
+    if field.is_blob:
+        return _of_ranges(field.name)
+    return [(field.name, DTYPES.get(field.dtype, "<i8")), (f"{field.name} null", "?")]
+
+
+def _put(rows: npt.NDArray[Any], name: str, pieces: Iterable[tuple[int, int, int]]) -> None:
+    numbers = np.fromiter(itertools.chain.from_iterable(pieces), np.int64, 3 * len(rows)).reshape(-1, 3)
+    rows[f"{name} file"], rows[f"{name} offset"], rows[f"{name} size"] = numbers.T
+
+
+def _ranges(rows: npt.NDArray[Any], name: str) -> Ranges:
+    return Ranges(rows[f"{name} file"], rows[f"{name} offset"], rows[f"{name} size"])
+
+
+def _distinct(container: Container, names: Names, files: Ints, notes: list[str]) -> Names:
+    """Return names of which no two are equal: where two are, each begins with the name of its file."""
+    hashes = np.fromiter(map(hash, names), np.int64, len(names))
+    hashes.sort()
+    if not (hashes[1:] == hashes[:-1]).any() or len(container.files) < 2:
+        return names  # whoever writes a pack refuses two equal names
+    notes.append("names occur in several files, so each begins with that of its file")
+    stems = [name.rpartition(".")[0] or name for name in container.files]
+    return Names.of(f"{stems[file]}/{name}" for name, file in zip(names, files.tolist(), strict=True))
+
+
+def _unknown(names: Sequence[str]) -> str:
+    shown = ", ".join(map(printable, names[:5])) + (", …" if len(names) > 5 else "")
+    return f"classes unknown to the given class list: {shown}"
+
+
+def _shown(container: Container, unit: int | None = None) -> str:
+    file = container.files[unit] if unit is not None and container.units == len(container.files) else ""
+    return printable(container.root / file)

@@ -1,0 +1,129 @@
+"""Images that nobody converted, read where they lie: an index of them, made when they are opened."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from packer._containers import Container, find_container, named_paths
+from packer._formats import FORMATS, open_pack
+from packer._formats.index import IndexReader
+from packer._sources import Source, build_index, class_directories, imagefolder_source, listed_container, refuse_splits
+from packer._storage.files import remove
+from packer.errors import NotAPackError, PackNotFoundError, SourceError, printable
+
+__all__ = ["index_of", "is_pack"]
+
+_SHARED_MEMORY = Path("/dev/shm")
+
+ProgressCallback = Callable[[int, int], None]
+
+
+def is_pack(path: str | os.PathLike[str]) -> bool:
+    """Tell whether there is a pack; errors of a damaged one are left to whoever opens it."""
+    try:
+        open_pack(path).close()
+    except (NotAPackError, PackNotFoundError):
+        return False
+    return True
+
+
+def index_of(
+    root: str | os.PathLike[str], kept: str | os.PathLike[str] | None = None, progress: ProgressCallback | None = None
+) -> Path | None:
+    """Return the index of a directory of images, or of a container; None where there is neither.
+
+    The index has no checksums: no more than headers are read.
+
+    Parameters
+    ----------
+    root : path
+        A directory as ImageFolder takes it; or files, a directory or a pattern that `packer.convert` takes.
+    kept : path, optional
+        Where the index is kept for the next time; it is used where the images are those that it lists. By default it
+        lies in memory, or among temporary files, until this process ends.
+    progress : callable, optional
+        Called with how many images were looked at, and how many there are.
+
+    Raises
+    ------
+    SourceError, ImageError
+        If the images cannot be listed, or one cannot be read.
+    DestinationError
+        If the index cannot be written.
+    """
+    paths = named_paths(root)
+    if not paths:
+        return None
+    found = find_container(paths)
+    if found is None and not (len(paths) == 1 and os.path.isdir(paths[0])):
+        return None
+    container = found[0].open(found[1], {}) if found is not None else None
+    source = None if container is not None else _tree(paths[0])
+    if container is None and source is None:
+        return None
+    if kept is None:
+        place = _temporary() / f"{paths[0].stem}.index"
+    else:
+        place = Path(os.path.abspath(os.path.expanduser(kept)))
+        if os.path.lexists(place) and _is_of(place, source, container):
+            return place
+    if source is None:
+        assert container is not None
+        source = listed_container(container)
+    partial = place.with_name(f"{place.name}.{os.getpid()}.partial")
+    remove(partial)
+    partial.mkdir()
+    try:
+        build_index(source, partial, place, checksums=False, progress=progress)
+        remove(place)
+        os.rename(partial, place)
+    finally:
+        remove(partial)
+    return place
+
+
+def _tree(root: Path) -> Source | None:
+    """List a directory of images; None where it is none, or what is left of a pack."""
+    if root.suffix in {suffix for row in FORMATS.values() for suffix in row.suffixes} or not class_directories(root):
+        return None
+    refuse_splits(root, root.with_suffix(".index"))
+    try:
+        return imagefolder_source(root)
+    except SourceError:  # whoever opens it as a pack says what it is
+        return None
+
+
+def _is_of(place: Path, source: Source | None, container: Container | None) -> bool:
+    """Tell whether an index lists these images: a container's files as they are, or a directory's names and labels."""
+    try:
+        reader = open_pack(place)
+    except NotAPackError:
+        raise SourceError(f"{printable(place)}: is there, and no index. Choose another place.") from None
+    with reader:
+        if not isinstance(reader, IndexReader):
+            raise SourceError(f"{printable(place)}: is a pack, and no index. Choose another place.")
+        if source is not None:
+            return bool(reader.manifest.source == source.describe())
+        assert container is not None
+        own = sorted(os.path.realpath(container.root / name) for name in container.files)
+        return own == sorted(map(os.path.realpath, reader.files())) and not any(reader.check_structure())
+
+
+def _temporary() -> Path:
+    """Make a directory that goes when this process ends, in memory where there is room for much."""
+    memory = _SHARED_MEMORY if os.access(_SHARED_MEMORY, os.W_OK) else None
+    if memory is not None and shutil.disk_usage(memory).free < 1 << 30:
+        memory = None
+    made = Path(tempfile.mkdtemp(prefix="packer-index-", dir=memory))
+    atexit.register(_remove_own, made, os.getpid())
+    return made
+
+
+def _remove_own(directory: Path, process: int) -> None:
+    if os.getpid() == process:  # and not a child that was forked
+        shutil.rmtree(directory, ignore_errors=True)

@@ -1,0 +1,202 @@
+"""Containers as a source: the samples in files of other tools."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from packer._containers import COPIED, Container, ForeignFiles, PixelLayout, Ranges, find_container, list_samples
+from packer._fields import Stored
+from packer._images.encode import encode_png
+from packer._sources.base import Source
+from packer._sources.fieldvalues import Column, Files, InContainer, Numbers, read_range
+from packer._sources.readbuffer import ReadBuffer
+from packer._storage.stamps import NO_STAMP, Stamp, Stamps, stamp_at, stamp_in
+from packer._table import Ints
+from packer.errors import CorruptPackError, ImageChangedError, ImageError, PackError, SourceError, printable
+
+__all__ = ["ContainerSource", "container_source", "listed_container"]
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ContainerSource(Source):
+    """The samples of a container.
+
+    Attributes
+    ----------
+    files : ForeignFiles
+    images : Ranges
+        Where the image of each sample lies.
+    shapes : (N, 2) int64 array
+        Height and width of pixels; 0 of encoded images.
+    pixels : PixelLayout, optional
+        How pixels lie, where images are not encoded.
+    copied : (B,) uint8 array
+        The bytes that are no range of a file.
+    """
+
+    files: ForeignFiles
+    images: Ranges
+    shapes: Ints
+    pixels: PixelLayout | None
+    copied: npt.NDArray[np.uint8]
+
+    def between(self, start: int, stop: int) -> ContainerSource:
+        return self._of_rows(super().between(start, stop), slice(start, stop))
+
+    def taken(self, indices: Ints) -> ContainerSource:
+        return self._of_rows(super().taken(indices), indices)
+
+    def _of_rows(self, part: Source, rows: slice | Ints) -> ContainerSource:
+        assert isinstance(part, ContainerSource)
+        return replace(part, images=self.images.taken(rows), shapes=self.shapes[rows])
+
+    @property
+    def tree(self) -> Path | None:
+        return None
+
+    def present_stamps(self) -> Stamps:
+        """Return for each image its size, and the present time of the file that it lies in."""
+        present = [stamp_at(self.files.path(number)) for number in range(len(self.files))]
+        return _stamps(self.images, np.array(present, np.int64))
+
+    def path(self, index: int) -> str:
+        """Return the file that image `index` lies in."""
+        return self.files.path(self._file(index))
+
+    def stamp(self, index: int) -> Stamp:
+        """Return the size of image `index`, and the present time of the file that it lies in."""
+        there = stamp_at(self.path(index))
+        return there if there == NO_STAMP else (int(self.images.size[index]), there[1])
+
+    def read(self, index: int, buffer: ReadBuffer) -> tuple[memoryview, Stamp]:
+        """Return image `index`, pixels as a PNG.
+
+        Raises
+        ------
+        ImageError
+            If its file was changed, or pixels do not have their size.
+        SourceError
+            If the disk fails.
+        """
+        if self.pixels is None:
+            data = self._bytes(index)
+        else:
+            from PIL import Image
+
+            data = encode_png(Image.fromarray(self.read_pixels(index)))
+        return memoryview(data), (int(self.images.size[index]), stamp_in(self.files.stamps, self._file(index))[1])
+
+    def read_pixels(self, index: int) -> npt.NDArray[np.uint8]:
+        """Return the (height, width, 3) RGB pixels of image `index`; errors as `read`."""
+        assert self.pixels is not None
+        data, (height, width) = self._bytes(index), self.shapes[index].tolist()
+        try:
+            return self.pixels.rgb(data, height, width)
+        except ValueError as error:
+            raise ImageError(f"{len(data)} bytes are no pixels of {width} x {height}", self.names[index]) from error
+
+    def _bytes(self, index: int) -> bytes:
+        data = self._checked(index, lambda: read_range(self.files, self.images, self.copied, index))
+        return data or b""
+
+    def values(self, index: int, buffer: ReadBuffer) -> tuple[Stored, ...]:
+        return tuple(self._in_container(index, column) for column in self.columns)
+
+    def _in_container(self, index: int, column: Column) -> Stored:
+        assert not isinstance(column, Files)
+        stored = self._checked(index, lambda: column.get(index))
+        if reason := column.field.misfit(stored):
+            raise ImageError(f"field {column.field.name!r}: {reason}", self.names[index])
+        return stored
+
+    def _checked(self, index: int, read: Callable[[], _T]) -> _T:
+        try:
+            return read()
+        except CorruptPackError as error:
+            where = f"{printable(str(error.path))}: {error.reason}"
+            raise ImageChangedError(where, self.names[index]) from error
+        except PackError as error:
+            raise SourceError(str(error)) from error
+
+    def _file(self, index: int) -> int:
+        file = int(self.images.file[index])
+        return len(self.files) - 1 if file == COPIED else file
+
+
+def container_source(
+    paths: Sequence[Path],
+    keys: Mapping[str, str] | None = None,
+    classes: Sequence[str] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> ContainerSource | None:
+    """List the samples of a container; None where the paths are none.
+
+    Parameters
+    ----------
+    paths : sequence of Path
+        A file, several files of one kind, or a directory.
+    keys : mapping, optional
+        See `Container.open`.
+    classes : sequence of str, optional
+        Class names in the order of their ids.
+    progress : callable, optional
+        As `list_samples` takes it.
+
+    Raises
+    ------
+    SourceError
+        If the files are damaged, or not of one kind.
+    """
+    found = find_container(paths)
+    if found is None:
+        return None
+    kind, files = found
+    return listed_container(kind.open(files, dict(keys or {})), classes, progress)
+
+
+def listed_container(
+    container: Container,
+    classes: Sequence[str] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> ContainerSource:
+    """List the samples of an open container; errors as `container_source`."""
+    files = ForeignFiles(container.root, container.files)  # before the listing, so that a later change is seen
+    listing = list_samples(container, classes, progress)
+    columns: list[Column] = []
+    for field in container.fields:
+        if field.is_blob:
+            columns.append(InContainer(field, files, listing.ranges[field.name], listing.copied))
+        else:
+            columns.append(Numbers(field, *listing.numbers[field.name]))
+    return ContainerSource(
+        container.kind,
+        container.root,
+        listing.names,
+        listing.labels,
+        listing.classes,
+        listing.notes,
+        stamps=_stamps(listing.images, files.stamps),
+        label_type=listing.label_type,
+        fields=container.fields,
+        columns=tuple(columns),
+        about=container.about,
+        files=files,
+        images=listing.images,
+        shapes=listing.shapes,
+        pixels=container.pixels,
+        copied=listing.copied,
+    )
+
+
+def _stamps(images: Ranges, files: Stamps) -> Stamps:
+    """Return the stamps of images in files that have these; of what was copied, the time of the last file."""
+    there = files[images.file]
+    return np.where(there == NO_STAMP, there, np.stack([images.size, there[:, 1]], 1))
