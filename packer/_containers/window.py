@@ -43,9 +43,11 @@ class Window:
         size : int
         """
         place = offset - self.begin
-        if place < 0 or place + min(size, self.file.size - offset) > len(self.data):
-            self.data = self.file.read(offset, min(max(size, self._block), self.file.size - offset))
-            self.begin, place = offset, 0
+        if place < 0 or place + size > len(self.data):
+            size = min(size, self.file.size - offset)
+            if place < 0 or place + size > len(self.data):
+                self.data = self.file.read(offset, min(max(size, self._block), self.file.size - offset))
+                self.begin, place = offset, 0
         return place
 
     def read(self, offset: int, size: int) -> bytes:
