@@ -92,6 +92,8 @@ def encode_example(features: Mapping[str, Value]) -> bytes:
 def _feature(value: Value) -> bytes:
     if isinstance(value, (bytes, bytearray, memoryview, str, int, float, np.generic)):
         value = [value]
+    if not isinstance(value, (Sequence, np.ndarray)):
+        raise TypeError(f"a feature is no {type(value).__name__}")
     if len(value) == 0:
         return b""
     if all(isinstance(one, (bytes, bytearray, memoryview, str)) for one in value):

@@ -93,9 +93,9 @@ class Look:
             strings = byte_strings(window, begin, end)
             count = len(strings)
             for offset, size in strings[:_HELD]:
-                head = window.read(offset, min(size, _TEXT))
-                seen.image = seen.image and bool(suffix_of(head[:_HEAD]))
-                seen.text = seen.text and not suffix_of(head[:_HEAD]) and _is_text(head, size)
+                is_image = bool(suffix_of(window.read(offset, min(size, _HEAD))))
+                seen.image = seen.image and is_image
+                seen.text = seen.text and not is_image and _is_text(window.read(offset, min(size, _TEXT)), size)
         elif type_ == INTS:
             numbers = ints(window, begin, end)
             count = len(numbers)

@@ -275,6 +275,8 @@ def _distinct(container: Container, names: Names, files: Ints, notes: list[str])
         return names  # whoever writes a pack refuses two equal names
     notes.append("names occur in several files, so each begins with that of its file")
     stems = [name.rpartition(".")[0] or name for name in container.files]
+    if len(set(stems)) < len(stems):  # such as a.tfrecord-00000-of-00002 and a.tfrecord-00001-of-00002
+        stems = list(container.files)
     return Names.of(f"{stems[file]}/{name}" for name, file in zip(names, files.tolist(), strict=True))
 
 

@@ -178,7 +178,7 @@ def _records(file: PackFile, window: Window) -> Iterator[tuple[int, int]]:
     while offset < file.size:
         if file.size - offset < _FRAME:
             raise SourceError(
-                f"{printable(file.path)}: cut short: after record {number} are {file.size - offset} bytes"
+                f"{printable(file.path)}: cut short: it ends {file.size - offset} bytes after record {number - 1}"
             )
         p = window.at(offset, _HEADER.size)
         size, crc = _HEADER.unpack_from(window.data, p)
