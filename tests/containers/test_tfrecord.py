@@ -152,7 +152,7 @@ def test_an_index_and_a_conversion_have_the_images_as_they_are(tmp_path: Path) -
             assert [bytes(reader.read(number)) for number in range(4)] == [photo(number) for number in range(4)]
             assert list(reader.names) == [f"n0{number}.JPEG" for number in range(4)]
             assert reader.table.label.tolist() == [1, 2, 3, 4]
-    assert packer.open_dataset(path)[2][0].size == (24, 16)
+    assert packer.open_dataset(path)[2][0].shape == (3, 16, 24)
 
 
 @pytest.mark.parametrize("in_entries", [False, True])
