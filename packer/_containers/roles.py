@@ -22,7 +22,7 @@ __all__ = ["Boxes", "Roles", "choose"]
 _IMAGES = ("image/encoded", "image", "jpg", "jpeg", "png", "webp", "image_raw")
 _LABELS = ("image/class/label", "label", "cls")
 _NAMES = ("image/filename", "file_name", "filename", "__key__", "key")
-_CLASS_NAMES = ("image/class/synset", "image/class/text")
+_CLASS_NAMES = ("image/class/synset", "image/class/text")  # of the first of the labels
 _BOXES = "image/object/bbox"
 _EDGES = ("xmin", "ymin", "xmax", "ymax")
 _HEIGHT, _WIDTH = "image/height", "image/width"
@@ -165,6 +165,10 @@ class _Chooser:
     def roles(self) -> Roles:
         """Return what was chosen."""
         of_label = self._seen[self._label] if self._label is not None else Seen()
+        if self._label == _LABELS[0] and of_label.type == INTS:
+            names = (key for key in _CLASS_NAMES if self._is(key, BYTES) and self._seen[key].text)
+            if (key := next(names, None)) is not None:
+                self._put(key, Column.text(" class"))
         return Roles(
             {key: tuple(columns) for key, columns in self._columns.items()},
             tuple(self._fields),

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 
 import google_crc32c
 
-from packer._containers.contract import Container, Entry, head_of, natural
+from packer._containers.contract import Container, Entry, Named, head_of, natural
 from packer._containers.example import NOTHING, SeveralError, feature_lists
 from packer._containers.features import TYPES, Look, text_of
 from packer._containers.files import ForeignFiles
@@ -143,7 +143,10 @@ class TFRecord(Container):
         if self.roles.boxes is not None:
             height, width = values.pop(" height", None), values.pop(" width", None)
             values[self.roles.boxes.field.name] = self.roles.boxes.encoded(values, height, width)
-        return Entry(name, image, values.pop("label", None), values)
+        label, class_name = values.pop("label", None), values.pop(" class", None)
+        if label is not None and class_name is not None:
+            label = Named(label, class_name)
+        return Entry(name, image, label, values)
 
     def _look(self, unit: int, look: Look) -> None:
         """Look at the first records of a file."""

@@ -246,7 +246,7 @@ def seeds() -> list[bytes]:
 
 
 def test_damaged_files_are_listed_or_refused(tmp_path: Path) -> None:
-    assert read_damaged(seeds(), tmp_path / "a.rec", 1500, bytes) > 100
+    assert read_damaged(seeds(), tmp_path / "a.rec", 1000, bytes) > 100
 
 
 if __name__ == "__main__":
