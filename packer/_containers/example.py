@@ -59,7 +59,7 @@ NOTHING, BYTES, FLOATS, INTS = 0, 1, 2, 3
 Value = Buffer | str | int | float | Sequence[Any] | npt.NDArray[Any]
 
 _MANY = 1 << 24  # bytes of numbers in one feature
-_MOST = 1 << 16  # features, and byte strings of one
+_MOST = 1 << 16  # byte strings of one feature
 _AHEAD = 512  # bytes that the headers of a feature have at most, else they are read one by one
 _LONGEST_KEY = 1 << 12
 _ONE_INT = 12  # bytes of an Int64List of one value at most

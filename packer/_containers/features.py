@@ -41,6 +41,8 @@ _OF_OBJECTS = re.compile(r"(^|/)(objects?|bbox)/")
 _HEAD = 32  # bytes by which an image is known
 _TEXT = 1 << 16  # bytes of a text that are looked at
 _HELD = 64  # values of one feature that are looked at
+_MOST_KEYS = 1 << 12
+_TEXTS = 1 << 24  # bytes of a list of texts
 
 
 @dataclass
@@ -79,11 +81,13 @@ class Look:
 
     def add(self, window: Window, begin: int, end: int) -> None:
         """Look at the Example that lies in some bytes of a file; MessageError where there is none."""
-        for encoded, type_, start, stop in list(feature_lists(window, begin, end)):
+        for encoded, type_, start, stop in feature_lists(window, begin, end):
             key = text_of(encoded, start)
             seen = self.seen.setdefault(key, Seen(several=_OF_OBJECTS.search(key) is not None))
             if NOTHING not in (type_, seen.type) and type_ != seen.type:
                 raise MessageError(f"feature {key!r} has {TYPES[type_]} here, and had {TYPES[seen.type]}")
+            if len(self.seen) > _MOST_KEYS:
+                raise MessageError(f"the first records have more than {_MOST_KEYS:,} different features")
             seen.type = seen.type or type_
             self._add_values(seen, window, type_, start, stop)
 
@@ -240,6 +244,8 @@ def _string(window: Window, unit: int, begin: int, end: int) -> str | None:
 
 
 def _strings(window: Window, unit: int, begin: int, end: int) -> Stored:
+    if end - begin > _TEXTS:
+        raise MessageError(f"a list of texts has {end - begin:,} bytes, at byte {begin}")
     return _JSON.encode([_decoded(window, *found) for found in byte_strings(window, begin, end)])
 
 

@@ -39,7 +39,7 @@ MAGIC = b"\x0a\x23\xd7\xce"
 _HEADER = struct.Struct("<4sI")
 _IMAGE_HEADER = struct.Struct("<If16x")
 _WHOLE, _FIRST, _MIDDLE, _LAST = range(4)
-_LARGEST = 1 << 30  # bytes of a record in parts
+_LARGEST = 1 << 29  # bytes of a record in parts
 _LOOKED_AT = 256  # records of a file
 _HEAD = 32  # bytes by which an image is known
 _AHEAD = 512
@@ -123,7 +123,7 @@ class RecordIO(Container):
         path = Path(self.root, self.files[unit])
         keys, paths = Keys.beside(path), Paths.beside(path)
         stem, of_faces = self.files[unit].rpartition(".")[0], False
-        with ForeignFiles(self.root, self.files).opened(unit) as file:
+        with ForeignFiles(self.root, [self.files[unit]]).opened(0) as file:
             for number, record in enumerate(_records(file, unit)):
                 key = number if keys is None else keys.next(record.offset)
                 of_faces = of_faces or (number == 0 and record.tells_of_faces)
@@ -159,7 +159,7 @@ class RecordIO(Container):
 
     def _first_labels(self, unit: int) -> Iterator[tuple[float, ...]]:
         """Yield the labels of the first images of a file."""
-        with ForeignFiles(self.root, self.files).opened(unit) as file:
+        with ForeignFiles(self.root, [self.files[unit]]).opened(0) as file:
             for record, _ in zip(_records(file, unit), range(_LOOKED_AT), strict=False):
                 if not record.is_empty:
                     yield record.labels

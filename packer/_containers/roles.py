@@ -14,7 +14,7 @@ from typing import Any
 from packer._containers.example import BYTES, FLOATS, INTS
 from packer._containers.features import Column, Seen, field_of
 from packer._containers.message import MessageError
-from packer._fields import KINDS, Field
+from packer._fields import KINDS, MOST_FIELDS, Field
 from packer.errors import OptionError, SourceError, printable
 
 __all__ = ["Boxes", "Roles", "choose"]
@@ -140,6 +140,11 @@ class _Chooser:
             if key.encode() not in self._columns and of_key.type:
                 ids = key in _SEVERAL_LABELS and of_key.type == INTS and of_key.ids and "labels" not in self._taken
                 self._add_field(key, *(("labels", "labels") if ids else ()))
+        if len(self._fields) > MOST_FIELDS:
+            raise SourceError(
+                f"there are {len(seen)} features, and a pack has {MOST_FIELDS} fields at most: name those that are "
+                "wanted, with --key NAME=KEY"
+            )
         if self._boxes is not None:
             self._add_size()
         return self

@@ -104,7 +104,7 @@ class TFRecord(Container):
 
     def entries(self, unit: int) -> Iterator[Entry]:
         assert self.roles is not None
-        with ForeignFiles(self.root, self.files).opened(unit) as file:
+        with ForeignFiles(self.root, [self.files[unit]]).opened(0) as file:
             window, stem = Window(file), re.sub(r"\.tfrec(ord)?s?$", "", self.files[unit], flags=re.IGNORECASE)
             for number, (begin, end) in enumerate(_records(file, window)):
                 try:
@@ -150,7 +150,7 @@ class TFRecord(Container):
 
     def _look(self, unit: int, look: Look) -> None:
         """Look at the first records of a file."""
-        with ForeignFiles(self.root, self.files).opened(unit) as file:
+        with ForeignFiles(self.root, [self.files[unit]]).opened(0) as file:
             window = Window(file)
             for number, (begin, end) in enumerate(_records(file, window)):
                 if number == _LOOKED_AT:

@@ -391,6 +391,17 @@ def test_damaged_and_compressed_files_are_named(tmp_path: Path) -> None:
         assert "a.tfrecord" in str(raised.value)
 
 
+def test_more_features_than_a_pack_has_fields_are_named(tmp_path: Path) -> None:
+    image = {"image": bytes_list(photo(0))}
+    path = written(tmp_path / "a.tfrecord", [example({**image, **{f"f{n}": int_list(n) for n in range(201)}})])
+    with pytest.raises(SourceError, match="there are 202 features, and a pack has 200 fields at most: name those"):
+        listed(path)
+    assert values(listed(path, keys={"x": "f7"}), "x") == [7]
+    path = written(tmp_path / "a.tfrecord", [example({**image, **{f"f{n}": int_list(n) for n in range(5000)}})])
+    with pytest.raises(SourceError, match="more than 4,096 different features"):
+        listed(path)
+
+
 def test_other_files_are_no_tfrecords(tmp_path: Path) -> None:
     for name, data in [
         ("a.tfrecord", b"no record at all"),
