@@ -39,7 +39,7 @@ _FRAME = _HEADER.size + 4
 _LOOKED_AT = 64  # records of a file
 _HEAD = 32  # bytes by which an image is known
 _NAMED = re.compile(r"\.tfrec(ord)?s?\b|-\d{5}-of-\d{5}$", re.IGNORECASE)
-_OTHER = (".idx", ".index", ".tfindex", ".json", ".txt", ".csv", ".gz", ".md5", ".partial")
+_OTHER = (".idx", ".index", ".tfindex", ".json", ".txt", ".csv", ".md5", ".partial")
 _IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 _COMPRESSED = {b"\x1f\x8b": "gzip", b"\x78": "zlib"}
 _MOST_CLASSES = 1 << 24  # bytes of a list of classes
@@ -67,11 +67,11 @@ class TFRecord(Container):
 
     @classmethod
     def recognise_directory(cls, path: Path, names: Collection[str]) -> list[Path] | None:
-        if any((path / name).is_dir() and not name.startswith(".") for name in names):
-            return None
         found = [path / name for name in names if _NAMED.search(name) and not name.lower().endswith(_OTHER)]
         found = sorted(filter(Path.is_file, found), key=natural)
-        if not found or not all(cls.recognise_file(file, head_of(file)) for file in (found[0], found[-1])):
+        if not found or any((path / name).is_dir() and not name.startswith(".") for name in names):
+            return None
+        if not all(cls.recognise_file(file, head_of(file)) for file in (found[0], found[-1])):
             return None
         one_set(found)
         return found

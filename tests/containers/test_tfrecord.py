@@ -389,6 +389,24 @@ def test_damaged_and_compressed_files_are_named(tmp_path: Path) -> None:
             listed(path)
         assert said in str(raised.value)
         assert "a.tfrecord" in str(raised.value)
+    (tmp_path / "a.tfrecord").rename(tmp_path / "a.tfrecord.gz")
+    (tmp_path / "a.tfrecord.gz").write_bytes(gzip.compress(data))
+    with pytest.raises(SourceError, match=r"Unpack it: gzip -dc < a.tfrecord.gz > FILE"):
+        listed(tmp_path)
+
+
+def test_names_that_occur_twice_begin_with_their_files_or_numbers(tmp_path: Path) -> None:
+    paths = [tmp_path / f"a.tfrecord-0000{number}-of-00002" for number in range(2)]
+    for path in paths:
+        written(path, [imagenet(0), imagenet(1)])
+    listing = listed(*paths)
+    assert list(listing.names) == [f"{path.name}/n0{number}.JPEG" for path in paths for number in range(2)]
+    assert "in several files" in listing.notes[0]
+    written(paths[0], [imagenet(0), imagenet(0)])
+    listing = listed(*paths)
+    assert list(listing.names) == ["0/n00.JPEG", "1/n00.JPEG", "2/n00.JPEG", "3/n01.JPEG"]
+    packer.index(paths[0], tmp_path / "a.index")
+    assert packer.verify(tmp_path / "a.index") == []
 
 
 def test_more_features_than_a_pack_has_fields_are_named(tmp_path: Path) -> None:
