@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import pickle
 import struct
 import zlib
 from collections.abc import Iterable, Mapping
@@ -328,6 +329,22 @@ def test_ids_of_imagenet_keep_their_numbers_and_have_the_names_of_their_synsets(
         listing = listed(written(path, [record(0, 3, b"n03"), other]))
         assert listing.classes == ["0", "1", "2", "3"][: max(listing.labels) + 1]
         assert "contradict each other" in listing.notes[0]
+
+
+def test_pairs_of_img2dataset_have_captions_and_an_open_container_is_pickled(tmp_path: Path) -> None:
+    def record(number: int) -> bytes:
+        texts = {"key": b"%09d" % number, "txt": "größe".encode(), "error_message": b""}
+        sizes = {"width": int_list(24), "height": int_list(16)}
+        return example({"jpg": bytes_list(photo(number)), **{k: bytes_list(v) for k, v in texts.items()}, **sizes})
+
+    found = find_container([written(tmp_path / "00000.tfrecord", map(record, range(2)))])
+    assert found is not None
+    listing = list_samples(pickle.loads(pickle.dumps(found[0].open(found[1], {}))))
+    assert list(listing.names) == ["000000000.jpg", "000000001.jpg"]
+    assert listing.labels.tolist() == [-1, -1]
+    assert values(listing, "txt") == ["größe"] * 2
+    assert values(listing, "error_message") == [""] * 2
+    assert (values(listing, "width_"), values(listing, "height_")) == ([24] * 2, [16] * 2)
 
 
 def test_labels_may_be_floats_or_several(tmp_path: Path) -> None:
