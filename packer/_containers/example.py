@@ -102,7 +102,11 @@ def _feature(value: Value) -> bytes:
     if array.ndim != 1 or array.dtype.kind not in "buif" or (array.dtype.kind == "u" and array.max() >= 1 << 63):
         raise ValueError(f"a feature is bytes, texts, ints of 64 bits or floats, and not {str(value)[:60]}")
     if array.dtype.kind == "f":
-        return sized(FLOATS, sized(1, array.astype("<f4").tobytes()))
+        with np.errstate(over="ignore"):
+            singles = array.astype("<f4")
+        if (np.isinf(singles) & np.isfinite(array)).any():
+            raise ValueError(f"{str(value)[:60]} is too large for a float of 32 bits")
+        return sized(FLOATS, sized(1, singles.tobytes()))
     return sized(INTS, sized(1, b"".join(varint(one) for one in array.astype(np.int64).tolist())))
 
 

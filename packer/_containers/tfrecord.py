@@ -119,17 +119,17 @@ class TFRecord(Container):
         assert roles is not None
         for key, type_, start, stop in feature_lists(window, begin, end):
             columns = roles.columns.get(key)
-            if columns is not None and type_ != NOTHING:
-                for column in columns:
-                    if column.type != type_:
-                        raise MessageError(
-                            f"feature {text_of(key, start)!r} has {TYPES[type_]}, and had {TYPES[column.type]} before"
-                        )
-                    value = column.read(window, unit, start, stop)
-                    if value is not None:
-                        values[column.slot] = value
-            elif roles.strict and type_ != NOTHING:
+            if columns is None and roles.strict and type_ != NOTHING:
                 raise MessageError(f"feature {text_of(key, start)!r} was in none of the first records")
+            for column in columns or ():
+                if type_ == NOTHING:
+                    values.pop(column.slot, None)
+                elif column.type != type_:
+                    raise MessageError(
+                        f"feature {text_of(key, start)!r} has {TYPES[type_]}, and had {TYPES[column.type]} before"
+                    )
+                else:
+                    values[column.slot] = column.read(window, unit, start, stop)
         return values
 
     def _entry(self, window: Window, values: dict[str, Any], number: str) -> Entry:

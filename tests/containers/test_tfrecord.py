@@ -104,7 +104,7 @@ def test_protobuf_reads_what_is_encoded(features: dict[str, Any]) -> None:
         assert list(of_key) == [one.encode() if isinstance(one, str) else one for one in wanted]
 
 
-@pytest.mark.parametrize("value", [1 << 63, [1, b"x"], {"a": 1}, None, [[1]], np.uint64((1 << 64) - 1)])
+@pytest.mark.parametrize("value", [1 << 63, [1, b"x"], {"a": 1}, None, [[1]], np.uint64((1 << 64) - 1), 1e39])
 def test_what_no_feature_can_have_is_refused(value: Any) -> None:
     with pytest.raises((ValueError, TypeError)):
         encode_example({"a": value})
@@ -184,6 +184,16 @@ def test_parts_in_any_order_unknown_fields_and_unpacked_numbers_are_read(tmp_pat
         assert list(parsed["label"].int64_list.value) == [8]
         assert list(parsed["ints"].int64_list.value) == [1, -5, 300, 2]
         assert list(parsed["floats"].float_list.value) == [1.5, 2, 3]
+
+
+def test_of_a_key_that_stands_twice_the_last_counts(tmp_path: Path) -> None:
+    def entry(key: str, value: bytes) -> bytes:
+        return sized(1, sized(1, key.encode()) + sized(2, value))
+
+    image = entry("image", bytes_list(photo(0)))
+    twice = entry("n", int_list(1)) + entry("n", int_list(2)) + entry("m", int_list(1)) + entry("m", b"")
+    listing = listed(written(tmp_path / "a.tfrecord", [sized(1, image + twice)]))
+    assert (values(listing, "n"), values(listing, "m")) == ([2], [None])
 
 
 @given(st.lists(INT64, max_size=5), st.booleans())
