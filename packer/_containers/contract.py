@@ -26,7 +26,7 @@ from packer.errors import OptionError
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["HEAD", "Container", "Entry", "Piece", "PixelLayout", "head_of", "natural", "no_keys"]
+__all__ = ["HEAD", "Container", "Entry", "Named", "Piece", "PixelLayout", "head_of", "natural", "no_keys"]
 
 HEAD = 4096
 """How many bytes of a file tell what it is."""
@@ -54,6 +54,13 @@ class Piece(NamedTuple):
     size: int
 
 
+class Named(NamedTuple):
+    """The id of a class, and what the sample says that the class is called."""
+
+    id: int
+    name: str
+
+
 class Entry(NamedTuple):
     """One sample of a container.
 
@@ -65,9 +72,9 @@ class Entry(NamedTuple):
     image : Piece or bytes
         The encoded image, or pixels where the container has a `PixelLayout`; bytes where it is no single range of a
         file.
-    label : int, float, str or None
-        A class id or the name of a class; or a number, where the container's `label_type` is one. None where the sample
-        has no label.
+    label : int, float, str, Named or None
+        A class id, the name of a class, or both; or a number, where the container's `label_type` is one. None where the
+        sample has no label.
     values : mapping
         What there is of each field, by name: a range whose bytes are the value as a pack holds it, or the value itself
         as `Field.encode` returns it. A name that is missing has no value.
@@ -77,7 +84,7 @@ class Entry(NamedTuple):
 
     name: str
     image: Piece | bytes
-    label: int | float | str | None = None
+    label: int | float | str | Named | None = None
     values: Mapping[str, Piece | Stored] = {}
     shape: tuple[int, int] | None = None
 

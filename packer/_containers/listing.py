@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from packer._containers.contract import Container, Entry, Piece
+from packer._containers.contract import Container, Entry, Named, Piece
 from packer._fields import DTYPES, Field
 from packer._sample import LABEL_TYPES, UNLABELED
 from packer._storage.paths import name_problem
@@ -130,7 +130,8 @@ class _Rows:
         self._rows, self._names, self._copied = Spool(), Spool(), Spool()
         self._name_end = self._copied_end = self._count = 0
         self._class_names: dict[str, int] = {}  # in the order in which they are met
-        self._numbered = self._named = False
+        self._names_of_ids: dict[int, str] = {}
+        self._numbered = self._named = self._contradictory = False
 
     def add(self, entries: Sequence[Entry], unit: int) -> None:
         """Add samples of a part of the container."""
@@ -194,6 +195,9 @@ class _Rows:
         label = entry.label
         if label is None:
             return UNLABELED if self._container.label_type == "class" else self._refuse(entry, "it has no label")
+        if isinstance(label, Named):
+            label, name = label
+            self._contradictory |= self._names_of_ids.setdefault(label, name) != name
         if isinstance(label, str):
             self._named = True
             return self._class_names.setdefault(label, len(self._class_names))
@@ -233,6 +237,8 @@ class _Rows:
             table = np.array([*(ids[name] for name in self._class_names), UNLABELED], np.int64)
             return table[labels], list(known), "class", notes
         most = int(labels.max(initial=UNLABELED))
+        if known is None and self._names_of_ids:
+            known = self._said_names(most, notes)
         if known is None:
             if most >= _SPREAD[0] + _SPREAD[1] * len(labels):
                 notes.append(f"labels are numbers without classes, as they reach {most:,}")
@@ -241,6 +247,15 @@ class _Rows:
         if most >= len(known):
             raise SourceError(f"{_shown(container)}: a label is {most}, and there are {len(known)} classes")
         return labels, list(known), "class", notes
+
+    def _said_names(self, most: int, notes: list[str]) -> list[str] | None:
+        """Return the names of the classes that samples say; the ids of those that none has are their names."""
+        names = self._names_of_ids
+        if self._contradictory or len(set(names.values())) < len(names) or most >= _SPREAD[0] + 2 * len(names):
+            notes.append("the names that samples say for their classes contradict each other, so classes are numbers")
+            return None
+        known = [names.get(number, str(number)) for number in range(most + 1)]
+        return known if len(set(known)) == len(known) else None
 
 
 def _own_columns(container: Container) -> list[tuple[str, str]]:
@@ -268,14 +283,26 @@ def _ranges(rows: npt.NDArray[Any], name: str) -> Ranges:
 
 
 def _distinct(container: Container, names: Names, files: Ints, notes: list[str]) -> Names:
-    """Return names of which no two are equal: where two are, each begins with the name of its file."""
+    """Return names of which no two are equal: where two are, each begins with its file's name, or with its number."""
+    if not _repeat(names):
+        return names
+    if len(container.files) > 1:
+        stems = [name.rpartition(".")[0] or name for name in container.files]
+        if len(set(stems)) < len(stems):  # such as a.tfrecord-00000-of-00002 and a.tfrecord-00001-of-00002
+            stems = list(container.files)
+        of_files = Names.of(f"{stems[file]}/{name}" for name, file in zip(names, files.tolist(), strict=True))
+        if not _repeat(of_files):
+            notes.append("names occur in several files, so each begins with that of its file")
+            return of_files
+    notes.append("names occur several times, so each begins with the number of its sample")
+    digits = len(str(len(names) - 1))
+    return Names.of(f"{number:0{digits}d}/{name}" for number, name in enumerate(names))
+
+
+def _repeat(names: Names) -> bool:
     hashes = np.fromiter(map(hash, names), np.int64, len(names))
     hashes.sort()
-    if not (hashes[1:] == hashes[:-1]).any() or len(container.files) < 2:
-        return names  # whoever writes a pack refuses two equal names
-    notes.append("names occur in several files, so each begins with that of its file")
-    stems = [name.rpartition(".")[0] or name for name in container.files]
-    return Names.of(f"{stems[file]}/{name}" for name, file in zip(names, files.tolist(), strict=True))
+    return bool((hashes[1:] == hashes[:-1]).any())
 
 
 def _unknown(names: Sequence[str]) -> str:
