@@ -156,10 +156,10 @@ def _as_said(
 
 def _said_field(said: str, key: str, peek: Peek) -> Field:
     name, _, kind = said.partition(":")
-    kind = kind or _kind(key)
     if _last(key) in _PICKLES and kind != "bytes":
         instead = f"--key {name}:bytes={key} takes it as it is"
         raise OptionError(f"--key {said}={key}: is a pickle, which packer runs never; {instead}")
+    kind = kind or _kind(key)
     if kind not in KINDS and kind not in OF_SCALARS:
         raise OptionError(f"--key {said}={key}: a kind is one of {', '.join([*KINDS, *OF_SCALARS])}")
     try:
