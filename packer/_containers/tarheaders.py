@@ -24,7 +24,7 @@ BLOCK = 512
 
 _HEADER = struct.Struct("100s 24x 12s 12x 8s c 100x 6s 82x 155s 12x")  # name, size, checksum, type, magic, prefix
 _ZEROS = bytes(BLOCK)
-_BLANKS = b" " * 8
+_BLANKS = sum(b" " * 8)
 _POSIX = b"ustar\0"  # GNU's own is "ustar ", and has times where POSIX has the prefix of a name
 _REGULAR = (b"0", b"\0", b"7")
 _WITHOUT_BYTES = (b"1", b"2", b"3", b"4", b"5", b"6")  # whatever size their headers say
@@ -34,6 +34,7 @@ _FARTHEST = 1 << 20  # bytes of zeros after an archive, behind which nobody look
 _LARGE, _SMALL = 1 << 17, 1 << 12  # bytes that are read at once: many headers, or one and what is close to it
 _JOINED = "tars joined to one, of which other tools may read the first alone"
 _BEHIND = "what comes after the end of the tar is left out"
+_OF_A_MEMBER = re.compile(rb" (?:path|size|GNU\.sparse\.)")
 _RECORD = re.compile(rb"([1-9][0-9]{0,7}) ")
 
 
@@ -181,6 +182,8 @@ class Members:
 
     def _take_records(self, kind: bytes, position: int, data: bytes) -> None:
         """Keep what the records of a pax header say of the member that follows: its path, its size."""
+        if not _OF_A_MEMBER.search(data):  # but times and the like, which many tools write before each member
+            return
         records = dict(self._records(position, data))  # of two of one key the later one holds
         if any(key.startswith(b"GNU.sparse.") for key in records):
             self._fail(position, "a member is sparse. Extract the tar, and make it again without --sparse")
@@ -249,10 +252,10 @@ def _is_header(header: bytes, checksum: bytes) -> bool:
     said = _number(checksum)
     if not said:
         return False
-    around = header[:148] + _BLANKS + header[156:]
-    if adler32(around) & 0xFFFF == (said + 1) % 65521:
+    if adler32(header) & 0xFFFF == (said - _BLANKS + sum(checksum) + 1) % 65521:
         return True
-    return sum(around) - 256 * sum(byte > 127 for byte in around) == said  # as some old tools summed
+    around = header[:148] + header[156:]
+    return _BLANKS + sum(around) - 256 * sum(byte > 127 for byte in around) == said  # as some old tools summed
 
 
 def _number(field: bytes) -> int | None:
