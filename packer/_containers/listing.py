@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from packer._containers.contract import Container, Entry, Piece
+from packer._containers.repeats import numbered
 from packer._fields import DTYPES, Field
 from packer._sample import LABEL_TYPES, UNLABELED
 from packer._storage.paths import name_problem
@@ -268,14 +269,17 @@ def _ranges(rows: npt.NDArray[Any], name: str) -> Ranges:
 
 
 def _distinct(container: Container, names: Names, files: Ints, notes: list[str]) -> Names:
-    """Return names of which no two are equal: where two are, each begins with the name of its file."""
+    """Return names of which no two are equal: where two are, each begins with the name of its file, or is numbered."""
     hashes = np.fromiter(map(hash, names), np.int64, len(names))
     hashes.sort()
-    if not (hashes[1:] == hashes[:-1]).any() or len(container.files) < 2:
-        return names  # whoever writes a pack refuses two equal names
+    if not (hashes[1:] == hashes[:-1]).any():
+        return names
+    if len(container.files) < 2:
+        return numbered(names, notes)
     notes.append("names occur in several files, so each begins with that of its file")
     stems = [name.rpartition(".")[0] or name for name in container.files]
-    return Names.of(f"{stems[file]}/{name}" for name, file in zip(names, files.tolist(), strict=True))
+    below = Names.of(f"{stems[file]}/{name}" for name, file in zip(names, files.tolist(), strict=True))
+    return numbered(below, notes)
 
 
 def _unknown(names: Sequence[str]) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from packer._fields import Field, Stored
+from packer._sample import UNLABELED
 
 __all__ = ["AS_THEY_ARE", "array_field", "class_of", "stored_value"]
 
@@ -24,9 +25,12 @@ _MOST_OF_HEADER = 10_000  # bytes
 
 
 def class_of(data: bytes) -> int | str:
-    """Return the label that a file says: a class id, or else the name of a class; ValueError where it is neither."""
+    """Return the label that a file says: a class id, or else the name of a class; ValueError where it is neither.
+
+    -1 says that there is no class, as everywhere in packer.
+    """
     match = _INT.fullmatch(data)
-    if match:
+    if match and int(match[1]) >= UNLABELED:
         return int(match[1])
     try:
         name = data.decode("utf-8").strip()

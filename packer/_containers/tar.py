@@ -204,7 +204,7 @@ class _Entries:
 
 
 def _note(remark: str, first: str, count: int) -> str:
-    return f"{remark}: {printable(first)}" if count == 1 else f"{remark}: {count}, at first in {printable(first)}"
+    return f"{remark}: {count}, at first in {printable(first)}"
 
 
 def _require_plain(path: Path) -> None:

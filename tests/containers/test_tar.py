@@ -283,6 +283,14 @@ def test_a_key_that_comes_back_is_another_sample(tmp_path: Path) -> None:
     assert len(read_by_webdataset([path])) == 3
 
 
+def test_samples_of_one_name_get_numbers_and_it_is_said(tmp_path: Path) -> None:
+    names = ["a.jpg", "b.jpg", "a.jpg", "a~2.jpg", "c.jpg", "a.jpg"]
+    packer.index(write(tmp_path / "x.tar", [(name, JPEG) for name in names]), tmp_path / "x.index")
+    with packer.open_pack(tmp_path / "x.index") as reader:
+        assert list(reader.names) == ["a.jpg", "b.jpg", "a~3.jpg", "a~2.jpg", "c.jpg", "a~4.jpg"]
+    assert "names occur again, such as a.jpg" in notes(tmp_path / "x.tar")
+
+
 def test_names_of_classes_are_labels_too(tmp_path: Path) -> None:
     path = write(tmp_path / "x.tar", [("a.jpg", JPEG), ("a.cls", b"dog\n"), ("b.jpg", JPEG), ("b.cls", b"cat")])
     found = find_container([path])
@@ -332,6 +340,7 @@ np.save(NPY, np.array([1.5, 2.5]))
         ([], {}, "no samples in it"),
         ([("a.left.png", PNG), ("a.right.png", PNG)], {}, r"several images: .left.png, .right.png. Name one"),
         ([("a.jpg", JPEG), ("a.cls", b"1.5")], {}, r"a.cls: b'1.5' is neither a class id nor the name of a class"),
+        ([("a.jpg", JPEG), ("a.cls", b"-2")], {}, r"b'-2' is neither"),
         ([("a.jpg", JPEG), ("a.cls2", b"x")], {}, r"no whole number. --key cls2:bytes=cls2 takes it as it is"),
         ([("a.jpg", JPEG), ("a.npy", NPY.getvalue()), ("b.jpg", JPEG), ("b.npy", b"x")], {}, "no .npy file of numbers"),
         ([("a.jpg", JPEG), ("a.cls", b"1"), ("a.CLS", b"2")], {}, r"byte \d+: sample a has .cls twice"),
