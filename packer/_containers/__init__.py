@@ -33,7 +33,7 @@ __all__ = [
     "named_paths",
 ]
 
-CONTAINERS: tuple[str, ...] = ("tfrecord:TFRecord", "recordio:RecordIO", "bagz:Bagz")
+CONTAINERS: tuple[str, ...] = ("tfrecord:TFRecord", "recordio:RecordIO", "tar:Tar", "bagz:Bagz")
 """The modules of this package that have a container each, as ``module:class``, in the order in which they are asked."""
 
 _BRACES = re.compile(r"\{([^{}]*)\}")

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from packer._containers.contract import Container, Entry, Named, Piece
+from packer._containers.repeats import numbered, repeat
 from packer._fields import DTYPES, Field
 from packer._sample import LABEL_TYPES, UNLABELED
 from packer._storage.paths import name_problem
@@ -283,26 +284,17 @@ def _ranges(rows: npt.NDArray[Any], name: str) -> Ranges:
 
 
 def _distinct(container: Container, names: Names, files: Ints, notes: list[str]) -> Names:
-    """Return names of which no two are equal: where two are, each begins with its file's name, or with its number."""
-    if not _repeat(names):
+    """Return names of which no two are equal: where two are, each begins with the name of its file, or is numbered."""
+    if not repeat(names):
         return names
-    if len(container.files) > 1:
-        stems = [name.rpartition(".")[0] or name for name in container.files]
-        if len(set(stems)) < len(stems):  # such as a.tfrecord-00000-of-00002 and a.tfrecord-00001-of-00002
-            stems = list(container.files)
-        of_files = Names.of(f"{stems[file]}/{name}" for name, file in zip(names, files.tolist(), strict=True))
-        if not _repeat(of_files):
-            notes.append("names occur in several files, so each begins with that of its file")
-            return of_files
-    notes.append("names occur several times, so each begins with the number of its sample")
-    digits = len(str(len(names) - 1))
-    return Names.of(f"{number:0{digits}d}/{name}" for number, name in enumerate(names))
-
-
-def _repeat(names: Names) -> bool:
-    hashes = np.fromiter(map(hash, names), np.int64, len(names))
-    hashes.sort()
-    return bool((hashes[1:] == hashes[:-1]).any())
+    if len(container.files) < 2:
+        return numbered(names, notes)
+    notes.append("names occur in several files, so each begins with that of its file")
+    stems = [name.rpartition(".")[0] or name for name in container.files]
+    if len(set(stems)) < len(stems):  # such as a.tfrecord-00000-of-00002 and a.tfrecord-00001-of-00002
+        stems = list(container.files)
+    below = Names.of(f"{stems[file]}/{name}" for name, file in zip(names, files.tolist(), strict=True))
+    return numbered(below, notes)
 
 
 def _unknown(names: Sequence[str]) -> str:

@@ -422,7 +422,7 @@ def test_damaged_and_compressed_files_are_named(tmp_path: Path) -> None:
         listed(tmp_path)
 
 
-def test_names_that_occur_twice_begin_with_their_files_or_numbers(tmp_path: Path) -> None:
+def test_names_that_occur_twice_begin_with_their_files_or_are_numbered(tmp_path: Path) -> None:
     paths = [tmp_path / f"a.tfrecord-0000{number}-of-00002" for number in range(2)]
     for path in paths:
         written(path, [imagenet(0), imagenet(1)])
@@ -431,7 +431,11 @@ def test_names_that_occur_twice_begin_with_their_files_or_numbers(tmp_path: Path
     assert "in several files" in listing.notes[0]
     written(paths[0], [imagenet(0), imagenet(0)])
     listing = listed(*paths)
-    assert list(listing.names) == ["0/n00.JPEG", "1/n00.JPEG", "2/n00.JPEG", "3/n01.JPEG"]
+    first, second = (path.name for path in paths)
+    assert list(listing.names) == [
+        *(f"{first}/n00.JPEG", f"{first}/n00~2.JPEG"),
+        *(f"{second}/n00.JPEG", f"{second}/n01.JPEG"),
+    ]
     packer.index(paths[0], tmp_path / "a.index")
     assert packer.verify(tmp_path / "a.index") == []
 

@@ -1,0 +1,281 @@
+"""The members of a tar: headers of 512 bytes, each followed by the bytes of its member, in blocks of 512.
+
+Read are ustar (POSIX.1-1988), pax (POSIX.1-2001), GNU tar's format and that of version 7. The standard is at
+https://pubs.opengroup.org/onlinepubs/9799919799/utilities/pax.html, and GNU's additions are at
+https://www.gnu.org/software/tar/manual/html_node/Standard.html. Archives that were joined with ``cat`` are read one
+after the other.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple, NoReturn
+from zlib import adler32
+
+from packer._storage.packfile import PackFile
+from packer.errors import SourceError, printable
+
+__all__ = ["BLOCK", "Member", "Members", "Window", "begins_tar"]
+
+BLOCK = 512
+"""Bytes of a header, of which members and archives are multiples."""
+
+_HEADER = struct.Struct("100s 24x 12s 12x 8s c 100x 6s 82x 155s 12x")  # name, size, checksum, type, magic, prefix
+_ZEROS = bytes(BLOCK)
+_BLANKS = sum(b" " * 8)
+_POSIX = b"ustar\0"  # GNU's own is "ustar ", and has times where POSIX has the prefix of a name
+_REGULAR = (b"0", b"\0", b"7")
+_WITHOUT_BYTES = (b"1", b"2", b"3", b"4", b"5", b"6")  # whatever size their headers say
+_LINKS = {b"1": "a hard link", b"2": "a symbolic link"}
+_LONGEST = {b"L": 1 << 16, b"K": 1 << 16, b"x": 1 << 20, b"X": 1 << 20, b"g": 1 << 20}  # bytes
+_FARTHEST = 1 << 20  # bytes of zeros after an archive, behind which nobody looks for another: tar pads to its records
+_LARGE, _SMALL = 1 << 17, 1 << 12  # bytes that are read at once: many headers, or one and what is close to it
+_JOINED = "tars joined to one, of which other tools may read the first alone"
+_BEHIND = "what comes after the end of the tar is left out"
+_OF_A_MEMBER = re.compile(rb" (?:path|size|GNU\.sparse\.)")
+_RECORD = re.compile(rb"([1-9][0-9]{0,7}) ")
+
+
+class Member(NamedTuple):
+    """A regular file in a tar.
+
+    Attributes
+    ----------
+    name : str
+    offset, size : int
+        Where in the file the bytes of the member begin, and how many they are.
+    header : int
+        Where its header begins.
+    archive : int
+        How many archives come before its own, in a file that several were joined to.
+    """
+
+    name: str
+    offset: int
+    size: int
+    header: int
+    archive: int
+
+
+class Window:
+    """The bytes of a file around those that were read last.
+
+    Parameters
+    ----------
+    file : PackFile
+    """
+
+    def __init__(self, file: PackFile) -> None:
+        self._file, self._size = file, file.size
+        self._data, self._start, self._end = b"", 0, 0
+
+    def read(self, position: int, size: int) -> bytes:
+        """Return bytes of the file; fewer where it ends."""
+        if not self._start <= position <= position + size <= self._end:
+            wanted = max(size, _LARGE if position - self._end < _LARGE // 4 else _SMALL)
+            self._data = self._file.read(position, max(0, min(wanted, self._size - position)))
+            self._start, self._end = position, position + len(self._data)
+        return self._data[position - self._start : position - self._start + size]
+
+
+def begins_tar(head: bytes) -> bool:
+    """Tell whether bytes begin with a tar's header."""
+    return len(head) >= BLOCK and head[0] != 0 and _is_header(head[:BLOCK], _HEADER.unpack_from(head)[2])
+
+
+class Members:
+    """Walks through the regular files in a tar.
+
+    Parameters
+    ----------
+    file : PackFile
+    window : Window
+        Of the file; for whoever reads members too.
+
+    Attributes
+    ----------
+    remarks : list of str
+        What there is to say after the walk.
+    """
+
+    def __init__(self, file: PackFile, window: Window) -> None:
+        self._path, self._window, self._size = file.path, window, file.size
+        self._name: str | None = None  # what the headers say that come before the member's own
+        self._bytes: int | None = None
+        self._archive = 0
+        self.remarks: list[str] = []
+
+    def __iter__(self) -> Iterator[Member]:
+        """Yield the members, in their order.
+
+        Raises
+        ------
+        SourceError
+            If there is no header where one must be, the file ends within a member, or a member is no single range:
+            sparse, or part of another volume.
+        """
+        read, unpack, file_size, position = self._window.read, _HEADER.unpack, self._size, 0
+        while position < file_size:
+            header = read(position, BLOCK)
+            if header == _ZEROS:
+                following = self._after_end(position)
+                if following is None:
+                    return
+                position, self._archive = following, self._archive + 1
+                continue
+            if len(header) < BLOCK:
+                self._fail(position, "the file was cut short")
+            name, octal, checksum, kind, magic, prefix = unpack(header)
+            if not _is_header(header, checksum):
+                self._fail(position, "there is no header of a tar: the file is damaged, or is none")
+            size = _number(octal)
+            if size is None:
+                self._fail(position, f"the header has no size, but {printable(octal)}")
+            offset = position + BLOCK
+            if kind in _REGULAR:
+                long = magic == _POSIX and prefix[0]
+                shown = _text(_joined(name, prefix) if long else name.partition(b"\0")[0])
+                if self._name is not None or self._bytes is not None:
+                    shown, size = self._described(shown, size)
+                if size > file_size - offset:
+                    self._require_whole(position, size, shown)
+                if shown[-1:] != "/":  # which version 7 has after the names of directories
+                    yield Member(shown, offset, size, position, self._archive)
+            else:
+                size = self._special(kind, position, size, header)
+            position = offset + size + -size % BLOCK
+        self._ended_without_mark()
+
+    def _described(self, name: str, size: int) -> tuple[str, int]:
+        """Return name and size of a member as the headers before its own say them, where they do."""
+        name = name if self._name is None else self._name
+        size = size if self._bytes is None else self._bytes
+        self._name = self._bytes = None
+        return name, size
+
+    def _special(self, kind: bytes, position: int, size: int, header: bytes) -> int:
+        """Read a header that is no regular file's; return how many bytes belong to it."""
+        if kind in _LONGEST:
+            if size > _LONGEST[kind]:
+                self._fail(position, f"a header of {size:,} bytes is longer than any that packer reads")
+            self._require_whole(position, size, "a header")
+            data = self._window.read(position + BLOCK, size)
+            if kind == b"L":
+                self._name = self._name or _text(data.partition(b"\0")[0])
+            elif kind != b"K":
+                self._take_records(kind, position, data)
+            return size
+        name, size = self._described(_text(header[:100].partition(b"\0")[0]), size)
+        if kind == b"S":
+            self._fail(position, f"{printable(name)} is sparse. Extract the tar, and make it again without --sparse")
+        if kind == b"M":
+            self._fail(position, f"{printable(name)} began in another volume. Join the volumes to one tar")
+        if kind in _LINKS and _is_sample(name):
+            again = "Extract the tar, and make it again with --dereference --hard-dereference"
+            self._fail(position, f"{printable(name)} is {_LINKS[kind]}, which has no bytes of its own. {again}")
+        if kind in _WITHOUT_BYTES:
+            return 0
+        self._require_whole(position, size, name)
+        return size
+
+    def _take_records(self, kind: bytes, position: int, data: bytes) -> None:
+        """Keep what the records of a pax header say of the member that follows: its path, its size."""
+        if not _OF_A_MEMBER.search(data):  # but times and the like, which many tools write before each member
+            return
+        records = dict(self._records(position, data))  # of two of one key the later one holds
+        if any(key.startswith(b"GNU.sparse.") for key in records):
+            self._fail(position, "a member is sparse. Extract the tar, and make it again without --sparse")
+        path, size = records.get(b"path"), records.get(b"size")
+        if kind == b"g" and (path or size):
+            self._fail(position, "a header for all members has the path or the size of a single one")
+        if path:
+            self._name = self._name or _text(path)
+        if size:
+            if not size.isdigit() or len(size) > 19:
+                self._fail(position, f"a header says that a size is {printable(size)}")
+            self._bytes = int(size) if self._bytes is None else self._bytes
+
+    def _records(self, position: int, data: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Yield keys and values of records ``LENGTH KEY=VALUE\\n``."""
+        start = 0
+        while start < len(data) and data[start]:
+            match = _RECORD.match(data, start)
+            end = start + int(match[1]) if match else 0
+            key, sign, value = data[match.end() : end - 1].partition(b"=") if match else (b"", b"", b"")
+            if not sign or end > len(data) or data[end - 1 : end] != b"\n":
+                self._fail(position, f"the header has a damaged record, {start} bytes from its beginning")
+            yield key, value
+            start = end
+
+    def _after_end(self, position: int) -> int | None:
+        """Return where the next archive begins after the zeros that one ends with; None where there is none."""
+        self._require_nothing_pending(position)
+        last = min(self._size - BLOCK, position + _FARTHEST)
+        for at in range(position + BLOCK, last + 1, BLOCK):
+            block = self._window.read(at, BLOCK)
+            if block != _ZEROS:
+                self._remark(_JOINED if begins_tar(block) else _BEHIND)
+                return at if begins_tar(block) else None
+        if last < self._size - BLOCK:
+            self._remark(_BEHIND)
+        return None
+
+    def _ended_without_mark(self) -> None:
+        self._require_nothing_pending(self._size)
+        if self._size:
+            self._remark("the file ends without the mark of a tar's end, so it may have been cut short")
+
+    def _require_nothing_pending(self, position: int) -> None:
+        if self._name is not None or self._bytes is not None:
+            self._fail(position, "the tar ends after a header that speaks of the next one: it was cut short")
+
+    def _remark(self, text: str) -> None:
+        if text not in self.remarks:
+            self.remarks.append(text)
+
+    def _require_whole(self, position: int, size: int, name: str) -> None:
+        if size > self._size - position - BLOCK:
+            why = f"{printable(name)} has {size:,} bytes, and the file ends before them: it was cut short"
+            self._fail(position, why)
+
+    def _fail(self, position: int, why: str) -> NoReturn:
+        raise SourceError(f"{printable(self._path)}: byte {position}: {why}")
+
+
+def _is_header(header: bytes, checksum: bytes) -> bool:
+    """Tell whether the sum of a header's bytes, its checksum taken for blanks, is what that says.
+
+    Adler-32 has that sum and 1 in its lower half, modulo 65521, and comes from C.
+    """
+    said = _number(checksum)
+    if not said:
+        return False
+    if adler32(header) & 0xFFFF == (said - _BLANKS + sum(checksum) + 1) % 65521:
+        return True
+    around = header[:148] + header[156:]
+    return _BLANKS + sum(around) - 256 * sum(byte > 127 for byte in around) == said  # as some old tools summed
+
+
+def _number(field: bytes) -> int | None:
+    """Return the number in a header: octal, or in 11 bytes after a byte 128; None where there is none."""
+    if field[0] & 0x80:
+        return int.from_bytes(field[1:], "big") if field[0] == 0x80 else None
+    digits = field.strip(b" \0")
+    try:
+        return int(digits, 8) if digits.isdigit() else None if digits else 0
+    except ValueError:
+        return None
+
+
+def _joined(name: bytes, prefix: bytes) -> bytes:
+    return prefix.partition(b"\0")[0] + b"/" + name.partition(b"\0")[0]
+
+
+def _text(name: bytes) -> str:
+    return name.decode("utf-8", "surrogateescape")
+
+
+def _is_sample(name: str) -> bool:
+    return "." in name.rpartition("/")[2].lstrip(".")

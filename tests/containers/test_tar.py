@@ -1,0 +1,503 @@
+"""WebDataset tars, read where they lie, beside what webdataset, tarfile and GNU tar make of them."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import webdataset
+from PIL import Image
+from webdataset import tariterators
+
+import packer
+from packer._containers import find_container, list_samples, named_paths
+from packer.errors import PackerError, SourceError
+from packer.testing.photos import draw_photo
+from tests.containers import tarfuzz
+from tests.making import packer_many
+
+COUNT = 400
+WITHOUT_GNU_TAR = "tar (GNU tar)" not in subprocess.run(
+    ["tar", "--version"], capture_output=True, text=True, check=False
+).stdout  # fmt: skip
+
+
+def jpeg(number: int) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(draw_photo(np.random.default_rng(number), 24 + number % 5, 32)).save(file, "JPEG")
+    return file.getvalue()
+
+
+def png(number: int) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(np.full((24 + number % 5, 32), number % 256, np.uint8)).save(file, "PNG")
+    return file.getvalue()
+
+
+JPEG, PNG = jpeg(0), png(1)
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a directory of three shards, of 400 photos with labels and fields, that webdataset wrote."""
+    root = tmp_path_factory.mktemp("wds") / "shards"
+    root.mkdir()
+    with webdataset.ShardWriter(str(root / "photos-%06d.tar"), maxcount=150, verbose=0) as writer:
+        for number in range(COUNT):
+            sample = {
+                "__key__": f"n{number % 7:02d}/{number:06d}",
+                "jpg": jpeg(number),
+                "cls": number % 7,
+                "txt": f"photo {number} \N{SNOWMAN}",
+                "json": {"number": number, "of": [1, 2]},
+                "seg.png": png(number),
+                "npy": np.arange(number % 4 * 2, dtype=np.float32).reshape(-1, 2),
+                "cls2": -number,
+                "emb.bin": bytes([number % 256]) * (number % 3),
+            }
+            if number % 5 == 0:
+                del sample["txt"]
+            writer.write(sample)
+    return root
+
+
+def read_by_webdataset(paths: Iterable[Path]) -> list[dict[str, Any]]:
+    samples: list[dict[str, Any]] = []
+    for path in paths:
+        with open(path, "rb") as stream:  # which webdataset would leave open
+            files = tariterators.tar_file_expander([{"url": str(path), "stream": stream}])
+            samples += tariterators.group_by_keys(files)
+    return samples
+
+
+def assert_same(pack: Path, expected: Sequence[Mapping[str, Any]], suffix: str = ".jpg") -> None:
+    with packer.open_pack(pack) as reader:
+        assert list(reader.names) == [sample["__key__"] + suffix for sample in expected]
+        assert reader.table.label.tolist() == [int(sample["cls"]) for sample in expected]
+        assert [bytes(data) for data in reader.read_many(range(len(reader)))] == [sample["jpg"] for sample in expected]
+        for index, sample in enumerate(expected):
+            values = {name: reader.value(index, name) for name in reader.fields}
+            assert values.pop("cls2") == int(sample["cls2"])
+            assert np.array_equal(reader.fields["npy"].decode(values.pop("npy")), np.load(io.BytesIO(sample["npy"])))
+            assert {name: None if value is None else bytes(value) for name, value in values.items()} == {
+                "txt": sample.get("txt"),
+                "json": sample["json"],
+                "seg_png": sample["seg.png"],
+                "emb_bin": sample["emb.bin"],
+            }
+
+
+def test_samples_are_those_of_webdataset_in_its_order(shards: Path, tmp_path: Path) -> None:
+    expected = read_by_webdataset(sorted(shards.iterdir()))
+    assert len(expected) == COUNT
+    pattern, single = str(shards / "*.tar"), str(shards / "photos-{000000..000002}.tar")
+    results = packer_many(
+        [
+            ["index", pattern, tmp_path / "pattern.index"],
+            ["index", shards, tmp_path / "directory.index", "--no-checksums"],
+            ["convert", single, tmp_path / "pack.lmdb"],
+        ]
+    )
+    for result in results:
+        assert result.returncode == 0, result.stderr
+    for name in ("pattern.index", "directory.index", "pack.lmdb"):
+        assert_same(tmp_path / name, expected)
+    with packer.open_pack(tmp_path / "pattern.index") as reader:
+        kinds = {name: field.kind for name, field in reader.fields.items()}
+    assert kinds == {
+        "cls2": "scalar", "txt": "text", "json": "json", "seg_png": "mask", "npy": "array", "emb_bin": "bytes",
+    }  # fmt: skip
+    assert packer.digest(tmp_path / "pattern.index") == packer.digest(tmp_path / "pack.lmdb")
+
+
+def test_a_dataset_of_shards_shows_pixels_without_any_conversion(shards: Path) -> None:
+    expected = read_by_webdataset(sorted(shards.iterdir()))
+    dataset = packer.open_dataset(str(shards / "*.tar"))
+    for index in (0, 149, 150, 399):
+        image, label = dataset[index]
+        assert label == int(expected[index]["cls"])
+        assert np.array_equal(image.permute(1, 2, 0), Image.open(io.BytesIO(expected[index]["jpg"])))
+
+
+def write(path: Path, members: Iterable[tuple[str, bytes]], format: int = tarfile.USTAR_FORMAT) -> Path:
+    with tarfile.open(path, "w", format=format) as file:
+        for name, data in members:
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            file.addfile(info, io.BytesIO(data))
+    return path
+
+
+def listed(path: Path, keys: Mapping[str, str] | None = None) -> list[tuple[str, Any, bytes, dict[str, Any]]]:
+    """Return name, label, image and values of each sample in a tar."""
+    found = find_container([path])
+    assert found is not None
+    container = found[0].open(found[1], dict(keys or {}))
+    data = [(container.root / name).read_bytes() for name in container.files]
+
+    def read(value: Any) -> Any:
+        return data[value.file][value.offset : value.offset + value.size] if isinstance(value, tuple) else value
+
+    return [
+        (entry.name, entry.label, read(entry.image), {name: read(value) for name, value in entry.values.items()})
+        for unit in range(container.units)
+        for entry in container.entries(unit)
+    ]
+
+
+def notes(path: Path, keys: Mapping[str, str] | None = None) -> str:
+    found = find_container([path])
+    assert found is not None
+    return "; ".join(list_samples(found[0].open(found[1], dict(keys or {}))).notes)
+
+
+LONG = "a/" + "directory/" * 9 + "x" * 60  # in ustar's prefix, a long name of GNU, a record of pax
+TOO_LONG = "d" * 90 + "/" + "é" * 120  # in no header
+
+
+@pytest.mark.parametrize("format", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_tars_of_tarfile_are_read_as_webdataset_reads_them(tmp_path: Path, format: int) -> None:
+    keys = ["0001", "b/0002", LONG, *([TOO_LONG] if format != tarfile.USTAR_FORMAT else [])]
+    members = [(f"{key}.{end}", data) for key in keys for end, data in [("cls", b" 7\n"), ("JPG", JPEG + key.encode())]]
+    path = write(tmp_path / "x.tar", members, format)
+    assert listed(path) == [(f"{key}.JPG", 7, JPEG + key.encode(), {}) for key in keys]
+    assert [(sample["__key__"], sample["jpg"]) for sample in read_by_webdataset([path])] == [
+        (name.removesuffix(".JPG"), data) for name, _, data, _ in listed(path)
+    ]
+
+
+@pytest.mark.skipif(WITHOUT_GNU_TAR, reason="needs GNU tar")
+@pytest.mark.parametrize("format", ["v7", "oldgnu", "gnu", "ustar", "pax"])
+def test_tars_of_gnu_tar_are_read_whatever_their_format(tmp_path: Path, format: str) -> None:
+    keys = ["0001", "0002", *([LONG] if format != "v7" else [])]
+    for key in keys:
+        file = tmp_path / "tree" / key
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.with_name(file.name + ".jpg").write_bytes(JPEG + key.encode())
+        file.with_name(file.name + ".cls").write_bytes(b"3")
+    path = tmp_path / "x.tar"
+    line = ["tar", f"--format={format}", "--sort=name", "-cf", path, "-C", tmp_path / "tree", "."]
+    subprocess.run(line, check=True)
+    assert sorted(listed(path)) == sorted((f"{key}.jpg", 3, JPEG + key.encode(), {}) for key in keys)
+    assert len(read_by_webdataset([path])) == len(keys)
+
+
+def field(header: bytes, begin: int, value: bytes) -> bytes:
+    """Return a header with other bytes somewhere, and the checksum that it has with them."""
+    header = header[:begin] + value + header[begin + len(value) :]
+    blank = header[:148] + b" " * 8 + header[156:]
+    return header[:148] + b"%06o\0 " % sum(blank) + header[156:]
+
+
+def block(name: str, data: bytes = b"", *changes: tuple[int, bytes]) -> bytes:
+    """Return a header of tarfile with some bytes changed, and the member after it."""
+    info = tarfile.TarInfo(name)
+    info.size = len(data)
+    header = info.tobuf(tarfile.USTAR_FORMAT)
+    for begin, value in changes:
+        header = field(header, begin, value)
+    return header + data + bytes(-len(data) % 512)
+
+
+END = bytes(1024)
+SIZE, KIND, MAGIC, PREFIX = 124, 156, 257, 345
+
+
+def of_bytes(tmp_path: Path, *blocks: bytes) -> Path:
+    path = tmp_path / "x.tar"
+    path.write_bytes(b"".join(blocks))
+    return path
+
+
+def test_sizes_in_base_256_are_read(tmp_path: Path) -> None:
+    size = b"\x80" + len(JPEG).to_bytes(11, "big")
+    assert listed(of_bytes(tmp_path, block("a.jpg", JPEG, (SIZE, size)), END)) == [("a.jpg", None, JPEG, {})]
+
+
+def test_gnu_keeps_times_where_posix_has_the_prefix_of_a_name(tmp_path: Path) -> None:
+    times = (MAGIC, b"ustar  \0"), (PREFIX, b"14730000000\0")
+    assert listed(of_bytes(tmp_path, block("a.jpg", JPEG, *times), END)) == [("a.jpg", None, JPEG, {})]
+
+
+def test_a_record_of_pax_holds_against_the_header(tmp_path: Path) -> None:
+    def record(key: str, value: str) -> bytes:
+        line = f" {key}={value}\n"
+        return f"{len(line) + 2}{line}".encode()
+
+    records = record("path", "b/long.jpg") + record("size", str(len(JPEG)))
+    header = block("pax", records, (KIND, b"x"))
+    member = block("a.jpg", JPEG, (SIZE, b"00000000001\0"))
+    common = block("pax", record("comment", "of all"), (KIND, b"g"))
+    assert listed(of_bytes(tmp_path, common, header, member, END)) == [("b/long.jpg", None, JPEG, {})]
+    assert read_by_webdataset([tmp_path / "x.tar"])[0]["jpg"] == JPEG
+
+
+def test_signed_checksums_of_old_tools_are_taken(tmp_path: Path) -> None:
+    header = bytearray(block("é.jpg", JPEG))
+    blank = bytes(header[:148]) + b" " * 8 + bytes(header[156:512])
+    header[148:156] = b"%06o\0 " % sum(byte - 256 * (byte > 127) for byte in blank)
+    assert listed(of_bytes(tmp_path, bytes(header), END)) == [("é.jpg", None, JPEG, {})]
+
+
+def test_joined_tars_are_read_to_the_end_and_it_is_said(tmp_path: Path) -> None:
+    parts = [write(tmp_path / f"{part}.tar", [(f"{part}1.jpg", JPEG), (f"{part}2.jpg", PNG)]) for part in "ab"]
+    path = of_bytes(tmp_path, *(part.read_bytes() for part in parts))
+    assert [name for name, *_ in listed(path)] == ["a1.jpg", "a2.jpg", "b1.jpg", "b2.jpg"]
+    assert "tars joined to one" in notes(path)
+    assert "joined" not in notes(parts[0])
+
+
+def test_what_comes_after_the_end_and_a_missing_end_are_said(tmp_path: Path) -> None:
+    assert "what comes after the end" in notes(of_bytes(tmp_path, block("a.jpg", JPEG), END, b"no header" * 100))
+    assert "without the mark" in notes(of_bytes(tmp_path, block("a.jpg", JPEG)))
+    assert not notes(of_bytes(tmp_path, block("a.jpg", JPEG), block("a.cls", b"1"), END))
+
+
+def test_directories_and_files_that_are_no_samples_are_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "x.tar"
+    with tarfile.open(path, "w", format=tarfile.GNU_FORMAT) as file:
+        directory = tarfile.TarInfo("./d.jpg")
+        directory.type = tarfile.DIRTYPE
+        file.addfile(directory)
+        names = ["./d/a.jpg", "./d/README", "./d/._a.jpg", "__meta__", "__x__/b.jpg", "./.hidden", "./d/a.cls"]
+        for name in names:
+            info = tarfile.TarInfo(name)
+            info.size = len(JPEG) if name != "./d/a.cls" else 1
+            file.addfile(info, io.BytesIO(JPEG if name != "./d/a.cls" else b"1"))
+    assert listed(path) == [("d/a.jpg", 1, JPEG, {})]
+    old = of_bytes(tmp_path, block("d/", b"", (KIND, b"\0"), (MAGIC, bytes(8))), block("d/a.jpg", JPEG), END)
+    assert [name for name, *_ in listed(old)] == ["d/a.jpg"]
+
+
+def test_a_key_that_comes_back_is_another_sample(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.tar", [("a.jpg", JPEG), ("b.jpg", JPEG), ("a.cls", b"4"), ("a.jpeg", JPEG)])
+    assert [(name, label) for name, label, *_ in listed(path)] == [("a.jpg", None), ("b.jpg", None), ("a.jpeg", 4)]
+    assert len(read_by_webdataset([path])) == 3
+
+
+def test_samples_of_one_name_get_numbers_and_it_is_said(tmp_path: Path) -> None:
+    names = ["a.jpg", "b.jpg", "a.jpg", "a~2.jpg", "c.jpg", "a.jpg"]
+    packer.index(write(tmp_path / "x.tar", [(name, JPEG) for name in names]), tmp_path / "x.index")
+    with packer.open_pack(tmp_path / "x.index") as reader:
+        assert list(reader.names) == ["a.jpg", "b.jpg", "a~3.jpg", "a~2.jpg", "c.jpg", "a~4.jpg"]
+    assert "names occur again, such as a.jpg" in notes(tmp_path / "x.tar")
+
+
+def test_names_of_classes_are_labels_too(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.tar", [("a.jpg", JPEG), ("a.cls", b"dog\n"), ("b.jpg", JPEG), ("b.cls", b"cat")])
+    found = find_container([path])
+    assert found is not None
+    listing = list_samples(found[0].open(found[1], {}))
+    assert (listing.classes, listing.labels.tolist()) == (["cat", "dog"], [1, 0])
+
+
+def test_of_two_images_the_first_kind_is_the_image_and_a_key_decides_otherwise(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.tar", [("a.png", PNG), ("a.jpg", JPEG), ("b.jpg", JPEG), ("b.mask.png", PNG)])
+    assert [(name, values) for name, _, _, values in listed(path)] == [
+        ("a.jpg", {"png": PNG}),
+        ("b.jpg", {"mask_png": PNG}),
+    ]
+    assert ".jpg is the image, and .png is beside it" in notes(path)
+    with pytest.raises(SourceError, match=r"b.jpg.*has images, but no .png"):
+        listed(path, {"image": "png"})
+    (tmp_path / "y").mkdir()
+    path = write(tmp_path / "y" / "y.tar", [("a.jpg", JPEG), ("b.png", PNG), ("c.rgb.png", PNG), ("c.webp", JPEG)])
+    assert [(name, values) for name, _, _, values in listed(path, {"image": "jpg;png;webp", "other": "rgb.png"})] == [
+        ("a.jpg", {}), ("b.png", {}), ("c.webp", {"other": PNG}),
+    ]  # fmt: skip
+
+
+def test_keys_name_what_is_taken(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.tar", [("a.jpg", JPEG), ("a.txt", b"dog"), ("a.json", b"[1]"), ("a.pyd", b"\x80\x04.")])
+    keys = {"image": "jpg", "label": "txt", "about:bytes": "json", "raw:bytes": "pyd"}
+    assert listed(path, keys) == [("a.jpg", "dog", JPEG, {"about": b"[1]", "raw": b"\x80\x04."})]
+    assert "left out, as no --key names them: .json, .pyd" in notes(path, {"label": "txt"})
+
+
+NPY = io.BytesIO()
+np.save(NPY, np.array([1.5, 2.5]))
+
+
+@pytest.mark.parametrize(
+    ("members", "keys", "message"),
+    [
+        ([("a.jpg", JPEG), ("a.pyd", b"x")], {}, r"has pickles, .pyd, which packer runs never. Name .*--key image=jpg"),
+        ([("a.jpg", JPEG), ("a.pyd", b"x")], {"x": "pyd"}, r"--key x:bytes=pyd takes it as it is"),
+        ([("a.jpg", JPEG)], {"label": "cls"}, r"have no .cls; they have .jpg"),
+        ([("a.jpg", JPEG)], {"name": "jpg"}, "has the name of its image's file"),
+        ([("a.jpg", JPEG), ("a.txt", b"")], {"x": "txt", "y": "txt"}, "taken for something else already"),
+        ([("a.jpg", JPEG), ("a.txt", b"")], {"x:nothing": "txt"}, "a kind is one of"),
+        ([("a.jpg", JPEG), ("a.txt", b"")], {"1x": "txt"}, "cannot have the name"),
+        ([("a.txt", b"")], {}, "no images in it: the first samples have .txt"),
+        ([], {}, "no samples in it"),
+        ([("a.left.png", PNG), ("a.right.png", PNG)], {}, r"several images: .left.png, .right.png. Name one"),
+        ([("a.jpg", JPEG), ("a.cls", b"1.5")], {}, r"a.cls: b'1.5' is neither a class id nor the name of a class"),
+        ([("a.jpg", JPEG), ("a.cls", b"-2")], {}, r"b'-2' is neither"),
+        ([("a.jpg", JPEG), ("a.cls2", b"x")], {}, r"no whole number. --key cls2:bytes=cls2 takes it as it is"),
+        ([("a.jpg", JPEG), ("a.npy", NPY.getvalue()), ("b.jpg", JPEG), ("b.npy", b"x")], {}, "no .npy file of numbers"),
+        ([("a.jpg", JPEG), ("a.cls", b"1"), ("a.CLS", b"2")], {}, r"byte \d+: sample a has .cls twice"),
+        ([(f"{n}.jpg", JPEG) for n in range(40)] + [("40.jpg", JPEG), ("40.txt", b"")], {}, "have no .txt. Name"),
+        ([(f"{n}.jpg", JPEG) for n in range(40)] + [("40.jpg", JPEG), ("40.png", PNG)], {}, "another image beside 40"),
+        ([(f"a.{n}.jpg", JPEG) for n in range(1100)], {}, "more than 1000 members.*ends at the first dot"),
+    ],
+)  # fmt: skip
+def test_what_is_not_clear_is_refused_with_a_remedy(
+    tmp_path: Path, members: list[tuple[str, bytes]], keys: dict[str, str], message: str
+) -> None:
+    path = write(tmp_path / "x.tar", members)
+    with pytest.raises(PackerError, match=message) as error:
+        listed(path, keys)
+    assert "\n" not in str(error.value)
+
+
+def test_samples_without_an_image_are_left_out_and_counted(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.tar", [("a.jpg", JPEG), ("a.json", b"1"), ("b.json", b"2"), ("c.json", b"3")])
+    assert [name for name, *_ in listed(path)] == ["a.jpg"]
+    assert "samples without an image are left out: 2, at first in x.tar" in notes(path)
+
+
+@pytest.mark.parametrize("name", ["../a.jpg", "/a.jpg", "a/../../b.jpg"])
+def test_names_that_lead_out_are_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(SourceError, match=r"x\.tar: sample 0, .*is not a plain relative path"):
+        notes(write(tmp_path / "x.tar", [(name, JPEG)]))
+
+
+@pytest.mark.parametrize(
+    ("blocks", "message"),
+    [
+        ([block("a.jpg", JPEG)[:-700]], r"a.jpg has .* the file ends before them: it was cut short"),
+        ([block("a.jpg", JPEG), b"x" * 300], r"the file was cut short"),
+        ([block("a.jpg", JPEG), b"x" * 512, END], r"there is no header of a tar"),
+        ([block("a.jpg", JPEG), block("b.jpg", JPEG).replace(b"b.jpg", b"c.jpg", 1), END], "there is no header"),
+        ([block("a.jpg", JPEG, (SIZE, b"00000z00000\0")), END], "the header has no size"),
+        ([block("a.jpg", JPEG, (SIZE, b"\xff" * 12)), END], "the header has no size"),
+        ([block("a.jpg", JPEG, (SIZE, b"\x80" + b"\xff" * 11)), END], "the file ends before them"),
+        ([block("a.jpg", JPEG, (KIND, b"S")), END], "a.jpg is sparse. Extract the tar"),
+        ([block("a.jpg", JPEG, (KIND, b"M")), END], "another volume"),
+        ([block("a.jpg", b"", (KIND, b"1")), END], "a.jpg is a hard link.*--hard-dereference"),
+        ([block("a.jpg", b"", (KIND, b"2")), END], "a.jpg is a symbolic link"),
+        ([block("l", b"x" * 70000, (KIND, b"L")), END], "longer than any"),
+        ([block("l", b"a.jpg", (KIND, b"L")), END], "the tar ends after a header"),
+        ([block("l", b"a.jpg", (KIND, b"L"))], "the tar ends after a header"),
+        ([block("p", b"99 path=x\n", (KIND, b"x")), END], "damaged record"),
+        ([block("p", b"10 size=x\n", (KIND, b"x")), block("a.jpg", JPEG), END], "a size is b'x'"),
+        ([block("p", b"10 path=x\n", (KIND, b"g")), block("a.jpg", JPEG), END], "a header for all members"),
+        ([block("p", b"22 GNU.sparse.major=1\n", (KIND, b"x")), block("a.jpg", JPEG), END], "is sparse"),
+    ],
+)  # fmt: skip
+def test_damage_is_named_with_its_place(tmp_path: Path, blocks: list[bytes], message: str) -> None:
+    path = of_bytes(tmp_path, *blocks)
+    with pytest.raises(SourceError, match=rf"x\.tar: byte \d+: .*{message}"):
+        listed(path)
+
+
+@pytest.mark.skipif(WITHOUT_GNU_TAR, reason="needs GNU tar")
+@pytest.mark.parametrize("format", ["gnu", "pax"])
+def test_sparse_members_of_gnu_tar_are_refused(tmp_path: Path, format: str) -> None:
+    with open(tmp_path / "a.jpg", "wb") as file:
+        file.write(JPEG)
+        file.truncate(1 << 20)
+    subprocess.run(["tar", f"--format={format}", "-Scf", "x.tar", "a.jpg"], cwd=tmp_path, check=True)
+    if (tmp_path / "x.tar").stat().st_size > 1 << 19:
+        pytest.skip("the file system keeps no holes")
+    with pytest.raises(SourceError, match="sparse"):
+        listed(tmp_path / "x.tar")
+
+
+@pytest.mark.parametrize(("mode", "name"), [("w:gz", "x.tar.gz"), ("w:gz", "x.tar"), ("w:xz", "x.txz")])
+def test_compressed_tars_are_refused_with_what_to_do(tmp_path: Path, mode: Any, name: str) -> None:
+    with tarfile.open(tmp_path / name, mode) as file:
+        file.addfile(tarfile.TarInfo("a.jpg"))
+    with pytest.raises(SourceError, match=r"is compressed.*Unpack it to a .tar first: (gunzip|unxz) x"):
+        listed(tmp_path / name)
+
+
+def test_splits_of_a_directory_are_named_each_by_itself(tmp_path: Path) -> None:
+    for name in ("train-0.tar", "train-1.tar", "val-0.tar"):
+        write(tmp_path / name, [("a.jpg", JPEG), ("a.cls", b"1")])
+    with pytest.raises(SourceError, match=r"several splits: train-\*.tar, val-0.tar. Name one"):
+        packer.open_dataset(tmp_path)
+    assert len(packer.open_dataset(str(tmp_path / "train-*.tar"))) == 2
+    found = find_container(named_paths(tmp_path / "*.tar"))
+    assert found is not None
+    assert "files of several splits" in "; ".join(found[0].open(found[1], {}).notes)
+
+
+def test_a_directory_of_images_beside_a_tar_is_no_container(tmp_path: Path) -> None:
+    write(tmp_path / "x.tar", [("a.jpg", JPEG)])
+    assert find_container([tmp_path]) is not None
+    (tmp_path / "b.jpg").write_bytes(JPEG)
+    assert find_container([tmp_path]) is None
+
+
+def test_wrong_indexes_of_other_tools_beside_tars_change_nothing(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.tar", [("a.jpg", JPEG), ("a.cls", b"1")])
+    (tmp_path / "x.idx").write_text("v1.2 1\njpg 0 99999 b.jpg\n")
+    (tmp_path / "x.tar.idx").write_bytes(bytes(24))
+    (tmp_path / ".nv-meta").mkdir()
+    (tmp_path / ".nv-meta" / "index.sqlite").write_bytes(b"nothing")
+    found = find_container([tmp_path])
+    assert found is not None
+    assert found[1] == [path]
+    assert listed(tmp_path) == [("a.jpg", 1, JPEG, {})]
+
+
+def test_lists_of_shards_are_read_in_their_order(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        write(tmp_path / f"{name}.tar", [(f"{name}.jpg", JPEG)])
+    size = (tmp_path / "a.tar").stat().st_size
+    wids = {"__kind__": "wids-shard-index-v1", "wids_version": 1, "shardlist": [
+        {"url": "b.tar", "nsamples": 1, "filesize": size}, {"url": "./a.tar", "nsamples": 1, "filesize": size},
+    ]}  # fmt: skip
+    timm = {"splits": {"train": {"name": "train", "filenames": ["b.tar", "a.tar"], "shard_lengths": [1, 1]}}}
+    for name, said in (("wids.json", wids), ("_info.json", timm)):
+        (tmp_path / name).write_text(json.dumps(said))
+        assert list(packer.open_dataset(tmp_path / name).samples) == [("b.jpg", -1), ("a.jpg", -1)]
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ({"shardlist": [{"url": "../x.tar"}]}, "no file below the list"),
+        ({"shardlist": [{"url": "s3://bucket/x.tar"}]}, "no file below the list"),
+        ({"shardlist": [{"url": "none.tar"}]}, "No such file"),
+        ({"shardlist": [{"url": "x.tar", "filesize": 1}]}, "has 10240 bytes, and .* says 1: "),
+        ({"shardlist": [7]}, "shard 0 has no name"),
+        ({"shardlist": 7}, "no list of shards"),
+        ({"splits": {"train": {"shard_lengths": [1]}, "val": {}}}, "has the splits train, val. Name"),
+        ({"splits": {"train": {"shard_lengths": [1]}}}, "it has no filenames"),
+    ],
+)
+def test_lists_that_lead_elsewhere_are_refused(tmp_path: Path, said: Any, message: str) -> None:
+    write(tmp_path / "x.tar", [("a.jpg", JPEG)])
+    (tmp_path / "list.json").write_text(json.dumps(said))
+    with pytest.raises(SourceError, match=message):
+        listed(tmp_path / "list.json")
+
+
+def test_a_tar_that_changed_is_told_and_the_rest_still_reads(shards: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(shards, tmp_path / "shards")
+    packer.index(copy, tmp_path / "x.index")
+    first = copy / "photos-000000.tar"
+    with open(first, "r+b") as file:
+        file.truncate(5000)
+    result = packer_many([["verify", tmp_path / "x.index"]])[0]
+    assert result.returncode == 4
+    assert "photos-000000.tar" in result.stdout + result.stderr
+    with packer.open_pack(tmp_path / "x.index") as reader:
+        assert bytes(reader.read(200)) == read_by_webdataset(sorted(shards.iterdir()))[200]["jpg"]
+        with pytest.raises(packer.CorruptPackError):
+            reader.read(0)
+
+
+def test_changed_tars_are_listed_or_refused(tmp_path: Path, sweep: int) -> None:
+    listed_ones, refused = tarfuzz.run(tmp_path, rounds=1000 * sweep, seed=1)
+    assert min(listed_ones, refused) > 100 * sweep
