@@ -111,7 +111,9 @@ def _is_of(place: Path, source: Source | None, container: Container | None) -> b
             return bool(reader.manifest.source == source.describe())
         assert container is not None
         own = sorted(os.path.realpath(container.root / name) for name in container.files)
-        return own == sorted(map(os.path.realpath, reader.files())) and not any(reader.check_structure())
+        return own == sorted(map(os.path.realpath, reader.files())) and not any(
+            (*reader.check_structure(), *reader.changed_files())
+        )
 
 
 def _temporary() -> Path:

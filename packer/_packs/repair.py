@@ -100,6 +100,12 @@ def repair(
         If the pack cannot be written to.
     """
     require_count("workers", workers)
+    with open_pack(path) as reader:
+        if reader.in_place:
+            raise PackError(
+                f"{printable(reader.path)}: an index, whose images are not packer's to write. Put back the files that "
+                "`packer verify` names, or index them again"
+            )
     damage = verify(path, workers=workers, progress=progress)
     repaired: list[str] = []
     with open_pack(path, check="never") as reader:
