@@ -44,10 +44,15 @@ def _as_json(pack: PackInfo) -> dict[str, Any]:
 def _describe(pack: PackInfo, all_classes: bool) -> str:
     samples = pack.samples
     mean = pack.bytes_of_samples / max(samples, 1)
+    size = pack.bytes if pack.base is None else pack.bytes_of_samples
+    what = (
+        "pack" if pack.format != "index" else "of files that stay where they are" if pack.base else "of its own files"
+    )
     lines = [
-        f"{pack.path}: {pack.format} pack{_parts(pack.parts)}, schema {pack.schema}",
-        f"  {show.counted(samples, 'sample')}, {show.labels(pack.label_type, len(pack.classes))}, {in_units(pack.bytes)} "
+        f"{pack.path}: {pack.format} {what}{_parts(pack.parts)}, schema {pack.schema}",
+        f"  {show.counted(samples, 'sample')}, {show.labels(pack.label_type, len(pack.classes))}, {in_units(size)} "
         f"({in_units(mean)} a sample)",
+        *_in_place(pack),
         *(f"  {words}" for words in settings_in_words(pack.settings, pack.codec)),
         *([f"  {pack.tiled / max(samples, 1):.1%} of the samples are tiled JPEGs"] if pack.tiled else []),
         "  made by " + ", ".join(f"{name} {version}" for name, version in pack.versions.items()),
@@ -73,6 +78,16 @@ def _describe(pack: PackInfo, all_classes: bool) -> str:
     if len(pack.skipped) > 10:
         lines.append(f"  … and {len(pack.skipped) - 10} more left out (--json lists all)")
     return "\n".join(map(printable, lines))  # the pack may be a stranger's
+
+
+def _in_place(pack: PackInfo) -> list[str]:
+    """Say where the samples of an index lie."""
+    if pack.base is None:
+        return []
+    checks = "with" if pack.checksums else "without"
+    return [
+        f"  in {show.counted(pack.files, 'file')} below {pack.base}; {in_units(pack.bytes)} of index {checks} checksums"
+    ]
 
 
 def _parts(number: int) -> str:

@@ -64,7 +64,7 @@ def verify_command(
     if hashed:
         click.echo(hashed if quiet else f"{hashed}  {printable(pack)}")
     elif not quiet:
-        click.echo(f"{printable(pack)}: intact{' (quick: the samples were not read)' if quick else ''}")
+        click.echo(f"{printable(pack)}: intact{_unread(pack, quick=quick)}")
     return EXIT_STATUS["ok"]
 
 
@@ -83,6 +83,16 @@ def _damage(pack: Path, source: Path | None, *, quick: bool, workers: int | None
         click.echo(f"{printable(pack)}: {made} made again from {printable(source)}")
         _list(repaired.samples)
     return repaired.left
+
+
+def _unread(pack: Path, *, quick: bool) -> str:
+    """Say why the samples were not read; nothing where they were."""
+    from packer._formats import open_pack
+
+    with open_pack(pack) as reader:
+        if not reader.has_checksums:
+            return " (without checksums: its files have the sizes and the times that were listed)"
+    return " (quick: the samples were not read)" if quick else ""
 
 
 def _digest(pack: Path, workers: int | None, *, quiet: bool) -> str:

@@ -17,7 +17,7 @@ from packer._conversion.provenance import made_before, provenance
 from packer._conversion.request import ConversionRequest, is_pack
 from packer._conversion.workspace import Workspace, WorkspacePaths
 from packer._fields import Field
-from packer._formats import check_readable, open_pack
+from packer._formats import INDEX, check_readable, open_pack
 from packer._formats.joined import append_part
 from packer._manifest import Manifest
 from packer._sources import Source, is_listing, with_given_classes
@@ -109,8 +109,10 @@ def _given(options: Mapping[str, Any]) -> dict[str, Any]:
 def _require_parts(pack: Path) -> Manifest:
     with open_pack(pack) as reader:
         manifest = reader.manifest
+    name = printable(pack)
+    if manifest.format == INDEX.name:
+        raise DestinationError(f"{name}: an index, to which nothing is appended: index all images anew")
     if not manifest.parts:
-        name = printable(pack)
         raise DestinationError(
             f"{name}: a pack without parts, which never changes. Make a pack with parts of it, and append to that: "
             f"`packer convert {name} {printable(pack.with_name(f'{pack.stem}-parts{pack.suffix}'))} --parts 1`"

@@ -15,8 +15,8 @@ from packer._conversion.workspace import Workspace, check_destination
 from packer._formats import INDEX, check_readable
 from packer._formats.index import move_index
 from packer._manifest import Manifest
-from packer._sources import build_index
-from packer._storage.files import disk_size
+from packer._sources import Source, build_index
+from packer._storage.files import disk_size, remove
 from packer.errors import DestinationError, printable
 
 __all__ = ["IndexRequest", "index", "moved"]
@@ -50,16 +50,13 @@ class IndexRequest(SourceRequest):
         check_destination(destination, overwrite=self.overwrite)
         source = self.open(destination, self.classes())
         with Workspace(destination) as workspace:
+            remove(workspace.pack)  # of a process that died: an index is made anew
             workspace.pack.mkdir()
-            manifest = build_index(
-                source,
-                workspace.pack,
-                destination,
-                checksums=self.checksums,
-                exif=self.exif,
-                on_error=self.on_error,
-                progress=progress,
-            )
+            try:
+                manifest = self._build(source, workspace.pack, destination, progress)
+            except BaseException:
+                workspace.drop()
+                raise
             size = disk_size(workspace.pack)
             workspace.commit(overwrite=self.overwrite)
         check_readable(destination, manifest)
@@ -67,6 +64,10 @@ class IndexRequest(SourceRequest):
         notes, others = list(source.notes), dict(source.others.counts)
         seconds = time.monotonic() - started
         return Summary(destination, manifest, bytes_in, size, seconds, 0, manifest.count, notes, others)
+
+    def _build(self, source: Source, directory: Path, destination: Path, progress: ProgressCallback | None) -> Manifest:
+        settings: dict[str, Any] = {"checksums": self.checksums, "exif": self.exif, "on_error": self.on_error}
+        return build_index(source, directory, destination, **settings, progress=progress)
 
 
 def index(

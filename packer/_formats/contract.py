@@ -17,6 +17,7 @@ a conversion is::
 from __future__ import annotations
 
 import abc
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -168,6 +169,24 @@ class PackAccess(abc.ABC):
         One empty name where the pack is one file. Whatever else lies in its directory is no part of it.
         """
         return [""]
+
+    @property
+    def in_place(self) -> bool:
+        """Whether the samples lie in files that belong to somebody else."""
+        return False
+
+    @property
+    def has_checksums(self) -> bool:
+        """Whether the samples can be compared with checksums."""
+        return True
+
+    def path_of(self, place: str) -> str:
+        """Return where a file lies that `file_names` lists."""
+        return os.path.join(self.path, place) if place else self.path
+
+    def changed_files(self) -> Iterable[str]:
+        """Yield what is wrong with files of somebody else: each that is gone, or another than it was."""
+        return ()
 
     def require_distinct_files(self) -> None:
         """Raise CorruptPackError where several of the `data_files` are one, and so samples share their bytes."""

@@ -10,7 +10,7 @@ import os
 import shutil
 import stat
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from packer._formats import open_pack
@@ -41,25 +41,31 @@ class PackFiles:
     sizes, modified : mapping of str to int
         For each place in the pack the file's bytes, and when it was changed last, in nanoseconds. The one place is
         empty where the pack is one file.
+    elsewhere : mapping of str to str
+        Where those files lie that belong to somebody else, by their places. A copy of them keeps their times.
     """
 
     path: Path
     identity: str
     sizes: Mapping[str, int]
     modified: Mapping[str, int]
+    elsewhere: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, path: str | os.PathLike[str]) -> PackFiles:
         """List the files of a pack; PackError where there is none, a file is missing, not regular, or twice there."""
         with open_pack(path) as reader:
             root, names, identity = Path(reader.path), reader.file_names(), reader.manifest.identity()
-        found = {name: _status(root, name) for name in names}
-        _require_distinct(root, found)
+            paths = ((name, reader.path_of(name)) for name in names) if reader.in_place else ()
+            elsewhere = {name: path for name, path in paths if path != os.path.join(root, name)}
+        found = {name: _status(root, name, elsewhere.get(name)) for name in names}
+        _require_distinct(root, {name: status for name, status in found.items() if name not in elsewhere})
         return cls(
             root,
             identity,
             {name: status.st_size for name, status in found.items()},
             {name: status.st_mtime_ns for name, status in found.items()},
+            elsewhere,
         )
 
     @property
@@ -74,7 +80,8 @@ class PackFiles:
 
     def open(self, name: str) -> PackFile:
         """Open a file; PackError where it is not what it was when it was listed."""
-        file = PackFile(self.path, name)
+        other = self.elsewhere.get(name)
+        file = PackFile(self.path, name) if other is None else PackFile(other)
         if (file.size, file.modified) != (self.sizes[name], self.modified[name]):
             file.close()
             raise _changed(file)
@@ -152,19 +159,24 @@ def copy_pack(pack: PackFiles, copy: Path, progress: ProgressCallback | None = N
             written.flush()  # the piece's memory is used again
         written.sync()
         written.close()
+        if name in pack.elsewhere:
+            with writing_to(place):
+                os.utime(place, ns=(pack.modified[name], pack.modified[name]))
     for folder in {above for name in pack.sizes if name for above in PurePosixPath(name).parents}:
         sync_directory(copy / folder)
 
 
-def _status(root: Path, name: str) -> os.stat_result:
+def _status(root: Path, name: str, elsewhere: str | None) -> os.stat_result:
+    """Return what the system says of a file; one that lies elsewhere, and the pack itself, may be a link."""
+    path, inside = (root / name, name != "") if elsewhere is None else (Path(elsewhere), False)
     try:
-        status = os.lstat(root / name) if name else os.stat(root)  # the path of the pack itself may be a link
+        status = os.lstat(path) if inside else os.stat(path)
     except FileNotFoundError as error:
-        raise CorruptPackError("the file is missing", root / name) from error
+        raise CorruptPackError("the file is missing", path) from error
     except OSError as error:
-        raise PackError(f"{printable(root / name)}: cannot be read: {error.strerror}") from error
+        raise PackError(f"{printable(path)}: cannot be read: {error.strerror}") from error
     if not stat.S_ISREG(status.st_mode):
-        raise CorruptPackError("is a link, or something else than a regular file", root / name)
+        raise CorruptPackError("is a link, or something else than a regular file", path)
     return status
 
 

@@ -6,13 +6,14 @@
 ``data.bin``        bytes that are no range of a file
 
 A row's offset counts through all files in their order, and then through ``data.bin``. A pack in the layout of another
-tool has its index in the directory ``.packer.index`` of its own, and its base is itself.
+tool has its index in the directory ``.packer.index`` of its own, and its base is itself. A copy of an index that brings
+the files along has them in its directory ``files``, which is its base then.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,21 +24,21 @@ import numpy.typing as npt
 from packer._containers import ForeignFiles, PixelLayout
 from packer._formats.contract import Places
 from packer._formats.joined import column_places, write_table
+from packer._formats.listedfiles import DATA_FILE, ListedFiles
 from packer._formats.manifestfile import MANIFEST_FILE, read_manifest, write_manifest
-from packer._formats.multifile import SpreadData, SpreadReader
+from packer._formats.multifile import SpreadReader
 from packer._formats.reader import table_from
 from packer._manifest import Manifest
 from packer._storage.files import AppendFile, replacing
 from packer._storage.locations import NOWHERE
 from packer._storage.packfile import PackFile
-from packer._storage.paths import name_problem
-from packer._storage.stamps import same_stamp, stamp_at, stamp_in, what_changed
 from packer._table import Buffer, Ints, Names, Row, Table, column_checksum
 from packer.errors import CorruptPackError, DestinationError, printable
 
 __all__ = ["INDEX_DIRECTORY", "IndexReader", "base_from", "move_index", "write_index"]
 
-TABLE_FILE, FILES_FILE, DATA_FILE = "table.bin", "files.bin", "data.bin"
+TABLE_FILE, FILES_FILE = "table.bin", "files.bin"
+COPIES = "files"
 INDEX_DIRECTORY = ".packer.index"
 
 _FILE_COLUMNS = {"size": "<i8", "modified": "<i8", "name_end": "<i8", "names": "|u1"}
@@ -127,6 +128,8 @@ def move_index(path: Path, base: Path) -> Manifest:
     reader = IndexReader(path)
     with reader:
         manifest, first = reader.manifest, reader.first_file()
+        if not reader.in_place or reader.brings_files:
+            raise DestinationError(f"{printable(path)}: has its files in itself, and no other base")
     if first and not os.path.isfile(base / first):
         raise DestinationError(f"{printable(base)}: has no {printable(first)}, which the index lists first")
     manifest = replace(manifest, layout={**manifest.layout, "base": base_from(base, path)})
@@ -146,7 +149,7 @@ def _finish(file: AppendFile) -> None:
 class IndexReader(SpreadReader):
     """Reads the table of an index, and through it the files of others."""
 
-    _data: _IndexedFiles
+    _data: ListedFiles
     _pixels: PixelLayout | None = None
 
     def _open(self) -> tuple[Manifest, Table]:
@@ -159,8 +162,10 @@ class IndexReader(SpreadReader):
             self._file_columns = [_count(crc) for crc in layout["file_columns"]]
             if "pixels" in layout:
                 self._pixels = PixelLayout(**layout["pixels"])
-            self._base = os.path.join(self._directory, _text(layout["base"]))
-            if layout["checksums"] is not True:
+            base = COPIES if self.brings_files else _text(layout["base"])
+            self._base = os.path.normpath(os.path.join(os.path.realpath(self._directory), base))
+            self._has_checksums = layout["checksums"] is True
+            if not self._has_checksums:
                 self.check = "never"  # there is nothing to compare with
         except (KeyError, ValueError, TypeError) as error:
             raise CorruptPackError(f"the manifest does not say where the files are: {error}", self.path) from error
@@ -184,16 +189,29 @@ class IndexReader(SpreadReader):
             for start, count, dtype in zip(starts, counts, _FILE_COLUMNS.values(), strict=True)
         ]
         size, modified, ends, blob = self._listed
-        if (size < -1).any():
-            raise CorruptPackError("a file has no such size", self._files_file.path)
-        listed = ForeignFiles(self._base, Names(blob, ends, self._files_file.path), np.stack([size, modified], 1))
-        self._data = _IndexedFiles(self._directory, listed, data)
+        if (size < -1).any() or size.astype(float).sum() + data >= 1 << 62:
+            raise CorruptPackError("files have no such sizes", self._files_file.path)
+        names_of_files = Names(blob, ends, self._files_file.path)
+        self._data = ListedFiles(self._directory, self._base, names_of_files, np.stack([size, modified], 1), data)
         return manifest, table_from(columns, manifest, self.path)
+
+    @property
+    def in_place(self) -> bool:
+        return self._directory == self.path
+
+    @property
+    def has_checksums(self) -> bool:
+        return self._has_checksums
+
+    @property
+    def brings_files(self) -> bool:
+        """Whether the files lie in the index itself: it was copied with them."""
+        return self.in_place and os.path.isdir(os.path.join(self._directory, COPIES))
 
     @property
     def base(self) -> str:
         """The directory below which the files of the samples lie."""
-        return os.path.normpath(self._base)
+        return self._base
 
     def files(self) -> list[str]:
         """Return the paths of the files."""
@@ -230,11 +248,15 @@ class IndexReader(SpreadReader):
         """Accept links: the files are somebody's tree, and each is listed once."""
 
     def file_names(self) -> list[str]:
-        """Return the index's own files; and, where the pack has the layout of another tool, that tool's files."""
-        own = [MANIFEST_FILE, TABLE_FILE, FILES_FILE, DATA_FILE]
-        if self._directory == self.path:
-            return own
-        return [*(f"{INDEX_DIRECTORY}/{name}" for name in own), *self._data.files_below()]
+        """Return the index's own files, and those that it lists by the places that they have in a copy."""
+        own, listed = [MANIFEST_FILE, TABLE_FILE, FILES_FILE, DATA_FILE], self._data.require_names()
+        if self.in_place:
+            return [*own, *(f"{COPIES}/{name}" for name in listed)]
+        return [*(f"{INDEX_DIRECTORY}/{name}" for name in own), *listed]
+
+    def path_of(self, place: str) -> str:
+        top, _, name = place.partition("/")
+        return os.path.join(self._base, name) if self.in_place and top == COPIES else super().path_of(place)
 
     def require_table(self) -> None:
         self._table_file.require_whole()
@@ -245,61 +267,15 @@ class IndexReader(SpreadReader):
         self._files_file.close()
 
     def check_structure(self) -> Iterable[str]:
-        """Compare the list of files with its checksums, and the files with the list."""
+        """Compare the list of files with its checksums, and look at the names in it."""
         for name, column, expected in zip(_FILE_COLUMNS, self._listed, self._file_columns, strict=False):
             if column_checksum(column) != expected:
                 yield f"the list of files: the column {name!r} does not fit its checksum"
                 return
-        yield from self._data.changed()
+        yield from self._data.wrong_names()
 
-
-class _IndexedFiles(SpreadData):
-    """The files that an index lists, and its own data after them.
-
-    Parameters
-    ----------
-    path : str
-        The directory of the index.
-    listed : ForeignFiles
-    data : int
-        How many bytes of data the index has of its own.
-    """
-
-    def __init__(self, path: str, listed: ForeignFiles, data: int) -> None:
-        super().__init__(path, [])
-        self._listed = listed
-        sizes = np.maximum(listed.stamps[:, 0], 0)
-        self.starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64), [0]])
-        self.starts[-1] = self.starts[-2] + data
-
-    def name(self, number: int) -> str:
-        return DATA_FILE if number == len(self._listed) else self._listed.names[number]
-
-    def open_file(self, number: int) -> tuple[PackFile, int]:
-        if number == len(self._listed):
-            return PackFile(self.path, DATA_FILE), 0
-        name = self._listed.names[number]
-        if problem := name_problem(name):
-            raise CorruptPackError(f"the list of files names {printable(name)}: {problem}", self.path)
-        return self._listed.opened(number), 0
-
-    def files_below(self) -> Sequence[str]:
-        """Return the names of the files that are listed."""
-        return self._listed.names
-
-    def changed(self) -> Iterator[str]:
-        """Yield what is wrong with files: gone, changed, listed twice, or with a name that leads elsewhere."""
-        seen = set()
-        for number, name in enumerate(self._listed.names):
-            before, now = stamp_in(self._listed.stamps, number), stamp_at(self._listed.path(number))
-            if problem := name_problem(name):
-                yield f"the list of files names {printable(name)}: {problem}"
-            elif name in seen:
-                yield f"the list of files names {printable(name)} twice"
-            elif not same_stamp(before, now):
-                where = printable(self._listed.path(number))
-                yield f"{where}: changed since it was indexed: {what_changed(before, now)}"
-            seen.add(name)
+    def changed_files(self) -> Iterable[str]:
+        return self._data.changed()
 
 
 def _count(value: Any) -> int:

@@ -1,4 +1,5 @@
 HAS_VECTORS: int
+SURVEY_FIELDS: str
 TASK_FIELDS: str
 
 def cut_out(
@@ -41,3 +42,4 @@ def gather(
     out: int,
     /,
 ) -> None: ...
+def survey(records: int, count: int, /) -> None: ...

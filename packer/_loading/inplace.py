@@ -13,7 +13,8 @@ from packer._containers import Container, find_container, named_paths
 from packer._formats import FORMATS, open_pack
 from packer._formats.index import IndexReader
 from packer._sources import Source, build_index, class_directories, imagefolder_source, listed_container, refuse_splits
-from packer._storage.files import remove
+from packer._storage.files import remove, writing_to
+from packer._storage.locks import held
 from packer.errors import NotAPackError, PackNotFoundError, SourceError, printable
 
 __all__ = ["index_of", "is_pack"]
@@ -67,24 +68,35 @@ def index_of(
     if container is None and source is None:
         return None
     if kept is None:
-        place = _temporary() / f"{paths[0].stem}.index"
-    else:
-        place = Path(os.path.abspath(os.path.expanduser(kept)))
+        return _made(_temporary() / f"{paths[0].stem}.index", source, container, progress)
+    place = Path(os.path.abspath(os.path.expanduser(kept)))
+    with held(place.with_name(f"{place.name}.lock"), _wait):  # one process makes it for all
         if os.path.lexists(place) and _is_of(place, source, container):
             return place
+        return _made(place, source, container, progress)
+
+
+def _made(place: Path, source: Source | None, container: Container | None, progress: ProgressCallback | None) -> Path:
+    """Make an index at a place, in that of an older one."""
     if source is None:
         assert container is not None
         source = listed_container(container)
-    partial = place.with_name(f"{place.name}.{os.getpid()}.partial")
+    partial = place.with_name(f"{place.name}.partial")
     remove(partial)
-    partial.mkdir()
+    with writing_to(partial):
+        partial.mkdir()
     try:
         build_index(source, partial, place, checksums=False, progress=progress)
         remove(place)
-        os.rename(partial, place)
+        with writing_to(place):
+            os.rename(partial, place)
     finally:
         remove(partial)
     return place
+
+
+def _wait() -> None:
+    """Wait for the process that makes the index."""
 
 
 def _tree(root: Path) -> Source | None:
@@ -99,7 +111,7 @@ def _tree(root: Path) -> Source | None:
 
 
 def _is_of(place: Path, source: Source | None, container: Container | None) -> bool:
-    """Tell whether an index lists these images: a container's files as they are, or a directory's names and labels."""
+    """Tell whether an index lists these images, in files that are what they were."""
     try:
         reader = open_pack(place)
     except NotAPackError:
@@ -108,10 +120,12 @@ def _is_of(place: Path, source: Source | None, container: Container | None) -> b
         if not isinstance(reader, IndexReader):
             raise SourceError(f"{printable(place)}: is a pack, and no index. Choose another place.")
         if source is not None:
-            return bool(reader.manifest.source == source.describe())
+            return reader.manifest.source == source.describe() and not any(reader.changed_files())
         assert container is not None
         own = sorted(os.path.realpath(container.root / name) for name in container.files)
-        return own == sorted(map(os.path.realpath, reader.files())) and not any(reader.check_structure())
+        return own == sorted(map(os.path.realpath, reader.files())) and not any(
+            (*reader.check_structure(), *reader.changed_files())
+        )
 
 
 def _temporary() -> Path:

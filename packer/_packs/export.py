@@ -21,10 +21,10 @@ from packer._packs.again import command_again
 from packer._packs.filenames import FileNames, below_files, known
 from packer._packs.layout import FieldFiles, Files, Folded, Layout, layout_of
 from packer._packs.metadata import labels_as_csv, metadata_lines
-from packer._packs.sweep import in_order
 from packer._packs.tree import Tree
 from packer._sample import CODECS, UNLABELED
 from packer._sources.repeats import repeats
+from packer._storage.ahead import in_order
 from packer._storage.files import sync_directory, writing_to
 from packer._storage.limits import require_count
 from packer._storage.locks import held

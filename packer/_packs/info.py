@@ -10,6 +10,7 @@ import numpy as np
 
 from packer._fields import Field
 from packer._formats import Reader, open_pack
+from packer._formats.index import IndexReader
 from packer._manifest import TILED
 from packer._storage.files import disk_size
 from packer._table import NO_VALUE, Table
@@ -98,6 +99,12 @@ class PackInfo:
         ``{"name", "reason"}`` of every image that was left out.
     fields : list of FieldInfo
         What there is beside image and label, in the order of the pack.
+    base : str, optional
+        The directory below which the files lie that an index lists; None of any other pack.
+    files : int
+        How many files an index lists.
+    checksums : bool
+        Whether the samples have checksums.
     """
 
     path: str
@@ -122,6 +129,9 @@ class PackInfo:
     findings: dict[str, int]
     skipped: list[dict[str, str]]
     fields: list[FieldInfo]
+    base: str | None = None
+    files: int = 0
+    checksums: bool = True
 
 
 def info(path: str | os.PathLike[str]) -> PackInfo:
@@ -163,7 +173,7 @@ def _info(reader: Reader) -> PackInfo:
         source=manifest.source,
         versions=manifest.versions,
         bytes=disk_size(reader.path),
-        bytes_of_samples=int(table.size.sum()),
+        bytes_of_samples=int(reader.stored().size.sum()),
         label_type=manifest.label_type,
         classes=[ClassCount(name, number) for name, number in zip(manifest.classes, counts, strict=True)],
         least_label=None if numbers is None else numbers.min().item(),
@@ -179,6 +189,9 @@ def _info(reader: Reader) -> PackInfo:
         findings={name: number for name, number in manifest.findings.items() if name != TILED},
         skipped=manifest.skipped,
         fields=[_field(one, table) for one in manifest.fields],
+        base=reader.base if isinstance(reader, IndexReader) and reader.in_place else None,
+        files=len(reader.files()) if isinstance(reader, IndexReader) else 0,
+        checksums=reader.has_checksums,
     )
 
 

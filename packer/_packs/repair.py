@@ -23,13 +23,13 @@ from packer._conversion.values import prepare_values
 from packer._fields import Field
 from packer._formats import Reader, open_pack
 from packer._packs.damage import Damage
-from packer._packs.sweep import in_order
 from packer._packs.verify import verify
 from packer._sources import Source, pack_source
 from packer._sources.beside import FileField
 from packer._sources.fieldvalues import Files
 from packer._sources.pack import PackSource
 from packer._sources.readbuffer import ReadBuffer
+from packer._storage.ahead import in_order
 from packer._storage.files import PatchFile
 from packer._storage.limits import require_count
 from packer._storage.paths import name_problem
@@ -100,6 +100,12 @@ def repair(
         If the pack cannot be written to.
     """
     require_count("workers", workers)
+    with open_pack(path) as reader:
+        if reader.in_place:
+            raise PackError(
+                f"{printable(reader.path)}: an index, whose images are not packer's to write. Put back the files that "
+                "`packer verify` names, or index them again"
+            )
     damage = verify(path, workers=workers, progress=progress)
     repaired: list[str] = []
     with open_pack(path, check="never") as reader:

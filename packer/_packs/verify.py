@@ -40,6 +40,8 @@ def verify(
     and decoded as its kind: further images and masks as a conversion looks at images, a mask of its image's size, boxes
     in the image, text, JSON, ids of classes that there are.
 
+    The samples of an index without checksums are not read, as there is nothing to compare them with.
+
     Memory does not grow with the pack while it is read; what it takes at the beginning is 8 bytes a sample, and 16 of
     a pack whose names are not unique. Every damaged sample is in the list, and so many of the table's wrong rows as a
     person may want to see.
@@ -69,7 +71,9 @@ def verify(
     require_count("workers", workers)
     with open_pack(path) as reader:
         damage = [*_check_table(reader), *(Damage(reason) for reason in reader.check_structure())]
-        if not quick:
+        if quick or not reader.has_checksums:
+            damage += map(Damage, reader.changed_files())
+        else:
             damage += _check_samples(reader, workers, progress)
     return sorted(damage, key=lambda item: item.index is not None)
 

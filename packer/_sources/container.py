@@ -94,6 +94,13 @@ class ContainerSource(Source):
             data = encode_png(Image.fromarray(self.read_pixels(index)))
         return memoryview(data), (int(self.images.size[index]), stamp_in(self.files.stamps, self._file(index))[1])
 
+    def require_pixels(self, index: int) -> None:
+        """Raise ImageError where image `index` does not have as many bytes as its pixels; none is read."""
+        assert self.pixels is not None
+        size, (height, width) = int(self.images.size[index]), self.shapes[index].tolist()
+        if height < 1 or width < 1 or size != self.pixels.size(height, width):
+            raise ImageError(f"{size} bytes are no pixels of {width} x {height}", self.names[index])
+
     def read_pixels(self, index: int) -> npt.NDArray[np.uint8]:
         """Return the (height, width, 3) RGB pixels of image `index`; errors as `read`."""
         assert self.pixels is not None

@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from packer import __version__
-from packer._containers import COPIED, ForeignFiles, PixelLayout, Ranges
 from packer._fields import Stored
 from packer._formats.index import base_from, write_index
 from packer._manifest import Manifest
 from packer._sources.base import Source
-from packer._sources.container import ContainerSource
-from packer._sources.fieldvalues import Files, InContainer
 from packer._sources.pack import PackSource
+from packer._sources.places import Places
 from packer._sources.survey import Surveyed, survey
+from packer._storage.ahead import in_order
 from packer._storage.spool import Spool, TableBuilder
-from packer._storage.stamps import Stamps, take_stamps
-from packer._table import Buffer, Ints, Names, column_types, encode_name
+from packer._table import Buffer, Names, column_types
 from packer.errors import ImageError, OptionError, SourceError, printable
 
 __all__ = ["build_index"]
 
-_BLOCK = 1024  # images
+_BLOCK, _SMALL_BLOCK = 1024, 64  # images; where values are copied, which wait in memory
 _PIECE = 1 << 24  # bytes
 
 ProgressCallback = Callable[[int, int], None]
@@ -73,23 +70,24 @@ def build_index(
     """
     if isinstance(source, PackSource):
         raise OptionError(f"{printable(source.root)}: is a pack already, which needs no index")
-    places = _Places.of(source)
+    places = Places.of(source)
     own = Spool()
     for start in range(0, len(places.copied), _PIECE):
         own.append(places.copied[start : start + _PIECE].tobytes())
     types = column_types(source.label_type, source.fields, apart=True)
     builder = TableBuilder(types=types)
     rows = _Rows(source, places, builder, own)
-    for start in range(0, len(source), _BLOCK):
-        block = range(start, min(start + _BLOCK, len(source)))
-        for index, found in zip(block, survey(source, block, exif, checksums=checksums), strict=True):
-            if found.reason and on_error == "fail":
-                error = ImageError(found.reason, source.names[index])
-                error.index = index
-                raise error
-            rows.add(index, found)
+    size = _BLOCK if places.holds_all(source.fields) else _SMALL_BLOCK
+    blocks = (range(start, min(start + size, len(source))) for start in range(0, len(source), size))
+    for found in in_order(lambda block: survey(source, places, block, exif, checksums=checksums), blocks):
+        if found.skipped and on_error == "fail":
+            index, reason = found.skipped[0]
+            error = ImageError(reason, source.names[index])
+            error.index = index
+            raise error
+        rows.add(found)
         if progress is not None:
-            progress(block.stop, len(source))
+            progress(found.rows.stop, len(source))
     if not len(builder):
         raise SourceError(f"{printable(source.root)}: not one of its {len(source)} images can be read")
     manifest = Manifest(
@@ -119,124 +117,59 @@ def build_index(
     )
 
 
-@dataclass(frozen=True, eq=False)
-class _Places:
-    """Where the images and the values of fields lie.
-
-    Attributes
-    ----------
-    files : ForeignFiles
-    images : Ranges
-    ranges : dict of str to Ranges
-        Of the fields whose values lie in files.
-    copied : (B,) uint8 array
-    pixels : PixelLayout, optional
-    shapes : (N, 2) int64 array
-        Of pixels.
-    """
-
-    files: ForeignFiles
-    images: Ranges
-    ranges: dict[str, Ranges]
-    copied: npt.NDArray[np.uint8]
-    pixels: PixelLayout | None
-    shapes: Ints
-
-    @classmethod
-    def of(cls, source: Source) -> _Places:
-        if isinstance(source, ContainerSource):
-            ranges = {column.field.name: column.ranges for column in source.columns if isinstance(column, InContainer)}
-            return cls(source.files, source.images, ranges, source.copied, source.pixels, source.shapes)
-        columns = [column for column in source.columns if isinstance(column, Files)]
-        root, names = _below_one_directory(source, columns)
-        stamps = take_stamps(root, names)
-        first, ranges = len(source), {}
-        for column in columns:
-            ranges[column.field.name], first = _whole_files(column, stamps, first)
-        count = len(source)
-        images = Ranges(np.arange(count), np.zeros(count, np.int64), stamps[:count, 0])
-        none = np.empty(0, np.uint8), None, np.zeros((count, 2), np.int64)
-        return cls(ForeignFiles(root, names, stamps), images, ranges, *none)
-
-
-def _below_one_directory(source: Source, columns: list[Files]) -> tuple[Path, Names]:
-    """Return a directory, and the paths of all files below it: those of the images, and then those of each field."""
-    root = Path(os.path.abspath(source.root))
-    if not columns:
-        return root, source.names
-    paths = [os.path.abspath(source.path(index)) for index in range(len(source))]
-    for column in columns:
-        paths += (os.path.abspath(path) for index in range(len(column)) if (path := column.path(index)) is not None)
-    common = Path(os.path.commonpath([root, *map(os.path.dirname, paths)]))
-    return common, Names.of(Path(os.path.relpath(path, common)).as_posix() for path in paths)
-
-
-def _whole_files(column: Files, stamps: Stamps, first: int) -> tuple[Ranges, int]:
-    """Return the ranges of values that are whole files, numbered from `first` on; and the number after the last."""
-    present = column.paths.sizes >= 0
-    number = first + np.cumsum(present) - 1
-    file = np.where(present, number, COPIED)
-    size = np.where(present, stamps[np.where(present, number, 0), 0], -1)
-    return Ranges(file, np.zeros(len(file), np.int64), size), first + int(present.sum())
-
-
 class _Rows:
     """Makes rows of the table of what was found."""
 
-    def __init__(self, source: Source, places: _Places, builder: TableBuilder, own: Spool) -> None:
+    def __init__(self, source: Source, places: Places, builder: TableBuilder, own: Spool) -> None:
         self._source, self._places, self._builder, self._own = source, places, builder, own
-        sizes = np.maximum(places.files.stamps[:, 0], 0)
-        self._starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
         self._end = len(places.copied)
         self.skipped: list[dict[str, str]] = []
         self.findings: Counter[str] = Counter()
 
-    def add(self, index: int, found: Surveyed) -> None:
-        source = self._source
-        if found.reason:
-            self.skipped.append({"name": source.names[index], "reason": found.reason})
-            return
+    def add(self, found: Surveyed) -> None:
+        """Add the rows of a block of images."""
+        source, places, kept = self._source, self._places, found.kept
+        part = slice(found.rows.start, found.rows.stop)
+        self.skipped += [{"name": source.names[index], "reason": reason} for index, reason in found.skipped]
         self.findings.update(found.findings)
-        size = int(self._places.images.size[index])
-        if self._places.pixels is not None:
-            size = found.height * found.width * 3
-        self._builder.append(
-            label=source.labels[index].item(),
-            height=found.height,
-            width=found.width,
-            offset=self._offset(self._places.images, index),
-            size=size,
-            crc32c=found.crc32c,
-            name=encode_name(source.names[index]),
-            more=list(self._with_offsets(index, found)),
-        )
+        pixels = places.pixels is not None
+        columns = {
+            "label": source.labels[part],
+            "height": found.height,
+            "width": found.width,
+            "offset": places.offsets(places.images, part),
+            "size": found.height * found.width * 3 if pixels else places.images.size[part],
+            "crc32c": found.crc32c,
+            **self._of_fields(found, part),
+        }
+        names = source.names.between(part.start, part.stop)
+        if not kept.all():
+            columns = {name: column[kept] for name, column in columns.items()}
+            names = Names.of(names[place] for place in np.flatnonzero(kept).tolist())
+        self._builder.extend(columns, names)
 
-    def _with_offsets(self, index: int, found: Surveyed) -> Iterator[int | float]:
-        """Yield the columns of the fields, with the offset of each blob after its size and checksum."""
-        columns = iter(found.more)
-        for field, stored in zip(self._source.fields, found.values, strict=True):
-            yield next(columns)
-            if field.kind == "class":
-                continue
-            yield next(columns)
+    def _of_fields(self, found: Surveyed, part: slice) -> dict[str, npt.NDArray[Any]]:
+        """Return the columns of the fields; of each blob that lies nowhere, a copy is added to the index's own data."""
+        columns: dict[str, npt.NDArray[Any]] = {}
+        rows, copied = iter(zip(*found.more, strict=True)), iter(zip(*found.values, strict=True))
+        for field in self._source.fields:
+            columns |= {name: np.array(next(rows), dtype) for name, dtype in field.columns().items()}
             if field.is_blob:
                 ranges = self._places.ranges.get(field.name)
-                yield self._copy(stored) if ranges is None else self._offset(ranges, index)
-
-    def _offset(self, ranges: Ranges, index: int) -> int:
-        """Return where a range begins, counted through all files and then through the index's own data."""
-        file, offset = int(ranges.file[index]), int(ranges.offset[index])
-        return offset + int(self._starts[-1] if file == COPIED else self._starts[file])
+                offsets = (
+                    np.array([*map(self._copy, next(copied))]) if ranges is None else self._places.offsets(ranges, part)
+                )
+                columns[f"field.{field.name}.offset"] = offsets
+        return columns
 
     def _copy(self, stored: Stored) -> int:
         """Add a value to the index's own data; return where it begins."""
-        if stored is None:
-            return 0
-        assert not isinstance(stored, (int, float))
-        begin = self._end
-        self._own.append(bytes(stored))
-        self._end += len(stored)
-        return int(self._starts[-1]) + begin
+        begin = int(self._places.starts[-1]) + self._end
+        if stored is not None:
+            assert not isinstance(stored, (int, float))
+            self._own.append(bytes(stored))
+            self._end += len(stored)
+        return begin
 
 
 def _pieces(data: npt.NDArray[np.uint8]) -> Iterator[Buffer]:

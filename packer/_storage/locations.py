@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-__all__ = ["LOCATION", "MEMORY", "NOWHERE"]
+from packer._table import Ints
+
+__all__ = ["BY_PATH", "LISTED", "LOCATION", "MEMORY", "NOWHERE", "by_path"]
 
 LOCATION = np.dtype(
     [
@@ -20,12 +24,42 @@ LOCATION = np.dtype(
 
 ``file``, ``position``, ``size``
     A file's descriptor, and where in it how many bytes lie. `MEMORY` for a file: the position is their address.
-    `NOWHERE`: they are not where the table says, or C shall not read them.
+    `BY_PATH`: they are a whole file, and the position is the address of its `LISTED`. `NOWHERE`: they are not where the
+    table says, or C shall not read them.
 ``raw``, ``height``, ``width``
     Whether the bytes are pixels; the image's size.
 ``checked``, ``crc32c``, ``label``, ``name``, ``name_size``
     Whether they are compared with a checksum, which one, and what else it was taken of; `name` is an address.
 """
 
+MEMORY, NOWHERE, BY_PATH = -1, -2, -3
 
-MEMORY, NOWHERE = -1, -2
+LISTED = np.dtype([(name, np.int64) for name in ("directory", "path", "size", "modified")])
+"""A file that C opens by its path, and reads where its size and time are those that were listed.
+
+``directory``, ``path``
+    A directory's descriptor, and the address of a path below it, with a NUL after it.
+``size``, ``modified``
+    Bytes; when the file was changed last, in nanoseconds.
+"""
+
+
+def by_path(directory: int, paths: Sequence[bytes], stamps: Ints) -> tuple[Ints, object]:
+    """Return the positions of locations `BY_PATH`, and what is to be kept until the files were read.
+
+    Parameters
+    ----------
+    directory : int
+        A descriptor.
+    paths : sequence of bytes
+        Below the directory. One that has a NUL in it is no file's.
+    stamps : (N, 2) int64 array
+        Size and time of each file.
+    """
+    listed = np.empty(len(paths), LISTED)
+    blob = np.frombuffer(b"".join(path + b"\0" for path in paths), np.uint8)
+    sizes = np.fromiter(map(len, paths), np.int64, len(paths)) + 1
+    listed["directory"] = directory
+    listed["path"] = blob.ctypes.data + np.cumsum(sizes) - sizes
+    listed["size"], listed["modified"] = stamps.T
+    return listed.ctypes.data + LISTED.itemsize * np.arange(len(paths)), (listed, blob)

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from packer._storage.files import writing_to
-from packer._table import COLUMNS, Buffer, Table
+from packer._table import COLUMNS, Buffer, Names, Table
 
 __all__ = ["Spool", "TableBuilder"]
 
@@ -110,6 +110,16 @@ class TableBuilder:
         self._name_end += len(name)
         self._rows.append(self._row.pack(label, height, width, offset, size, crc32c, self._name_end, *more))
         self._names.append(name)
+
+    def extend(self, columns: Mapping[str, npt.NDArray[Any]], names: Names) -> None:
+        """Add rows; `columns` are all but the two of the names, which may be of wider numbers than the table's."""
+        rows = np.empty(len(names), self._row_type)
+        for name in rows.dtype.names or ():
+            rows[name] = names.ends + self._name_end if name == "name_end" else columns[name]
+        self._count += len(names)
+        self._name_end += len(names.blob)
+        self._rows.append(rows.tobytes())
+        self._names.append(names.blob.tobytes())
 
     def build(self) -> Table:
         """Return the table of the rows so far, which stays valid."""

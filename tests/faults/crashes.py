@@ -215,12 +215,20 @@ def _append(job: dict[str, Any]) -> tuple[int, int, int]:
     return summary.continued, countdown.count, countdown.count - before[0] if before else 0
 
 
+def _source_at(path: Path) -> Source:
+    """Open an index, a container or a directory of images."""
+    from packer._sources import container_source, imagefolder_source, pack_source
+
+    if path.suffix == ".index":
+        return pack_source(path)
+    return container_source([path]) or imagefolder_source(path)
+
+
 def _convert(job: dict[str, Any]) -> tuple[int, int]:
     from packer._conversion.convert import convert
     from packer._conversion.recipe import Recipe
-    from packer._sources import imagefolder_source
 
-    source = imagefolder_source(Path(job["source"]))
+    source = _source_at(Path(job["source"]))
     source = with_fields(source) if job["fields"] else source
     countdown = _counting(job["at"])
     summary = convert(

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import packer
 from packer._conversion.convert import convert
 from packer._conversion.recipe import Recipe
 from packer._fields import KINDS, Field
@@ -295,7 +296,8 @@ NAMES = [b"a/plain.jpg", "b/ünïcode 日本.jpg".encode(), b"c/not \xff\xfe utf
 
 def require_checksums(pack: Pack) -> None:
     """Assert that everything in a pack fits its checksums."""
-    assert list(pack.manifest["columns"]) == list(types_of(pack.manifest))
+    own = [name for name in pack.manifest["columns"] if not name.endswith(".offset")]  # which indexes have
+    assert own == list(types_of(pack.manifest))
     for name, column in pack.table.items():
         assert pack.manifest["columns"][name] == crc32c(column.tobytes()), name
     rows = zip(*(pack.table[name].tolist() for name in ("label", "height", "width", "crc32c")), strict=True)
@@ -436,6 +438,88 @@ def test_the_snippet_for_parts_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             exec(compile(snippet.replace("index = 3\n", f"index = {index}\n"), str(PAGE), "exec"), found)
             assert (found["data"], int(found["label"]), found["name"]) == (expected.data, expected.label, expected.name)
         shutil.rmtree("parts.lmdb")
+
+
+def read_index(path: Path) -> Pack:
+    """Read an index as the page specifies it."""
+    manifest = read_manifest((path / "manifest.json").read_bytes())
+    layout, count, types = manifest["layout"], manifest["count"], {}
+    for name, dtype in types_of(manifest).items():
+        types[name] = dtype
+        if name.endswith(".crc32c"):
+            types[name.removesuffix("crc32c") + "offset"] = "<i8"
+    assert layout["apart"] is True
+    names = [name for name in types if name != "names"]
+    order = [*sorted(names, key=lambda name: -np.dtype(types[name]).itemsize), "names"]
+    table, file, at = {}, (path / "table.bin").read_bytes(), 0
+    for name in order:
+        table[name] = np.frombuffer(file, types[name], layout["names"] if name == "names" else count, at)
+        at += table[name].nbytes
+        assert crc32c(table[name].tobytes()) == manifest["columns"][name]
+    assert at == len(file)
+    listed, columns, at = (path / "files.bin").read_bytes(), [], 0
+    for elements, dtype, crc in zip(
+        [layout["files"]] * 3 + [layout["file_names"]], ["<i8"] * 3 + ["u1"], layout["file_columns"], strict=True
+    ):
+        columns.append(np.frombuffer(listed, dtype, elements, at))
+        at += columns[-1].nbytes
+        assert crc32c(columns[-1].tobytes()) == crc
+    assert at == len(listed)
+    size, modified, ends, blob = columns
+    base = path / "files" if (path / "files").is_dir() else path.resolve() / layout["base"]
+    joined = b""
+    for number, (start, end) in enumerate(zip([0, *ends.tolist()], ends.tolist(), strict=False)):
+        part = base / blob[start:end].tobytes().decode()
+        assert (part.stat().st_size, part.stat().st_mtime_ns) == (size[number], modified[number])
+        joined += part.read_bytes()
+    joined += (path / "data.bin").read_bytes()
+    assert len(joined) == size.sum() + layout["data"]
+
+    def ranges(offset: np.ndarray, size: np.ndarray) -> list[bytes | None]:
+        pairs = zip(offset.tolist(), size.tolist(), strict=True)
+        return [None if size == -1 else joined[offset : offset + size] for offset, size in pairs]
+
+    data = [one or b"" for one in ranges(table["offset"], table["size"])]
+    blobs = {
+        column.removeprefix("field.").removesuffix(".size"): ranges(
+            table[column.removesuffix("size") + "offset"], table[column]
+        )
+        for column in blob_columns(table)
+    }
+    return Pack(manifest, table, data, blobs)
+
+
+def test_a_reader_written_from_the_page_reads_indexes(tmp_path: Path) -> None:
+    """Of a tree with fields whose values are files, and values that are copied; as it is, and as it is staged."""
+    draw_imagefolder(tmp_path / "tree", classes=2, per_class=2, size=(12, 16))
+    files = sorted((tmp_path / "tree").rglob("*.jpg"))
+    for number, file in enumerate(files):
+        file.with_suffix(".txt").write_text("é" * number)
+        np.save(file.with_suffix(".npy"), np.arange(number, dtype=np.int16))
+    fields = ["caption={dir}/{stem}.txt", "vector={dir}/{stem}.npy"]
+    packer.index(tmp_path / "tree", tmp_path / "x.index", fields=fields)
+    pack = packer.convert(tmp_path / "tree", tmp_path / "x.lmdb", fields=fields)
+    expected = read_lmdb(pack.destination)
+    for path in (tmp_path / "x.index", packer.stage(tmp_path / "x.index", tmp_path / "fast")):
+        found = read_index(path)
+        require_checksums(found)
+        assert (found.data, found.blobs, found.names()) == (expected.data, expected.blobs, expected.names())
+        assert found.data == [file.read_bytes() for file in files]
+        assert [name for name in found.table if name.endswith(".offset")]
+        assert len(found.blobs["vector"]) == 4
+
+
+def test_the_snippet_for_indexes_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    (snippet,) = [code for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if '"train.index/' in code]
+    draw_imagefolder(tmp_path / "tree", classes=2, per_class=2, size=(12, 16))
+    monkeypatch.chdir(tmp_path)
+    packer.index("tree", "train.index")
+    for index, file in enumerate(sorted(Path("tree").rglob("*.jpg"))):
+        found: dict[str, Any] = {}
+        exec(compile(snippet.replace("index = 3\n", f"index = {index}\n"), str(PAGE), "exec"), found)
+        assert found["data"] == file.read_bytes()
+        assert found["label"][index] == index // 2
 
 
 def test_raw_pixels_lie_as_the_page_says(tmp_path: Path) -> None:

@@ -306,6 +306,7 @@ OPEN_BY_PATH = {
     "_storage/locks.py": "by `open_regular`",
     "_containers/contract.py": "what `open_regular` has opened",
     "_formats/__init__.py": "what `open_regular` has opened",
+    "_formats/listedfiles.py": "the directory that C counts paths from",
     "_formats/torchfile.py": "what PackFile has opened",
     "_formats/hdf5.py": "the file that its writer makes",
     "_formats/joined.py": "the table that is written",

@@ -97,3 +97,31 @@ is_usual(uint8_t marker, const uint8_t *content, ptrdiff_t size, int *exifs)
         return size >= ADOBE_SIZE;
     return 1;
 }
+
+int
+orientation_of(uint8_t marker, const uint8_t *content, ptrdiff_t size)
+{
+    if (marker != APP1 || !BEGINS_WITH("Exif\0\0"))
+        return 0;
+    const Tiff tiff = {content + 6, size - 6, content[6] == 'M'};
+    ptrdiff_t directory = (ptrdiff_t)number(&tiff, 4, 4), entry = directory + 2;
+    for (ptrdiff_t end = entry + 12 * (ptrdiff_t)number(&tiff, directory, 2); entry < end; entry += 12) {
+        if (number(&tiff, entry, 2) != ORIENTATION)
+            continue;
+        uint32_t value = number(&tiff, entry + 8, number(&tiff, entry + 2, 2) == SHORT ? 2 : 4);
+        return value >= 1 && value <= 8 ? (int)value : 1;
+    }
+    return 0;
+}
+
+int
+may_turn(uint8_t marker, const uint8_t *content, ptrdiff_t size)
+{
+    static const char said[] = "tiff:Orientation";
+    if (marker != APP1 || !BEGINS_WITH("http://ns.adobe.com/xap/1.0/\0"))
+        return 0;
+    for (const uint8_t *at = content, *end = content + size; (at = memchr(at, 't', (size_t)(end - at))) != NULL; at++)
+        if (end - at >= (ptrdiff_t)sizeof said - 1 && !memcmp(at, said, sizeof said - 1))
+            return 1;
+    return 0;
+}

@@ -10,4 +10,10 @@
    decides whether it can be read at all. `exifs` counts the EXIF segments of the image, from 0 on. */
 int is_usual(uint8_t marker, const uint8_t *content, ptrdiff_t size, int *exifs);
 
+/* Returns the EXIF orientation that a segment says, 1 to 8, or 0 where it says none. The segment is a usual one. */
+int orientation_of(uint8_t marker, const uint8_t *content, ptrdiff_t size);
+
+/* Tells whether a segment may hold an orientation in XMP. */
+int may_turn(uint8_t marker, const uint8_t *content, ptrdiff_t size);
+
 #endif

@@ -60,6 +60,11 @@ PyDoc_STRVAR(gather_doc,
 "All but the numbers are addresses: of rows of pixels, `stride` bytes from one to the next; of `height` and of `width`\n"
 "64-bit integers, which are believed; of one pixel; and of height * width pixels.");
 
+PyDoc_STRVAR(survey_doc,
+"survey(records, count)\n--\n\n"
+"Read images, no more of each than tells its size unless it is checked, and write that and the checksum into its record.\n\n"
+"`records` is the address of so many records; see packer._images.native.survey.SURVEY.");
+
 PyDoc_STRVAR(crc32c_doc,
 "crc32c(data, crc)\n--\n\n"
 "Return the CRC-32C of bytes that follow others, whose CRC-32C is `crc`, or 0 where there are none.");
@@ -86,6 +91,7 @@ static PyMethodDef methods[] = {
     {"unfilter", (PyCFunction)(void (*)(void))unfilter, METH_FASTCALL, unfilter_doc},
     {"unpack", (PyCFunction)(void (*)(void))unpack, METH_FASTCALL, unpack_doc},
     {"gather", (PyCFunction)(void (*)(void))gather, METH_FASTCALL, gather_doc},
+    {"survey", (PyCFunction)(void (*)(void))survey, METH_FASTCALL, survey_doc},
     {NULL, NULL, 0, NULL},
 };
 
@@ -101,6 +107,7 @@ PyInit__native(void)
     PyObject *module = PyModule_Create(&definition);
     if (module != NULL
         && (PyModule_AddIntConstant(module, "HAS_VECTORS", kernels->has_avx2) < 0
+            || PyModule_AddStringConstant(module, "SURVEY_FIELDS", survey_fields) < 0
             || PyModule_AddStringConstant(module, "TASK_FIELDS", task_fields) < 0)) {
         Py_DECREF(module);
         return NULL;

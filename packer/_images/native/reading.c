@@ -1,12 +1,16 @@
 /* See reading.h. */
 
 #define _POSIX_C_SOURCE 200809L
+#define _DARWIN_C_SOURCE
 #define _FILE_OFFSET_BITS 64
 
 #include "reading.h"
 
 #include <errno.h>
+#include <string.h>
 #ifndef _WIN32
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #endif
 
@@ -30,5 +34,83 @@ read_from(int file, uint8_t *to, size_t size, int64_t position)
         position += count;
     }
     return 1;
+#endif
+}
+
+#ifndef _WIN32
+#ifdef __APPLE__
+#define MODIFIED st_mtimespec
+#else
+#define MODIFIED st_mtim
+#endif
+
+/* Tells whether a path leads nowhere but down: no part of it is empty, "." or "..". As `name_problem` in
+   packer/_storage/paths.py. */
+static int
+is_plain(const char *path)
+{
+    for (;;) {
+        size_t size = strcspn(path, "/");
+        if (size == 0 || (path[0] == '.' && (size == 1 || (size == 2 && path[1] == '.'))))
+            return 0;
+        if (path[size] == 0)
+            return 1;
+        path += size + 1;
+    }
+}
+
+/* Tells whether two times are one, of which a disk or a protocol may keep less: as `same_stamp` in
+   packer/_storage/stamps.py. */
+static int
+is_same_time(int64_t one, int64_t other)
+{
+    static const int64_t grains[] = {100, 1000, 1000000, 1000000000};
+    if (one == other)
+        return 1;
+    for (int i = 0; i < 4 && one >= 0 && other >= 0; i++)
+        if (one / grains[i] == other / grains[i] && (one % grains[i] == 0 || other % grains[i] == 0))
+            return 1;
+    return 0;
+}
+
+static int
+is_as_listed(int file, const Listed *listed)
+{
+    struct stat status;
+    if (fstat(file, &status) != 0 || !S_ISREG(status.st_mode) || (int64_t)status.st_size != listed->size)
+        return 0;
+    int64_t seconds = (int64_t)status.MODIFIED.tv_sec;
+    if (seconds > INT64_MAX / 1000000000 - 1 || seconds < INT64_MIN / 1000000000 + 1)
+        return 0;
+    return is_same_time(seconds * 1000000000 + (int64_t)status.MODIFIED.tv_nsec, listed->modified);
+}
+#endif
+
+int
+open_listed(const Listed *listed)
+{
+#ifdef _WIN32
+    (void)listed;
+    return -1;
+#else
+    const char *path = (const char *)(uintptr_t)listed->path;
+    if (!is_plain(path))
+        return -1;
+    int file = openat((int)listed->directory, path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    if (file >= 0 && !is_as_listed(file, listed)) {
+        close(file);
+        return -1;
+    }
+    return file;
+#endif
+}
+
+void
+close_file(int file)
+{
+#ifdef _WIN32
+    (void)file;
+#else
+    close(file);
 #endif
 }

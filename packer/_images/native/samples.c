@@ -37,31 +37,50 @@ begins_well(const Task *task, const uint8_t *data)
 /* Reads an image from its file; where it is large, no more than its beginning is read of another kind of image, or of what a
    damaged table takes for one. */
 static Outcome
-read_location(Memory *memory, const Task *task)
+read_range(Memory *memory, const Task *task, int file, int64_t position)
 {
     enum { LARGE = 1 << 22 };
     uint8_t first[2];
-    if (task->size > LARGE
-        && (!read_from((int)task->file, first, sizeof first, task->position) || !begins_well(task, first)))
+    if (task->size > LARGE && (!read_from(file, first, sizeof first, position) || !begins_well(task, first)))
         return UNDECODED;
     if (!reserve(memory, (size_t)task->size))
         return NO_MEMORY;
-    return read_from((int)task->file, memory->at, (size_t)task->size, task->position) ? DECODED : UNDECODED;
+    return read_from(file, memory->at, (size_t)task->size, position) ? DECODED : UNDECODED;
 }
 
-/* Tells whether a sample is what it was when it was packed: as `checksum` in packer/_table.py. */
-static int
-is_intact(const Task *task, const uint8_t *data, const uint8_t *name)
+static Outcome
+read_location(Memory *memory, const Task *task)
+{
+    if (task->file != BY_PATH)
+        return read_range(memory, task, (int)task->file, task->position);
+    int file = open_listed((const Listed *)(uintptr_t)task->position);
+    if (file < 0)
+        return UNDECODED;
+    Outcome outcome = read_range(memory, task, file, 0);
+    close_file(file);
+    return outcome;
+}
+
+uint32_t
+checksum_of(const Row *sample, const uint8_t *data, size_t size, const uint8_t *name, size_t name_size)
 {
     uint8_t row[16];
     for (int i = 0; i < 8; i++)
-        row[i] = (uint8_t)((uint64_t)task->label >> 8 * i);
+        row[i] = (uint8_t)((uint64_t)sample->label >> 8 * i);
     for (int i = 0; i < 4; i++) {
-        row[8 + i] = (uint8_t)((uint64_t)task->height >> 8 * i);
-        row[12 + i] = (uint8_t)((uint64_t)task->width >> 8 * i);
+        row[8 + i] = (uint8_t)((uint64_t)sample->height >> 8 * i);
+        row[12 + i] = (uint8_t)((uint64_t)sample->width >> 8 * i);
     }
-    uint32_t crc = kernels->crc32c(kernels->crc32c(0, data, (size_t)task->size), row, sizeof row);
-    return kernels->crc32c(crc, name, (size_t)task->name_size) == (uint32_t)task->crc32c;
+    uint32_t crc = kernels->crc32c(kernels->crc32c(0, data, size), row, sizeof row);
+    return kernels->crc32c(crc, name, name_size);
+}
+
+/* Tells whether a sample is what it was when it was packed. */
+static int
+is_intact(const Task *task, const uint8_t *data, const uint8_t *name)
+{
+    const Row row = {task->label, task->height, task->width};
+    return checksum_of(&row, data, (size_t)task->size, name, (size_t)task->name_size) == (uint32_t)task->crc32c;
 }
 
 const uint8_t *

@@ -17,6 +17,13 @@ typedef struct { /* memory that is used for one thing after the other, and grows
 /* Makes room for so many bytes of any value; 0 where there is no such memory. */
 int reserve(Memory *memory, size_t size);
 
+typedef struct { /* what a table says of an image */
+    int64_t label, height, width;
+} Row;
+
+/* Returns the checksum of a sample: as `checksum` in packer/_table/table.py. */
+uint32_t checksum_of(const Row *sample, const uint8_t *data, size_t size, const uint8_t *name, size_t name_size);
+
 /* Finds the bytes of an image, and reads them into memory where they lie in a file; NULL where they cannot be read, are not
    what they were, or are neither pixels nor a JPEG. `name` is a copy of the sample's. */
 const uint8_t *find_bytes(Memory *memory, const Task *task, const uint8_t *name, Outcome *outcome);

@@ -19,6 +19,7 @@ typedef struct {
     TASK(DECLARED)
 } Task;
 
-enum { MEMORY = -1, NOWHERE = -2 }; /* in place of a file: `position` is an address; the task is left to others */
+enum { MEMORY = -1, NOWHERE = -2, BY_PATH = -3 }; /* in place of a file: `position` is an address; the task is left to others;
+                                                     `position` is the address of a `Listed`, which is a whole file */
 
 #endif

@@ -18,7 +18,7 @@ from packer._fields import Field, Stored
 from packer._formats import Format, Reader
 from packer._manifest import Manifest, schema_for
 from packer._sample import UNLABELED
-from packer._storage.locations import MEMORY, NOWHERE
+from packer._storage.locations import BY_PATH, LISTED, MEMORY, NOWHERE
 from packer._storage.spool import TableBuilder
 from packer._table import Sample, Table, checksum, column_checksums, column_types, encode_name, field_columns
 
@@ -240,6 +240,11 @@ def found_through(stored: Any) -> bytes | None:
         return None
     if file == MEMORY:
         data = ctypes.string_at(position, size)
+    elif file == BY_PATH:
+        listed = np.frombuffer(ctypes.string_at(position, LISTED.itemsize), LISTED)[0]
+        path = ctypes.string_at(int(listed["path"]))
+        with open(os.open(path, os.O_RDONLY, dir_fd=int(listed["directory"])), "rb") as opened:
+            data = opened.read()
     elif hasattr(os, "pread"):
         data = os.pread(file, size, position)
     else:  # Windows, which has no forks that share a position

@@ -1,0 +1,150 @@
+"""The files that an index lists: each is compared with its size and its time in the list before it is read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from packer._containers import ForeignFiles
+from packer._formats.contract import Places
+from packer._formats.multifile import SpreadData
+from packer._storage.locations import BY_PATH, by_path
+from packer._storage.packfile import Descriptor, PackFile
+from packer._storage.paths import name_problem
+from packer._storage.stamps import Stamps, same_stamp, stamp_at, stamp_in, what_changed
+from packer._table import Ints, Names
+from packer.errors import CorruptPackError, printable
+
+__all__ = ["DATA_FILE", "ListedFiles"]
+
+DATA_FILE = "data.bin"
+"""What an index has of its own: bytes that are no range of a file."""
+
+_CHANGED = "Index it again, or put back the file that it was"
+_MOVED = "If it was moved, say where it is: `packer index INDEX --base DIR`"
+_BY_DESCRIPTOR = os.open in os.supports_dir_fd
+
+
+class ListedFiles(SpreadData):
+    """The files that an index lists, and its own data after them.
+
+    Parameters
+    ----------
+    path : str
+        The directory of the index.
+    base : str
+        The directory of the files.
+    names : Names
+    stamps : (F, 2) int64 array
+    data : int
+        How many bytes of data the index has of its own.
+    """
+
+    def __init__(self, path: str, base: str, names: Names, stamps: Stamps, data: int) -> None:
+        super().__init__(path, [])
+        self._listed, self._names = ForeignFiles(base, names, stamps), names
+        self._base: Descriptor | None = None
+        sizes = np.maximum(stamps[:, 0], 0)
+        self.starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64), [0]])
+        self.starts[-1] = self.starts[-2] + data
+
+    def name(self, number: int) -> str:
+        return DATA_FILE if number == len(self._listed) else self._listed.names[number]
+
+    def open_file(self, number: int) -> tuple[PackFile, int]:
+        if number == len(self._listed):
+            return PackFile(self.path, DATA_FILE), 0
+        self._require_name(number)
+        where = self._listed.path(number)
+        if not os.path.lexists(where):
+            base = self._listed.root
+            if not os.path.isdir(base):
+                raise CorruptPackError(f"the directory of its files is gone, or cannot be reached. {_MOVED}", base)
+            raise CorruptPackError(f"is gone, or cannot be reached. {_CHANGED}", where)
+        file = PackFile(where)
+        before, now = stamp_in(self._listed.stamps, number), (file.size, file.modified)
+        if not same_stamp(before, now):
+            file.close()
+            raise CorruptPackError(f"changed since it was indexed: {what_changed(before, now)}. {_CHANGED}", where)
+        return file, 0
+
+    def _file(self, number: int) -> tuple[PackFile, int]:
+        """Open a file, or return it where it is open and nobody wrote into it meanwhile."""
+        found = super()._file(number)
+        if not found[0].changed():
+            return found
+        self._open.pop(number, None)
+        return super()._file(number)  # which says how it changed
+
+    def locate(self, offset: Ints, size: Ints) -> Places:
+        """Return where bytes lie; a sample that is a whole file is opened by whoever reads it."""
+        numbers = np.clip(np.searchsorted(self.starts, offset, side="right") - 1, 0, len(self.starts) - 2)
+        whole = (offset == self.starts[numbers]) & (size == self.starts[numbers + 1] - offset) & (size > 0)
+        whole &= numbers < len(self._listed)
+        if not whole.any() or not _BY_DESCRIPTOR:
+            return super().locate(offset, size)
+        rest = super().locate(np.where(whole, -1, offset), size)
+        try:
+            directory, paths = self._directory(), [self._path(number) for number in numbers[whole].tolist()]
+        except OSError:  # reading says of which sample
+            return rest
+        position, held = by_path(directory.number, paths, self._listed.stamps[numbers[whole]])
+        rest.file[whole], rest.position[whole] = BY_PATH, position
+        return Places(rest.file, rest.position, (rest.held, held, directory))
+
+    def close(self) -> None:
+        super().close()
+        self._base = None
+
+    def require_names(self) -> Sequence[str]:
+        """Return the names of the files that are listed; CorruptPackError where one leads out of the base."""
+        for number in range(len(self._listed)):
+            self._require_name(number)
+        return self._listed.names
+
+    def files_below(self) -> Sequence[str]:
+        """Return the names of the files that are listed."""
+        return self._listed.names
+
+    def wrong_names(self) -> Iterator[str]:
+        """Yield which names lead elsewhere, or are there twice."""
+        seen = set()
+        for name in self._listed.names:
+            if problem := name_problem(name):
+                yield f"the list of files names {printable(name)}: {problem}"
+            elif name in seen:
+                yield f"the list of files names {printable(name)} twice"
+            seen.add(name)
+
+    def changed(self) -> Iterator[str]:
+        """Yield which files are gone, or changed."""
+        for number, name in enumerate(self._listed.names):
+            if name_problem(name):
+                continue
+            where = self._listed.path(number)
+            before, now = stamp_in(self._listed.stamps, number), stamp_at(where)
+            if not same_stamp(before, now):
+                yield f"{printable(where)}: changed since it was indexed: {what_changed(before, now)}"
+
+    def _require_name(self, number: int) -> None:
+        name = self._listed.names[number]
+        if problem := name_problem(name):
+            raise CorruptPackError(f"the list of files names {printable(name)}: {problem}", self.path)
+
+    def _directory(self) -> Descriptor:
+        """Return the base, open; without a lock, as `SpreadData._file`."""
+        if self._closed:
+            raise ValueError(f"{printable(self.path)}: is closed")
+        found = self._base
+        if found is None:
+            found = self._base = Descriptor(os.open(self._listed.root, os.O_RDONLY))
+        return found
+
+    def _path(self, number: int) -> bytes:
+        """Return the path of a file; one that no file has where the list does not say it."""
+        try:
+            return self._names.encoded(number)
+        except CorruptPackError:
+            return b""

@@ -1,0 +1,239 @@
+/* See survey.h. Nothing is decoded: JPEGs, PNGs and WebPs say their size in the first bytes. */
+
+#include "checksums.h"
+#include "markers.h"
+#include "metadata.h"
+#include "survey.h"
+
+#include <string.h>
+
+static const int64_t MOST_PIXELS = 2 * INT64_C(89478485); /* MAX_PIXELS in packer/_images/geometry.py */
+enum { PASSES = 16 }; /* over so many pixels */
+
+static uint32_t
+four_bytes(const uint8_t *at)
+{
+    return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
+}
+
+static uint32_t
+four_bytes_lower_first(const uint8_t *at)
+{
+    return (uint32_t)at[3] << 24 | (uint32_t)at[2] << 16 | (uint32_t)at[1] << 8 | at[0];
+}
+
+typedef struct { /* what the segments before the first scan of a JPEG say */
+    int frames, process, precision, components;
+    int exifs;
+    const uint8_t *scan; /* the bytes after its header; NULL before */
+    int together;        /* whether the first scan has all components */
+} Frame;
+
+static int
+is_frame(uint8_t marker)
+{
+    return marker >= SOF0 && marker <= SOF15 && marker != DHT && marker != JPG && marker != DAC;
+}
+
+/* Takes what a segment says; 0 where it is an unusual one. */
+static int
+take_segment(Frame *frame, Look *look, uint8_t marker, const uint8_t *content, ptrdiff_t size)
+{
+    if (is_frame(marker)) {
+        if (frame->frames++ || size < 6)
+            return 0;
+        frame->process = marker;
+        frame->precision = content[0];
+        frame->components = content[5];
+        look->height = two_bytes(content + 1);
+        look->width = two_bytes(content + 3);
+        return look->height && look->width && frame->components;
+    }
+    if (marker == COM || (marker >= APP0 && marker <= APP15)) {
+        int found;
+        if (!is_usual(marker, content, size, &frame->exifs) || may_turn(marker, content, size))
+            return 0;
+        if ((found = orientation_of(marker, content, size)) != 0)
+            look->orientation = found;
+        return 1;
+    }
+    return marker == DHT || marker == DAC || marker == DQT || marker == DNL || marker == DRI;
+}
+
+static Sight
+read_segments(const uint8_t *data, size_t have, size_t size, Frame *frame, Look *look)
+{
+    for (size_t at = 2;;) {
+        if (have - at < 4)
+            return have < size ? MORE : UNUSUAL;
+        uint8_t marker = data[at + 1];
+        size_t length = (size_t)two_bytes(data + at + 2), end = at + 2 + length;
+        if (data[at] != 0xFF || marker == 0xFF || length < 2 || end > size)
+            return UNUSUAL;
+        if (end > have)
+            return MORE;
+        if (marker == SOS) {
+            const uint8_t header[] = {0xFF, SOS, 0, (uint8_t)(6 + 2 * frame->components), (uint8_t)frame->components};
+            size_t before = 8 + 2 * (size_t)frame->components;
+            frame->scan = data + end;
+            frame->together = frame->components < 125 && end >= before && !memcmp(data + end - before, header, 5);
+            return frame->frames ? SEEN : UNUSUAL;
+        }
+        if (!take_segment(frame, look, marker, data + at + 4, (ptrdiff_t)length - 2))
+            return UNUSUAL;
+        at = end;
+    }
+}
+
+/* Returns where 0xFF stands with such a byte after it, or NULL. */
+static const uint8_t *
+find_pair(const uint8_t *at, const uint8_t *end, uint8_t after)
+{
+    for (; end - at >= 2 && (at = memchr(at, 0xFF, (size_t)(end - at) - 1)) != NULL; at++)
+        if (at[1] == after)
+            return at;
+    return NULL;
+}
+
+/* Tells whether a decoder goes over the pixels no more often than is allowed. */
+static int
+is_affordable(const Frame *frame, const Look *look, const uint8_t *end)
+{
+    int64_t scans = 1;
+    for (const uint8_t *at = frame->scan; (at = find_pair(at, end, SOS)) != NULL; at += 2)
+        scans++;
+    return look->height * look->width <= MOST_PIXELS * PASSES / scans;
+}
+
+static Sight
+look_at_jpeg(const uint8_t *data, size_t have, size_t size, const uint8_t last[2], Look *look)
+{
+    Frame frame = {0};
+    Sight sight = read_segments(data, have, size, &frame, look);
+    if (sight != SEEN)
+        return sight;
+    int huffman = frame.process >= SOF0 && frame.process <= SOF0 + 2;
+    int ordinary = huffman && frame.precision == 8 && (frame.components == 1 || frame.components == 3);
+    int sequential = frame.process == SOF0 || frame.process == SOF1;
+    if (!ordinary && frame.components != 4)
+        return UNUSUAL;
+    int ends = last[0] == 0xFF && last[1] == EOI;
+    if (have < size && !(ends && sequential && frame.together))
+        return MORE;
+    if (!(sequential && frame.together) && !is_affordable(&frame, look, data + size))
+        return UNUSUAL;
+    if (!ends) {
+        if (find_pair(frame.scan, data + size, EOI) == NULL)
+            return UNUSUAL;
+        look->findings |= TRAILING;
+    }
+    look->findings |= (frame.components == 4 ? CMYK : 0) | (look->orientation != 1 ? ROTATED : 0);
+    return SEEN;
+}
+
+#define NAMED(text) (!memcmp(name, text, 4))
+
+/* Tells whether a PNG's chunk is one that no decoder stumbles over: as `_is_unusual` in packer/_images/png.py. */
+static int
+is_usual_chunk(const uint8_t *name, const uint8_t *body, size_t size, int colour)
+{
+    static const char unusual[] = "eXIfacTLfcTLfdATzTXtiTXtiCCP", profile[] = "Raw profile type", xmp[] = "XML:com.adobe.xmp";
+    for (int i = 0; i < 28; i += 4)
+        if (NAMED(unusual + i))
+            return 0;
+    for (int i = 0; i < 4; i++)
+        if (!((name[i] >= '0' && name[i] <= '9') || ((name[i] | 0x20) >= 'a' && (name[i] | 0x20) <= 'z')))
+            return 0;
+    if (NAMED("tEXt"))
+        return size < 1 << 16 && !(size >= 16 && !memcmp(body, profile, 16)) && !(size >= 17 && !memcmp(body, xmp, 17));
+    if (NAMED("tRNS"))
+        return colour == 0 ? size == 2 : colour == 2 ? size == 6 : 1;
+    if (NAMED("PLTE"))
+        return size <= 768 && size % 3 == 0;
+    return size == (NAMED("gAMA") ? 4 : NAMED("cHRM") ? 32 : NAMED("sRGB") ? 1 : NAMED("pHYs") ? 9 : size);
+}
+
+/* Tells whether the header of a PNG is one of at most 8 bits a sample. */
+static int
+is_usual_header(const uint8_t *header)
+{
+    int depth = header[8], colour = header[9];
+    if (header[10] || header[11])
+        return 0;
+    switch (colour) {
+    case 0:
+    case 3:
+        return depth == 1 || depth == 2 || depth == 4 || depth == 8;
+    case 2:
+    case 4:
+    case 6:
+        return depth == 8;
+    default:
+        return 0;
+    }
+}
+
+static Sight
+look_at_png(const uint8_t *data, size_t have, size_t size, Look *look)
+{
+    int has_data = 0, colour = 0;
+    if (have < size)
+        return MORE;
+    for (size_t at = 8; size - at >= 12;) {
+        size_t length = four_bytes(data + at);
+        const uint8_t *name = data + at + 4, *body = name + 4;
+        if (length > size - at - 12 || crc32_zlib(0, name, length + 4) != four_bytes(body + length))
+            return UNUSUAL;
+        if (at == 8) {
+            if (!NAMED("IHDR") || length != 13 || !is_usual_header(body))
+                return UNUSUAL;
+            look->width = four_bytes(body);
+            look->height = four_bytes(body + 4);
+            colour = body[9];
+        }
+        if (!is_usual_chunk(name, body, length, colour))
+            return UNUSUAL;
+        has_data |= NAMED("IDAT");
+        if (NAMED("IEND"))
+            return has_data ? SEEN : UNUSUAL;
+        at += 12 + length;
+    }
+    return UNUSUAL;
+}
+
+static Sight
+look_at_webp(const uint8_t *data, size_t have, size_t size, Look *look)
+{
+    if (size < 30 || have < 30 || (uint64_t)four_bytes_lower_first(data + 4) + 8 != size)
+        return UNUSUAL;
+    if (!memcmp(data + 12, "VP8 ", 4) && !memcmp(data + 23, "\x9d\x01\x2a", 3)) {
+        look->width = (data[27] << 8 | data[26]) & 0x3FFF;
+        look->height = (data[29] << 8 | data[28]) & 0x3FFF;
+        return SEEN;
+    }
+    if (!memcmp(data + 12, "VP8L", 4) && data[20] == 0x2F) {
+        uint32_t bits = four_bytes_lower_first(data + 21);
+        look->width = (bits & 0x3FFF) + 1;
+        look->height = (bits >> 14 & 0x3FFF) + 1;
+        return SEEN;
+    }
+    return UNUSUAL;
+}
+
+Sight
+look_at(const uint8_t *data, size_t have, size_t size, const uint8_t last[2], Look *look)
+{
+    *look = (Look){.orientation = 1};
+    Sight sight = UNUSUAL;
+    if (have < 16)
+        return UNUSUAL;
+    if (!memcmp(data, "\xff\xd8\xff", 3))
+        sight = look_at_jpeg(data, have, size, last, look);
+    else if (!memcmp(data, "\x89PNG\r\n\x1a\n", 8))
+        sight = look_at_png(data, have, size, look);
+    else if (!memcmp(data, "RIFF", 4) && !memcmp(data + 8, "WEBP", 4))
+        sight = look_at_webp(data, have, size, look);
+    if (sight == SEEN && (look->height < 1 || look->width < 1 || look->height > MOST_PIXELS / look->width))
+        return UNUSUAL;
+    return sight;
+}

@@ -1,0 +1,26 @@
+/* What a table says of images, found from their bytes. */
+
+#ifndef PACKER_SURVEY_H
+#define PACKER_SURVEY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { CMYK = 1, ROTATED = 2, TRAILING = 4 }; /* findings: four components; an orientation; bytes after the image's end */
+
+typedef enum {
+    SEEN,
+    UNUSUAL, /* Python decides what it is */
+    MORE     /* of the image's bytes are needed */
+} Sight;
+
+typedef struct {
+    int64_t height, width;
+    int orientation, findings;
+} Look;
+
+/* Looks at an image of `size` bytes, the first `have` of which are at hand, and in `last` the last two. As `inspect` in
+   packer/_images/probe.py, which is asked about all that is UNUSUAL. */
+Sight look_at(const uint8_t *data, size_t have, size_t size, const uint8_t last[2], Look *look);
+
+#endif

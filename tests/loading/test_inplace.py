@@ -1,0 +1,148 @@
+"""Images that nobody converted, opened as a dataset."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils.data import DataLoader
+from torchvision.datasets import ImageFolder
+from torchvision.transforms import PILToTensor
+
+import packer
+from packer import Loader, open_dataset
+from packer.testing.photos import draw_imagefolder
+from tests.sources.test_indexed import bag
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("images") / "photos"
+    draw_imagefolder(root, classes=3, per_class=4, size=(60, 80))
+    return root
+
+
+def pixels(dataset: object) -> list[tuple[bytes, int]]:
+    return [(torch.as_tensor(image).numpy().tobytes(), label) for image, label in dataset]  # type: ignore[attr-defined]
+
+
+def reference(tree: Path) -> ImageFolder:
+    return ImageFolder(str(tree), PILToTensor())
+
+
+def test_a_directory_gives_what_imagefolder_gives(tree: Path) -> None:
+    with open_dataset(tree) as dataset:
+        assert pixels(dataset) == pixels(reference(tree))
+        assert (dataset.classes, list(dataset.targets)) == (
+            ImageFolder(str(tree)).classes,
+            ImageFolder(str(tree)).targets,
+        )
+
+
+@pytest.mark.parametrize("form", ["tree", "shards"])
+def test_batches_are_those_of_a_pack(form: str, tree: Path, tmp_path: Path) -> None:
+    """Crops, orders and pixels; C opens the files of a tree, and reads ranges of shards."""
+    pack = packer.convert(tree, tmp_path / "x.lmdb").destination
+    root = tree if form == "tree" else bag(tmp_path / "x.bag", [f.read_bytes() for f in sorted(tree.rglob("*.jpg"))])
+    settings = {"crop": packer.RandomResizedCrop(32)}
+    with open_dataset(pack, **settings) as own, open_dataset(root, **settings) as other:
+        for one, same in zip(Loader(own, 5, shuffle=True, seed=1), Loader(other, 5, shuffle=True, seed=1), strict=True):
+            assert torch.equal(one[0], same[0])
+            assert form == "shards" or torch.equal(one[1], same[1])
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_processes_read_an_index(method: str, tree: Path, tmp_path: Path) -> None:
+    index = packer.index(tree, tmp_path / "x.index").destination
+    with open_dataset(index, crop=packer.CenterCrop(32)) as dataset:
+        expected = torch.stack([image for image, _ in dataset])
+        context = multiprocessing.get_context(method)
+        loader = DataLoader(dataset, 6, num_workers=2, multiprocessing_context=context)
+        assert torch.equal(torch.cat([images for images, _ in loader]), expected)
+        again = pickle.loads(pickle.dumps(dataset))
+        assert torch.equal(torch.stack([image for image, _ in again]), expected)
+        with open_dataset(index, crop=packer.CenterCrop(32)) as second, ThreadPoolExecutor(4) as pool:
+            found = pool.map(lambda index: (second, dataset)[index % 2][index][0], range(12))
+            assert torch.equal(torch.stack(list(found)), expected)
+
+
+RANK = """
+import sys, torch
+import packer
+rank, root, kept = int(sys.argv[1]), sys.argv[2], sys.argv[3] or None
+dataset = packer.open_dataset(root, index=kept, crop=packer.CenterCrop(16))
+sampler = packer.ShuffleSampler(len(dataset), rank=rank, world=2, seed=3)
+print(*(dataset.samples[index][0] for index in sampler), sep="\\n")
+"""
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_ranks_that_open_a_directory_share_its_images(kept: bool, tree: Path, tmp_path: Path) -> None:
+    """Each makes an index of its own, or both make the same one at once."""
+    line = [sys.executable, "-c", RANK]
+    place = str(tmp_path / "kept.index") if kept else ""
+    ranks = [
+        subprocess.Popen([*line, str(rank), str(tree), place], stdout=subprocess.PIPE, text=True) for rank in range(2)
+    ]
+    names = [rank.communicate()[0].split() for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0]
+    assert len(names[0]) == len(names[1]) == 6
+    assert len({*names[0], *names[1]}) == 12
+    assert not [name for name in os.listdir(tmp_path) if "partial" in name]
+
+
+@pytest.mark.parametrize("form", ["tree", "shards"])
+def test_a_kept_index_is_used_until_the_images_change(form: str, tree: Path, tmp_path: Path) -> None:
+    images = sorted(tree.rglob("*.jpg"))
+    kept = tmp_path / "kept.index"
+    if form == "tree":
+        root = tmp_path / "copy"
+        shutil.copytree(tree, root)
+    else:
+        root = bag(tmp_path / "x.bag", [file.read_bytes() for file in images])
+
+    def opened() -> tuple[int, int]:
+        open_dataset(root, index=kept).close()
+        with packer.open_pack(kept) as reader:
+            return len(reader), os.stat(kept).st_ino
+
+    count, inode = opened()
+    assert opened() == (count, inode) == (12, inode)
+    if form == "tree":
+        shutil.copy(images[0], root / "class_00" / "zz.jpg")
+    else:
+        bag(root, [file.read_bytes() for file in [*images, images[0]]])
+    assert opened()[0] == 13
+    if form == "tree":
+        (root / "class_00" / "zz.jpg").write_bytes(images[1].read_bytes() + b"more")
+        with open_dataset(root, index=kept, output="bytes") as dataset:  # of the same name, and other content
+            place = [name for name, _ in dataset.samples].index("class_00/zz.jpg")
+            assert dataset[place][0] == images[1].read_bytes() + b"more"
+
+
+def test_a_changed_image_is_told_and_never_another(tree: Path, tmp_path: Path) -> None:
+    root = tmp_path / "copy"
+    shutil.copytree(tree, root)
+    dataset = open_dataset(root, crop=packer.CenterCrop(32), on_error="raise")
+    image = root / "class_01" / "0002.jpg"
+    image.write_bytes((root / "class_02" / "0000.jpg").read_bytes())
+    with pytest.raises(packer.CorruptPackError, match=r"class_01/0002\.jpg"):
+        list(Loader(dataset, 4))
+    image.unlink()
+    with pytest.raises(packer.CorruptPackError, match=r"class_01/0002\.jpg"):
+        list(Loader(dataset, 4))
+    assert len([dataset[index] for index in range(12) if index != 6]) == 11
+
+
+def test_an_index_in_memory(tree: Path, tmp_path: Path) -> None:
+    index = packer.index(tree, tmp_path / "x.index").destination
+    with open_dataset(index, cache="ram") as dataset, open_dataset(index, stage=tmp_path / "fast") as staged:
+        assert pixels(dataset) == pixels(staged) == pixels(reference(tree))
