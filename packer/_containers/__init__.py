@@ -13,7 +13,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from packer._containers.contract import Container, Entry, Piece, PixelLayout, head_of, natural
+from packer._containers.contract import Container, Entry, Packed, Piece, PixelLayout, head_of, natural
 from packer._containers.files import ForeignFiles
 from packer._containers.listing import COPIED, Listing, Ranges, list_samples
 from packer.errors import SourceError, printable
@@ -25,6 +25,7 @@ __all__ = [
     "Entry",
     "ForeignFiles",
     "Listing",
+    "Packed",
     "Piece",
     "PixelLayout",
     "Ranges",
