@@ -11,10 +11,9 @@ from packer.errors import SourceError, printable
 
 __all__ = ["one_set", "splits_of"]
 
-_SPLITS = frozenset(
-    ("train", "training", "trainval", "val", "valid", "validation", "minival")
-    + ("test", "testing", "testdev", "dev", "eval", "holdout")
-)
+_TRAINED_ON = {"train", "training", "trainval"}
+_LOOKED_AT = {"val", "valid", "validation", "minival", "test", "testing", "testdev", "dev", "eval", "holdout"}
+_SPLITS = frozenset(_TRAINED_ON | _LOOKED_AT)
 
 
 def one_set(paths: Sequence[Path]) -> None:
