@@ -19,8 +19,10 @@ import os
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from packer._containers.contract import Container, Entry, Packed, Piece, no_keys
 from packer._containers.splits import one_set
@@ -129,8 +131,10 @@ def _taken(file: PackFile, notes: list[str]) -> tuple[list[Member], list[str], l
     images: dict[str, Member] = {}
     folders, texts, others = list[str](), list[Member](), Counter[str]()
     for member in members_of(file):
-        member = member._replace(name=member.name.removeprefix("./"))
-        base, suffix = PurePosixPath(member.name).name, PurePosixPath(member.name).suffix.lower()
+        if member.name.startswith("./"):
+            member = member._replace(name=member.name[2:])
+        base = member.name.rpartition("/")[2]
+        suffix = os.path.splitext(base)[1].lower()
         if member.name.startswith("__MACOSX/") or base.startswith("._") or base == ".DS_Store":
             others["left by macOS"] += not member.name.endswith("/")
         elif member.name.endswith("/"):
@@ -245,21 +249,24 @@ def _shared(images: Sequence[Member], above: str) -> int:
 
 
 def _image(file: PackFile, unit: int, member: Member) -> Piece | Packed:
-    where = f"{printable(file.path)}: {printable(member.name)}"
     if member.flags & ENCRYPTED:
-        raise SourceError(f"{where}: is encrypted: unpack the archive")
+        raise _refused(file, member, "is encrypted: unpack the archive")
     piece = Piece(unit, data_of(file, member), member.packed)
     if piece.offset + piece.size > file.size:
-        raise SourceError(f"{where}: its data at byte {piece.offset} do not lie in the file: it was cut short")
+        raise _refused(file, member, f"its data at byte {piece.offset} do not lie in the file: it was cut short")
     if member.method == _STORED:
         if member.packed != member.size:
-            raise SourceError(f"{where}: is stored, and has {member.size} bytes in {member.packed}: it is damaged")
+            raise _refused(file, member, f"is stored, and has {member.size} bytes in {member.packed}: it is damaged")
         return piece
     if member.method not in _CODECS:
-        raise SourceError(f"{where}: is compressed by method {member.method}: pack it again with zip -0")
+        raise _refused(file, member, f"is compressed by method {member.method}: pack it again with zip -0")
     if member.size > MOST_UNPACKED:
-        raise SourceError(f"{where}: has {member.size:,} bytes, more than any image")
+        raise _refused(file, member, f"has {member.size:,} bytes, more than any image")
     return Packed.whole(piece, _CODECS[member.method], member.size, member.crc32)
+
+
+def _refused(file: PackFile, member: Member, why: str) -> SourceError:
+    return SourceError(f"{printable(file.path)}: {printable(member.name)}: {why}")
 
 
 def _text_of(file: PackFile, member: Member) -> bytes:
@@ -282,6 +289,6 @@ def _few(file: PackFile, name: str, size: int) -> int:
 
 def _vector(file: PackFile, name: str, label: list[Any]) -> Any:
     try:
-        return _VECTOR.encode(label)
-    except ValueError as error:
+        return _VECTOR.encode(np.array(label, np.float32))
+    except (TypeError, ValueError) as error:
         raise SourceError(f"{printable(file.path)}, {_STYLEGAN}: {printable(name)}: {error}") from error
