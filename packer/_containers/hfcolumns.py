@@ -20,7 +20,7 @@ from packer._fields import OF_SCALARS, Field, Stored
 from packer._fields.values import parsed_json
 from packer.errors import SourceError, printable
 
-__all__ = ["FEATURES", "Columns", "columns_of", "features_of", "name_of", "names_are_plain"]
+__all__ = ["FEATURES", "Columns", "columns_of", "features_of", "name_of", "names_are_plain", "own_name"]
 
 FEATURES = b"huggingface"
 """The key of a schema's metadata that has the features."""
@@ -173,6 +173,13 @@ def name_of(path: str | None, row: str, head: bytes) -> str:
     """Return the name of an image: the last part of its path, else that of its row; with a suffix."""
     base = row if path is None else _base(path)
     return base if path is not None and "." in base[1:] else base + suffix_of(head)
+
+
+def own_name(name: Any, where: str, head: bytes) -> str:
+    """Return the name of an image that a column has; SourceError where it is none."""
+    if not isinstance(name, (str, int)) or isinstance(name, bool):
+        raise SourceError(f"{where}: {printable(name)[:80]} is no name")
+    return str(name) if "." in str(name).rpartition("/")[2][1:] else f"{name}{suffix_of(head)}"
 
 
 def _base(path: str | None) -> str:

@@ -12,13 +12,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from packer._containers.arrowbatches import NOT_READ
 from packer._containers.contract import Container, Entry, head_of, natural
-from packer._containers.hfcolumns import Columns, columns_of, features_of, name_of, names_are_plain
+from packer._containers.hfcolumns import Columns, columns_of, features_of, name_of, names_are_plain, own_name
 from packer._containers.imagenames import suffix_of
 from packer._containers.parquetpages import BYTE_ARRAY, Parquet, Value, byte_strings, read_footer
 from packer._containers.splits import one_set
 from packer._storage.packfile import PackFile
-from packer.errors import MissingDependencyError, PackError, SourceError, pip_install, printable
+from packer.errors import MissingDependencyError, SourceError, pip_install, printable
 
 __all__ = ["ParquetImages"]
 
@@ -94,7 +95,7 @@ class ParquetImages(Container):
                     if value is None:
                         raise SourceError(f"{where}: its image is not in the file: embed it, or leave the row out")
                     if columns.name is not None:
-                        name = _own_name(row[columns.name], where, value.head)
+                        name = own_name(row[columns.name], where, value.head)
                     else:
                         own = next(names) if names is not None else None
                         name = name_of(own, f"{stem}/{number:0{digits}d}", value.head)
@@ -187,13 +188,16 @@ def _pyarrow(file: PackFile) -> Any:
         ) from error
     try:
         return pq.ParquetFile(pa.PythonFile(file.stream(_MOST_READ), "r"))
-    except (pa.ArrowException, OSError, ValueError, PackError) as error:
+    except NOT_READ as error:
         raise _not_read(file, error) from error
 
 
 def _types(file: PackFile) -> dict[str, Any]:
     schema = _pyarrow(file).schema_arrow
-    return {field.name: field.type for field in schema}
+    try:
+        return {field.name: field.type for field in schema if str(field.type)}
+    except NOT_READ as error:  # a name that is no text
+        raise _not_read(file, error) from error
 
 
 def _rows(file: PackFile, reader: Any, group: int, columns: list[str], count: int) -> Iterator[dict[str, Any]]:
@@ -209,16 +213,10 @@ def _rows(file: PackFile, reader: Any, group: int, columns: list[str], count: in
             if left < 0 or any(row.keys() != rows[0].keys() or len(row) != len(columns) for row in rows[:1]):
                 raise ValueError("its columns are not those of the first file")
             yield from rows
-    except (ArithmeticError, KeyError, OSError, PackError, TypeError, ValueError) as error:  # Arrow's errors are some
+    except NOT_READ as error:
         raise _not_read(file, error) from error
     if left:
         raise _not_read(file, f"{left} of {count} rows are missing")
-
-
-def _own_name(name: Any, where: str, head: bytes) -> str:
-    if not isinstance(name, (str, int)) or isinstance(name, bool):
-        raise SourceError(f"{where}: {printable(name)[:80]} is no name")
-    return str(name) if "." in str(name).rpartition("/")[2][1:] else f"{name}{suffix_of(head)}"
 
 
 def _not_read(file: PackFile, why: object) -> SourceError:

@@ -35,15 +35,20 @@ _DATA, _INDEX, _DICTIONARY_PAGE, _DATA_2 = range(4)
 _REQUIRED, _OPTIONAL, _REPEATED = range(3)
 BYTE_ARRAY = 6
 
-_COLUMN: Shape = {1: None, 2: None, 3: {1: None, 3: None, 4: None, 5: None, 7: None, 9: None, 11: None}, 8: {}}
+_COLUMN: Shape = {1: bytes, 3: {4: int, 5: int, 7: int, 9: int, 11: int}, 8: {}}
 _FOOTER: Shape = {
-    2: {1: None, 3: None, 4: None, 5: None},
-    3: None,
-    4: {1: _COLUMN, 3: None},
-    5: {1: None, 2: None},
+    2: [{1: int, 3: int, 4: bytes, 5: int}],
+    4: [{1: [_COLUMN], 3: int}],
+    5: [{1: bytes, 2: bytes}],
 }
-_PAGE: Shape = {1: None, 2: None, 3: None, 5: {1: None, 2: None, 3: None}, 7: {1: None, 2: None}}
-_PAGE = {**_PAGE, 8: {1: None, 4: None, 5: None, 6: None, 7: None}}
+_PAGE: Shape = {
+    1: int,
+    2: int,
+    3: int,
+    5: {1: int, 2: int, 3: int},
+    7: {1: int, 2: int},
+    8: {1: int, 4: int, 5: int, 6: int, 7: bool},
+}
 
 
 @dataclass(frozen=True)
@@ -102,10 +107,10 @@ def read_footer(file: PackFile) -> Parquet:
         raise _damaged(file, file.size - 8, f"its footer should have {size} bytes")
     try:
         footer, _ = read_struct(file.read(file.size - 8 - size, size), 0, _FOOTER)
-        leaves = _leaves([dict(element) for element in footer[2]])
-        groups = [(int(group[3]), [dict(column) for column in group[1]]) for group in footer[4]]
-        metadata = {bytes(pair[1]): bytes(pair.get(2) or b"") for pair in footer.get(5, [])}
-    except (ThriftError, KeyError, TypeError, ValueError) as error:
+        leaves = _leaves(footer[2])
+        groups = [(group[3], group[1]) for group in footer[4]]
+        metadata = {pair[1]: pair.get(2, b"") for pair in footer.get(5, [])}
+    except (LookupError, ValueError) as error:
         raise _damaged(file, file.size - 8 - size, f"its footer is none: {printable(error)}") from error
     if any(rows < 0 or len(columns) != len(leaves) for rows, columns in groups):
         raise _damaged(file, file.size - 8 - size, "a row group has other columns than the file")
@@ -186,15 +191,14 @@ class _Chunk:
             raise SourceError(f"{printable(file.path)}: column {shown} is encrypted, or lies in another file")
         if leaf.kind != BYTE_ARRAY or leaf.repeated:
             raise SourceError(f"{printable(file.path)}: column {shown} has no byte string a row")
-        numbers = [said.get(number) for number in (4, 5, 7, 9)]
-        first = said.get(11)
-        if not all(type(number) is int and number >= 0 for number in (*numbers, first or 0)):
+        codec, count, size, data = (said.get(number, -1) for number in (4, 5, 7, 9))
+        first = said.get(11, 0)
+        if min(codec, count, size, data, first) < 0:
             raise _damaged(file, 0, f"column {shown} lies nowhere")
-        codec, count, size, data = numbers
         if codec not in _CODECS:
             raise SourceError(f"{printable(file.path)}: column {shown}: {_rewrite('compression', codec)}")
-        self._codec: str = _CODECS[codec]
-        self._at: int = min(first, data) if first else data
+        self._codec = _CODECS[codec]
+        self._at = min(first, data) if first else data
         self._end = self._at + size
         if self._end > file.size or count != rows:
             raise _damaged(file, self._at, f"column {shown} does not lie in the file")
@@ -204,15 +208,15 @@ class _Chunk:
         left = self._rows
         while left:
             header, at = self._header()
-            kind, size = header.get(1), header.get(3)
-            if type(size) is not int or not 0 <= size <= self._end - at:
+            kind, size = header.get(1), header.get(3, -1)
+            if not 0 <= size <= self._end - at:
                 raise _damaged(self._file, at, "a page does not lie in its column")
             self._at = at + size
             if kind == _DICTIONARY_PAGE:
                 self._read_dictionary(header, at, size)
             elif kind in (_DATA, _DATA_2):
-                count = header.get(5 if kind == _DATA else 8, {}).get(1)
-                if type(count) is not int or not 0 <= count <= min(left, _MOST_VALUES):
+                count = header.get(5 if kind == _DATA else 8, {}).get(1, -1)
+                if not 0 <= count <= min(left, _MOST_VALUES):
                     raise _damaged(self._file, at, f"a page has {count} of {left} values")
                 left -= count
                 yield from self._page(header, at, size, count)
@@ -256,7 +260,7 @@ class _Chunk:
                 raise ValueError(_rewrite("encoding", encoding))
             for here in present.tolist():
                 yield next(values) if here else None
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, ValueError) as error:
             raise _damaged(self._file, at, printable(error)) from error
 
     def _section(self, at: int, size: int, unpacked: int, codec: str) -> _Section:
@@ -325,7 +329,7 @@ class _Chunk:
             if 4 * count > section.end - section.begin:
                 raise ValueError(f"a dictionary of {count} values does not lie in its page")
             self._dictionary = list(self._plain(section, count))
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, ValueError) as error:
             raise _damaged(self._file, at, printable(error)) from error
 
 

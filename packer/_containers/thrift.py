@@ -12,7 +12,7 @@ from typing import Any
 __all__ = ["Shape", "ThriftError", "read_struct"]
 
 Shape = Mapping[int, Any]
-"""The fields of a structure that are wanted: the shape of those that are structures, or lists of such, else None."""
+"""The fields of a structure that are wanted, and what each is: int, bytes, bool, a shape, or a list of one of these."""
 
 _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(1, 13)
 _DEEPEST = 32
@@ -58,25 +58,21 @@ class _Reader:
                 self._skip(kind, depth)
         return found
 
-    def _value(self, kind: int, shape: Shape | None, depth: int) -> Any:
-        if kind in (_TRUE, _FALSE, _I16, _I32, _I64):
-            return self._zigzag() if kind > _FALSE else kind == _TRUE
-        if kind == _BINARY:
+    def _value(self, kind: int, wanted: Any, depth: int) -> Any:
+        if isinstance(wanted, list) and kind in (_LIST, _SET):
+            of, count = self._list_head()
+            if count > _LONGEST_LIST:
+                raise ThriftError(f"a list of {count} elements")
+            return [self._value(of, wanted[0], depth) for _ in range(count)]
+        if isinstance(wanted, Mapping) and kind == _STRUCT:
+            return self.struct(wanted, depth + 1)
+        if wanted is bytes and kind == _BINARY:
             return self._bytes(self._varint())
-        if kind == _STRUCT:
-            return self.struct(shape or {}, depth + 1)
-        if kind in (_LIST, _SET):
-            return self._list(shape, depth)
-        self._skip(kind, depth)
-        return None
-
-    def _list(self, shape: Shape | None, depth: int) -> list[Any]:
-        of, count = self._list_head()
-        if count > _LONGEST_LIST or depth > _DEEPEST:
-            raise ThriftError(f"a list of {count} elements")
-        if of in (_TRUE, _FALSE):
-            return [self._byte() == _TRUE for _ in range(count)]
-        return [self._value(of, shape, depth + 1) for _ in range(count)]
+        if wanted is int and kind in (_I16, _I32, _I64):
+            return self._zigzag()
+        if wanted is bool and kind in (_TRUE, _FALSE):
+            return kind == _TRUE
+        raise ThriftError("a field has another type than it should have")
 
     def _skip(self, kind: int, depth: int) -> None:
         if depth > _DEEPEST:
