@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import packer
 from packer._containers import Listing, find_container, list_samples
 from packer._containers.parquet import ParquetImages
 from packer._formats import open_pack
-from packer.errors import SourceError
+from packer.errors import MissingDependencyError, SourceError
 from packer.testing.photos import draw_imagefolder
 from tests.containers import mutations
 from tests.containers.reading import images, labels, stored
@@ -190,6 +191,31 @@ def test_pages_with_other_encodings_are_refused(photos: dict[str, bytes], tmp_pa
     path = written(tmp_path / "a.parquet", table(photos), column_encoding=encoding)
     with pytest.raises(SourceError, match=r"a\.parquet, byte \d+: .*encoding 6: write the file anew"):
         listed(path)
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.int64()])
+def test_a_column_names_the_images(photos: dict[str, bytes], tmp_path: Path, kind: pa.DataType) -> None:
+    numbers = list(range(len(photos)))
+    path = written(tmp_path / "a.parquet", table(photos, id=pa.array(numbers).cast(kind)))
+    listing = listed(path, name="id")
+    assert list(listing.names) == [f"{number}.jpg" for number in numbers]
+    assert (listing.labels == -1).all()  # no key names the labels
+    twice = written(tmp_path / "b.parquet", table(photos, id=pa.array([None] * len(photos), kind)))
+    with pytest.raises(SourceError, match=r"b\.parquet, row 0: None is no name"):
+        listed(twice, name="id")
+
+
+def test_images_alone_need_no_pyarrow_and_labels_do(
+    photos: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = written(tmp_path / "a.parquet", table(photos).select(["image"]))
+    beside = written(tmp_path / "b.parquet", table(photos))
+    packed = written(tmp_path / "c.parquet", table(photos).select(["image"]), compression="snappy")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)  # as where it is not installed
+    assert images(listed(alone)) == photos
+    for path in (beside, packed):
+        with pytest.raises(MissingDependencyError, match=r"pip install 'packer-images\[parquet\]'"):
+            listed(path)
 
 
 def seeds(directory: Path) -> dict[str, bytes]:

@@ -275,6 +275,26 @@ def test_a_flipped_bit_in_deflated_data_is_found(photos: dict[str, bytes], tmp_p
         images(listing)
 
 
+def test_an_image_that_cannot_be_inflated_is_named_or_left_out(photos: dict[str, bytes], tmp_path: Path) -> None:
+    path = zipped(tmp_path / "a.zip", photos, zipfile.ZIP_DEFLATED)
+    data = bytearray(path.read_bytes())
+    data[300] ^= 4
+    path.write_bytes(data)
+    with pytest.raises(ImageError, match=r"class_00/0000\.jpg: .*a\.zip, byte \d+"):
+        packer.convert(path, tmp_path / "a.lmdb")
+    packer.convert(path, tmp_path / "b.lmdb", on_error="skip")
+    assert stored(tmp_path / "b.lmdb") == {name: image for name, image in photos.items() if "00/0000" not in name}
+
+
+def test_several_archives_are_one_set(photos: dict[str, bytes], tmp_path: Path) -> None:
+    for folder in ("class_00", "class_01", "class_02"):
+        zipped(tmp_path / f"{folder}.zip", {name: data for name, data in photos.items() if name.startswith(folder)})
+    packer.index(tmp_path / "class_*.zip", tmp_path / "a.index")
+    assert stored(tmp_path / "a.index") == photos
+    with packer.open_dataset(tmp_path / "a.index") as dataset:
+        assert dataset.classes == ["class_00", "class_01", "class_02"]
+
+
 def seeds(directory: Path) -> dict[str, bytes]:
     """Return small archives of every kind."""
     image = b"\xff\xd8\xff" + bytes(60)
