@@ -20,6 +20,7 @@ ENCRYPTED = 1
 """The flag of a member that is encrypted."""
 
 _UTF8 = 1 << 11
+_ODD = "surrogateescape"  # what becomes of bytes that are no UTF-8
 
 _END = struct.Struct("<4s4H2LH")
 _END_64 = struct.Struct("<4sQ2H2L4Q")
@@ -42,7 +43,7 @@ class Member(NamedTuple):
     Attributes
     ----------
     name : str
-        With forward slashes. That of a directory ends in one.
+        With forward slashes, without ``./`` in front. That of a directory ends in one.
     method, flags : int
     packed, size : int
         Bytes of the data as they lie, and of what they give.
@@ -51,6 +52,7 @@ class Member(NamedTuple):
         Where its own header begins, from the beginning of the file.
     is_link : bool
     raw_name : bytes
+        The name as it lies, where that is not the name in UTF-8; else empty.
     """
 
     name: str
@@ -97,12 +99,13 @@ def members_of(file: PackFile) -> Iterator[Member]:
 
 def data_of(file: PackFile, member: Member) -> int:
     """Return where the data of a member begin; SourceError where no member with its name is there."""
+    raw = member.raw_name or member.name.encode(errors=_ODD)
     try:
-        header = file.read(member.offset, _LOCAL.size + len(member.raw_name))
+        header = file.read(member.offset, _LOCAL.size + len(raw))
     except PackError as error:
         raise _damaged(file, member.offset, f"{printable(member.name)} does not lie in the file") from error
     signature, _, flags, method, *_, name_size, extra = _LOCAL.unpack_from(header)
-    if signature != b"PK\3\4" or name_size != len(member.raw_name) or header[_LOCAL.size :] != member.raw_name:
+    if signature != b"PK\3\4" or name_size != len(raw) or header[_LOCAL.size :] != raw:
         raise _damaged(file, member.offset, f"{printable(member.name)} is listed there, and something else lies there")
     if method != member.method or (flags ^ member.flags) & ENCRYPTED:
         raise _damaged(file, member.offset, f"{printable(member.name)} is compressed otherwise than is listed")
@@ -165,14 +168,17 @@ def _listed(file: PackFile, block: bytes, begin: int, at: int, directory: _Direc
             size, packed, offset, disk = _large(extra, [size, packed, offset], disk)
         except ValueError as error:
             raise _damaged(file, at + begin, str(error)) from error
-    name = _text(raw, flags)
+    name = _text(raw, flags).removeprefix("./")
     if host == _DOS and "/" not in name:
         name = name.replace("\\", "/")
     offset += directory.shift
     if disk or offset + _LOCAL.size + name_size + packed > directory.begin:
         raise _damaged(file, at + begin, f"{printable(name)} does not lie in the file")
     is_link = host == _UNIX and (attributes >> 16) & 0o170000 == _LINK
-    return Member(name, method, flags, packed, size, crc32, offset, is_link, raw), end
+    size = packed if size == packed else size  # one number, of which there may be millions
+    return Member(
+        name, method, flags, packed, size, crc32, offset, is_link, b"" if name.encode(errors=_ODD) == raw else raw
+    ), end
 
 
 def _large(extra: bytes, numbers: list[int], disk: int) -> list[int]:
@@ -201,7 +207,7 @@ def _text(raw: bytes, flags: int) -> str:
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError:
-        return raw.decode("cp437" if not flags & _UTF8 else "utf-8", "surrogateescape")
+        return raw.decode("cp437" if not flags & _UTF8 else "utf-8", _ODD)
 
 
 def _damaged(file: PackFile, at: int, what: str) -> SourceError:

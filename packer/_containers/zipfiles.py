@@ -131,8 +131,6 @@ def _taken(file: PackFile, notes: list[str]) -> tuple[list[Member], list[str], l
     images: dict[str, Member] = {}
     folders, texts, others = list[str](), list[Member](), Counter[str]()
     for member in members_of(file):
-        if member.name.startswith("./"):
-            member = member._replace(name=member.name[2:])
         base = member.name.rpartition("/")[2]
         suffix = os.path.splitext(base)[1].lower()
         if member.name.startswith("__MACOSX/") or base.startswith("._") or base == ".DS_Store":
@@ -198,10 +196,10 @@ def _above(directories: Sequence[list[str]]) -> str:
     return "".join(f"{part}/" for part in first[: min(common, max(0, min(map(len, directories), default=0) - 1))])
 
 
-def _in_tree(name: str) -> tuple[str, str, str]:
-    """Return a key that sorts as ImageFolder does: by class, by directory, by name."""
+def _in_tree(name: str) -> str:
+    """Return a key that sorts as ImageFolder does: by class, by directory, by name; no name has a NUL."""
     directory, _, base = name.rpartition("/")
-    return directory.partition("/")[0], directory, base
+    return f"{directory.replace('/', chr(0), 1)}\0{base}" if "/" in directory else f"{directory}\0\0{base}"
 
 
 def _stylegan(file: PackFile, images: list[Member], text: Member) -> _Archive:

@@ -295,6 +295,13 @@ def test_several_archives_are_one_set(photos: dict[str, bytes], tmp_path: Path) 
         assert dataset.classes == ["class_00", "class_01", "class_02"]
 
 
+def test_names_of_old_tools(tmp_path: Path) -> None:
+    data = bytearray(zipped(tmp_path / "a.zip", {"k_x1.jpg": b"1", "cl_ss/2.jpg": b"2"}).read_bytes())
+    data[data.index(b"PK\1\2") + 5] = 0  # the first member is from DOS
+    (tmp_path / "a.zip").write_bytes(data.replace(b"k_x1", b"k\\x1").replace(b"cl_ss", b"cl\x84ss"))  # in code page 437
+    assert images(listed(tmp_path / "a.zip")) == {"k/x1.jpg": b"1", "cläss/2.jpg": b"2"}
+
+
 def seeds(directory: Path) -> dict[str, bytes]:
     """Return small archives of every kind."""
     image = b"\xff\xd8\xff" + bytes(60)
