@@ -161,6 +161,7 @@ def test_the_front_is_small() -> None:
     assert len({path.relative_to(ROOT).parts[0] for path in MODULES.values()}) <= 19
 
 
+READ_BY_PYARROW = ("arrow", "arrowbatches", "parquet", "unpacking")
 COMPILED_BY_NUMBA = {"packer._images.jpeg.scans", "packer._images.jpeg.tokens"}
 TENSORS = {"packer._images.resize", "packer._images.rectangle"} | below(
     "packer._loading", "packer.crops", "packer.samplers"
@@ -179,7 +180,7 @@ TENSORS = {"packer._images.resize", "packer._images.rectangle"} | below(
         ("h5py", {"packer._formats.hdf5"} | below("packer.testing")),
         ("lmdb", below("packer.testing")),
         ("numba", {"packer._images.jpeg.huffman"}),
-        ("pyarrow", {"packer._sources.tables"}),
+        ("pyarrow", {"packer._sources.tables", *(f"packer._containers.{name}" for name in READ_BY_PYARROW)}),
         ("packer._images._native", {"packer._images.compiled"}),
         ("packer._images.jpeg.huffman", COMPILED_BY_NUMBA | {"packer._images.jpeg.transcode"}),
         ("packer._images.jpeg.scans", {"packer._images.jpeg.transcode"}),

@@ -80,7 +80,7 @@ def _made(place: Path, source: Source | None, container: Container | None, progr
     """Make an index at a place, in that of an older one."""
     if source is None:
         assert container is not None
-        source = listed_container(container)
+        source = listed_container(container, in_place=True)
     partial = place.with_name(f"{place.name}.partial")
     remove(partial)
     with writing_to(partial):

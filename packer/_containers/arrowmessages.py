@@ -1,0 +1,196 @@
+"""Arrow's IPC format: the messages of a stream or a file, and where the buffers of each record batch lie.
+
+The layout is that of ``Message.fbs`` and ``Columnar.rst`` of apache/arrow. A message is a mark, the size of what is
+said of it, that as a flatbuffer, and its body. A file is a stream between a signature and a footer.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from packer._storage.packfile import PackFile
+from packer.errors import SourceError, printable
+
+__all__ = ["FILE", "Batch", "Buffered", "batches", "schema_message"]
+
+FILE = b"ARROW1\0\0"
+"""How a file begins; a stream begins with a message."""
+
+_END = b"ARROW1"
+_MARK = b"\xff\xff\xff\xff"
+_MOST_SAID = 1 << 26  # bytes of what is said of a message
+_SCHEMA, _DICTIONARY, _RECORDS = 1, 2, 3
+_COMPRESSION = {0: "lz4", 1: "zstd"}
+
+
+class Buffered(NamedTuple):
+    """Where a buffer begins in the file, and how many bytes it has."""
+
+    offset: int
+    size: int
+
+
+class Batch(NamedTuple):
+    """A record batch.
+
+    Attributes
+    ----------
+    rows : int
+    nodes : list of (int, int)
+        The length and the number of nulls of each array, a parent before its children.
+    buffers : list of Buffered
+    codec : str
+        How each buffer is compressed, after 8 bytes with its size; empty where it is not.
+    """
+
+    rows: int
+    nodes: list[tuple[int, int]]
+    buffers: list[Buffered]
+    codec: str
+
+
+def schema_message(file: PackFile) -> bytes:
+    """Return the message at the beginning, which is the schema; SourceError where there is none."""
+    begin = _begin(file)
+    said, _ = _said(file, begin, file.size)
+    kind, _, _ = _message(file, begin, said)
+    if kind != _SCHEMA:
+        raise _damaged(file, begin, "it does not begin with a schema")
+    return _MARK + struct.pack("<i", len(said)) + said
+
+
+def batches(file: PackFile) -> Iterator[Batch]:
+    """Yield the record batches in their order.
+
+    Raises
+    ------
+    SourceError
+        If the file is damaged or cut short, or has what packer does not know.
+    """
+    at, end = _begin(file), _stream_end(file)
+    while True:
+        said, body = _said(file, at, end)
+        if not said:
+            return
+        kind, size, header = _message(file, at, said)
+        if not 0 <= size <= end - body:
+            raise _damaged(file, at, f"a message of {size} bytes does not lie in it: it was cut short")
+        if kind == _RECORDS and header is not None:
+            try:
+                yield _batch(header, body, size)
+            except (ValueError, struct.error) as error:
+                raise _damaged(file, at, str(error)) from error
+        elif kind not in (_SCHEMA, _DICTIONARY):
+            raise _damaged(file, at, f"a message of the type {kind}")
+        at = body + size
+
+
+def _begin(file: PackFile) -> int:
+    return len(FILE) if file.read(0, min(len(FILE), file.size)) == FILE else 0
+
+
+def _stream_end(file: PackFile) -> int:
+    """Return where the stream ends: before the footer of a file."""
+    if not _begin(file):
+        return file.size
+    tail = file.read(max(0, file.size - 10), min(10, file.size))
+    size = int.from_bytes(tail[:4], "little")
+    if tail[4:] != _END or size > file.size - 10 - len(FILE):
+        raise SourceError(f"{printable(file.path)}: has no footer: it was cut short")
+    return file.size - 10 - size
+
+
+def _said(file: PackFile, at: int, end: int) -> tuple[bytes, int]:
+    """Return what is said of a message, and where its body begins; nothing at the end of the stream."""
+    if end - at < 8 or file.read(at, 4) != _MARK:
+        raise _damaged(file, at, "no message of Arrow's, as its end is one too: it was cut short")
+    size = int.from_bytes(file.read(at + 4, 4), "little")
+    if size > min(end - at - 8, _MOST_SAID):
+        raise _damaged(file, at, f"{size} bytes are said of a message: it was cut short")
+    return file.read(at + 8, size), at + 8 + size
+
+
+def _message(file: PackFile, at: int, said: bytes) -> tuple[int, int, _Table | None]:
+    """Return the type of a message, the size of its body, and its header."""
+    try:
+        message = _Table.root(said)
+        return message.number(1, "<B"), message.number(3, "<q"), message.table(2)
+    except (ValueError, struct.error) as error:
+        raise _damaged(file, at, f"nothing is said of a message: {error}") from error
+
+
+def _batch(header: _Table, body: int, size: int) -> Batch:
+    rows, compression = header.number(0, "<q"), header.table(3)
+    nodes = [(length, nulls) for length, nulls in header.pairs(1)]
+    buffers = [Buffered(body + offset, length) for offset, length in header.pairs(2)]
+    if rows < 0 or any(length < 0 for length, _ in nodes):
+        raise ValueError(f"a batch of {rows} rows")
+    if any(buffer.offset < body or not 0 <= buffer.size <= body + size - buffer.offset for buffer in buffers):
+        raise ValueError("a buffer does not lie in its message")
+    if header.has(4):
+        raise ValueError("it has arrays of views, which packer does not know: write it with other types")
+    codec = ""
+    if compression is not None:
+        number = compression.number(0, "<b")
+        if number not in _COMPRESSION:
+            raise ValueError(f"its compression {number} is none that packer knows")
+        codec = _COMPRESSION[number]
+    return Batch(rows, nodes, buffers, codec)
+
+
+class _Table:
+    """A table of a flatbuffer; ValueError and struct.error where something does not lie in the bytes."""
+
+    def __init__(self, data: bytes, at: int) -> None:
+        self._data, self._at = data, at
+        self._slots = at - self._unpack("<i", at)
+        self._count = (self._unpack("<H", self._slots) - 4) // 2
+
+    @classmethod
+    def root(cls, data: bytes) -> _Table:
+        """Return the table that a buffer is."""
+        (at,) = struct.unpack_from("<I", data)
+        return cls(data, at)
+
+    def has(self, slot: int) -> bool:
+        """Tell whether the table has a member."""
+        return self._place(slot) is not None
+
+    def number(self, slot: int, kind: str) -> int:
+        """Return a number; 0 where it is not there."""
+        place = self._place(slot)
+        return 0 if place is None else self._unpack(kind, place)
+
+    def table(self, slot: int) -> _Table | None:
+        """Return a table; None where it is not there."""
+        place = self._place(slot)
+        return None if place is None else _Table(self._data, place + self._unpack("<I", place))
+
+    def pairs(self, slot: int) -> list[tuple[int, int]]:
+        """Return a list of pairs of int64."""
+        place = self._place(slot)
+        if place is None:
+            return []
+        at = place + self._unpack("<I", place)
+        count = self._unpack("<I", at)
+        if count > (len(self._data) - at) // 16:
+            raise ValueError(f"a list of {count} pairs")
+        numbers = struct.unpack_from(f"<{2 * count}q", self._data, at + 4)
+        return list(zip(numbers[::2], numbers[1::2], strict=True))
+
+    def _place(self, slot: int) -> int | None:
+        if slot >= self._count:
+            return None
+        offset = self._unpack("<H", self._slots + 4 + 2 * slot)
+        return self._at + offset if offset else None
+
+    def _unpack(self, kind: str, at: int) -> int:
+        if at < 0:
+            raise ValueError("it lies before its beginning")
+        return int(struct.unpack_from(kind, self._data, at)[0])
+
+
+def _damaged(file: PackFile, at: int, what: str) -> SourceError:
+    return SourceError(f"{printable(file.path)}, byte {at}: damaged: {what}")

@@ -1,0 +1,271 @@
+"""The columns of tables as Hugging Face's `datasets` keeps them: which are images, label, name, and what others become.
+
+A column of images is a structure of ``bytes`` and ``path``. The metadata of a table's schema have, below
+``huggingface``, the features of its columns: which are images, and the names of the classes of which a ClassLabel has
+the numbers, -1 where there is none.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from packer._containers.imagenames import suffix_of
+from packer._fields import OF_SCALARS, Field, Stored
+from packer._fields.values import parsed_json
+from packer.errors import SourceError, printable
+
+__all__ = ["FEATURES", "Columns", "columns_of", "features_of", "name_of", "names_are_plain", "own_name"]
+
+FEATURES = b"huggingface"
+"""The key of a schema's metadata that has the features."""
+
+_EXIF = "datasets turns images as their EXIF orientation says, and packer as ImageFolder does not: say --exif apply"
+_LABELS, _IMAGES = ("label", "labels"), ("image", "img", "jpg", "jpeg", "png", "webp")
+_UNSIGNED = {"uint8": "int16", "uint16": "int32", "uint32": "int64", "uint64": "int64"}
+_FLOATS = {"halffloat": "float32", "float": "float32", "double": "float64"}
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What the columns of a table become.
+
+    Attributes
+    ----------
+    image : str
+        The column of the images.
+    label, name : str, optional
+        The columns of labels and of names.
+    classes : list of str, optional
+        The names of the classes.
+    label_type : str
+    pictures : dict of str to Field
+        The fields of further columns of images, by column.
+    others : dict of str to Field
+        The fields of other columns, by column.
+    notes : list of str
+    """
+
+    image: str
+    label: str | None = None
+    name: str | None = None
+    classes: list[str] | None = None
+    label_type: str = "class"
+    pictures: dict[str, Field] = field(default_factory=dict)
+    others: dict[str, Field] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """What the samples have beside image and label."""
+        return (*self.pictures.values(), *self.others.values())
+
+    def read(self) -> list[str]:
+        """Return the columns whose values are read."""
+        return [*self.others, *(column for column in (self.label, self.name) if column is not None)]
+
+    def values(self, row: Mapping[str, Any], where: str) -> dict[str, Any]:
+        """Return the values of the fields in a row; SourceError where one is none of its kind."""
+        found: dict[str, Any] = {}
+        for column, of in self.others.items():
+            try:
+                if (stored := _stored(of, row[column])) is not None:
+                    found[of.name] = stored
+            except ValueError as error:
+                raise SourceError(f"{where}: column {printable(column)}: {error}") from error
+        return found
+
+    def label_of(self, row: Mapping[str, Any], where: str) -> int | float | str | None:
+        """Return the label in a row; SourceError where it is none."""
+        label = None if self.label is None else row[self.label]
+        if label is not None and not isinstance(label, (int, float, str)):
+            raise SourceError(f"{where}: column {printable(self.label)}: {printable(label)[:80]} is no label")
+        return label
+
+
+def features_of(metadata: Mapping[bytes, bytes] | None) -> dict[str, Any]:
+    """Return the features by column that the metadata of a schema have; none where they have none."""
+    try:
+        said = parsed_json((metadata or {})[FEATURES].decode("utf-8"))
+        features = said["info"]["features"]
+    except (KeyError, TypeError, ValueError):
+        return {}
+    return features if isinstance(features, dict) else {}
+
+
+def columns_of(
+    images: Sequence[str], others: Mapping[str, Any], features: Mapping[str, Any], keys: Mapping[str, str], where: str
+) -> Columns:
+    """Return what the columns of a table become.
+
+    Parameters
+    ----------
+    images : sequence of str
+        The columns of images.
+    others : mapping of str to pyarrow.DataType
+        The other columns.
+    features : mapping
+        As `features_of` returns them.
+    keys : mapping
+        As `Container.open` takes them.
+    where : str
+        The file, for errors.
+
+    Raises
+    ------
+    SourceError
+        If there is no column of images, or none of a name that a key says.
+    """
+    said = {name.partition(":")[0]: (column, name.partition(":")[2]) for name, column in keys.items()}
+    for column, _ in said.values():
+        if column not in others and column not in images:
+            shown = ", ".join(map(printable, [*images, *others][:8]))
+            raise SourceError(f"{where}: has no column {printable(column)}: it has {shown}")
+    if "image" not in said and not images:
+        raise SourceError(f"{where}: has no column of images: name one with --key image=COLUMN")
+    image = said["image"][0] if "image" in said else _image(images)
+    if image not in images:
+        raise SourceError(f"{where}: column {printable(image)} has no images")
+    label = said["label"][0] if "label" in said else None if keys else _label(others, features)
+    found = replace(_labelled(label, others, features), image=image, name=said.get("name", (None,))[0])
+    taken = {image, label, found.name}
+    for column in [*images, *others]:
+        if column in taken:
+            continue
+        names = {name: kind for name, (of, kind) in said.items() if of == column and name not in ("image", "label")}
+        if keys and not names:
+            found.notes.append(f"the column {printable(column)} is left out, which no --key names")
+            continue
+        (name, kind), *_ = names.items() or [("", "")]
+        name = name or _field_name(column, found)
+        try:
+            if column not in others:
+                found.pictures[column] = Field(name, kind or "image")
+            elif str(others[column]) == "null":
+                found.notes.append(f"the column {printable(column)} is left out, which has no values")
+            else:
+                of_column = _field(name, str(others[column]), features.get(column))
+                found.others[column] = of_column if kind in ("", of_column.kind) else Field(name, kind)
+        except ValueError as error:
+            raise SourceError(f"{where}: column {printable(column)}: {error}") from error
+    if features:
+        found.notes.append(_EXIF)
+    return found
+
+
+def names_are_plain(paths: Iterable[str | None]) -> bool:
+    """Tell whether the last parts of paths are names of all images, and no two of them are the same."""
+    seen = set()
+    for path in paths:
+        base = _base(path)
+        if base in ("", ".", "..") or "\0" in base or base in seen or len(base) > 255:
+            return False
+        seen.add(base)
+    return True
+
+
+def name_of(path: str | None, row: str, head: bytes) -> str:
+    """Return the name of an image: the last part of its path, else that of its row; with a suffix."""
+    base = row if path is None else _base(path)
+    return base if path is not None and "." in base[1:] else base + suffix_of(head)
+
+
+def own_name(name: Any, where: str, head: bytes) -> str:
+    """Return the name of an image that a column has; SourceError where it is none."""
+    if not isinstance(name, (str, int)) or isinstance(name, bool):
+        raise SourceError(f"{where}: {printable(name)[:80]} is no name")
+    return str(name) if "." in str(name).rpartition("/")[2][1:] else f"{name}{suffix_of(head)}"
+
+
+def _base(path: str | None) -> str:
+    return re.split(r"[/\\]", path or "")[-1]
+
+
+def _image(images: Sequence[str]) -> str:
+    return next((name for name in _IMAGES if name in images), images[0])
+
+
+def _label(others: Mapping[str, Any], features: Mapping[str, Any]) -> str | None:
+    """Return the column of the labels: one that is called so, or the only ClassLabel; None without one."""
+    for name in _LABELS:
+        if name in others and str(others[name]) in (*OF_SCALARS, *_UNSIGNED, *_FLOATS, "string", "large_string"):
+            return name
+    classes = [name for name in others if _type_of(features.get(name)) == "ClassLabel"]
+    return classes[0] if len(classes) == 1 else None
+
+
+def _labelled(label: str | None, others: Mapping[str, Any], features: Mapping[str, Any]) -> Columns:
+    if label is None:
+        return Columns("")
+    classes = _classes(features.get(label))
+    kind = str(others.get(label))
+    return Columns("", label, None, classes, "float" if kind in _FLOATS else "class")
+
+
+def _field_name(column: str, found: Columns) -> str:
+    """Return a name for the field of a column: its own where a field may have it."""
+    name = re.sub(r"\W", "_", column, flags=re.ASCII)[:60] or "_"
+    name = f"_{name}" if name[0].isdigit() else name
+    taken = {of.name for of in found.fields}
+    while name in taken or not _is_free(name):
+        name += "_"
+    if name != column:
+        found.notes.append(f"the column {printable(column)} becomes the field {name}")
+    return name
+
+
+def _is_free(name: str) -> bool:
+    try:
+        return bool(Field(name, "text"))
+    except ValueError:
+        return False
+
+
+def _field(name: str, kind: str, feature: Any) -> Field:
+    """Return the field of a column of a type, which pyarrow calls so."""
+    scalar = {name: name for name in OF_SCALARS} | _UNSIGNED | _FLOATS
+    if kind in scalar:
+        classes = _classes(feature)
+        return Field(name, "scalar", scalar[kind]) if classes is None else Field(name, "class", classes=tuple(classes))
+    if kind.startswith(("string", "large_string")) or re.match(r"date|time|duration|decimal", kind):
+        return Field(name, "text")
+    if re.match(r"(large_|fixed_size_)?binary", kind):
+        return Field(name, "bytes")
+    listed = re.fullmatch(r"(?:large_)?(?:fixed_size_)?list<[^<>:]+: (\w+)(?: not null)?>(?:\[\d+\])?", kind)
+    if listed and listed[1] in scalar:
+        of = feature.get("feature") if isinstance(feature, dict) else None
+        classes = _classes(
+            of if isinstance(of, dict) else feature[0] if isinstance(feature, list) and feature else None
+        )
+        of_numbers = Field(name, "array", scalar[listed[1]], 1)
+        return of_numbers if classes is None else Field(name, "labels", classes=tuple(classes))
+    return Field(name, "json")
+
+
+def _stored(of: Field, value: Any) -> Stored:
+    if value is None or (of.kind == "scalar" and isinstance(value, float) and math.isnan(value)):
+        return None
+    if of.kind in ("class", "labels"):
+        if of.kind == "labels":
+            return of.encode([number for number in value if number is not None])
+        return None if value == -1 else of.encode(value)
+    if of.kind == "text" and not isinstance(value, str):
+        value = str(value)
+    return of.encode(np.array(value, of.dtype) if of.kind == "array" else value)
+
+
+def _classes(feature: Any) -> list[str] | None:
+    """Return the names of the classes of a ClassLabel; None of anything else."""
+    if _type_of(feature) != "ClassLabel":
+        return None
+    names = feature.get("names")
+    return names if isinstance(names, list) and all(isinstance(name, str) for name in names) else None
+
+
+def _type_of(feature: Any) -> Any:
+    return feature.get("_type") if isinstance(feature, dict) else None

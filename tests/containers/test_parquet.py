@@ -1,0 +1,239 @@
+"""Parquet files of images, as pyarrow and datasets write them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import packer
+from packer._containers import Listing, find_container, list_samples
+from packer._containers.parquet import ParquetImages
+from packer._formats import open_pack
+from packer.errors import MissingDependencyError, SourceError
+from packer.testing.photos import draw_imagefolder
+from tests.containers import mutations
+from tests.containers.reading import images, labels, stored
+
+FEATURES = {"image": {"_type": "Image"}, "label": {"names": ["cat", "dog", "owl"], "_type": "ClassLabel"}}
+IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    root = tmp_path_factory.mktemp("photos")
+    draw_imagefolder(root, classes=2, per_class=6, size=(24, 16))
+    return {f"{path.parent.name}-{path.name}": path.read_bytes() for path in sorted(root.rglob("*.jpg"))}
+
+
+def table(photos: dict[str, bytes], features: dict[str, Any] | None = FEATURES, **columns: pa.Array) -> pa.Table:
+    """Return a table as datasets makes it."""
+    rows = [{"bytes": data, "path": f"/somewhere/{name}"} for name, data in photos.items()]
+    columns = {"image": pa.array(rows, IMAGE), "label": pa.array([n % 4 - 1 for n in range(len(photos))]), **columns}
+    made = pa.table(columns)
+    if features is None:
+        return made
+    return made.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
+
+
+def written(path: Path, made: pa.Table, **options: Any) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(made, path, **{"compression": "none", "use_dictionary": False, **options})
+    return path
+
+
+def listed(path: Path, **keys: str) -> Listing:
+    return list_samples(ParquetImages.open([path], keys))
+
+
+def test_images_are_read_in_place_with_names_and_classes(photos: dict[str, bytes], tmp_path: Path) -> None:
+    path = written(tmp_path / "train.parquet", table(photos), write_page_index=True)
+    packer.index(path, tmp_path / "a.index")
+    assert stored(tmp_path / "a.index") == photos
+    packer.convert(path, tmp_path / "a.lmdb")
+    assert stored(tmp_path / "a.lmdb") == photos
+    with packer.open_dataset(path) as dataset:
+        assert dataset.classes == ["cat", "dog", "owl"]
+        assert [dataset[index][1] for index in range(5)] == [-1, 0, 1, 2, -1]
+    assert list(labels(listed(path)).values())[:5] == [None, "cat", "dog", "owl", None]
+    assert "--exif apply" in listed(path).notes[-1]
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("compression", ["none", "snappy", "gzip", "brotli", "zstd", "lz4"])
+@pytest.mark.parametrize("use_dictionary", [False, True])
+def test_every_page_that_pyarrow_writes(
+    photos: dict[str, bytes], tmp_path: Path, version: str, compression: str, use_dictionary: bool
+) -> None:
+    options = {"data_page_version": version, "compression": compression, "use_dictionary": use_dictionary}
+    path = written(tmp_path / "a.parquet", table(photos), **options, row_group_size=5, data_page_size=1500)
+    assert images(listed(path)) == photos
+    assert listed(path).labels.tolist() == [number % 4 - 1 for number in range(len(photos))]
+    if compression == "none":
+        packer.index(path, tmp_path / "a.index")
+    else:
+        with pytest.raises(SourceError, match=r"a\.parquet, byte \d+: is compressed \(\w+\): convert it"):
+            packer.index(path, tmp_path / "a.index")
+        if version == "2.0":
+            packer.convert(path, tmp_path / "a.lmdb")
+            assert stored(tmp_path / "a.lmdb") == photos
+
+
+def test_images_without_paths_have_the_numbers_of_their_rows(photos: dict[str, bytes], tmp_path: Path) -> None:
+    data = list(photos.values())
+    required = pa.struct([pa.field("bytes", pa.binary(), False), pa.field("path", pa.string())])
+    same = [{"bytes": image, "path": "image.jpg"} for image in data]
+    for number, column in enumerate(
+        [pa.array(same, IMAGE), pa.array([{**row, "path": None} for row in same], required), pa.array(data)]
+    ):
+        made = pa.table({"image": column}, pa.schema([pa.field("image", column.type, number != 1)]))
+        listing = listed(written(tmp_path / f"{number}.parquet", made))
+        assert list(images(listing).values()) == data
+        assert list(listing.names)[:2] == [f"{number}/00.jpg", f"{number}/01.jpg"]
+        assert (listing.labels == -1).all()
+
+
+def test_other_columns_become_fields(photos: dict[str, bytes], tmp_path: Path) -> None:
+    count = len(photos)
+    rows = [{"bytes": data, "path": None} for data in reversed(photos.values())]
+    columns = {
+        "text": pa.array([None, *(f"photo {number}" for number in range(1, count))]),
+        "score": pa.array([float("nan"), *(number / 2 for number in range(1, count))], pa.float32()),
+        "kind": pa.array([-1, *([1] * (count - 1))]),
+        "width": pa.array([24] * count, pa.uint16()),
+        "ids": pa.array([list(range(number)) for number in range(count)]),
+        "tags": pa.array([[0, 1]] * count),
+        "objects": pa.array([{"bbox": [[1.5, 2, 3, 4]], "n": number} for number in range(count)]),
+        "second": pa.array(rows, IMAGE),
+        "nothing": pa.nulls(count),
+    }
+    kinds = {**FEATURES, "kind": FEATURES["label"], "tags": {"_type": "List", "feature": FEATURES["label"]}}
+    path = written(tmp_path / "a.parquet", table(photos, kinds, **columns), compression={"text": "snappy"})
+    packer.index(path, tmp_path / "a.index")
+    with open_pack(tmp_path / "a.index") as reader:
+        fields = reader.fields
+        assert {name: field.kind for name, field in fields.items()} == {
+            "second": "image", "text": "text", "score": "scalar", "kind": "class", "width_": "scalar",
+            "ids": "array", "tags": "labels", "objects": "json",
+        }  # fmt: skip
+        assert fields["kind"].classes == fields["tags"].classes == ("cat", "dog", "owl")
+        decoded = {name: [field.decode(reader.value(row, name)) for row in (0, 3)] for name, field in fields.items()}
+        assert decoded["text"] == [None, "photo 3"]
+        assert decoded["score"] == [None, 1.5]
+        assert decoded["width_"] == [24, 24]
+        assert [ids.tolist() for ids in decoded["ids"]] == [[], [0, 1, 2]]
+        assert decoded["objects"][1] == {"bbox": [[1.5, 2, 3, 4]], "n": 3}
+        assert bytes(reader.value(3, "second")) == rows[3]["bytes"]
+    chosen = listed(path, **{"image": "second", "label": "kind", "caption:text": "text"})
+    assert list(images(chosen).values()) == [row["bytes"] for row in rows]
+    assert [field.name for field in chosen.container.fields] == ["caption"]
+    assert (chosen.ranges["caption"].size[:2] == [-1, 7]).all()
+    assert "the column objects is left out, which no --key names" in chosen.notes
+    with pytest.raises(SourceError, match="has no column no"):
+        listed(path, label="no")
+
+
+@pytest.mark.parametrize("row", [{"bytes": None, "path": "/there/a.jpg"}, None])
+def test_images_that_are_not_in_the_file_are_named(photos: dict[str, bytes], tmp_path: Path, row: Any) -> None:
+    rows = [*({"bytes": data, "path": name} for name, data in photos.items()), row]
+    path = written(tmp_path / "a.parquet", pa.table({"image": pa.array(rows, IMAGE)}))
+    with pytest.raises(SourceError, match=rf"a\.parquet, row {len(photos)}: its image is not in the file"):
+        listed(path)
+
+
+def test_shards_of_a_directory_are_one_set_and_splits_are_not(photos: dict[str, bytes], tmp_path: Path) -> None:
+    halves = [dict(list(photos.items())[half::2]) for half in (0, 1)]
+    for number, half in enumerate(halves):
+        written(tmp_path / "hub" / "data" / f"train-{number:05d}-of-00002.parquet", table(half))
+    (tmp_path / "hub" / "README.md").write_text("about")
+    packer.index(tmp_path / "hub", tmp_path / "a.index")
+    assert stored(tmp_path / "a.index") == photos
+    packer.index(tmp_path / "hub" / "data" / "train-*.parquet", tmp_path / "b.index")
+    assert stored(tmp_path / "b.index") == photos
+    shutil.copy(tmp_path / "hub/data/train-00000-of-00002.parquet", tmp_path / "hub/data/test-00000-of-00001.parquet")
+    with pytest.raises(SourceError, match="several splits"):
+        packer.index(tmp_path / "hub", tmp_path / "c.index")
+
+
+def test_tables_without_images_are_no_containers(tmp_path: Path) -> None:
+    path = written(tmp_path / "tree" / "table.parquet", pa.table({"file_name": ["a.jpg"], "label": [1]}))
+    assert find_container([path.parent]) is None
+    with pytest.raises(SourceError, match="has no column of images: name one with --key"):
+        listed(path)
+    path.rename(path.with_name("metadata.parquet"))
+    assert find_container([path.parent]) is None
+
+
+def test_files_of_one_set_that_have_other_columns_are_named(photos: dict[str, bytes], tmp_path: Path) -> None:
+    first = written(tmp_path / "1.parquet", table(photos))
+    for number, other in enumerate((table(photos).drop_columns(["image"]), table(photos).drop_columns(["label"])), 2):
+        second = written(tmp_path / f"{number}.parquet", other)
+        with pytest.raises(SourceError, match=rf"{number}\.parquet"):
+            list_samples(ParquetImages.open([first, second], {}))
+
+
+@pytest.mark.parametrize(("cut", "message"), [(5, "cut short"), (-20, "cut short"), (1000, "cut short")])
+def test_files_that_were_cut_short_are_named(photos: dict[str, bytes], tmp_path: Path, cut: int, message: str) -> None:
+    path = written(tmp_path / "a.parquet", table(photos))
+    path.write_bytes(path.read_bytes()[:cut])
+    with pytest.raises(SourceError, match=rf"a\.parquet: .*{message}"):
+        listed(path)
+
+
+def test_pages_with_other_encodings_are_refused(photos: dict[str, bytes], tmp_path: Path) -> None:
+    encoding = {"image.bytes": "DELTA_LENGTH_BYTE_ARRAY"}
+    path = written(tmp_path / "a.parquet", table(photos), column_encoding=encoding)
+    with pytest.raises(SourceError, match=r"a\.parquet, byte \d+: .*encoding 6: write the file anew"):
+        listed(path)
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.int64()])
+def test_a_column_names_the_images(photos: dict[str, bytes], tmp_path: Path, kind: pa.DataType) -> None:
+    numbers = list(range(len(photos)))
+    path = written(tmp_path / "a.parquet", table(photos, id=pa.array(numbers).cast(kind)))
+    listing = listed(path, name="id")
+    assert list(listing.names) == [f"{number}.jpg" for number in numbers]
+    assert (listing.labels == -1).all()  # no key names the labels
+    twice = written(tmp_path / "b.parquet", table(photos, id=pa.array([None] * len(photos), kind)))
+    with pytest.raises(SourceError, match=r"b\.parquet, row 0: None is no name"):
+        listed(twice, name="id")
+
+
+def test_images_alone_need_no_pyarrow_and_labels_do(
+    photos: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = written(tmp_path / "a.parquet", table(photos).select(["image"]))
+    beside = written(tmp_path / "b.parquet", table(photos))
+    packed = written(tmp_path / "c.parquet", table(photos).select(["image"]), compression="snappy")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)  # as where it is not installed
+    assert images(listed(alone)) == photos
+    for path in (beside, packed):
+        with pytest.raises(MissingDependencyError, match=r"pip install 'packer-images\[parquet\]'"):
+            listed(path)
+
+
+def seeds(directory: Path) -> dict[str, bytes]:
+    """Return small files of every kind of page."""
+    image = b"\xff\xd8\xff" + bytes(50)
+    made = table({"a.jpg": image, "b.jpg": image[::-1], "c.jpg": image}, text=pa.array(["x", None, "y"]))
+    paths = [
+        written(directory / "1", made),
+        written(directory / "2", made, data_page_version="2.0", compression="snappy"),
+        written(directory / "3", made, use_dictionary=True, row_group_size=2),
+        written(directory / "4", pa.table({"image": made["image"]}), compression="zstd", use_dictionary=True),
+    ]
+    return {f"{path.name}.parquet": path.read_bytes() for path in paths}
+
+
+def test_changed_files_are_listed_or_refused(tmp_path: Path, sweep: int) -> None:
+    made = seeds(tmp_path)
+    for name, data in made.items():
+        (tmp_path / name).write_bytes(data)
+        assert mutations.read_all(ParquetImages, tmp_path / name) == 3
+    assert mutations.run(ParquetImages, made, tmp_path, rounds=600 * sweep) > 10
