@@ -8,9 +8,11 @@ pyarrow 0.15 no 0xFFFFFFFF stood before a message's length, and a union had a bi
 
 from __future__ import annotations
 
+import functools
+import itertools
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from packer._containers.opcodes import Array, Blob
@@ -21,6 +23,7 @@ __all__ = ["deserialized", "is_serialized"]
 _HEADER = 16
 _MOST_METADATA = 1 << 20
 _MOST_TYPES = 200
+_MOST_CACHED = 1 << 13  # bytes of a schema
 _HELD = 64  # bytes of a blob that are read at once
 _V4 = 3  # MetadataVersion
 _SCHEMA, _BATCH, _TENSOR_MESSAGE = 1, 3, 4  # MessageHeader
@@ -112,33 +115,40 @@ def _int(data: bytes, layout: str, at: int) -> int:
     return int(struct.unpack_from(layout, data, at)[0])
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Type:
-    """A type of a schema, and after `_Record.place` where its elements lie.
+    """A type of a schema.
 
     Attributes
     ----------
+    number : int
+        Which type of the schema it is.
     name : str
-        The field's, by which pyarrow tells lists and dicts apart.
+        The field's, by which pyarrow tells what a number means.
     kind : int
         One of Arrow's `Type`.
     width : int
         Bits of an integer, precision of a float.
-    codes : list of int
+    codes : tuple of int
         What the types of a union are called in it.
-    children : list of _Type
-    buffers : list of (int, int)
-        Where in the file each begins, and its bytes.
-    length : int
+    children : tuple of _Type
     """
 
+    number: int
     name: str
     kind: int
-    width: int = 0
-    codes: list[int] = field(default_factory=list)
-    children: list[_Type] = field(default_factory=list)
-    buffers: list[tuple[int, int]] = field(default_factory=list)
-    length: int = 0
+    width: int
+    codes: tuple[int, ...]
+    children: tuple[_Type, ...]
+
+
+class _Message(NamedTuple):
+    """The bytes of a message, where in the file it ends, the version of its layout, and the size of its body."""
+
+    data: bytes
+    end: int
+    version: int
+    body: int
 
 
 class _Batch(NamedTuple):
@@ -156,62 +166,63 @@ class _Record:
         self._file, self._begin, self._end, self._room = file, offset, offset + size, most
         self._head = file.read(offset, min(size, 4096))
         self._after = 0
+        self._lengths: dict[int, int] = {}
+        self._buffers: dict[int, list[tuple[int, int]]] = {}
 
     def value(self) -> Any:
         """Return the value: what the one list in the one row holds, which `serialize` puts around it."""
-        data, after, version, kind, header, body = self._message(self._begin + _HEADER)
-        if kind != _SCHEMA or body:
+        described = self._message(self._begin + _HEADER)
+        if described.body:
             raise ValueError("a damaged value of pyarrow")
-        types = [_MOST_TYPES]
-        columns = [_type_of(one, types) for one in header.tables(1)]
-        data, after, version, kind, header, body = self._message(after)
-        if kind != _BATCH or len(columns) != 1 or not 0 <= body <= self._end - after:
+        column = (_schema if len(described.data) <= _MOST_CACHED else _schema.__wrapped__)(described.data)
+        data, after, version, body = self._message(described.end)
+        message = _Table(data, _int(data, "<I", 0))
+        if message.number(1, "<B") != _BATCH or not 0 <= body <= self._end - after:
             raise ValueError("a damaged value of pyarrow")
-        nodes, count = header.vector(1, 16)
+        batch = message.table(2)
+        nodes, count = batch.vector(1, 16)
         lengths = iter([_int(data, "<q", nodes + 16 * number) for number in range(count)])
-        buffers, count = header.vector(2, 16)
+        buffers, count = batch.vector(2, 16)
         ranges = iter([struct.unpack_from("<qq", data, buffers + 16 * number) for number in range(count)])
         try:
-            self._place(columns[0], lengths, ranges, _Batch(version, after, body))
+            self._place(column, lengths, ranges, _Batch(version, after, body))
         except StopIteration as error:
             raise ValueError("a damaged value of pyarrow") from error
         self._after = after + body
-        if columns[0].length != 1:
-            raise ValueError(f"a value of pyarrow of {columns[0].length} rows")
-        return self._element(columns[0], 0)
+        if self._lengths[column.number] != 1:
+            raise ValueError(f"a value of pyarrow of {self._lengths[column.number]} rows")
+        return self._element(column, 0)
 
-    def _message(self, at: int) -> tuple[bytes, int, int, int, _Table, int]:
-        """Return bytes of a message, where it ends, version, kind of header, header and size of the body."""
+    def _message(self, at: int) -> _Message:
         (length,) = struct.unpack("<I", self._bytes(at, 4))
         if length == 0xFFFF_FFFF:
             at += 4
             (length,) = struct.unpack("<I", self._bytes(at, 4))
         if length > _MOST_METADATA:
             raise ValueError("a damaged value of pyarrow")
-        data = self._bytes(at + 4, length)
+        data, end = self._bytes(at + 4, length), at + 4 + length
         message = _Table(data, _int(data, "<I", 0))
-        version, kind = message.number(0, "<h"), message.number(1, "<B")
-        end = at + 4 + length
-        return data, end + -(end - self._begin) % 8, version, kind, message.table(2), message.number(3, "<q")
+        return _Message(data, end + -(end - self._begin) % 8, message.number(0, "<h"), message.number(3, "<q"))
 
     def _place(self, of: _Type, lengths: Iterator[int], ranges: Iterator[tuple[int, int]], batch: _Batch) -> None:
         """Say of a type and those below it where in the file their elements lie."""
-        of.length = next(lengths)
+        self._lengths[of.number] = next(lengths)
+        places = self._buffers[of.number] = []
         bitmap = batch.version <= _V4
         count = {_NULL: 0, _STRUCT: 1, _LIST: 2, _BINARY: 3, _UTF8: 3, _UNION: 3 if bitmap else 2}
         for _ in range(count.get(of.kind, 2)):
             start, length = next(ranges)
             if start < 0 or length < 0 or start + length > batch.size:
                 raise ValueError("a damaged value of pyarrow")
-            of.buffers.append((batch.body + start, length))
+            places.append((batch.body + start, length))
         if of.kind == _UNION and bitmap:
-            del of.buffers[0]
+            del places[0]
         for child in of.children:
             self._place(child, lengths, ranges, batch)
 
     def _element(self, of: _Type, at: int) -> Any:
         self._room -= 1
-        if self._room < 0 or not 0 <= at < of.length:
+        if self._room < 0 or not 0 <= at < self._lengths[of.number]:
             raise ValueError("a value of pyarrow that is damaged, or of too many elements")
         nested = {_UNION: self._chosen, _LIST: self._list, _BINARY: self._bytes_of, _UTF8: self._bytes_of}.get(of.kind)
         if nested is not None:
@@ -261,11 +272,14 @@ class _Record:
             self._room -= 1
             if self._room < 0:
                 raise ValueError("a value of pyarrow of too many arrays")
-            _, start, _, kind, header, body = self._message(at + -(at - self._begin) % _ALIGNED)
-            if kind != _TENSOR_MESSAGE or not 0 <= body <= self._end - start:
+            data, start, _, body = self._message(at + -(at - self._begin) % _ALIGNED)
+            if not 0 <= body <= self._end - start:
                 raise ValueError("a damaged value of pyarrow")
             at = start + body
-        return self._tensor(header, start, body)
+        message = _Table(data, _int(data, "<I", 0))
+        if message.number(1, "<B") != _TENSOR_MESSAGE:
+            raise ValueError("a damaged value of pyarrow")
+        return self._tensor(message.table(2), start, body)
 
     def _tensor(self, header: _Table, start: int, body: int) -> Array:
         kind, of = header.number(0, "<B"), header.table(1)
@@ -288,7 +302,7 @@ class _Record:
 
     def _bytes_of(self, of: _Type, at: int) -> Blob | str:
         first, end = self._number(of, 1, "<i", at), self._number(of, 1, "<i", at + 1)
-        start, size = of.buffers[2]
+        start, size = self._buffers[of.number][2]
         if not 0 <= first <= end <= size:
             raise ValueError("a damaged value of pyarrow")
         if of.kind == _UTF8:
@@ -297,7 +311,7 @@ class _Record:
         return Blob(start + first, end - first, head)
 
     def _number(self, of: _Type, buffer: int, layout: str, at: int) -> Any:
-        start, size = of.buffers[buffer]
+        start, size = self._buffers[of.number][buffer]
         width = struct.calcsize(layout)
         if not 0 <= at * width <= size - width:
             raise ValueError("a damaged value of pyarrow")
@@ -312,23 +326,31 @@ class _Record:
         return self._file.read(at, size)
 
 
-def _type_of(described: _Table, room: list[int]) -> _Type:
-    """Return the type that a field of a schema describes."""
-    room[0] -= 1
-    if room[0] < 0:
+@functools.lru_cache(16)
+def _schema(data: bytes) -> _Type:
+    """Return the type of the one column of a schema, given as a message: all samples of a file have few."""
+    message = _Table(data, _int(data, "<I", 0))
+    if message.number(1, "<B") != _SCHEMA:
         raise ValueError("a damaged value of pyarrow")
-    of = _Type(described.text(0), described.number(2, "<B"))
-    if of.kind in (_INT, _FLOAT):
-        table = described.table(3)
-        of.width = table.number(0, "<i" if of.kind == _INT else "<h")
-    of.children = [_type_of(child, room) for child in described.tables(5)]
-    if of.kind == _UNION:
-        table = described.table(3)
-        if table.number(0, "<h") != 1:
-            raise ValueError("a damaged value of pyarrow")
-        of.codes = table.ints(1) or list(range(len(of.children)))
-        if len(of.codes) != len(of.children):
-            raise ValueError("a damaged value of pyarrow")
-    if len(of.children) != {_LIST: 1, _STRUCT: 2}.get(of.kind, len(of.children)):
+    columns = [_type_of(one, itertools.count()) for one in itertools.islice(message.table(2).tables(1), 2)]
+    if len(columns) != 1:
         raise ValueError("a damaged value of pyarrow")
-    return of
+    return columns[0]
+
+
+def _type_of(described: _Table, numbers: Iterator[int]) -> _Type:
+    """Return the type that a field of a schema describes, and those below it."""
+    number, kind, width, codes = next(numbers), described.number(2, "<B"), 0, []
+    if number == _MOST_TYPES:
+        raise ValueError("a damaged value of pyarrow")
+    if kind in (_INT, _FLOAT):
+        width = described.table(3).number(0, "<i" if kind == _INT else "<h")
+    children = tuple(_type_of(child, numbers) for child in described.tables(5))
+    if kind == _UNION:
+        union = described.table(3)
+        codes = union.ints(1) or list(range(len(children)))
+        if union.number(0, "<h") != 1 or len(codes) != len(children):
+            raise ValueError("a damaged value of pyarrow")
+    if len(children) != {_LIST: 1, _STRUCT: 2}.get(kind, len(children)):
+        raise ValueError("a damaged value of pyarrow")
+    return _Type(number, described.text(0), kind, width, tuple(codes), children)

@@ -18,7 +18,7 @@ from packer._containers.datum import Datum, annotated_of, datum_of, is_annotated
 from packer._containers.imagesize import size_of
 from packer._containers.lmdbfiles import First, LMDBContainer, Value, failing, first_of, image_name, text_of
 from packer._containers.lmdbtree import Tree
-from packer._containers.window import Window
+from packer._containers.window import PIECE, Window
 from packer._fields import Field, Stored
 from packer._storage.paths import name_problem
 
@@ -41,14 +41,14 @@ class Caffe(LMDBContainer):
 
     @classmethod
     def is_of(cls, first: First) -> bool:
-        return all(_read(value).size >= 0 for value in first.values)
+        return all(_read(value, value.head(PIECE)).size >= 0 for value in first.values)
 
     @classmethod
     def open(cls, paths: Sequence[Path], keys: Mapping[str, str]) -> Caffe:
         no_keys(cls.kind, keys)
         with failing(paths[0]), first_of(paths[0]) as first:
-            annotated = is_annotated(first.values[0].head(1))
-            datum = _read(first.values[0])
+            head = first.values[0].head(PIECE)
+            annotated, datum = is_annotated(head), _read(first.values[0], head)
         fields = (_BOXES, _CATEGORY, _INSTANCE, _DIFFICULT) if annotated else ()
         pixels = None if datum.is_encoded else PixelLayout("CHW", "BGR" if datum.channels == 3 else "L")
         container = cls.of_files(paths, fields=fields, pixels=pixels)
@@ -66,9 +66,10 @@ class Caffe(LMDBContainer):
         return super().ordered(path, blank, tree)
 
     def entry(self, value: Value) -> Entry:
-        if is_annotated(value.head(1)) != self.annotated:
+        head = value.head(PIECE)
+        if is_annotated(head) != self.annotated:
             raise ValueError("SSD's AnnotatedDatum and Caffe's Datum in one file")
-        datum = _read(value)
+        datum = _read(value, head)
         raw, shape = self.pixels is not None, None
         if datum.is_encoded == raw:
             raise ValueError(
@@ -94,9 +95,9 @@ class Caffe(LMDBContainer):
         return (name if self.whole_keys else os.path.splitext(name)[0]) + ".png"
 
 
-def _read(value: Value) -> Datum:
-    read = annotated_of if is_annotated(value.head(1)) else datum_of
-    return read(value.file, value.offset, value.size)
+def _read(value: Value, head: bytes) -> Datum:
+    read = annotated_of if is_annotated(head) else datum_of
+    return read(value.file, value.offset, value.size, head)
 
 
 def _path_of(key: bytes) -> str:

@@ -89,10 +89,10 @@ def is_annotated(first: bytes) -> bool:
     return first[:1] == b"\x0a"
 
 
-def datum_of(file: PackFile, offset: int, size: int) -> Datum:
-    """Return the Datum in a range of a file; ValueError where there is none."""
+def datum_of(file: PackFile, offset: int, size: int, head: bytes = b"") -> Datum:
+    """Return the Datum in a range of a file, whose first bytes may be known; ValueError where there is none."""
     datum = Datum()
-    for number, wire, value, length in _fields(Window(file, offset, size)):
+    for number, wire, value, length in _fields(Window(file, offset, size, head)):
         if number == 4 and wire == _BYTES:
             datum.offset, datum.size = value, length
         elif number == 6:
@@ -112,14 +112,16 @@ def datum_of(file: PackFile, offset: int, size: int) -> Datum:
             raise ValueError(f"field {number} is none of Caffe's Datum")
     if datum.size < 0:
         raise ValueError("a Datum without data")
-    datum.suffix = suffix_of(file.read(datum.offset, min(_HEAD, datum.size)))
+    inner, count = datum.offset - offset, min(_HEAD, datum.size)
+    known = inner + count <= len(head)
+    datum.suffix = suffix_of(head[inner : inner + count] if known else file.read(datum.offset, count))
     return datum
 
 
-def annotated_of(file: PackFile, offset: int, size: int) -> Datum:
-    """Return the Datum in an AnnotatedDatum, with its boxes; ValueError where there is none."""
+def annotated_of(file: PackFile, offset: int, size: int, head: bytes = b"") -> Datum:
+    """Return the Datum in an AnnotatedDatum, with its boxes; as `datum_of`."""
     datum, groups = None, []
-    for number, wire, value, length in _fields(Window(file, offset, size)):
+    for number, wire, value, length in _fields(Window(file, offset, size, head)):
         if number == 1 and wire == _BYTES:
             datum = datum_of(file, value, length)
         elif number == 3 and wire == _BYTES:

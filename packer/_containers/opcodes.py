@@ -90,7 +90,7 @@ def is_pickle(head: bytes) -> bool:
     return (head[:1] == b"\x80" and len(head) > 1 and head[1] in _PROTOCOLS) or head[:1] in (b"(", b"]", b"}", b"c")
 
 
-def unpickled(file: PackFile, offset: int, size: int, most: int = 100_000) -> Any:
+def unpickled(file: PackFile, offset: int, size: int, most: int = 100_000, head: bytes = b"") -> Any:
     """Return what the pickle in a range of a file holds.
 
     Parameters
@@ -99,6 +99,8 @@ def unpickled(file: PackFile, offset: int, size: int, most: int = 100_000) -> An
     offset, size : int
     most : int
         How many opcodes are read.
+    head : bytes, optional
+        The first bytes, where they were read already.
 
     Returns
     -------
@@ -111,7 +113,7 @@ def unpickled(file: PackFile, offset: int, size: int, most: int = 100_000) -> An
     ValueError
         If it is damaged, or holds something else.
     """
-    machine = _Machine(file, Window(file, offset, size))
+    machine = _Machine(file, Window(file, offset, size, head))
     try:
         value = _plain(machine.run(most))
     except (IndexError, KeyError, TypeError, AttributeError, struct.error) as error:

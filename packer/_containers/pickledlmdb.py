@@ -19,6 +19,7 @@ from packer._containers.lmdbfiles import DATA, First, LMDBContainer, Value, fail
 from packer._containers.lmdbtree import Tree
 from packer._containers.members import Members, image_of, members_of
 from packer._containers.opcodes import Blob, is_pickle, unpickled
+from packer._containers.window import PIECE
 from packer._storage.opening import open_regular
 from packer._storage.packfile import PackFile
 from packer.errors import SourceError, printable
@@ -138,11 +139,11 @@ def _key(listed: Any, file: PackFile) -> bytes:
 
 def _read(value: Value, most: int = 100_000) -> Any:
     """Return what a value holds; ValueError where it is neither a pickle nor of pyarrow."""
-    head = value.head()
+    head = value.head(PIECE)
     if is_serialized(head):
         return deserialized(value.file, value.offset, value.size, most)
     if is_pickle(head):
-        return unpickled(value.file, value.offset, value.size, most)
+        return unpickled(value.file, value.offset, value.size, most, head)
     raise ValueError(
         "its value is neither a pickle nor of pyarrow.serialize"
         + (": msgpack, which packer does not read" if head[:1] in (b"\x92", b"\x93", b"\x82", b"\x83") else "")

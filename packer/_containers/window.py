@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from packer._storage.packfile import PackFile
 
-__all__ = ["Window"]
+__all__ = ["PIECE", "Window"]
 
-_PIECE = 256  # bytes that are read at once
+PIECE = 256
+"""Bytes that are read at once."""
+
 _MOST = 1 << 28  # of one line or text
 
 
@@ -18,6 +20,8 @@ class Window:
     file : PackFile
     offset, size : int
         Where the range begins, and its bytes.
+    head : bytes, optional
+        Its first bytes, where they were read already.
 
     Raises
     ------
@@ -27,9 +31,9 @@ class Window:
 
     __slots__ = ("_at", "_data", "_end", "_file", "_start")
 
-    def __init__(self, file: PackFile, offset: int, size: int) -> None:
+    def __init__(self, file: PackFile, offset: int, size: int, head: bytes = b"") -> None:
         self._file, self._start, self._end = file, offset, offset + size
-        self._data, self._at = file.read(offset, min(size, _PIECE)), 0
+        self._data, self._at = head or file.read(offset, min(size, PIECE)), 0
 
     def tell(self) -> int:
         """Return where in the file the next byte lies."""
@@ -69,7 +73,7 @@ class Window:
             held = len(self._data) - self._at
             if held == self.left:
                 raise ValueError("a line has no end")
-            self._read_on(min(self.left, 2 * held + _PIECE))
+            self._read_on(min(self.left, 2 * held + PIECE))
             found = self._data.find(b"\n", self._at + held)
         line = self._data[self._at : found]
         self._at = found + 1
@@ -77,6 +81,10 @@ class Window:
 
     def varint(self) -> int:
         """Return the next number of 64 bits, 7 in a byte, as protocol buffers have them."""
+        at = self._at
+        if at < len(self._data) and self._data[at] < 0x80:
+            self._at = at + 1
+            return self._data[at]
         number = 0
         for shift in range(0, 70, 7):
             byte = self.byte()
@@ -94,5 +102,5 @@ class Window:
             raise ValueError(f"{count} bytes are too many for one value")
         self._start += self._at
         held = self._data[self._at :]
-        self._data = held + self._file.read(self._start + len(held), min(left, max(count, _PIECE)) - len(held))
+        self._data = held + self._file.read(self._start + len(held), min(left, max(count, PIECE)) - len(held))
         self._at = 0
