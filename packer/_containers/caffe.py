@@ -41,7 +41,7 @@ class Caffe(LMDBContainer):
 
     @classmethod
     def is_of(cls, first: First) -> bool:
-        return all(_read(value, value.head(PIECE)).size >= 0 for value in first.values)
+        return _read(first.values[0], first.values[0].head(PIECE)).size >= 0
 
     @classmethod
     def open(cls, paths: Sequence[Path], keys: Mapping[str, str]) -> Caffe:

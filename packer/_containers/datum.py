@@ -20,6 +20,7 @@ __all__ = ["Box", "Datum", "annotated_of", "datum_of", "is_annotated"]
 
 _HEAD = 16
 _MOST_BOXES = 1 << 16
+_FARTHEST = 1e6  # of a corner, in images
 _VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5  # wire types
 
 
@@ -162,6 +163,8 @@ def _box(window: Window, label: int, instance: int) -> Box:
             (corners[number - 1],) = struct.unpack("<f", value.to_bytes(4, "little"))
         elif number == 6 and wire == _VARINT:
             difficult = bool(value)
+    if not all(abs(corner) <= _FARTHEST for corner in corners):  # NaN is not, either
+        raise ValueError(f"a box with the corners {corners}, which are fractions of the image")
     return Box(label, instance, (corners[0], corners[1], corners[2], corners[3]), difficult)
 
 

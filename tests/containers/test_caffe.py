@@ -212,3 +212,11 @@ def test_boxes_of_ssd_are_pixels(tmp_path: Path) -> None:
             assert values_of["category"].tolist() == [7, 15][:count]
             assert values_of["instance"].tolist() == [0, 3][:count]
             assert values_of["difficult"].tolist() == [0, 1][:count]
+
+
+@pytest.mark.parametrize("corner", [float("nan"), float("inf"), 1e30])
+def test_boxes_that_are_nowhere_are_refused(tmp_path: Path, corner: float) -> None:
+    value = annotated(0, [(7, 0, (0.0, 0.25, corner, 1.0), False)])
+    path = write_lmdb(tmp_path / "train", [(KEYS[0], annotated(0, [])), *((key, value) for key in KEYS[1:5])])
+    with pytest.raises(SourceError, match="a box with the corners"):
+        packer.index(path, tmp_path / "out.index")
