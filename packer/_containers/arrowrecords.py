@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from packer._containers.opcodes import Array, Blob
+from packer._containers.flatbuffer import Table, int_at
+from packer._containers.located import HELD, Array, Blob
 from packer._storage.packfile import PackFile
 
 __all__ = ["deserialized", "is_serialized"]
@@ -24,7 +25,6 @@ _HEADER = 16
 _MOST_METADATA = 1 << 20
 _MOST_TYPES = 200
 _MOST_CACHED = 1 << 13  # bytes of a schema
-_HELD = 64  # bytes of a blob that are read at once
 _V4 = 3  # MetadataVersion
 _SCHEMA, _BATCH, _TENSOR_MESSAGE = 1, 3, 4  # MessageHeader
 _NULL, _INT, _FLOAT, _BINARY, _UTF8, _BOOL, _LIST, _STRUCT, _UNION = 1, 2, 3, 4, 5, 6, 12, 13, 14  # Type
@@ -55,64 +55,6 @@ def deserialized(file: PackFile, offset: int, size: int, most: int = 100_000) ->
         return _Record(file, offset, size, most).value()
     except (struct.error, IndexError, RecursionError) as error:
         raise ValueError("a damaged value of pyarrow") from error
-
-
-class _Table:
-    """A table of a FlatBuffer: numbers and further tables by the numbers of their slots."""
-
-    def __init__(self, data: bytes, at: int) -> None:
-        self._data, self._at = data, at
-        self._slots = at - _int(data, "<i", at)
-        self._end = _int(data, "<H", self._slots)
-
-    def where(self, slot: int) -> int:
-        """Return where a value begins; 0 where there is none."""
-        at = 4 + 2 * slot
-        inner = _int(self._data, "<H", self._slots + at) if at < self._end else 0
-        return self._at + inner if inner else 0
-
-    def number(self, slot: int, layout: str, default: int = 0) -> int:
-        at = self.where(slot)
-        return _int(self._data, layout, at) if at else default
-
-    def table(self, slot: int) -> _Table:
-        at = self.where(slot)
-        if not at:
-            raise ValueError("a damaged value of pyarrow")
-        return _Table(self._data, at + _int(self._data, "<I", at))
-
-    def vector(self, slot: int, width: int) -> tuple[int, int]:
-        """Return where the elements of a vector begin, and how many there are."""
-        at = self.where(slot)
-        if not at:
-            return 0, 0
-        at += _int(self._data, "<I", at)
-        count = _int(self._data, "<I", at)
-        if at + 4 + count * width > len(self._data):
-            raise ValueError("a damaged value of pyarrow")
-        return at + 4, count
-
-    def tables(self, slot: int) -> Iterator[_Table]:
-        start, count = self.vector(slot, 4)
-        for at in range(start, start + 4 * count, 4):
-            yield _Table(self._data, at + _int(self._data, "<I", at))
-
-    def number_at(self, layout: str, at: int) -> int:
-        return _int(self._data, layout, at)
-
-    def ints(self, slot: int) -> list[int]:
-        start, count = self.vector(slot, 4)
-        return [_int(self._data, "<i", at) for at in range(start, start + 4 * count, 4)]
-
-    def text(self, slot: int) -> str:
-        start, count = self.vector(slot, 1)
-        return self._data[start : start + count].decode("utf-8", "replace")
-
-
-def _int(data: bytes, layout: str, at: int) -> int:
-    if at < 0:
-        raise ValueError("a damaged value of pyarrow")
-    return int(struct.unpack_from(layout, data, at)[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,12 +118,12 @@ class _Record:
             raise ValueError("a damaged value of pyarrow")
         column = (_schema if len(described.data) <= _MOST_CACHED else _schema.__wrapped__)(described.data)
         data, after, version, body = self._message(described.end)
-        message = _Table(data, _int(data, "<I", 0))
+        message = Table(data, int_at(data, "<I", 0))
         if message.number(1, "<B") != _BATCH or not 0 <= body <= self._end - after:
             raise ValueError("a damaged value of pyarrow")
         batch = message.table(2)
         nodes, count = batch.vector(1, 16)
-        lengths = iter([_int(data, "<q", nodes + 16 * number) for number in range(count)])
+        lengths = iter([int_at(data, "<q", nodes + 16 * number) for number in range(count)])
         buffers, count = batch.vector(2, 16)
         ranges = iter([struct.unpack_from("<qq", data, buffers + 16 * number) for number in range(count)])
         try:
@@ -201,7 +143,7 @@ class _Record:
         if length > _MOST_METADATA:
             raise ValueError("a damaged value of pyarrow")
         data, end = self._bytes(at + 4, length), at + 4 + length
-        message = _Table(data, _int(data, "<I", 0))
+        message = Table(data, int_at(data, "<I", 0))
         return _Message(data, end + -(end - self._begin) % 8, message.number(0, "<h"), message.number(3, "<q"))
 
     def _place(self, of: _Type, lengths: Iterator[int], ranges: Iterator[tuple[int, int]], batch: _Batch) -> None:
@@ -276,12 +218,12 @@ class _Record:
             if not 0 <= body <= self._end - start:
                 raise ValueError("a damaged value of pyarrow")
             at = start + body
-        message = _Table(data, _int(data, "<I", 0))
+        message = Table(data, int_at(data, "<I", 0))
         if message.number(1, "<B") != _TENSOR_MESSAGE:
             raise ValueError("a damaged value of pyarrow")
         return self._tensor(message.table(2), start, body)
 
-    def _tensor(self, header: _Table, start: int, body: int) -> Array:
+    def _tensor(self, header: Table, start: int, body: int) -> Array:
         kind, of = header.number(0, "<B"), header.table(1)
         width = of.number(0, "<i" if kind == _INT else "<h")
         dtype = f"{'i' if of.number(1, '<B') else 'u'}{width // 8}" if kind == _INT else f"f{2 << width}"
@@ -298,7 +240,7 @@ class _Record:
         if not where or offset < 0 or not item <= size <= length <= body - offset:
             raise ValueError("a damaged value of pyarrow")
         place = start + offset
-        return Array(f"<{dtype}", shape, Blob(place, size, self._bytes(place, min(_HELD, size))))
+        return Array(f"<{dtype}", shape, Blob(place, size, self._bytes(place, min(HELD, size))))
 
     def _bytes_of(self, of: _Type, at: int) -> Blob | str:
         first, end = self._number(of, 1, "<i", at), self._number(of, 1, "<i", at + 1)
@@ -307,7 +249,7 @@ class _Record:
             raise ValueError("a damaged value of pyarrow")
         if of.kind == _UTF8:
             return self._bytes(start + first, end - first).decode("utf-8")
-        head = self._bytes(start + first, min(_HELD, end - first))
+        head = self._bytes(start + first, min(HELD, end - first))
         return Blob(start + first, end - first, head)
 
     def _number(self, of: _Type, buffer: int, layout: str, at: int) -> Any:
@@ -329,7 +271,7 @@ class _Record:
 @functools.lru_cache(16)
 def _schema(data: bytes) -> _Type:
     """Return the type of the one column of a schema, given as a message: all samples of a file have few."""
-    message = _Table(data, _int(data, "<I", 0))
+    message = Table(data, int_at(data, "<I", 0))
     if message.number(1, "<B") != _SCHEMA:
         raise ValueError("a damaged value of pyarrow")
     columns = [_type_of(one, itertools.count()) for one in itertools.islice(message.table(2).tables(1), 2)]
@@ -338,7 +280,7 @@ def _schema(data: bytes) -> _Type:
     return columns[0]
 
 
-def _type_of(described: _Table, numbers: Iterator[int]) -> _Type:
+def _type_of(described: Table, numbers: Iterator[int]) -> _Type:
     """Return the type that a field of a schema describes, and those below it."""
     number, kind, width, codes = next(numbers), described.number(2, "<B"), 0, []
     if number == _MOST_TYPES:

@@ -13,7 +13,7 @@ from typing import Any
 
 from packer._containers.contract import Piece
 from packer._containers.imagenames import suffix_of
-from packer._containers.opcodes import Array, Blob
+from packer._containers.located import Array, Blob
 from packer._fields import DTYPES, RESERVED, Field, Stored
 from packer._storage.packfile import PackFile
 from packer.errors import OptionError, SourceError, printable

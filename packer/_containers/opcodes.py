@@ -8,56 +8,18 @@ are those of Python's `pickletools`, which describes them.
 from __future__ import annotations
 
 import codecs
-import re
 import struct
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import numpy as np
-
+from packer._containers.located import HELD, Array, Blob, array_of
 from packer._containers.window import Window
 from packer._storage.packfile import PackFile
 
-__all__ = ["Array", "Blob", "is_pickle", "unpickled"]
+__all__ = ["is_pickle", "unpickled"]
 
-_HELD = 64  # bytes of a blob that are read at once
 _DIGITS = 20  # of an integer
-_DTYPE = re.compile(r"[<>|=]?[biuf][1248]")
 _PROTOCOLS = range(2, 6)
-
-
-class Blob(NamedTuple):
-    """Bytes in a file.
-
-    Attributes
-    ----------
-    offset, size : int
-    head : bytes
-        The first of them.
-    """
-
-    offset: int
-    size: int
-    head: bytes
-
-    def data(self, file: PackFile) -> bytes:
-        """Return all of them."""
-        return self.head if len(self.head) == self.size else file.read(self.offset, self.size)
-
-
-class Array(NamedTuple):
-    """An array of NumPy: its dtype, its shape, its elements, and whether the first axis counts fastest."""
-
-    dtype: str
-    shape: tuple[int, ...]
-    elements: Blob | bytes
-    fortran: bool = False
-
-    def value(self, file: PackFile) -> Any:
-        """Return the array; ValueError where the elements are not as many."""
-        data = self.elements.data(file) if isinstance(self.elements, Blob) else self.elements
-        array = np.frombuffer(data, self.dtype)
-        return array.reshape(self.shape, order="F" if self.fortran else "C")
 
 
 class _Mark:
@@ -176,7 +138,7 @@ class _Machine:
         size, offset = self.number(width), self._window.tell()
         if size > self._window.left:
             raise ValueError(f"{size} bytes are announced, and {self._window.left} are there")
-        head = self._window.take(min(size, _HELD))
+        head = self._window.take(min(size, HELD))
         self._window.skip(size - len(head))
         self._stack.append(Blob(offset, size, head))
 
@@ -305,19 +267,9 @@ class _Machine:
 
 
 def _array(dtype: Any, shape: Any, elements: Any, fortran: bool) -> Array:
-    if not isinstance(dtype, _DType) or not _DTYPE.fullmatch(dtype.name):
-        raise ValueError("a pickle with an array of something else than numbers")
-    if not isinstance(shape, tuple) or not all(isinstance(side, int) and 0 <= side < 1 << 40 for side in shape):
-        raise ValueError("a pickle with an array of a strange shape")
-    if not isinstance(elements, (Blob, bytes)):
-        raise ValueError("a pickle with an array whose elements are no bytes")
-    size = elements.size if isinstance(elements, Blob) else len(elements)
-    count = 1
-    for side in shape:
-        count *= side
-    if len(shape) > 8 or count * int(dtype.name[-1]) != size:
-        raise ValueError(f"a pickle with an array whose elements have {size} bytes, which do not fit its shape")
-    return Array(dtype.name, shape, elements, fortran)
+    if not isinstance(dtype, _DType):
+        raise ValueError("a damaged pickle")
+    return array_of(dtype.name, shape, elements, fortran)
 
 
 _MAKERS: dict[str, Callable[..., Any]] = {

@@ -17,8 +17,9 @@ from packer._containers.contract import Entry, Piece
 from packer._containers.imagenames import suffix_of
 from packer._containers.lmdbfiles import DATA, First, LMDBContainer, Value, failing, image_name, shown_key, text_of
 from packer._containers.lmdbtree import Tree
+from packer._containers.located import Blob
 from packer._containers.members import Members, image_of, members_of
-from packer._containers.opcodes import Blob, is_pickle, unpickled
+from packer._containers.opcodes import is_pickle, unpickled
 from packer._containers.window import PIECE
 from packer._storage.opening import open_regular
 from packer._storage.packfile import PackFile

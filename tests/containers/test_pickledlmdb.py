@@ -17,7 +17,8 @@ import pytest
 
 import packer
 from packer._containers.arrowrecords import deserialized, is_serialized
-from packer._containers.opcodes import Blob, unpickled
+from packer._containers.located import Blob
+from packer._containers.opcodes import unpickled
 from packer._formats import open_pack
 from packer._packs.verify import verify
 from packer._storage.packfile import PackFile
