@@ -42,6 +42,11 @@ CONTAINERS: tuple[str, ...] = (
     "parquet:ParquetImages",
     "arrow:ArrowImages",
     "bagz:Bagz",
+    "pysodlmdb:PySODToolBox",
+    "pickledlmdb:PickledLMDB",
+    "lsun:LSUN",
+    "imagelmdb:ImageLMDB",
+    "caffe:Caffe",
 )
 """The modules of this package that have a container each, as ``module:class``, in the order in which they are asked."""
 
@@ -57,22 +62,14 @@ def find_container(paths: Sequence[Path]) -> tuple[type[Container], list[Path]] 
         If there are several paths and one is no file, or they are not of one kind.
     """
     kinds = [_container(target) for target in CONTAINERS]
-    if len(paths) == 1 and os.path.isdir(paths[0]):
-        names = sorted(os.listdir(paths[0]))
-        found = ((kind, kind.recognise_directory(paths[0], names)) for kind in kinds)
-        return next(((kind, files) for kind, files in found if files), None)
     of_each = {path: _kind_of(path, kinds) for path in paths}
-    if len(paths) == 1:
-        (kind,) = of_each.values()
-        return None if kind is None else (kind, list(paths))
-    for path, kind in of_each.items():
-        if kind is None or kind is not of_each[paths[0]]:
-            first = of_each[paths[0]]
+    first = of_each[paths[0]][0]
+    for path, (kind, _) in of_each.items() if len(paths) > 1 else ():
+        if kind is None or kind is not first:
             what = "nothing that packer reads" if kind is None else kind.kind
             other = "something else" if first is None else first.kind
             raise SourceError(f"{printable(path)}: is {what}, and {printable(paths[0])} is {other}")
-    kind = of_each[paths[0]]
-    return None if kind is None else (kind, list(paths))
+    return None if first is None else (first, [file for path in paths for file in of_each[path][1]])
 
 
 def named_paths(src: str | os.PathLike[str]) -> list[Path]:
@@ -119,6 +116,12 @@ def _container(target: str) -> type[Container]:
     return kind
 
 
-def _kind_of(path: Path, kinds: Sequence[type[Container]]) -> type[Container] | None:
+def _kind_of(path: Path, kinds: Sequence[type[Container]]) -> tuple[type[Container] | None, list[Path]]:
+    """Return the container that a file or a directory is, and its files."""
+    if os.path.isdir(path):
+        names = sorted(os.listdir(path))
+        found = ((kind, kind.recognise_directory(path, names)) for kind in kinds)
+        return next(((kind, files) for kind, files in found if files), (None, []))
     head = head_of(path)
-    return next((kind for kind in kinds if kind.recognise_file(path, head)), None) if os.path.isfile(path) else None
+    kind = next((kind for kind in kinds if kind.recognise_file(path, head)), None) if os.path.isfile(path) else None
+    return kind, [path]

@@ -15,22 +15,19 @@ from __future__ import annotations
 import itertools
 import os
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from packer._formats.contract import Places, Writer
-from packer._formats.lmdbpages import (
+from packer._containers.lmdbpages import (
     DB,
     F_BIGDATA,
     INTEGERKEY,
     MAGIC,
-    MAX_DEPTH,
     META,
     META_END,
-    META_SIZE,
     MOST_BYTES,
     NO_PAGE,
     NODE_HEADER,
@@ -42,13 +39,12 @@ from packer._formats.lmdbpages import (
     P_OVERFLOW,
     PAGE,
     PAGE_HEADER,
-    PAGE_SIZES,
     VERSION,
-    Node,
     Page,
     even,
-    nodes_of,
 )
+from packer._containers.lmdbtree import Tree
+from packer._formats.contract import Places, Writer
 from packer._formats.reader import Reader, table_from
 from packer._manifest import Manifest
 from packer._storage.files import AppendFile
@@ -217,9 +213,10 @@ class LMDBReader(Reader):
         if not os.path.isfile(self.path):
             raise NotAPackError("not an LMDB file (packs are single files, not directories)", self.path)
         self._file = PackFile(self.path)
-        self._page_size, self._root = self._read_meta()
+        self._tree = Tree(self._file)
+        self._tree.require_whole()
         own = {}
-        for key, offset, size in self._walk(_PREFIX):
+        for key, offset, size in self._tree.walk(_PREFIX):
             if not key.startswith(_PREFIX):
                 break
             own[key] = offset, size
@@ -256,7 +253,7 @@ class LMDBReader(Reader):
         expected = zip(self.table.offset.tolist(), self.table.extent().tolist(), strict=True)
         found = 0
         try:
-            for key, offset, size in self._walk():
+            for key, offset, size in self._tree.walk():
                 if key.startswith(_PREFIX):
                     continue
                 if key != sample_key(found) or (offset, size) != next(expected, None):
@@ -268,76 +265,3 @@ class LMDBReader(Reader):
             return
         if found != len(self):
             yield f"the LMDB tree holds {found} samples and the table {len(self)}"
-
-    def _read_meta(self) -> tuple[int, int]:
-        """Return page size and root page of the newer valid meta page."""
-        if self._file.size < PAGE_HEADER.size + META_SIZE:
-            raise NotAPackError(f"not an LMDB file ({self._file.size} bytes)", self.path)
-        best = None
-        for start in (0, self._meta_page_size(0)):
-            if start + PAGE_HEADER.size + META_SIZE > self._file.size:
-                continue
-            meta = self._file.read(start + PAGE_HEADER.size, META_SIZE)
-            magic, version, _, _ = META.unpack_from(meta, 0)
-            page_size = DB.unpack_from(meta, META.size)[0]
-            root = DB.unpack_from(meta, META.size + DB.size)[7]
-            last_page, transaction = META_END.unpack_from(meta, META_SIZE - META_END.size)
-            if magic == MAGIC and version != VERSION:
-                raise NotAPackError(f"LMDB data version {version}; packs have {VERSION}", self.path)
-            if magic == MAGIC and (best is None or transaction > best[0]):
-                best = (transaction, page_size, root, last_page)
-        if best is None:
-            raise NotAPackError("not an LMDB file", self.path)
-        _, page_size, root, last_page = best
-        if page_size not in PAGE_SIZES:
-            raise CorruptPackError(f"pages of {page_size} bytes", self.path)
-        if (last_page + 1) * page_size > self._file.size:
-            raise CorruptPackError(
-                f"the file has {self._file.size} bytes of {(last_page + 1) * page_size}: it was cut short", self.path
-            )
-        if root == NO_PAGE:
-            raise NotAPackError("an empty LMDB file", self.path)
-        return page_size, root
-
-    def _meta_page_size(self, start: int) -> int:
-        page_size = int(DB.unpack_from(self._file.read(start + PAGE_HEADER.size + META.size, DB.size))[0])
-        return page_size if page_size in PAGE_SIZES else PAGE
-
-    def _nodes(self, number: int) -> tuple[bool, list[Node]]:
-        """Return the nodes of a page, and whether it is a leaf."""
-        try:
-            return nodes_of(self._file.read(number * self._page_size, self._page_size), number)
-        except ValueError as error:
-            raise CorruptPackError(f"page {number} is damaged", self.path) from error
-
-    def _value(self, node: Node) -> tuple[int, int]:
-        """Return where the value of a leaf's node begins in the file, and its size."""
-        _, size, flags, at = node
-        if not flags & F_BIGDATA:
-            return at, size
-        return struct.unpack("<Q", self._file.read(at, 8))[0] * self._page_size + OVERFLOW_HEADER.size, size
-
-    def _walk(self, first: bytes = b"") -> Iterator[tuple[bytes, int, int]]:
-        """Yield key, offset and size of every value whose key is `first` or comes after it, in the order of the keys.
-
-        A tree of a stranger may lead in a circle. Each way down ends after `MAX_DEPTH` pages at a leaf, and each leaf
-        has keys that are larger than those before: so the tree ends where it leads to a page again.
-        """
-        pending, before, begun = [(self._root, 1)], b"", False
-        while pending:
-            number, depth = pending.pop()
-            is_leaf, nodes = self._nodes(number)
-            if not is_leaf:
-                if depth == MAX_DEPTH:
-                    raise CorruptPackError("the tree is too deep", self.path)
-                ends = [*(node.key for node in nodes[1:]), None]  # before which the keys of each child are
-                below = [node for node, end in zip(nodes, ends, strict=True) if end is None or end > first]
-                pending += [(node.child, depth + 1) for node in reversed(below)]
-                continue
-            wanted = nodes if begun else [node for node in nodes if node.key >= first]
-            begun = True
-            for node in wanted:
-                if node.key <= before or node.key < first:
-                    raise CorruptPackError(f"the keys of page {number} do not ascend", self.path)
-                before = node.key
-                yield before, *self._value(node)

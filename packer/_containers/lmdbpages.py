@@ -13,6 +13,8 @@ from packer._table import Buffer
 __all__ = [
     "DB",
     "F_BIGDATA",
+    "F_DUPDATA",
+    "F_SUBDATA",
     "INTEGERKEY",
     "MAGIC",
     "MAX_DEPTH",
@@ -50,7 +52,7 @@ META_SIZE = META.size + 2 * DB.size + META_END.size
 
 MAGIC, VERSION = 0xBEEFC0DE, 1
 P_BRANCH, P_LEAF, P_OVERFLOW, P_META = 0x01, 0x02, 0x04, 0x08
-F_BIGDATA = 0x01
+F_BIGDATA, F_SUBDATA, F_DUPDATA = 0x01, 0x02, 0x04
 INTEGERKEY = 0x08
 NO_PAGE = 2**64 - 1
 NODE_MAX = (((PAGE - PAGE_HEADER.size) // 2) & ~1) - 2  # me_nodemax: what fits at least twice in a page
@@ -58,7 +60,7 @@ PAGE_SIZES = [1 << power for power in range(9, 17)]
 MOST_BYTES = 2**32 - 1  # of a value, whose size has 32 bits
 MOST_KEY = 511  # MDB_MAXKEYSIZE
 MAX_DEPTH = 32  # CURSOR_STACK
-_PAGE_NUMBER = 8  # bytes: what a node has in place of a value that lies on pages of its own
+_PAGE_NUMBER = struct.Struct("<Q")  # what a node has in place of a value that lies on pages of its own
 
 
 class Page:
@@ -100,23 +102,22 @@ class Node(NamedTuple):
     Attributes
     ----------
     key : bytes
-    low : int
-        The lower 32 bits of a child's number; the size of a value.
+    page : int
+        The number of the page below; in a leaf that of the first page which the value has of its own, and `NO_PAGE` of
+        a value that lies behind its key.
+    size : int
+        The bytes of the value; 0 in a branch.
     flags : int
-        The upper 16 bits of a child's number; whether a value lies on pages of its own.
+        What a value is: bytes, or something of `F_SUBDATA` and `F_DUPDATA`.
     end : int
         Where in the file the key ends.
     """
 
     key: bytes
-    low: int
+    page: int
+    size: int
     flags: int
     end: int
-
-    @property
-    def child(self) -> int:
-        """The number of the page that a branch's node leads to."""
-        return self.low | self.flags << 32
 
 
 def nodes_of(page: bytes, number: int) -> tuple[bool, list[Node]]:
@@ -125,28 +126,28 @@ def nodes_of(page: bytes, number: int) -> tuple[bool, list[Node]]:
     count, is_leaf = (lower - PAGE_HEADER.size) // 2, flags == P_LEAF
     if own_number != number or flags not in (P_BRANCH, P_LEAF) or not 0 < count <= len(page) // 4:
         raise ValueError(f"not a page of {count} nodes")
-    nodes, room = [], len(page) - lower
+    nodes, room, start = [], len(page) - lower, number * len(page)
     try:
         for pointer in struct.unpack_from(f"<{count}H", page, PAGE_HEADER.size):
             low, high, node_flags, key_size = NODE_HEADER.unpack_from(page, pointer)
             key_at = pointer + NODE_HEADER.size
-            if key_at + key_size > len(page):
+            end = key_at + key_size
+            if end > len(page):
                 raise ValueError("a key beyond the page")
-            room -= even(NODE_HEADER.size + key_size + _value_size(is_leaf, low | high << 16, node_flags))
+            size = low | high << 16
+            if not is_leaf:
+                below, size, node_flags, held = size | node_flags << 32, 0, 0, 0
+            elif node_flags & F_BIGDATA:
+                below, held = _PAGE_NUMBER.unpack_from(page, end)[0], _PAGE_NUMBER.size
+            else:
+                below, held = NO_PAGE, size
+            room -= even(NODE_HEADER.size + key_size + held)
             if key_size > MOST_KEY or room < 0:  # else nodes overlap, and a page could hold any number of long keys
                 raise ValueError("more than a page holds")
-            key = page[key_at : key_at + key_size]
-            nodes.append(Node(key, low | high << 16, node_flags, number * len(page) + key_at + key_size))
+            nodes.append(Node(page[key_at:end], below, size, node_flags, start + end))
     except struct.error as error:
         raise ValueError("a node beyond the page") from error
     return is_leaf, nodes
-
-
-def _value_size(is_leaf: bool, size: int, flags: int) -> int:
-    """Return how many bytes of a node come after its key."""
-    if not is_leaf:
-        return 0
-    return _PAGE_NUMBER if flags & F_BIGDATA else size
 
 
 def even(size: int) -> int:
