@@ -1,0 +1,253 @@
+"""Which of a sample's columns is the image, which the label, and which field each of the others becomes.
+
+For containers whose columns have names and types that hold for all samples.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from packer._containers.contract import Entry, Piece
+from packer._containers.imagenames import suffix_of
+from packer._fields import MOST_FIELDS, OF_SCALARS, RESERVED, Field, Stored
+from packer.errors import OptionError, SourceError, printable
+
+__all__ = ["ColumnType", "Roles", "Value", "roles_of"]
+
+_IMAGES = ("image", "img", "jpg", "jpeg", "png", "webp", "x", "0")
+_LABELS = ("label", "cls", "class", "class_id", "target", "y")
+_BLOBS = ("image", "mask", "bytes", "text", "json")
+_HEAD = 32
+_SUFFIX = re.compile(r"\.(jpe?g|png|webp|bmp|gif|tiff?|ppm|pgm)", re.IGNORECASE)
+
+Value = Piece | bytes | int | float | np.ndarray[Any, Any] | None
+"""A value of a column: where its bytes lie, or these; or a number, or an array."""
+
+
+class ColumnType(NamedTuple):
+    """What a column holds.
+
+    Attributes
+    ----------
+    kind : str
+        ``"image"``, ``"bytes"``, ``"text"``, ``"json"``, ``"scalar"`` or ``"array"``; empty where packer does not
+        take the column.
+    dtype : str
+        Of a scalar or an array: that of the field it becomes.
+    rank : int
+        The axes of an array.
+    why : str
+        Why packer does not take it.
+    """
+
+    kind: str
+    dtype: str = ""
+    rank: int = 0
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Roles:
+    """What columns become.
+
+    Attributes
+    ----------
+    image : str
+        The column of the image.
+    label, name : str or None
+    fields : dict of str to Field
+        By column.
+    label_type : {"class", "float"}
+    notes : tuple of str
+        What is left out, and what is called otherwise.
+    """
+
+    image: str
+    label: str | None
+    name: str | None
+    fields: Mapping[str, Field]
+    label_type: str = "class"
+    notes: tuple[str, ...] = ()
+
+    @property
+    def wanted(self) -> set[str]:
+        """The columns that become something."""
+        return {column for column in (self.image, self.label, self.name) if column is not None} | self.fields.keys()
+
+    def entry(
+        self,
+        name: str,
+        values: Mapping[str, Value],
+        read: Callable[[int, int], bytes],
+        shape: tuple[int, int] | None = None,
+    ) -> Entry:
+        """Return a sample.
+
+        Parameters
+        ----------
+        name : str
+            Of the sample, without suffix, where no column names it.
+        values : mapping
+            By columns, at least those that are wanted and have a value.
+        read : callable
+            Returns a range of the file in which the values lie.
+        shape : (height, width), optional
+            Of an image that is pixels.
+
+        Raises
+        ------
+        ValueError
+            If a value is none of its field; the message says why.
+        """
+        image, label = values.get(self.image), self._label(values, read)
+        if not isinstance(image, (Piece, bytes)):
+            raise ValueError("it has no image")
+        if shape is not None:
+            suffix = ".png"
+        else:
+            suffix = suffix_of(read(image.offset, min(_HEAD, image.size)) if isinstance(image, Piece) else image)
+        if self.name is not None:
+            name = _text(values.get(self.name), read, self.name)
+            suffix = "" if _SUFFIX.fullmatch(name[name.rfind(".") :]) else suffix
+        stored = {field.name: _stored(field, values.get(column)) for column, field in self.fields.items()}
+        return Entry(name + suffix, image, label, stored, shape)
+
+    def _label(self, values: Mapping[str, Value], read: Callable[[int, int], bytes]) -> int | float | str | None:
+        value = None if self.label is None else values.get(self.label)
+        if value is None or isinstance(value, (int, float)):
+            if isinstance(value, float) and math.isnan(value):
+                raise ValueError("its label is NaN")
+            return value
+        assert self.label is not None
+        return _text(value, read, self.label)
+
+
+def roles_of(columns: Mapping[str, ColumnType], keys: Mapping[str, str], where: str, name: str | None = None) -> Roles:
+    """Return what columns become: what `keys` say, or where they say nothing what names and types tell.
+
+    Parameters
+    ----------
+    columns : mapping of str to ColumnType
+    keys : mapping of str to str
+        As `Container.open` takes them.
+    where : str
+        The file that has the columns, for messages.
+    name : str, optional
+        The column of names, where no key names another.
+
+    Raises
+    ------
+    SourceError
+        If a key names no column, or none is the image.
+    OptionError
+        If a column is not of the kind that is asked for.
+    """
+    for column in keys.values():
+        if column not in columns:
+            raise SourceError(f"{where}: no column {printable(column)!r}: there are {_listed(columns)}")
+        if not columns[column].kind:
+            raise SourceError(f"{where}: column {printable(column)!r} {columns[column].why}")
+    image = keys.get("image") or _image(columns, where)
+    if columns[image].kind not in ("image", "bytes"):
+        raise OptionError(f"--key image={image}: the column holds {columns[image].kind}, and no images")
+    label = keys.get("label") if keys else _label(columns)
+    if label is not None and columns[label].kind not in ("scalar", "text"):
+        raise OptionError(f"--key label={label}: the column holds {columns[label].kind}, which is no label")
+    name = keys.get("name", name)
+    if name is not None and columns[name].kind not in ("text", "bytes"):
+        raise OptionError(f"--key name={name}: the column holds {columns[name].kind}, and no names")
+    used, fields, notes = {image, label, name}, dict[str, Field](), list[str]()
+    if keys:
+        fields = dict(_field(said, column, columns[column]) for said, column in keys.items() if column not in used)
+        used |= fields.keys()
+        left = [column for column in columns if column not in used]
+    else:
+        left = [column for column in columns if column not in used and not columns[column].kind]
+        taken = [column for column in columns if column not in used and columns[column].kind]
+        fields = _named(taken, columns, notes)
+    if len(fields) > MOST_FIELDS:
+        raise SourceError(f"{where}: {len(fields)} columns are too many: say with --key which of them are wanted")
+    notes += (f"left out: {printable(column)}, which {columns[column].why or 'no --key names'}" for column in left)
+    is_float = label is not None and columns[label].dtype.startswith("float")
+    return Roles(image, label, name, fields, "float" if is_float else "class", tuple(notes))
+
+
+def _image(columns: Mapping[str, ColumnType], where: str) -> str:
+    images = [column for column, type in columns.items() if type.kind == "image"]
+    likely = [column for column in _IMAGES if columns.get(column, ColumnType("")).kind in ("image", "bytes")]
+    found = [column for column in likely if column in images] or images or likely
+    if not found:
+        raise SourceError(f"{where}: no column of images: say which with --key image=COLUMN, of {_listed(columns)}")
+    return found[0]
+
+
+def _label(columns: Mapping[str, ColumnType]) -> str | None:
+    return next((name for name in _LABELS if columns.get(name, ColumnType("")).kind in ("scalar", "text")), None)
+
+
+def _field(said: str, column: str, type: ColumnType) -> tuple[str, Field]:
+    """Return the field that a key asks for, by its column."""
+    name, _, kind = said.partition(":")
+    dtype = type.dtype
+    if kind in OF_SCALARS and type.kind == "scalar":
+        kind, dtype = "scalar", kind
+    kind = kind or type.kind
+    able = {"scalar": ("scalar", "class"), "array": ("array",)}.get(type.kind, _BLOBS)
+    if kind not in able:
+        raise OptionError(f"--key {said}={column}: the column can become {' or '.join(able)}, and no {kind}")
+    try:
+        return column, Field(name, kind, "" if kind == "class" else dtype, type.rank)
+    except ValueError as error:
+        raise OptionError(f"--key {said}={column}: {error}") from error
+
+
+def _named(taken: Iterable[str], columns: Mapping[str, ColumnType], notes: list[str]) -> dict[str, Field]:
+    """Return fields of columns, which have names that fields may have."""
+    fields: dict[str, Field] = {}
+    names: set[str] = set()
+    for column in taken:
+        name = re.sub(r"\W|^(?=[0-9])", "_", column, flags=re.ASCII)[:60] or "_"
+        while name in names or name in RESERVED:
+            name += "_"
+        if name != column:
+            notes.append(f"the column {printable(column)} is the field {name}")
+        names.add(name)
+        type = columns[column]
+        fields[column] = Field(name, type.kind, type.dtype, type.rank)
+    return fields
+
+
+def _stored(field: Field, value: Value) -> Piece | Stored:
+    if value is None or isinstance(value, (Piece, bytes)):
+        return value
+    if isinstance(value, float) and math.isnan(value):
+        return None
+    try:
+        return field.encode(value)
+    except ValueError as error:
+        raise ValueError(f"field {field.name!r}: {error}") from error
+
+
+def _text(value: Value, read: Callable[[int, int], bytes], column: str) -> str:
+    if isinstance(value, Piece):
+        value = read(value.offset, value.size) if value.size <= _LONGEST else None
+    if not isinstance(value, bytes):
+        raise ValueError(f"no text of a modest length in column {column!r}")
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        raise ValueError(f"no UTF-8 in column {column!r}") from None
+
+
+_LONGEST = 4096  # bytes of a name
+
+
+def _listed(columns: Iterable[str]) -> str:
+    names = list(map(printable, columns))
+    return ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
