@@ -179,7 +179,7 @@ TENSORS = {"packer._images.resize", "packer._images.rectangle"} | below(
         ("h5py", {"packer._formats.hdf5"} | below("packer.testing")),
         ("lmdb", below("packer.testing")),
         ("numba", {"packer._images.jpeg.huffman"}),
-        ("pyarrow", {"packer._sources.tables"}),
+        ("pyarrow", {"packer._sources.tables", "packer._containers.unpacking"}),
         ("packer._images._native", {"packer._images.compiled"}),
         ("packer._images.jpeg.huffman", COMPILED_BY_NUMBA | {"packer._images.jpeg.transcode"}),
         ("packer._images.jpeg.scans", {"packer._images.jpeg.transcode"}),

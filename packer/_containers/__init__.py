@@ -13,7 +13,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from packer._containers.contract import Container, Entry, Piece, PixelLayout, head_of, natural
+from packer._containers.contract import Container, Entry, Packed, Piece, PixelLayout, head_of, natural
 from packer._containers.files import ForeignFiles
 from packer._containers.listing import COPIED, Listing, Ranges, list_samples
 from packer.errors import SourceError, printable
@@ -25,6 +25,7 @@ __all__ = [
     "Entry",
     "ForeignFiles",
     "Listing",
+    "Packed",
     "Piece",
     "PixelLayout",
     "Ranges",
@@ -33,7 +34,7 @@ __all__ = [
     "named_paths",
 ]
 
-CONTAINERS: tuple[str, ...] = ("bagz:Bagz", "mds:MDS", "litdata:LitData", "datadings:Datadings")
+CONTAINERS: tuple[str, ...] = ("bagz:Bagz", "mds:MDS", "litdata:LitData", "datadings:Datadings", "beton:Beton")
 """The modules of this package that have a container each, as ``module:class``, in the order in which they are asked."""
 
 _BRACES = re.compile(r"\{([^{}]*)\}")

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from packer._containers.unpacking import Packed, Piece
 from packer._fields import Field, Stored
 from packer._storage.opening import open_regular
 from packer._table import Buffer
@@ -26,7 +27,7 @@ from packer.errors import OptionError
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["HEAD", "Container", "Entry", "Piece", "PixelLayout", "head_of", "natural", "no_keys"]
+__all__ = ["HEAD", "Container", "Entry", "Packed", "Piece", "PixelLayout", "head_of", "natural", "no_keys"]
 
 HEAD = 4096
 """How many bytes of a file tell what it is."""
@@ -46,14 +47,6 @@ def natural(path: Path) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split("([0-9]+)", str(path))]
 
 
-class Piece(NamedTuple):
-    """Bytes of a file of the container: the file's number in `Container.files`, where they begin, how many they are."""
-
-    file: int
-    offset: int
-    size: int
-
-
 class Entry(NamedTuple):
     """One sample of a container.
 
@@ -62,9 +55,9 @@ class Entry(NamedTuple):
     name : str
         A relative path with forward slashes, as of a file of the image: it has the suffix of what the image is. No
         two samples of one file of the container have the same name.
-    image : Piece or bytes
-        The encoded image, or pixels where the container has a `PixelLayout`; bytes where it is no single range of a
-        file.
+    image : Piece, Packed or bytes
+        The encoded image, or pixels where it has a `shape`; bytes where it is no single range of a
+        file, compressed or not.
     label : int, float, str or None
         A class id or the name of a class; or a number, where the container's `label_type` is one. None where the sample
         has no label.
@@ -72,13 +65,14 @@ class Entry(NamedTuple):
         What there is of each field, by name: a range whose bytes are the value as a pack holds it, or the value itself
         as `Field.encode` returns it. A name that is missing has no value.
     shape : (height, width), optional
-        Of pixels.
+        Of pixels, which lie as the container's `PixelLayout` says. Where some images of a container have a shape and
+        others have none, it can be converted, and has no index.
     """
 
     name: str
-    image: Piece | bytes
+    image: Piece | Packed | bytes
     label: int | float | str | None = None
-    values: Mapping[str, Piece | Stored] = {}
+    values: Mapping[str, Piece | Packed | Stored] = {}
     shape: tuple[int, int] | None = None
 
 
@@ -224,7 +218,7 @@ class Container(abc.ABC):
         Raises
         ------
         SourceError
-            If the file is damaged or cut short, or holds what cannot be listed, such as compressed data; the error
+            If the file is damaged or cut short, or holds what cannot be listed, such as encrypted data; the error
             says what to do.
         """
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from packer._containers.unpacking import PackedRanges
 from packer._storage.packfile import PackFile
 from packer._storage.stamps import Stamps, same_stamp, stamp_in, take_stamps, what_changed
 from packer._table import Names
@@ -28,18 +29,28 @@ class ForeignFiles:
         Paths relative to `root`, with forward slashes; or absolute ones.
     stamps : (F, 2) int64 array, optional
         Size and time of each; by default the present ones.
+    packed : PackedRanges, optional
+        Compressed ranges of these files, which count as files after the last one.
 
     Attributes
     ----------
     root : Path
     names : sequence of str
     stamps : (F, 2) int64 array
+    packed : PackedRanges
     """
 
-    def __init__(self, root: str | os.PathLike[str], names: Sequence[str], stamps: Stamps | None = None) -> None:
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        names: Sequence[str],
+        stamps: Stamps | None = None,
+        packed: PackedRanges | None = None,
+    ) -> None:
         self.root = Path(root)
         self.names = names
         self.stamps = take_stamps(self.root, Names.of(names)) if stamps is None else stamps
+        self.packed = PackedRanges(len(self.stamps)) if packed is None else packed
         self._open: dict[int, PackFile] = {}
 
     def __len__(self) -> int:
@@ -69,8 +80,18 @@ class ForeignFiles:
         return file
 
     def read(self, number: int, offset: int, size: int) -> bytes:
-        """Return a range of a file; errors as `open`, and where the range does not lie in the file."""
-        return self.open(number).read(offset, size)
+        """Return a range of a file, or of what a compressed range gives.
+
+        Raises
+        ------
+        PackError
+            As `open`, and where the range does not lie in the file.
+        ImageError
+            If a compressed range is damaged.
+        """
+        if number < self.packed.first:
+            return self.open(number).read(offset, size)
+        return self.packed.read(self.open(self.packed.file(number)), number, offset, size)
 
     def close(self) -> None:
         """Close the files that are open."""
@@ -79,4 +100,4 @@ class ForeignFiles:
         self._open = {}
 
     def __getstate__(self) -> dict[str, object]:
-        return {"root": self.root, "names": self.names, "stamps": self.stamps, "_open": {}}
+        return {"root": self.root, "names": self.names, "stamps": self.stamps, "packed": self.packed, "_open": {}}

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from packer._containers.contract import Container, Entry, Piece
+from packer._containers.contract import Container, Entry, Packed, Piece
+from packer._containers.unpacking import PackedRanges, PackedSpool
 from packer._fields import DTYPES, Field
 from packer._sample import LABEL_TYPES, UNLABELED
 from packer._storage.paths import name_problem
@@ -37,7 +38,8 @@ class Ranges:
     Attributes
     ----------
     file, offset, size : (N,) int64 arrays
-        The number of a file, or `COPIED`; where in it the value begins; its bytes, -1 where there is no value.
+        The number of a file, or `COPIED`; where in it the value begins; its bytes, -1 where there is no value. Numbers
+        after the last file are those of compressed ranges.
     """
 
     file: Ints
@@ -73,6 +75,8 @@ class Listing:
         The values of the other fields, by name, and where there is none.
     copied : (B,) uint8 array
         The bytes that are no range of a file.
+    packed : PackedRanges
+        The compressed ranges that values lie in.
     notes : list of str
     """
 
@@ -86,6 +90,7 @@ class Listing:
     ranges: dict[str, Ranges]
     numbers: dict[str, tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]]
     copied: npt.NDArray[np.uint8]
+    packed: PackedRanges
     notes: list[str]
 
     def __len__(self) -> int:
@@ -93,7 +98,11 @@ class Listing:
 
 
 def list_samples(
-    container: Container, classes: Sequence[str] | None = None, progress: ProgressCallback | None = None
+    container: Container,
+    classes: Sequence[str] | None = None,
+    progress: ProgressCallback | None = None,
+    *,
+    in_place: bool = False,
 ) -> Listing:
     """List the samples of a container.
 
@@ -104,13 +113,16 @@ def list_samples(
         Class names in the order of their ids, in place of the container's.
     progress : callable, optional
         Called with how many parts of the container are listed, and how many there are.
+    in_place : bool
+        Whether all values are to be read where they lie, and none may be compressed.
 
     Raises
     ------
     SourceError
-        As `Container.entries`; or if a sample has no name, a label is none, or there are no samples.
+        As `Container.entries`; or if a sample has no name, a label is none, there are no samples, or one is compressed
+        that may not be.
     """
-    rows = _Rows(container)
+    rows = _Rows(container, in_place)
     for unit in range(container.units):
         entries = container.entries(unit)
         while block := list(itertools.islice(entries, _BLOCK)):
@@ -123,11 +135,12 @@ def list_samples(
 class _Rows:
     """Collects entries, a row of a structured array each."""
 
-    def __init__(self, container: Container) -> None:
-        self._container = container
+    def __init__(self, container: Container, in_place: bool) -> None:
+        self._container, self._in_place = container, in_place
         self._fields = {field.name: field for field in container.fields}
         self._type = np.dtype([*_own_columns(container), *(column for f in container.fields for column in _columns(f))])
         self._rows, self._names, self._copied = Spool(), Spool(), Spool()
+        self._packed = PackedSpool(len(container.files))
         self._name_end = self._copied_end = self._count = 0
         self._class_names: dict[str, int] = {}  # in the order in which they are met
         self._numbered = self._named = False
@@ -142,7 +155,7 @@ class _Rows:
         rows["label"] = [self._label(entry) for entry in entries]
         _put(rows, "image", self._pieces(entry.image for entry in entries))
         if self._container.pixels is not None:
-            rows["height"], rows["width"] = np.array([entry.shape for entry in entries], np.int64).T
+            rows["height"], rows["width"] = np.array([entry.shape or (0, 0) for entry in entries], np.int64).T
         for name, field in self._fields.items():
             values = [entry.values.get(name) for entry in entries]
             if field.is_blob:
@@ -164,10 +177,10 @@ class _Rows:
         numbers = {
             name: (rows[name], rows[f"{name} null"]) for name, field in self._fields.items() if not field.is_blob
         }
-        names = Names(self._names.array(np.uint8), rows["name_end"])
+        names, packed = Names(self._names.array(np.uint8), rows["name_end"]), self._packed.ranges()
         return Listing(
             container,
-            _distinct(container, names, rows["image file"], notes),
+            _distinct(container, names, packed.files(rows["image file"]), notes),
             labels,
             known,
             label_type,
@@ -176,6 +189,7 @@ class _Rows:
             {name: _ranges(rows, name) for name, field in self._fields.items() if field.is_blob},
             numbers,
             self._copied.array(np.uint8),
+            packed,
             [*container.notes, *notes],
         )
 
@@ -212,10 +226,19 @@ class _Rows:
                 yield COPIED, 0, _NO_BYTES
             elif isinstance(value, Piece):
                 yield value
+            elif isinstance(value, Packed):
+                self._require_may_be_packed(value)
+                yield self._packed.add(value), value.offset, value.size
             else:
                 self._copied.append(value)
                 self._copied_end += len(value)
                 yield COPIED, self._copied_end - len(value), len(value)
+
+    def _require_may_be_packed(self, value: Packed) -> None:
+        if self._in_place:
+            file, offset, _ = value.piece
+            where = f"{printable(self._container.root / self._container.files[file])}, byte {offset}"
+            raise SourceError(f"{where}: is compressed ({value.codec}): convert it, an index reads bytes as they lie")
 
     def _meaning(self, labels: Labels, classes: Sequence[str] | None) -> tuple[Labels, list[str], str, list[str]]:
         """Return labels, classes and type of the labels, and what to say about them."""

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from packer._conversion.convert import Summary, require_policy
 from packer._conversion.sourcerequest import SourceRequest
@@ -29,6 +29,8 @@ ProgressCallback = Callable[[int, int], None]
 @dataclass(frozen=True, kw_only=True)
 class IndexRequest(SourceRequest):
     """An index of images. None stands for what was not said; `packer.index` explains each option."""
+
+    in_place: ClassVar[bool] = True
 
     dst: Path
     checksums: bool = True

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from packer._containers import find_container, named_paths
 from packer._conversion.annotated import AnnotationRequest
@@ -48,7 +48,6 @@ _OF_A_DIRECTORY = {"labels": "labels", "unlabeled": "labels", "no_classes": "lab
 _OF_A_DIRECTORY |= {"any_image": "images", "fields": "fields", "columns": "fields", "no_metadata": "fields"}
 _OF_A_DIRECTORY |= {"coco": "fields", "voc": "fields", "yolo": "fields"}
 """What is for directories alone, with what a listing or a pack says by itself instead."""
-
 
 _OTHER_CLASSES = "Correct them, or convert the images of that pack again."
 
@@ -102,6 +101,7 @@ class SourceRequest(AnnotationRequest):
         If one is no such value.
     """
 
+    in_place: ClassVar[bool] = False  # whether images stay where they are, and so none may lie compressed
     src: Path
     labels: Path | None = None
     path_column: str | None = None
@@ -271,7 +271,7 @@ class SourceRequest(AnnotationRequest):
                 raise OptionError(f"--key is for containers, and {printable(self.src)} is none that packer reads")
             return None
         kind, files = found
-        return listed_container(kind.open(files, self.container_keys), classes)
+        return listed_container(kind.open(files, self.container_keys), classes, in_place=self.in_place)
 
     def _of_directory(self, destination: Path, classes: list[str] | None, is_split: bool) -> Source:
         files_of = partial(files_among, self.src, self.file_fields) if self.file_fields else None

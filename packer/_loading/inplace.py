@@ -74,7 +74,7 @@ def index_of(
             return place
     if source is None:
         assert container is not None
-        source = listed_container(container)
+        source = listed_container(container, in_place=True)
     partial = place.with_name(f"{place.name}.{os.getpid()}.partial")
     remove(partial)
     partial.mkdir()

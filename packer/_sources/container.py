@@ -65,7 +65,7 @@ class ContainerSource(Source):
     def present_stamps(self) -> Stamps:
         """Return for each image its size, and the present time of the file that it lies in."""
         present = [stamp_at(self.files.path(number)) for number in range(len(self.files))]
-        return _stamps(self.images, np.array(present, np.int64))
+        return _stamps(self.files, self.images, np.array(present, np.int64))
 
     def path(self, index: int) -> str:
         """Return the file that image `index` lies in."""
@@ -86,13 +86,17 @@ class ContainerSource(Source):
         SourceError
             If the disk fails.
         """
-        if self.pixels is None:
+        if not self.is_pixels(index):
             data = self._bytes(index)
         else:
             from PIL import Image
 
             data = encode_png(Image.fromarray(self.read_pixels(index)))
         return memoryview(data), (int(self.images.size[index]), stamp_in(self.files.stamps, self._file(index))[1])
+
+    def is_pixels(self, index: int) -> bool:
+        """Tell whether image `index` is pixels, and not encoded."""
+        return self.pixels is not None and bool(self.shapes[index].any())
 
     def read_pixels(self, index: int) -> npt.NDArray[np.uint8]:
         """Return the (height, width, 3) RGB pixels of image `index`; errors as `read`."""
@@ -127,8 +131,8 @@ class ContainerSource(Source):
             raise SourceError(str(error)) from error
 
     def _file(self, index: int) -> int:
-        file = int(self.images.file[index])
-        return len(self.files) - 1 if file == COPIED else file
+        (file,) = self.files.packed.files(self.images.file[index : index + 1]).tolist()
+        return len(self.files) - 1 if file == COPIED else int(file)
 
 
 def container_source(
@@ -166,10 +170,16 @@ def listed_container(
     container: Container,
     classes: Sequence[str] | None = None,
     progress: Callable[[int, int], None] | None = None,
+    *,
+    in_place: bool = False,
 ) -> ContainerSource:
-    """List the samples of an open container; errors as `container_source`."""
-    files = ForeignFiles(container.root, container.files)  # before the listing, so that a later change is seen
-    listing = list_samples(container, classes, progress)
+    """List the samples of an open container, none of them compressed where they stay in place.
+
+    Errors as `container_source`.
+    """
+    before = ForeignFiles(container.root, container.files)  # the listing, so that a later change is seen
+    listing = list_samples(container, classes, progress, in_place=in_place)
+    files = ForeignFiles(container.root, container.files, before.stamps, listing.packed)
     columns: list[Column] = []
     for field in container.fields:
         if field.is_blob:
@@ -183,7 +193,7 @@ def listed_container(
         listing.labels,
         listing.classes,
         listing.notes,
-        stamps=_stamps(listing.images, files.stamps),
+        stamps=_stamps(files, listing.images, files.stamps),
         label_type=listing.label_type,
         fields=container.fields,
         columns=tuple(columns),
@@ -196,7 +206,7 @@ def listed_container(
     )
 
 
-def _stamps(images: Ranges, files: Stamps) -> Stamps:
+def _stamps(files: ForeignFiles, images: Ranges, stamps: Stamps) -> Stamps:
     """Return the stamps of images in files that have these; of what was copied, the time of the last file."""
-    there = files[images.file]
+    there = stamps[files.packed.files(images.file)]
     return np.where(there == NO_STAMP, there, np.stack([images.size, there[:, 1]], 1))

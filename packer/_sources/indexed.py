@@ -145,6 +145,11 @@ class _Places:
     @classmethod
     def of(cls, source: Source) -> _Places:
         if isinstance(source, ContainerSource):
+            if source.pixels is not None and not source.shapes.any(axis=1).all():
+                raise SourceError(
+                    f"{printable(source.root)}: some images are pixels, and others are encoded, which an index cannot "
+                    "list together: convert them"
+                )
             ranges = {column.field.name: column.ranges for column in source.columns if isinstance(column, InContainer)}
             return cls(source.files, source.images, ranges, source.copied, source.pixels, source.shapes)
         columns = [column for column in source.columns if isinstance(column, Files)]

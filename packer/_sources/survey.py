@@ -78,7 +78,7 @@ def survey(source: Source, rows: range, exif: str, *, checksums: bool) -> Iterat
 
 def _looked_at(source: Source, index: int, buffer: ReadBuffer, exif: str) -> tuple[Buffer, int, int, tuple[str, ...]]:
     """Return an image's data, its height and width, and what is unusual about it."""
-    if isinstance(source, ContainerSource) and source.pixels is not None:
+    if isinstance(source, ContainerSource) and source.is_pixels(index):
         pixels = source.read_pixels(index)
         return pixels.tobytes(), pixels.shape[0], pixels.shape[1], ()
     data, _ = source.read(index, buffer)
