@@ -175,7 +175,13 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("name", NEEDS)
 def test_an_option_that_would_decide_nothing_is_refused(photos: Path, tmp_path: Path, name: str) -> None:
     pack, out = photos.with_name("pack.lmdb"), tmp_path / "out.lmdb"
-    paths = {"convert": [photos, out], "index": [photos, out.with_suffix(".index")], "scan": [photos, out], "merge": [pack, out], "verify": [pack]}
+    paths = {
+        "convert": [photos, out],
+        "index": [photos, out.with_suffix(".index")],
+        "scan": [photos, out],
+        "merge": [pack, out],
+        "verify": [pack],
+    }
     places = {line: [out] if "--finish" in line else paths[name] for line in NEEDS[name]}
     results = packer_many([name, *places[line], *line.split()] for line in NEEDS[name])
     for (line, message), result in zip(NEEDS[name].items(), results, strict=True):

@@ -1,0 +1,49 @@
+"""Files of several splits in one directory are not read as one set."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from packer._containers.splits import one_set, splits_of
+from packer.errors import SourceError
+
+
+def paths(*names: str) -> list[Path]:
+    return [Path("/data/shards") / name for name in names]
+
+
+@pytest.mark.parametrize(
+    ("names", "patterns"),
+    [
+        (["train-000.tar", "train-001.tar", "val-000.tar"], ["train-*.tar", "val-000.tar"]),
+        (["in1k-train-00000-of-00002.tar", "in1k-train-00001-of-00002.tar", "in1k-validation-00000-of-00002.tar"],
+         ["in1k-train-*-of-00002.tar", "in1k-validation-00000-of-00002.tar"]),
+        (["ds-train.tfrecord-00000-of-00002", "ds-train.tfrecord-00001-of-00002", "ds-test.tfrecord-00000-of-00001"],
+         ["ds-train.tfrecord-*-of-00002", "ds-test.tfrecord-00000-of-00001"]),
+        (["train/0.tar", "train/1.tar", "val/0.tar"], ["train/*.tar", "val/0.tar"]),
+        (["train_a.tar", "train_b.tar", "extra.tar"], ["train_*", "extra.tar"]),
+    ],
+)  # fmt: skip
+def test_names_of_splits_are_told_apart_by_patterns(names: list[str], patterns: list[str]) -> None:
+    assert splits_of(paths(*names)) == patterns
+    with pytest.raises(SourceError, match=r"several splits.*Name one, such as '/data/shards/") as error:
+        one_set(paths(*names))
+    assert patterns[0] in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        [],
+        ["train.tar"],
+        ["train-000.tar", "train-001.tar"],
+        ["n01440764.tar", "n01443537.tar"],
+        ["cats.tar", "dogs.tar"],
+        ["00000.tar", "00001.tar"],
+        ["protest-0.tar", "contrail-0.tar"],
+    ],
+)
+def test_one_set_of_files_is_one(names: list[str]) -> None:
+    one_set(paths(*names))
