@@ -34,7 +34,16 @@ __all__ = [
     "named_paths",
 ]
 
-CONTAINERS: tuple[str, ...] = ("bagz:Bagz", "mds:MDS", "litdata:LitData", "datadings:Datadings", "beton:Beton")
+CONTAINERS: tuple[str, ...] = (
+    "bagz:Bagz",
+    "mds:MDS",
+    "litdata:LitData",
+    "datadings:Datadings",
+    "beton:Beton",
+    "cifar:CIFAR",
+    "mnist:MNIST",
+    "npyimages:NpyImages",
+)
 """The modules of this package that have a container each, as ``module:class``, in the order in which they are asked."""
 
 _BRACES = re.compile(r"\{([^{}]*)\}")
