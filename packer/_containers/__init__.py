@@ -43,6 +43,7 @@ CONTAINERS: tuple[str, ...] = (
     "cifar:CIFAR",
     "mnist:MNIST",
     "npyimages:NpyImages",
+    "hdf5arrays:HDF5Arrays",
 )
 """The modules of this package that have a container each, as ``module:class``, in the order in which they are asked."""
 

@@ -68,7 +68,7 @@ class Datadings(Container):
         if not types:
             raise SourceError(f"{where}: no samples in it")
         named = _KEY if types.get(_KEY, ColumnType("")).kind == "text" else None
-        container.roles = roles_of(types, keys, where, named)
+        container.roles = roles_of(types, keys, where, name=named)
         container.known = frozenset(types)
         container.fields, container.label_type = tuple(container.roles.fields.values()), container.roles.label_type
         container.notes += container.roles.notes

@@ -128,7 +128,14 @@ class Roles:
         return _text(value, read, self.label)
 
 
-def roles_of(columns: Mapping[str, ColumnType], keys: Mapping[str, str], where: str, name: str | None = None) -> Roles:
+def roles_of(
+    columns: Mapping[str, ColumnType],
+    keys: Mapping[str, str],
+    where: str,
+    *,
+    name: str | None = None,
+    label: str | None = None,
+) -> Roles:
     """Return what columns become: what `keys` say, or where they say nothing what names and types tell.
 
     Parameters
@@ -140,6 +147,8 @@ def roles_of(columns: Mapping[str, ColumnType], keys: Mapping[str, str], where: 
         The file that has the columns, for messages.
     name : str, optional
         The column of names, where no key names another.
+    label : str, optional
+        That of labels, where there are no keys; by default what it is called tells.
 
     Raises
     ------
@@ -156,7 +165,7 @@ def roles_of(columns: Mapping[str, ColumnType], keys: Mapping[str, str], where: 
     image = keys.get("image") or _image(columns, where)
     if columns[image].kind not in ("image", "bytes"):
         raise OptionError(f"--key image={image}: the column holds {columns[image].kind}, and no images")
-    label = keys.get("label") if keys else _label(columns)
+    label = keys.get("label") if keys else label or _label(columns)
     if label is not None and columns[label].kind not in ("scalar", "text"):
         raise OptionError(f"--key label={label}: the column holds {columns[label].kind}, which is no label")
     name = keys.get("name", name)

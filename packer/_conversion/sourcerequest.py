@@ -328,12 +328,12 @@ class SourceRequest(AnnotationRequest):
 
 
 def is_pack(path: Path) -> bool:
-    """Tell whether there is a pack at `path`."""
+    """Tell whether there is a pack at `path`, and not a file that another tool wrote in a format that packs have."""
     try:
         recognise(path)
     except (NotAPackError, PackNotFoundError):
         return False
-    return True
+    return not path.is_file() or find_container([path]) is None
 
 
 def _texts(name: str, said: Sequence[str] | Mapping[str, str], sign: str) -> Iterator[str]:
