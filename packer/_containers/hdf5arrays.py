@@ -22,7 +22,7 @@ from packer._containers.pixelarrays import WANTED, pixel_layout
 from packer._containers.reading import Reading, reading
 from packer._containers.roles import ColumnType, Roles, Value, roles_of
 from packer._storage.packfile import PackFile
-from packer.errors import MissingDependencyError, PackError, SourceError, printable
+from packer.errors import MissingDependencyError, PackerError, PackError, SourceError, printable
 
 if TYPE_CHECKING:
     import h5py
@@ -96,10 +96,7 @@ class HDF5Arrays(Container):
     def entries(self, unit: int) -> Iterator[Entry]:
         path = self.root / self.files[unit]
         with _opened(path) as h5, reading(path) as file:
-            try:
-                yield from self._entries(h5, file)
-            except (OSError, RuntimeError, KeyError, TypeError) as error:
-                raise SourceError(f"{file.path}: libhdf5 cannot read it: {printable(error)}") from error
+            yield from self._entries(h5, file)
 
     def _entries(self, h5: h5py.File, file: Reading) -> Iterator[Entry]:
         dataset = h5[self._full(self.roles.image)]
@@ -146,7 +143,9 @@ def _opened(path: Path) -> Iterator[h5py.File]:
             yield found
     except PackError as error:
         raise SourceError(str(error)) from error
-    except (OSError, RuntimeError, KeyError, TypeError) as error:
+    except PackerError:
+        raise
+    except (OSError, RuntimeError, KeyError, TypeError, ValueError, OverflowError, MemoryError) as error:
         raise SourceError(f"{printable(path)}: libhdf5 cannot read it: {printable(error)}") from error
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import packer
+from packer._storage.packfile import PackFile
 from packer.errors import SourceError
 from tests.containers.everywhere import IMAGES, everywhere, fuzz, listed, opened
 
@@ -133,6 +134,24 @@ def test_rows_that_were_never_written_are_refused(tmp_path: Path) -> None:
         file.create_dataset("imgs", PLANES.shape, np.uint8)
     with pytest.raises(SourceError, match="have no place of their own"):
         listed(tmp_path / "x.h5")
+
+
+def test_structures_that_lie_behind_all_files_are_refused(tmp_path: Path) -> None:
+    path = array(tmp_path / "x.h5")
+    data = bytearray(path.read_bytes())
+    data[64:72] = b"\xf0" + b"\xff" * 6 + b"\x7f"  # the address of the root group
+    path.write_bytes(data)
+    with pytest.raises(packer.PackerError, match=r"x\.h5"):
+        packer.index(path, tmp_path / "made.index")
+    with PackFile(path) as file:
+        assert file.read_into(memoryview(bytearray(8)), 1 << 80) == 0
+
+
+def test_names_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    path = array(tmp_path / "x.h5")
+    path.write_bytes(path.read_bytes().replace(b"imgs", b"\xe9mgs"))
+    with pytest.raises(SourceError, match=r"x\.h5: (libhdf5 cannot read it|no dataset of images)"):
+        listed(path)
 
 
 def test_damaged_files_are_listed_or_refused(tmp_path: Path, sweep: int) -> None:
