@@ -7,19 +7,21 @@ variable size, and then the columns in the order of their names. Labels are as t
 
 from __future__ import annotations
 
+import contextlib
 import re
 import struct
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from packer._containers.arrays import MDSArray
-from packer._containers.contract import Piece, head_of
+from packer._containers.contract import Entry, Packed, Piece, head_of
 from packer._containers.offsets import OffsetShards, Part, first_offset, samples
-from packer._containers.reading import Reading, json_in, reading
+from packer._containers.reading import Reading, Unpacked, json_in, reading
 from packer._containers.roles import ColumnType, Value
+from packer._containers.unpacking import unpack
 from packer._fields.values import parsed_json
 from packer._storage.paths import name_problem
 from packer.errors import SourceError, printable
@@ -53,6 +55,7 @@ _BLOBS |= {
     "list[png]": "bytes",
 }
 _TEXTS = {"str_int": "int64", "str_float": "float64"}
+_CODECS = {"zstd": "zstd", "gz": "gzip", "br": "brotli"}
 _LONGEST_NUMBER = 400  # digits
 
 
@@ -98,6 +101,9 @@ class MDS(OffsetShards):
     kind = "mds"
     suffixes = (".mds",)
 
+    packed: Sequence[tuple[str, int] | None] = ()
+    """Of each shard that is compressed the codec, and how many bytes it gives."""
+
     @classmethod
     def recognise_file(cls, path: Path, head: bytes) -> bool:
         if path.name == _INDEX:
@@ -116,19 +122,51 @@ class MDS(OffsetShards):
             if len(paths) > 1:
                 raise SourceError(f"{printable(paths[1])}: an index of MDS is given alone")
             shards = _shards(paths[0])
-            container = cls(paths[0].parent, [*(name for name, _, _ in shards), _INDEX])
-            container.counts, where = [count for _, count, _ in shards], paths[0]
-            container.parts = _same_columns((columns for _, _, columns in shards), where)
+            container = cls(paths[0].parent, [*(name for name, _, _, _ in shards), _INDEX])
+            container.packed = [packed for _, packed, _, _ in shards]
+            container.counts, where = [count for _, _, count, _ in shards], paths[0]
+            container.parts = _same_columns((columns for _, _, _, columns in shards), where)
         else:
             container, where = cls.of_files(paths), paths[0]
-            container.counts = [None] * len(paths)
+            container.counts, container.packed = [None] * len(paths), [None] * len(paths)
             container.parts = _same_columns(map(_columns_of_shard, paths), where)
         container._choose(keys, printable(where))
         return container
 
+    def _stem(self, unit: int) -> str:
+        return self.files[unit].partition(".mds")[0]
 
-def _shards(path: Path) -> list[tuple[str, int, list[_Column]]]:
-    """Return the shards of an index: the name of each, how many samples it has, and its columns."""
+    @contextlib.contextmanager
+    def _opened(self, unit: int) -> Iterator[Reading]:
+        packed = self.packed[unit]
+        with reading(self.root / self.files[unit]) as file:
+            if packed is None:
+                yield file
+                return
+            try:
+                data = unpack(packed[0], file.read(0, file.size), packed[1])
+            except ValueError as error:
+                raise SourceError(f"{file.path}: {printable(error)}") from error
+        yield Reading(Unpacked(self.root / self.files[unit], data))
+
+    def entries(self, unit: int) -> Iterator[Entry]:
+        packed = self.packed[unit]
+        if packed is None:
+            yield from super().entries(unit)
+            return
+        with reading(self.root / self.files[unit]) as file:
+            whole = Piece(unit, 0, file.size)
+
+        def within(value: Any) -> Any:
+            return Packed(whole, *packed, value.offset, value.size) if isinstance(value, Piece) else value
+
+        for entry in super().entries(unit):
+            values = {name: within(value) for name, value in entry.values.items()}
+            yield entry._replace(image=within(entry.image), values=values)
+
+
+def _shards(path: Path) -> list[tuple[str, tuple[str, int] | None, int, list[_Column]]]:
+    """Return the shards of an index: the file of each, how it is compressed, its count of samples and its columns."""
     index = json_in(path)
     shards = index.get("shards") if isinstance(index, dict) else None
     if not isinstance(shards, list) or not shards or index.get("version", 2) != 2:
@@ -144,10 +182,23 @@ def _shards(path: Path) -> list[tuple[str, int, list[_Column]]]:
             raise SourceError(f"{where} has no name, or no count of samples")
         if problem := name_problem(name):
             raise SourceError(f"{where}, {printable(name)}: {problem}")
-        if shard.get("zip_data") is not None and not (path.parent / name).is_file():
-            raise SourceError(f"{where} is compressed ({printable(shard.get('compression'))}). {_REMEDY}")
-        found.append((name, count, _columns(shard, where)))
+        found.append((*_stored(path.parent, name, shard, where), count, _columns(shard, where)))
     return found
+
+
+def _stored(directory: Path, name: str, shard: Mapping[str, Any], where: str) -> tuple[str, tuple[str, int] | None]:
+    """Return the file of a shard; and of one that is compressed, by which codec, and how many bytes it gives."""
+    packed = shard.get("zip_data")
+    if packed is None or (directory / name).is_file():
+        return name, None
+    said = str(shard.get("compression")).partition(":")[0]
+    codec, size = _CODECS.get(said), shard["raw_data"].get("bytes")
+    zipped = packed.get("basename") if isinstance(packed, dict) else None
+    if codec is None or type(size) is not int or not isinstance(zipped, str):
+        raise SourceError(f"{where} is compressed ({printable(said)}), which packer does not read. {_REMEDY}")
+    if problem := name_problem(zipped):
+        raise SourceError(f"{where}, {printable(zipped)}: {problem}")
+    return zipped, (codec, size)
 
 
 _REMEDY = "Decompress it first: `zstd -d FILE.mds.zstd`, and so on, leaves the shard beside it"

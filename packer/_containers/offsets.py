@@ -11,6 +11,7 @@ import itertools
 import os
 import struct
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -78,10 +79,18 @@ class OffsetShards(Container):
     def units(self) -> int:
         return len(self.counts)
 
+    def _stem(self, unit: int) -> str:
+        """Return what names of a shard's samples begin with."""
+        return os.path.splitext(self.files[unit])[0]
+
+    def _opened(self, unit: int) -> AbstractContextManager[Reading]:
+        """Open a shard."""
+        return reading(self.root / self.files[unit])
+
     def entries(self, unit: int) -> Iterator[Entry]:
-        stem, sizes = os.path.splitext(self.files[unit])[0], [part.size for part in self.parts]
+        stem, sizes = self._stem(unit), [part.size for part in self.parts]
         wanted = [(n, part) for n, part in enumerate(self.parts) if part.name in self.roles.wanted]
-        with reading(self.root / self.files[unit]) as file:
+        with self._opened(unit) as file:
             for number, start, stop in samples(file, self.counts[unit]):
                 try:
                     places = _places(file, start, stop, sizes)
@@ -96,7 +105,7 @@ class OffsetShards(Container):
 
     def _choose(self, keys: Mapping[str, str], where: str) -> None:
         """Set what parts become: the axes of arrays and the mode of pixels are those of the first sample."""
-        with reading(self.root / self.files[0]) as file:
+        with self._opened(0) as file:
             number, start, stop = next(samples(file), (0, 0, 0))
             try:
                 types = {part.name: part.type() for part in self.parts}

@@ -11,12 +11,30 @@ from packer._fields.values import parsed_json
 from packer._storage.packfile import PackFile
 from packer.errors import PackError, SourceError, printable
 
-__all__ = ["Reading", "json_in", "reading"]
+__all__ = ["Reading", "Unpacked", "json_in", "reading"]
 
 _BLOCK = 1 << 20  # bytes that are read at once where what is wanted lies close together
 _CLOSE = 1 << 16  # bytes from one miss to the next
 _LEAST = 1 << 10
 _MOST_JSON = 1 << 28
+
+
+class Unpacked:
+    """A file that lay compressed, in memory.
+
+    Parameters
+    ----------
+    path : path
+    data : bytes
+    """
+
+    def __init__(self, path: str | os.PathLike[str], data: bytes) -> None:
+        self.path, self.size = os.fspath(path), len(data)
+        self._data = data
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return a range."""
+        return self._data[offset : offset + size]
 
 
 class Reading:
@@ -30,7 +48,7 @@ class Reading:
         Bytes of the file.
     """
 
-    def __init__(self, file: PackFile) -> None:
+    def __init__(self, file: PackFile | Unpacked) -> None:
         self._file = file
         self.path, self.size = printable(file.path), file.size
         self._block, self._begin, self._missed = b"", 0, -_CLOSE

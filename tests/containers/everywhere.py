@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import packer
-from packer._containers import Container, Listing, Piece, find_container, list_samples, named_paths
+from packer._containers import Container, Listing, Packed, Piece, find_container, list_samples, named_paths
 from packer._fields import Stored
 from packer._formats import open_pack
 from packer.errors import OptionError, SourceError
@@ -141,6 +141,7 @@ def _require_inside(container: Container) -> None:
     sizes = [path.stat().st_size if path.exists() else 0 for path in paths]
     for entry in itertools.chain.from_iterable(map(container.entries, range(container.units))):
         for piece in (entry.image, *entry.values.values()):
+            piece = piece.piece if isinstance(piece, Packed) else piece
             if isinstance(piece, Piece):
                 assert 0 <= piece.offset <= piece.offset + piece.size <= sizes[piece.file]
         assert entry.values.keys() <= {field.name for field in container.fields}

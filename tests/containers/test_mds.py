@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 
 import packer
+from packer._formats import open_pack
 from packer.errors import OptionError, SourceError
 from tests.containers.everywhere import GOLDEN, IMAGES, everywhere, fuzz, listed, opened
 
@@ -102,12 +103,20 @@ def test_grey_pixels_of_pillow_are_repeated_and_other_modes_refused(tmp_path: Pa
             listed(directory)
 
 
-def test_compressed_shards_say_what_to_do_and_are_read_once_decompressed(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match=r"shard 0 is compressed.*zstd -d"):
-        listed(GOLDEN / "mds-zstd")
-    with pytest.raises(SourceError, match=r"mds\.zstd: is compressed"):
+def test_compressed_shards_are_converted_and_have_no_index(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=r"shard\.00000\.mds\.zstd, byte 0: is compressed \(zstd\): convert it"):
+        packer.index(GOLDEN / "mds-zstd", tmp_path / "made.index")
+    packer.convert(GOLDEN / "mds-zstd", tmp_path / "made.lmdb")
+    with open_pack(tmp_path / "made.lmdb") as reader:
+        assert [bytes(reader.read(index)) for index in range(2)] == [IMAGES["a.jpg"], IMAGES["c.jpg"]]
+        assert list(reader.names) == ["shard.00000/000000.jpg", "shard.00000/000001.jpg"]
+    with pytest.raises(SourceError, match=r"mds\.zstd: is compressed\. Decompress it first"):
         listed(GOLDEN / "mds-zstd" / "shard.00000.mds.zstd")
     shutil.copytree(GOLDEN / "mds-zstd", tmp_path / "both")
+    index = tmp_path / "both" / "index.json"
+    index.write_text(index.read_text().replace('"compression": "zstd"', '"compression": "bz2"'))
+    with pytest.raises(SourceError, match=r"shard 0 is compressed \(bz2\), which packer does not read"):
+        listed(tmp_path / "both")
     shutil.copy(GOLDEN / "mds-jpeg" / "shard.00000.mds", tmp_path / "both")
     assert everywhere(tmp_path / "both", tmp_path).data == [IMAGES["a.jpg"], IMAGES["c.jpg"]]
 
@@ -211,5 +220,6 @@ def test_changed_shards_are_named(tmp_path: Path) -> None:
 
 def test_damaged_files_are_listed_or_refused(tmp_path: Path, sweep: int) -> None:
     assert fuzz(GOLDEN / "mds", tmp_path, runs=150 * sweep)
+    assert fuzz(GOLDEN / "mds-zstd", tmp_path, runs=60 * sweep)
     assert fuzz(GOLDEN / "mds-pil", tmp_path, runs=100 * sweep)
     assert fuzz(GOLDEN / "mds" / "shard.00000.mds", tmp_path, runs=150 * sweep)
