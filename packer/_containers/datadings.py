@@ -1,4 +1,4 @@
-"""datadings (https://github.com/phyz777/datadings): a map of MessagePack for each sample, one after the other.
+"""datadings (https://gitlab.com/jfolz/datadings): a map of MessagePack for each sample, one after the other.
 
 ``X.msgpack`` has the maps, and ``X.msgpack.offsets`` where each begins and the last ends, u64, big-endian. The name
 of a sample is its ``key``.
