@@ -41,12 +41,20 @@ CONTAINERS: tuple[str, ...] = (
     "zipfiles:Zip",
     "parquet:ParquetImages",
     "arrow:ArrowImages",
+    "mds:MDS",
+    "litdata:LitData",
+    "datadings:Datadings",
+    "beton:Beton",
     "bagz:Bagz",
     "pysodlmdb:PySODToolBox",
     "pickledlmdb:PickledLMDB",
     "lsun:LSUN",
     "imagelmdb:ImageLMDB",
     "caffe:Caffe",
+    "cifar:CIFAR",
+    "mnist:MNIST",
+    "npyimages:NpyImages",
+    "hdf5arrays:HDF5Arrays",
 )
 """The modules of this package that have a container each, as ``module:class``, in the order in which they are asked."""
 

@@ -63,7 +63,7 @@ class Entry(NamedTuple):
         A relative path with forward slashes, as of a file of the image: it has the suffix of what the image is. No
         two samples of one file of the container have the same name.
     image : Piece, Packed or bytes
-        The encoded image, or pixels where the container has a `PixelLayout`; bytes where it is no single range of a
+        The encoded image, or pixels where it has a `shape`; bytes where it is no single range of a
         file, compressed or not.
     label : int, float, str, Named or None
         A class id, the name of a class, or both; or a number, where the container's `label_type` is one. None where the
@@ -72,7 +72,8 @@ class Entry(NamedTuple):
         What there is of each field, by name: a range whose bytes are the value as a pack holds it, or the value itself
         as `Field.encode` returns it. A name that is missing has no value.
     shape : (height, width), optional
-        Of pixels.
+        Of pixels, which lie as the container's `PixelLayout` says. Where some images of a container have a shape and
+        others have none, it can be converted, and has no index.
     """
 
     name: str

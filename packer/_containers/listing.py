@@ -157,7 +157,7 @@ class _Rows:
         rows["label"] = [self._label(entry) for entry in entries]
         _put(rows, "image", self._pieces(entry.image for entry in entries))
         if self._container.pixels is not None:
-            rows["height"], rows["width"] = np.array([entry.shape for entry in entries], np.int64).T
+            rows["height"], rows["width"] = np.array([entry.shape or (0, 0) for entry in entries], np.int64).T
         for name, field in self._fields.items():
             values = [entry.values.get(name) for entry in entries]
             if field.is_blob:

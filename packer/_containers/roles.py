@@ -1,250 +1,262 @@
-"""Which features of Examples are the image, the label and the name, and which fields the others become.
+"""Which of a sample's columns is the image, which the label, and which field each of the others becomes.
 
-The keys of ImageNet's TFRecords, of TensorFlow Datasets, of TensorFlow's Object Detection API and of img2dataset are
-known.
+For containers whose columns have names and types that hold for all samples.
 """
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
-from packer._containers.example import BYTES, FLOATS, INTS
-from packer._containers.features import Column, Seen, field_of
-from packer._containers.message import MessageError
-from packer._fields import KINDS, MOST_FIELDS, Field
+import numpy as np
+
+from packer._containers.contract import Entry, Piece
+from packer._containers.imagenames import suffix_of
+from packer._fields import MOST_FIELDS, OF_SCALARS, RESERVED, Field, Stored
 from packer.errors import OptionError, SourceError, printable
 
-__all__ = ["Boxes", "Roles", "choose"]
+__all__ = ["ColumnType", "Roles", "Value", "roles_of"]
 
-_IMAGES = ("image/encoded", "image", "jpg", "jpeg", "png", "webp", "image_raw")
-_LABELS = ("image/class/label", "label", "cls")
-_NAMES = ("image/filename", "file_name", "filename", "__key__", "key")
-_CLASS_NAMES = ("image/class/synset", "image/class/text")  # of the first of the labels
-_BOXES = "image/object/bbox"
-_EDGES = ("xmin", "ymin", "xmax", "ymax")
-_HEIGHT, _WIDTH = "image/height", "image/width"
-_SEVERAL_LABELS = ("image/object/class/label", *_LABELS)
+_IMAGES = ("image", "img", "jpg", "jpeg", "png", "webp", "x", "0")
+_LABELS = ("label", "cls", "class", "class_id", "target", "y")
+_BLOBS = ("image", "mask", "bytes", "text", "json")
+_HEAD = 32
+_SUFFIX = re.compile(r"\.(jpe?g|png|webp|bmp|gif|tiff?|ppm|pgm)", re.IGNORECASE)
 
-Classes = Callable[[str], Sequence[str] | None]
+Value = Piece | bytes | int | float | np.ndarray[Any, Any] | None
+"""A value of a column: where its bytes lie, or these; or a number, or an array."""
 
 
-@dataclass(frozen=True)
-class Boxes:
-    """Boxes whose edges are a feature each, of floats that count height and width of the image as 1."""
+class ColumnType(NamedTuple):
+    """What a column holds.
 
-    slots: tuple[str, str, str, str]
-    field: Field
+    Attributes
+    ----------
+    kind : str
+        ``"image"``, ``"bytes"``, ``"text"``, ``"json"``, ``"scalar"`` or ``"array"``; empty where packer does not
+        take the column.
+    dtype : str
+        Of a scalar or an array: that of the field it becomes.
+    rank : int
+        The axes of an array.
+    why : str
+        Why packer does not take it.
+    """
 
-    def encoded(self, values: dict[str, Any], height: int | None, width: int | None) -> bytes:
-        """Take the edges out of the values of a sample; return the boxes in pixels, as a pack holds them.
-
-        Raises
-        ------
-        MessageError
-            If the edges make no boxes.
-        """
-        edges = [struct.unpack(f"<{len(data) // 4}f", data) for data in (values.pop(slot, b"") for slot in self.slots)]
-        if any(len(edge) != len(edges[0]) for edge in edges):
-            raise MessageError("there are not as many of each edge of the boxes")
-        if edges[0] and not (height and width):
-            raise MessageError(f"it has boxes, and no {_HEIGHT} and {_WIDTH}")
-        numbers = list[float]()
-        for left, top, right, bottom in zip(*edges, strict=True):
-            if not (left <= right and top <= bottom and height and width):
-                raise MessageError(f"the box {left} {top} {right} {bottom} ends before it begins")
-            numbers += left * width, top * height, right * width, bottom * height
-        try:
-            return struct.pack(f"<{len(numbers)}f", *numbers)
-        except OverflowError:
-            raise MessageError("a box is too large") from None
+    kind: str
+    dtype: str = ""
+    rank: int = 0
+    why: str = ""
 
 
 @dataclass(frozen=True)
 class Roles:
-    """What is made of the features of each sample.
+    """What columns become.
 
     Attributes
     ----------
-    columns : dict of bytes to tuple of Column
-        By key.
-    fields : tuple of Field
-    label_type : str
-    classes : sequence of str, optional
-        The names of the label's classes.
-    boxes : Boxes, optional
-    strict : bool
-        Whether a feature that is in no column is an error.
-    notes : list of str
+    image : str
+        The column of the image.
+    label, name : str or None
+    fields : dict of str to Field
+        By column.
+    label_type : {"class", "float"}
+    notes : tuple of str
+        What is left out, and what is called otherwise.
     """
 
-    columns: Mapping[bytes, tuple[Column, ...]]
-    fields: tuple[Field, ...]
+    image: str
+    label: str | None
+    name: str | None
+    fields: Mapping[str, Field]
     label_type: str = "class"
-    classes: Sequence[str] | None = None
-    boxes: Boxes | None = None
-    strict: bool = True
-    notes: list[str] = field(default_factory=list)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def wanted(self) -> set[str]:
+        """The columns that become something."""
+        return {column for column in (self.image, self.label, self.name) if column is not None} | self.fields.keys()
+
+    def entry(
+        self,
+        name: str,
+        values: Mapping[str, Value],
+        read: Callable[[int, int], bytes],
+        shape: tuple[int, int] | None = None,
+    ) -> Entry:
+        """Return a sample.
+
+        Parameters
+        ----------
+        name : str
+            Of the sample, without suffix, where no column names it.
+        values : mapping
+            By columns, at least those that are wanted and have a value.
+        read : callable
+            Returns a range of the file in which the values lie.
+        shape : (height, width), optional
+            Of an image that is pixels.
+
+        Raises
+        ------
+        ValueError
+            If a value is none of its field; the message says why.
+        """
+        image, label = values.get(self.image), self._label(values, read)
+        if not isinstance(image, (Piece, bytes)):
+            raise ValueError("it has no image")
+        if shape is not None:
+            suffix = ".png"
+        else:
+            suffix = suffix_of(read(image.offset, min(_HEAD, image.size)) if isinstance(image, Piece) else image)
+        if self.name is not None:
+            name = _text(values.get(self.name), read, self.name)
+            suffix = "" if _SUFFIX.fullmatch(name[name.rfind(".") :]) else suffix
+        stored = {field.name: _stored(field, values.get(column)) for column, field in self.fields.items()}
+        return Entry(name + suffix, image, label, stored, shape)
+
+    def _label(self, values: Mapping[str, Value], read: Callable[[int, int], bytes]) -> int | float | str | None:
+        value = None if self.label is None else values.get(self.label)
+        if value is None or isinstance(value, (int, float)):
+            if isinstance(value, float) and math.isnan(value):
+                raise ValueError("its label is NaN")
+            return value
+        assert self.label is not None
+        return _text(value, read, self.label)
 
 
-def choose(seen: Mapping[str, Seen], keys: Mapping[str, str], classes: Classes) -> Roles:
-    """Choose what the features become.
+def roles_of(
+    columns: Mapping[str, ColumnType],
+    keys: Mapping[str, str],
+    where: str,
+    *,
+    name: str | None = None,
+    label: str | None = None,
+) -> Roles:
+    """Return what columns become: what `keys` say, or where they say nothing what names and types tell.
 
     Parameters
     ----------
-    seen : mapping of str to Seen
-        What the first samples have, by key.
-    keys : mapping
-        See `Container.open`.
-    classes : callable
-        Returns the names of the classes whose ids a feature has, by its key; None where nobody says them.
+    columns : mapping of str to ColumnType
+    keys : mapping of str to str
+        As `Container.open` takes them.
+    where : str
+        The file that has the columns, for messages.
+    name : str, optional
+        The column of names, where no key names another.
+    label : str, optional
+        That of labels, where there are no keys; by default what it is called tells.
 
     Raises
     ------
     SourceError
-        If no feature is the image, or one that is named does not exist, or is of the wrong kind. It lacks the file.
+        If a key names no column, or none is the image.
+    OptionError
+        If a column is not of the kind that is asked for.
     """
-    return (_Chooser(seen, classes).named(keys) if keys else _Chooser(seen, classes).all()).roles()
+    for column in keys.values():
+        if column not in columns:
+            raise SourceError(f"{where}: no column {printable(column)!r}: there are {_listed(columns)}")
+        if not columns[column].kind:
+            raise SourceError(f"{where}: column {printable(column)!r} {columns[column].why}")
+    image = keys.get("image") or _image(columns, where)
+    if columns[image].kind not in ("image", "bytes"):
+        raise OptionError(f"--key image={image}: the column holds {columns[image].kind}, and no images")
+    label = keys.get("label") if keys else label or _label(columns)
+    if label is not None and columns[label].kind not in ("scalar", "text"):
+        raise OptionError(f"--key label={label}: the column holds {columns[label].kind}, which is no label")
+    name = keys.get("name", name)
+    if name is not None and columns[name].kind not in ("text", "bytes"):
+        raise OptionError(f"--key name={name}: the column holds {columns[name].kind}, and no names")
+    used, fields, notes = {image, label, name}, dict[str, Field](), list[str]()
+    if keys:
+        fields = dict(_field(said, column, columns[column]) for said, column in keys.items() if column not in used)
+        used |= fields.keys()
+        left = [column for column in columns if column not in used]
+    else:
+        left = [column for column in columns if column not in used and not columns[column].kind]
+        taken = [column for column in columns if column not in used and columns[column].kind]
+        fields = _named(taken, columns, notes)
+    if len(fields) > MOST_FIELDS:
+        raise SourceError(f"{where}: {len(fields)} columns are too many: say with --key which of them are wanted")
+    notes += (f"left out: {printable(column)}, which {columns[column].why or 'no --key names'}" for column in left)
+    is_float = label is not None and columns[label].dtype.startswith("float")
+    return Roles(image, label, name, fields, "float" if is_float else "class", tuple(notes))
 
 
-class _Chooser:
-    def __init__(self, seen: Mapping[str, Seen], classes: Classes) -> None:
-        self._seen, self._classes_of = seen, classes
-        self._columns: dict[bytes, list[Column]] = {}
-        self._fields: list[Field] = []
-        self._taken: set[str] = set()
-        self._label: str | None = None
-        self._boxes: Boxes | None = None
-        self._strict = True
-        self._notes: list[str] = []
+def _image(columns: Mapping[str, ColumnType], where: str) -> str:
+    images = [column for column, type in columns.items() if type.kind == "image"]
+    likely = [column for column in _IMAGES if columns.get(column, ColumnType("")).kind in ("image", "bytes")]
+    found = [column for column in likely if column in images] or images or likely
+    if not found:
+        raise SourceError(f"{where}: no column of images: say which with --key image=COLUMN, of {_listed(columns)}")
+    return found[0]
 
-    def all(self) -> _Chooser:
-        """Make a field of all that is neither image nor label nor name."""
-        seen = self._seen
-        image = self._image()
-        self._put(image, Column.image())
-        self._label = next((key for key in _LABELS if key in seen and seen[key].type and not seen[key].several), None)
-        if self._label is not None:
-            self._put(self._label, Column.label(seen[self._label]))
-        name = next((key for key in _NAMES if key in seen and seen[key].text and not seen[key].several), None)
-        if name is not None and seen[name].type == BYTES:
-            self._put(name, Column.text("name"))
-        if all(self._is(f"{_BOXES}/{edge}", FLOATS) for edge in _EDGES):
-            if self._is(_HEIGHT, INTS) and self._is(_WIDTH, INTS):
-                self._add_boxes("boxes")
-            else:
-                self._notes.append(f"{_BOXES} are arrays of floats, as there are no {_HEIGHT} and {_WIDTH}")
-        for key, of_key in seen.items():
-            if key.encode() not in self._columns and of_key.type:
-                ids = key in _SEVERAL_LABELS and of_key.type == INTS and of_key.ids and "labels" not in self._taken
-                self._add_field(key, *(("labels", "labels") if ids else ()))
-        if len(self._fields) > MOST_FIELDS:
-            raise SourceError(
-                f"there are {len(seen)} features, and a pack has {MOST_FIELDS} fields at most: name those that are "
-                "wanted, with --key NAME=KEY"
-            )
-        if self._boxes is not None:
-            self._add_size()
-        return self
 
-    def named(self, keys: Mapping[str, str]) -> _Chooser:
-        """Take what a person names."""
-        self._strict = False
-        if "image" not in keys:
-            self._put(self._image(), Column.image())
-        for said, key in keys.items():
-            name, _, kind = said.partition(":")
-            if kind and kind not in KINDS:
-                raise OptionError(f"--key {said}={key}: a kind is one of {', '.join(KINDS)}")
-            self._take(name, kind, key)
-        if self._boxes is not None:
-            self._add_size()
-        left = [key for key in self._seen if key.encode() not in self._columns]
-        if left:
-            more = ", …" if len(left) > 8 else ""
-            self._notes.append(f"left out, as --key does not name them: {', '.join(map(printable, left[:8]))}{more}")
-        return self
+def _label(columns: Mapping[str, ColumnType]) -> str | None:
+    return next((name for name in _LABELS if columns.get(name, ColumnType("")).kind in ("scalar", "text")), None)
 
-    def roles(self) -> Roles:
-        """Return what was chosen."""
-        of_label = self._seen[self._label] if self._label is not None else Seen()
-        if self._label == _LABELS[0] and of_label.type == INTS:
-            names = (key for key in _CLASS_NAMES if self._is(key, BYTES) and self._seen[key].text)
-            if (key := next(names, None)) is not None:
-                self._put(key, Column.text(" class"))
-        return Roles(
-            {key: tuple(columns) for key, columns in self._columns.items()},
-            tuple(self._fields),
-            "float" if of_label.type == FLOATS else "class",
-            self._classes_of(self._label) if self._label is not None and of_label.type == INTS else None,
-            self._boxes,
-            self._strict,
-            self._notes,
-        )
 
-    def _image(self) -> str:
-        """Return the key of the image, which nobody named."""
-        seen = self._seen
-        images = [key for key, of_key in seen.items() if of_key.type == BYTES and of_key.image and not of_key.several]
-        chosen = next((key for key in _IMAGES if key in images), images[0] if len(images) == 1 else None)
-        if chosen is None:
-            which = f"which of {', '.join(images)} is" if images else "which is, of " + ", ".join(list(seen)[:20])
-            raise SourceError(
-                f"{'several features are images' if images else 'no feature is an encoded image'}: "
-                f"say {printable(which)}, with --key image=KEY"
-            )
-        return chosen
+def _field(said: str, column: str, type: ColumnType) -> tuple[str, Field]:
+    """Return the field that a key asks for, by its column."""
+    name, _, kind = said.partition(":")
+    dtype = type.dtype
+    if kind in OF_SCALARS and type.kind == "scalar":
+        kind, dtype = "scalar", kind
+    kind = kind or type.kind
+    able = {"scalar": ("scalar", "class"), "array": ("array",)}.get(type.kind, _BLOBS)
+    if kind not in able:
+        raise OptionError(f"--key {said}={column}: the column can become {' or '.join(able)}, and no {kind}")
+    try:
+        return column, Field(name, kind, "" if kind == "class" else dtype, type.rank)
+    except ValueError as error:
+        raise OptionError(f"--key {said}={column}: {error}") from error
 
-    def _take(self, name: str, kind: str, key: str) -> None:
-        boxes = [f"{key}/{edge}" for edge in _EDGES]
-        if kind == "boxes" and all(self._is(edge, FLOATS) for edge in boxes):
-            self._add_boxes(name, key)
-            return
-        seen = self._seen.get(key)
-        if seen is None or not seen.type:
-            known = ", ".join(map(printable, list(self._seen)[:20]))
-            raise SourceError(f"no feature is called {printable(key)}, which --key {name} names. There are {known}")
-        if name in ("image", "name") and seen.type != BYTES:
-            raise SourceError(f"feature {printable(key)} is no {name}: it has no bytes")
-        if name == "image":
-            self._put(key, Column.image())
-        elif name == "name":
-            self._put(key, Column.text("name"))
-        elif name == "label":
-            self._label = key
-            self._put(key, Column.label(seen))
-        else:
-            self._add_field(key, name, kind)
 
-    def _add_field(self, key: str, name: str = "", kind: str = "") -> None:
-        seen = self._seen[key]
-        if name in self._taken:
-            raise OptionError(f"--key names the field {name} twice")
-        try:
-            made = field_of(key, seen, self._taken, (name, kind), self._classes_of(key) or ())
-            self._put(key, Column.field(made, seen))
-        except ValueError as error:
-            raise SourceError(f"feature {printable(key)}: {error}") from error
-        self._fields.append(made)
+def _named(taken: Iterable[str], columns: Mapping[str, ColumnType], notes: list[str]) -> dict[str, Field]:
+    """Return fields of columns, which have names that fields may have."""
+    fields: dict[str, Field] = {}
+    names: set[str] = set()
+    for column in taken:
+        name = re.sub(r"\W|^(?=[0-9])", "_", column, flags=re.ASCII)[:60] or "_"
+        while name in names or name in RESERVED:
+            name += "_"
+        if name != column:
+            notes.append(f"the column {printable(column)} is the field {name}")
+        names.add(name)
+        type = columns[column]
+        fields[column] = Field(name, type.kind, type.dtype, type.rank)
+    return fields
 
-    def _add_boxes(self, name: str, group: str = _BOXES) -> None:
-        if not (self._is(_HEIGHT, INTS) and self._is(_WIDTH, INTS)):
-            raise SourceError(f"boxes need {_HEIGHT} and {_WIDTH}, and there are none: take their edges as arrays")
-        slots = [f"{name} {edge}" for edge in _EDGES]
-        self._boxes = Boxes((slots[0], slots[1], slots[2], slots[3]), Field(name, "boxes"))
-        self._taken.add(name)
-        self._fields.append(self._boxes.field)
-        for slot, edge in zip(slots, _EDGES, strict=True):
-            self._put(f"{group}/{edge}", Column.edges(slot))
 
-    def _add_size(self) -> None:
-        for key, slot in ((_HEIGHT, " height"), (_WIDTH, " width")):
-            self._put(key, Column.whole(slot))
+def _stored(field: Field, value: Value) -> Piece | Stored:
+    if value is None or isinstance(value, (Piece, bytes)):
+        return value
+    if isinstance(value, float) and math.isnan(value):
+        return None
+    try:
+        return field.encode(value)
+    except ValueError as error:
+        raise ValueError(f"field {field.name!r}: {error}") from error
 
-    def _put(self, key: str, column: Column) -> None:
-        self._columns.setdefault(key.encode(), []).append(column)
 
-    def _is(self, key: str, type_: int) -> bool:
-        return key in self._seen and self._seen[key].type == type_
+def _text(value: Value, read: Callable[[int, int], bytes], column: str) -> str:
+    if isinstance(value, Piece):
+        value = read(value.offset, value.size) if value.size <= _LONGEST else None
+    if not isinstance(value, bytes):
+        raise ValueError(f"no text of a modest length in column {column!r}")
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        raise ValueError(f"no UTF-8 in column {column!r}") from None
+
+
+_LONGEST = 4096  # bytes of a name
+
+
+def _listed(columns: Iterable[str]) -> str:
+    names = list(map(printable, columns))
+    return ", ".join(names[:20]) + (", …" if len(names) > 20 else "")

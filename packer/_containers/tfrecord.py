@@ -3,7 +3,7 @@
 A record is its size, 8 bytes, little-endian; the checksum of these 8 bytes; the data; and their checksum. A checksum is
 a CRC-32C, rotated by 15 bits, and a constant added. That of each size is compared. That of the data is not, as only the
 structure is read, and images are skipped. Index files of other tools are not used: they tell where records begin, which
-is read here anyway. `packer._containers.roles` says what becomes of an Example's features.
+is read here anyway. `packer._containers.examplefields` says what becomes of an Example's features.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ import google_crc32c
 
 from packer._containers.contract import Container, Entry, Named, head_of, natural
 from packer._containers.example import NOTHING, SeveralError, feature_lists
+from packer._containers.examplefields import Roles, choose
 from packer._containers.features import TYPES, Look, text_of
 from packer._containers.files import ForeignFiles
 from packer._containers.imagenames import suffix_of
 from packer._containers.message import MessageError
-from packer._containers.roles import Roles, choose
 from packer._containers.splits import one_set
 from packer._containers.window import Window
 from packer._storage.packfile import PackFile

@@ -86,7 +86,7 @@ class ContainerSource(Source):
         SourceError
             If the disk fails.
         """
-        if self.pixels is None:
+        if not self.is_pixels(index):
             data = self._bytes(index)
         else:
             from PIL import Image
@@ -100,6 +100,10 @@ class ContainerSource(Source):
         size, (height, width) = int(self.images.size[index]), self.shapes[index].tolist()
         if height < 1 or width < 1 or size != self.pixels.size(height, width):
             raise ImageError(f"{size} bytes are no pixels of {width} x {height}", self.names[index])
+
+    def is_pixels(self, index: int) -> bool:
+        """Tell whether image `index` is pixels, and not encoded."""
+        return self.pixels is not None and bool(self.shapes[index].any())
 
     def read_pixels(self, index: int) -> npt.NDArray[np.uint8]:
         """Return the (height, width, 3) RGB pixels of image `index`; errors as `read`."""

@@ -19,6 +19,7 @@ from packer._sources.fieldvalues import Files, InContainer
 from packer._storage.packfile import Descriptor
 from packer._storage.stamps import Stamps, take_stamps
 from packer._table import Ints, Names
+from packer.errors import SourceError, printable
 
 __all__ = ["Places"]
 
@@ -50,6 +51,11 @@ class Places:
     def of(cls, source: Source) -> Places:
         """Find the places; SourceError where the disk fails."""
         if isinstance(source, ContainerSource):
+            if source.pixels is not None and not source.shapes.any(axis=1).all():
+                raise SourceError(
+                    f"{printable(source.root)}: some images are pixels, and others are encoded, which an index cannot "
+                    "list together: convert them"
+                )
             ranges = {column.field.name: column.ranges for column in source.columns if isinstance(column, InContainer)}
             return cls(source.files, source.images, ranges, source.copied, source.pixels, source.shapes)
         columns = [column for column in source.columns if isinstance(column, Files) and column.field.kind != "array"]

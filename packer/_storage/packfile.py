@@ -153,6 +153,8 @@ class PackFile:
         """Fill `buffer` from `offset` on, at most to the end that the file had at first; return the count of bytes."""
         self._require_open()
         room = buffer[: max(0, self.size - offset)]
+        if not len(room):  # at an offset, perhaps, that no system knows
+            return 0
         try:
             if hasattr(os, "preadv"):
                 return os.preadv(self._fd, [room], offset)

@@ -1,0 +1,159 @@
+"""HDF5 files of others, as h5py writes them: arrays of pixels, and vectors of encoded images."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+import packer
+from packer._storage.packfile import PackFile
+from packer.errors import SourceError
+from tests.containers.everywhere import IMAGES, everywhere, fuzz, listed, opened
+
+PLANES = np.random.default_rng(9).integers(0, 256, (11, 3, 6, 5), np.uint8)
+PIXELS = np.ascontiguousarray(PLANES.transpose(0, 2, 3, 1))
+LABELS = [4, 0, 1, 2, 3, 4, 0, 1, 2, 3, 4]
+ENCODED = [*IMAGES.values()] * 3
+
+
+def array(path: Path, data: np.ndarray = PLANES, name: str = "imgs", **options: Any) -> Path:
+    with h5py.File(path, "w", userblock_size=options.pop("userblock_size", 0)) as file:
+        file.create_dataset(name, data=data, **options)
+        file.create_dataset("labels", data=np.array(LABELS))
+    return path
+
+
+def fuel(path: Path, **options: Any) -> Path:
+    with h5py.File(path, "w") as file:
+        images = file.create_dataset("encoded_images", (len(ENCODED),), h5py.vlen_dtype(np.uint8), **options)
+        for number, data in enumerate(ENCODED):
+            images[number] = np.frombuffer(data, np.uint8)
+        file.create_dataset("targets", data=np.arange(len(ENCODED), dtype=np.int16)[:, None] % 4)
+        names = [f"n{number}.JPEG".encode() for number in range(len(ENCODED))]
+        file.create_dataset("filenames", data=np.array(names, "S32")[:, None])
+        file.create_dataset("features", data=np.zeros((len(ENCODED), 5)))
+        file.attrs["split"] = b"train"
+    return path
+
+
+@pytest.mark.parametrize("options", [{}, {"chunks": (4, 3, 6, 5)}, {"userblock_size": 512}])
+def test_pixels_in_planes_are_read_where_they_lie(tmp_path: Path, options: dict[str, Any]) -> None:
+    path = array(tmp_path / "x.hdf5", **options)
+    seen = everywhere(path, tmp_path, pixels=True)
+    assert seen.data == [image.tobytes() for image in PIXELS]
+    assert seen.labels == LABELS
+    assert seen.names[10] == "10.png"
+    assert not len(listed(path).copied)
+
+
+def test_pixels_with_channels_last_and_grey_ones(tmp_path: Path) -> None:
+    seen = everywhere(array(tmp_path / "x.h5", PIXELS, "a/images"), tmp_path, pixels=True)
+    assert seen.data == [image.tobytes() for image in PIXELS]
+    assert seen.labels == [-1] * 11  # labels of another group are not theirs
+    seen = everywhere(array(tmp_path / "y.h5", PLANES[:, 0]), tmp_path, pixels=True)
+    assert seen.data == [np.repeat(image[0][..., None], 3, 2).tobytes() for image in PLANES]
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_chunks_that_are_deflated_are_converted_and_have_no_index(tmp_path: Path, shuffle: bool) -> None:
+    path = array(tmp_path / "x.h5", chunks=(4, 3, 6, 5), compression="gzip", shuffle=shuffle)
+    with pytest.raises(SourceError, match=r"is compressed \(zlib\): convert it"):
+        packer.index(path, tmp_path / "made.index")
+    packer.convert(path, tmp_path / "made.lmdb")
+    dataset = packer.open_dataset(tmp_path / "made.lmdb")
+    assert [np.asarray(dataset[number][0]).tobytes() for number in range(11)] == [image.tobytes() for image in PLANES]
+
+
+@pytest.mark.parametrize("options", [{}, {"chunks": (2,)}])
+def test_encoded_images_of_fuel_are_read_in_the_heaps(tmp_path: Path, options: dict[str, Any]) -> None:
+    path = fuel(tmp_path / "x.hdf5", **options)
+    seen = everywhere(path, tmp_path)
+    assert seen.data == ENCODED
+    assert seen.labels == [number % 4 for number in range(9)]
+    assert seen.fields == {"filenames": [f"n{number}.JPEG" for number in range(9)]}
+    assert any("split" in note for note in seen.notes)
+    assert any("features" in note for note in seen.notes)
+    assert not len(listed(path).images.file[listed(path).images.file < 0])
+    assert everywhere(path, tmp_path, keys={"name": "filenames", "t": "targets"}).names[0] == "n0.JPEG"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"chunks": (4, 1, 6, 5)}, "have parts of a sample.*h5repack -f NONE -l CONTI"),
+        ({"chunks": (4, 3, 6, 5), "compression": "lzf"}, "compressed in a way .*h5repack"),
+        ({"chunks": (4, 3, 6, 5), "fletcher32": True}, "compressed in a way .*h5repack"),
+    ],
+)
+def test_what_lies_otherwise_says_what_to_do(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(SourceError, match=message):
+        listed(array(tmp_path / "x.h5", **options))
+
+
+def test_data_in_other_files_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(PLANES.tobytes())
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("imgs", PLANES.shape, np.uint8, external=[(str(tmp_path / "secret"), 0, PLANES.nbytes)])
+    with pytest.raises(SourceError, match="its data lie in other files"):
+        listed(tmp_path / "x.h5")
+    array(tmp_path / "other.h5")
+    with h5py.File(tmp_path / "y.h5", "w") as file:
+        file["imgs"] = h5py.ExternalLink("other.h5", "imgs")
+        file["here"] = h5py.SoftLink("/imgs")
+    with pytest.raises(SourceError, match="no dataset of images"):
+        listed(tmp_path / "y.h5")
+
+
+def test_several_arrays_of_images_need_a_key(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        for name in ("train/first", "train/second"):
+            file.create_dataset(name, data=PLANES)
+        file.create_dataset("train/y", data=np.array(LABELS))
+    with pytest.raises(
+        SourceError, match="several datasets of images, train/first, train/second: say which with --key"
+    ):
+        listed(tmp_path / "x.h5")
+    keys = {"image": "train/second", "label": "train/y"}
+    assert everywhere(tmp_path / "x.h5", tmp_path, pixels=True, keys=keys).labels == LABELS
+    with pytest.raises(SourceError, match="no dataset 'z'"):
+        opened(tmp_path / "x.h5", {"image": "z"})
+
+
+def test_packs_of_packer_stay_packs(tmp_path: Path, photo_tree: Path) -> None:
+    packer.convert(photo_tree, tmp_path / "pack.h5")
+    packer.convert(tmp_path / "pack.h5", tmp_path / "again.lmdb")
+    assert len(packer.open_dataset(tmp_path / "pack.h5")) == 15
+
+
+def test_rows_that_were_never_written_are_refused(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("imgs", PLANES.shape, np.uint8)
+    with pytest.raises(SourceError, match="have no place of their own"):
+        listed(tmp_path / "x.h5")
+
+
+def test_structures_that_lie_behind_all_files_are_refused(tmp_path: Path) -> None:
+    path = array(tmp_path / "x.h5")
+    data = bytearray(path.read_bytes())
+    data[64:72] = b"\xf0" + b"\xff" * 6 + b"\x7f"  # the address of the root group
+    path.write_bytes(data)
+    with pytest.raises(packer.PackerError, match=r"x\.h5"):
+        packer.index(path, tmp_path / "made.index")
+    with PackFile(path) as file:
+        assert file.read_into(memoryview(bytearray(8)), 1 << 80) == 0
+
+
+def test_names_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    path = array(tmp_path / "x.h5")
+    path.write_bytes(path.read_bytes().replace(b"imgs", b"\xe9mgs"))
+    with pytest.raises(SourceError, match=r"x\.h5: (libhdf5 cannot read it|no dataset of images)"):
+        listed(path)
+
+
+def test_damaged_files_are_listed_or_refused(tmp_path: Path, sweep: int) -> None:
+    assert fuzz(fuel(tmp_path / "fuel.h5"), tmp_path, runs=60 * sweep)
+    assert fuzz(array(tmp_path / "array.h5", chunks=(4, 3, 6, 5)), tmp_path, runs=60 * sweep)
