@@ -34,7 +34,7 @@ __all__ = [
     "named_paths",
 ]
 
-CONTAINERS: tuple[str, ...] = ("bagz:Bagz",)
+CONTAINERS: tuple[str, ...] = ("bagz:Bagz", "n5:N5")
 """The modules of this package that have a container each, as ``module:class``, in the order in which they are asked."""
 
 _BRACES = re.compile(r"\{([^{}]*)\}")
