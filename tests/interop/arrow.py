@@ -10,6 +10,7 @@ from tests.interop.photos import Photo
 
 KIND = "Arrow"
 SUFFIX = ""
+SHORT_NAMES = True
 
 
 def by_datasets(directory: Path, photos: Sequence[Photo]) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ _BLOCK = 1 << 16
 
 def _write(directory: Path, photos: Sequence[Photo], write: Callable[[Path, str, Any, int], None]) -> Path:
     path = directory / "group.n5"
-    path.mkdir()
     data, begins = bytearray(), []
     for photo in photos:
         if len(data) % _BLOCK + len(photo.data) > _BLOCK:
@@ -84,7 +82,6 @@ def read_by_tensorstore(path: Path) -> list[Photo]:
     import tensorstore
 
     def read(name: str) -> Any:
-        json.loads((path / name / "attributes.json").read_text())
         spec = {"driver": "n5", "kvstore": {"driver": "file", "path": f"{path / name}/"}}
         return tensorstore.open(spec).result().read().result()
 

@@ -10,13 +10,14 @@ from tests.interop.photos import Photo
 
 KIND = "Parquet"
 SUFFIX = ".parquet"
+SHORT_NAMES = True
 
 
 def dataset(photos: Sequence[Photo]) -> Any:
     """Return a dataset of photos, with their bytes and names inside."""
     import datasets
 
-    classes = sorted({str(photo.name).split("/")[0] for photo in photos})
+    classes = sorted({photo.path.parent.name for photo in photos if photo.path is not None})
     features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=classes)})
     columns = {
         "image": [{"bytes": photo.data, "path": photo.name} for photo in photos],

@@ -38,6 +38,8 @@ Reader = Callable[[Path], Sequence[Photo]]
 def draw(root: Path, count: int) -> list[Photo]:
     """Draw a tree of photos of four classes; return them in ImageFolder's order."""
     draw_imagefolder(root, classes=4, per_class=-(-count // 4), size=(96, 128))
+    for path in [*root.glob("*/*")]:  # as in ImageNet, no two files have one name
+        path.rename(path.with_name(f"{path.parent.name}_{path.name}"))
     return of_tree(root)
 
 
