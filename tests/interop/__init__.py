@@ -8,7 +8,7 @@
 ``SUFFIX``      is the suffix by which packer writes the container; none where it does not
 ``KEYS``        are the keys that packer is told, if there are any
 ``LABELED``     is False where packer learns no labels, and ``NAMED`` where it learns no names
-``SHORT_NAMES`` is True where names are those of the files alone, without folders
+``name``        takes a name and returns what a container keeps of it, if that is not all
 ``IN_PLACE``    is False where the container cannot be indexed
 
 A photo that a tool knows no name or label of has None there.

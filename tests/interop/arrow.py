@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.interop.parquet import dataset
+from tests.interop.parquet import dataset, name
 from tests.interop.photos import Photo
+
+__all__ = ["KIND", "READ_BY", "SUFFIX", "WRITTEN_BY", "name"]
 
 KIND = "Arrow"
 SUFFIX = ""
-SHORT_NAMES = True
 
 
 def by_datasets(directory: Path, photos: Sequence[Photo]) -> Path:

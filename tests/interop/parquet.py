@@ -10,7 +10,10 @@ from tests.interop.photos import Photo
 
 KIND = "Parquet"
 SUFFIX = ".parquet"
-SHORT_NAMES = True
+
+
+def name(path: str) -> str:
+    return path.rpartition("/")[2]
 
 
 def dataset(photos: Sequence[Photo]) -> Any:

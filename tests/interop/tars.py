@@ -13,13 +13,18 @@ SUFFIX = ".wds"
 _SHARD = 150  # photos
 
 
+def name(path: str) -> str:
+    """Return a key: webdataset tells suffixes in lower case."""
+    return path.rpartition(".")[0]
+
+
 def by_webdataset(directory: Path, photos: Sequence[Photo]) -> Path:
     import webdataset
 
     with webdataset.ShardWriter(str(directory / "shard-%06d.tar"), maxcount=_SHARD, verbose=0) as writer:
         for photo in photos:
-            key = str(photo.name).rpartition(".")[0]
-            writer.write({"__key__": key, "jpg": photo.data, "cls": photo.label})
+            key, _, suffix = str(photo.name).rpartition(".")
+            writer.write({"__key__": key, suffix: photo.data, "cls": photo.label})
     return directory
 
 
@@ -28,7 +33,7 @@ def read_by_webdataset(path: Path) -> list[Photo]:
 
     shards = [str(shard) for shard in sorted(path.glob("*.tar"))]
     samples = webdataset.WebDataset(shards, shardshuffle=False)
-    return [Photo(one["jpg"], int(one["cls"]), f"{one['__key__']}.jpg") for one in samples]
+    return [Photo(one.get("jpg", one.get("jpeg")), int(one["cls"]), f"{one['__key__']}.jpg") for one in samples]
 
 
 def read_by_dali(path: Path) -> list[Photo]:
@@ -40,7 +45,7 @@ def read_by_dali(path: Path) -> list[Photo]:
 
     def read() -> tuple[object, ...]:
         names = {"paths": list(map(str, shards)), "index_paths": list(map(str, indexes))}
-        return tuple(fn.readers.webdataset(**names, ext=["jpg", "cls"], missing_component_behavior="error"))
+        return tuple(fn.readers.webdataset(**names, ext=["jpg;jpeg;JPEG", "cls"], missing_component_behavior="error"))
 
     return [Photo(jpeg.tobytes(), int(label.tobytes())) for jpeg, label in outputs(read, count)]
 
