@@ -14,11 +14,12 @@ SUFFIX = ".rec"
 def read_by_dali(path: Path) -> list[Photo]:
     from nvidia.dali import fn
 
-    index = path.with_suffix(".idx")
-    count = len(index.read_text().splitlines())
+    files = [str(file) for file in sorted(path.glob("*.rec"))]
+    indexes = [str(file) for file in sorted(path.glob("*.idx"))]
+    count = sum(len(Path(index).read_text().splitlines()) for index in indexes)
 
     def read() -> tuple[object, ...]:
-        return tuple(fn.readers.mxnet(path=[str(path)], index_path=[str(index)]))
+        return tuple(fn.readers.mxnet(path=files, index_path=indexes))
 
     return [Photo(jpeg.tobytes(), int(label[0])) for jpeg, label in outputs(read, count)]
 

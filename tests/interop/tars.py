@@ -40,7 +40,7 @@ def read_by_dali(path: Path) -> list[Photo]:
     from nvidia.dali import fn
 
     shards = sorted(path.glob("*.tar"))
-    indexes = [next(iter({*path.glob(f"**/{shard.stem}.idx")})) for shard in shards]
+    indexes = [shard.with_suffix(".idx") for shard in shards]
     count = sum(int(index.read_text().split("\n")[0].split()[1]) for index in indexes)
 
     def read() -> tuple[object, ...]:

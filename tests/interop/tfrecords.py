@@ -28,8 +28,7 @@ def by_tfrecord(directory: Path, photos: Sequence[Photo]) -> Path:
 
 def _files(path: Path) -> list[tuple[Path, Path]]:
     """Return each file of records with its index."""
-    files = sorted(one for one in path.iterdir() if one.is_file() and one.suffix not in (".idx", ".json"))
-    return [(one, next(iter(path.glob(f"**/{one.name}*.idx")), path / f"{one.stem}.idx")) for one in files]
+    return [(file, file.with_suffix(".idx")) for file in sorted(path.glob("*.tfrecord"))]
 
 
 def read_by_tfrecord(path: Path) -> list[Photo]:
