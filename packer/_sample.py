@@ -38,6 +38,7 @@ CODECS = {
         Codec("jpeg", (".jpg", ".jpeg"), lossy=True),
         Codec("png", (".png",)),
         Codec("webp", (".webp",), lossy=True),
+        Codec("bmp", (".bmp",)),  # 24 bits a pixel, not compressed: the least work of all that any program opens
         Codec("raw", (".png",)),  # pixels: uint8 RGB, rows from the top; exported as PNG
     ]
 }

@@ -45,6 +45,7 @@ CONTAINERS: tuple[str, ...] = (
     "litdata:LitData",
     "datadings:Datadings",
     "beton:Beton",
+    "n5:N5",
     "bagz:Bagz",
     "pysodlmdb:PySODToolBox",
     "pickledlmdb:PickledLMDB",

@@ -87,7 +87,7 @@ class Recipe:
             raise ValueError(f"quality is 1 to 100, not {self.quality}")
         if self.codec == "keep" and self.resize is not None:
             raise OptionError(
-                "--codec keep stores the files' own bytes, which cannot be resized; use jpeg, png, webp or raw"
+                "--codec keep stores the files' own bytes, which cannot be resized; use jpeg, png, webp, bmp or raw"
             )
         if self.tiles and self.codec not in ("keep", "jpeg"):
             raise OptionError(f"--tiles makes parts of JPEGs; codec {self.codec} has none")

@@ -90,7 +90,7 @@ def convert(
         Whether images that are smaller than `resize` are enlarged.
     interpolation : {"bilinear", "bicubic"}, optional
         By default bilinear.
-    codec : {"keep", "jpeg", "png", "webp", "raw"}, optional
+    codec : {"keep", "jpeg", "png", "webp", "bmp", "raw"}, optional
         What is stored: the files' own bytes, an encoding, or uint8 RGB pixels. By default keep; with `resize` jpeg.
     quality : int, optional
         1 to 100, of jpeg and webp; by default 90.

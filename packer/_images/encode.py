@@ -25,9 +25,9 @@ def encode(pixels: npt.NDArray[np.uint8], codec: str, quality: int) -> bytes:
 
     Parameters
     ----------
-    codec : {"jpeg", "png", "webp", "raw"}
-        ``raw``: the pixels themselves, rows from the top. ``png`` is lossless, ``jpeg`` and ``webp`` are not:
-        they are what Pillow writes, JPEG with 4:2:0 subsampling.
+    codec : {"jpeg", "png", "webp", "bmp", "raw"}
+        ``raw``: the pixels themselves, rows from the top. ``png`` and ``bmp`` are lossless, ``jpeg`` and ``webp`` are
+        not. All are what Pillow writes, JPEG with 4:2:0 subsampling.
     quality : int
         1 to 100, for ``jpeg`` and ``webp``.
     """
@@ -39,7 +39,8 @@ def encode(pixels: npt.NDArray[np.uint8], codec: str, quality: int) -> bytes:
     if codec == "png":
         return encode_png(image)
     stream = io.BytesIO()
-    image.save(stream, codec, quality=quality, method=4)
+    options = {"quality": quality, "method": 4} if codec == "webp" else {}
+    image.save(stream, codec, **options)
     return stream.getvalue()
 
 

@@ -1,8 +1,8 @@
 """What a file holds, by its content: type, size, and whether it is whole.
 
-JPEG, PNG and WebP are recognised by walking their structure, which costs some microseconds. Other and unusual files
-are opened and decoded by Pillow, the reference, where they are of one of `pillow.FORMATS`. Files that Pillow cannot
-read are reported, and files that Pillow can read are accepted.
+JPEG, PNG, WebP and plain BMP are recognised by walking their structure, which costs some microseconds. Other and
+unusual files are opened and decoded by Pillow, the reference, where they are of one of `pillow.FORMATS`. Files that
+Pillow cannot read are reported, and files that Pillow can read are accepted.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from PIL import Image
 
-from packer._images import png
+from packer._images import bmp, png
 from packer._images.directories import require_modest
 from packer._images.geometry import MAX_PIXELS
 from packer._images.jpeg import header as jpeg
@@ -90,6 +90,8 @@ def inspect(data: Buffer, max_pixels: int = MAX_PIXELS) -> ImageInfo:
         info = _inspect_jpeg(data, max_pixels)
     elif head.startswith(png.SIGNATURE):
         info = _inspect_png(data)
+    elif (plain := bmp.read(data)) is not None:
+        info = ImageInfo("bmp", plain.height, plain.width)
     elif head[:4] == b"RIFF" and head[8:12] == b"WEBP":
         info = _inspect_webp(data)
     if info is None or (info.height * info.width <= max_pixels and not info.plain):

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from packer._images import decode, native
+from packer._images import bmp, decode, native
 from packer._images.geometry import (
     INTERPOLATIONS,
     MAX_PIXELS,
@@ -192,12 +192,21 @@ class RectangleDecoder:
         ImageError
             If Pillow cannot read the image, or its size is another.
         """
-        around = self._decode_around(data, rectangle, size, halvings, touched or rectangle)
+        around = self._cut_bmp(data, rectangle, size)
+        around = around or self._decode_around(data, rectangle, size, halvings, touched or rectangle)
         if around is None:
             pixels = decode.decode(data, exif=self._exif, decoder=self._library, max_pixels=self._max_pixels)
             _require_size(pixels.shape[:2], size)
             around = _Around(pixels)
         return around.cut(rectangle), around.halvings
+
+    def _cut_bmp(self, data: Buffer, rectangle: Rectangle, size: tuple[int, int]) -> _Around | None:
+        """Take the rectangle out of a plain BMP; None for other images."""
+        found = bmp.read(data)
+        if found is None or found.height * found.width > self._max_pixels:
+            return None
+        _require_size((found.height, found.width), size)
+        return _Around(found.decode(*rectangle), *rectangle[:2])
 
     def _decode_around(
         self, data: Buffer, rectangle: Rectangle, size: tuple[int, int], halvings: int, touched: Rectangle

@@ -23,6 +23,7 @@ FRAMEWORKS = {"timm": "timm", "pytorch_lightning": "pytorch-lightning", "transfo
 
 SMALLER = {
     r"batch_size=\d+": "batch_size=4",
+    r"Classifier\(1000\)": "Classifier(12)",
     r"num_workers=\d+": "num_workers=1",
     r"Loader\(dataset, \d+,": "Loader(dataset, 4,",
     r"\b224\b": "32",

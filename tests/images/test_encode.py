@@ -28,7 +28,7 @@ def test_jpeg_is_pillows(quality: int, size: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("codec", ["jpeg", "png", "webp"])
+@pytest.mark.parametrize("codec", ["jpeg", "png", "webp", "bmp"])
 def test_sizes(codec: str, size: tuple[int, int]) -> None:
     with Image.open(io.BytesIO(encode(photo(*size), codec, 90))) as image:
         assert image.format == codec.upper()
@@ -37,8 +37,14 @@ def test_sizes(codec: str, size: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_png_is_lossless(size: tuple[int, int]) -> None:
-    assert np.array_equal(pillow_pixels(encode(photo(*size), "png", 1)), photo(*size))
+@pytest.mark.parametrize("codec", ["png", "bmp"])
+def test_png_and_bmp_are_lossless(codec: str, size: tuple[int, int]) -> None:
+    assert np.array_equal(pillow_pixels(encode(photo(*size), codec, 1)), photo(*size))
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_bmp_is_pillows(size: tuple[int, int]) -> None:
+    assert encode(photo(*size), "bmp", 1) == encoded(photo(*size), "BMP")
 
 
 @pytest.mark.parametrize("size", SIZES)

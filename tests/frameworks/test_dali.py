@@ -1,0 +1,72 @@
+"""The example of DALI: fed with packer's bytes on the CPU, it decodes every image once an epoch, in another order."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import packer
+from packer.testing.photos import draw_imagefolder
+
+SCRIPT = Path(__file__).parents[2] / "examples" / "dali.py"
+COUNT, BATCH = 14, 4
+
+pytestmark = [
+    pytest.mark.skipif(not SCRIPT.exists(), reason="needs the repository's examples"),
+    pytest.mark.filterwarnings("default"),  # DALI warns of many things
+]
+
+
+@pytest.fixture(scope="module")
+def example() -> Any:
+    pytest.importorskip("nvidia.dali", reason="needs DALI: pip install nvidia-dali-cuda120")
+    spec = importlib.util.spec_from_file_location("dali_example", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def pack(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a pack whose images have one class each, so that a label names its image."""
+    root = tmp_path_factory.mktemp("dali")
+    draw_imagefolder(root / "tree", classes=COUNT, per_class=1, size=(48, 64))
+    packer.convert(root / "tree", root / "train.lmdb")
+    return root / "train.lmdb"
+
+
+def test_dali_gets_every_image_once_in_an_order_of_its_own_each_epoch(example: Any, pack: Path) -> None:
+    pipeline = example.batches(str(pack), size=32, batch_size=BATCH)
+    epochs = []
+    for _ in range(2):
+        seen: list[int] = []
+        while True:
+            try:
+                images, labels = pipeline.run()
+            except StopIteration:
+                pipeline.reset()
+                break
+            assert images.as_array().shape == (BATCH, 3, 32, 32)
+            seen += np.ravel(labels.as_array()).tolist()
+        epochs.append(seen)
+    assert [len(seen) for seen in epochs] == [COUNT // BATCH * BATCH] * 2
+    assert all(len(set(seen)) == len(seen) for seen in epochs)
+    assert epochs[0] != epochs[1]
+
+
+def test_dali_gets_the_bytes_that_the_pack_has(example: Any, pack: Path) -> None:
+    sample = example.encoded_images(str(pack), BATCH, seed=0)
+    files = packer.open_dataset(pack, output="bytes")
+
+    class Info:
+        iteration = epoch_idx = 0
+        idx_in_epoch = 3
+
+    data, label = sample(Info())
+    assert data.tobytes() == bytes(files[int(label)][0])
