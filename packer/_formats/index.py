@@ -31,11 +31,20 @@ from packer._storage.files import AppendFile, replacing
 from packer._storage.locations import NOWHERE
 from packer._storage.packfile import PackFile
 from packer._storage.paths import name_problem
-from packer._storage.stamps import same_stamp, stamp_at, stamp_in, what_changed
-from packer._table import Buffer, Ints, Names, Row, Table, column_checksum
+from packer._storage.stamps import Stamps, same_stamp, stamp_at, stamp_in, what_changed
+from packer._table import Buffer, Ints, Names, Row, Table, column_checksum, column_checksums
 from packer.errors import CorruptPackError, DestinationError, printable
 
-__all__ = ["INDEX_DIRECTORY", "IndexReader", "base_from", "move_index", "write_index"]
+__all__ = [
+    "DATA_FILE",
+    "INDEX_DIRECTORY",
+    "IndexReader",
+    "base_from",
+    "file_columns",
+    "move_index",
+    "write_files",
+    "write_index",
+]
 
 TABLE_FILE, FILES_FILE, DATA_FILE = "table.bin", "files.bin", "data.bin"
 INDEX_DIRECTORY = ".packer.index"
@@ -74,12 +83,8 @@ def write_index(
     data : iterable of bytes-like
         What is no range of a file.
     """
-    sizes = files.stamps[:, 0].astype("<i8"), files.stamps[:, 1].astype("<i8")
     names = Names.of(files.names) if not isinstance(files.names, Names) else files.names
-    listed = [*sizes, names.ends.astype("<i8"), names.blob]
-    own = AppendFile(directory / FILES_FILE)
-    own.append(*(column.tobytes() for column in listed))
-    _finish(own)
+    listed = file_columns(names, files.stamps)
     copied, count = AppendFile(directory / DATA_FILE), 0
     for piece in data:
         copied.append(piece)
@@ -91,17 +96,38 @@ def write_index(
         "checksums": checksums,
         "base": base,
         "files": len(files),
-        "file_names": len(names.blob),
+        "file_names": len(listed[-1]),
         "file_columns": [column_checksum(column) for column in listed],
         "data": count,
     }
     if pixels is not None:
         layout["pixels"] = pixels.to_json()
-    types = replace(manifest, layout=layout).column_types
-    columns = write_table(directory / TABLE_FILE, len(table), len(table.names), [(table, 0, 0)], types)
-    manifest = replace(manifest, columns=columns, layout=layout)
-    write_manifest(directory, manifest)
+    manifest = replace(manifest, columns=column_checksums(table), layout=layout)
+    write_files(directory, manifest, table, listed)
     return manifest
+
+
+def file_columns(names: Names, stamps: Stamps) -> list[npt.NDArray[Any]]:
+    """Return the columns of ``files.bin``; `stamps` are size and time of each file."""
+    return [stamps[:, 0].astype("<i8"), stamps[:, 1].astype("<i8"), names.ends.astype("<i8"), names.blob]
+
+
+def write_files(directory: Path, manifest: Manifest, table: Table, files: Sequence[npt.NDArray[Any]]) -> None:
+    """Write the list of files, the table, and last the manifest, which is complete; ``data.bin`` is there already.
+
+    Parameters
+    ----------
+    directory : Path
+    manifest : Manifest
+    table : Table
+    files : sequence of arrays
+        As `file_columns` gives.
+    """
+    listed = AppendFile(directory / FILES_FILE)
+    listed.append(*(column.tobytes() for column in files))
+    _finish(listed)
+    write_table(directory / TABLE_FILE, len(table), len(table.names), [(table, 0, 0)], manifest.column_types)
+    write_manifest(directory, manifest)
 
 
 def base_from(root: Path, index: Path) -> str:
@@ -156,6 +182,7 @@ class IndexReader(SpreadReader):
         layout = manifest.layout
         try:
             names, files, file_names, data = (_count(layout[name]) for name in ("names", "files", "file_names", "data"))
+            data_at = _count(layout["data_at"]) if "data_at" in layout else None
             self._file_columns = [_count(crc) for crc in layout["file_columns"]]
             if "pixels" in layout:
                 self._pixels = PixelLayout(**layout["pixels"])
@@ -187,7 +214,7 @@ class IndexReader(SpreadReader):
         if (size < -1).any():
             raise CorruptPackError("a file has no such size", self._files_file.path)
         listed = ForeignFiles(self._base, Names(blob, ends, self._files_file.path), np.stack([size, modified], 1))
-        self._data = _IndexedFiles(self._directory, listed, data)
+        self._data = _IndexedFiles(self._directory, listed, data, data_at)
         return manifest, table_from(columns, manifest, self.path)
 
     @property
@@ -263,13 +290,17 @@ class _IndexedFiles(SpreadData):
     listed : ForeignFiles
     data : int
         How many bytes of data the index has of its own.
+    data_at : int, optional
+        Where these begin; by default after the files.
     """
 
-    def __init__(self, path: str, listed: ForeignFiles, data: int) -> None:
+    def __init__(self, path: str, listed: ForeignFiles, data: int, data_at: int | None) -> None:
         super().__init__(path, [])
         self._listed = listed
         sizes = np.maximum(listed.stamps[:, 0], 0)
         self.starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64), [0]])
+        if data_at is not None:  # no file is as long as that, and what is read of the gap is none of its bytes
+            self.starts[-2] = max(data_at, self.starts[-2])
         self.starts[-1] = self.starts[-2] + data
 
     def name(self, number: int) -> str:

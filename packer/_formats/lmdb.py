@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from packer._formats.contract import Places, Writer
+from packer._formats.contract import NOTHING, Contents, Placed, Places, Writer
 from packer._formats.lmdbpages import (
     DB,
     F_BIGDATA,
@@ -79,7 +79,7 @@ def _column_key(column: str) -> bytes:
 class LMDBWriter(Writer):
     """Writes the B-tree from left to right."""
 
-    def __init__(self, path: Path, options: Mapping[str, Any], written: Table) -> None:
+    def __init__(self, path: Path, options: Mapping[str, Any], written: Table, contents: Contents = NOTHING) -> None:
         self._file: AppendFile | None = None
         self._pages = 2  # the two meta pages come first
         self._overflow_pages = 0
@@ -104,9 +104,9 @@ class LMDBWriter(Writer):
                 "Say --parts, or use HDF5."
             )
 
-    def append(self, sample: Sample) -> int:
+    def append(self, sample: Sample) -> Placed:
         parts = sample.parts
-        return self._put(sample_key(self._entries), sum(map(len, parts)), parts)
+        return Placed(self._put(sample_key(self._entries), sum(map(len, parts)), parts))
 
     def flush(self) -> None:
         if self._file is not None:

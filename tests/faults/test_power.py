@@ -17,7 +17,6 @@ from packer._conversion.finish import finish
 from packer._conversion.job import Job
 from packer._conversion.recipe import Recipe
 from packer._conversion.unfinished import UnfinishedPack
-from packer._formats import FORMATS
 from packer._formats.joined import join_parts
 from packer._loading.staging import stage
 from packer._packs.digest import digest
@@ -28,7 +27,7 @@ from tests.making import SUFFIXES, content
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc/self/fd, which names open files")
 
-formats = pytest.mark.parametrize("format", FORMATS)
+formats = pytest.mark.parametrize("format", SUFFIXES)
 
 OPTIONS: dict[str, dict[str, Any]] = {"lmdb": {}, "hdf5": {}, "pth": {"shard_size": 9000}}
 
