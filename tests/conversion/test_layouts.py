@@ -18,6 +18,7 @@ from packer._packs.export import export
 from packer._packs.verify import verify
 from packer._sources import Source, imagefolder_source
 from packer.errors import DestinationError, OptionError
+from packer.testing.conformance import flip
 from packer.testing.photos import draw_imagefolder
 from tests.faults.crashes import with_fields
 from tests.making import content
@@ -133,3 +134,16 @@ def test_a_pack_replaces_another_and_is_replaced(tree: Path, tmp_path: Path, for
     convert(imagefolder_source(tree), path, overwrite=True)
     with open_pack(path) as reader:
         assert len(reader) == 12
+
+
+@layouts
+def test_a_damaged_sample_is_repaired(tree: Path, tmp_path: Path, format: str) -> None:
+    path = tmp_path / f"pack{LAYOUTS[format]}"
+    convert(imagefolder_source(tree), path)
+    expected = content(path)
+    with open_pack(path) as reader:
+        image = bytes(reader.read(5))
+    flip(path, image, 100)
+    assert [damage.index for damage in verify(path)] == [5]
+    assert packer.repair(path, tree).left == []
+    assert content(path) == expected
