@@ -31,7 +31,7 @@ def require_parts(format: Format) -> None:
     if not format.parts:
         raise OptionError(
             f"--parts would make a directory of packs, which no other tool knows: {format.suffixes[0]} has no parts. "
-            "Its files have the size that --shard-size says."
+            "Leave --parts out."
         )
 
 

@@ -10,17 +10,18 @@ __all__ = ["GrowingFiles"]
 
 
 class GrowingFiles:
-    """The files of a directory, of which some grow and the others are complete.
+    """The files of directories, of which some grow and the others are complete.
 
     `sync` may run on another thread while `grow`, `finish` and `flush` go on.
 
     Parameters
     ----------
-    directory : Path
+    *directories : Path
+        Where their names are.
     """
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
+    def __init__(self, *directories: Path) -> None:
+        self._directories = directories
         self._open: list[AppendFile] = []
         self._finished: list[AppendFile] = []  # complete since the last `flush`
         self._flushed: list[AppendFile] = []  # complete, for `sync` to sync and close
@@ -55,7 +56,8 @@ class GrowingFiles:
                 file.sync()
         for file in done:
             file.close()
-        sync_directory(self._directory)
+        for directory in self._directories:
+            sync_directory(directory)
 
     def close(self) -> None:
         """Close all files."""

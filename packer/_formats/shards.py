@@ -91,7 +91,8 @@ class ShardWriter(Writer):
         self._path, self._contents = path, contents
         self._shard_size = int(options.get("shard_size", DEFAULT_SHARD_SIZE))
         self._blob_fields = {one.name: number for number, one in enumerate(f for f in contents.fields if f.is_blob)}
-        self._files = GrowingFiles(path)
+        self._index = path / INDEX_DIRECTORY
+        self._files = GrowingFiles(self._index, path)
         self._shards: list[_Listed] = []
         self._indexes: list[_Listed] = []
         self._others: list[_Listed] | None = None  # once all samples are written
@@ -99,7 +100,6 @@ class ShardWriter(Writer):
         self._start = 0  # of the open shard, in the data of all
         self._names = int(written.name_end[-1]) if len(written) else 0  # bytes
         self._copied = 0  # bytes
-        self._index = path / INDEX_DIRECTORY
         with writing_to(path):
             self._index.mkdir(parents=True, exist_ok=True)
         self._resume(written)
