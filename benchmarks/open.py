@@ -116,7 +116,7 @@ def _build(name: str, path: Path, count: int) -> None:
             data = content[index : index + SAMPLE_BYTES]
             encoded = sample_name.encode()
             height, width = (375, 500) if index % 4 else (500, 375)
-            offset = writer.append(Sample(sample_name, label, data, height, width))
+            offset = writer.append(Sample(sample_name, label, data, height, width)).offset
             rows.append(
                 label=label,
                 height=height,

@@ -267,7 +267,7 @@ def _write_part(path: Path, number: int) -> None:
     rows = TableBuilder()
     for index in range(number * 100, number * 100 + 100):
         name, data = f"class/{index}.jpg", bytes([index % 256]) * 100
-        offset = writer.append(Sample(name, index % 1000, data, 10, 10))
+        offset = writer.append(Sample(name, index % 1000, data, 10, 10)).offset
         crc = checksum(data, index % 1000, 10, 10, name.encode())
         rows.append(label=index % 1000, height=10, width=10, offset=offset, size=100, crc32c=crc, name=name.encode())
     table = rows.build()

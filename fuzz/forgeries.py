@@ -37,7 +37,8 @@ CODECS = ("keep", "jpeg", "png", "raw")
 FIELDED = ("keep", "png")
 """The codecs whose packs have fields."""
 
-FORGED_FORMATS = (*FORMATS, *(f"parts of {format}" for format in FORMATS))
+_OWN = tuple(row.name for row in FORMATS.values() if row.parts)
+FORGED_FORMATS = (*_OWN, *(f"parts of {format}" for format in _OWN))
 KINDS = {"table": 32, "names": 10, "manifest": 30, "layout": 8, "files": 8, "bytes": 6, "images": 6, "values": 12}
 """What is forged, and how often. In packs with parts, ``files often`` takes the place of ``images`` and ``values``."""
 
@@ -95,7 +96,7 @@ class Originals:
         self._outside = outside
         self._packs: dict[tuple[str, str], _Original] = {}
         for codec in CODECS:
-            for format in FORMATS:
+            for format in _OWN:
                 path = directory / f"{codec}{FORMATS[format].suffixes[0]}"
                 convert(_images(tree, codec), path, recipe=Recipe(codec), format=format)
                 self._packs[format, codec] = _opened(path)
@@ -234,7 +235,7 @@ def _write(path: Path, original: _Original, data: list[list[bytes]], columns: Co
     types = original.reader.manifest.column_types
     writer = FORMATS[original.document["format"]].open_writer()(path, {}, TableBuilder(types=types).build())
     for number, parts in enumerate(data):
-        offset = writer.append(Sample("a/b", 0, parts[0], 1, 1, tuple(parts[1:])))
+        offset = writer.append(Sample("a/b", 0, parts[0], 1, 1, tuple(parts[1:]))).offset
         if parts != original.data[number]:
             columns["offset"][number] = offset
     if data != original.data:  # what stands after them lies elsewhere too, and so does what is said of the column

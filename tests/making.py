@@ -74,7 +74,7 @@ def write_pack(
             "label": sample.label,
             "height": sample.height,
             "width": sample.width,
-            "offset": writer.append(sample),
+            "offset": writer.append(sample).offset,
             "size": len(sample.data),
             "name": name,
             "crc32c": checksum(sample.data, sample.label, sample.height, sample.width, name),

@@ -17,7 +17,7 @@ from packer._conversion.provenance import made_before, provenance
 from packer._conversion.request import ConversionRequest, is_pack
 from packer._conversion.workspace import Workspace, WorkspacePaths
 from packer._fields import Field
-from packer._formats import INDEX, check_readable, open_pack
+from packer._formats import FORMATS, INDEX, check_readable, open_pack
 from packer._formats.joined import append_part
 from packer._manifest import Manifest
 from packer._sources import Source, is_listing, with_given_classes
@@ -113,6 +113,11 @@ def _require_parts(pack: Path) -> Manifest:
     if manifest.format == INDEX.name:
         raise DestinationError(f"{name}: an index, to which nothing is appended: index all images anew")
     if not manifest.parts:
+        if manifest.format in FORMATS and not FORMATS[manifest.format].parts:
+            raise DestinationError(
+                f"{name}: a pack in the layout of another tool, which never changes. Convert the new images to a pack "
+                f"of their own, and open both together: open_dataset([a, b])"
+            )
         raise DestinationError(
             f"{name}: a pack without parts, which never changes. Make a pack with parts of it, and append to that: "
             f"`packer convert {name} {printable(pack.with_name(f'{pack.stem}-parts{pack.suffix}'))} --parts 1`"

@@ -10,32 +10,34 @@ import contextlib
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from packer import __version__
 from packer._conversion.checkpoints import Checkpoints
 from packer._conversion.ledger import Ledger, check_report
 from packer._conversion.pipeline import Batch, Pipeline
 from packer._conversion.provenance import Provenance, provenance
 from packer._conversion.recipe import Recipe
+from packer._conversion.required import conversion_settings, require_format, require_policy
 from packer._conversion.room import require_room, saying_how_much_is_needed
 from packer._conversion.streaming import Stream, StreamSource
 from packer._conversion.unfinished import UnfinishedPack
 from packer._conversion.workspace import check_destination
-from packer._formats import FORMATS, Format, Writer, check_readable, format_for
+from packer._fields import Field
+from packer._formats import Format, Writer, check_readable, format_for
+from packer._formats.contract import Contents
 from packer._manifest import Manifest, schema_for
 from packer._sources import Source
 from packer._sources.base import listing_digest
 from packer._storage.files import disk_size
 from packer._storage.limits import available_cpus
-from packer._table import column_checksums, column_types
+from packer._table import column_checksums, column_types, with_offsets
 from packer.errors import DestinationError, ImageError, ResumeError, SourceError, printable
 
-__all__ = ["ConversionProgress", "Summary", "conversion_settings", "convert", "require_format", "require_policy"]
+__all__ = ["ConversionProgress", "Summary", "convert"]
 
 
 @dataclass(frozen=True)
@@ -166,9 +168,10 @@ def convert(
     _check_arguments(on_error, workers, report)
     check_destination(destination, overwrite=overwrite, source=source.tree)
     source.require_undamaged()
-    types = column_types(source.label_type, source.fields)
     made_of = provenance(source, recipe)
     writer_class = _writer_for(source, row, options)
+    types = column_types(source.label_type, source.fields, apart=writer_class.apart)
+    contents = Contents(source.classes, source.label_type, source.fields, made_of.codec)
     recipe.load()
     settings = conversion_settings(row.name, options, recipe)
     if isinstance(source, StreamSource):
@@ -184,7 +187,7 @@ def convert(
         started = time.monotonic()
         with (
             saying_how_much_is_needed(unfinished.pack, ledger, source),
-            contextlib.closing(writer_class(unfinished.pack, options, ledger.rows.build())) as writer,
+            contextlib.closing(writer_class(unfinished.pack, options, ledger.rows.build(), contents)) as writer,
         ):
             pipeline = _pipeline(unfinished, recipe, on_error, continued, samples)
             _write(pipeline, workers or available_cpus(), writer, unfinished, ledger, progress=progress)
@@ -210,25 +213,6 @@ def convert(
     )
 
 
-def conversion_settings(format: str, options: Mapping[str, Any], recipe: Recipe) -> dict[str, Any]:
-    """Return everything that decides the bytes of a pack but its source."""
-    versions = {"packer": __version__, **recipe.versions()}
-    return {"format": format, "options": dict(options), "recipe": recipe.settings(), "versions": versions}
-
-
-def require_format(name: str) -> Format:
-    """Return the format of that name; ValueError where there is none."""
-    if name not in FORMATS:
-        raise ValueError(f"format is one of {', '.join(FORMATS)}, not {name!r}")
-    return FORMATS[name]
-
-
-def require_policy(on_error: str) -> None:
-    """Raise ValueError where `on_error` says neither to fail nor to skip."""
-    if on_error not in ("fail", "skip"):
-        raise ValueError(f"on_error is 'fail' or 'skip', not {on_error!r}")
-
-
 def _check_arguments(on_error: str, workers: int | None, report: str | os.PathLike[str] | None) -> None:
     require_policy(on_error)
     if workers is not None and workers < 1:
@@ -241,7 +225,9 @@ def _writer_for(source: Source, format: Format, options: Mapping[str, Any]) -> t
     """Return the class of the writer, which can write such a source with such options."""
     writer_class = format.open_writer()
     writer_class.check_options(options)
-    writer_class.check_table(len(source), len(source.names.blob), column_types(source.label_type, source.fields))
+    types = column_types(source.label_type, source.fields, apart=writer_class.apart)
+    writer_class.check_table(len(source), len(source.names.blob), types)
+    writer_class.check_names(source.names)
     return writer_class
 
 
@@ -304,16 +290,19 @@ def _write(
         contextlib.closing(pipeline.run(pool, ahead=2 * workers + 2)) as batches,
     ):
         for batch in batches:
-            _append(batch, writer, ledger)
+            _append(batch, writer, ledger, unfinished.source.fields)
             checkpoints.add([entry for entry, _ in batch])
             if progress is not None:
                 progress(ConversionProgress(ledger.count, total, len(ledger.skipped), pipeline.bytes_read))
 
 
-def _append(batch: Batch, writer: Writer, ledger: Ledger) -> None:
+def _append(batch: Batch, writer: Writer, ledger: Ledger, fields: Sequence[Field]) -> None:
     for entry, sample in batch:
         if sample is not None:
-            entry.offset = writer.append(sample)
+            placed = writer.append(sample)
+            entry.offset = placed.offset
+            if writer.apart:
+                entry.more = with_offsets(fields, entry.more, placed.blobs)
         ledger.add(entry)
     writer.flush()
 

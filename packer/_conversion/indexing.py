@@ -9,7 +9,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar
 
-from packer._conversion.convert import Summary, require_policy
+from packer._conversion.convert import Summary
+from packer._conversion.required import require_policy
 from packer._conversion.sourcerequest import SourceRequest
 from packer._conversion.workspace import Workspace, check_destination
 from packer._formats import INDEX, check_readable

@@ -26,11 +26,12 @@ from pathlib import Path
 from typing import Any
 
 from packer._conversion.changes import compare_source, setting_differences, started_differently
-from packer._conversion.convert import ConversionProgress, conversion_settings, convert, require_format, require_policy
+from packer._conversion.convert import ConversionProgress, convert
 from packer._conversion.jobfile import part_name, read_job, write_job
 from packer._conversion.making import Made, Making
 from packer._conversion.provenance import made_before, provenance
 from packer._conversion.recipe import Recipe
+from packer._conversion.required import conversion_settings, require_format, require_parts, require_policy
 from packer._conversion.room import require_room
 from packer._conversion.workspace import Workspace, WorkspacePaths, check_destination
 from packer._manifest import Manifest
@@ -110,7 +111,7 @@ class Job:
     ignore_free_space: bool = False
 
     def __post_init__(self) -> None:
-        require_format(self.format)
+        require_parts(require_format(self.format))
         require_policy(self.on_error)
         if self.parts < 1:
             raise ValueError(f"parts are 1 or more, not {self.parts}")

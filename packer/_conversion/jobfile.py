@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from packer._conversion.convert import require_format
+from packer._conversion.required import require_format
 from packer._conversion.workspace import WorkspacePaths
 from packer._formats import FORMATS
 from packer._storage.files import replacing, sync_directory

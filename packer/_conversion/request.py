@@ -8,12 +8,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from packer._conversion.convert import ConversionProgress, Summary, convert, require_format, require_policy
+from packer._conversion.convert import ConversionProgress, Summary, convert
 from packer._conversion.ledger import check_report
 from packer._conversion.recipe import Recipe
+from packer._conversion.required import require_format, require_parts, require_policy
 from packer._conversion.sourcerequest import SourceRequest, is_pack, option
 from packer._conversion.workspace import check_destination
-from packer._formats import Format, format_for
+from packer._formats import FORMATS, Format, format_for
 from packer._images.geometry import MAX_PIXELS
 from packer._images.sizing import ResizeSpec
 from packer._sample import LOSSY
@@ -59,6 +60,8 @@ class ConversionRequest(SourceRequest):
         require_policy(self.on_error)
         self._refuse_without_effect(self.recipe)
         format_options(self.format_row, self.shard_size)
+        if self.parts:
+            require_parts(self.format_row)
         if self.parts and self.report:
             raise OptionError("--report is for packs without parts; `packer info --json` lists what was left out")
 
@@ -137,6 +140,7 @@ def format_options(format: Format, shard_size: int | None) -> dict[str, Any]:
     require_count("shard_size", shard_size)
     if shard_size is None:
         return {}
-    if format.name != "pth":
-        raise OptionError("--shard-size is for .pth packs")
+    if not format.shards:
+        known = ", ".join(row.suffixes[0] for row in FORMATS.values() if row.shards)
+        raise OptionError(f"--shard-size is for packs of several files: {known}")
     return {"shard_size": shard_size}

@@ -56,6 +56,10 @@ class Format:
         The files in a pack that is a directory, beside those with the data of samples.
     dataset : str
         The name in `packer` of the dataset that a person is told to read it with.
+    shards : bool
+        Whether samples lie in files of a size that a person may choose.
+    parts : bool
+        Whether packs may be parts of a larger one.
     """
 
     name: str
@@ -66,6 +70,8 @@ class Format:
     needs: str = ""
     files: tuple[str, ...] = ()
     dataset: str = "open_dataset"
+    shards: bool = False
+    parts: bool = True
 
     def open_writer(self) -> type[Writer]:
         """Import and return the writer's class."""
@@ -83,6 +89,19 @@ class Format:
             return getattr(importlib.import_module(module), name)
         except ImportError as error:
             raise MissingDependencyError(f"the format {self.name} needs {self.needs}: {error}") from error
+
+
+def _foreign(name: str, suffix: str, writer: str, *, shards: bool = True) -> Format:
+    """Return the row of packs in the layout of another tool, all of which are read through the index in them."""
+    return Format(
+        name,
+        (suffix,),
+        lambda path, head: os.path.isfile(os.path.join(path, ".packer.index", "files.bin")),
+        f"packer._formats.{writer}",
+        "packer._formats.framing:FramedReader",
+        shards=shards,
+        parts=False,
+    )
 
 
 FORMATS: dict[str, Format] = {
@@ -113,7 +132,11 @@ FORMATS: dict[str, Format] = {
             "packer._formats.pth:PthReader",
             files=("manifest.json", "table.pth"),
             dataset="PthImageDataset",
+            shards=True,
         ),
+        _foreign("wds", ".wds", "wds:WebDatasetWriter"),
+        _foreign("tfrecord", ".tfrecord", "tfrecord:TFRecordWriter"),
+        _foreign("rec", ".rec", "recordio:RecordIOWriter", shards=False),
     ]
 }
 

@@ -4,8 +4,9 @@ A format is a `Writer`, and a `Reader` of `packer._formats.reader`, which asks f
 all other ways to read from them. Everything above this package sees `Writer` and `Reader` and no format. The order of
 a conversion is::
 
-    writer = Writer(path, options, written)   # `written`: the rows that an earlier, interrupted run left behind
-    offset = writer.append(sample)            # in the order of the indices, once a sample
+    # `written`: the rows that an earlier, interrupted run left behind
+    writer = Writer(path, options, written, contents)
+    placed = writer.append(sample)            # in the order of the indices, once a sample
     writer.flush()                            # from now on the samples' memory may be used again
     writer.sync()                             # from time to time: what was flushed is now durable
     writer.commit(manifest, table)            # the pack at `path` is complete and durable
@@ -18,17 +19,19 @@ from __future__ import annotations
 
 import abc
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from packer._fields import Field
 from packer._manifest import Manifest
 from packer._storage.locations import NOWHERE
-from packer._table import COLUMNS, Buffer, Ints, Row, Sample, Table
+from packer._table import COLUMNS, Buffer, Ints, Names, Row, Sample, Table
 
-__all__ = ["PackAccess", "Places", "Writer"]
+__all__ = ["NOTHING", "Contents", "PackAccess", "Placed", "Places", "Writer"]
 
 
 class Places(NamedTuple):
@@ -40,6 +43,44 @@ class Places(NamedTuple):
     file: Ints
     position: Ints
     held: object
+
+
+class Placed(NamedTuple):
+    """Where a sample was placed, as the columns of offsets in the table count.
+
+    Attributes
+    ----------
+    offset : int
+        Where its image begins.
+    blobs : tuple of int
+        Where the blob of each field that has blobs begins, 0 where the sample has no value; nothing where the blobs
+        follow the image.
+    """
+
+    offset: int
+    blobs: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What holds of all samples of a pack, for layouts that say it beside each of them.
+
+    Attributes
+    ----------
+    classes : sequence of str
+    label_type : str
+    fields : tuple of Field
+    codec : str
+        As in the manifest.
+    """
+
+    classes: Sequence[str] = ()
+    label_type: str = "class"
+    fields: tuple[Field, ...] = ()
+    codec: str = "keep"
+
+
+NOTHING = Contents()
 
 
 class Writer(abc.ABC):
@@ -55,10 +96,21 @@ class Writer(abc.ABC):
         Rows whose data are in `path` already. Whatever lies there beyond them is dropped, and the next
         `append` is index ``len(written)``. Placement depends on the sizes alone, so that an interrupted
         and continued conversion gives the same bytes as one that ran through.
+    contents : Contents
+        What holds of all samples.
+
+    Attributes
+    ----------
+    apart : bool
+        Whether blobs lie apart from their image, so that `append` says where, and the table has columns for that.
     """
 
+    apart: ClassVar[bool] = False
+
     @abc.abstractmethod
-    def __init__(self, path: Path, options: Mapping[str, Any], written: Table) -> None: ...
+    def __init__(
+        self, path: Path, options: Mapping[str, Any], written: Table, contents: Contents = NOTHING
+    ) -> None: ...
 
     @classmethod
     def check_options(cls, options: Mapping[str, Any]) -> None:
@@ -77,9 +129,15 @@ class Writer(abc.ABC):
             The columns and their dtypes.
         """
 
+    @classmethod
+    def check_names(cls, names: Names) -> None:
+        """Raise DestinationError where samples of these names cannot lie in one pack, before anything is written."""
+
     @abc.abstractmethod
-    def append(self, sample: Sample) -> int:
-        """Place the next sample, its `parts` one after the other; return where they begin, which goes into the table.
+    def append(self, sample: Sample) -> Placed:
+        """Place the next sample; return where it lies, which goes into the table.
+
+        Its `parts` lie one after the other, unless blobs lie `apart`.
 
         The data may be used until the next `flush`, and must not change before.
         """

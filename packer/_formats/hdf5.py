@@ -16,7 +16,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from packer._formats.contract import Places, Writer
+from packer._formats.contract import NOTHING, Contents, Placed, Places, Writer
 from packer._formats.reader import Reader, table_from
 from packer._manifest import Manifest
 from packer._storage.files import AppendFile, writing_to
@@ -36,19 +36,19 @@ _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 class HDF5Writer(Writer):
     """Appends samples, then has libhdf5 write the structure around them."""
 
-    def __init__(self, path: Path, options: Mapping[str, Any], written: Table) -> None:
+    def __init__(self, path: Path, options: Mapping[str, Any], written: Table, contents: Contents = NOTHING) -> None:
         self._path = path
         self._end = int(written.extent().sum())
         self._file = AppendFile(path, keep=_DATA_AT + self._end if len(written) else 0)
         if not len(written):
             self._file.append(bytes(_DATA_AT))
 
-    def append(self, sample: Sample) -> int:
+    def append(self, sample: Sample) -> Placed:
         offset = self._end
         for part in sample.parts:
             self._file.append(part)
             self._end += len(part)
-        return offset
+        return Placed(offset)
 
     def flush(self) -> None:
         self._file.flush()

@@ -13,7 +13,7 @@ the files along has them in its directory ``files``, which is its base then.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,10 +32,20 @@ from packer._manifest import Manifest
 from packer._storage.files import AppendFile, replacing
 from packer._storage.locations import NOWHERE
 from packer._storage.packfile import PackFile
-from packer._table import Buffer, Ints, Names, Row, Table, column_checksum
+from packer._storage.stamps import Stamps
+from packer._table import Buffer, Ints, Names, Row, Table, column_checksum, column_checksums
 from packer.errors import CorruptPackError, DestinationError, printable
 
-__all__ = ["INDEX_DIRECTORY", "IndexReader", "base_from", "move_index", "write_index"]
+__all__ = [
+    "DATA_FILE",
+    "INDEX_DIRECTORY",
+    "IndexReader",
+    "base_from",
+    "file_columns",
+    "move_index",
+    "write_files",
+    "write_index",
+]
 
 TABLE_FILE, FILES_FILE = "table.bin", "files.bin"
 COPIES = "files"
@@ -75,12 +85,8 @@ def write_index(
     data : iterable of bytes-like
         What is no range of a file.
     """
-    sizes = files.stamps[:, 0].astype("<i8"), files.stamps[:, 1].astype("<i8")
     names = Names.of(files.names) if not isinstance(files.names, Names) else files.names
-    listed = [*sizes, names.ends.astype("<i8"), names.blob]
-    own = AppendFile(directory / FILES_FILE)
-    own.append(*(column.tobytes() for column in listed))
-    _finish(own)
+    listed = file_columns(names, files.stamps)
     copied, count = AppendFile(directory / DATA_FILE), 0
     for piece in data:
         copied.append(piece)
@@ -92,17 +98,38 @@ def write_index(
         "checksums": checksums,
         "base": base,
         "files": len(files),
-        "file_names": len(names.blob),
+        "file_names": len(listed[-1]),
         "file_columns": [column_checksum(column) for column in listed],
         "data": count,
     }
     if pixels is not None:
         layout["pixels"] = pixels.to_json()
-    types = replace(manifest, layout=layout).column_types
-    columns = write_table(directory / TABLE_FILE, len(table), len(table.names), [(table, 0, 0)], types)
-    manifest = replace(manifest, columns=columns, layout=layout)
-    write_manifest(directory, manifest)
+    manifest = replace(manifest, columns=column_checksums(table), layout=layout)
+    write_files(directory, manifest, table, listed)
     return manifest
+
+
+def file_columns(names: Names, stamps: Stamps) -> list[npt.NDArray[Any]]:
+    """Return the columns of ``files.bin``; `stamps` are size and time of each file."""
+    return [stamps[:, 0].astype("<i8"), stamps[:, 1].astype("<i8"), names.ends.astype("<i8"), names.blob]
+
+
+def write_files(directory: Path, manifest: Manifest, table: Table, files: Sequence[npt.NDArray[Any]]) -> None:
+    """Write the list of files, the table, and last the manifest, which is complete; ``data.bin`` is there already.
+
+    Parameters
+    ----------
+    directory : Path
+    manifest : Manifest
+    table : Table
+    files : sequence of arrays
+        As `file_columns` gives.
+    """
+    listed = AppendFile(directory / FILES_FILE)
+    listed.append(*(column.tobytes() for column in files))
+    _finish(listed)
+    write_table(directory / TABLE_FILE, len(table), len(table.names), [(table, 0, 0)], manifest.column_types)
+    write_manifest(directory, manifest)
 
 
 def base_from(root: Path, index: Path) -> str:
@@ -159,6 +186,7 @@ class IndexReader(SpreadReader):
         layout = manifest.layout
         try:
             names, files, file_names, data = (_count(layout[name]) for name in ("names", "files", "file_names", "data"))
+            data_at = _count(layout["data_at"]) if "data_at" in layout else None
             self._file_columns = [_count(crc) for crc in layout["file_columns"]]
             if "pixels" in layout:
                 self._pixels = PixelLayout(**layout["pixels"])
@@ -191,8 +219,8 @@ class IndexReader(SpreadReader):
         size, modified, ends, blob = self._listed
         if (size < -1).any() or size.astype(float).sum() + data >= 1 << 62:
             raise CorruptPackError("files have no such sizes", self._files_file.path)
-        names_of_files = Names(blob, ends, self._files_file.path)
-        self._data = ListedFiles(self._directory, self._base, names_of_files, np.stack([size, modified], 1), data)
+        names_of_files, stamps = Names(blob, ends, self._files_file.path), np.stack([size, modified], 1)
+        self._data = ListedFiles(self._directory, self._base, names_of_files, stamps, data, data_at)
         return manifest, table_from(columns, manifest, self.path)
 
     @property

@@ -13,7 +13,7 @@ from packer._formats.multifile import SpreadData
 from packer._storage.locations import BY_PATH, by_path
 from packer._storage.packfile import Descriptor, PackFile
 from packer._storage.paths import name_problem
-from packer._storage.stamps import Stamps, same_stamp, stamp_at, stamp_in, what_changed
+from packer._storage.stamps import ANY_TIME, Stamps, same_stamp, stamp_at, stamp_in, what_changed
 from packer._table import Ints, Names
 from packer.errors import CorruptPackError, printable
 
@@ -40,14 +40,20 @@ class ListedFiles(SpreadData):
     stamps : (F, 2) int64 array
     data : int
         How many bytes of data the index has of its own.
+    data_at : int, optional
+        Where these begin; by default after the files.
     """
 
-    def __init__(self, path: str, base: str, names: Names, stamps: Stamps, data: int) -> None:
+    def __init__(  # noqa: PLR0917
+        self, path: str, base: str, names: Names, stamps: Stamps, data: int, data_at: int | None = None
+    ) -> None:
         super().__init__(path, [])
         self._listed, self._names = ForeignFiles(base, names, stamps), names
         self._base: Descriptor | None = None
         sizes = np.maximum(stamps[:, 0], 0)
         self.starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64), [0]])
+        if data_at is not None:  # no file is as long as that, and what is read of the gap is none of its bytes
+            self.starts[-2] = max(data_at, self.starts[-2])
         self.starts[-1] = self.starts[-2] + data
 
     def name(self, number: int) -> str:
@@ -67,6 +73,8 @@ class ListedFiles(SpreadData):
         before, now = stamp_in(self._listed.stamps, number), (file.size, file.modified)
         if not same_stamp(before, now):
             file.close()
+            if before[1] == ANY_TIME:
+                raise CorruptPackError(f"it has {now[0]} bytes, and had {before[0]} when it was written", where)
             raise CorruptPackError(f"changed since it was indexed: {what_changed(before, now)}. {_CHANGED}", where)
         return file, 0
 

@@ -44,7 +44,7 @@ from packer._containers.lmdbpages import (
     even,
 )
 from packer._containers.lmdbtree import Tree
-from packer._formats.contract import Places, Writer
+from packer._formats.contract import NOTHING, Contents, Placed, Places, Writer
 from packer._formats.reader import Reader, table_from
 from packer._manifest import Manifest
 from packer._storage.files import AppendFile
@@ -75,7 +75,7 @@ def _column_key(column: str) -> bytes:
 class LMDBWriter(Writer):
     """Writes the B-tree from left to right."""
 
-    def __init__(self, path: Path, options: Mapping[str, Any], written: Table) -> None:
+    def __init__(self, path: Path, options: Mapping[str, Any], written: Table, contents: Contents = NOTHING) -> None:
         self._file: AppendFile | None = None
         self._pages = 2  # the two meta pages come first
         self._overflow_pages = 0
@@ -100,9 +100,9 @@ class LMDBWriter(Writer):
                 "Say --parts, or use HDF5."
             )
 
-    def append(self, sample: Sample) -> int:
+    def append(self, sample: Sample) -> Placed:
         parts = sample.parts
-        return self._put(sample_key(self._entries), sum(map(len, parts)), parts)
+        return Placed(self._put(sample_key(self._entries), sum(map(len, parts)), parts))
 
     def flush(self) -> None:
         if self._file is not None:

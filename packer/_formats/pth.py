@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from packer._formats.contract import Writer
+from packer._formats.contract import NOTHING, Contents, Placed, Writer
+from packer._formats.growing import GrowingFiles
 from packer._formats.manifestfile import MANIFEST_FILE, read_manifest, write_manifest
 from packer._formats.multifile import SpreadData, SpreadReader
 from packer._formats.reader import table_from
 from packer._formats.torchfile import TorchFile, compare_checksums, member_of, members_of, require_types
 from packer._manifest import Manifest
-from packer._storage.files import AppendFile, sync_directory
 from packer._storage.packfile import PackFile
 from packer._storage.spool import TableBuilder
 from packer._table import COLUMNS, Sample, Table, blocks, encode_name, spans
@@ -37,13 +37,11 @@ class PthWriter(Writer):
     Options: ``shard_size``, the most bytes of samples in a shard; a larger sample has a shard of its own.
     """
 
-    def __init__(self, path: Path, options: Mapping[str, Any], written: Table) -> None:
+    def __init__(self, path: Path, options: Mapping[str, Any], written: Table, contents: Contents = NOTHING) -> None:
         self._path = path
         self.check_options(options)
         self._shard_size = int(options.get("shard_size", DEFAULT_SHARD_SIZE))
-        self._finished: list[AppendFile] = []  # complete since the last `flush`
-        self._flushed: list[AppendFile] = []  # complete, for `sync` to sync and close
-        self._growing: AppendFile | None = None  # the open shard at the last `flush`
+        self._files = GrowingFiles(path)
         self._shards: list[list[int]] = []  # the number of samples and of bytes of each
         self._shard: TorchFile | None = None
         self._types = {**COLUMNS, "label": written.label.dtype.str}
@@ -57,6 +55,7 @@ class PthWriter(Writer):
             count, length = self._shards[-1]
             self._require_finished_shards()
             self._shard = TorchFile(self._shard_path(), written=length)
+            self._files.grow(self._shard.file)
             self._shard.resume_checksum()
             names = written.sample_names()
             for index in range(len(written) - count, len(written)):
@@ -79,7 +78,7 @@ class PthWriter(Writer):
                 "Say --parts, or use HDF5."
             )
 
-    def append(self, sample: Sample) -> int:
+    def append(self, sample: Sample) -> Placed:
         size = sum(map(len, sample.parts))
         if size > MAX_SHARD_SIZE:
             raise DestinationError(f"{printable(sample.name)}: {size} bytes are too many for .pth; use LMDB or HDF5")
@@ -87,29 +86,18 @@ class PthWriter(Writer):
         if self._place(size):
             self._finish_shard()
             self._shard = TorchFile(self._shard_path())
+            self._files.grow(self._shard.file)
         assert self._shard is not None
         for part in sample.parts:
             self._shard.append(part)
         self._add_row(sample.label, offset, encode_name(sample.name))
-        return offset
+        return Placed(offset)
 
     def flush(self) -> None:
-        for file in [*self._finished, *([self._shard.file] if self._shard is not None else [])]:
-            file.flush()
-        self._flushed += self._finished
-        self._finished = []
-        self._growing = self._shard.file if self._shard is not None else None
+        self._files.flush()
 
     def sync(self) -> None:
-        growing, done = self._growing, []  # `flush` may go on: what grows now may be among the complete ones below
-        while self._flushed:
-            done.append(self._flushed.pop(0))
-            done[-1].sync()
-        if growing is not None and growing not in done:
-            growing.sync()
-        for file in done:
-            file.close()
-        sync_directory(self._path)
+        self._files.sync()
 
     def commit(self, manifest: Manifest, table: Table) -> None:
         self._finish_shard()
@@ -118,14 +106,13 @@ class PthWriter(Writer):
         for block in blocks(columns.pop("names")):
             index.append(block.tobytes())
         index.finish("names", columns)
-        self._finished.append(index.file)
+        self._files.finish(index.file)
         self.flush()
         self.sync()
         write_manifest(self._path, manifest)
 
     def close(self) -> None:
-        for file in [*self._flushed, *self._finished, *([self._shard.file] if self._shard else [])]:
-            file.close()
+        self._files.close()
         self._rows.close()
 
     def layout(self) -> dict[str, Any]:
@@ -166,7 +153,7 @@ class PthWriter(Writer):
         offset = np.append(rows.offset, self._shard.length)
         vectors = {"offset": offset, "label": rows.label, "name_end": rows.name_end, "names": rows.names}
         self._shard.finish("data", vectors)
-        self._finished.append(self._shard.file)
+        self._files.finish(self._shard.file)
         self._shard = None
         self._rows.close()
         self._rows = TableBuilder(self._path.parent, self._types)

@@ -26,6 +26,7 @@ from packer.errors import SourceError, printable
 
 __all__ = [
     "ABOUT_THE_FILE",
+    "ANY_TIME",
     "MENDABLE",
     "NO_STAMP",
     "Stamp",
@@ -47,6 +48,9 @@ Stamps = npt.NDArray[np.int64]
 
 NO_STAMP: Stamp = (-1, -1)
 """The stamp of a file that is not there, and of anything that is no regular file."""
+
+ANY_TIME = -(1 << 63)
+"""In place of a time: a file with this stamp is known by its size alone, as copying it may change its time."""
 
 MENDABLE: Stamp = (-2, -2)
 """The stamp of a file that stopped a conversion and may be replaced: the same as every later stamp."""
@@ -148,6 +152,8 @@ def same_stamp(before: Stamp, now: Stamp) -> bool:
     if before in (now, MENDABLE):
         return True
     one, other = before[1], now[1]
+    if one == ANY_TIME:
+        return before[0] == now[0]
     return before[0] == now[0] >= 0 and any(
         one // grain == other // grain and not (one % grain and other % grain) for grain in _GRANULARITIES
     )

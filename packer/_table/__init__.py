@@ -17,6 +17,7 @@ from packer._table.table import (
     column_types,
     field_columns,
     value_checksum,
+    with_offsets,
 )
 
 __all__ = [
@@ -41,4 +42,5 @@ __all__ = [
     "field_columns",
     "spans",
     "value_checksum",
+    "with_offsets",
 ]

@@ -36,6 +36,7 @@ __all__ = [
     "column_types",
     "field_columns",
     "value_checksum",
+    "with_offsets",
 ]
 
 
@@ -148,6 +149,27 @@ def field_columns(fields: Sequence[Field], values: Sequence[Stored], name: bytes
             assert not isinstance(stored, (int, float))
             row += (len(stored), value_checksum(stored, name))
     return tuple(row)
+
+
+def with_offsets(
+    fields: Sequence[Field], row: Sequence[int | float], offsets: Sequence[int]
+) -> tuple[int | float, ...]:
+    """Return a row of the fields' columns with where each blob lies, as `column_types` orders those that lie apart.
+
+    Parameters
+    ----------
+    fields : sequence of Field
+    row : sequence
+        As `field_columns` gives.
+    offsets : sequence of int
+        One for each field that has blobs.
+    """
+    columns, begins, joined = iter(row), iter(offsets), list[int | float]()
+    for one in fields:
+        joined += itertools.islice(columns, len(one.columns()))
+        if one.is_blob:
+            joined.append(next(begins))
+    return tuple(joined)
 
 
 def are_pixels(size: npt.ArrayLike, height: npt.ArrayLike, width: npt.ArrayLike) -> npt.NDArray[np.bool_]:

@@ -13,14 +13,13 @@ import pytest
 from packer._cli.words import settings_in_words
 from packer._conversion.convert import convert
 from packer._conversion.recipe import AUDITS, EXIF_POLICIES, Recipe
-from packer._formats import FORMATS
 from packer._images.sizing import MODES, ResizeSpec
 from packer._sources import imagefolder_source
 from packer._table import Sample
 from packer.testing.photos import draw_imagefolder
 from tests.making import SUFFIXES, command, packer, packer_many, solid, write_pack
 
-formats = pytest.mark.parametrize("format", FORMATS)
+formats = pytest.mark.parametrize("format", SUFFIXES)
 
 
 @formats

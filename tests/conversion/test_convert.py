@@ -28,7 +28,7 @@ from packer.testing.photos import draw_imagefolder
 from packer.testing.reference import torchvision
 from tests.making import SUFFIXES, command, content, noise, packer, solid, without_root_powers
 
-formats = pytest.mark.parametrize("format", FORMATS)
+formats = pytest.mark.parametrize("format", SUFFIXES)
 
 
 @pytest.fixture(scope="module")
@@ -266,7 +266,7 @@ def old_pack(kind: str, path: Path) -> None:
     convert_tree(path.parent / "old", path, format=kind)
 
 
-@pytest.mark.parametrize(("before", "after"), list(itertools.product(FORMATS, FORMATS)))
+@pytest.mark.parametrize(("before", "after"), list(itertools.product(SUFFIXES, SUFFIXES)))
 def test_overwrite_replaces_on_success_only(tmp_path: Path, before: str, after: str) -> None:
     path, root = tmp_path / "pack", tmp_path / "root"
     draw_imagefolder(root, classes=2, per_class=4, size=(24, 32))
@@ -330,7 +330,7 @@ def test_destinations_that_cannot_be(tree: Path, tmp_path: Path) -> None:
             convert_tree(tree, tmp_path / name)
     for options, message in [
         ({"on_error": "ignore"}, "on_error is 'fail' or 'skip', not 'ignore'"),
-        ({"format": "x"}, "format is one of lmdb, hdf5, pth, not 'x'"),
+        ({"format": "x"}, "format is one of lmdb, hdf5, pth, wds, tfrecord, rec, not 'x'"),
         ({"workers": 0}, "workers is 1 or more, not 0"),
         ({"workers": -2}, "workers is 1 or more, not -2"),
     ]:

@@ -16,7 +16,6 @@ import pytest
 from packer._conversion.convert import ConversionProgress, Summary, convert
 from packer._conversion.recipe import Recipe
 from packer._conversion.workspace import Workspace
-from packer._formats import FORMATS
 from packer._images.sizing import ResizeSpec
 from packer._packs.verify import verify
 from packer._sources import csv_source, imagefolder_source, pack_source
@@ -24,7 +23,7 @@ from packer.errors import DestinationError, ImageChangedError, ImageError, PackL
 from packer.testing.photos import draw_imagefolder
 from tests.making import SUFFIXES, content, packer, solid
 
-formats = pytest.mark.parametrize("format", FORMATS)
+formats = pytest.mark.parametrize("format", SUFFIXES)
 posix = pytest.mark.skipif(os.name == "nt", reason="needs signals")
 
 OPTIONS = {"lmdb": {}, "hdf5": {}, "pth": {"shard_size": 9000}}  # several shards

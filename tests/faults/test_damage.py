@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 from packer._conversion.convert import convert
-from packer._formats import FORMATS, open_pack
+from packer._formats import open_pack
 from packer._packs.verify import verify
 from packer._sources import imagefolder_source
 from packer._table import Sample
 from packer.errors import CorruptPackError, PackError
 from tests.making import SUFFIXES, write_pack
 
-formats = pytest.mark.parametrize("format", FORMATS)
+formats = pytest.mark.parametrize("format", SUFFIXES)
 
 
 def files_of(pack: Path) -> list[Path]:

@@ -20,7 +20,6 @@ import packer._conversion.room
 from packer._conversion.convert import convert
 from packer._conversion.job import Job
 from packer._conversion.recipe import Recipe
-from packer._formats import FORMATS
 from packer._formats import hdf5 as hdf5_module
 from packer._loading.staging import stage
 from packer._sources import imagefolder_source
@@ -30,7 +29,7 @@ from packer.errors import DestinationError
 from tests.making import SUFFIXES, content, write_pack
 from tests.making import packer as run_packer
 
-formats = pytest.mark.parametrize("format", FORMATS)
+formats = pytest.mark.parametrize("format", SUFFIXES)
 
 LIMITED = """
 import resource, runpy, sys

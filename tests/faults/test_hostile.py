@@ -23,7 +23,7 @@ from PIL import Image
 import packer
 from fuzz.sections import sealed_manifest
 from packer._cli import EXIT_STATUS
-from packer._formats import FORMATS, open_pack
+from packer._formats import open_pack
 from packer._formats.joined import join_parts
 from packer._images.decode import decode
 from packer._images.jpeg.header import segments
@@ -37,7 +37,7 @@ from packer.crops import Compose, RandomResizedCrop, Resize, ResizeCenterCrop
 from packer.errors import CorruptPackError, ImageTooLargeError, PackerError
 from tests.making import SUFFIXES, packer_many, solid, write_pack
 
-formats = pytest.mark.parametrize("format", FORMATS)
+formats = pytest.mark.parametrize("format", SUFFIXES)
 
 ROOT = Path(packer.__file__).parents[1]
 

@@ -16,7 +16,6 @@ import torch
 
 import packer._conversion.checkpoints
 from packer._conversion.convert import ConversionProgress, convert
-from packer._formats import FORMATS
 from packer._loading.dataset import open_dataset
 from packer._loading.loader import Loader
 from packer._sources import Source, imagefolder_source
@@ -50,7 +49,7 @@ def require_no_more(before: tuple[int, int, int]) -> None:
         now = held()
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", SUFFIXES)
 def test_opening_a_thousand_datasets(pack: Path, format: str) -> None:
     """Closed, or simply forgotten."""
 
@@ -71,7 +70,7 @@ def test_opening_a_thousand_datasets(pack: Path, format: str) -> None:
 
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more workers than there may be CPUs
 @pytest.mark.skipif(os.name == "nt", reason="needs workers that start fast")
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", SUFFIXES)
 def test_three_epochs_with_four_workers(pack: Path, format: str) -> None:
     dataset = open_dataset(pack)
     loader = torch.utils.data.DataLoader(dataset, 4, shuffle=True, num_workers=4, collate_fn=list)
@@ -84,7 +83,7 @@ def test_three_epochs_with_four_workers(pack: Path, format: str) -> None:
     assert process.memory_info().rss < 1.05 * memory
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", SUFFIXES)
 def test_three_epochs_of_the_loader(pack: Path, format: str) -> None:
     loader = Loader(open_dataset(pack), 4, shuffle=True, threads=4, collate_fn=list)
     for _ in loader:
@@ -96,7 +95,7 @@ def test_three_epochs_of_the_loader(pack: Path, format: str) -> None:
     assert process.memory_info().rss < 1.05 * memory
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", SUFFIXES)
 def test_packing_takes_no_more_memory_for_more_samples(
     tmp_path: Path, format: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

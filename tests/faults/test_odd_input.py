@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from packer._conversion.convert import convert
-from packer._formats import FORMATS, open_pack
+from packer._formats import open_pack
 from packer._loading.dataset import open_dataset
 from packer._packs.export import export
 from packer._sources import ImageRule, csv_source, imagefolder_source
@@ -135,7 +135,7 @@ def test_classes_without_any_image(tmp_path: Path) -> None:
     assert not (tmp_path / "x.lmdb").exists()
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", SUFFIXES)
 def test_a_hundred_thousand_classes(tmp_path: Path, format: str) -> None:
     classes = [f"class number {number:06d}" for number in range(100_000)]
     for number in (0, 51_234, 99_999):

@@ -17,7 +17,7 @@ from packer._conversion.finish import finish
 from packer._conversion.job import Job
 from packer._conversion.recipe import Recipe
 from packer._conversion.unfinished import UnfinishedPack
-from packer._formats import FORMATS
+from packer._formats import FORMATS, format_for
 from packer._formats.joined import join_parts
 from packer._loading.staging import stage
 from packer._packs.digest import digest
@@ -28,9 +28,10 @@ from tests.making import SUFFIXES, content
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc/self/fd, which names open files")
 
-formats = pytest.mark.parametrize("format", FORMATS)
+formats = pytest.mark.parametrize("format", SUFFIXES)
 
 OPTIONS: dict[str, dict[str, Any]] = {"lmdb": {}, "hdf5": {}, "pth": {"shard_size": 9000}}
+OPTIONS |= {"wds": {"shard_size": 60_000}, "tfrecord": {"shard_size": 20_000}, "rec": {}}
 
 
 @pytest.fixture
@@ -40,22 +41,23 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def start(tree: Path, path: Path, **options: Any) -> Summary:
-    name = next(name for name, suffix in SUFFIXES.items() if suffix == path.suffix)
+    name = format_for(path).name
     wait = {"progress": lambda progress: time.sleep(0.01)}  # so that no checkpoint is left out for being late
     settings: dict[str, Any] = {"on_error": "skip", "workers": 2, "format": name, "options": OPTIONS[name], **wait}
     return convert(imagefolder_source(tree), path, **settings, **options)
 
 
-@formats
+@pytest.mark.parametrize("format", OPTIONS)
 @pytest.mark.parametrize("overwrite", [False, True])
 @pytest.mark.usefixtures("small_steps")
 def test_the_power_fails_after_any_sync(
     tree: Path, fast_tmp: Path, format: str, overwrite: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    work, name = fast_tmp / "work", f"pack{SUFFIXES[format]}"
+    suffix = FORMATS[format].suffixes[0]
+    work, name, reference = fast_tmp / "work", f"pack{suffix}", fast_tmp / f"reference{suffix}"
     work.mkdir()
-    start(tree, fast_tmp / f"reference{SUFFIXES[format]}")
-    expected = content(fast_tmp / f"reference{SUFFIXES[format]}")
+    start(tree, reference)
+    expected = content(reference)
     previous = None
     if overwrite:
         convert(imagefolder_source(tree).limited(2), work / name)

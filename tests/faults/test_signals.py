@@ -12,7 +12,6 @@ from typing import Any
 import psutil
 import pytest
 
-from packer._formats import FORMATS
 from packer._packs.verify import verify
 from packer._storage.files import disk_size
 from tests.making import SUFFIXES, command, content, packer
@@ -42,7 +41,7 @@ def wait_for_samples(process: subprocess.Popen[str], path: Path) -> None:
         time.sleep(0.002)
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", SUFFIXES)
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_stopped_by_a_signal(many: Path, fast_tmp: Path, format: str, name: str, sweep: int) -> None:
     if sweep == 1 and (format, name) not in [("lmdb", "SIGINT"), ("hdf5", "SIGTERM"), ("pth", "SIGHUP")]:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from packer._formats import Format, Reader, Writer
-from packer._formats.contract import Places
+from packer._formats.contract import NOTHING, Contents, Placed, Places
 from packer._formats.reader import table_from
 from packer._manifest import Manifest
 from packer._storage.locations import MEMORY, NOWHERE
@@ -29,7 +29,7 @@ _numbers = itertools.count()
 class MemoryWriter(Writer):
     """Appends samples to a bytearray."""
 
-    def __init__(self, path: Path, options: Mapping[str, Any], written: Table) -> None:
+    def __init__(self, path: Path, options: Mapping[str, Any], written: Table, contents: Contents = NOTHING) -> None:
         end = int(written.extent().sum())
         if len(written):
             self._number = _number_of(path)
@@ -42,11 +42,11 @@ class MemoryWriter(Writer):
         self._blob = _blobs[self._number]
         del self._blob[end:]
 
-    def append(self, sample: Sample) -> int:
+    def append(self, sample: Sample) -> Placed:
         offset = len(self._blob)
         for part in sample.parts:
             self._blob += part
-        return offset
+        return Placed(offset)
 
     def flush(self) -> None:
         """Nothing is held back."""

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from packer import DestinationError, PackLockedError, PackNotFoundError, open_dataset, stage, unstage
-from packer._formats import FORMATS
 from packer._storage.files import disk_size
 from packer._table import Sample
 from tests.making import SUFFIXES, packer, write_pack
@@ -19,7 +18,7 @@ from tests.making import SUFFIXES, packer, write_pack
 SAMPLES = [Sample(f"a/{number}.jpg", 0, b"%d" % number * 4000, 8, 8) for number in range(9)]
 
 
-@pytest.fixture(params=FORMATS)
+@pytest.fixture(params=SUFFIXES)
 def pack(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return write_pack(tmp_path / f"pack{SUFFIXES[request.param]}", request.param, SAMPLES)
 

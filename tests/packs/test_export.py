@@ -15,7 +15,7 @@ from PIL import Image
 import packer._table.pieces
 from packer._conversion.convert import convert
 from packer._conversion.recipe import Recipe
-from packer._formats import FORMATS, open_pack
+from packer._formats import open_pack
 from packer._images.sizing import ResizeSpec
 from packer._packs.export import export
 from packer._sources import csv_source, imagefolder_source
@@ -25,7 +25,7 @@ from packer.testing.photos import draw_imagefolder
 from tests.making import SUFFIXES, content, noise, solid, write_pack
 from tests.making import packer as packer_command
 
-formats = pytest.mark.parametrize("format", FORMATS)
+formats = pytest.mark.parametrize("format", SUFFIXES)
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ import pytest
 
 from packer._conversion.convert import convert
 from packer._fields import Field
-from packer._formats import FORMATS, open_pack
+from packer._formats import open_pack
 from packer._packs.digest import digest
 from packer._packs.export import export
 from packer._packs.verify import verify
@@ -25,7 +25,7 @@ from tests.packs.test_fields import FIELDS, damaged, png, sample, values_of, wri
 
 ORDER = (0, 2, 1, 3, 5)  # as ImageFolder sorts them
 
-formats = pytest.mark.parametrize("format", FORMATS)
+formats = pytest.mark.parametrize("format", SUFFIXES)
 
 BY_TEMPLATE = (
     Field("mask", "mask", file="../masks/{stem}.png"),

@@ -32,7 +32,7 @@ from packer.testing.conformance.samples import write_pack
 from tests.making import SUFFIXES, content
 from tests.making import packer as packer_command
 
-formats = pytest.mark.parametrize("format", FORMATS)
+formats = pytest.mark.parametrize("format", SUFFIXES)
 
 FIELDS = (
     Field("age", "scalar", "float32"),

@@ -11,7 +11,7 @@ import pytest
 
 import packer
 from packer._fields import Field
-from packer._formats import FORMATS, open_pack
+from packer._formats import open_pack
 from packer._formats.manifestfile import write_manifest
 from packer._packs.digest import digest
 from packer._packs.verify import verify
@@ -19,7 +19,7 @@ from packer.errors import SourceError
 from tests.making import SUFFIXES, content
 from tests.packs.test_fields import FIELDS, sample, written
 
-formats = pytest.mark.parametrize("format", FORMATS)
+formats = pytest.mark.parametrize("format", SUFFIXES)
 
 # A conversion requires of a further image that it has the size of its image.
 KEPT = tuple(field for field in FIELDS if field.name != "depth")

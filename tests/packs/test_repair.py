@@ -11,7 +11,7 @@ import pytest
 
 from packer._conversion.convert import convert
 from packer._conversion.recipe import Recipe
-from packer._formats import FORMATS, open_pack
+from packer._formats import open_pack
 from packer._images.sizing import ResizeSpec
 from packer._packs.repair import repair
 from packer._packs.verify import verify
@@ -21,7 +21,7 @@ from packer.errors import PackNotFoundError, SourceError
 from packer.testing.photos import draw_imagefolder
 from tests.making import SUFFIXES, content, packer, packer_many, solid, write_pack
 
-formats = pytest.mark.parametrize("format", FORMATS)
+formats = pytest.mark.parametrize("format", SUFFIXES)
 
 RECIPES = [Recipe(), Recipe("jpeg", ResizeSpec(16)), Recipe("png"), Recipe("webp", quality=70), Recipe("raw")]
 

@@ -13,7 +13,7 @@ import pytest
 
 import packer._table.pieces
 from packer._conversion.convert import convert
-from packer._formats import FORMATS, open_pack
+from packer._formats import open_pack
 from packer._packs.verify import Damage, verify
 from packer._sources import imagefolder_source
 from packer._table import Sample, Table
@@ -21,7 +21,7 @@ from packer.errors import PackError
 from packer.testing.photos import draw_imagefolder
 from tests.making import SUFFIXES, content, solid, write_pack
 
-formats = pytest.mark.parametrize("format", FORMATS)
+formats = pytest.mark.parametrize("format", SUFFIXES)
 
 
 @pytest.fixture(scope="module")

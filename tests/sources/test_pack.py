@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from packer._conversion.convert import convert
-from packer._formats import FORMATS, open_pack
+from packer._formats import open_pack
 from packer._packs.verify import verify
 from packer._sources import imagefolder_source, pack_source
 from packer._sources.base import ReadBuffer
@@ -24,7 +24,7 @@ def samples(prefix: str, count: int, classes: int = 2) -> list[Sample]:
     ]
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", SUFFIXES)
 def test_it_lists_what_the_pack_holds(tmp_path: Path, format: str) -> None:
     held = samples("x", 9)
     source = pack_source(write_pack(tmp_path / f"a{SUFFIXES[format]}", format, held))

@@ -338,4 +338,4 @@ def test_every_format_says_which_files_it_has(pack: Path, tmp_path: Path) -> Non
     assert {p.relative_to(copy): p.read_bytes() for p in files(copy)} == {
         p.relative_to(pack): p.read_bytes() for p in files(pack)
     }
-    assert set(FORMATS) == set(SUFFIXES)
+    assert {row.name for row in FORMATS.values() if row.parts} == set(SUFFIXES)

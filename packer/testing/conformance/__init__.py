@@ -5,12 +5,14 @@ A format is tested by one class that says which format it is::
     class TestLMDB(FileFormatConformance):
         format = "lmdb"
 
-`FormatConformance` is what every format must do; `FileFormatConformance` adds what one that lies on a disk must do. Of
-both, `PackConformance` and `FilePackConformance` are what holds of packs that no writer wrote sample by sample.
+`FormatConformance` is what every format must do; `FileFormatConformance` adds what one that lies on a disk must do, and
+`ForeignLayoutConformance` what one must do whose files are another tool's. Of the first two, `PackConformance` and
+`FilePackConformance` are what holds of packs that no writer wrote sample by sample.
 """
 
 from __future__ import annotations
 
+from packer.testing.conformance.layouts import ForeignLayoutConformance
 from packer.testing.conformance.packs import FilePackConformance, PackConformance
 from packer.testing.conformance.samples import (
     Change,
@@ -30,6 +32,7 @@ __all__ = [
     "Change",
     "FileFormatConformance",
     "FilePackConformance",
+    "ForeignLayoutConformance",
     "FormatConformance",
     "PackConformance",
     "assert_holds",

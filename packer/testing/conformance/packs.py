@@ -114,7 +114,7 @@ class FilePackConformance(PackConformance):
         samples = with_values(samples) if more else samples
         if not path.exists():
             self.write(path, samples)
-        file = data.draw(st.sampled_from(files_of(path)))
+        file = data.draw(st.sampled_from([file for file in files_of(path) if file.stat().st_size]))
         original = file.read_bytes()
         # Structure is what the samples are not; it is at the ends, and not where bytes are zero.
         positions = [at for at, byte in enumerate(original) if byte or original[at - 1 : at] != b"\0"]
@@ -153,9 +153,13 @@ class FilePackConformance(PackConformance):
                 assert name == "mask" or reader.value(index, name) == value
             assert reader.value(index - 1, "mask") == samples[index - 1].fields[4]
 
+    def files_to_read(self, path: Path) -> list[Path]:
+        """Return the files of a pack of which reading all samples reads the whole."""
+        return files_of(path)
+
     def test_a_file_cut_short(self, path: Path, samples: list[Sample]) -> None:
         self.write(path, samples)
-        for file in files_of(path):
+        for file in self.files_to_read(path):
             whole = file.read_bytes()
             lengths = {*range(0, 200, 13), 4095, 4096, 4097, 8191, 8192, len(whole) // 2}
             lengths |= {len(whole) - cut for cut in (1, 2, 21, 22, 100, 4095, 4096, 5000)}

@@ -46,7 +46,7 @@ class ReadingConformance(PackCase):
             assert list(reader.check_structure()) == []
 
     @drawn
-    @given(sample_names=st.lists(names(), min_size=1, max_size=20))
+    @given(sample_names=st.lists(names(), min_size=1, max_size=20, unique=True))
     def test_gives_back_any_name(self, sample_names: list[str], tmp_path_factory: pytest.TempPathFactory) -> None:
         path = tmp_path_factory.mktemp("names") / f"pack{self.row.suffixes[0]}"
         samples = draw_samples([10] * len(sample_names), sample_names)

@@ -16,11 +16,21 @@ from hypothesis import strategies as st
 
 from packer._fields import Field, Stored
 from packer._formats import Format, Reader
+from packer._formats.contract import Contents, Placed
 from packer._manifest import Manifest, schema_for
 from packer._sample import UNLABELED
 from packer._storage.locations import BY_PATH, LISTED, MEMORY, NOWHERE
 from packer._storage.spool import TableBuilder
-from packer._table import Sample, Table, checksum, column_checksums, column_types, encode_name, field_columns
+from packer._table import (
+    Sample,
+    Table,
+    checksum,
+    column_checksums,
+    column_types,
+    encode_name,
+    field_columns,
+    with_offsets,
+)
 
 __all__ = [
     "CLASSES",
@@ -29,6 +39,7 @@ __all__ = [
     "add_row",
     "assert_holds",
     "contents",
+    "contents_of",
     "draw_samples",
     "drawn",
     "fields_of",
@@ -153,18 +164,19 @@ def write_pack(
         What the values of the samples are of; by default `FIELDS` where they have values.
     """
     label_type, fields = label_type_of(samples), tuple(fields_of(samples) if fields is None else fields)
-    rows = rows_for(samples, fields)
-    kept = rows_for(samples).build() if written is None else written
-    writer = format.open_writer()(path, options or {}, kept)
+    writer_class = format.open_writer()
+    rows = rows_for(samples, fields, apart=writer_class.apart)
+    kept = rows_for(samples, fields, apart=writer_class.apart).build() if written is None else written
+    writer = writer_class(path, options or {}, kept, contents_of(samples, fields))
     try:
         for index, sample in enumerate(samples):
-            offset = int(kept.offset[index]) if index < len(kept) else writer.append(sample)
-            add_row(rows, sample, offset, fields)
+            placed = _placed_before(kept, index, fields) if index < len(kept) else writer.append(sample)
+            add_row(rows, sample, placed, fields)
         table = rows.build()
         manifest = Manifest(
             format=format.name,
             count=len(table),
-            classes=[f"class_{label}" for label in range(CLASSES)] if label_type == "class" else [],
+            classes=list(contents_of(samples, fields).classes),
             label_type=label_type,
             columns=column_checksums(table),
             layout=writer.layout(),
@@ -193,23 +205,39 @@ def fields_of(samples: Sequence[Sample]) -> tuple[Field, ...]:
     return FIELDS if any(sample.fields for sample in samples) else ()
 
 
-def rows_for(samples: Sequence[Sample], fields: Sequence[Field] | None = None) -> TableBuilder:
+def contents_of(samples: Sequence[Sample], fields: Sequence[Field] | None = None) -> Contents:
+    """Return what holds of all of some samples."""
+    label_type = label_type_of(samples)
+    classes = [f"class_{label}" for label in range(CLASSES)] if label_type == "class" else []
+    return Contents(classes, label_type, tuple(fields_of(samples) if fields is None else fields))
+
+
+def rows_for(samples: Sequence[Sample], fields: Sequence[Field] | None = None, *, apart: bool = False) -> TableBuilder:
     """Return what collects the rows of such samples; their fields are by default those of `fields_of`."""
     fields = fields_of(samples) if fields is None else fields
-    return TableBuilder(types=column_types(label_type_of(samples), fields))
+    return TableBuilder(types=column_types(label_type_of(samples), fields, apart=apart))
 
 
-def add_row(rows: TableBuilder, sample: Sample, offset: int, fields: Sequence[Field] | None = None) -> None:
+def _placed_before(kept: Table, index: int, fields: Sequence[Field]) -> Placed:
+    """Return where an earlier run placed a sample."""
+    offsets = [f"field.{field.name}.offset" for field in fields if field.is_blob]
+    return Placed(int(kept.offset[index]), tuple(int(kept.more[name][index]) for name in offsets if name in kept.more))
+
+
+def add_row(rows: TableBuilder, sample: Sample, placed: Placed, fields: Sequence[Field] | None = None) -> None:
+    """Add the row of a sample that a writer placed."""
     name = encode_name(sample.name)
+    fields = fields_of([sample]) if fields is None else fields
+    more = field_columns(fields, sample.fields, name)
     rows.append(
         label=sample.label,
         height=sample.height,
         width=sample.width,
-        offset=offset,
+        offset=placed.offset,
         size=len(sample.data),
         crc32c=checksum(sample.data, sample.label, sample.height, sample.width, name),
         name=name,
-        more=field_columns(fields_of([sample]) if fields is None else fields, sample.fields, name),
+        more=with_offsets(fields, more, placed.blobs) if placed.blobs else more,
     )
 
 

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packer._formats import open_pack
+from packer._formats.contract import Placed
 from packer._manifest import Manifest
 from packer._storage.spool import TableBuilder
 from packer._table import Sample, Table
@@ -24,6 +25,7 @@ from packer.testing.conformance.samples import (
     add_row,
     assert_holds,
     contents,
+    contents_of,
     draw_samples,
     drawn,
     files_of,
@@ -87,8 +89,9 @@ class FormatConformance(PackConformance):
 
     def interrupt(self, path: Path, samples: Sequence[Sample], durable: int, lost: int, flushed: bool) -> Table:
         """Write some samples and no more; return the rows of those that were synced."""
-        rows = rows_for(samples)
-        writer = self.row.open_writer()(path, self.options, rows_for(samples).build())
+        writer_class = self.row.open_writer()
+        rows, none = (rows_for(samples, apart=writer_class.apart) for _ in range(2))
+        writer = writer_class(path, self.options, none.build(), contents_of(samples))
         try:
             for sample in samples[:durable]:
                 add_row(rows, sample, writer.append(sample))
@@ -126,7 +129,7 @@ class FormatConformance(PackConformance):
                 self.write(continued, samples, change=ends_the_commit)
         rows = TableBuilder()
         for index, sample in enumerate(samples[:durable]):
-            add_row(rows, sample, int(table.offset[index]))
+            add_row(rows, sample, Placed(int(table.offset[index])))
         self.write(continued, samples, written=rows.build())
         self.require_same(whole, continued)
 
@@ -148,7 +151,7 @@ class FormatConformance(PackConformance):
         plain, synced = (tmp_path / f"{name}{self.row.suffixes[0]}" for name in ("plain", "synced"))
         samples = draw_samples([1500] * 500)
         table = self.write(plain, samples)
-        writer = self.row.open_writer()(synced, self.options, TableBuilder().build())
+        writer = self.row.open_writer()(synced, self.options, TableBuilder().build(), contents_of(samples))
         finished = threading.Event()
 
         def sync() -> int:
@@ -161,7 +164,7 @@ class FormatConformance(PackConformance):
         with ThreadPoolExecutor(1) as pool:
             syncing = pool.submit(sync)
             try:
-                offsets = [writer.append(sample) for sample in samples]
+                offsets = [writer.append(sample).offset for sample in samples]
             finally:
                 finished.set()
             assert syncing.result() > 0

@@ -1,0 +1,107 @@
+"""MXNet's RecordIO: one file of records, and a list of where they begin, as im2rec makes them.
+
+``data.rec``      samples
+``data.idx``      a line ``KEY TAB OFFSET`` a record; the keys are 0, 1, 2, ...
+``classes.txt``   the names of the classes, a line each, where they have names
+
+A record is the magic number, a u32 whose upper three bits say which part it is and whose others are its length, the
+bytes, and zeros up to a multiple of 4. The bytes are a header, ``IfQQ``: 0, the label as float32, the key and 0; and
+then the image. A sample without a label has the label -1.
+
+Where the magic number stands in the bytes of a record at a multiple of 4, the record is split into parts there, and the
+number left out. The image of such a sample lies in no single range of the file, so packer's index has a copy of it. It
+has the values of fields as well, for which a record has no place.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from packer._formats.contract import NOTHING, Contents
+from packer._formats.frame import Frame
+from packer._formats.shards import MAX_SHARD_SIZE, ShardWriter
+from packer._table import Buffer, Sample, Table
+from packer.errors import DestinationError, printable
+
+__all__ = ["RecordIOWriter"]
+
+_MAGIC_NUMBER = 0xCED7230A
+_MAGIC = struct.pack("<I", _MAGIC_NUMBER)
+_HEADER = struct.Struct("<IfQQ")
+_LONGEST = (1 << 29) - 1  # bytes of a part
+_WHOLE, _FIRST, _MIDDLE, _LAST = range(4)
+
+
+class RecordIOWriter(ShardWriter):
+    """Writes records that MXNet reads.
+
+    No options: a file and its list are what MXNet's tools open.
+    """
+
+    shard_name = "data.rec"
+    index_name = "data.idx"
+
+    def __init__(self, path: Path, options: Mapping[str, Any], written: Table, contents: Contents = NOTHING) -> None:
+        self._key = -1  # of the last frame
+        super().__init__(path, {"shard_size": MAX_SHARD_SIZE}, written, contents)
+
+    @classmethod
+    def check_options(cls, options: Mapping[str, Any]) -> None:
+        if options.keys() - {"shard_size"} or options.get("shard_size", MAX_SHARD_SIZE) != MAX_SHARD_SIZE:
+            raise DestinationError("a .rec pack is one file, whose size cannot be chosen")
+
+    def frame(self, sample: Sample) -> Frame:
+        self._key += 1
+        head = _HEADER.pack(0, self._label(sample), self._key, 0)
+        frame = Frame(len(self._blob_fields))
+        size = len(head) + len(sample.data)
+        if size > _LONGEST:
+            raise DestinationError(f"{printable(sample.name)}: {len(sample.data)} bytes are too many for a record")
+        parts = _split(head, sample.data)
+        if not parts:
+            frame.add(_MAGIC + _length(_WHOLE, size) + head)
+            frame.add_image(sample.data)
+            frame.add(bytes(-size % 4))
+        else:
+            for number, part in enumerate(parts):
+                kind = _FIRST if not number else _LAST if number == len(parts) - 1 else _MIDDLE
+                frame.add(_MAGIC + _length(kind, len(part)) + part + bytes(-len(part) % 4))
+            frame.copy_image(sample.data)
+        for one, stored in zip(self._contents.fields, sample.fields, strict=True):
+            if stored is not None and not isinstance(stored, (int, float)):
+                frame.copy_blob(self._blob_fields[one.name], stored)
+        return frame
+
+    def index_line(self, frame: Frame, at: int) -> bytes:
+        return b"%d\t%d\n" % (self._key, at)
+
+    def _label(self, sample: Sample) -> float:
+        """Return the label; DestinationError where a float32 holds another number than this whole one."""
+        with np.errstate(over="ignore"):
+            stored = float(np.float64(sample.label).astype(np.float32))
+        if isinstance(sample.label, int) and stored != sample.label:
+            raise DestinationError(
+                f"{printable(sample.name)}: a label of a .rec is a float32, which cannot hold {sample.label}. "
+                "Choose another format."
+            )
+        return stored
+
+
+def _split(head: bytes, data: Buffer) -> list[bytes]:
+    """Return the parts of a record, which are between the magic numbers at multiples of 4; none where it is whole."""
+    found = [at for at in range(0, len(head), 4) if head[at : at + 4] == _MAGIC]
+    words = np.frombuffer(data, "<u4", len(data) // 4)
+    found += (len(head) + 4 * np.flatnonzero(words == _MAGIC_NUMBER)).tolist()
+    if not found:
+        return []
+    record = head + bytes(data)
+    return [record[begin:end] for begin, end in zip([0, *(at + 4 for at in found)], [*found, len(record)], strict=True)]
+
+
+def _length(kind: int, size: int) -> bytes:
+    return struct.pack("<I", kind << 29 | size)

@@ -1,0 +1,140 @@
+"""TFRecord: files of records, each a ``tf.train.Example`` with the keys of ImageNet.
+
+``data-00000.tfrecord``   samples
+``data-00000.idx``        the index of the file that ``tfrecord2idx`` makes: a line ``OFFSET SIZE`` a record
+``classes.txt``           the names of the classes, a line each, where they have names
+
+How many files there will be is not known before the last one is written, and a file that is complete keeps its name, so
+that a conversion continues after any moment. So no name says ``-of-00128``.
+
+A record is its length as u64, the masked CRC-32C of those eight bytes, the Example, and its masked CRC-32C. The Example
+has the features ``image/class/label`` and ``image/class/text``, the class's id as the pack has it and its name,
+``image/encoded``, ``image/filename``, the sample's name, ``image/format``, ``image/height`` and ``image/width``, and a
+feature of each field, under its name. They stand in the order of their names. A value that is not there has no feature.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+import google_crc32c
+import numpy as np
+
+from packer._containers.imagenames import suffix_of
+from packer._fields import Field, Stored
+from packer._formats.frame import Frame
+from packer._formats.shards import ShardWriter
+from packer._table import Buffer, Sample, encode_name
+from packer.errors import DestinationError, printable
+
+__all__ = ["TFRecordWriter"]
+
+_BYTES, _FLOATS, _INTS = b"\x0a", b"\x12", b"\x1a"  # tags of a Feature's lists, which are of a BytesList's values too
+_FORMATS = {".jpg": b"JPEG", ".png": b"PNG", ".webp": b"WEBP", ".bmp": b"BMP", ".gif": b"GIF", ".tif": b"TIFF"}
+_IMAGE = -1
+_MOST = 1 << 31  # bytes: what a protocol buffer has at most
+
+_Feature = tuple[str, bytes, Buffer, int | None]
+"""The name, the tag of the list, the value's bytes, and for a blob its number, for the image `_IMAGE`."""
+
+
+class TFRecordWriter(ShardWriter):
+    """Writes records that TensorFlow reads."""
+
+    shard_name = "data-{:05d}.tfrecord"
+    index_name = "data-{:05d}.idx"
+
+    def frame(self, sample: Sample) -> Frame:
+        listed = sorted(self._features(sample), key=lambda feature: feature[0])
+        features = [(_around(name, tag, len(data)), data, place) for name, tag, data, place in listed]
+        size = sum(len(head) + len(data) for head, data, _ in features)
+        example = b"\x0a" + _varint(size)
+        if len(example) + size >= _MOST:
+            raise DestinationError(f"{printable(sample.name)}: {size} bytes are too many for a tf.train.Example")
+        length = struct.pack("<Q", len(example) + size)
+        frame = Frame(len(self._blob_fields))
+        frame.add(length + struct.pack("<I", _masked(google_crc32c.value(length))) + example)
+        checksum = google_crc32c.value(example)
+        for head, data, place in features:
+            if place is None:
+                frame.add(head + bytes(data))
+            else:
+                frame.add(head)
+                frame.add_image(data) if place == _IMAGE else frame.add_blob(place, data)
+            checksum = _extended(google_crc32c.extend(checksum, head), data)
+        frame.add(struct.pack("<I", _masked(checksum)))
+        return frame
+
+    def index_line(self, frame: Frame, at: int) -> bytes:
+        return b"%d %d\n" % (at, frame.size)
+
+    def _features(self, sample: Sample) -> Iterator[_Feature]:
+        contents, label = self._contents, sample.label
+        if isinstance(label, float):
+            yield "image/class/label", _FLOATS, _float32(label), None
+        elif contents.label_type == "int" or label >= 0:
+            yield "image/class/label", _INTS, _varint(label), None
+            if contents.label_type == "class" and label < len(contents.classes):
+                yield "image/class/text", _BYTES, encode_name(contents.classes[label]), None
+        yield "image/encoded", _BYTES, sample.data, _IMAGE
+        yield "image/filename", _BYTES, encode_name(sample.name), None
+        kind = b"RAW" if contents.codec == "raw" else _FORMATS.get(suffix_of(bytes(sample.data[:16])))
+        if kind is not None:
+            yield "image/format", _BYTES, kind, None
+        yield "image/height", _INTS, _varint(sample.height), None
+        yield "image/width", _INTS, _varint(sample.width), None
+        for one, stored in zip(contents.fields, sample.fields, strict=True):
+            if stored is not None:
+                yield self._feature(one, stored)
+
+    def _feature(self, one: Field, stored: Stored) -> _Feature:
+        if isinstance(stored, float):
+            return one.name, _FLOATS, _float32(stored), None
+        if isinstance(stored, int):
+            return one.name, _INTS, _varint(stored), None
+        assert stored is not None
+        return one.name, _BYTES, stored, self._blob_fields[one.name]
+
+
+def _around(name: str, tag: bytes, size: int) -> bytes:
+    """Return what stands before a value: the entry of the map, its key, the Feature, the list, and the value's length.
+
+    Numbers are packed, so that they stand in their list as the bytes of a text do.
+    """
+    key = name.encode("ascii")
+    value = b"\x0a" + _varint(size)
+    listed = tag + _varint(len(value) + size) + value
+    feature = b"\x12" + _varint(len(listed) + size) + listed
+    entry = b"\x0a" + _varint(len(key)) + key + feature
+    return b"\x0a" + _varint(len(entry) + size) + entry
+
+
+def _varint(number: int) -> bytes:
+    """Return a whole number as protocol buffers write it; a negative one has ten bytes."""
+    number &= (1 << 64) - 1
+    digits = bytearray()
+    while number > 0x7F:
+        digits.append(number & 0x7F | 0x80)
+        number >>= 7
+    digits.append(number)
+    return bytes(digits)
+
+
+def _float32(number: float) -> bytes:
+    """Return a number as a FloatList has it, which is infinite beyond what 32 bits hold."""
+    with np.errstate(over="ignore"):
+        return bytes(np.array([number]).astype("<f4"))
+
+
+def _masked(checksum: int) -> int:
+    return (((checksum >> 15) | (checksum << 17)) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def _extended(checksum: int, data: Buffer) -> int:
+    """Return the CRC-32C of what `checksum` is of, and then of some bytes."""
+    if isinstance(data, bytes):
+        return int(google_crc32c.extend(checksum, data))
+    view = np.frombuffer(data, np.uint8)  # the extension takes bytes, or a read-only array
+    view.flags.writeable = False
+    return int(google_crc32c.extend(checksum, view))

@@ -1,0 +1,149 @@
+"""WebDataset: a directory of tars, in which the members of a sample follow each other and share a key.
+
+``shard-000000.tar``   samples
+``shard-000000.idx``   the index of the shard that DALI's ``wds2idx`` makes, version 1.2
+``classes.txt``        the names of the classes, a line each, where they have names
+
+A sample has the member ``KEY.cls``, its label in ASCII, ``KEY.jpg`` or the like, its image, and a member for each
+field, such as ``KEY.caption.txt``. They stand in the order of what follows the key, as webdataset's writer sorts them.
+
+webdataset takes for the key what stands before the first dot of a path's last part, passes over parts such as
+``__x__``, and ``wds2idx`` parts what it writes by blanks. So a key is the sample's name without the suffix of an image,
+in which those characters, and all that are no printable ASCII, are written as in a URL: ``a.b.jpg`` has the key
+``a%2Eb``, and `urllib.parse.unquote` gives back ``a.b``. Every field of a header that speaks of the writer is zero.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+
+from packer._containers.imagenames import suffix_of
+from packer._fields import Field
+from packer._formats.contract import NOTHING, Contents
+from packer._formats.frame import Frame
+from packer._formats.shards import ShardWriter
+from packer._formats.ustar import BLOCK, RECORD, header
+from packer._sample import IMAGE_SUFFIXES
+from packer._storage.paths import name_problem
+from packer._table import Buffer, Names, Sample, Table, encode_name
+from packer.errors import DestinationError, printable
+
+__all__ = ["WebDatasetWriter", "key_of"]
+
+_PLAIN = "!#$&'()*+,-/:;=@[]^_{}~"
+_NETPBM = re.compile(rb"P[1-6]\s")
+_SUFFIXES = {"text": "txt", "json": "json", "segmentation": "json"}
+
+
+def key_of(name: str) -> str:
+    """Return the key of a sample."""
+    stem, dot, suffix = name.rpartition(".")
+    if not (dot and stem and f".{suffix}".lower() in IMAGE_SUFFIXES):
+        stem = name
+    if name_problem(stem):  # of a name that is no path
+        return quote(encode_name(stem), safe="").replace(".", "%2E")
+    folder, slash, last = quote(encode_name(stem), safe=_PLAIN).rpartition("/")
+    key = folder + slash + last.replace(".", "%2E")
+    return re.sub(r"(^|/)_(?=_)", r"\1%5F", key)
+
+
+class WebDatasetWriter(ShardWriter):
+    """Writes tars that webdataset reads."""
+
+    shard_name = "shard-{:06d}.tar"
+    index_name = "shard-{:06d}.idx"
+
+    def __init__(self, path: Path, options: Mapping[str, Any], written: Table, contents: Contents = NOTHING) -> None:
+        self._members: list[tuple[str, int, int, str]] = []  # of the last frame
+        self._key = ""
+        lowered = [one.name.lower() for one in contents.fields]
+        if len(set(lowered)) < len(lowered):
+            raise DestinationError("two fields differ in the case of letters alone, which webdataset ignores")
+        super().__init__(path, options, written, contents)
+
+    @classmethod
+    def check_names(cls, names: Names) -> None:
+        hashes = np.fromiter((hash(key_of(name)) for name in names), np.int64, len(names))
+        hashes.sort()
+        if not (hashes[1:] == hashes[:-1]).any():
+            return
+        seen: dict[str, str] = {}
+        twice = {int(value) for value in hashes[1:][hashes[1:] == hashes[:-1]]}
+        for name in names:
+            key = key_of(name)
+            if hash(key) in twice and seen.setdefault(key, name) != name:
+                raise _same_key(seen[key], name)
+
+    def frame(self, sample: Sample) -> Frame:
+        key, frame = key_of(sample.name), Frame(len(self._blob_fields))
+        if key == self._key:  # which webdataset would take for one sample
+            raise _same_key(f"{key}.*", sample.name)
+        self._key, self._members = key, []
+        for extension, data, place in sorted(self._parts(sample), key=lambda part: part[0]):
+            name = f"{key}.{extension}"
+            frame.add(header(name, len(data)))
+            if place is None:
+                begin = frame.add(bytes(data))
+            else:
+                begin = frame.add_image(data) if place < 0 else frame.add_blob(place, data)
+            frame.add(bytes(-len(data) % BLOCK))
+            self._members.append((extension, begin, len(data), name))
+        return frame
+
+    def index_line(self, frame: Frame, at: int) -> bytes:
+        parts = (f"{extension} {at + begin} {size} {name}" for extension, begin, size, name in self._members)
+        return " ".join(parts).encode("ascii") + b"\n"
+
+    def index_head(self, count: int) -> bytes:
+        return b"v1.2 %d\n" % count
+
+    def trailer(self, size: int) -> bytes:
+        return bytes(2 * BLOCK + -(size + 2 * BLOCK) % RECORD)
+
+    def _parts(self, sample: Sample) -> Iterator[tuple[str, Buffer, int | None]]:
+        """Yield what follows the key, the bytes, and for a blob its number, for the image -1."""
+        if self._contents.label_type == "float":
+            yield "label.json", json.dumps(sample.label).encode("ascii"), None
+        elif self._contents.label_type == "int" or sample.label >= 0:
+            yield "cls", b"%d" % sample.label, None
+        yield self._image_extension(sample.data), sample.data, -1
+        for one, stored in zip(self._contents.fields, sample.fields, strict=True):
+            if stored is None:
+                continue
+            if isinstance(stored, (int, float)):
+                yield _number(one, stored)
+            else:
+                yield f"{one.name}.{_extension(one, stored)}", stored, self._blob_fields[one.name]
+
+    def _image_extension(self, data: Buffer) -> str:
+        return "rgb" if self._contents.codec == "raw" else _image_extension(data)
+
+
+def _number(one: Field, stored: int | float) -> tuple[str, bytes, None]:
+    """Return the member of a scalar or a class."""
+    if one.kind == "class":
+        return f"{one.name}.cls", b"%d" % stored, None
+    return f"{one.name}.json", json.dumps(one.decode(stored)).encode("ascii"), None
+
+
+def _extension(one: Field, stored: Buffer) -> str:
+    return _image_extension(stored) if one.kind in ("image", "mask") else _SUFFIXES.get(one.kind, "bin")
+
+
+def _image_extension(data: Buffer) -> str:
+    head = bytes(data[:16])
+    return suffix_of(head)[1:] or ("ppm" if _NETPBM.match(head) else "img")
+
+
+def _same_key(one: str, other: str) -> DestinationError:
+    return DestinationError(
+        f"{printable(one)} and {printable(other)} would be one sample to webdataset, which looks at no suffix. "
+        "Rename one, or choose another format."
+    )
