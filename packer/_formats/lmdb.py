@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from packer._containers.lmdbpages import (
+from packer._containers.lmdbs.lmdbpages import (
     DB,
     F_BIGDATA,
     INTEGERKEY,
@@ -43,7 +43,7 @@ from packer._containers.lmdbpages import (
     Page,
     even,
 )
-from packer._containers.lmdbtree import Tree
+from packer._containers.lmdbs.lmdbtree import Tree
 from packer._formats.contract import NOTHING, Contents, Placed, Places, Writer
 from packer._formats.reader import Reader, table_from
 from packer._manifest import Manifest

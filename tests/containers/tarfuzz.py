@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from packer._containers.tar import Tar
+from packer._containers.tars.tar import Tar
 from packer.errors import OptionError, SourceError
 
 _BLOCK = 512

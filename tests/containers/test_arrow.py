@@ -11,7 +11,7 @@ import pytest
 
 import packer
 from packer._containers import Listing, list_samples
-from packer._containers.arrow import ArrowImages
+from packer._containers.columnar.arrow import ArrowImages
 from packer._formats import open_pack
 from packer.errors import SourceError
 from packer.testing.photos import draw_imagefolder

@@ -21,8 +21,8 @@ from PIL import Image
 
 import packer
 from packer import Field
-from packer._containers.n5 import N5
-from packer._containers.n5arrays import Array, read_attributes
+from packer._containers.arrays.n5 import N5
+from packer._containers.arrays.n5arrays import Array, read_attributes
 from packer._sources.container import container_source, listed_container
 from packer._sources.readbuffer import ReadBuffer
 from packer.errors import CorruptPackError, OptionError, PackerError, SourceError

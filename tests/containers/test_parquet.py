@@ -14,7 +14,7 @@ import pytest
 
 import packer
 from packer._containers import Listing, find_container, list_samples
-from packer._containers.parquet import ParquetImages
+from packer._containers.columnar.parquet import ParquetImages
 from packer._formats import open_pack
 from packer.errors import MissingDependencyError, SourceError
 from packer.testing.photos import draw_imagefolder

@@ -19,8 +19,8 @@ from tfrecord import example_pb2
 
 import packer
 from packer._containers import Listing, find_container, list_samples
-from packer._containers.example import encode_example
-from packer._containers.tfrecord import masked_crc32c
+from packer._containers.records.example import encode_example
+from packer._containers.records.tfrecord import masked_crc32c
 from packer.errors import OptionError, SourceError
 from tests.containers.damage import images_of, keep_on, read_damaged
 from tests.containers.records import (

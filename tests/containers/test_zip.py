@@ -15,7 +15,7 @@ import pytest
 
 import packer
 from packer._containers import Listing, list_samples
-from packer._containers.zipfiles import Zip
+from packer._containers.zips.zipfiles import Zip
 from packer._sources import imagefolder_source
 from packer.errors import ImageError, OptionError, SourceError
 from packer.testing.photos import draw_imagefolder

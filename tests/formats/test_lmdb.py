@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packer._containers.lmdbpages import NODE_HEADER, P_LEAF, Page, nodes_of
-from packer._containers.lmdbtree import Tree
+from packer._containers.lmdbs.lmdbpages import NODE_HEADER, P_LEAF, Page, nodes_of
+from packer._containers.lmdbs.lmdbtree import Tree
 from packer._fields import Field
 from packer._formats import FORMATS, open_pack
 from packer._formats.lmdb import LMDBReader

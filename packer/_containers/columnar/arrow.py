@@ -1,0 +1,176 @@
+"""Arrow files of images, as `datasets` keeps them: its cache, and what ``save_to_disk`` writes.
+
+``state.json`` in a directory lists its files, in order, and ``dataset_info.json`` has the features where the schema
+has none. A batch has, of each column of images, a buffer with the images one after the other, and one with where each
+begins. Where buffers are not compressed, images are read where they lie. pyarrow reads the other columns.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from packer._containers.columnar.arrowbatches import Batches, names_of, reading, require_text
+from packer._containers.columnar.arrowmessages import FILE, batches, schema_message
+from packer._containers.columnar.hfcolumns import Columns, columns_of, features_of, name_of, names_are_plain, own_name
+from packer._containers.contract import Container, Entry, natural
+from packer._containers.splits import one_set
+from packer._fields.values import parsed_json
+from packer._storage.packfile import PackFile
+from packer._storage.paths import name_problem
+from packer.errors import MissingDependencyError, SourceError, pip_install, printable
+
+__all__ = ["ArrowImages"]
+
+_MARK = b"\xff\xff\xff\xff"
+_STATE, _INFO, _SPLITS = "state.json", "dataset_info.json", "dataset_dict.json"
+_MOST_JSON = 1 << 26  # bytes
+
+
+@dataclass(eq=False)
+class ArrowImages(Container):
+    """Files ``.arrow`` with a column of images."""
+
+    kind = "arrow"
+    suffixes = (".arrow",)
+
+    columns: Columns = field(default_factory=lambda: Columns(""))
+
+    @classmethod
+    def recognise_file(cls, path: Path, head: bytes) -> bool:
+        return head.startswith((FILE, _MARK)) and path.suffix.lower() in (*cls.suffixes, ".feather", ".ipc")
+
+    @classmethod
+    def recognise_directory(cls, path: Path, names: Collection[str]) -> list[Path] | None:
+        """Return the files that ``state.json`` lists; else all."""
+        if _SPLITS in names:
+            splits = _json(path / _SPLITS).get("splits")
+            shown = ", ".join(printable(name) for name in splits) if isinstance(splits, list) else "none"
+            raise SourceError(f"{printable(path)}: has several splits: {shown}. Name one of these directories.")
+        if _STATE in names and any(name.endswith(cls.suffixes) for name in names):
+            return _saved(path)
+        found = super().recognise_directory(path, sorted(names, key=lambda name: natural(Path(name))))
+        one_set(found or [])
+        return found
+
+    @classmethod
+    def open(cls, paths: Sequence[Path], keys: Mapping[str, str]) -> ArrowImages:
+        with PackFile(paths[0]) as file:
+            schema = _schema(file)
+            features = features_of(schema.metadata) or _features_beside(paths[0])
+            images = [field.name for field in schema if _is_image(field, features, keys.get("image"))]
+            others = {field.name: field.type for field in schema if field.name not in images}
+            columns = columns_of(images, others, features, keys, printable(paths[0]))
+        return cls.of_files(
+            paths,
+            fields=columns.fields,
+            classes=columns.classes,
+            label_type=columns.label_type,
+            notes=columns.notes,
+            columns=columns,
+        )
+
+    def entries(self, unit: int) -> Iterator[Entry]:
+        columns = self.columns
+        with PackFile(self.root / self.files[unit]) as file:
+            schema = _schema(file)
+            for column in (columns.image, *columns.pictures, *columns.read()):
+                if schema.get_field_index(column) < 0:
+                    raise SourceError(
+                        f"{printable(file.path)}: has no column {printable(column)}, as the first file has"
+                    )
+            reader = Batches(file, unit, schema)
+            count = sum(batch.rows for batch in batches(file))
+            named = columns.name is None and names_are_plain(_paths(reader, file, columns.image))
+            stem, digits, number = self.files[unit].rpartition(".")[0], len(str(count)), 0
+            for batch in batches(file):
+                images = reader.images(batch, columns.image)
+                pictures = {of.name: reader.images(batch, column) for column, of in columns.pictures.items()}
+                paths = reader.paths(batch, columns.image) if named else []
+                for at, row in enumerate(reader.rows(batch, columns.read())):
+                    where, place = f"{printable(file.path)}, row {number}", images[at]
+                    if place is None:
+                        raise SourceError(f"{where}: its image is not in the file: embed it, or leave the row out")
+                    head = reader.head(place)
+                    if columns.name is not None:
+                        name = own_name(row[columns.name], where, head)
+                    else:
+                        name = name_of(paths[at] if named else None, f"{stem}/{number:0{digits}d}", head)
+                    values: dict[str, Any] = columns.values(row, where)
+                    values |= {of: lying[at] for of, lying in pictures.items() if lying[at] is not None}
+                    yield Entry(name, place, columns.label_of(row, where), values)
+                    number += 1
+
+
+def _is_image(field: Any, features: Mapping[str, Any], wanted: str | None) -> bool:
+    """Tell whether a column has images: a structure of bytes and path, or bytes that are called images."""
+    feature = features.get(field.name)
+    called = (isinstance(feature, dict) and feature.get("_type") == "Image") or field.name == wanted
+    kind = getattr(field.type, "storage_type", field.type)
+    return sorted(names_of(kind)) == ["bytes", "path"] or (called and str(kind) in ("binary", "large_binary"))
+
+
+def _schema(file: PackFile) -> Any:
+    """Return the schema of a file.
+
+    Raises
+    ------
+    MissingDependencyError
+        If pyarrow is not installed.
+    SourceError
+        If there is none.
+    """
+    try:
+        import pyarrow as pa
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"{printable(file.path)}: Arrow files are read with pyarrow: {pip_install('parquet')}"
+        ) from error
+    message = schema_message(file)
+    with reading(file):
+        schema = pa.ipc.read_schema(pa.py_buffer(message))
+        for field in schema:
+            require_text(field)
+        return schema
+
+
+def _paths(reader: Batches, file: PackFile, column: str) -> Iterator[str | None]:
+    for batch in batches(file):
+        yield from reader.paths(batch, column)
+
+
+def _saved(directory: Path) -> list[Path]:
+    """Return the files that ``state.json`` lists."""
+    state = _json(directory / _STATE)
+    if state.get("_indices_data_files"):
+        raise SourceError(
+            f"{printable(directory)}: has its order in files of indices: save it again after flatten_indices()"
+        )
+    listed = state.get("_data_files")
+    try:
+        names = [one["filename"] for one in listed] if isinstance(listed, list) else []
+        if not names or not all(isinstance(name, str) and name_problem(name) is None for name in names):
+            raise ValueError
+    except (KeyError, TypeError, ValueError):
+        raise SourceError(f"{printable(directory / _STATE)}: does not say which files there are") from None
+    return [directory / name for name in names]
+
+
+def _features_beside(path: Path) -> dict[str, Any]:
+    beside = path.with_name(_INFO)
+    features = _json(beside).get("features") if os.path.isfile(beside) else None
+    return features if isinstance(features, dict) else {}
+
+
+def _json(path: Path) -> dict[str, Any]:
+    with PackFile(path) as file:
+        try:
+            said = parsed_json(file.read(0, min(file.size, _MOST_JSON)).decode("utf-8"))
+        except ValueError as error:
+            raise SourceError(f"{printable(path)}: {error}") from error
+    if not isinstance(said, dict):
+        raise SourceError(f"{printable(path)}: is no object of JSON")
+    return said

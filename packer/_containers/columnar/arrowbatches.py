@@ -1,0 +1,220 @@
+"""The columns of Arrow's record batches: where images lie, and the values of others.
+
+The arrays of a batch lie in the order of the schema, a parent before its children. Each has a node, its length and how
+many values are missing, and the buffers of its type: which values are there, where each begins, the values.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from packer._containers.columnar.arrowmessages import Batch
+from packer._containers.unpacking import Packed, Piece, unpack
+from packer._storage.packfile import PackFile
+from packer.errors import PackError, SourceError, printable
+
+__all__ = ["NOT_READ", "Batches", "names_of", "reading", "require_text"]
+
+NOT_READ = (ArithmeticError, LookupError, MemoryError, OSError, PackError, RuntimeError, TypeError, ValueError)
+"""What pyarrow raises where a file is damaged, and what reading one raises."""
+
+_ROWS = 1024  # of other columns at a time
+_HEAD = 32  # bytes, by which an image is known
+
+
+class Batches:
+    """Reads the columns of record batches.
+
+    Parameters
+    ----------
+    file : PackFile
+        The file `unit` of a container.
+    unit : int
+    schema : pyarrow.Schema
+    """
+
+    def __init__(self, file: PackFile, unit: int, schema: Any) -> None:
+        self._file, self._unit, self._schema = file, unit, schema
+        self._unpacked: tuple[Piece, bytes] | None = None
+
+    def images(self, batch: Batch, column: str) -> list[Piece | Packed | None]:
+        """Return where each image of a batch lies; None where there is none."""
+        with reading(self._file):
+            kind, node, buffer = self._place(batch, column)
+            there = self._valid(batch, node, buffer, batch.rows)
+            if names_of(kind):
+                child = names_of(kind).index("bytes")
+                for before in range(child):
+                    nodes, buffers = _extent(kind.field(before).type)
+                    node, buffer = node + nodes, buffer + buffers
+                kind, node, buffer = kind.field(child).type, node + 1, buffer + 1
+                there = there & self._valid(batch, node, buffer, batch.rows)
+            offsets = self._offsets(batch, buffer + 1, "<i8" if str(kind).startswith("large") else "<i4")
+            lying, size = self._lying(batch, buffer + 2)
+            sizes = np.diff(offsets)
+            if (sizes < 0).any() or offsets[0] < 0 or offsets[-1] > size:
+                raise ValueError(f"the images of the column {column!r} do not lie in their buffer")
+            places: list[Piece | Packed | None] = []
+            for begin, length, present in zip(offsets.tolist(), sizes.tolist(), there.tolist(), strict=False):
+                if not present:
+                    places.append(None)
+                elif isinstance(lying, Piece):
+                    places.append(Piece(self._unit, lying.offset + begin, length))
+                else:
+                    places.append(lying._replace(offset=begin, size=length))
+            return places
+
+    def paths(self, batch: Batch, column: str) -> list[str | None]:
+        """Return the path of each image of a batch."""
+        kind = self._schema.field(column).type
+        if not names_of(kind):
+            return [None] * batch.rows
+        with reading(self._file):
+            _, node, buffer = self._place(batch, column)
+            node, buffer = node + 1, buffer + 1
+            for name in names_of(kind):
+                of = kind.field(name).type
+                if name == "path":
+                    found = list(self._array(batch, of, node, buffer)[0].to_pylist())
+                    if len(found) != batch.rows:
+                        raise ValueError(f"{len(found)} paths of {batch.rows} images")
+                    return found
+                nodes, buffers = _extent(of)
+                node, buffer = node + nodes, buffer + buffers
+        return [None] * batch.rows
+
+    def rows(self, batch: Batch, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+        """Yield the values of other columns, a row each."""
+        with reading(self._file):
+            arrays = {column: self._array(batch, *self._place(batch, column))[0] for column in columns}
+            if any(len(array) != batch.rows for array in arrays.values()):
+                raise ValueError("its columns have different lengths")
+        for start in range(0, batch.rows, _ROWS):
+            count = min(_ROWS, batch.rows - start)
+            with reading(self._file):
+                lists = [array.slice(start, count).to_pylist() for array in arrays.values()]
+            yield from (
+                dict(zip(arrays, row, strict=True)) for row in (zip(*lists, strict=True) if lists else [()] * count)
+            )
+
+    def head(self, place: Piece | Packed) -> bytes:
+        """Return the first bytes of an image."""
+        if isinstance(place, Piece):
+            return self._file.read(place.offset, min(place.size, _HEAD))
+        return self._whole(place)[place.offset : place.offset + min(place.size, _HEAD)]
+
+    def _whole(self, packed: Packed) -> bytes:
+        if self._unpacked is None or self._unpacked[0] != packed.piece:
+            with reading(self._file):
+                data = unpack(packed.codec, self._file.read(packed.piece.offset, packed.piece.size), packed.unpacked)
+            self._unpacked = packed.piece, data
+        return self._unpacked[1]
+
+    def _place(self, batch: Batch, column: str) -> tuple[Any, int, int]:
+        """Return the type of a column, and the numbers of its first node and its first buffer."""
+        node = buffer = 0
+        for field in self._schema:
+            if field.name == column:
+                return field.type, node, buffer
+            nodes, buffers = _extent(field.type)
+            node, buffer = node + nodes, buffer + buffers
+        raise ValueError(f"it has no column {column!r}")
+
+    def _lying(self, batch: Batch, number: int) -> tuple[Piece | Packed, int]:
+        """Return where a buffer lies, and its size when it is unpacked."""
+        offset, size = batch.buffers[number]
+        if not batch.codec or not size:
+            return Piece(self._unit, offset, size), size
+        unpacked = int.from_bytes(self._file.read(offset, min(size, 8)), "little", signed=True)
+        if size < 8 or unpacked < -1:
+            raise ValueError(f"a compressed buffer of {unpacked} bytes")
+        inner = Piece(self._unit, offset + 8, size - 8)
+        if unpacked == -1:
+            return inner, size - 8
+        return Packed.whole(inner, batch.codec, unpacked), unpacked
+
+    def _bytes(self, batch: Batch, number: int) -> bytes:
+        lying, _ = self._lying(batch, number)
+        if isinstance(lying, Piece):
+            return self._file.read(lying.offset, lying.size)
+        return unpack(lying.codec, self._file.read(lying.piece.offset, lying.piece.size), lying.unpacked)
+
+    def _valid(self, batch: Batch, node: int, number: int, rows: int) -> npt.NDArray[np.bool_]:
+        length, nulls = batch.nodes[node]
+        if length != rows or rows > 8 * self._file.size:
+            raise ValueError(f"an array of {length} values, and not of {rows}")
+        bits = self._bytes(batch, number) if nulls else b""
+        if not nulls:
+            return np.ones(rows, bool)
+        if 8 * len(bits) < rows:
+            raise ValueError("which values are missing does not lie in its buffer")
+        return np.unpackbits(np.frombuffer(bits, np.uint8), count=rows, bitorder="little").astype(bool)
+
+    def _offsets(self, batch: Batch, number: int, dtype: str) -> npt.NDArray[np.int64]:
+        data = self._bytes(batch, number)
+        size = (batch.rows + 1) * np.dtype(dtype).itemsize
+        if not batch.rows and not data:
+            return np.zeros(1, np.int64)
+        if len(data) < size:
+            raise ValueError("where values begin does not lie in its buffer")
+        return np.frombuffer(data[:size], dtype).astype(np.int64)
+
+    def _array(self, batch: Batch, kind: Any, node: int, buffer: int) -> tuple[Any, int, int]:
+        """Return an array, and the numbers of the node and the buffer after its own."""
+        import pyarrow as pa
+
+        kind = getattr(kind, "storage_type", kind)
+        if isinstance(kind, (pa.DictionaryType, pa.UnionType)):
+            raise ValueError(f"packer does not read columns of {kind}: name others with --key")
+        length, nulls = batch.nodes[node]
+        own = [
+            None if not batch.buffers[number].size else pa.py_buffer(self._bytes(batch, number))
+            for number in range(buffer, buffer + kind.num_buffers * (not pa.types.is_null(kind)))
+        ]
+        if own and not nulls:
+            own[0] = None
+        node, buffer, children = node + 1, buffer + len(own), []
+        for number in range(kind.num_fields):
+            child, node, buffer = self._array(batch, kind.field(number).type, node, buffer)
+            children.append(child)
+        own = [None] if pa.types.is_null(kind) else own
+        array = pa.Array.from_buffers(kind, length, own, nulls, children=children)
+        array.validate(full=True)
+        return array, node, buffer
+
+
+@contextlib.contextmanager
+def reading(file: PackFile) -> Iterator[None]:
+    """Make errors of what lies in a file, which Arrow's are too, one that names it."""
+    try:
+        yield
+    except NOT_READ as error:
+        raise SourceError(f"{printable(file.path)}: damaged: {printable(error)[:300]}") from error
+
+
+def require_text(field: Any) -> None:
+    """Raise ValueError where the name of a column, or of what is in it, is no text: pyarrow reads them when asked."""
+    if not isinstance(field.name, str):
+        raise ValueError("a column has no name")
+    for number in range(field.type.num_fields):
+        require_text(field.type.field(number))
+
+
+def names_of(kind: Any) -> list[str]:
+    """Return the names of the members of a structure; none of any other type."""
+    return [kind.field(number).name for number in range(kind.num_fields)] if str(kind).startswith("struct") else []
+
+
+def _extent(kind: Any) -> tuple[int, int]:
+    """Return how many nodes and buffers an array of a type has, with its children."""
+    kind = getattr(kind, "storage_type", kind)
+    nodes, buffers = 1, 0 if str(kind) == "null" else kind.num_buffers
+    for number in range(kind.num_fields):
+        of_child = _extent(kind.field(number).type)
+        nodes, buffers = nodes + of_child[0], buffers + of_child[1]
+    return nodes, buffers

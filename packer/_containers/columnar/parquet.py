@@ -1,0 +1,223 @@
+"""Parquet files of images, as Hugging Face's `datasets` writes them: a row each sample.
+
+Images that are not compressed are read where they lie. `parquetpages` finds them, without pyarrow,
+which reads the columns of labels and fields.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from packer._containers.columnar.arrowbatches import NOT_READ
+from packer._containers.columnar.hfcolumns import Columns, columns_of, features_of, name_of, names_are_plain, own_name
+from packer._containers.columnar.parquetpages import BYTE_ARRAY, Parquet, Value, byte_strings, read_footer
+from packer._containers.contract import Container, Entry, head_of, natural
+from packer._containers.imagenames import suffix_of
+from packer._containers.splits import one_set
+from packer._storage.packfile import PackFile
+from packer.errors import MissingDependencyError, SourceError, pip_install, printable
+
+__all__ = ["ParquetImages"]
+
+_MAGIC = b"PAR1"
+_METADATA = "metadata.parquet"  # of a tree of images: packer._sources.metadata
+_ROWS = 1024  # that pyarrow reads at a time
+_LONGEST = 1 << 10  # bytes of a path
+_MOST_READ = 1 << 31  # bytes
+
+
+@dataclass(eq=False)
+class ParquetImages(Container):
+    """Files ``.parquet`` with a column of images."""
+
+    kind = "parquet"
+    suffixes = (".parquet",)
+
+    columns: Columns = field(default_factory=lambda: Columns(""))
+
+    @classmethod
+    def recognise_file(cls, path: Path, head: bytes) -> bool:
+        return head.startswith(_MAGIC)
+
+    @classmethod
+    def recognise_directory(cls, path: Path, names: Collection[str]) -> list[Path] | None:
+        """Return the files of a directory, or of ``data`` in it, where the Hub has them."""
+        below = path / "data"
+        if "data" in names and not any(name.endswith(cls.suffixes) for name in names) and os.path.isdir(below):
+            path, names = below, sorted(os.listdir(below))
+        if any(os.path.isdir(path / name) and not name.startswith(".") for name in names):
+            return None
+        found = [path / name for name in names if name.lower().endswith(cls.suffixes) and name != _METADATA]
+        found = sorted(filter(os.path.isfile, found), key=natural)
+        if not found or not head_of(found[0]).startswith(_MAGIC) or not _has_images(found[0]):
+            return None
+        one_set(found)
+        return found
+
+    @classmethod
+    def open(cls, paths: Sequence[Path], keys: Mapping[str, str]) -> ParquetImages:
+        with PackFile(paths[0]) as file:
+            parquet = read_footer(file)
+            features = features_of(parquet.metadata)
+            images = _image_columns(file, parquet, features, keys.get("image"))
+            tops = dict.fromkeys(leaf.path[0] for leaf in parquet.leaves if leaf.path[0] not in images)
+            types = _types(file) if tops else {}
+            others = {name: types[name] for name in tops if name in types}
+            columns = columns_of(images, others, features, keys, printable(paths[0]))
+        return cls.of_files(
+            paths,
+            fields=columns.fields,
+            classes=columns.classes,
+            label_type=columns.label_type,
+            notes=columns.notes,
+            columns=columns,
+        )
+
+    def entries(self, unit: int) -> Iterator[Entry]:
+        with PackFile(self.root / self.files[unit]) as file:
+            parquet, columns = read_footer(file), self.columns
+            stem, digits = self.files[unit].rpartition(".")[0], len(str(sum(count for count, _ in parquet.groups)))
+            paths = _leaf(parquet, columns.image, "path")
+            plain = columns.name is None and paths is not None and names_are_plain(_texts(file, unit, parquet, paths))
+            reader = _pyarrow(file) if columns.read() else None
+            number = 0
+            for group, (count, _) in enumerate(parquet.groups):
+                images = self._images(file, unit, parquet, group, columns.image)
+                pictures = {of.name: self._images(file, unit, parquet, group, c) for c, of in columns.pictures.items()}
+                names = _texts(file, unit, parquet, paths, group) if paths is not None and plain else None
+                others = _rows(file, reader, group, columns.read(), count)
+                for value, row in zip(images, others, strict=True):
+                    where = f"{printable(file.path)}, row {number}"
+                    if value is None:
+                        raise SourceError(f"{where}: its image is not in the file: embed it, or leave the row out")
+                    if columns.name is not None:
+                        name = own_name(row[columns.name], where, value.head)
+                    else:
+                        own = next(names) if names is not None else None
+                        name = name_of(own, f"{stem}/{number:0{digits}d}", value.head)
+                    values: dict[str, Any] = columns.values(row, where)
+                    for of, further in pictures.items():
+                        if (picture := next(further)) is not None:
+                            values[of] = picture.place
+                    yield Entry(name, value.place, columns.label_of(row, where), values)
+                    number += 1
+
+    def _images(self, file: PackFile, unit: int, parquet: Parquet, group: int, column: str) -> Iterator[Value | None]:
+        leaf = _leaf(parquet, column, "bytes")
+        if leaf is None:
+            raise SourceError(f"{printable(file.path)}: has no column {printable(column)}, as the first file has")
+        return byte_strings(file, unit, parquet, (group, leaf))
+
+
+def _has_images(path: Path) -> bool:
+    try:
+        with PackFile(path) as file:
+            parquet = read_footer(file)
+            return bool(_image_columns(file, parquet, features_of(parquet.metadata), None))
+    except SourceError:
+        return True  # whoever opens it says what is wrong
+
+
+def _image_columns(file: PackFile, parquet: Parquet, features: Mapping[str, Any], wanted: str | None) -> list[str]:
+    """Return the columns of images: structures of bytes and path, features, else one whose first value is an image."""
+    tops = dict.fromkeys(leaf.path[0] for leaf in parquet.leaves)
+    found = [name for name in tops if _is_structure(parquet, name)]
+    plain = [leaf.path[0] for leaf in parquet.leaves if len(leaf.path) == 1 and leaf.kind == BYTE_ARRAY]
+    for name in plain:
+        feature = features.get(name)
+        if (isinstance(feature, dict) and feature.get("_type") == "Image") or name == wanted:
+            found.append(name)
+    return found or [name for name in plain if _begins_with_image(file, parquet, name)]
+
+
+def _is_structure(parquet: Parquet, name: str) -> bool:
+    leaves = {leaf.path[1:]: leaf for leaf in parquet.leaves if leaf.path[0] == name}
+    return (
+        leaves.keys() == {("bytes",), ("path",)}
+        and leaves["bytes",].kind == BYTE_ARRAY
+        and not leaves["bytes",].repeated
+    )
+
+
+def _begins_with_image(file: PackFile, parquet: Parquet, name: str) -> bool:
+    leaf = _leaf(parquet, name, "bytes")
+    if leaf is None or parquet.leaves[leaf].repeated:
+        return False
+    for group, (rows, _) in enumerate(parquet.groups):
+        if rows:
+            value = next(byte_strings(file, 0, parquet, (group, leaf)), None)
+            return value is not None and bool(suffix_of(value.head))
+    return False
+
+
+def _leaf(parquet: Parquet, column: str, part: str) -> int | None:
+    """Return the number of a part of a column of images, or of the column where it has no parts; None without it."""
+    for number, leaf in enumerate(parquet.leaves):
+        if leaf.path == (column, part) or (part == "bytes" and leaf.path == (column,)):
+            return number
+    return None
+
+
+def _texts(file: PackFile, unit: int, parquet: Parquet, leaf: int, group: int | None = None) -> Iterator[str | None]:
+    """Yield the texts of a column, in one row group or in all; empty ones where they are longer than any name."""
+    for number in range(len(parquet.groups)) if group is None else [group]:
+        for value in byte_strings(file, unit, parquet, (number, leaf), _LONGEST):
+            yield None if value is None else value.head.decode("utf-8", "replace") * (value.place.size <= _LONGEST)
+
+
+def _pyarrow(file: PackFile) -> Any:
+    """Open a file with pyarrow, for the columns that have no images.
+
+    Raises
+    ------
+    MissingDependencyError
+        If pyarrow is not installed.
+    SourceError
+        If it does not read the file.
+    """
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"{printable(file.path)}: its labels and fields are read by pyarrow: {pip_install('parquet')}"
+        ) from error
+    try:
+        return pq.ParquetFile(pa.PythonFile(file.stream(_MOST_READ), "r"))
+    except NOT_READ as error:
+        raise _not_read(file, error) from error
+
+
+def _types(file: PackFile) -> dict[str, Any]:
+    schema = _pyarrow(file).schema_arrow
+    try:
+        return {field.name: field.type for field in schema if str(field.type)}
+    except NOT_READ as error:  # a name that is no text
+        raise _not_read(file, error) from error
+
+
+def _rows(file: PackFile, reader: Any, group: int, columns: list[str], count: int) -> Iterator[dict[str, Any]]:
+    """Yield the values of columns in a row group, a row each."""
+    if reader is None:
+        yield from ({} for _ in range(count))
+        return
+    left = count
+    try:
+        for batch in reader.iter_batches(batch_size=_ROWS, row_groups=[group], columns=columns, use_threads=False):
+            rows = batch.to_pylist()
+            left -= len(rows)
+            if left < 0 or any(row.keys() != rows[0].keys() or len(row) != len(columns) for row in rows[:1]):
+                raise ValueError("its columns are not those of the first file")
+            yield from rows
+    except NOT_READ as error:
+        raise _not_read(file, error) from error
+    if left:
+        raise _not_read(file, f"{left} of {count} rows are missing")
+
+
+def _not_read(file: PackFile, why: object) -> SourceError:
+    return SourceError(f"{printable(file.path)}: pyarrow does not read its labels and fields: {printable(why)[:300]}")

@@ -1,0 +1,1 @@
+"""LMDB files of other tools, and the tree that packs have too."""

@@ -1,0 +1,1 @@
+"""TFRecord and RecordIO: records one after the other."""

@@ -1,0 +1,231 @@
+"""TFRecord (https://www.tensorflow.org/tutorials/load_data/tfrecord): records, each of them an Example in most files.
+
+A record is its size, 8 bytes, little-endian; the checksum of these 8 bytes; the data; and their checksum. A checksum is
+a CRC-32C, rotated by 15 bits, and a constant added. That of each size is compared. That of the data is not, as only the
+structure is read, and images are skipped. Index files of other tools are not used: they tell where records begin, which
+is read here anyway. `packer._containers.records.examplefields` says what becomes of an Example's features.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+import zlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import google_crc32c
+
+from packer._containers.contract import Container, Entry, Named, head_of, natural
+from packer._containers.files import ForeignFiles
+from packer._containers.imagenames import suffix_of
+from packer._containers.records.example import NOTHING, SeveralError, feature_lists
+from packer._containers.records.examplefields import Roles, choose
+from packer._containers.records.features import TYPES, Look, text_of
+from packer._containers.records.message import MessageError
+from packer._containers.records.window import Window
+from packer._containers.splits import one_set
+from packer._storage.packfile import PackFile
+from packer._storage.paths import name_problem
+from packer.errors import SourceError, printable
+
+__all__ = ["TFRecord", "masked_crc32c"]
+
+_HEADER = struct.Struct("<QI")
+_FRAME = _HEADER.size + 4
+_LOOKED_AT = 64  # records of a file
+_HEAD = 32  # bytes by which an image is known
+_NAMED = re.compile(r"\.tfrec(ord)?s?\b|-\d{5}-of-\d{5}$", re.IGNORECASE)
+_OTHER = (".idx", ".index", ".tfindex", ".json", ".txt", ".csv", ".md5", ".partial")
+_IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
+_COMPRESSED = {b"\x1f\x8b": "gzip", b"\x78": "zlib"}
+_MOST_CLASSES = 1 << 24  # bytes of a list of classes
+
+
+def masked_crc32c(data: bytes) -> int:
+    """Return the checksum of bytes, as a record has it."""
+    crc: int = google_crc32c.value(data)
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+@dataclass(eq=False)
+class TFRecord(Container):
+    """Files of any name, whose records are Examples."""
+
+    kind = "tfrecord"
+
+    roles: Roles | None = None
+
+    @classmethod
+    def recognise_file(cls, path: Path, head: bytes) -> bool:
+        if not head:  # a shard without a sample
+            return _NAMED.search(path.name) is not None and not path.name.lower().endswith(_OTHER)
+        return _begins_record(head) or _compression(head) is not None
+
+    @classmethod
+    def recognise_directory(cls, path: Path, names: Collection[str]) -> list[Path] | None:
+        found = [path / name for name in names if _NAMED.search(name) and not name.lower().endswith(_OTHER)]
+        found = sorted(filter(Path.is_file, found), key=natural)
+        if not found or any((path / name).is_dir() and not name.startswith(".") for name in names):
+            return None
+        if not all(cls.recognise_file(file, head_of(file)) for file in (found[0], found[-1])):
+            return None
+        one_set(found)
+        return found
+
+    @classmethod
+    def open(cls, paths: Sequence[Path], keys: Mapping[str, str]) -> TFRecord:
+        for path in paths:
+            head = head_of(path)
+            if head and not _begins_record(head) and (how := _compression(head)):
+                unpack = {"gzip": "gzip -dc", "zlib": "pigz -dc"}[how]
+                raise SourceError(
+                    f"{printable(path)}: is compressed with {how} as a whole, so that no image lies in it as it is. "
+                    f"Unpack it: {unpack} < {printable(path.name)} > FILE"
+                )
+        container = cls.of_files(paths)
+        look = Look()
+        for number in dict.fromkeys((0, len(paths) // 2, len(paths) - 1)):
+            container._look(number, look)
+        if not look.seen:
+            container._look_on(look)
+        if not look.seen:
+            raise SourceError(f"{printable(paths[0])}: no record has a feature")
+        try:
+            roles = choose(look.seen, keys, lambda key: _class_names(paths[0].parent, key))
+        except SourceError as error:
+            raise SourceError(f"{printable(paths[0])}: {error}") from error
+        container.roles, container.fields, container.label_type = roles, roles.fields, roles.label_type
+        container.classes, container.notes = roles.classes, roles.notes
+        return container
+
+    def entries(self, unit: int) -> Iterator[Entry]:
+        assert self.roles is not None
+        with ForeignFiles(self.root, [self.files[unit]]).opened(0) as file:
+            window, stem = Window(file), re.sub(r"\.tfrec(ord)?s?$", "", self.files[unit], flags=re.IGNORECASE)
+            for number, (begin, end) in enumerate(_records(file, window)):
+                try:
+                    values = self._values(window, unit, begin, end)
+                    yield self._entry(window, values, f"{stem}/{number:08d}")
+                except MessageError as error:
+                    _refuse(file, number, begin, error)
+
+    def _values(self, window: Window, unit: int, begin: int, end: int) -> dict[str, Any]:
+        """Return what a record has, by the slots of the columns."""
+        roles, values = self.roles, dict[str, Any]()
+        assert roles is not None
+        for key, type_, start, stop in feature_lists(window, begin, end):
+            columns = roles.columns.get(key)
+            if columns is None and roles.strict and type_ != NOTHING:
+                raise MessageError(f"feature {text_of(key, start)!r} was in none of the first records")
+            for column in columns or ():
+                if type_ == NOTHING:
+                    values.pop(column.slot, None)
+                elif column.type != type_:
+                    raise MessageError(
+                        f"feature {text_of(key, start)!r} has {TYPES[type_]}, and had {TYPES[column.type]} before"
+                    )
+                else:
+                    values[column.slot] = column.read(window, unit, start, stop)
+        return values
+
+    def _entry(self, window: Window, values: dict[str, Any], number: str) -> Entry:
+        assert self.roles is not None
+        image = values.pop("image", None)
+        if image is None:
+            raise MessageError("it has no image")
+        name = values.pop("name", None) or number
+        if not name.lower().endswith(_IMAGE_SUFFIXES):
+            name += suffix_of(window.read(image.offset, min(_HEAD, image.size)))
+        if self.roles.boxes is not None:
+            height, width = values.pop(" height", None), values.pop(" width", None)
+            values[self.roles.boxes.field.name] = self.roles.boxes.encoded(values, height, width)
+        label, class_name = values.pop("label", None), values.pop(" class", None)
+        if label is not None and class_name is not None:
+            label = Named(label, class_name)
+        return Entry(name, image, label, values)
+
+    def _look(self, unit: int, look: Look) -> None:
+        """Look at the first records of a file."""
+        with ForeignFiles(self.root, [self.files[unit]]).opened(0) as file:
+            window = Window(file)
+            for number, (begin, end) in enumerate(_records(file, window)):
+                if number == _LOOKED_AT:
+                    break
+                try:
+                    look.add(window, begin, end)
+                except MessageError as error:
+                    _refuse(file, number, begin, error)
+
+    def _look_on(self, look: Look) -> None:
+        """Look for the first file that has a record."""
+        for unit in range(len(self.files)):
+            self._look(unit, look)
+            if look.seen:
+                return
+
+
+def _refuse(file: PackFile, number: int, begin: int, error: MessageError) -> NoReturn:
+    remedy = ""
+    if isinstance(error, SeveralError) or "feature" in str(error):
+        remedy = ". Name the keys of what is wanted with --key NAME:KIND=KEY"
+    raise SourceError(f"{printable(file.path)}: record {number}, at byte {begin - 12}: {error}{remedy}") from error
+
+
+def _records(file: PackFile, window: Window) -> Iterator[tuple[int, int]]:
+    """Yield where the data of each record begin and end."""
+    offset = number = 0
+    while offset < file.size:
+        if file.size - offset < _FRAME:
+            raise SourceError(
+                f"{printable(file.path)}: cut short: it ends {file.size - offset} bytes after record {number - 1}"
+            )
+        p = window.at(offset, _HEADER.size)
+        size, crc = _HEADER.unpack_from(window.data, p)
+        if masked_crc32c(window.data[p : p + 8]) != crc:
+            raise SourceError(
+                f"{printable(file.path)}: damaged: the size of record {number}, at byte {offset}, does not have its "
+                "checksum"
+            )
+        end = offset + _HEADER.size + size
+        if end + 4 > file.size:
+            raise SourceError(
+                f"{printable(file.path)}: cut short: record {number}, at byte {offset}, would end at byte {end + 4} "
+                f"of {file.size}. Fetch it anew"
+            )
+        window.expect(size)
+        yield offset + _HEADER.size, end
+        offset, number = end + 4, number + 1
+
+
+def _begins_record(head: bytes) -> bool:
+    return len(head) >= _HEADER.size and masked_crc32c(head[:8]) == _HEADER.unpack_from(head)[1]
+
+
+def _compression(head: bytes) -> str | None:
+    """Return how a file of records is compressed as a whole; None where it is none."""
+    for magic, how in _COMPRESSED.items():
+        if head.startswith(magic):
+            try:
+                begin = zlib.decompressobj(47).decompress(head, _HEADER.size)  # 47: either header
+            except zlib.error:
+                return None
+            return how if _begins_record(begin) else None
+    return None
+
+
+def _class_names(directory: Path, key: str) -> list[str] | None:
+    """Return the classes that TensorFlow Datasets writes in a file beside the records; None where there is no file."""
+    name = f"{key.replace('/', '-')}.labels.txt"
+    path = directory / name
+    if name_problem(name) or "\\" in name or not os.path.isfile(path):
+        return None
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read(_MOST_CLASSES)
+    except (OSError, UnicodeDecodeError) as error:
+        raise SourceError(f"{printable(path)}: cannot be read: {error}") from error
+    return text.splitlines() or None

@@ -1,0 +1,1 @@
+"""Shards whose tables say where each sample lies."""

@@ -1,0 +1,292 @@
+"""Zip archives of images: trees of class directories, and those of StyleGAN and Swin.
+
+=====================  ===============================================================================================
+in the archive         labels and order
+=====================  ===============================================================================================
+``dataset.json``       StyleGAN, EDM (``dataset_tool.py``): ``{"labels": [["00000/img.png", 6], ...]}`` or null; sorted
+``train_map.txt``      Swin Transformer: a line ``path<tab>label`` each image, in their order; it may lie beside the
+                       archive ``train.zip``
+directories            as ImageFolder lists them where the archive is unpacked; directories above all classes go
+none                   no labels; sorted
+=====================  ===============================================================================================
+
+A stored member is a range of the archive, a deflated one a compressed range.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from packer._containers.contract import Container, Entry, Packed, Piece, no_keys
+from packer._containers.splits import one_set
+from packer._containers.unpacking import MOST_UNPACKED, unpack
+from packer._containers.zips.zipdirectory import ENCRYPTED, Member, data_of, members_of
+from packer._fields import Field
+from packer._fields.values import parsed_json
+from packer._sample import IMAGE_SUFFIXES
+from packer._storage.packfile import PackFile
+from packer._storage.paths import name_problem
+from packer.errors import SourceError, printable
+
+__all__ = ["Zip"]
+
+_CODECS = {8: "deflate", 93: "zstd"}
+_STORED = 0
+_SPLITS = ("train", "training", "val", "valid", "validation", "dev", "eval", "test", "testing")
+_MOST_TEXT = 1 << 28  # bytes of labels
+_STYLEGAN, _MAP = "dataset.json", "_map.txt"
+_VECTOR = Field("labels", "array", "float32", 1)
+_OF_OTHERS = (".npz", ".pth", ".pt")  # zip archives too
+
+
+@dataclass
+class _Archive:
+    """The images of one archive, in their order, and what is known of them by their names in it."""
+
+    images: list[Member]
+    skip: int = 0
+    """How many characters the names of all images begin with that go."""
+    labels: Mapping[str, Any] | None = None
+    """By names; None where directories are classes."""
+
+
+@dataclass(eq=False)
+class Zip(Container):
+    """Files ``.zip`` with images in them."""
+
+    kind = "zip"
+    suffixes = (".zip",)
+
+    archives: list[_Archive] = field(default_factory=list)
+
+    @classmethod
+    def recognise_file(cls, path: Path, head: bytes) -> bool:
+        if path.suffix.lower() in _OF_OTHERS:
+            return False
+        return head.startswith((b"PK\3\4", b"PK\5\6")) or path.suffix.lower() in cls.suffixes
+
+    @classmethod
+    def recognise_directory(cls, path: Path, names: Collection[str]) -> list[Path] | None:
+        found = super().recognise_directory(path, names)
+        one_set(found or [])
+        return found
+
+    @classmethod
+    def open(cls, paths: Sequence[Path], keys: Mapping[str, str]) -> Zip:
+        no_keys(cls.kind, keys)
+        made, classes = cls.of_files(paths), set[str]()
+        for path in paths:
+            with PackFile(path) as file:
+                archive, folders = _archive(file, made.notes)
+            made.archives.append(archive)
+            classes |= folders
+        if all(archive.labels is None for archive in made.archives):
+            made.classes = sorted(classes)
+        elif any(isinstance(label, list) for archive in made.archives for label in (archive.labels or {}).values()):
+            made.fields = (_VECTOR,)
+        return made
+
+    def entries(self, unit: int) -> Iterator[Entry]:
+        archive = self.archives[unit]
+        with PackFile(self.root / self.files[unit]) as file:
+            for member in archive.images:
+                name = member.name[archive.skip :]
+                if archive.labels is None:
+                    label: Any = name.partition("/")[0] if "/" in name else None
+                else:
+                    label = archive.labels.get(member.name)
+                values: dict[str, Any] = {}
+                if isinstance(label, list):
+                    values, label = {"labels": _vector(file, member.name, label)}, None
+                yield Entry(name, _image(file, unit, member), label, values)
+
+
+def _archive(file: PackFile, notes: list[str]) -> tuple[_Archive, set[str]]:
+    """Read the structure of an archive; return its images and the names of its classes."""
+    images, folders, texts = _taken(file, notes)
+    beside = Path(file.path).with_name(Path(file.path).stem + _MAP)
+    if text := _only(file, [member for member in texts if member.name.endswith(_MAP)]):
+        return _swin(
+            file, images, _text_of(file, text), f"{printable(file.path)}, {printable(text.name)}", notes
+        ), set()
+    if os.path.isfile(beside):
+        with PackFile(beside) as named:
+            listed = named.read(0, _few(file, beside.name, named.size))
+        notes.append(f"labels and order are those of {printable(beside.name)}")
+        return _swin(file, images, listed, printable(beside), notes), set()
+    if text := _only(file, [member for member in texts if not member.name.endswith(_MAP)]):
+        return _stylegan(file, images, text), set()
+    return _tree(file, images, folders, notes)
+
+
+def _taken(file: PackFile, notes: list[str]) -> tuple[list[Member], list[str], list[Member]]:
+    """Return the images of an archive, its directories, and its files of labels; say what else there is."""
+    images: dict[str, Member] = {}
+    folders, texts, others = list[str](), list[Member](), Counter[str]()
+    for member in members_of(file):
+        base = member.name.rpartition("/")[2]
+        suffix = os.path.splitext(base)[1].lower()
+        if member.name.startswith("__MACOSX/") or base.startswith("._") or base == ".DS_Store":
+            others["left by macOS"] += not member.name.endswith("/")
+        elif member.name.endswith("/"):
+            folders.append(member.name)
+        elif base == _STYLEGAN or base.endswith(_MAP):
+            texts.append(member)
+        elif suffix not in IMAGE_SUFFIXES:
+            others[f"with the suffix {suffix}" if suffix else "without a suffix"] += 1
+        elif member.is_link:
+            others["that are links"] += 1
+        else:
+            if problem := name_problem(member.name):
+                raise SourceError(f"{printable(file.path)}: {printable(member.name)}: {problem}")
+            if member.name in images:
+                raise SourceError(f"{printable(file.path)}: {printable(member.name)}: is in it twice")
+            images[member.name] = member
+    for what, count in others.most_common(5):
+        if count:
+            notes.append(f"{printable(Path(file.path).name)}: {count:,} files {printable(what)} are left out")
+    return list(images.values()), folders, texts
+
+
+def _only(file: PackFile, texts: Sequence[Member]) -> Member | None:
+    """Return the one file of labels that lies highest; None without any."""
+    texts = sorted(texts, key=lambda member: member.name.count("/"))
+    if len(texts) > 1 and texts[0].name.count("/") == texts[1].name.count("/"):
+        names = f"{printable(texts[0].name)} and {printable(texts[1].name)}"
+        raise SourceError(f"{printable(file.path)}: has {names}, and one of them can have the labels: unpack it")
+    return texts[0] if texts else None
+
+
+def _tree(file: PackFile, images: list[Member], folders: Sequence[str], notes: list[str]) -> tuple[_Archive, set[str]]:
+    """Return images as ImageFolder lists them, and the classes, of which some may have no image."""
+    above = _above([member.name.split("/")[:-1] for member in images])
+    if above:
+        notes.append(
+            f"{printable(Path(file.path).name)}: the directory {printable(above)} above all classes is left out"
+        )
+    tops = {member.name[len(above) :].partition("/")[0] for member in images if "/" in member.name[len(above) :]}
+    splits = sorted(name for name in tops if name.lower() in _SPLITS)
+    if len(splits) > 1 and any(member.name[len(above) :].count("/") > 1 for member in images):
+        raise SourceError(f"{printable(file.path)}: has several splits: {', '.join(splits)}. Unpack it, and take one.")
+    outside = [member for member in images if "/" not in member.name[len(above) :]]
+    if tops and outside:
+        shown = printable(outside[0].name)
+        notes.append(f"{len(outside):,} images outside of any class are left out as ImageFolder does, such as {shown}")
+        images = [member for member in images if "/" in member.name[len(above) :]]
+    images.sort(key=lambda member: _in_tree(member.name[len(above) :]))
+    if not tops:
+        return _Archive(images, len(above)), set()
+    of_folders = {name[len(above) :].partition("/")[0] for name in folders if name.startswith(above) and name != above}
+    if empty := sorted(of_folders - tops):
+        notes.append(f"classes without images, which keep their ids: {', '.join(map(printable, empty[:5]))}")
+    return _Archive(images, len(above)), tops | of_folders
+
+
+def _above(directories: Sequence[list[str]]) -> str:
+    """Return the path that all directories of images begin with, where each has a further part after it."""
+    first, last = min(directories, default=[]), max(directories, default=[])
+    common = next((at for at, (one, other) in enumerate(zip(first, last, strict=False)) if one != other), len(first))
+    return "".join(f"{part}/" for part in first[: min(common, max(0, min(map(len, directories), default=0) - 1))])
+
+
+def _in_tree(name: str) -> str:
+    """Return a key that sorts as ImageFolder does: by class, by directory, by name; no name has a NUL."""
+    directory, _, base = name.rpartition("/")
+    return f"{directory.replace('/', chr(0), 1)}\0{base}" if "/" in directory else f"{directory}\0\0{base}"
+
+
+def _stylegan(file: PackFile, images: list[Member], text: Member) -> _Archive:
+    """Return images with the labels of ``dataset.json``."""
+    where = f"{printable(file.path)}, {printable(text.name)}"
+    try:
+        said = parsed_json(_text_of(file, text).decode("utf-8"))
+        pairs = said["labels"] if isinstance(said, dict) else None
+        labels = {} if pairs is None else {name.replace("\\", "/"): label for name, label in pairs}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise SourceError(f"{where}: it has no labels of StyleGAN: {printable(error)}") from error
+    above = text.name[: -len(_STYLEGAN)]
+    labels = {above + name: label for name, label in labels.items()}
+    for name, label in labels.items():
+        if type(label) is not int and not (isinstance(label, list) and label):
+            raise SourceError(f"{where}: the label of {printable(name)} is neither a number nor a list of numbers")
+    if labels and (missing := [member.name for member in images if member.name not in labels]):
+        raise SourceError(f"{where}: has no label of {printable(missing[0])}")
+    return _Archive(sorted(images), _shared(images, above), labels)
+
+
+def _swin(file: PackFile, images: list[Member], listed: bytes, where: str, notes: list[str]) -> _Archive:
+    """Return the images that a map names, in its order."""
+    by_name = {member.name: member for member in images}
+    chosen, labels = list[Member](), dict[str, int]()
+    for number, line in enumerate(listed.decode("utf-8", "surrogateescape").splitlines(), 1):
+        name, tab, label = line.rstrip().partition("\t")
+        if not line.strip():
+            continue
+        if not tab or not label.isascii() or not label.isdigit() or len(label) > 18:
+            raise SourceError(f"{where}, line {number}: a path, a tab and the id of a class are expected")
+        if name not in by_name:
+            raise SourceError(f"{where}, line {number}: {printable(file.path)} has no image {printable(name)}")
+        if name in labels:
+            raise SourceError(f"{where}, line {number}: {printable(name)} is named a second time")
+        labels[name] = int(label)
+        chosen.append(by_name[name])
+    if len(chosen) < len(images):
+        notes.append(f"{len(images) - len(chosen):,} images that {where} does not name are left out")
+    return _Archive(chosen, 0, labels)
+
+
+def _shared(images: Sequence[Member], above: str) -> int:
+    return len(above) if all(member.name.startswith(above) for member in images) else 0
+
+
+def _image(file: PackFile, unit: int, member: Member) -> Piece | Packed:
+    if member.flags & ENCRYPTED:
+        raise _refused(file, member, "is encrypted: unpack the archive")
+    piece = Piece(unit, data_of(file, member), member.packed)
+    if piece.offset + piece.size > file.size:
+        raise _refused(file, member, f"its data at byte {piece.offset} do not lie in the file: it was cut short")
+    if member.method == _STORED:
+        if member.packed != member.size:
+            raise _refused(file, member, f"is stored, and has {member.size} bytes in {member.packed}: it is damaged")
+        return piece
+    if member.method not in _CODECS:
+        raise _refused(file, member, f"is compressed by method {member.method}: pack it again with zip -0")
+    if member.size > MOST_UNPACKED:
+        raise _refused(file, member, f"has {member.size:,} bytes, more than any image")
+    return Packed.whole(piece, _CODECS[member.method], member.size, member.crc32)
+
+
+def _refused(file: PackFile, member: Member, why: str) -> SourceError:
+    return SourceError(f"{printable(file.path)}: {printable(member.name)}: {why}")
+
+
+def _text_of(file: PackFile, member: Member) -> bytes:
+    """Return the bytes of a file of labels in an archive."""
+    _few(file, member.name, max(member.size, member.packed))
+    piece = _image(file, 0, member)
+    if isinstance(piece, Piece):
+        return file.read(piece.offset, piece.size)
+    try:
+        return unpack(piece.codec, file.read(piece.piece.offset, piece.piece.size), piece.unpacked)
+    except ValueError as error:
+        raise SourceError(f"{printable(file.path)}: {printable(member.name)}: {error}") from error
+
+
+def _few(file: PackFile, name: str, size: int) -> int:
+    if size > _MOST_TEXT:
+        raise SourceError(f"{printable(file.path)}: {printable(name)}: {size:,} bytes are more than labels have")
+    return size
+
+
+def _vector(file: PackFile, name: str, label: list[Any]) -> Any:
+    try:
+        return _VECTOR.encode(np.array(label, np.float32))
+    except (TypeError, ValueError) as error:
+        raise SourceError(f"{printable(file.path)}, {_STYLEGAN}: {printable(name)}: {error}") from error
