@@ -1,7 +1,7 @@
 """MDS, the shards of MosaicML Streaming (https://github.com/mosaicml/streaming): samples with typed columns.
 
 ``index.json`` names the shards in their order, and the columns. A shard has a table of offsets (see
-`packer._containers.shards.offsets`), the columns again as JSON, and the samples. A sample has the sizes of its columns of
+`offsets`), the columns again as JSON, and the samples. A sample has the sizes of its columns of
 variable size, and then the columns in the order of their names. Labels are as the column has them.
 """
 
