@@ -161,7 +161,7 @@ def test_the_front_is_small() -> None:
     assert len({path.relative_to(ROOT).parts[0] for path in MODULES.values()}) <= 19
 
 
-READ_BY_PYARROW = ("arrow", "arrowbatches", "parquet", "unpacking")
+READ_BY_PYARROW = ("columnar.arrow", "columnar.arrowbatches", "columnar.parquet", "unpacking")
 COMPILED_BY_NUMBA = {"packer._images.jpeg.scans", "packer._images.jpeg.tokens"}
 TENSORS = {"packer._images.resize", "packer._images.rectangle"} | below(
     "packer._loading", "packer.crops", "packer.samplers"
