@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import google_crc32c
 import numpy as np
 
+from packer._fields import Field, Stored
 from packer._formats.index import IndexReader
 from packer._storage.packfile import PackFile
-from packer._table import Ints, Table
+from packer._table import NO_VALUE, Ints, Table
 from packer.errors import CorruptPackError, PackError
 
-__all__ = ["FramedReader", "framing_checksum", "lying_in"]
+__all__ = ["FramedReader", "framing_checksum", "joined_checksum", "lying_in", "stored_value"]
 
 _PIECE = 1 << 20
 
@@ -36,6 +37,17 @@ def framing_checksum(file: PackFile, ranges: Iterable[tuple[int, int]]) -> int:
     return checksum
 
 
+def joined_checksum(first: int, second: int, size: int) -> int:
+    """Return the CRC-32C of bytes that have the checksum `first`, and after them `size` bytes that have `second`."""
+    if not first:  # of no bytes
+        return second
+    zeros = 0
+    for at in range(0, size, _PIECE):  # a CRC is linear: what goes before adds what it becomes over zeros
+        piece = bytes(min(_PIECE, size - at))
+        first, zeros = google_crc32c.extend(first, piece), google_crc32c.extend(zeros, piece)
+    return first ^ zeros ^ second
+
+
 def lying_in(table: Table, start: int, stop: int) -> list[tuple[int, int]]:
     """Return where the images and the blobs lie whose offsets are `start` or more and below `stop`, from `start` on."""
     columns = [(table.offset, table.size)]
@@ -50,6 +62,17 @@ def lying_in(table: Table, start: int, stop: int) -> list[tuple[int, int]]:
     begin, end = np.concatenate(begins), np.concatenate(ends)
     order = np.argsort(begin, kind="stable")
     return list(zip(begin[order].tolist(), end[order].tolist(), strict=True))
+
+
+def stored_value(written: Table, one: Field, index: int, read: Callable[[int, int], bytes]) -> Stored:
+    """Return what the pack holds of a field of a row."""
+    column = f"field.{one.name}"
+    if one.is_blob:
+        size, offset = (int(written.more[f"{column}.{what}"][index]) for what in ("size", "offset"))
+        return None if size == NO_VALUE else read(offset, size)
+    value: int | float = written.more[column][index].item()
+    missing = value == NO_VALUE if one.kind == "class" else written.more[f"{column}.null"][index]
+    return None if missing else value
 
 
 class FramedReader(IndexReader):

@@ -1,8 +1,8 @@
 """Packs in the layout of another tool: files as that tool writes them, and packer's own index beside them.
 
-A pack is a directory with shards, the index of each shard that the other tool knows, and ``.packer.index``, an index
-as `packer._formats.index` specifies it, whose base is the pack. A layout is a `ShardWriter`: it says how a sample is
-framed, and this module places frames in shards, continues what was interrupted, and writes the index.
+A pack is a directory with shards, the index of each shard where the other tool knows one, and ``.packer.index``, an
+index as `packer._formats.index` specifies it, whose base is the pack. A layout is a `ShardWriter`: it says how a sample
+is framed, and this module places frames in shards, continues what was interrupted, and writes the index.
 
 What is no sample's, such as the headers between the images, has a checksum for each file: packer reads none of it, but
 other tools do.
@@ -11,8 +11,9 @@ other tools do.
 from __future__ import annotations
 
 import abc
+import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -20,10 +21,9 @@ from typing import Any, ClassVar, NamedTuple
 import google_crc32c
 import numpy as np
 
-from packer._fields import Field, Stored
 from packer._formats.contract import NOTHING, Contents, Placed, Writer
 from packer._formats.frame import Frame
-from packer._formats.framing import framing_checksum, lying_in
+from packer._formats.framing import framing_checksum, joined_checksum, lying_in, stored_value
 from packer._formats.growing import GrowingFiles
 from packer._formats.index import DATA_FILE, INDEX_DIRECTORY, file_columns, write_files
 from packer._manifest import Manifest
@@ -31,7 +31,7 @@ from packer._storage.files import AppendFile, remove, writing_to
 from packer._storage.packfile import PackFile
 from packer._storage.spool import Spool
 from packer._storage.stamps import ANY_TIME
-from packer._table import NO_VALUE, Names, Sample, Table, column_checksum, encode_name
+from packer._table import Names, Sample, Table, column_checksum, encode_name
 from packer.errors import DestinationError, PackError, printable
 
 __all__ = ["DEFAULT_SHARD_SIZE", "MAX_SHARD_SIZE", "ShardWriter"]
@@ -39,6 +39,7 @@ __all__ = ["DEFAULT_SHARD_SIZE", "MAX_SHARD_SIZE", "ShardWriter"]
 DEFAULT_SHARD_SIZE = 512 << 20
 MAX_SHARD_SIZE = 1 << 60
 _PIECE = 1 << 20
+_MOST_OPEN = 64  # files
 _AGAIN = "Start again with --fresh."
 _COPIED_FROM = 1 << 60  # so that where a copy lies is known before the end of the files is
 
@@ -53,20 +54,25 @@ class _Listed(NamedTuple):
 
 @dataclass
 class _Shard:
-    """The shard that grows."""
+    """The shard that grows; `framing` is the checksum of `framed` bytes that follow its head and are no sample's."""
 
     lines: Spool
-    size: int = 0
+    size: int
     count: int = 0
     framing: int = 0
+    framed: int = 0
     file: AppendFile | None = field(default=None, repr=False)
 
-    def take(self, frame: Frame, line: bytes) -> None:
-        self.size += frame.size
+    def take(self, frame: Frame, gap: bytes, line: bytes) -> None:
+        self.size += len(gap) + frame.size
         self.count += 1
         self.lines.append(line)
-        for piece in frame.framing:
+        self.frame(gap, *frame.framing)
+
+    def frame(self, *pieces: bytes) -> None:
+        for piece in pieces:
             self.framing = google_crc32c.extend(self.framing, piece)
+            self.framed += len(piece)
 
 
 class ShardWriter(Writer):
@@ -83,13 +89,19 @@ class ShardWriter(Writer):
     shard_name: ClassVar[str]
     """The name of a shard, with a place for its number."""
 
-    index_name: ClassVar[str]
-    """The name of its index."""
+    index_name: ClassVar[str] = ""
+    """The name of its index; empty where the other tool knows none."""
+
+    head_size: ClassVar[int] = 0
+    """How many bytes stand before the first frame of a shard."""
+
+    shard_sizes: ClassVar[tuple[int, int]] = DEFAULT_SHARD_SIZE, MAX_SHARD_SIZE
+    """The most bytes of a shard where nobody chose them, and the most that may be chosen."""
 
     def __init__(self, path: Path, options: Mapping[str, Any], written: Table, contents: Contents = NOTHING) -> None:
         self.check_options(options)
         self._path, self._contents = path, contents
-        self._shard_size = int(options.get("shard_size", DEFAULT_SHARD_SIZE))
+        self._shard_size = int(options.get("shard_size", self.shard_sizes[0]))
         self._blob_fields = {one.name: number for number, one in enumerate(f for f in contents.fields if f.is_blob)}
         self._index = path / INDEX_DIRECTORY
         self._files = GrowingFiles(self._index, path)
@@ -109,42 +121,55 @@ class ShardWriter(Writer):
 
     @classmethod
     def check_options(cls, options: Mapping[str, Any]) -> None:
-        size = options.get("shard_size", DEFAULT_SHARD_SIZE)
-        if not 1 <= size <= MAX_SHARD_SIZE:
-            raise DestinationError(f"a shard has 1 to {MAX_SHARD_SIZE} bytes, not {size}")
+        default, most = cls.shard_sizes
+        size = options.get("shard_size", default)
+        if not 1 <= size <= most:
+            raise DestinationError(f"a shard has 1 to {most} bytes, not {size}")
 
     @abc.abstractmethod
     def frame(self, sample: Sample) -> Frame:
         """Return what a sample becomes, by nothing but the sample and what holds of all."""
 
-    @abc.abstractmethod
+    def gap(self) -> bytes:
+        """Return what stands before the next frame of a shard that has some already."""
+        return b""
+
     def index_line(self, frame: Frame, at: int) -> bytes:
-        """Return what the shard's index says of the sample of the last `frame`, which begins at byte `at`."""
+        """Return what the shard's index says of the sample of the last `frame`, which begins at byte `at`.
+
+        It is asked for once of every sample of a shard, in their order, when its place is certain.
+        """
+        return b""
 
     def index_head(self, count: int) -> bytes:
         """Return what the index of a shard with so many samples begins with."""
         return b""
 
-    def trailer(self, size: int) -> bytes:
-        """Return what follows the last frame of a shard that has so many bytes."""
+    def trailer(self, size: int, *, last: bool) -> bytes:
+        """Return what follows the last frame of a shard that has so many bytes; `last` is the last shard."""
         return b""
 
-    def beside(self) -> Mapping[str, bytes]:
-        """Return the other files that the layout has, by name: ``classes.txt``, where each class's name is a line."""
+    def head(self, size: int) -> bytes:
+        """Return the `head_size` bytes before the first frame of a shard that has so many bytes in all."""
+        return b""
+
+    def beside(self) -> Iterator[tuple[str, bytes]]:
+        """Yield name and bytes of the layout's other files: ``classes.txt``, where each class's name is a line."""
         classes = self._contents.classes
-        if not classes or any("\n" in name or "\r" in name for name in classes):
-            return {}
-        return {"classes.txt": b"".join(encode_name(name) + b"\n" for name in classes)}
+        if classes and not any("\n" in name or "\r" in name for name in classes):
+            yield "classes.txt", b"".join(encode_name(name) + b"\n" for name in classes)
 
     def append(self, sample: Sample) -> Placed:
-        frame = self.frame(sample)
-        if self._shard is None or (self._shard.count and self._shard.size + frame.size > self._shard_size):
-            self._finish_shard()
-            self._open_shard(_Shard(Spool(self._path.parent)))
+        frame, gap = self.frame(sample), self._gap(self._shard)
+        end = 0 if self._shard is None else self._shard.size - self.head_size + len(gap) + frame.size
+        if self._shard is None or (self._shard.count and end > self._shard_size):
+            self._finish_shard(last=False)
+            self._open_shard(self._new_shard())
+            gap = b""
         assert self._shard is not None
         assert self._shard.file is not None
-        placed = self._place(frame, self._shard)
-        self._shard.file.append(*frame.pieces)
+        placed = self._place(frame, gap, self._shard)
+        self._shard.file.append(gap, *frame.pieces)
         self._copies.append(*frame.copies)
         self._names += len(encode_name(sample.name))
         return placed
@@ -182,10 +207,14 @@ class ShardWriter(Writer):
         if self._shard is not None:
             self._shard.lines.close()
 
-    def _place(self, frame: Frame, shard: _Shard) -> Placed:
+    def _gap(self, shard: _Shard | None) -> bytes:
+        return self.gap() if shard is not None and shard.count else b""
+
+    def _place(self, frame: Frame, gap: bytes, shard: _Shard) -> Placed:
         """Count a frame into a shard; return where its image and its blobs lie in the data of all shards."""
-        begin, copied = self._start + shard.size, _COPIED_FROM + self._copied
-        shard.take(frame, self.index_line(frame, shard.size))
+        at = shard.size + len(gap)
+        begin, copied = self._start + at, _COPIED_FROM + self._copied
+        shard.take(frame, gap, self.index_line(frame, at))
         self._copied += frame.copied
 
         def offset(place: int | None) -> int:
@@ -193,31 +222,48 @@ class ShardWriter(Writer):
 
         return Placed(offset(frame.image), tuple(map(offset, frame.blobs)))
 
-    def _open_shard(self, shard: _Shard) -> None:
-        shard.file = AppendFile(self._path / self.shard_name.format(len(self._shards)), keep=shard.size)
-        self._files.grow(shard.file)
-        self._shard = shard
+    def _new_shard(self) -> _Shard:
+        return _Shard(Spool(self._path.parent), self.head_size)
 
-    def _finish_shard(self) -> None:
+    def _open_shard(self, shard: _Shard) -> None:
+        """Open the file of a shard, which lies there already where the shard has frames."""
+        file = self._open(self.shard_name.format(len(self._shards)), shard.size if shard.count else 0)
+        if not shard.count:
+            file.append(bytes(self.head_size))
+        self._files.grow(file)
+        self._shard, shard.file = shard, file
+
+    def _finish_shard(self, *, last: bool) -> None:
         if self._shard is None:
             return
-        shard, number, trailer = self._shard, len(self._shards), self.trailer(self._shard.size)
+        shard, number, trailer = self._shard, len(self._shards), self.trailer(self._shard.size, last=last)
         assert shard.file is not None
         shard.file.append(trailer)
-        self._files.finish(shard.file)
+        shard.frame(trailer)
         size = shard.size + len(trailer)
-        framing = google_crc32c.extend(shard.framing, trailer)
+        if head := self.head(size):
+            shard.file.write_at(0, head)
+        self._files.finish(shard.file)
+        framing = joined_checksum(google_crc32c.value(head), shard.framing, shard.framed)
         self._shards.append(_Listed(self.shard_name.format(number), size, framing))
-        lines = shard.lines.array(np.uint8)
-        pieces = (lines[start : start + _PIECE].tobytes() for start in range(0, len(lines), _PIECE))
-        self._indexes.append(self._write(self.index_name.format(number), self.index_head(shard.count), *pieces))
+        if self.index_name:
+            lines = shard.lines.array(np.uint8)
+            pieces = (lines[start : start + _PIECE].tobytes() for start in range(0, len(lines), _PIECE))
+            index = itertools.chain([self.index_head(shard.count)], pieces)
+            self._indexes.append(self._write(self.index_name.format(number), index))
         shard.lines.close()
         self._start += size
         self._shard = None
 
-    def _write(self, name: str, *pieces: bytes) -> _Listed:
+    def _open(self, name: str, keep: int = 0) -> AppendFile:
+        path = self._path / name
+        with writing_to(path):
+            path.parent.mkdir(exist_ok=True)
+        return AppendFile(path, keep=keep)
+
+    def _write(self, name: str, pieces: Iterable[bytes]) -> _Listed:
         """Write a whole file that has nothing of a sample in it."""
-        file, checksum = AppendFile(self._path / name), 0
+        file, checksum = self._open(name), 0
         for piece in pieces:
             file.append(piece)
             checksum = google_crc32c.extend(checksum, piece)
@@ -228,9 +274,14 @@ class ShardWriter(Writer):
         """Complete the files that other tools read, and return them: those with samples first."""
         if self._others is None:
             if self._shard is None and not self._shards:
-                self._open_shard(_Shard(Spool(self._path.parent)))  # an empty one, so that there is a set of theirs
-            self._finish_shard()
-            self._others = [self._write(name, text) for name, text in self.beside().items()]
+                self._open_shard(self._new_shard())  # an empty one, so that there is a set of theirs
+            self._finish_shard(last=True)
+            self._others = []
+            for name, text in self.beside():
+                self._others.append(self._write(name, [text]))
+                if not len(self._others) % _MOST_OPEN:
+                    self.flush()
+                    self.sync()
         return [*self._shards, *self._indexes, *self._others]
 
     def _file_columns(self) -> list[Any]:
@@ -244,10 +295,10 @@ class ShardWriter(Writer):
             return
         try:
             self._find_shards(written)
-            shard = _Shard(Spool(self._path.parent))
+            shard = self._new_shard()
             rows = np.flatnonzero(written.offset >= self._start)
             for row, sample in zip(rows.tolist(), self._read_back(written, rows.tolist()), strict=True):
-                if self._place(self.frame(sample), shard).offset != int(written.offset[row]):
+                if self._place(self.frame(sample), self._gap(shard), shard).offset != int(written.offset[row]):
                     raise DestinationError(f"{printable(self._path)}: does not fit its journal. {_AGAIN}")
         except PackError as error:
             raise DestinationError(f"{error}. {_AGAIN}") from error
@@ -265,8 +316,9 @@ class ShardWriter(Writer):
                 framing = framing_checksum(file, lying_in(written, self._start, self._start + file.size))
                 self._shards.append(_Listed(name, file.size, framing))
                 self._start += file.size
-            with PackFile(self._path, index) as file:
-                self._indexes.append(_Listed(index, file.size, framing_checksum(file, [])))
+            if index:
+                with PackFile(self._path, index) as file:
+                    self._indexes.append(_Listed(index, file.size, framing_checksum(file, [])))
 
     def _read_back(self, written: Table, rows: Iterable[int]) -> Iterator[Sample]:
         """Yield the samples of rows, which lie in the last shard and among the copies."""
@@ -283,25 +335,16 @@ class ShardWriter(Writer):
 
             for index in rows:
                 row = written.row(index)
-                fields = tuple(_stored(written, one, index, read) for one in self._contents.fields)
+                fields = tuple(stored_value(written, one, index, read) for one in self._contents.fields)
                 data = read(row.offset, row.size)
                 yield Sample(names[index], row.label, data, row.height, row.width, fields)
 
     def _remove_stale(self) -> None:
         """Remove what an earlier run left that is not continued."""
         shards = len(self._shards) + (self._shard is not None)
-        keep = {self.shard_name.format(number) for number in range(shards)} | {file.name for file in self._indexes}
-        for directory, kept in ((self._path, {*keep, INDEX_DIRECTORY}), (self._index, {DATA_FILE})):
-            for stale in set(os.listdir(directory)) - kept:
-                remove(directory / stale)
-
-
-def _stored(written: Table, one: Field, index: int, read: Callable[[int, int], bytes]) -> Stored:
-    """Return what the pack holds of a field of a row."""
-    column = f"field.{one.name}"
-    if one.is_blob:
-        size, offset = (int(written.more[f"{column}.{what}"][index]) for what in ("size", "offset"))
-        return None if size == NO_VALUE else read(offset, size)
-    value: int | float = written.more[column][index].item()
-    missing = value == NO_VALUE if one.kind == "class" else written.more[f"{column}.null"][index]
-    return None if missing else value
+        names = [self.shard_name.format(number) for number in range(shards)] + [file.name for file in self._indexes]
+        kept = {self._index, self._index / DATA_FILE, *(self._path / name for name in names)}
+        kept |= {path.parent for path in kept}
+        for directory in sorted(path for path in kept if path.is_dir() and path.is_relative_to(self._path)):
+            for stale in {directory / name for name in os.listdir(directory)} - kept:
+                remove(stale)

@@ -25,6 +25,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "wds": {"shard_size": 60_000},
     "tfrecord": {"shard_size": 20_000},
     "rec": {},
+    "n5": {"shard_size": 20_000},
+    "parquet": {"shard_size": 20_000},
 }
 
 
