@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from packer._containers.columnar.thriftwriting import Encoded
-from packer._fields import Field, Stored
+from packer._fields import Field
 from packer._formats.contract import NOTHING, Contents
 from packer._formats.frame import Frame
 from packer._formats.parquetgroups import (
@@ -134,11 +134,7 @@ class ParquetWriter(ShardWriter):
                 yield stored, 0 if stored is None else 2
                 yield None, 0 if stored is None else 1
             else:
-                yield _value(one, stored), int(stored is not None)
-
-
-def _value(one: Field, stored: Stored) -> Value:
-    return float(stored) if stored is not None and one.dtype.startswith("float") and not one.is_blob else stored
+                yield stored, int(stored is not None)
 
 
 def _nodes(contents: Contents) -> list[Node]:

@@ -7,12 +7,16 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import packer
 import packer._formats.parquet
+from packer._containers.columnar.thrift import BINARY, read_struct
+from packer._containers.columnar.thriftwriting import binary, i32, i64, listed, struct
 from packer._fields import Field
 from packer._formats import FORMATS, open_pack
-from packer.testing.conformance import ForeignLayoutConformance, draw_samples, write_pack
+from packer.testing.conformance import ForeignLayoutConformance, draw_samples, drawn, write_pack
 from packer.testing.conformance.samples import FIELDS, assert_holds, with_values
 from packer.testing.photos import draw_imagefolder
 
@@ -122,6 +126,20 @@ def test_raw_pixels_are_no_images_to_datasets_and_come_with_their_sizes(tmp_path
 def test_a_pack_without_samples_is_a_table_without_rows(tmp_path: Path) -> None:
     write_pack(ROW, tmp_path / "pack.parquet", [])
     assert rows_of(tmp_path / "pack.parquet") == []
+
+
+@drawn
+@given(
+    small=st.integers(-(2**31), 2**31 - 1),
+    large=st.integers(-(2**63), 2**63 - 1),
+    texts=st.lists(st.binary(), max_size=20),
+)
+def test_structures_of_thrift_are_read_as_they_were_written(small: int, large: int, texts: list[bytes]) -> None:
+    values = {1: i32(small), 4: i64(large), 19: listed(BINARY, list(map(binary, texts))), 20: struct({3: i32(1)})}
+    _, data = struct({2: struct({1: i64(0)}), 17: struct(values)})
+    found, end = read_struct(data, 0, {17: {1: int, 4: int, 19: [bytes], 20: {3: int}}})
+    assert found == {17: {1: small, 4: large, 19: texts, 20: {3: 1}}}
+    assert end == len(data)
 
 
 def test_names_that_are_no_text_are_in_the_index_as_they_are(tmp_path: Path) -> None:
