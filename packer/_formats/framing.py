@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import google_crc32c
 import numpy as np
@@ -13,7 +13,7 @@ from packer._storage.packfile import PackFile
 from packer._table import NO_VALUE, Ints, Table
 from packer.errors import CorruptPackError, PackError
 
-__all__ = ["FramedReader", "framing_checksum", "joined_checksum", "lying_in", "stored_value"]
+__all__ = ["FramedReader", "end_of", "framing_checksum", "joined_checksum", "lying_in", "stored_value"]
 
 _PIECE = 1 << 20
 
@@ -50,18 +50,31 @@ def joined_checksum(first: int, second: int, size: int) -> int:
 
 def lying_in(table: Table, start: int, stop: int) -> list[tuple[int, int]]:
     """Return where the images and the blobs lie whose offsets are `start` or more and below `stop`, from `start` on."""
-    columns = [(table.offset, table.size)]
-    for name, offset in table.more.items():
-        if name.endswith(".offset"):
-            columns.append((offset, table.more[f"{name.removesuffix('.offset')}.size"]))
     begins, ends = list[Ints](), list[Ints]()
-    for offset, size in columns:
+    for offset, size in _places(table):
         inside = (offset >= start) & (offset < stop) & (size > 0)
         begins.append(offset[inside] - start)
         ends.append(begins[-1] + size[inside])
     begin, end = np.concatenate(begins), np.concatenate(ends)
     order = np.argsort(begin, kind="stable")
     return list(zip(begin[order].tolist(), end[order].tolist(), strict=True))
+
+
+def end_of(table: Table, rows: int, start: int) -> int:
+    """Return where the images and blobs of the first rows end that lie at `start` or behind; without any `start`."""
+    ends = [start]
+    for offset, size in _places(table):
+        inside = (offset[:rows] >= start) & (size[:rows] > 0)
+        ends.append(int((offset[:rows] + size[:rows])[inside].max(initial=start)))
+    return max(ends)
+
+
+def _places(table: Table) -> Iterator[tuple[Ints, Ints]]:
+    """Yield where the images begin and their bytes, and then those of the blobs of each field."""
+    yield table.offset, table.size
+    for name, offset in table.more.items():
+        if name.endswith(".offset"):
+            yield offset, table.more[f"{name.removesuffix('.offset')}.size"]
 
 
 def stored_value(written: Table, one: Field, index: int, read: Callable[[int, int], bytes]) -> Stored:

@@ -23,7 +23,7 @@ import numpy as np
 
 from packer._formats.contract import NOTHING, Contents, Placed, Writer
 from packer._formats.frame import Frame
-from packer._formats.framing import framing_checksum, joined_checksum, lying_in, stored_value
+from packer._formats.framing import end_of, framing_checksum, joined_checksum, lying_in, stored_value
 from packer._formats.growing import GrowingFiles
 from packer._formats.index import DATA_FILE, INDEX_DIRECTORY, file_columns, write_files
 from packer._manifest import Manifest
@@ -135,10 +135,7 @@ class ShardWriter(Writer):
         return b""
 
     def index_line(self, frame: Frame, at: int) -> bytes:
-        """Return what the shard's index says of the sample of the last `frame`, which begins at byte `at`.
-
-        It is asked for once of every sample of a shard, in their order, when its place is certain.
-        """
+        """Return what the shard's index says of the last `frame`, which begins at byte `at`; asked for once of each."""
         return b""
 
     def index_head(self, count: int) -> bytes:
@@ -297,6 +294,7 @@ class ShardWriter(Writer):
             self._find_shards(written)
             shard = self._new_shard()
             rows = np.flatnonzero(written.offset >= self._start)
+            self._copied = end_of(written, int(rows[0]), _COPIED_FROM) - _COPIED_FROM
             for row, sample in zip(rows.tolist(), self._read_back(written, rows.tolist()), strict=True):
                 if self._place(self.frame(sample), self._gap(shard), shard).offset != int(written.offset[row]):
                     raise DestinationError(f"{printable(self._path)}: does not fit its journal. {_AGAIN}")
