@@ -121,7 +121,11 @@ NEEDS = {
             for option in ("--classes union", "--prefix a", "--workers 1", "--shard-size 1MB", "--overwrite", "--fresh")
         },
     },
-    "verify": {"--quick --digest": "--quick leaves out", "--quick --repair photos": "--quick leaves out"},
+    "verify": {
+        "--quick --digest": "--quick leaves out",
+        "--quick --repair photos": "--quick leaves out",
+        "--with liblmdb --repair photos": "repair it first",
+    },
 }
 """What would decide nothing, by command, with a part of the message."""
 
@@ -135,7 +139,7 @@ ALONE = {
     "resize resize-mode upscale interpolation codec recode quality tiles no-tiles exif audit max-pixels on-error "
     "report workers shard-size fresh ignore-free-space quiet field column on-missing no-classes no-metadata coco masks "
     "voc yolo key",  # as of convert
-    "verify": "quick digest repair workers quiet",
+    "verify": "quick digest repair workers quiet with",
     "info": "json classes",
     "export": "quiet",
     "stage": "quiet",
