@@ -25,6 +25,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "wds": {"shard_size": 60_000},
     "tfrecord": {"shard_size": 20_000},
     "rec": {},
+    "mds": {"shard_size": 20_000},
+    "caffe": {},
 }
 
 
