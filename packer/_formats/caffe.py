@@ -12,6 +12,7 @@ A Datum has no place for fields: packer's index has their values.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from packer.errors import DestinationError, printable
 __all__ = ["CaffeWriter"]
 
 _DATA = "data.mdb"
+_RANGE = struct.Struct("<qq")
 _MOST_SAMPLES = 10**8  # whose numbers have eight digits
 _MOST_BYTES = 1 << 31  # of a protocol buffer
 _DATA_TAG, _LABEL_TAG, _IS_ENCODED = b"\x22", b"\x28", b"\x38\x01"
@@ -81,7 +83,7 @@ class CaffeWriter(ForeignWriter):
 
     def complete(self) -> list[Listed]:
         if self._complete is None:
-            size, images = self._tree.finish(), self._images.array(np.int64).reshape(-1, 2)
+            size, images = self._tree.finish(), self._images.array("<i8").reshape(-1, 2)
             images = images[np.argsort(images[:, 0], kind="stable")]  # the nodes of a leaf fill it from its end
             with PackFile(self._path, _DATA) as file:
                 framing = framing_checksum(file, [(begin, end) for begin, end in images.tolist()])
@@ -106,7 +108,7 @@ class CaffeWriter(ForeignWriter):
             raise DestinationError(f"{_shown(name)}: {size} bytes are too many for a Datum")
         key = (b"%08d_" % self._count + name)[:MOST_KEY]
         offset = self._tree.put(key, whole, () if data is None else (before, data, after)) + len(before)
-        self._images.append(np.array([offset, offset + size], np.int64).tobytes())
+        self._images.append(_RANGE.pack(offset, offset + size))
         self._count += 1
         return offset
 

@@ -64,6 +64,8 @@ def test_lmdb_finds_a_datum_of_each_sample_and_nothing_else(tmp_path: Path) -> N
             datum = datum_of(file, begin, len(value))
             assert (datum.offset, datum.size, datum.encoded) == (offset, len(sample.data), True)
             assert (datum.label, datum.labeled) == (sample.label, True)
+    lmdb.open(str(path), readonly=True).close()  # as Caffe opens it, which leaves a file for locks
+    assert {file.name for file in path.iterdir()} == {".packer.index", "classes.txt", "data.mdb", "lock.mdb"}
     assert verify(path, quick=True) == []
 
 
