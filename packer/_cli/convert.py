@@ -125,7 +125,7 @@ __all__ = ["convert_command", "explaining"]
     "--shard-size",
     type=Size(),
     metavar="SIZE",
-    help="Most bytes of a file of a .pth, .wds or .tfrecord pack, such as 1GiB.  [default: 512MiB]",
+    help="Most bytes of a file of a .pth, .wds, .tfrecord or .mds pack, such as 1GiB.  [default: 512MiB]",
 )
 @click.option(
     "--parts",
@@ -166,8 +166,8 @@ def convert_command(src: Path, dst: Path, **values: Any) -> int:
 
     SRC is a directory with one subdirectory a class, as for torchvision's ImageFolder, or a pack, whose samples keep
     their bytes unless options say otherwise. DST is FILE.lmdb, FILE.h5 or DIRECTORY.pth, or for other
-    tools to read as well DIRECTORY.wds (WebDataset), .tfrecord or .rec (MXNet). It appears when it is complete; the
-    same command continues an interrupted conversion.
+    tools to read as well DIRECTORY.wds (WebDataset), .tfrecord, .rec (MXNet), .mds (MosaicML Streaming) or .caffe.
+    It appears when it is complete; the same command continues an interrupted conversion.
 
     \b
       packer convert imagenet/train train.lmdb                       the files' own bytes

@@ -12,7 +12,7 @@ from packer._storage.packfile import PackFile
 from packer._table import Ints, Table
 from packer.errors import CorruptPackError, PackError
 
-__all__ = ["FramedReader", "framing_checksum", "lying_in"]
+__all__ = ["FramedReader", "framing_checksum", "lying_in", "with_beginning"]
 
 _PIECE = 1 << 20
 
@@ -50,6 +50,26 @@ def lying_in(table: Table, start: int, stop: int) -> list[tuple[int, int]]:
     begin, end = np.concatenate(begins), np.concatenate(ends)
     order = np.argsort(begin, kind="stable")
     return list(zip(begin[order].tolist(), end[order].tolist(), strict=True))
+
+
+def with_beginning(checksum: int, beginning: bytes, rest: int) -> int:
+    """Return the CRC-32C of bytes whose first ones were zeros when `checksum` was taken of them, and are others now.
+
+    The CRCs of three messages of one length give, added without carry, the CRC of the three so added: here those of
+    zeros and the rest, of the beginning and zeros, and of zeros alone.
+
+    Parameters
+    ----------
+    checksum : int
+    beginning : bytes
+    rest : int
+        How many bytes follow.
+    """
+    some, none = google_crc32c.value(beginning), google_crc32c.value(bytes(len(beginning)))
+    for start in range(0, rest, _PIECE):
+        zeros = bytes(min(_PIECE, rest - start))
+        some, none = google_crc32c.extend(some, zeros), google_crc32c.extend(none, zeros)
+    return checksum ^ int(some) ^ int(none)
 
 
 class FramedReader(IndexReader):

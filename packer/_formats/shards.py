@@ -1,54 +1,38 @@
-"""Packs in the layout of another tool: files as that tool writes them, and packer's own index beside them.
+"""Packs in the layout of another tool whose samples lie in shards, one after the other.
 
-A pack is a directory with shards, the index of each shard that the other tool knows, and ``.packer.index``, an index
-as `packer._formats.index` specifies it, whose base is the pack. A layout is a `ShardWriter`: it says how a sample is
-framed, and this module places frames in shards, continues what was interrupted, and writes the index.
-
-What is no sample's, such as the headers between the images, has a checksum for each file: packer reads none of it, but
-other tools do.
+A layout is a `ShardWriter`: it says how a sample is framed, and this module places frames in shards, and continues what
+was interrupted. A shard may have an index of its own, which the other tool knows, and a head that is known when the
+shard is complete.
 """
 
 from __future__ import annotations
 
 import abc
-import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import google_crc32c
 import numpy as np
 
 from packer._fields import Field, Stored
-from packer._formats.contract import NOTHING, Contents, Placed, Writer
+from packer._formats.contract import NOTHING, Contents, Placed
+from packer._formats.foreign import AGAIN, COPIED_FROM, MAX_SHARD_SIZE, ForeignWriter, Listed
 from packer._formats.frame import Frame
-from packer._formats.framing import framing_checksum, lying_in
-from packer._formats.growing import GrowingFiles
-from packer._formats.index import DATA_FILE, INDEX_DIRECTORY, file_columns, write_files
-from packer._manifest import Manifest
-from packer._storage.files import AppendFile, remove, writing_to
+from packer._formats.framing import framing_checksum, lying_in, with_beginning
+from packer._formats.index import DATA_FILE
+from packer._storage.files import AppendFile
 from packer._storage.packfile import PackFile
 from packer._storage.spool import Spool
-from packer._storage.stamps import ANY_TIME
-from packer._table import NO_VALUE, Names, Sample, Table, column_checksum, encode_name
+from packer._table import NO_VALUE, Sample, Table, encode_name
 from packer.errors import DestinationError, PackError, printable
 
-__all__ = ["DEFAULT_SHARD_SIZE", "MAX_SHARD_SIZE", "ShardWriter"]
+__all__ = ["DEFAULT_SHARD_SIZE", "ShardWriter"]
 
 DEFAULT_SHARD_SIZE = 512 << 20
-MAX_SHARD_SIZE = 1 << 60
 _PIECE = 1 << 20
-_AGAIN = "Start again with --fresh."
-_COPIED_FROM = 1 << 60  # so that where a copy lies is known before the end of the files is
-
-
-class _Listed(NamedTuple):
-    """A complete file of the pack; `framing` is the checksum of what is no sample's in it."""
-
-    name: str
-    size: int
-    framing: int
 
 
 @dataclass
@@ -56,9 +40,10 @@ class _Shard:
     """The shard that grows."""
 
     lines: Spool
-    size: int = 0
+    size: int
+    framing: int
+    framed: int = 0  # bytes of the framing after the head
     count: int = 0
-    framing: int = 0
     file: AppendFile | None = field(default=None, repr=False)
 
     def take(self, frame: Frame, line: bytes) -> None:
@@ -66,11 +51,15 @@ class _Shard:
         self.count += 1
         self.lines.append(line)
         for piece in frame.framing:
-            self.framing = google_crc32c.extend(self.framing, piece)
+            self.add_framing(piece)
+
+    def add_framing(self, piece: bytes) -> None:
+        self.framing = google_crc32c.extend(self.framing, piece)
+        self.framed += len(piece)
 
 
-class ShardWriter(Writer):
-    """Fills one shard after the other with frames, and then writes the index of all of them.
+class ShardWriter(ForeignWriter):
+    """Fills one shard after the other with frames.
 
     Options: ``shard_size``, the most bytes of a shard; a larger sample has a shard of its own.
 
@@ -78,40 +67,38 @@ class ShardWriter(Writer):
     are on the disk. The samples of its own shard are read back and framed again, which gives what is known of them.
     """
 
-    apart = True
-
     shard_name: ClassVar[str]
     """The name of a shard, with a place for its number."""
 
-    index_name: ClassVar[str]
-    """The name of its index."""
+    index_name: ClassVar[str] = ""
+    """The name of a shard's index; empty where shards have none."""
+
+    most_bytes: ClassVar[int] = MAX_SHARD_SIZE
+    """What a shard may have at most."""
+
+    head_size: int = 0
+    """Bytes of a shard's head; set before `__init__` of this class where there is one."""
+
+    most_samples: int = sys.maxsize
+    """How many samples a shard has room for; as `head_size`."""
 
     def __init__(self, path: Path, options: Mapping[str, Any], written: Table, contents: Contents = NOTHING) -> None:
         self.check_options(options)
-        self._path, self._contents = path, contents
-        self._shard_size = int(options.get("shard_size", DEFAULT_SHARD_SIZE))
-        self._blob_fields = {one.name: number for number, one in enumerate(f for f in contents.fields if f.is_blob)}
-        self._index = path / INDEX_DIRECTORY
-        self._files = GrowingFiles(self._index, path)
-        self._shards: list[_Listed] = []
-        self._indexes: list[_Listed] = []
-        self._others: list[_Listed] | None = None  # once all samples are written
+        super().__init__(path, int(options.get("shard_size", DEFAULT_SHARD_SIZE)), written, contents)
+        self._shards: list[Listed] = []
+        self._indexes: list[Listed] = []
         self._shard: _Shard | None = None
         self._start = 0  # of the open shard, in the data of all
-        self._names = int(written.name_end[-1]) if len(written) else 0  # bytes
-        self._copied = 0  # bytes
-        with writing_to(path):
-            self._index.mkdir(parents=True, exist_ok=True)
         self._resume(written)
-        self._copies = AppendFile(self._index / DATA_FILE, keep=self._copied)
-        self._files.grow(self._copies)
-        self._remove_stale()
+        shards = len(self._shards) + (self._shard is not None)
+        names = {self.shard_name.format(number) for number in range(shards)}
+        self._open_copies(names | {file.name for file in self._indexes})
 
     @classmethod
     def check_options(cls, options: Mapping[str, Any]) -> None:
         size = options.get("shard_size", DEFAULT_SHARD_SIZE)
-        if not 1 <= size <= MAX_SHARD_SIZE:
-            raise DestinationError(f"a shard has 1 to {MAX_SHARD_SIZE} bytes, not {size}")
+        if not 1 <= size <= cls.most_bytes:
+            raise DestinationError(f"a shard has 1 to {cls.most_bytes} bytes, not {size}")
 
     @abc.abstractmethod
     def frame(self, sample: Sample) -> Frame:
@@ -119,28 +106,25 @@ class ShardWriter(Writer):
 
     @abc.abstractmethod
     def index_line(self, frame: Frame, at: int) -> bytes:
-        """Return what the shard's index says of the sample of the last `frame`, which begins at byte `at`."""
+        """Return what the shard's index, or its head, says of the last `frame`, which begins at byte `at`."""
 
     def index_head(self, count: int) -> bytes:
         """Return what the index of a shard with so many samples begins with."""
+        return b""
+
+    def head(self, lines: bytes, size: int) -> bytes:
+        """Return the `head_size` bytes that a shard begins with, by what `index_line` said and the shard's size."""
         return b""
 
     def trailer(self, size: int) -> bytes:
         """Return what follows the last frame of a shard that has so many bytes."""
         return b""
 
-    def beside(self) -> Mapping[str, bytes]:
-        """Return the other files that the layout has, by name: ``classes.txt``, where each class's name is a line."""
-        classes = self._contents.classes
-        if not classes or any("\n" in name or "\r" in name for name in classes):
-            return {}
-        return {"classes.txt": b"".join(encode_name(name) + b"\n" for name in classes)}
-
     def append(self, sample: Sample) -> Placed:
         frame = self.frame(sample)
-        if self._shard is None or (self._shard.count and self._shard.size + frame.size > self._shard_size):
+        if self._shard is None or not self._has_room(self._shard, frame):
             self._finish_shard()
-            self._open_shard(_Shard(Spool(self._path.parent)))
+            self._open_shard(self._new_shard())
         assert self._shard is not None
         assert self._shard.file is not None
         placed = self._place(frame, self._shard)
@@ -149,42 +133,28 @@ class ShardWriter(Writer):
         self._names += len(encode_name(sample.name))
         return placed
 
-    def flush(self) -> None:
-        self._files.flush()
-
-    def sync(self) -> None:
-        self._files.sync()
-
-    def layout(self) -> dict[str, Any]:
-        listed, columns = self._listed(), self._file_columns()
-        return {
-            "shard_size": self._shard_size,
-            "names": self._names,
-            "apart": True,
-            "checksums": True,
-            "base": "..",
-            "files": len(listed),
-            "file_names": len(columns[-1]),
-            "file_columns": [column_checksum(column) for column in columns],
-            "data": self._copied,
-            **({"data_at": _COPIED_FROM} if self._copied else {}),
-            "framing": [file.framing for file in listed],
-        }
-
-    def commit(self, manifest: Manifest, table: Table) -> None:
-        columns = self._file_columns()  # which completes the shards
-        self.flush()
-        self.sync()
-        write_files(self._index, manifest, table, columns)
+    def complete(self) -> list[Listed]:
+        if self._shard is None and not self._shards:
+            self._open_shard(self._new_shard())  # an empty one, so that there is a set of theirs
+        self._finish_shard()
+        return [*self._shards, *self._indexes]
 
     def close(self) -> None:
-        self._files.close()
+        super().close()
         if self._shard is not None:
             self._shard.lines.close()
 
+    def _new_shard(self) -> _Shard:
+        """Return a shard without samples, whose head is zeros until it is known."""
+        return _Shard(Spool(self._path.parent), self.head_size, google_crc32c.value(bytes(self.head_size)))
+
+    def _has_room(self, shard: _Shard, frame: Frame) -> bool:
+        fits = shard.size + frame.size <= self._shard_size and shard.count < self.most_samples
+        return fits or not shard.count
+
     def _place(self, frame: Frame, shard: _Shard) -> Placed:
         """Count a frame into a shard; return where its image and its blobs lie in the data of all shards."""
-        begin, copied = self._start + shard.size, _COPIED_FROM + self._copied
+        begin, copied = self._start + shard.size, COPIED_FROM + self._copied
         shard.take(frame, self.index_line(frame, shard.size))
         self._copied += frame.copied
 
@@ -194,7 +164,10 @@ class ShardWriter(Writer):
         return Placed(offset(frame.image), tuple(map(offset, frame.blobs)))
 
     def _open_shard(self, shard: _Shard) -> None:
-        shard.file = AppendFile(self._path / self.shard_name.format(len(self._shards)), keep=shard.size)
+        path = self._path / self.shard_name.format(len(self._shards))
+        shard.file = AppendFile(path, keep=shard.size if shard.count else 0)
+        if not shard.count:
+            shard.file.append(bytes(shard.size))
         self._files.grow(shard.file)
         self._shard = shard
 
@@ -204,39 +177,20 @@ class ShardWriter(Writer):
         shard, number, trailer = self._shard, len(self._shards), self.trailer(self._shard.size)
         assert shard.file is not None
         shard.file.append(trailer)
+        shard.add_framing(trailer)
+        size, lines = shard.size + len(trailer), shard.lines.array(np.uint8)
+        if self.head_size:
+            head = self.head(lines.tobytes(), size)
+            shard.file.write_at(0, head)
+            shard.framing = with_beginning(shard.framing, head, shard.framed)
         self._files.finish(shard.file)
-        size = shard.size + len(trailer)
-        framing = google_crc32c.extend(shard.framing, trailer)
-        self._shards.append(_Listed(self.shard_name.format(number), size, framing))
-        lines = shard.lines.array(np.uint8)
-        pieces = (lines[start : start + _PIECE].tobytes() for start in range(0, len(lines), _PIECE))
-        self._indexes.append(self._write(self.index_name.format(number), self.index_head(shard.count), *pieces))
+        self._shards.append(Listed(self.shard_name.format(number), size, shard.framing, shard.count))
+        if self.index_name:
+            pieces = (lines[start : start + _PIECE].tobytes() for start in range(0, len(lines), _PIECE))
+            self._indexes.append(self._write(self.index_name.format(number), self.index_head(shard.count), *pieces))
         shard.lines.close()
         self._start += size
         self._shard = None
-
-    def _write(self, name: str, *pieces: bytes) -> _Listed:
-        """Write a whole file that has nothing of a sample in it."""
-        file, checksum = AppendFile(self._path / name), 0
-        for piece in pieces:
-            file.append(piece)
-            checksum = google_crc32c.extend(checksum, piece)
-        self._files.finish(file)
-        return _Listed(name, file.size, checksum)
-
-    def _listed(self) -> list[_Listed]:
-        """Complete the files that other tools read, and return them: those with samples first."""
-        if self._others is None:
-            if self._shard is None and not self._shards:
-                self._open_shard(_Shard(Spool(self._path.parent)))  # an empty one, so that there is a set of theirs
-            self._finish_shard()
-            self._others = [self._write(name, text) for name, text in self.beside().items()]
-        return [*self._shards, *self._indexes, *self._others]
-
-    def _file_columns(self) -> list[Any]:
-        listed = self._listed()
-        stamps = np.array([(file.size, ANY_TIME) for file in listed], np.int64)
-        return file_columns(Names.of(file.name for file in listed), stamps)
 
     def _resume(self, written: Table) -> None:
         """Find the shard of the last row, and frame its samples again."""
@@ -244,29 +198,33 @@ class ShardWriter(Writer):
             return
         try:
             self._find_shards(written)
-            shard = _Shard(Spool(self._path.parent))
+            shard = self._new_shard()
             rows = np.flatnonzero(written.offset >= self._start)
             for row, sample in zip(rows.tolist(), self._read_back(written, rows.tolist()), strict=True):
                 if self._place(self.frame(sample), shard).offset != int(written.offset[row]):
-                    raise DestinationError(f"{printable(self._path)}: does not fit its journal. {_AGAIN}")
+                    raise DestinationError(f"{printable(self._path)}: does not fit its journal. {AGAIN}")
         except PackError as error:
-            raise DestinationError(f"{error}. {_AGAIN}") from error
+            raise DestinationError(f"{error}. {AGAIN}") from error
         self._open_shard(shard)
 
     def _find_shards(self, written: Table) -> None:
         """List the complete shards, and find where the last one begins."""
-        last = int(written.offset[written.offset < _COPIED_FROM].max(initial=0))
+        last = int(written.offset[written.offset < COPIED_FROM].max(initial=0))
         while True:
             number = len(self._shards)
-            name, index = self.shard_name.format(number), self.index_name.format(number)
+            name = self.shard_name.format(number)
             with PackFile(self._path, name) as file:
-                if last < self._start + file.size:
+                end = self._start + file.size
+                if last < end:
                     return
-                framing = framing_checksum(file, lying_in(written, self._start, self._start + file.size))
-                self._shards.append(_Listed(name, file.size, framing))
-                self._start += file.size
-            with PackFile(self._path, index) as file:
-                self._indexes.append(_Listed(index, file.size, framing_checksum(file, [])))
+                framing = framing_checksum(file, lying_in(written, self._start, end))
+                samples = int(np.count_nonzero((written.offset >= self._start) & (written.offset < end)))
+                self._shards.append(Listed(name, file.size, framing, samples))
+                self._start = end
+            if self.index_name:
+                with PackFile(self._path, self.index_name.format(number)) as file:
+                    listed = Listed(self.index_name.format(number), file.size, framing_checksum(file, []))
+                self._indexes.append(listed)
 
     def _read_back(self, written: Table, rows: Iterable[int]) -> Iterator[Sample]:
         """Yield the samples of rows, which lie in the last shard and among the copies."""
@@ -276,8 +234,8 @@ class ShardWriter(Writer):
 
             def read(offset: int, size: int) -> bytes:
                 return (
-                    copies.read(offset - _COPIED_FROM, size)
-                    if offset >= _COPIED_FROM
+                    copies.read(offset - COPIED_FROM, size)
+                    if offset >= COPIED_FROM
                     else shard.read(offset - start, size)
                 )
 
@@ -286,14 +244,6 @@ class ShardWriter(Writer):
                 fields = tuple(_stored(written, one, index, read) for one in self._contents.fields)
                 data = read(row.offset, row.size)
                 yield Sample(names[index], row.label, data, row.height, row.width, fields)
-
-    def _remove_stale(self) -> None:
-        """Remove what an earlier run left that is not continued."""
-        shards = len(self._shards) + (self._shard is not None)
-        keep = {self.shard_name.format(number) for number in range(shards)} | {file.name for file in self._indexes}
-        for directory, kept in ((self._path, {*keep, INDEX_DIRECTORY}), (self._index, {DATA_FILE})):
-            for stale in set(os.listdir(directory)) - kept:
-                remove(directory / stale)
 
 
 def _stored(written: Table, one: Field, index: int, read: Callable[[int, int], bytes]) -> Stored:
