@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 
 import google_crc32c
 
-from packer._containers.contract import Container, Entry, Named, head_of, natural
+from packer._containers.contract import Container, Entry, Named, files_in, head_of
 from packer._containers.files import ForeignFiles
 from packer._containers.imagenames import suffix_of
 from packer._containers.records.example import NOTHING, SeveralError, feature_lists
@@ -27,7 +27,6 @@ from packer._containers.records.examplefields import Roles, choose
 from packer._containers.records.features import TYPES, Look, text_of
 from packer._containers.records.message import MessageError
 from packer._containers.records.window import Window
-from packer._containers.splits import one_set
 from packer._storage.packfile import PackFile
 from packer._storage.paths import name_problem
 from packer.errors import SourceError, printable
@@ -62,18 +61,14 @@ class TFRecord(Container):
     @classmethod
     def recognise_file(cls, path: Path, head: bytes) -> bool:
         if not head:  # a shard without a sample
-            return _NAMED.search(path.name) is not None and not path.name.lower().endswith(_OTHER)
+            return _is_named(path.name)
         return _begins_record(head) or _compression(head) is not None
 
     @classmethod
     def recognise_directory(cls, path: Path, names: Collection[str]) -> list[Path] | None:
-        found = [path / name for name in names if _NAMED.search(name) and not name.lower().endswith(_OTHER)]
-        found = sorted(filter(Path.is_file, found), key=natural)
-        if not found or any((path / name).is_dir() and not name.startswith(".") for name in names):
+        found = files_in(path, names, _is_named)
+        if not found or not all(cls.recognise_file(file, head_of(file)) for file in (found[0], found[-1])):
             return None
-        if not all(cls.recognise_file(file, head_of(file)) for file in (found[0], found[-1])):
-            return None
-        one_set(found)
         return found
 
     @classmethod
@@ -199,6 +194,10 @@ def _records(file: PackFile, window: Window) -> Iterator[tuple[int, int]]:
         window.expect(size)
         yield offset + _HEADER.size, end
         offset, number = end + 4, number + 1
+
+
+def _is_named(name: str) -> bool:
+    return _NAMED.search(name) is not None and not name.lower().endswith(_OTHER)
 
 
 def _begins_record(head: bytes) -> bool:
