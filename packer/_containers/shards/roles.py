@@ -15,7 +15,7 @@ import numpy as np
 
 from packer._containers.chosen import Chosen, ChosenField
 from packer._containers.contract import Entry, Piece
-from packer._containers.imagenames import suffix_of
+from packer._containers.imagenames import image_name, suffix_of
 from packer._fields import MOST_FIELDS, OF_SCALARS, RESERVED, Field, Stored
 from packer.errors import OptionError, SourceError, printable
 
@@ -25,7 +25,6 @@ _IMAGES = ("image", "img", "jpg", "jpeg", "png", "webp", "x", "0")
 _LABELS = ("label", "cls", "class", "class_id", "target", "y")
 _BLOBS = ("image", "mask", "bytes", "text", "json")
 _HEAD = 32
-_SUFFIX = re.compile(r"\.(jpe?g|png|webp|bmp|gif|tiff?|ppm|pgm)", re.IGNORECASE)
 
 Value = Piece | bytes | int | float | np.ndarray[Any, Any] | None
 """A value of a column: where its bytes lie, or these; or a number, or an array."""
@@ -115,9 +114,8 @@ class Roles:
             suffix = suffix_of(read(image.offset, min(_HEAD, image.size)) if isinstance(image, Piece) else image)
         if self.name is not None:
             name = _text(values.get(self.name), read, self.name)
-            suffix = "" if _SUFFIX.fullmatch(name[name.rfind(".") :]) else suffix
         stored = {field.name: _stored(field, values.get(column)) for column, field in self.fields.items()}
-        return Entry(name + suffix, image, label, stored, shape)
+        return Entry(image_name(name, suffix), image, label, stored, shape)
 
     def _label(self, values: Mapping[str, Value], read: Callable[[int, int], bytes]) -> int | float | str | None:
         value = None if self.label is None else values.get(self.label)
