@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import tarfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from packer._containers import list_samples
 from packer._containers.chosen import Chosen, ChosenField
 from packer.errors import OptionError, PackerError
 from tests.containers.everywhere import IMAGES, opened
@@ -82,14 +84,16 @@ CONTAINERS = {"a.tar": tar, "a.parquet": parquet, "a.msgpack": maps, "a.tfrecord
         {"a": "label"},
         {"a:int64": "label"},
         {"a:mask": "txt", "b": "label"},
+        {"a:labels": "label"},
     ],
 )
 def test_each_field_that_is_chosen_is_there(name: str, fields: Mapping[str, str], tmp_path: Path) -> None:
     CONTAINERS[name](tmp_path / name)
     try:
         container = opened(tmp_path / name, {"image": "image", "label": "label", **fields})
+        list_samples(container)
     except PackerError as error:
-        assert "--key" in str(error) or "feature" in str(error)  # noqa: PT017
+        assert re.search("--key|feature|column", str(error))  # noqa: PT017
         return
     kinds = {field.name: field.dtype or field.kind for field in container.fields}
     assert kinds.keys() == {said.partition(":")[0] for said in fields}

@@ -78,7 +78,7 @@ class Columns:
             try:
                 if (stored := _stored(of, row[column])) is not None:
                     found[of.name] = stored
-            except ValueError as error:
+            except (TypeError, ValueError) as error:
                 raise SourceError(f"{where}: column {printable(column)}: {error}") from error
         return found
 
