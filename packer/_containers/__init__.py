@@ -16,6 +16,7 @@ from pathlib import Path
 from packer._containers.contract import Container, Entry, Packed, Piece, PixelLayout, head_of, natural
 from packer._containers.files import ForeignFiles
 from packer._containers.listing import COPIED, Listing, Ranges, list_samples
+from packer._containers.splits import one_set
 from packer.errors import SourceError, printable
 
 __all__ = [
@@ -68,7 +69,8 @@ def find_container(paths: Sequence[Path]) -> tuple[type[Container], list[Path]] 
     Raises
     ------
     SourceError
-        If there are several paths and one is no file, or they are not of one kind.
+        If there are several paths and one is no file, they are not of one kind, or the files of a directory are of
+        several splits.
     """
     kinds = [_container(target) for target in CONTAINERS]
     of_each = {path: _kind_of(path, kinds) for path in paths}
@@ -130,7 +132,10 @@ def _kind_of(path: Path, kinds: Sequence[type[Container]]) -> tuple[type[Contain
     if os.path.isdir(path):
         names = sorted(os.listdir(path))
         found = ((kind, kind.recognise_directory(path, names)) for kind in kinds)
-        return next(((kind, files) for kind, files in found if files), (None, []))
+        of, files = next(((kind, files) for kind, files in found if files), (None, list[Path]()))
+        if len({file.parent for file in files}) == 1:  # else directories are classes
+            one_set(files)
+        return of, files
     head = head_of(path)
     kind = next((kind for kind in kinds if kind.recognise_file(path, head)), None) if os.path.isfile(path) else None
     return kind, [path]

@@ -310,7 +310,7 @@ def _distinct(container: Container, names: Names, files: Ints, notes: list[str])
     """Return names of which no two are equal: where two are, each begins with the name of its file, or is numbered."""
     if not repeat(names):
         return names
-    if len(container.files) < 2:
+    if min(len(container.files), container.units) < 2:  # a file, and what lies beside it
         return numbered(names, notes)
     notes.append("names occur in several files, so each begins with that of its file")
     stems = [name.rpartition(".")[0] or name for name in container.files]

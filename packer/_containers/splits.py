@@ -19,8 +19,7 @@ _SPLITS = frozenset(_TRAINED_ON | _LOOKED_AT)
 def one_set(paths: Sequence[Path]) -> None:
     """Refuse the files of a directory whose names say that they are of several splits.
 
-    For `Container.recognise_directory`: who names a directory did not look at its files. Who names a pattern did, and
-    reads in the container's notes what `splits_of` says.
+    Who names a directory did not look at its files. Who names a pattern did.
 
     Raises
     ------

@@ -22,6 +22,8 @@ import google_crc32c
 import numpy as np
 
 from packer._containers.imagenames import suffix_of
+from packer._containers.records.message import varint
+from packer._containers.records.tfrecord import masked, masked_crc32c
 from packer._fields import Field, Stored
 from packer._formats.frame import Frame
 from packer._formats.shards import ShardWriter
@@ -55,7 +57,7 @@ class TFRecordWriter(ShardWriter):
             raise DestinationError(f"{printable(sample.name)}: {size} bytes are too many for a tf.train.Example")
         length = struct.pack("<Q", len(example) + size)
         frame = Frame(len(self._blob_fields))
-        frame.add(length + struct.pack("<I", _masked(google_crc32c.value(length))) + example)
+        frame.add(length + struct.pack("<I", masked_crc32c(length)) + example)
         checksum = google_crc32c.value(example)
         for head, data, place in features:
             if place is None:
@@ -64,7 +66,7 @@ class TFRecordWriter(ShardWriter):
                 frame.add(head)
                 frame.add_image(data) if place == _IMAGE else frame.add_blob(place, data)
             checksum = _extended(google_crc32c.extend(checksum, head), data)
-        frame.add(struct.pack("<I", _masked(checksum)))
+        frame.add(struct.pack("<I", masked(checksum)))
         return frame
 
     def index_line(self, frame: Frame, at: int) -> bytes:
@@ -115,10 +117,6 @@ def _float32(number: float) -> bytes:
     """Return a number as a FloatList has it, which is infinite beyond what 32 bits hold."""
     with np.errstate(over="ignore"):
         return bytes(np.array([number]).astype("<f4"))
-
-
-def _masked(checksum: int) -> int:
-    return (((checksum >> 15) | (checksum << 17)) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def _extended(checksum: int, data: Buffer) -> int:

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from packer._containers.contract import Container, Entry, Piece, PixelLayout, natural, no_keys
 from packer._containers.shards.reading import reading
-from packer._containers.splits import one_set
 from packer._fields import Field
 from packer.errors import SourceError, printable
 
@@ -53,7 +52,6 @@ class CIFAR(Container):
         if any(_bytes_of_labels(name) == 2 for name in binary) and _NAMES[2][0] not in names:
             return None
         found = sorted((path / name for name in binary or pickles), key=natural)
-        one_set(found)
         return found or None
 
     @classmethod

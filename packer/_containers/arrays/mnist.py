@@ -15,7 +15,6 @@ from pathlib import Path
 
 from packer._containers.contract import Container, Entry, Piece, PixelLayout, natural, no_keys
 from packer._containers.shards.reading import Reading, reading
-from packer._containers.splits import one_set
 from packer.errors import SourceError, printable
 
 __all__ = ["MNIST"]
@@ -47,7 +46,6 @@ class MNIST(Container):
         found = [name for name in names if _IMAGES.fullmatch(name)]
         plain = {name for name in found if not name.endswith(".gz")}
         chosen = sorted((path / name for name in plain or found), key=natural)
-        one_set(chosen)
         return chosen or None
 
     @classmethod

@@ -18,7 +18,6 @@ import numpy as np
 from packer._containers.arrays.pixelarrays import WANTED, pixel_layout
 from packer._containers.contract import Container, Entry, Piece, PixelLayout, natural, no_keys
 from packer._containers.shards.reading import Reading, reading
-from packer._containers.splits import one_set
 from packer.errors import SourceError, printable
 
 __all__ = ["NpyImages"]
@@ -51,7 +50,6 @@ class NpyImages(Container):
         found = sorted(
             (path / name for name in names if name.endswith(".npy") and not _LABELS.fullmatch(name)), key=natural
         )
-        one_set(found)
         return found or None
 
     @classmethod

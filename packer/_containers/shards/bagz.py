@@ -17,7 +17,6 @@ import numpy as np
 from packer._containers.contract import Container, Entry, Piece, no_keys
 from packer._containers.imagenames import suffix_of
 from packer._containers.shards.reading import Reading, reading
-from packer._containers.splits import one_set
 from packer.errors import SourceError, printable
 
 __all__ = ["Bagz"]
@@ -44,9 +43,7 @@ class Bagz(Container):
 
     @classmethod
     def recognise_directory(cls, path: Path, names: Collection[str]) -> list[Path] | None:
-        found = super().recognise_directory(path, [name for name in names if not name.startswith(_LIMITS)])
-        one_set(found or [])
-        return found
+        return super().recognise_directory(path, [name for name in names if not name.startswith(_LIMITS)])
 
     @classmethod
     def open(cls, paths: Sequence[Path], keys: Mapping[str, str]) -> Bagz:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from packer._containers.contract import Container, Entry, Piece, head_of, natural
+from packer._containers.contract import Container, Entry, Piece
 from packer._containers.shards.msgpack import Span, read_map, unpacked
 from packer._containers.shards.reading import Reading, reading
 from packer._containers.shards.roles import ColumnType, Roles, Value, roles_of
@@ -47,11 +47,6 @@ class Datadings(Container):
     def recognise_file(cls, path: Path, head: bytes) -> bool:
         is_map = bool(head) and (0x80 <= head[0] < 0x90 or head[0] in (0xDE, 0xDF))
         return path.name.lower().endswith(cls.suffixes) and is_map
-
-    @classmethod
-    def recognise_directory(cls, path: Path, names: Collection[str]) -> list[Path] | None:
-        found = sorted((path / name for name in names if name.endswith(cls.suffixes)), key=natural)
-        return found if found and cls.recognise_file(found[0], head_of(found[0])) else None
 
     @classmethod
     def open(cls, paths: Sequence[Path], keys: Mapping[str, str]) -> Datadings:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,6 @@ from typing import Any
 import numpy as np
 
 from packer._containers.contract import Container, Entry, Packed, Piece, no_keys
-from packer._containers.splits import one_set
 from packer._containers.unpacking import MOST_UNPACKED, unpack
 from packer._containers.zips.zipdirectory import ENCRYPTED, Member, data_of, members_of
 from packer._fields import Field
@@ -71,12 +70,6 @@ class Zip(Container):
         if path.suffix.lower() in _OF_OTHERS:
             return False
         return head.startswith((b"PK\3\4", b"PK\5\6")) or path.suffix.lower() in cls.suffixes
-
-    @classmethod
-    def recognise_directory(cls, path: Path, names: Collection[str]) -> list[Path] | None:
-        found = super().recognise_directory(path, names)
-        one_set(found or [])
-        return found
 
     @classmethod
     def open(cls, paths: Sequence[Path], keys: Mapping[str, str]) -> Zip:
