@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import packer
+from packer._containers import listing
 from packer._storage.packfile import PackFile
 from packer.errors import SourceError
 from tests.containers.everywhere import IMAGES, everywhere, fuzz, listed, opened
@@ -171,12 +172,12 @@ def test_data_in_other_files_are_never_read(tmp_path: Path) -> None:
         layout = h5py.VirtualLayout((11,), "i8")
         layout[:] = h5py.VirtualSource(str(tmp_path / "other.h5"), "labels", (11,))
         file.create_virtual_dataset("numbers", layout)
-    listing = listed(path)
-    assert (listing.labels == -1).all()
-    assert not listing.ranges
-    assert not listing.numbers
-    assert not len(listing.copied)
-    assert any("in other files" in note for note in listing.notes)
+    found = listed(path)
+    assert (found.labels == -1).all()
+    assert not found.ranges
+    assert not found.numbers
+    assert not len(found.copied)
+    assert any("in other files" in note for note in found.notes)
 
 
 def test_few_bytes_promise_neither_many_samples_nor_long_texts(tmp_path: Path) -> None:
@@ -204,3 +205,12 @@ def test_a_heap_that_libhdf5_would_go_round_in_is_refused(tmp_path: Path) -> Non
     path.write_bytes(data)
     with pytest.raises(SourceError, match="the heap at byte"):
         listed(path)
+
+
+def test_more_samples_than_bytes_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = array(tmp_path / "x.h5", np.zeros((20_000, 2, 2, 3), np.uint8), chunks=(20_000, 2, 2, 3), compression=9)
+    monkeypatch.setattr(listing, "_FEW", 100)
+    with pytest.raises(SourceError, match=r"promises 8,192 samples and more in [0-9,]+ bytes"):
+        listed(path)
+    path = array(tmp_path / "y.h5", np.zeros((200, 2, 2, 3), np.uint8))
+    assert len(listed(path)) == 200
