@@ -17,6 +17,7 @@ from packer._fields import DTYPES, Field
 from packer._sample import LABEL_TYPES, UNLABELED
 from packer._storage.paths import name_problem
 from packer._storage.spool import Spool
+from packer._storage.stamps import stamp_at
 from packer._table import LONGEST_NAME, Ints, Labels, Names, encode_name
 from packer.errors import SourceError, printable
 
@@ -27,6 +28,7 @@ COPIED = -1
 
 _BLOCK = 4096  # samples
 _NO_BYTES = -1
+_FEW = 1 << 20  # samples, which may be more than there are bytes
 _SPREAD = 1000, 10  # class ids are so many and so many a sample at most; larger numbers are numbers
 
 ProgressCallback = Callable[[int, int], None]
@@ -143,6 +145,7 @@ class _Rows:
         self._rows, self._names, self._copied = Spool(), Spool(), Spool()
         self._packed = PackedSpool(len(container.files))
         self._name_end = self._copied_end = self._count = 0
+        self._most = _FEW
         self._class_names: dict[str, int] = {}  # in the order in which they are met
         self._names_of_ids: dict[int, str] = {}
         self._numbered = self._named = self._contradictory = False
@@ -168,6 +171,8 @@ class _Rows:
         self._require_known(entries)
         self._rows.append(rows.tobytes())
         self._count += len(entries)
+        if self._count > self._most:
+            self._require_bytes()
 
     def listing(self, classes: Sequence[str] | None) -> Listing:
         """Return all samples that were added."""
@@ -200,6 +205,14 @@ class _Rows:
         if problem:
             raise SourceError(f"{_shown(self._container, unit)}: sample {self._count}, {printable(name)}: {problem}")
         return name
+
+    def _require_bytes(self) -> None:
+        """Refuse more samples than bytes: what is compressed may promise any number, which would fill the disk."""
+        container = self._container
+        size = sum(max(0, stamp_at(container.root / name)[0]) for name in container.files)
+        if self._count > size:
+            raise SourceError(f"{_shown(container)}: promises {self._count:,} samples and more in {size:,} bytes")
+        self._most = size
 
     def _require_known(self, entries: Iterable[Entry]) -> None:
         for entry in entries:

@@ -111,16 +111,25 @@ def _tree(root: Path) -> Source | None:
 
 
 def _is_of(place: Path, source: Source | None, container: Container | None) -> bool:
-    """Tell whether an index lists these images, in files that are what they were."""
+    """Tell whether an index lists these images, in files that are what they were.
+
+    Where it does not, it may be made anew: SourceError of what nobody makes anew from these images.
+    """
     try:
         reader = open_pack(place)
     except NotAPackError:
         raise SourceError(f"{printable(place)}: is there, and no index. Choose another place.") from None
     with reader:
-        if not isinstance(reader, IndexReader):
+        if not isinstance(reader, IndexReader) or not reader.in_place or reader.brings_files:
             raise SourceError(f"{printable(place)}: is a pack, and no index. Choose another place.")
+        root = source.root if source is not None else container.root if container is not None else None
+        if os.path.isdir(reader.base) and os.path.realpath(reader.base) != os.path.realpath(root or ""):
+            raise SourceError(
+                f"{printable(place)}: is the index of files in {printable(reader.base)}. Choose another place."
+            )
         if source is not None:
-            return reader.manifest.source == source.describe() and not any(reader.changed_files())
+            same = os.path.isdir(reader.base) and reader.manifest.source == source.describe()
+            return same and not any(reader.changed_files())
         assert container is not None
         own = sorted(os.path.realpath(container.root / name) for name in container.files)
         return own == sorted(map(os.path.realpath, reader.files())) and not any(

@@ -18,7 +18,7 @@ from torchvision.datasets import ImageFolder
 from torchvision.transforms import PILToTensor
 
 import packer
-from packer import Loader, open_dataset
+from packer import Loader, open_dataset, stage
 from packer.testing.photos import draw_imagefolder
 from tests.sources.test_indexed import bag
 
@@ -126,6 +126,29 @@ def test_a_kept_index_is_used_until_the_images_change(form: str, tree: Path, tmp
         with open_dataset(root, index=kept, output="bytes") as dataset:  # of the same name, and other content
             place = [name for name, _ in dataset.samples].index("class_00/zz.jpg")
             assert dataset[place][0] == images[1].read_bytes() + b"more"
+
+
+def test_an_index_of_other_files_is_neither_used_nor_removed(tree: Path, tmp_path: Path) -> None:
+    """Two trees may have the same names, and a pack in the layout of another tool has an index too."""
+    other, kept, pack = tmp_path / "other", tmp_path / "kept.index", tmp_path / "mine.wds"
+    draw_imagefolder(other, classes=3, per_class=4, size=(60, 80), seed=5)
+    open_dataset(tree, index=kept).close()
+    with pytest.raises(packer.SourceError, match=r"kept\.index: is the index of files in .*photos"):
+        open_dataset(other, index=kept)
+    packer.convert(tree, pack)
+    copied = stage(kept, tmp_path / "fast")
+    (other / "class_00" / "zz.jpg").write_bytes(next(tree.rglob("*.jpg")).read_bytes())
+    for place in (pack, copied):
+        with pytest.raises(packer.SourceError, match="is a pack, and no index"):
+            open_dataset(other, index=place)
+        assert packer.verify(place) == []
+    shutil.rmtree(other)
+    shutil.copytree(tree, other)
+    moved = tmp_path / "moved"
+    open_dataset(other, index=tmp_path / "other.index").close()
+    other.rename(moved)
+    with open_dataset(moved, index=tmp_path / "other.index") as dataset:  # whose files are gone: it is made anew
+        assert pixels(dataset) == pixels(reference(tree))
 
 
 def test_a_changed_image_is_told_and_never_another(tree: Path, tmp_path: Path) -> None:

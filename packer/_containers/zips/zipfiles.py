@@ -40,6 +40,7 @@ _CODECS = {8: "deflate", 93: "zstd"}
 _STORED = 0
 _SPLITS = ("train", "training", "val", "valid", "validation", "dev", "eval", "test", "testing")
 _MOST_TEXT = 1 << 28  # bytes of labels
+_FEW, _RATIO = 1 << 24, 64  # what few compressed bytes give at most: JSON takes up to 30 times its text in memory
 _STYLEGAN, _MAP = "dataset.json", "_map.txt"
 _VECTOR = Field("labels", "array", "float32", 1)
 _OF_OTHERS = (".npz", ".pth", ".pt")  # zip archives too
@@ -266,6 +267,8 @@ def _text_of(file: PackFile, member: Member) -> bytes:
     piece = _image(file, 0, member)
     if isinstance(piece, Piece):
         return file.read(piece.offset, piece.size)
+    if piece.unpacked > _FEW + _RATIO * member.packed:
+        raise _refused(file, member, f"{member.packed:,} bytes of it give {member.size:,}: store it with zip -0")
     try:
         return unpack(piece.codec, file.read(piece.piece.offset, piece.piece.size), piece.unpacked)
     except ValueError as error:
