@@ -28,6 +28,7 @@ from packer._containers.records.features import TYPES, Look, text_of
 from packer._containers.records.message import MessageError
 from packer._containers.records.window import Window
 from packer._containers.splits import one_set
+from packer._storage.opening import open_regular
 from packer._storage.packfile import PackFile
 from packer._storage.paths import name_problem
 from packer.errors import SourceError, printable
@@ -68,8 +69,8 @@ class TFRecord(Container):
     @classmethod
     def recognise_directory(cls, path: Path, names: Collection[str]) -> list[Path] | None:
         found = [path / name for name in names if _NAMED.search(name) and not name.lower().endswith(_OTHER)]
-        found = sorted(filter(Path.is_file, found), key=natural)
-        if not found or any((path / name).is_dir() and not name.startswith(".") for name in names):
+        found = sorted(filter(os.path.isfile, found), key=natural)
+        if not found or any(os.path.isdir(path / name) and not name.startswith(".") for name in names):
             return None
         if not all(cls.recognise_file(file, head_of(file)) for file in (found[0], found[-1])):
             return None
@@ -224,7 +225,7 @@ def _class_names(directory: Path, key: str) -> list[str] | None:
     if name_problem(name) or "\\" in name or not os.path.isfile(path):
         return None
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(open_regular(path), encoding="utf-8") as file:
             text = file.read(_MOST_CLASSES)
     except (OSError, UnicodeDecodeError) as error:
         raise SourceError(f"{printable(path)}: cannot be read: {error}") from error
