@@ -120,7 +120,7 @@ def test_a_shard_that_was_cut_is_named_and_the_rest_reads(source: Source, tmp_pa
     shard = path / "data.rec" if format == "rec" else shard
     os.truncate(shard, shard.stat().st_size - 1)
     found = [str(damage) for damage in verify(path)]
-    assert any(shard.name in damage and "its size was" in damage for damage in found)
+    assert any(shard.name in damage and "when it was written" in damage for damage in found)
     with open_pack(path) as reader:
         if format != "rec":
             assert reader.read(0)
