@@ -64,7 +64,7 @@ NEEDS = {
         "--codec png --tiles": "--tiles makes parts of JPEGs",
         "--no-tiles": "--no-tiles is for JPEGs that are encoded",
         "--codec keep --resize 8": "keep",
-        "--shard-size 1MB": "--shard-size is for .pth packs",
+        "--shard-size 1MB": "--shard-size is for packs of several files: .pth",
         "--part 0": "--parts",
         "--cluster local:1": "--parts",
         "--jobs 1": "--parts",
@@ -115,7 +115,7 @@ NEEDS = {
         "--key image=jpg": "--key is for containers",
     },
     "merge": {
-        "--shard-size 1MB": "--shard-size is for .pth packs",
+        "--shard-size 1MB": "--shard-size is for packs of several files: .pth",
         **{
             f"--finish {option}": "--finish takes DST alone"
             for option in ("--classes union", "--prefix a", "--workers 1", "--shard-size 1MB", "--overwrite", "--fresh")

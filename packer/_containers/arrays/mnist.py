@@ -7,6 +7,7 @@ axes, and pixels are grey; labels have one. ``X-labels-idx1-ubyte`` has the labe
 from __future__ import annotations
 
 import math
+import os
 import re
 import struct
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -60,7 +61,7 @@ class MNIST(Container):
             match = _IMAGES.fullmatch(path.name)
             assert match is not None
             labels = path.with_name(f"{match[1]}labels{match[2]}idx1-ubyte")
-            if not labels.is_file():
+            if not os.path.isfile(labels):
                 raise SourceError(f"{printable(path)}: its labels, {printable(labels.name)}, are not beside it")
             beside.append(labels)
         container = cls.of_files([*paths, *beside], pixels=PixelLayout("HWC", "L"))

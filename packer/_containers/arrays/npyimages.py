@@ -7,6 +7,7 @@ numbers, or N x 1. Headers are read by a pattern, and nothing is evaluated.
 from __future__ import annotations
 
 import math
+import os
 import re
 import struct
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -148,4 +149,4 @@ def _labels_of(path: Path) -> Path | None:
     for word, label in _WORDS.items():
         found = re.sub(rf"(?<![A-Za-z]){word}(?![A-Za-z])", label, stem)
         names += [found] if found != stem else []
-    return next((file for name in names if (file := path.with_name(f"{name}.npy")).is_file()), None)
+    return next((file for name in names if os.path.isfile(file := path.with_name(f"{name}.npy"))), None)

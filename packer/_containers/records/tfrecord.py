@@ -27,6 +27,7 @@ from packer._containers.records.examplefields import Roles, choose
 from packer._containers.records.features import TYPES, Look, text_of
 from packer._containers.records.message import MessageError
 from packer._containers.records.window import Window
+from packer._storage.opening import open_regular
 from packer._storage.packfile import PackFile
 from packer._storage.paths import name_problem
 from packer.errors import SourceError, printable
@@ -226,7 +227,7 @@ def _class_names(directory: Path, key: str) -> list[str] | None:
     if name_problem(name) or "\\" in name or not os.path.isfile(path):
         return None
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(open_regular(path), encoding="utf-8") as file:
             text = file.read(_MOST_CLASSES)
     except (OSError, UnicodeDecodeError) as error:
         raise SourceError(f"{printable(path)}: cannot be read: {error}") from error

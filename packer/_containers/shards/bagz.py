@@ -7,6 +7,7 @@ no labels and no names.
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -54,7 +55,7 @@ class Bagz(Container):
                 raise SourceError(
                     f"{printable(path)}: its records are compressed. Write them to a .bag, whose records are not."
                 )
-        beside = {path: limits for path in bags if (limits := path.with_name(_LIMITS + path.name)).is_file()}
+        beside = {path: limits for path in bags if os.path.isfile(limits := path.with_name(_LIMITS + path.name))}
         container = cls.of_files([*bags, *beside.values()])
         numbers = {path: number for number, path in enumerate(beside, len(bags))}
         container.limits = [numbers.get(path) for path in bags]

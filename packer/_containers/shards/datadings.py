@@ -50,7 +50,7 @@ class Datadings(Container):
 
     @classmethod
     def open(cls, paths: Sequence[Path], keys: Mapping[str, str]) -> Datadings:
-        offsets = [beside for path in paths if (beside := path.with_name(path.name + ".offsets")).is_file()]
+        offsets = [beside for path in paths if os.path.isfile(beside := path.with_name(path.name + ".offsets"))]
         container = cls.of_files([*paths, *offsets])
         container.data = len(paths)
         found = dict[str, ColumnType | None]()
