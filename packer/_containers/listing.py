@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -209,7 +210,7 @@ class _Rows:
     def _require_bytes(self) -> None:
         """Refuse more samples than bytes: what is compressed may promise any number, which would fill the disk."""
         container = self._container
-        size = sum(max(0, stamp_at(container.root / name)[0]) for name in container.files)
+        size = sum(max(0, stamp_at(os.path.join(container.root, name))[0]) for name in container.files)
         if self._count > size:
             raise SourceError(f"{_shown(container)}: promises {self._count:,} samples and more in {size:,} bytes")
         self._most = size

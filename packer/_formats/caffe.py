@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 
 from packer._containers.lmdbs.lmdbpages import MOST_KEY
+from packer._containers.records.message import varint
 from packer._formats.contract import NOTHING, Contents, Placed
 from packer._formats.foreign import AGAIN, COPIED_FROM, MAX_SHARD_SIZE, ForeignWriter, Listed, one_file
 from packer._formats.framing import framing_checksum
 from packer._formats.treewriter import TreeWriter
-from packer._formats.varints import varint
 from packer._storage.packfile import PackFile
 from packer._storage.spool import Spool
 from packer._table import COLUMNS, Buffer, Sample, Table, encode_name

@@ -27,7 +27,6 @@ from packer._containers.records.tfrecord import masked, masked_crc32c
 from packer._fields import Field, Stored
 from packer._formats.frame import Frame
 from packer._formats.shards import ShardWriter
-from packer._formats.varints import varint
 from packer._table import Buffer, Sample, encode_name
 from packer.errors import DestinationError, printable
 
