@@ -347,7 +347,7 @@ def test_a_changed_block_is_named_and_the_rest_still_reads(tmp_path: Path) -> No
     dataset = indexed(path)
     changed = path / "x/0/0/0/5"
     changed.write_bytes(changed.read_bytes()[:-1])
-    with pytest.raises(CorruptPackError, match=r"changed since it was listed"):
+    with pytest.raises(CorruptPackError, match=r"changed since it was indexed"):
         _ = dataset[5]
     assert np.array_equal(dataset[6][0], PIXELS[6])
 
