@@ -213,15 +213,15 @@ class Container(abc.ABC):
             What a person named, absolute: one file or directory, or several files, which the registry recognised.
         keys : mapping of str to str
             What ``--key NAME[:KIND]=KEY`` says: the container's own key of ``image``, ``label``, ``name``, or of a
-            field NAME, which may have ``:KIND`` behind it. Empty where nobody said anything: then all that a sample
-            has becomes a field, or it is said in `notes` what is left out.
+            field NAME, which may have ``:KIND`` behind it; `packer._containers.chosen` reads them. Empty where nobody
+            said anything: then all that a sample has becomes a field, or it is said in `notes` what is left out.
 
         Raises
         ------
         SourceError
             If the files are not what they seemed to be, or a key is not there.
         OptionError
-            If the container knows no keys.
+            If the container knows no keys, or these make no fields.
         MissingDependencyError
             If a library is missing.
         """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -227,13 +228,16 @@ class _Rows:
         if isinstance(label, Named):
             label, name = label
             self._contradictory |= self._names_of_ids.setdefault(label, name) != name
+        if self._container.label_type != "class":
+            if isinstance(label, str) or not math.isfinite(label):
+                return self._refuse(entry, f"its label is {printable(label)[:80]}, and no number")
+            return label
         if isinstance(label, str):
             self._named = True
             return self._class_names.setdefault(label, len(self._class_names))
-        if self._container.label_type == "class":
-            self._numbered = True
-            return label if UNLABELED <= label < 1 << 62 else self._refuse(entry, f"its label is {label}")
-        return label
+        self._numbered = True
+        is_id = UNLABELED <= label < 1 << 62 and label == int(label)
+        return label if is_id else self._refuse(entry, f"its label is {label}")
 
     def _refuse(self, entry: Entry, why: str) -> int:
         raise SourceError(f"{_shown(self._container)}: {printable(entry.name)}: {why}")
