@@ -209,7 +209,7 @@ class _Rows:
     def _require_bytes(self) -> None:
         """Refuse more samples than bytes: what is compressed may promise any number, which would fill the disk."""
         container = self._container
-        size = sum(max(0, stamp_at(container.root / name)[0]) for name in container.files)
+        size = sum(stamp_at(str(container.root / name))[0] for name in container.files)
         if self._count > size:
             raise SourceError(f"{_shown(container)}: promises {self._count:,} samples and more in {size:,} bytes")
         self._most = size
