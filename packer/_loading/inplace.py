@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 from packer._containers import Container, find_container, named_paths
 from packer._formats import FORMATS, open_pack
 from packer._formats.index import IndexReader
 from packer._sources import Source, build_index, class_directories, imagefolder_source, listed_container, refuse_splits
 from packer._storage.files import remove, writing_to
-from packer._storage.locks import held
-from packer.errors import NotAPackError, PackNotFoundError, SourceError, printable
+from packer._storage.locks import held, try_lock
+from packer._storage.opening import NO_LINK, open_regular
+from packer.errors import DestinationError, NotAPackError, PackNotFoundError, SourceError, printable
 
 __all__ = ["index_of", "is_pack"]
 
 _SHARED_MEMORY = Path("/dev/shm")
+_PREFIX, _LOCK = "packer-index-", "lock"
 
 ProgressCallback = Callable[[int, int], None]
 
@@ -138,15 +143,38 @@ def _is_of(place: Path, source: Source | None, container: Container | None) -> b
 
 
 def _temporary() -> Path:
-    """Make a directory that goes when this process ends, in memory where there is room for much."""
+    """Make a directory that goes when this process ends, in memory where there is room for much.
+
+    It has a locked file. A process that is killed leaves the directory, which the next one removes: nobody holds the
+    lock any more.
+    """
     memory = _SHARED_MEMORY if os.access(_SHARED_MEMORY, os.W_OK) else None
     if memory is not None and shutil.disk_usage(memory).free < 1 << 30:
         memory = None
-    made = Path(tempfile.mkdtemp(prefix="packer-index-", dir=memory))
-    atexit.register(_remove_own, made, os.getpid())
+    _remove_abandoned(memory or Path(tempfile.gettempdir()))
+    made = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=memory))
+    lock = open(made / f"new-{_LOCK}", "wb")  # noqa: SIM115 - open as long as the process lives
+    try_lock(lock)
+    if os.name != "nt":  # where what is open keeps its name
+        os.rename(lock.name, made / _LOCK)
+    atexit.register(_remove_own, made, os.getpid(), lock)
     return made
 
 
-def _remove_own(directory: Path, process: int) -> None:
+def _remove_abandoned(directory: Path) -> None:
+    """Remove what processes of this user left that were killed."""
+    for path in directory.glob(f"{_PREFIX}*/{_LOCK}"):
+        with contextlib.suppress(OSError, DestinationError), open(path, "ab", opener=_open_lock) as lock:
+            owner = os.lstat(path.parent)
+            if stat.S_ISDIR(owner.st_mode) and owner.st_uid == os.geteuid() and try_lock(lock):
+                shutil.rmtree(path.parent)
+
+
+def _open_lock(path: str, flags: int) -> int:
+    return open_regular(path, flags=flags & ~os.O_CREAT | NO_LINK)
+
+
+def _remove_own(directory: Path, process: int, lock: IO[bytes]) -> None:
     if os.getpid() == process:  # and not a child that was forked
+        lock.close()
         shutil.rmtree(directory, ignore_errors=True)

@@ -152,6 +152,31 @@ def test_an_index_of_other_files_is_neither_used_nor_removed(tree: Path, tmp_pat
         assert pixels(dataset) == pixels(reference(tree))
 
 
+OPEN = """
+import sys, packer
+dataset = packer.open_dataset(sys.argv[1])
+print(dataset.reader.path, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="what is open there cannot be removed")
+def test_what_a_killed_process_left_in_memory_is_removed(tree: Path) -> None:
+    """And what a living one has there stays."""
+    line = [sys.executable, "-c", OPEN, str(tree)]
+    options = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    processes = [subprocess.Popen(line, **options) for _ in range(2)]  # type: ignore[call-overload]
+    killed, living = (Path(process.stdout.readline().strip()).parent for process in processes)
+    processes[0].kill()
+    processes[0].communicate()
+    assert killed.is_dir()
+    open_dataset(tree).close()
+    assert not killed.exists()
+    assert living.is_dir()
+    processes[1].communicate("")
+    assert not living.exists()
+
+
 def test_a_changed_image_is_told_and_never_another(tree: Path, tmp_path: Path) -> None:
     root = tmp_path / "copy"
     shutil.copytree(tree, root)

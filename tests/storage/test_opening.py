@@ -303,6 +303,7 @@ OPEN_BY_PATH = {
     "_storage/opening.py": "the one place where files of packs are opened",
     "_storage/files.py": "directories, to sync them",
     "_storage/spool.py": "files that have no name",
+    "_loading/inplace.py": "locks, by `open_regular`",
     "_storage/locks.py": "by `open_regular`",
     "_containers/contract.py": "what `open_regular` has opened",
     "_containers/lmdbs/pickledlmdb.py": "what `open_regular` has opened",
