@@ -125,7 +125,8 @@ __all__ = ["convert_command", "explaining"]
     "--shard-size",
     type=Size(),
     metavar="SIZE",
-    help="Most bytes of a file of a .pth, .wds, .tfrecord or .mds pack, such as 1GiB.  [default: 512MiB]",
+    help="Most bytes of a file of a .pth, .wds, .tfrecord, .mds, .n5 or .parquet pack, such as 1GiB.  "
+    "[default: 512MiB; 64MiB of .n5]",
 )
 @click.option(
     "--parts",
@@ -165,9 +166,9 @@ def convert_command(src: Path, dst: Path, **values: Any) -> int:
     """Convert the images below SRC into the pack DST.
 
     SRC is a directory with one subdirectory a class, as for torchvision's ImageFolder, or a pack, whose samples keep
-    their bytes unless options say otherwise. DST is FILE.lmdb, FILE.h5 or DIRECTORY.pth, or for other
-    tools to read as well DIRECTORY.wds (WebDataset), .tfrecord, .rec (MXNet), .mds (MosaicML Streaming) or .caffe.
-    It appears when it is complete; the same command continues an interrupted conversion.
+    their bytes unless options say otherwise. DST is FILE.lmdb, FILE.h5 or DIRECTORY.pth, or for other tools to read as
+    well DIRECTORY.wds (WebDataset), .tfrecord, .rec (MXNet), .mds (MosaicML Streaming), .caffe, .n5 or .parquet
+    (Hugging Face). It appears when it is complete; the same command continues an interrupted conversion.
 
     \b
       packer convert imagenet/train train.lmdb                       the files' own bytes

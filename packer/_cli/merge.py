@@ -39,7 +39,8 @@ __all__ = ["merge_command"]
     "--shard-size",
     type=Size(),
     metavar="SIZE",
-    help="Most bytes of a file of a .pth, .wds, .tfrecord or .mds pack, such as 1GiB.  [default: 512MiB]",
+    help="Most bytes of a file of a .pth, .wds, .tfrecord, .mds, .n5 or .parquet pack, such as 1GiB.  "
+    "[default: 512MiB; 64MiB of .n5]",
 )
 @click.option("--overwrite", is_flag=True, help="Replace DST, once the new pack is complete.")
 @click.option("--fresh", is_flag=True, help="Start over instead of continuing an interrupted merge.")

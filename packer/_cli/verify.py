@@ -134,11 +134,11 @@ def _telling_damage(pack: Path) -> Iterator[None]:
 
 
 def _claims_to_be_a_pack(path: Path) -> bool:
-    """Tell whether what is at `path` has a pack's suffix, or a pack's content: then it is a damaged pack."""
+    """Tell whether what is at `path` has a suffix that packs alone have, or a pack's content: it is a damaged pack."""
     from packer._conversion.request import is_pack
     from packer._formats import FORMATS
 
-    return any(path.suffix.lower() in row.suffixes for row in FORMATS.values()) or is_pack(path)
+    return any(path.suffix.lower() in row.suffixes for row in FORMATS.values() if row.parts) or is_pack(path)
 
 
 def _report(pack: Path, damage: Sequence[Damage], *, repairing: bool) -> None:

@@ -139,6 +139,8 @@ FORMATS: dict[str, Format] = {
         _foreign("rec", ".rec", "recordio:RecordIOWriter", shards=False),
         _foreign("mds", ".mds", "mds:MDSWriter"),
         _foreign("caffe", ".caffe", "caffe:CaffeWriter", shards=False),
+        _foreign("n5", ".n5", "n5:N5Writer"),
+        _foreign("parquet", ".parquet", "parquet:ParquetWriter"),
     ]
 }
 

@@ -23,7 +23,7 @@ from packer._containers.lmdbs.lmdbpages import MOST_KEY
 from packer._containers.records.message import varint
 from packer._formats.contract import NOTHING, Contents, Placed
 from packer._formats.foreign import AGAIN, COPIED_FROM, MAX_SHARD_SIZE, ForeignWriter, Listed, one_file
-from packer._formats.framing import framing_checksum
+from packer._formats.framing import end_of, framing_checksum
 from packer._formats.treewriter import TreeWriter
 from packer._storage.packfile import PackFile
 from packer._storage.spool import Spool
@@ -128,10 +128,7 @@ class CaffeWriter(ForeignWriter):
             row = written.row(index)
             if self._put(encode_name(name), row.label, row.size) != row.offset:
                 raise DestinationError(f"{printable(self._path)}: does not fit its journal. {AGAIN}")
-        for column, offsets in written.more.items():
-            if column.endswith(".offset"):
-                ends = (offsets + written.more[f"{column.removesuffix('.offset')}.size"])[offsets >= COPIED_FROM]
-                self._copied = max(self._copied, int(ends.max(initial=COPIED_FROM)) - COPIED_FROM)
+        self._copied = end_of(written, len(written), COPIED_FROM) - COPIED_FROM
         self._tree.open(self._path / _DATA)
 
 

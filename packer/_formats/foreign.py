@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import abc
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,6 +34,7 @@ COPIED_FROM = 1 << 60
 """The offset of the first byte in the index's own data: so that it is known before the end of the files is."""
 
 MAX_SHARD_SIZE = 1 << 60
+_MOST_OPEN = 64  # files
 
 
 class Listed(NamedTuple):
@@ -79,12 +80,11 @@ class ForeignWriter(Writer):
     def complete(self) -> list[Listed]:
         """Complete the files with samples, and their indexes, and return them in this order."""
 
-    def beside(self) -> Mapping[str, bytes]:
-        """Return the other files that the layout has, by name: ``classes.txt``, where each class's name is a line."""
+    def beside(self) -> Iterator[tuple[str, bytes]]:
+        """Yield name and bytes of the layout's other files: ``classes.txt``, where each class's name is a line."""
         classes = self._contents.classes
-        if not classes or any("\n" in name or "\r" in name for name in classes):
-            return {}
-        return {"classes.txt": b"".join(encode_name(name) + b"\n" for name in classes)}
+        if classes and not any("\n" in name or "\r" in name for name in classes):
+            yield "classes.txt", b"".join(encode_name(name) + b"\n" for name in classes)
 
     def flush(self) -> None:
         self._files.flush()
@@ -121,13 +121,21 @@ class ForeignWriter(Writer):
         """Continue the copies after what is known of them; remove all other files but those to keep."""
         self._copies = AppendFile(self._index / DATA_FILE, keep=self._copied)
         self._files.grow(self._copies)
-        for directory, kept in ((self._path, {*keep, INDEX_DIRECTORY}), (self._index, {DATA_FILE})):
-            for stale in set(os.listdir(directory)) - kept:
-                remove(directory / stale)
+        kept = {self._index, self._index / DATA_FILE, *(self._path / name for name in keep)}
+        kept |= {path.parent for path in kept}
+        for directory in sorted(path for path in kept if path.is_dir() and path.is_relative_to(self._path)):
+            for stale in {directory / name for name in os.listdir(directory)} - kept:
+                remove(stale)
 
-    def _write(self, name: str, *pieces: bytes) -> Listed:
+    def _open(self, name: str, keep: int = 0) -> AppendFile:
+        path = self._path / name
+        with writing_to(path):
+            path.parent.mkdir(exist_ok=True)
+        return AppendFile(path, keep=keep)
+
+    def _write(self, name: str, pieces: Iterable[bytes]) -> Listed:
         """Write a whole file that has nothing of a sample in it."""
-        file, checksum = AppendFile(self._path / name), 0
+        file, checksum = self._open(name), 0
         for piece in pieces:
             file.append(piece)
             checksum = google_crc32c.extend(checksum, piece)
@@ -138,7 +146,12 @@ class ForeignWriter(Writer):
         """Complete the files that other tools read, and return them: those with samples first."""
         complete = self.complete()
         if self._others is None:
-            self._others = [self._write(name, text) for name, text in self.beside().items()]
+            self._others = []
+            for name, text in self.beside():
+                self._others.append(self._write(name, [text]))
+                if not len(self._others) % _MOST_OPEN:
+                    self.flush()
+                    self.sync()
         return [*complete, *self._others]
 
     def _file_columns(self) -> list[Any]:

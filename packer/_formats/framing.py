@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import google_crc32c
 import numpy as np
 
+from packer._fields import Field, Stored
 from packer._formats.index import IndexReader
 from packer._storage.packfile import PackFile
-from packer._table import Ints, Table
+from packer._table import NO_VALUE, Ints, Table
 from packer.errors import CorruptPackError, PackError
 
-__all__ = ["FramedReader", "framing_checksum", "lying_in", "with_beginning"]
+__all__ = ["FramedReader", "end_of", "framing_checksum", "joined_checksum", "lying_in", "stored_value"]
 
 _PIECE = 1 << 20
 
@@ -36,14 +37,21 @@ def framing_checksum(file: PackFile, ranges: Iterable[tuple[int, int]]) -> int:
     return checksum
 
 
+def joined_checksum(first: int, second: int, size: int) -> int:
+    """Return the CRC-32C of bytes that have the checksum `first`, and after them `size` bytes that have `second`."""
+    if not first:  # of no bytes
+        return second
+    zeros = 0
+    for at in range(0, size, _PIECE):  # a CRC is linear: what goes before adds what it becomes over zeros
+        piece = bytes(min(_PIECE, size - at))
+        first, zeros = google_crc32c.extend(first, piece), google_crc32c.extend(zeros, piece)
+    return first ^ zeros ^ second
+
+
 def lying_in(table: Table, start: int, stop: int) -> list[tuple[int, int]]:
     """Return where the images and the blobs lie whose offsets are `start` or more and below `stop`, from `start` on."""
-    columns = [(table.offset, table.size)]
-    for name, offset in table.more.items():
-        if name.endswith(".offset"):
-            columns.append((offset, table.more[f"{name.removesuffix('.offset')}.size"]))
     begins, ends = list[Ints](), list[Ints]()
-    for offset, size in columns:
+    for offset, size in _places(table):
         inside = (offset >= start) & (offset < stop) & (size > 0)
         begins.append(offset[inside] - start)
         ends.append(begins[-1] + size[inside])
@@ -52,24 +60,32 @@ def lying_in(table: Table, start: int, stop: int) -> list[tuple[int, int]]:
     return list(zip(begin[order].tolist(), end[order].tolist(), strict=True))
 
 
-def with_beginning(checksum: int, beginning: bytes, rest: int) -> int:
-    """Return the CRC-32C of bytes whose first ones were zeros when `checksum` was taken of them, and are others now.
+def end_of(table: Table, rows: int, start: int) -> int:
+    """Return where the images and blobs of the first rows end that lie at `start` or behind; without any `start`."""
+    ends = [start]
+    for offset, size in _places(table):
+        inside = (offset[:rows] >= start) & (size[:rows] > 0)
+        ends.append(int((offset[:rows] + size[:rows])[inside].max(initial=start)))
+    return max(ends)
 
-    The CRCs of three messages of one length give, added without carry, the CRC of the three so added: here those of
-    zeros and the rest, of the beginning and zeros, and of zeros alone.
 
-    Parameters
-    ----------
-    checksum : int
-    beginning : bytes
-    rest : int
-        How many bytes follow.
-    """
-    some, none = google_crc32c.value(beginning), google_crc32c.value(bytes(len(beginning)))
-    for start in range(0, rest, _PIECE):
-        zeros = bytes(min(_PIECE, rest - start))
-        some, none = google_crc32c.extend(some, zeros), google_crc32c.extend(none, zeros)
-    return checksum ^ int(some) ^ int(none)
+def _places(table: Table) -> Iterator[tuple[Ints, Ints]]:
+    """Yield where the images begin and their bytes, and then those of the blobs of each field."""
+    yield table.offset, table.size
+    for name, offset in table.more.items():
+        if name.endswith(".offset"):
+            yield offset, table.more[f"{name.removesuffix('.offset')}.size"]
+
+
+def stored_value(written: Table, one: Field, index: int, read: Callable[[int, int], bytes]) -> Stored:
+    """Return what the pack holds of a field of a row."""
+    column = f"field.{one.name}"
+    if one.is_blob:
+        size, offset = (int(written.more[f"{column}.{what}"][index]) for what in ("size", "offset"))
+        return None if size == NO_VALUE else read(offset, size)
+    value: int | float = written.more[column][index].item()
+    missing = value == NO_VALUE if one.kind == "class" else written.more[f"{column}.null"][index]
+    return None if missing else value
 
 
 class FramedReader(IndexReader):

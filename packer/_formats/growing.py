@@ -17,11 +17,11 @@ class GrowingFiles:
     Parameters
     ----------
     *directories : Path
-        Where their names are.
+        Where their names are, or the names of the directories that they lie in.
     """
 
     def __init__(self, *directories: Path) -> None:
-        self._directories = directories
+        self._directories = dict.fromkeys(directories)
         self._open: list[AppendFile] = []
         self._finished: list[AppendFile] = []  # complete since the last `flush`
         self._flushed: list[AppendFile] = []  # complete, for `sync` to sync and close
@@ -29,10 +29,12 @@ class GrowingFiles:
 
     def grow(self, file: AppendFile) -> None:
         """Say that a file grows from now on."""
+        self._directories[file.path.parent] = None
         self._open.append(file)
 
     def finish(self, file: AppendFile) -> None:
         """Say that a file is complete, whether it was one that grew or not."""
+        self._directories[file.path.parent] = None
         self._finished.append(file)
         if file in self._open:
             self._open.remove(file)
@@ -56,7 +58,7 @@ class GrowingFiles:
                 file.sync()
         for file in done:
             file.close()
-        for directory in self._directories:
+        for directory in list(self._directories):
             sync_directory(directory)
 
     def close(self) -> None:

@@ -55,11 +55,11 @@ class _Value(NamedTuple):
 class MDSWriter(ShardWriter):
     """Writes shards that streaming reads.
 
-    Options: ``shard_size``, below 4 GiB, because places have 32 bits.
+    Options: ``shard_size``, at most 3 GiB, after the head.
     """
 
     shard_name = "shard.{:05d}.mds"
-    most_bytes = _MOST
+    shard_sizes = DEFAULT_SHARD_SIZE, 3 << 30  # places have 32 bits
 
     def __init__(self, path: Path, options: Mapping[str, Any], written: Table, contents: Contents = NOTHING) -> None:
         size = options.get("shard_size", DEFAULT_SHARD_SIZE)
@@ -107,7 +107,7 @@ class MDSWriter(ShardWriter):
         places = struct.pack("<I", len(lines) // 4) + lines + struct.pack("<I", size)
         return (places + _as_json(self._config)).ljust(self.head_size, b" ")
 
-    def beside(self) -> Mapping[str, bytes]:
+    def beside(self) -> Iterator[tuple[str, bytes]]:
         shards = [
             {
                 **self._config,
@@ -117,7 +117,8 @@ class MDSWriter(ShardWriter):
             }
             for shard in self._shards
         ]
-        return {"index.json": _as_json({"shards": shards, "version": 2}), **super().beside()}
+        yield "index.json", _as_json({"shards": shards, "version": 2})
+        yield from super().beside()
 
     def _values(self, sample: Sample) -> Iterator[tuple[str, _Value]]:
         raw = self._contents.codec == "raw"

@@ -8,8 +8,9 @@ shard is complete.
 from __future__ import annotations
 
 import abc
+import itertools
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -17,16 +18,15 @@ from typing import Any, ClassVar
 import google_crc32c
 import numpy as np
 
-from packer._fields import Field, Stored
 from packer._formats.contract import NOTHING, Contents, Placed
 from packer._formats.foreign import AGAIN, COPIED_FROM, MAX_SHARD_SIZE, ForeignWriter, Listed
 from packer._formats.frame import Frame
-from packer._formats.framing import framing_checksum, lying_in, with_beginning
+from packer._formats.framing import end_of, framing_checksum, joined_checksum, lying_in, stored_value
 from packer._formats.index import DATA_FILE
 from packer._storage.files import AppendFile
 from packer._storage.packfile import PackFile
 from packer._storage.spool import Spool
-from packer._table import NO_VALUE, Sample, Table, encode_name
+from packer._table import Sample, Table, encode_name
 from packer.errors import DestinationError, PackError, printable
 
 __all__ = ["DEFAULT_SHARD_SIZE", "ShardWriter"]
@@ -37,25 +37,25 @@ _PIECE = 1 << 20
 
 @dataclass
 class _Shard:
-    """The shard that grows."""
+    """The shard that grows; `framing` is the checksum of `framed` bytes that follow its head and are no sample's."""
 
     lines: Spool
     size: int
-    framing: int
-    framed: int = 0  # bytes of the framing after the head
     count: int = 0
+    framing: int = 0
+    framed: int = 0
     file: AppendFile | None = field(default=None, repr=False)
 
-    def take(self, frame: Frame, line: bytes) -> None:
-        self.size += frame.size
+    def take(self, frame: Frame, gap: bytes, line: bytes) -> None:
+        self.size += len(gap) + frame.size
         self.count += 1
         self.lines.append(line)
-        for piece in frame.framing:
-            self.add_framing(piece)
+        self.frame(gap, *frame.framing)
 
-    def add_framing(self, piece: bytes) -> None:
-        self.framing = google_crc32c.extend(self.framing, piece)
-        self.framed += len(piece)
+    def frame(self, *pieces: bytes) -> None:
+        for piece in pieces:
+            self.framing = google_crc32c.extend(self.framing, piece)
+            self.framed += len(piece)
 
 
 class ShardWriter(ForeignWriter):
@@ -73,18 +73,18 @@ class ShardWriter(ForeignWriter):
     index_name: ClassVar[str] = ""
     """The name of a shard's index; empty where shards have none."""
 
-    most_bytes: ClassVar[int] = MAX_SHARD_SIZE
-    """What a shard may have at most."""
+    shard_sizes: ClassVar[tuple[int, int]] = DEFAULT_SHARD_SIZE, MAX_SHARD_SIZE
+    """The most bytes of a shard after its head where nobody chose them, and the most that may be chosen."""
 
     head_size: int = 0
-    """Bytes of a shard's head; set before `__init__` of this class where there is one."""
+    """How many bytes stand before the first frame of a shard; known before `__init__` of this class."""
 
     most_samples: int = sys.maxsize
     """How many samples a shard has room for; as `head_size`."""
 
     def __init__(self, path: Path, options: Mapping[str, Any], written: Table, contents: Contents = NOTHING) -> None:
         self.check_options(options)
-        super().__init__(path, int(options.get("shard_size", DEFAULT_SHARD_SIZE)), written, contents)
+        super().__init__(path, int(options.get("shard_size", self.shard_sizes[0])), written, contents)
         self._shards: list[Listed] = []
         self._indexes: list[Listed] = []
         self._shard: _Shard | None = None
@@ -96,39 +96,48 @@ class ShardWriter(ForeignWriter):
 
     @classmethod
     def check_options(cls, options: Mapping[str, Any]) -> None:
-        size = options.get("shard_size", DEFAULT_SHARD_SIZE)
-        if not 1 <= size <= cls.most_bytes:
-            raise DestinationError(f"a shard has 1 to {cls.most_bytes} bytes, not {size}")
+        default, most = cls.shard_sizes
+        size = options.get("shard_size", default)
+        if not 1 <= size <= most:
+            raise DestinationError(f"a shard has 1 to {most} bytes, not {size}")
 
     @abc.abstractmethod
     def frame(self, sample: Sample) -> Frame:
         """Return what a sample becomes, by nothing but the sample and what holds of all."""
 
-    @abc.abstractmethod
+    def gap(self) -> bytes:
+        """Return what stands before the next frame of a shard that has some already."""
+        return b""
+
     def index_line(self, frame: Frame, at: int) -> bytes:
-        """Return what the shard's index, or its head, says of the last `frame`, which begins at byte `at`."""
+        """Return what the shard's index, or its head, says of the last `frame`, which begins at byte `at`.
+
+        It is asked for once of each.
+        """
+        return b""
 
     def index_head(self, count: int) -> bytes:
         """Return what the index of a shard with so many samples begins with."""
         return b""
 
     def head(self, lines: bytes, size: int) -> bytes:
-        """Return the `head_size` bytes that a shard begins with, by what `index_line` said and the shard's size."""
+        """Return the `head_size` bytes before the first frame, by all that `index_line` said, and the shard's size."""
         return b""
 
-    def trailer(self, size: int) -> bytes:
-        """Return what follows the last frame of a shard that has so many bytes."""
+    def trailer(self, size: int, *, last: bool) -> bytes:
+        """Return what follows the last frame of a shard that has so many bytes; `last` is the last shard."""
         return b""
 
     def append(self, sample: Sample) -> Placed:
-        frame = self.frame(sample)
-        if self._shard is None or not self._has_room(self._shard, frame):
-            self._finish_shard()
+        frame, gap = self.frame(sample), self._gap(self._shard)
+        if self._shard is None or not self._has_room(self._shard, len(gap) + frame.size):
+            self._finish_shard(last=False)
             self._open_shard(self._new_shard())
+            gap = b""
         assert self._shard is not None
         assert self._shard.file is not None
-        placed = self._place(frame, self._shard)
-        self._shard.file.append(*frame.pieces)
+        placed = self._place(frame, gap, self._shard)
+        self._shard.file.append(gap, *frame.pieces)
         self._copies.append(*frame.copies)
         self._names += len(encode_name(sample.name))
         return placed
@@ -136,7 +145,7 @@ class ShardWriter(ForeignWriter):
     def complete(self) -> list[Listed]:
         if self._shard is None and not self._shards:
             self._open_shard(self._new_shard())  # an empty one, so that there is a set of theirs
-        self._finish_shard()
+        self._finish_shard(last=True)
         return [*self._shards, *self._indexes]
 
     def close(self) -> None:
@@ -145,17 +154,20 @@ class ShardWriter(ForeignWriter):
             self._shard.lines.close()
 
     def _new_shard(self) -> _Shard:
-        """Return a shard without samples, whose head is zeros until it is known."""
-        return _Shard(Spool(self._path.parent), self.head_size, google_crc32c.value(bytes(self.head_size)))
+        return _Shard(Spool(self._path.parent), self.head_size)
 
-    def _has_room(self, shard: _Shard, frame: Frame) -> bool:
-        fits = shard.size + frame.size <= self._shard_size and shard.count < self.most_samples
+    def _has_room(self, shard: _Shard, size: int) -> bool:
+        fits = shard.size - self.head_size + size <= self._shard_size and shard.count < self.most_samples
         return fits or not shard.count
 
-    def _place(self, frame: Frame, shard: _Shard) -> Placed:
+    def _gap(self, shard: _Shard | None) -> bytes:
+        return self.gap() if shard is not None and shard.count else b""
+
+    def _place(self, frame: Frame, gap: bytes, shard: _Shard) -> Placed:
         """Count a frame into a shard; return where its image and its blobs lie in the data of all shards."""
-        begin, copied = self._start + shard.size, COPIED_FROM + self._copied
-        shard.take(frame, self.index_line(frame, shard.size))
+        at = shard.size + len(gap)
+        begin, copied = self._start + at, COPIED_FROM + self._copied
+        shard.take(frame, gap, self.index_line(frame, at))
         self._copied += frame.copied
 
         def offset(place: int | None) -> int:
@@ -164,30 +176,31 @@ class ShardWriter(ForeignWriter):
         return Placed(offset(frame.image), tuple(map(offset, frame.blobs)))
 
     def _open_shard(self, shard: _Shard) -> None:
-        path = self._path / self.shard_name.format(len(self._shards))
-        shard.file = AppendFile(path, keep=shard.size if shard.count else 0)
+        """Open the file of a shard, which lies there already where the shard has frames."""
+        file = self._open(self.shard_name.format(len(self._shards)), shard.size if shard.count else 0)
         if not shard.count:
-            shard.file.append(bytes(shard.size))
-        self._files.grow(shard.file)
-        self._shard = shard
+            file.append(bytes(self.head_size))  # until it is known
+        self._files.grow(file)
+        self._shard, shard.file = shard, file
 
-    def _finish_shard(self) -> None:
+    def _finish_shard(self, *, last: bool) -> None:
         if self._shard is None:
             return
-        shard, number, trailer = self._shard, len(self._shards), self.trailer(self._shard.size)
+        shard, number, trailer = self._shard, len(self._shards), self.trailer(self._shard.size, last=last)
         assert shard.file is not None
         shard.file.append(trailer)
-        shard.add_framing(trailer)
-        size, lines = shard.size + len(trailer), shard.lines.array(np.uint8)
+        shard.frame(trailer)
+        size, lines, head = shard.size + len(trailer), shard.lines.array(np.uint8), b""
         if self.head_size:
             head = self.head(lines.tobytes(), size)
             shard.file.write_at(0, head)
-            shard.framing = with_beginning(shard.framing, head, shard.framed)
         self._files.finish(shard.file)
-        self._shards.append(Listed(self.shard_name.format(number), size, shard.framing, shard.count))
+        framing = joined_checksum(google_crc32c.value(head), shard.framing, shard.framed)
+        self._shards.append(Listed(self.shard_name.format(number), size, framing, shard.count))
         if self.index_name:
             pieces = (lines[start : start + _PIECE].tobytes() for start in range(0, len(lines), _PIECE))
-            self._indexes.append(self._write(self.index_name.format(number), self.index_head(shard.count), *pieces))
+            index = itertools.chain([self.index_head(shard.count)], pieces)
+            self._indexes.append(self._write(self.index_name.format(number), index))
         shard.lines.close()
         self._start += size
         self._shard = None
@@ -200,8 +213,9 @@ class ShardWriter(ForeignWriter):
             self._find_shards(written)
             shard = self._new_shard()
             rows = np.flatnonzero(written.offset >= self._start)
+            self._copied = end_of(written, int(rows[0]), COPIED_FROM) - COPIED_FROM
             for row, sample in zip(rows.tolist(), self._read_back(written, rows.tolist()), strict=True):
-                if self._place(self.frame(sample), shard).offset != int(written.offset[row]):
+                if self._place(self.frame(sample), self._gap(shard), shard).offset != int(written.offset[row]):
                     raise DestinationError(f"{printable(self._path)}: does not fit its journal. {AGAIN}")
         except PackError as error:
             raise DestinationError(f"{error}. {AGAIN}") from error
@@ -241,17 +255,6 @@ class ShardWriter(ForeignWriter):
 
             for index in rows:
                 row = written.row(index)
-                fields = tuple(_stored(written, one, index, read) for one in self._contents.fields)
+                fields = tuple(stored_value(written, one, index, read) for one in self._contents.fields)
                 data = read(row.offset, row.size)
                 yield Sample(names[index], row.label, data, row.height, row.width, fields)
-
-
-def _stored(written: Table, one: Field, index: int, read: Callable[[int, int], bytes]) -> Stored:
-    """Return what the pack holds of a field of a row."""
-    column = f"field.{one.name}"
-    if one.is_blob:
-        size, offset = (int(written.more[f"{column}.{what}"][index]) for what in ("size", "offset"))
-        return None if size == NO_VALUE else read(offset, size)
-    value: int | float = written.more[column][index].item()
-    missing = value == NO_VALUE if one.kind == "class" else written.more[f"{column}.null"][index]
-    return None if missing else value

@@ -104,7 +104,7 @@ class WebDatasetWriter(ShardWriter):
     def index_head(self, count: int) -> bytes:
         return b"v1.2 %d\n" % count
 
-    def trailer(self, size: int) -> bytes:
+    def trailer(self, size: int, *, last: bool) -> bytes:
         return bytes(2 * BLOCK + -(size + 2 * BLOCK) % RECORD)
 
     def _parts(self, sample: Sample) -> Iterator[tuple[str, Buffer, int | None]]:

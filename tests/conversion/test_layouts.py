@@ -25,6 +25,16 @@ from tests.making import content
 
 LAYOUTS = {row.name: row.suffixes[0] for row in FORMATS.values() if not row.parts}
 
+
+_SUFFIXES = (".tar", ".tfrecord", ".rec", ".mds", ".mdb", ".parquet")
+
+
+def shards_of(path: Path) -> list[Path]:
+    """Return the files of a pack that have samples in them."""
+    files = [file for file in path.iterdir() if file.suffix in _SUFFIXES]
+    return sorted(files) or sorted((path / "data").glob("[0-9]*"))
+
+
 layouts = pytest.mark.parametrize("format", LAYOUTS)
 
 
@@ -94,30 +104,30 @@ def test_what_these_packs_refuse(tree: Path, tmp_path: Path, format: str) -> Non
         packer.append(path, tree)
 
 
-@pytest.mark.parametrize("format", ["wds", "tfrecord", "mds"])
+@pytest.mark.parametrize("format", ["wds", "tfrecord", "mds", "n5", "parquet"])
 def test_the_size_of_shards(tree: Path, tmp_path: Path, format: str) -> None:
     path, whole = tmp_path / f"pack{LAYOUTS[format]}", tmp_path / f"whole{LAYOUTS[format]}"
     packer.convert(tree, path, shard_size=20_000)
     packer.convert(tree, whole)
-    shards = [file for file in path.iterdir() if file.suffix in (".tar", ".tfrecord", ".mds")]
+    shards = shards_of(path)
     assert len(shards) > 1
     assert max(file.stat().st_size for file in shards) <= 20_000 + 10_240
-    assert len([file for file in whole.iterdir() if file.suffix in (".tar", ".tfrecord", ".mds")]) == 1
+    assert len(shards_of(whole)) == 1
     assert digest(path) == digest(whole)
 
 
 @pytest.mark.parametrize("format", ["rec", "caffe"])
 def test_a_pack_of_one_file_has_no_shards(tree: Path, tmp_path: Path, format: str) -> None:
-    with pytest.raises(OptionError, match=r"shard_size= is for packs of several files: \.pth, \.wds, \.tfrecord"):
+    with pytest.raises(OptionError, match=r"for packs of several files: \.pth, \.wds, \.tfrecord, \.mds"):
         packer.convert(tree, tmp_path / f"pack{LAYOUTS[format]}", shard_size=20_000)
 
 
 @layouts
 def test_a_shard_that_was_cut_is_named_and_the_rest_reads(source: Source, tmp_path: Path, format: str) -> None:
     path = tmp_path / f"pack{LAYOUTS[format]}"
-    options: dict[str, Any] = {"shard_size": 30_000} if FORMATS[format].shards else {}
+    options: dict[str, Any] = {"shard_size": 20_000} if FORMATS[format].shards else {}
     convert(source, path, options=options)
-    shard = max(file for file in path.iterdir() if file.suffix in (".tar", ".tfrecord", ".rec", ".mds", ".mdb"))
+    shard = shards_of(path)[-1]
     os.truncate(shard, shard.stat().st_size - 1)
     found = [str(damage) for damage in verify(path)]
     assert any(shard.name in damage and "when it was written" in damage for damage in found)

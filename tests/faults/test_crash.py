@@ -27,6 +27,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "rec": {},
     "mds": {"shard_size": 20_000},
     "caffe": {},
+    "n5": {"shard_size": 20_000},
+    "parquet": {"shard_size": 20_000},
 }
 MOMENTS = dict.fromkeys(OPTIONS, 30) | {"mds": 10, "caffe": 10}  # which continue as the others do
 

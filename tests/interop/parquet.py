@@ -61,8 +61,20 @@ def read_by_datasets(path: Path) -> list[Photo]:
 
     cache = path.parent / "cache"
     files = [str(file) for file in sorted(path.glob("**/*.parquet"))]
-    return photos_of(datasets.load_dataset("parquet", data_files={"train": files}, split="train", cache_dir=str(cache)))
+    found = datasets.load_dataset("parquet", data_files={"train": files}, split="train", cache_dir=str(cache))
+    directory = datasets.load_dataset(str(path), split="train", cache_dir=str(cache))
+    assert directory.features == found.features == directory.cast_column("image", datasets.Image()).features
+    photos = photos_of(found)
+    assert photos == photos_of(directory)
+    return photos
+
+
+def read_by_pyarrow(path: Path) -> list[Photo]:
+    import pyarrow.parquet as pq
+
+    rows = pq.read_table(path).to_pylist()
+    return [Photo(row["image"]["bytes"], row["label"], row["image"]["path"]) for row in rows]
 
 
 WRITTEN_BY = {"datasets": by_datasets, "pyarrow": by_pyarrow}
-READ_BY = {"datasets": read_by_datasets}
+READ_BY = {"datasets": read_by_datasets, "pyarrow": read_by_pyarrow}

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["Shape", "ThriftError", "read_struct"]
+__all__ = ["BINARY", "I32", "I64", "LIST", "STRUCT", "Shape", "ThriftError", "read_struct"]
 
 Shape = Mapping[int, Any]
 """The fields of a structure that are wanted, and what each is: int, bytes, bool, a shape, or a list of one of these."""
 
-_TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(1, 13)
+_TRUE, _FALSE, _BYTE, _I16, I32, I64, _DOUBLE, BINARY, LIST, _SET, _MAP, STRUCT = range(1, 13)
 _DEEPEST = 32
 _LONGEST_LIST = 1 << 20
 _LONGEST_VARINT = 10  # bytes
@@ -59,16 +59,16 @@ class _Reader:
         return found
 
     def _value(self, kind: int, wanted: Any, depth: int) -> Any:
-        if isinstance(wanted, list) and kind in (_LIST, _SET):
+        if isinstance(wanted, list) and kind in (LIST, _SET):
             of, count = self._list_head()
             if count > _LONGEST_LIST:
                 raise ThriftError(f"a list of {count} elements")
             return [self._value(of, wanted[0], depth) for _ in range(count)]
-        if isinstance(wanted, Mapping) and kind == _STRUCT:
+        if isinstance(wanted, Mapping) and kind == STRUCT:
             return self.struct(wanted, depth + 1)
-        if wanted is bytes and kind == _BINARY:
+        if wanted is bytes and kind == BINARY:
             return self._bytes(self._varint())
-        if wanted is int and kind in (_I16, _I32, _I64):
+        if wanted is int and kind in (_I16, I32, I64):
             return self._zigzag()
         if wanted is bool and kind in (_TRUE, _FALSE):
             return kind == _TRUE
@@ -79,15 +79,15 @@ class _Reader:
             raise ThriftError(f"structures lie in each other more than {_DEEPEST} deep")
         if kind in (_TRUE, _FALSE):
             return
-        if kind in (_I16, _I32, _I64):
+        if kind in (_I16, I32, I64):
             self._varint()
-        elif kind == _BINARY:
+        elif kind == BINARY:
             self._advance(self._varint())
-        elif kind == _STRUCT:
+        elif kind == STRUCT:
             self.struct({}, depth + 1)
         elif kind in (_BYTE, _DOUBLE):
             self._advance(1 if kind == _BYTE else 8)
-        elif kind in (_LIST, _SET):
+        elif kind in (LIST, _SET):
             of, count = self._list_head()
             for _ in range(count):
                 self._skip(_BYTE if of in (_TRUE, _FALSE) else of, depth + 1)
