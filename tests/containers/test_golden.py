@@ -57,3 +57,11 @@ def test_indexes_that_are_written_are_those_of_dali(suffix: str, index: str, tmp
     packer.pack(samples, tmp_path / f"made{suffix}", classes=["0", "1", "2"])
     (written,) = (tmp_path / f"made{suffix}").glob("*.idx")
     assert written.read_bytes() == (GOLDEN / "indexes" / index).read_bytes()
+
+
+@pytest.mark.parametrize("size", [3000, 3072])
+def test_a_tar_that_ends_after_the_header_of_a_time_was_cut_short(size: int, tmp_path: Path) -> None:
+    """webdataset writes such a header before each member."""
+    (tmp_path / "cut.tar").write_bytes((GOLDEN / "webdataset" / "shard-000000.tar").read_bytes()[:size])
+    with pytest.raises(SourceError, match="cut short"):
+        packer.index(tmp_path / "cut.tar", tmp_path / "made.index")
