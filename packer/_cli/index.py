@@ -46,7 +46,8 @@ def index_command(
 ) -> int | None:
     """List where the images of SRC lie, in OUT.index, which is read as a pack. No image is copied.
 
-    SRC is what `packer convert` takes: a directory of images, or a container of another tool.
+    SRC is what `packer convert` takes: a directory of images, or what another tool made, as a file, a directory or a
+    pattern in quotes (docs/containers.md). What is compressed can be converted, and has no index.
 
     \b
       packer index imagenet/train train.index

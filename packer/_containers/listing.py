@@ -261,7 +261,9 @@ class _Rows:
         if self._in_place:
             file, offset, _ = value.piece
             where = f"{printable(self._container.root / self._container.files[file])}, byte {offset}"
-            raise SourceError(f"{where}: is compressed ({value.codec}): convert it, an index reads bytes as they lie")
+            raise SourceError(
+                f"{where}: is compressed ({value.codec}): convert it, as an index reads bytes as they lie"
+            )
 
     def _meaning(self, labels: Labels, classes: Sequence[str] | None) -> tuple[Labels, list[str], str, list[str]]:
         """Return labels, classes and type of the labels, and what to say about them."""

@@ -311,7 +311,7 @@ def usage_errors(tree: Path, tmp_path: Path) -> list[tuple[list[object], int, st
     return [
         ([], 2, "Missing argument 'SRC'"),
         ([tree], 2, "Missing argument 'DST'"),
-        ([tmp_path / "missing", dst], 1, f"{tmp_path}/missing: no such directory"),
+        ([tmp_path / "missing", dst], 1, f"{tmp_path}/missing: no such file or directory"),
         ([tmp_path / "empty", dst], 1, "no subdirectories"),
         ([tmp_path / "file", dst], 1, "a file, not a directory"),
         ([tmp_path / "folders", dst], 1, "no images"),

@@ -26,8 +26,8 @@ from packer.errors import SourceError
 from tests.containers.lmdbs import masks, photos, write_lmdb
 from tests.making import packer as command
 
-GOLDEN = Path(__file__).parent / "golden"
-TINY = (GOLDEN / "pyarrow-11.jpg").read_bytes()
+GOLDEN = Path(__file__).parents[1] / "golden" / "containers" / "pyarrow-11"
+TINY = (GOLDEN / "image.jpg").read_bytes()
 COUNT = 23  # so that "10" comes before "2" among the keys
 IMAGES = photos(COUNT)
 LABELS = [number * 7 % 5 for number in range(COUNT)]
@@ -379,7 +379,7 @@ def test_damaged_pickles(tmp_path: Path, data: bytes) -> None:
 
 
 def golden(name: str) -> bytes:
-    return (GOLDEN / f"pyarrow-11-{name}.bin").read_bytes()
+    return (GOLDEN / f"{name}.bin").read_bytes()
 
 
 @pytest.mark.parametrize(
