@@ -22,7 +22,6 @@ from packer._containers.tars.tarheaders import Member, Members, Window, begins_t
 from packer._containers.tars.tarroles import IMAGES, Roles, find_roles
 from packer._containers.tars.tarsamples import Sample, shown_name, tar_samples
 from packer._fields import Field, Stored
-from packer._sample import IMAGE_SUFFIXES
 from packer._storage.packfile import PackFile
 from packer.errors import CorruptPackError, SourceError, printable
 
@@ -65,8 +64,6 @@ class Tar(Container):
 
     @classmethod
     def recognise_directory(cls, path: Path, names: Collection[str]) -> list[Path] | None:
-        if any(name.lower().endswith(IMAGE_SUFFIXES) for name in names):
-            return None  # images, beside which a tar lies
         found = super().recognise_directory(path, names)
         if found:
             one_set(found)
