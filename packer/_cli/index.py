@@ -12,7 +12,7 @@ from packer._cli import show
 from packer._cli.source import requested, source_options
 from packer._cli.values import UserPath
 from packer._cli.writing import say, status_of
-from packer.errors import printable
+from packer.errors import ImageError, printable
 
 __all__ = ["index_command"]
 
@@ -66,8 +66,11 @@ def index_command(
     if dst is None:
         raise click.UsageError("say where the index will be: OUT.index")
     request = requested(IndexRequest, src=src, dst=dst, checksums=not no_checksums, **values)
-    with show.ProgressDisplay(dst.name, quiet=quiet) as display:
-        summary = request.make(display.update)
+    try:
+        with show.ProgressDisplay(dst.name, quiet=quiet) as display:
+            summary = request.make(display.update)
+    except ImageError as error:
+        raise ImageError(f"{error}. Put an image in its place, or leave it out: --on-error skip") from error
     manifest = summary.manifest
     head = (
         f"{printable(dst)}: {show.counted(manifest.count, 'sample')}, {show.labels(manifest.label_type, len(manifest.classes))}, "

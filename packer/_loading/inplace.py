@@ -12,14 +12,22 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
-from packer._containers import Container, find_container, named_paths
+from packer._containers import Container, files_to_name, find_container, named_paths
 from packer._formats import FORMATS, open_pack
 from packer._formats.index import IndexReader
 from packer._sources import Source, build_index, class_directories, imagefolder_source, listed_container, refuse_splits
 from packer._storage.files import remove, writing_to
 from packer._storage.locks import held, try_lock
 from packer._storage.opening import NO_LINK, open_regular
-from packer.errors import DestinationError, NotAPackError, PackNotFoundError, SourceError, printable
+from packer.errors import (
+    DestinationError,
+    ImageError,
+    NotAPackError,
+    PackNotFoundError,
+    SourceError,
+    printable,
+    warn,
+)
 
 __all__ = ["index_of", "is_pack"]
 
@@ -86,12 +94,14 @@ def _made(place: Path, source: Source | None, container: Container | None, progr
     if source is None:
         assert container is not None
         source = listed_container(container, in_place=True)
+        if source.notes:  # what was left out, before anybody trains without it
+            warn(f"What is read of {printable(container.root)}: {'; '.join(source.notes)}")
     partial = place.with_name(f"{place.name}.partial")
     remove(partial)
     with writing_to(partial):
         partial.mkdir()
     try:
-        build_index(source, partial, place, checksums=False, progress=progress)
+        _build(source, partial, place, progress)
         remove(place)
         with writing_to(place):
             os.rename(partial, place)
@@ -100,19 +110,31 @@ def _made(place: Path, source: Source | None, container: Container | None, progr
     return place
 
 
+def _build(source: Source, directory: Path, place: Path, progress: ProgressCallback | None) -> None:
+    try:
+        build_index(source, directory, place, checksums=False, progress=progress)
+    except ImageError as error:
+        remedy = "To leave out such images: `packer index SRC OUT.index --on-error skip`, and open OUT.index"
+        told = type(error)(f"{error.reason}. {remedy}", error.name)
+        told.index = error.index
+        raise told from error
+
+
 def _wait() -> None:
     """Wait for the process that makes the index."""
 
 
 def _tree(root: Path) -> Source | None:
     """List a directory of images; None where it is none, or what is left of a pack."""
-    if root.suffix in {suffix for row in FORMATS.values() for suffix in row.suffixes} or not class_directories(root):
+    if root.suffix in {suffix for row in FORMATS.values() for suffix in row.suffixes}:
         return None
-    refuse_splits(root, root.with_suffix(".index"))
-    try:
-        return imagefolder_source(root)
-    except SourceError:  # whoever opens it as a pack says what it is
-        return None
+    if class_directories(root):
+        refuse_splits(root, root.with_suffix(".index"))
+        with contextlib.suppress(SourceError):  # whoever opens it as a pack says what it is
+            return imagefolder_source(root)
+    if others := files_to_name(root):
+        raise SourceError(f"{printable(root)}: is no directory of images in classes{others}")
+    return None
 
 
 def _is_of(place: Path, source: Source | None, container: Container | None) -> bool:

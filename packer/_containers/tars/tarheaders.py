@@ -228,8 +228,7 @@ class Members:
 
     def _ended_without_mark(self) -> None:
         self._require_nothing_pending(self._size)
-        if self._size:
-            self._remark("the file ends without the mark of a tar's end, so it may have been cut short")
+        self._remark("the file ends without the mark of a tar's end, so it may have been cut short")
 
     def _require_nothing_pending(self, position: int) -> None:
         if self._expects_member:
