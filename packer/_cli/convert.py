@@ -34,7 +34,7 @@ __all__ = ["convert_command", "explaining"]
 @click.option(
     "--format",
     metavar="FORMAT",
-    help="Format of the pack: lmdb, hdf5, pth, wds, tfrecord or rec.  [default: by DST's suffix]",
+    help="Format of the pack: lmdb, hdf5, pth, wds, tfrecord, rec, mds, caffe, n5 or parquet.  [default: by DST's suffix]",
 )
 @click.option(
     "--split",
