@@ -11,9 +11,10 @@ import os
 import random
 import shutil
 import statistics
+import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -237,9 +238,13 @@ def _measure_opening(work: Path) -> dict[str, float]:
     figures = {"join_1000_parts_s": time.perf_counter() - began}
     figures["open_1000_parts_s"] = _opened(path, 50_000)
     figures["open_1e9_rows_s"] = _opened(_sparse(work / "rows.lmdb", 1_000_000_000), 987_654_321)
+    figures["open_index_of_1e9_rows_s"] = _opened(_sparse_index(work / "rows.index", 1_000_000_000), 987_654_321)
     print(f"1,000 parts joined in {figures['join_1000_parts_s']:.1f} s")
     print(f"1,000 parts: opened, and a sample of one read, in {1e3 * figures['open_1000_parts_s']:.1f} ms")
-    print(f"1,000,000,000 rows: opened, and one read, in {1e3 * figures['open_1e9_rows_s']:.1f} ms  (target: 1000)\n")
+    print(f"1,000,000,000 rows: opened, and one read, in {1e3 * figures['open_1e9_rows_s']:.1f} ms  (target: 1000)")
+    milliseconds = 1e3 * figures["open_index_of_1e9_rows_s"]
+    print(f"an index of 1,000,000,000 rows in 10,000 files: opened, and one read, in {milliseconds:.1f} ms")
+    print(f"most memory of this process: {_most_memory() / 1e6:.0f} MB\n")
     return figures
 
 
@@ -278,52 +283,106 @@ def _write_part(path: Path, number: int) -> None:
 
 def _sparse(path: Path, rows: int) -> Path:
     """Make a pack of `rows` samples in 10,000 parts, of which one sample is there: the files are holes but for it."""
-    import numpy as np
-
-    from packer._formats.joined import TABLE_FILE
     from packer._formats.manifestfile import write_manifest
     from packer._manifest import Manifest
-    from packer._table import COLUMNS, checksum
+    from packer._table import COLUMNS
 
-    index, parts, part_bytes = 987_654_321, 10_000, 100 * 100_000
-    name, data = b"class/987654321.jpg", bytes(100)
+    parts, part_bytes = 10_000, rows * 100 // 10_000
     path.mkdir()
-    row = {
-        "label": index % 1000,
-        "offset": index * 100,
-        "size": 100,
-        "name_end": (index + 1) * len(name),
-        "height": 10,
-        "width": 10,
-        "crc32c": checksum(data, index % 1000, 10, 10, name),
-    }
-    with open(path / TABLE_FILE, "wb") as file:
-        file.truncate(rows * (44 + len(name)))
-        at = 0
-        for column, value in row.items():
-            item = np.dtype(COLUMNS[column])
-            if column == "name_end":
-                file.seek(at + item.itemsize * (index - 1))
-                file.write(np.array([value - len(name), value], item).tobytes())
-            else:
-                file.seek(at + item.itemsize * index)
-                file.write(np.array(value, item).tobytes())
-            at += item.itemsize * rows
-        file.seek(at + row["name_end"] - len(name))
-        file.write(name)
-    number = index * 100 // part_bytes
+    names = _sparse_table(path, rows, COLUMNS)
+    number = _ROW * 100 // part_bytes
     with open(path / f"part-{number:05d}.lmdb", "wb") as file:
         file.truncate(part_bytes)
-    names = [f"part-{part:05d}.lmdb" for part in range(parts)]
+    parts_of = [f"part-{part:05d}.lmdb" for part in range(parts)]
     layout = {
-        "names": rows * len(name),
-        "parts": [[part, rows // parts, "0" * 12] for part in names],
-        "files": [[part, part_bytes, 0, part_bytes] for part in names],
+        "names": names,
+        "parts": [[part, rows // parts, "0" * 12] for part in parts_of],
+        "files": [[part, part_bytes, 0, part_bytes] for part in parts_of],
     }
-    classes = [f"class {label}" for label in range(1000)]
-    write_manifest(path, Manifest("lmdb", rows, classes, layout=layout))
-    print(f"a table of {os.path.getsize(path / TABLE_FILE) / 1e9:.0f} GB, of which {_blocks(path) / 1e6:.1f} MB exist")
+    write_manifest(path, Manifest("lmdb", rows, _CLASSES, layout=layout))
     return path
+
+
+def _sparse_index(path: Path, rows: int) -> Path:
+    """Make an index of `rows` samples in 10,000 files, of which one is there; the table is a hole but for one row."""
+    import numpy as np
+
+    from packer._formats.index import FILES_FILE, file_columns
+    from packer._formats.manifestfile import write_manifest
+    from packer._manifest import Manifest
+    from packer._storage.stamps import ANY_TIME
+    from packer._table import Names
+
+    files, file_bytes = 10_000, rows * 100 // 10_000
+    path.mkdir()
+    manifest = Manifest("index", rows, _CLASSES, layout={"apart": True}, schema=2)
+    names = _sparse_table(path, rows, manifest.column_types)
+    shards = path.with_name("shards")
+    shards.mkdir()
+    number = _ROW * 100 // file_bytes
+    with open(shards / f"shard-{number:05d}.bin", "wb") as file:
+        file.truncate(file_bytes)
+    listed = file_columns(
+        Names.of(f"shard-{shard:05d}.bin" for shard in range(files)),
+        np.full((files, 2), (file_bytes, ANY_TIME), np.int64),
+    )
+    (path / FILES_FILE).write_bytes(b"".join(column.tobytes() for column in listed))
+    layout = {
+        "names": names,
+        "apart": True,
+        "checksums": True,
+        "base": "../shards",
+        "files": files,
+        "file_names": len(listed[-1]),
+        "file_columns": [0] * 4,
+        "data": 0,
+    }
+    write_manifest(path, Manifest("index", rows, _CLASSES, layout=layout, schema=2))
+    return path
+
+
+_ROW = 987_654_321
+_CLASSES = [f"class {label}" for label in range(1000)]
+
+
+def _sparse_table(path: Path, rows: int, types: Mapping[str, str]) -> int:
+    """Write a table of which one row is there; return how many bytes the names have."""
+    import numpy as np
+
+    from packer._formats.joined import TABLE_FILE, column_places
+    from packer._table import checksum
+
+    name, data = f"class/{_ROW}.jpg".encode(), bytes(100)
+    row = {
+        "label": _ROW % 1000,
+        "offset": _ROW * 100,
+        "size": 100,
+        "name_end": (_ROW + 1) * len(name),
+        "height": 10,
+        "width": 10,
+        "crc32c": checksum(data, _ROW % 1000, 10, 10, name),
+    }
+    places = column_places(rows, types)
+    with open(path / TABLE_FILE, "wb") as file:
+        file.truncate(places["names"] + rows * len(name))
+        for column, value in row.items():
+            item = np.dtype(types[column])
+            before = [value - len(name)] if column == "name_end" else []
+            file.seek(places[column] + item.itemsize * (_ROW - len(before)))
+            file.write(np.array([*before, value], item).tobytes())
+        file.seek(places["names"] + row["name_end"] - len(name))
+        file.write(name)
+    print(f"a table of {os.path.getsize(path / TABLE_FILE) / 1e9:.0f} GB, of which {_blocks(path) / 1e6:.1f} MB exist")
+    return rows * len(name)
+
+
+def _most_memory() -> float:
+    """Return the most memory that this process had, in bytes; 0 where the system does not say it."""
+    try:
+        import resource
+    except ImportError:
+        return 0
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def _blocks(path: Path) -> int:

@@ -18,6 +18,7 @@ from packer._sources import listed_source
 from packer._sources.base import ReadBuffer
 from packer._table import COLUMNS
 from packer.testing.photos import draw_imagefolder
+from tests.containers.everywhere import GOLDEN
 from tests.making import packer_many
 
 ROOT = Path(packer.__file__).parents[1]
@@ -59,6 +60,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     packer.convert(root / "imagenet" / "val", root / "val.lmdb", classes_from=root / "train.lmdb")
     masked = ({"image": np.full((48, 64, 3), number, np.uint8), "mask": np.eye(48, 64) > 0} for number in range(8))
     packer.pack(masked, root / "seg.lmdb", fields={"mask": "mask"})
+    shutil.copytree(GOLDEN / "webdataset", root / "shards")
     return root
 
 
@@ -74,7 +76,8 @@ def my_transform(image: Any) -> Any:
 @pytest.mark.parametrize("block", BLOCKS)
 def test_blocks_of_python_run(block: str, prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    os.symlink(prepared / "imagenet", "imagenet")
+    for name in ("imagenet", "shards"):
+        os.symlink(prepared / name, name)
     if "convert(" not in block:
         for name in ("train.lmdb", "val.lmdb", "photos.lmdb", "drawings.h5", "seg.lmdb"):
             shutil.copy(prepared / name, name)
@@ -85,7 +88,8 @@ def test_blocks_of_python_run(block: str, prepared: Path, tmp_path: Path, monkey
 
 def test_the_commands_of_the_readme_run(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    os.symlink(prepared / "imagenet", "imagenet")
+    for name in ("imagenet", "shards"):
+        os.symlink(prepared / name, name)
     photos = [path.relative_to("imagenet/train") for path in Path("imagenet/train").rglob("*.jpg")]
     rows = [f"{photo},{photo.parent.name}" for photo in photos]
     Path("train.csv").write_text("\n".join(["file,class", *rows]))

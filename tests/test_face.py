@@ -118,7 +118,7 @@ ALONE = {
     "index": {"base", "no_checksums"},
     "info": {"classes", "json"},
     "merge": {"finish"},
-    "verify": {"digest", "repair"},
+    "verify": {"digest", "repair", "with"},
 }
 """Options that are the command's alone, as the guide says."""
 

@@ -178,7 +178,7 @@ TENSORS = {"packer._images.resize", "packer._images.rectangle"} | below(
         ("cv2", {"packer._images.opencv"}),
         ("simplejpeg", {"packer._images.turbojpeg"} | below("packer.testing")),
         ("h5py", {"packer._formats.hdf5", "packer._containers.arrays.hdf5arrays"} | below("packer.testing")),
-        ("lmdb", below("packer.testing")),
+        ("lmdb", {"packer._packs.library"} | below("packer.testing")),
         ("numba", {"packer._images.jpeg.huffman"}),
         ("pyarrow", {"packer._sources.tables", *(f"packer._containers.{name}" for name in READ_BY_PYARROW)}),
         ("packer._images._native", {"packer._images.compiled"}),

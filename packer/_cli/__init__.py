@@ -61,10 +61,12 @@ def _print_version(context: click.Context, parameter: click.Parameter, asked: bo
     help="Show the version, and whether packer's own decoder works here.",
 )
 def cli() -> None:
-    """Turn trees of images into one pack (LMDB, HDF5 or .pth) that training code reads at the decoder's speed.
+    """Turn images, from a tree or from the files of another tool, into one pack that training code reads at the
+    decoder's speed; or index them, and read them where they lie.
 
     \b
       packer convert imagenet/train train.lmdb --resize 256
+      packer index 'shards/*.tar' train.index
       packer info train.lmdb
     """
 

@@ -34,7 +34,7 @@ __all__ = ["convert_command", "explaining"]
 @click.option(
     "--format",
     metavar="FORMAT",
-    help="Format of the pack: lmdb, hdf5 or pth.  [default: by DST's suffix]",
+    help="Format of the pack: lmdb, hdf5, pth, wds, tfrecord, rec, mds, caffe, n5 or parquet.  [default: by DST's suffix]",
 )
 @click.option(
     "--split",
@@ -125,7 +125,7 @@ __all__ = ["convert_command", "explaining"]
     "--shard-size",
     type=Size(),
     metavar="SIZE",
-    help="Most bytes of a file of a .pth, .wds, .tfrecord, .n5 or .parquet pack, such as 1GiB.  "
+    help="Most bytes of a file of a .pth, .wds, .tfrecord, .mds, .n5 or .parquet pack, such as 1GiB.  "
     "[default: 512MiB; 64MiB of .n5]",
 )
 @click.option(
@@ -165,16 +165,19 @@ __all__ = ["convert_command", "explaining"]
 def convert_command(src: Path, dst: Path, **values: Any) -> int:
     """Convert the images below SRC into the pack DST.
 
-    SRC is a directory with one subdirectory a class, as for torchvision's ImageFolder, or a pack, whose samples keep
-    their bytes unless options say otherwise. DST is FILE.lmdb, FILE.h5 or DIRECTORY.pth, or for other tools to read as
-    well DIRECTORY.wds (WebDataset), .tfrecord, .rec (MXNet), .n5 or .parquet (Hugging Face). It appears when it is
-    complete; the same command continues an interrupted conversion.
+        SRC is a directory with one subdirectory a class, as for torchvision's ImageFolder; a pack, whose samples keep
+    their bytes unless options say otherwise; or what another tool made: WebDataset tars, TFRecord, RecordIO, Parquet,
+    MDS, LMDB, zip and others, as a file, a directory or a pattern in quotes (docs/containers.md). DST is FILE.lmdb,
+    FILE.h5 or DIRECTORY.pth, or for other tools to read as well DIRECTORY.wds (WebDataset), .tfrecord, .rec (MXNet),
+    .mds (MosaicML Streaming), .caffe, .n5 or .parquet (Hugging Face). It appears when it is complete; the same command
+    continues an interrupted conversion.
 
-    \b
-      packer convert imagenet/train train.lmdb                       the files' own bytes
-      packer convert imagenet/train train-256.h5 --resize 256        the shorter side at 256, JPEG
-      packer convert imagenet/val val.lmdb --classes-from train.lmdb
-      packer convert train.lmdb train.h5                             the samples' own bytes
+        \b
+          packer convert imagenet/train train.lmdb                       the files' own bytes
+          packer convert imagenet/train train-256.h5 --resize 256        the shorter side at 256, JPEG
+          packer convert imagenet/val val.lmdb --classes-from train.lmdb
+          packer convert train.lmdb train.h5                             the samples' own bytes
+          packer convert 'shards/*.tar' train.lmdb                       the samples of another tool
     """
     from packer._conversion.request import ConversionRequest
 

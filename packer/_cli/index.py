@@ -12,7 +12,7 @@ from packer._cli import show
 from packer._cli.source import requested, source_options
 from packer._cli.values import UserPath
 from packer._cli.writing import say, status_of
-from packer.errors import printable
+from packer.errors import ImageError, printable
 
 __all__ = ["index_command"]
 
@@ -46,7 +46,8 @@ def index_command(
 ) -> int | None:
     """List where the images of SRC lie, in OUT.index, which is read as a pack. No image is copied.
 
-    SRC is what `packer convert` takes: a directory of images, or a container of another tool.
+    SRC is what `packer convert` takes: a directory of images, or what another tool made, as a file, a directory or a
+    pattern in quotes (docs/containers.md). What is compressed can be converted, and has no index.
 
     \b
       packer index imagenet/train train.index
@@ -65,8 +66,11 @@ def index_command(
     if dst is None:
         raise click.UsageError("say where the index will be: OUT.index")
     request = requested(IndexRequest, src=src, dst=dst, checksums=not no_checksums, **values)
-    with show.ProgressDisplay(dst.name, quiet=quiet) as display:
-        summary = request.make(display.update)
+    try:
+        with show.ProgressDisplay(dst.name, quiet=quiet) as display:
+            summary = request.make(display.update)
+    except ImageError as error:
+        raise ImageError(f"{error}. Put an image in its place, or leave it out: --on-error skip") from error
     manifest = summary.manifest
     head = (
         f"{printable(dst)}: {show.counted(manifest.count, 'sample')}, {show.labels(manifest.label_type, len(manifest.classes))}, "

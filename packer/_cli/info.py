@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -66,7 +67,7 @@ def _describe(pack: PackInfo, all_classes: bool) -> str:
         lines.append(f"  {label:>14}  {bar:<{_BAR}}  {show.count(row.samples)}")
     lines += ["", *_labels(pack, all_classes)]
     if pack.fields:
-        lines += ["", "  fields", *(_field_line(field, all_classes) for field in pack.fields)]
+        lines += ["", "  fields", *_field_lines(pack.fields, all_classes)]
     if pack.without_class:
         lines.append(
             f"  {show.counted(pack.without_class, 'sample')} {'of no class' if pack.label_type == 'class' else 'of no number'}: `packer verify` names them"
@@ -102,7 +103,12 @@ def _labels(pack: PackInfo, all_classes: bool) -> list[str]:
     return ["  classes", *_class_lines(pack.classes, all_classes), *unlabeled]
 
 
-def _field_line(field: FieldInfo, all_classes: bool) -> str:
+def _field_lines(fields: Sequence[FieldInfo], all_classes: bool) -> list[str]:
+    width = max(14, *(len(field.name) for field in fields))
+    return [f"  {field.name:>{width}}  {_described(field, all_classes)}" for field in fields]
+
+
+def _described(field: FieldInfo, all_classes: bool) -> str:
     what = [" ".join(filter(None, [field.dtype, field.kind]))]
     if field.kind == "array":
         what.append(f"{field.rank} axes" if field.rank != 1 else "1 axis")
@@ -115,7 +121,7 @@ def _field_line(field: FieldInfo, all_classes: bool) -> str:
     what.append(in_units(field.bytes))
     if field.missing:
         what.append(f"{show.count(field.missing)} missing")
-    return f"  {field.name:>14}  {', '.join(what)}"
+    return ", ".join(what)
 
 
 def _class_lines(classes: list[ClassCount], all_classes: bool) -> list[str]:

@@ -39,7 +39,7 @@ __all__ = ["merge_command"]
     "--shard-size",
     type=Size(),
     metavar="SIZE",
-    help="Most bytes of a file of a .pth, .wds, .tfrecord, .n5 or .parquet pack, such as 1GiB.  "
+    help="Most bytes of a file of a .pth, .wds, .tfrecord, .mds, .n5 or .parquet pack, such as 1GiB.  "
     "[default: 512MiB; 64MiB of .n5]",
 )
 @click.option("--overwrite", is_flag=True, help="Replace DST, once the new pack is complete.")

@@ -121,6 +121,9 @@ def requested(kind: Callable[..., _T], **values: Any) -> _T:
         raise click.UsageError(str(error)) from error
 
 
+_NO_SPLITS = "splits such as train and val with classes in them"
+
+
 def source_options(command: _F) -> _F:
     """Add the options that say which images SRC holds, and their labels and fields."""
     for option in reversed([*_OF_LABELS, *_OF_FIELDS, *ANNOTATIONS, *_OF_FILES]):
@@ -130,6 +133,7 @@ def source_options(command: _F) -> _F:
 
 def targets(src: Path, dst: Path, splits: tuple[str, ...]) -> list[tuple[Path, Path]]:
     """Return the directories to convert, each with its pack."""
+    from packer._containers import files_to_name
     from packer._sources import class_directories, split_directories
 
     if not splits:
@@ -143,11 +147,8 @@ def targets(src: Path, dst: Path, splits: tuple[str, ...]) -> list[tuple[Path, P
     present = class_directories(src)
     missing = [name for name in splits if name != "all" and not (name in present and class_directories(src / name))]
     if missing or not wanted:
-        raise click.UsageError(
-            f"{printable(src)} has no split {printable(', '.join(missing))} with classes in it"
-            if missing
-            else f"{printable(src)} has no splits such as train and val with classes in them"
-        )
+        what = f"split {printable(', '.join(missing))} with classes in it" if missing else _NO_SPLITS
+        raise click.UsageError(f"{printable(src)} has no {what}{files_to_name(src)}")
     return [(src / name, dst.with_name(f"{dst.stem}-{name}{dst.suffix}")) for name in wanted]
 
 

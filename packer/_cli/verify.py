@@ -33,6 +33,12 @@ _LISTED_BESIDE_A_CAUSE = 3
     help="Print one hash over classes, names, labels and data: the same for packs that give the same samples in the same order, whatever their format.",
 )
 @click.option(
+    "--with",
+    "library",
+    type=click.Choice(["liblmdb"]),
+    help="Let the format's own library read the pack too: it must find the same samples.",
+)
+@click.option(
     "--repair",
     "source",
     type=UserPath(),
@@ -44,14 +50,23 @@ _LISTED_BESIDE_A_CAUSE = 3
     "--quiet", is_flag=True, help="Print nothing, or with --digest the hash alone; the exit status tells about damage."
 )
 def verify_command(
-    pack: Path, *, quick: bool, with_digest: bool, source: Path | None, workers: int | None, quiet: bool
+    pack: Path,
+    *,
+    quick: bool,
+    with_digest: bool,
+    library: str | None,
+    source: Path | None,
+    workers: int | None,
+    quiet: bool,
 ) -> int:
     """Check that everything in PACK is what was written. Exit status 4 where it is not."""
     if quick and (with_digest or source is not None):
         raise click.UsageError("--digest and --repair read every sample, which --quick leaves out")
+    if library is not None and source is not None:
+        raise click.UsageError("--with compares a pack that is intact: repair it first")
     try:
         with _telling_damage(pack):
-            damage = _damage(pack, source, quick=quick or with_digest, workers=workers, quiet=quiet)
+            damage = _damage(pack, source, library, quick=quick or with_digest, workers=workers, quiet=quiet)
             hashed = _digest(pack, workers, quiet=quiet) if with_digest and not damage else ""
     except CorruptPackError as error:
         if quiet and not isinstance(error, NotAPackError):
@@ -68,13 +83,15 @@ def verify_command(
     return EXIT_STATUS["ok"]
 
 
-def _damage(pack: Path, source: Path | None, *, quick: bool, workers: int | None, quiet: bool) -> list[Damage]:
+def _damage(
+    pack: Path, source: Path | None, library: str | None, *, quick: bool, workers: int | None, quiet: bool
+) -> list[Damage]:
     """Check a pack, and where there is a source, repair it; return what is damaged then."""
     from packer._packs.verify import verify
 
     with show.ProgressDisplay(pack.name, quiet=quiet) as display:
         if source is None:
-            return verify(pack, quick=quick, workers=workers, progress=display.update)
+            return verify(pack, quick=quick, library=library, workers=workers, progress=display.update)
         from packer._packs.repair import repair
 
         repaired = repair(pack, source, workers=workers, progress=display.update)

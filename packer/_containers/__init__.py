@@ -14,8 +14,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from packer._containers.contract import Container, Entry, Packed, Piece, PixelLayout, head_of, natural
+from packer._containers.directories import containers_near, names_to_recognise, one_of
 from packer._containers.files import ForeignFiles
 from packer._containers.listing import COPIED, Listing, Ranges, list_samples
+from packer._containers.splits import one_set
 from packer.errors import SourceError, printable
 
 __all__ = [
@@ -29,6 +31,7 @@ __all__ = [
     "Piece",
     "PixelLayout",
     "Ranges",
+    "files_to_name",
     "find_container",
     "list_samples",
     "named_paths",
@@ -68,7 +71,8 @@ def find_container(paths: Sequence[Path]) -> tuple[type[Container], list[Path]] 
     Raises
     ------
     SourceError
-        If there are several paths and one is no file, or they are not of one kind.
+        If there are several paths and one is no file, they are not of one kind, or the files of a directory are of
+        several kinds or splits.
     """
     kinds = [_container(target) for target in CONTAINERS]
     of_each = {path: _kind_of(path, kinds) for path in paths}
@@ -79,6 +83,13 @@ def find_container(paths: Sequence[Path]) -> tuple[type[Container], list[Path]] 
             other = "something else" if first is None else first.kind
             raise SourceError(f"{printable(path)}: is {what}, and {printable(paths[0])} is {other}")
     return None if first is None else (first, [file for path in paths for file in of_each[path][1]])
+
+
+def files_to_name(directory: Path) -> str:
+    """Return what to say of files of other tools in a directory that is none of their containers; empty without any."""
+    patterns = containers_near(directory, [*map(_container, CONTAINERS)])
+    shown = ", ".join(f"'{pattern}'" for pattern in patterns[:4]) + (", …" if len(patterns) > 4 else "")
+    return f". Files of other tools are read by their names: {shown}" if patterns else ""
 
 
 def named_paths(src: str | os.PathLike[str]) -> list[Path]:
@@ -128,9 +139,12 @@ def _container(target: str) -> type[Container]:
 def _kind_of(path: Path, kinds: Sequence[type[Container]]) -> tuple[type[Container] | None, list[Path]]:
     """Return the container that a file or a directory is, and its files."""
     if os.path.isdir(path):
-        names = sorted(os.listdir(path))
-        found = ((kind, kind.recognise_directory(path, names)) for kind in kinds)
-        return next(((kind, files) for kind, files in found if files), (None, []))
+        names = names_to_recognise(path)
+        found = [(kind, files) for kind in kinds if (files := kind.recognise_directory(path, names))]
+        of, files = one_of(path, found) or (None, list[Path]())
+        if len({file.parent for file in files}) == 1:  # else directories are classes
+            one_set(files)
+        return of, files
     head = head_of(path)
     kind = next((kind for kind in kinds if kind.recognise_file(path, head)), None) if os.path.isfile(path) else None
     return kind, [path]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import abc
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from packer._containers.unpacking import Packed, Piece
 from packer._fields import Field, Stored
+from packer._sample import IMAGE_SUFFIXES
 from packer._storage.opening import open_regular
 from packer._table import Buffer
 from packer.errors import OptionError
@@ -27,7 +28,19 @@ from packer.errors import OptionError
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["HEAD", "Container", "Entry", "Named", "Packed", "Piece", "PixelLayout", "head_of", "natural", "no_keys"]
+__all__ = [
+    "HEAD",
+    "Container",
+    "Entry",
+    "Named",
+    "Packed",
+    "Piece",
+    "PixelLayout",
+    "files_in",
+    "head_of",
+    "natural",
+    "no_keys",
+]
 
 HEAD = 4096
 """How many bytes of a file tell what it is."""
@@ -45,6 +58,17 @@ def head_of(path: Path) -> bytes:
 def natural(path: Path) -> list[tuple[int, str]]:
     """Return a key that sorts numbers in names as numbers: ``part-2`` before ``part-10``."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split("([0-9]+)", str(path))]
+
+
+def files_in(path: Path, names: Collection[str], is_of: Callable[[str], bool]) -> list[Path]:
+    """Return the files of a directory whose names are of a container, in the order of the numbers in these.
+
+    Empty where there are directories or images: these are what a person means, and a file beside them is another thing.
+    """
+    found = sorted((path / name for name in names if is_of(name) and os.path.isfile(path / name)), key=natural)
+    if not found or any(name.lower().endswith(IMAGE_SUFFIXES) for name in names):
+        return []
+    return [] if any(os.path.isdir(path / name) and not name.startswith(".") for name in names) else found
 
 
 class Named(NamedTuple):
@@ -170,13 +194,11 @@ class Container(abc.ABC):
     def recognise_directory(cls, path: Path, names: Collection[str]) -> list[Path] | None:
         """Return what `open` takes of a directory that has entries of these names; None where it is none of these.
 
-        By default that is all files in it whose names end in one of `suffixes`, where there are no other directories.
+        By default that is all files in it whose names end in one of `suffixes`, as `files_in` returns them. Whoever
+        asks refuses files of several splits.
         """
-        found = [path / name for name in names if name.lower().endswith(cls.suffixes)] if cls.suffixes else []
-        found = sorted(filter(os.path.isfile, found), key=natural)
-        if not found or any(os.path.isdir(path / name) and not name.startswith(".") for name in names):
-            return None
-        return found if cls.recognise_file(found[0], head_of(found[0])) else None
+        found = files_in(path, names, lambda name: bool(cls.suffixes) and name.lower().endswith(cls.suffixes))
+        return found if found and cls.recognise_file(found[0], head_of(found[0])) else None
 
     @classmethod
     @abc.abstractmethod
@@ -191,15 +213,15 @@ class Container(abc.ABC):
             What a person named, absolute: one file or directory, or several files, which the registry recognised.
         keys : mapping of str to str
             What ``--key NAME[:KIND]=KEY`` says: the container's own key of ``image``, ``label``, ``name``, or of a
-            field NAME, which may have ``:KIND`` behind it. Empty where nobody said anything: then all that a sample
-            has becomes a field, or it is said in `notes` what is left out.
+            field NAME, which may have ``:KIND`` behind it; `packer._containers.chosen` reads them. Empty where nobody
+            said anything: then all that a sample has becomes a field, or it is said in `notes` what is left out.
 
         Raises
         ------
         SourceError
             If the files are not what they seemed to be, or a key is not there.
         OptionError
-            If the container knows no keys.
+            If the container knows no keys, or these make no fields.
         MissingDependencyError
             If a library is missing.
         """

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import math
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +19,7 @@ from packer._fields import DTYPES, Field
 from packer._sample import LABEL_TYPES, UNLABELED
 from packer._storage.paths import name_problem
 from packer._storage.spool import Spool
+from packer._storage.stamps import stamp_at
 from packer._table import LONGEST_NAME, Ints, Labels, Names, encode_name
 from packer.errors import SourceError, printable
 
@@ -27,6 +30,7 @@ COPIED = -1
 
 _BLOCK = 4096  # samples
 _NO_BYTES = -1
+_FEW = 1 << 20  # samples, which may be more than there are bytes
 _SPREAD = 1000, 10  # class ids are so many and so many a sample at most; larger numbers are numbers
 
 ProgressCallback = Callable[[int, int], None]
@@ -143,6 +147,7 @@ class _Rows:
         self._rows, self._names, self._copied = Spool(), Spool(), Spool()
         self._packed = PackedSpool(len(container.files))
         self._name_end = self._copied_end = self._count = 0
+        self._most = _FEW
         self._class_names: dict[str, int] = {}  # in the order in which they are met
         self._names_of_ids: dict[int, str] = {}
         self._numbered = self._named = self._contradictory = False
@@ -168,6 +173,8 @@ class _Rows:
         self._require_known(entries)
         self._rows.append(rows.tobytes())
         self._count += len(entries)
+        if self._count > self._most:
+            self._require_bytes()
 
     def listing(self, classes: Sequence[str] | None) -> Listing:
         """Return all samples that were added."""
@@ -201,6 +208,14 @@ class _Rows:
             raise SourceError(f"{_shown(self._container, unit)}: sample {self._count}, {printable(name)}: {problem}")
         return name
 
+    def _require_bytes(self) -> None:
+        """Refuse more samples than bytes: what is compressed may promise any number, which would fill the disk."""
+        container = self._container
+        size = sum(max(0, stamp_at(os.path.join(container.root, name))[0]) for name in container.files)
+        if self._count > size:
+            raise SourceError(f"{_shown(container)}: promises {self._count:,} samples and more in {size:,} bytes")
+        self._most = size
+
     def _require_known(self, entries: Iterable[Entry]) -> None:
         for entry in entries:
             if not entry.values.keys() <= self._fields.keys():
@@ -213,13 +228,16 @@ class _Rows:
         if isinstance(label, Named):
             label, name = label
             self._contradictory |= self._names_of_ids.setdefault(label, name) != name
+        if self._container.label_type != "class":
+            if isinstance(label, str) or not math.isfinite(label):
+                return self._refuse(entry, f"its label is {printable(label)[:80]}, and no number")
+            return label
         if isinstance(label, str):
             self._named = True
             return self._class_names.setdefault(label, len(self._class_names))
-        if self._container.label_type == "class":
-            self._numbered = True
-            return label if UNLABELED <= label < 1 << 62 else self._refuse(entry, f"its label is {label}")
-        return label
+        self._numbered = True
+        is_id = UNLABELED <= label < 1 << 62 and label == int(label)
+        return label if is_id else self._refuse(entry, f"its label is {label}")
 
     def _refuse(self, entry: Entry, why: str) -> int:
         raise SourceError(f"{_shown(self._container)}: {printable(entry.name)}: {why}")
@@ -243,7 +261,9 @@ class _Rows:
         if self._in_place:
             file, offset, _ = value.piece
             where = f"{printable(self._container.root / self._container.files[file])}, byte {offset}"
-            raise SourceError(f"{where}: is compressed ({value.codec}): convert it, an index reads bytes as they lie")
+            raise SourceError(
+                f"{where}: is compressed ({value.codec}): convert it, as an index reads bytes as they lie"
+            )
 
     def _meaning(self, labels: Labels, classes: Sequence[str] | None) -> tuple[Labels, list[str], str, list[str]]:
         """Return labels, classes and type of the labels, and what to say about them."""
@@ -310,7 +330,7 @@ def _distinct(container: Container, names: Names, files: Ints, notes: list[str])
     """Return names of which no two are equal: where two are, each begins with the name of its file, or is numbered."""
     if not repeat(names):
         return names
-    if len(container.files) < 2:
+    if min(len(container.files), container.units) < 2:  # a file, and what lies beside it
         return numbered(names, notes)
     notes.append("names occur in several files, so each begins with that of its file")
     stems = [name.rpartition(".")[0] or name for name in container.files]

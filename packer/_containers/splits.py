@@ -9,7 +9,7 @@ from pathlib import Path
 
 from packer.errors import SourceError, printable
 
-__all__ = ["one_set", "splits_of"]
+__all__ = ["common_pattern", "one_set", "splits_of"]
 
 _TRAINED_ON = {"train", "training", "trainval"}
 _LOOKED_AT = {"val", "valid", "validation", "minival", "test", "testing", "testdev", "dev", "eval", "holdout"}
@@ -19,8 +19,7 @@ _SPLITS = frozenset(_TRAINED_ON | _LOOKED_AT)
 def one_set(paths: Sequence[Path]) -> None:
     """Refuse the files of a directory whose names say that they are of several splits.
 
-    For `Container.recognise_directory`: who names a directory did not look at its files. Who names a pattern did, and
-    reads in the container's notes what `splits_of` says.
+    Who names a directory did not look at its files. Who names a pattern did.
 
     Raises
     ------
@@ -49,10 +48,10 @@ def splits_of(paths: Sequence[Path]) -> list[str]:
     for path in paths:
         name = path.relative_to(directory).as_posix()
         names.setdefault(_SPLITS.intersection(re.findall("[a-z]+", name.lower())), []).append(name)
-    return [printable(_pattern(of_split)) for of_split in names.values()] if len(names) > 1 else []
+    return [printable(common_pattern(of_split)) for of_split in names.values()] if len(names) > 1 else []
 
 
-def _pattern(names: Sequence[str]) -> str:
+def common_pattern(names: Sequence[str]) -> str:
     """Return a pattern that names match: that of their numbers which differ is ``*``."""
     parts = [re.split("([0-9]+)", name) for name in names]
     if len({tuple(of_name[::2]) for of_name in parts}) > 1:

@@ -333,7 +333,7 @@ def is_pack(path: Path) -> bool:
         recognise(path)
     except (NotAPackError, PackNotFoundError):
         return False
-    return not path.is_file() or find_container([path]) is None
+    return not os.path.isfile(path) or find_container([path]) is None
 
 
 def _texts(name: str, said: Sequence[str] | Mapping[str, str], sign: str) -> Iterator[str]:

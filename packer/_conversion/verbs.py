@@ -78,9 +78,9 @@ def convert(
         ``shards/*.tar``; or a listing that `packer scan` wrote.
     dst : path
         Where the pack will be. ``~`` is the user's home in all paths.
-    format : {"lmdb", "hdf5", "pth", "wds", "tfrecord", "rec", "n5", "parquet"}, optional
+    format : {"lmdb", "hdf5", "pth", "wds", "tfrecord", "rec", "mds", "caffe", "n5", "parquet"}, optional
         By default the suffix of `dst` decides: ``.lmdb``, ``.h5`` or ``.hdf5``, ``.pth``, ``.wds``, ``.tfrecord``,
-        ``.rec``, ``.n5``, ``.parquet``.
+        ``.rec``, ``.mds``, ``.caffe``, ``.n5``, ``.parquet``.
     resize : int, optional
         Pixels that images are resized to, anti-aliased; `resize_mode` says which side gets them. By default images
         keep their size.
@@ -174,8 +174,8 @@ def convert(
     report : path, optional
         Where to write a JSON line for every file with a finding and every file that was left out.
     shard_size : int, optional
-        Most bytes of images in a file of a ``.pth`` pack, or of a file of a ``.wds``, ``.tfrecord``, ``.n5`` or
-        ``.parquet`` pack; by default 512 MiB, and 64 MiB of ``.n5``, whose tools read such a file whole.
+        Most bytes of images in a file of a ``.pth`` pack, or of a file of a ``.wds``, ``.tfrecord``, ``.mds``, ``.n5``
+        or ``.parquet`` pack; by default 512 MiB, and 64 MiB of ``.n5``, whose tools read such a file whole.
     parts : int, optional
         Make `dst` a directory of so many packs, which is read as one.
     workers : int, optional

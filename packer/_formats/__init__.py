@@ -137,6 +137,8 @@ FORMATS: dict[str, Format] = {
         _foreign("wds", ".wds", "wds:WebDatasetWriter"),
         _foreign("tfrecord", ".tfrecord", "tfrecord:TFRecordWriter"),
         _foreign("rec", ".rec", "recordio:RecordIOWriter", shards=False),
+        _foreign("mds", ".mds", "mds:MDSWriter"),
+        _foreign("caffe", ".caffe", "caffe:CaffeWriter", shards=False),
         _foreign("n5", ".n5", "n5:N5Writer"),
         _foreign("parquet", ".parquet", "parquet:ParquetWriter"),
     ]

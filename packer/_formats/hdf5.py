@@ -94,6 +94,14 @@ class HDF5Writer(Writer):
         self._file.close()
 
 
+def _is_packers(file: h5py.File) -> bool:
+    """Tell whether packer wrote a file; libhdf5 reads no heap for that, as it would for a text of variable length."""
+    attributes = file.attrs
+    return bool(
+        "format" in attributes and attributes.get_id("format").dtype == "S6" and attributes["format"] == b"packer"
+    )
+
+
 def _reserve(file: h5py.File, length: int) -> int:
     """Create the dataset `data` without writing to it; return where it lies."""
     settings = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
@@ -161,7 +169,7 @@ class HDF5Reader(Reader):
             # Through this very file: another may have its path by now, and libhdf5 refuses a path that this process
             # has open with other settings.
             with h5py.File(self._file.stream(most=_MOST_STRUCTURE), "r") as file:
-                if file.attrs.get("format") != b"packer":
+                if not _is_packers(file):
                     raise NotAPackError("an HDF5 file that packer did not write", self.path)
                 manifest_at, manifest_size = self._find(file, "manifest", "|u1")
                 manifest = Manifest.from_json(self._file.read(manifest_at, manifest_size), self.path)

@@ -191,6 +191,8 @@ class IndexReader(SpreadReader):
             if "pixels" in layout:
                 self._pixels = PixelLayout(**layout["pixels"])
             base = COPIES if self.brings_files else _text(layout["base"])
+            if not self.in_place and base != os.pardir:
+                raise ValueError(f"{base!r} is not the pack, in which they lie")
             self._base = os.path.normpath(os.path.join(os.path.realpath(self._directory), base))
             self._has_checksums = layout["checksums"] is True
             if not self._has_checksums:
@@ -220,7 +222,8 @@ class IndexReader(SpreadReader):
         if (size < -1).any() or size.astype(float).sum() + data >= 1 << 62:
             raise CorruptPackError("files have no such sizes", self._files_file.path)
         names_of_files, stamps = Names(blob, ends, self._files_file.path), np.stack([size, modified], 1)
-        self._data = ListedFiles(self._directory, self._base, names_of_files, stamps, data, data_at)
+        own = not self.in_place
+        self._data = ListedFiles(self._directory, self._base, names_of_files, stamps, data, data_at, own=own)
         return manifest, table_from(columns, manifest, self.path)
 
     @property

@@ -42,14 +42,25 @@ class ListedFiles(SpreadData):
         How many bytes of data the index has of its own.
     data_at : int, optional
         Where these begin; by default after the files.
+    own : bool
+        Whether the files are the pack's, and so no links: those of others may be, as a tree's are.
     """
 
     def __init__(  # noqa: PLR0917
-        self, path: str, base: str, names: Names, stamps: Stamps, data: int, data_at: int | None = None
+        self,
+        path: str,
+        base: str,
+        names: Names,
+        stamps: Stamps,
+        data: int,
+        data_at: int | None = None,
+        *,
+        own: bool = False,
     ) -> None:
         super().__init__(path, [])
         self._listed, self._names = ForeignFiles(base, names, stamps), names
         self._base: Descriptor | None = None
+        self._own = own
         sizes = np.maximum(stamps[:, 0], 0)
         self.starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64), [0]])
         if data_at is not None:  # no file is as long as that, and what is read of the gap is none of its bytes
@@ -69,7 +80,7 @@ class ListedFiles(SpreadData):
             if not os.path.isdir(base):
                 raise CorruptPackError(f"the directory of its files is gone, or cannot be reached. {_MOVED}", base)
             raise CorruptPackError(f"is gone, or cannot be reached. {_CHANGED}", where)
-        file = PackFile(where)
+        file = PackFile(self._listed.root, self._listed.names[number]) if self._own else PackFile(where)
         before, now = stamp_in(self._listed.stamps, number), (file.size, file.modified)
         if not same_stamp(before, now):
             file.close()
@@ -91,7 +102,7 @@ class ListedFiles(SpreadData):
         numbers = np.clip(np.searchsorted(self.starts, offset, side="right") - 1, 0, len(self.starts) - 2)
         whole = (offset == self.starts[numbers]) & (size == self.starts[numbers + 1] - offset) & (size > 0)
         whole &= numbers < len(self._listed)
-        if not whole.any() or not _BY_DESCRIPTOR:
+        if not whole.any() or not _BY_DESCRIPTOR or self._own:  # C would follow links
             return super().locate(offset, size)
         rest = super().locate(np.where(whole, -1, offset), size)
         try:

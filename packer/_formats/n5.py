@@ -116,7 +116,7 @@ class N5Writer(ShardWriter):
     def trailer(self, size: int, *, last: bool) -> bytes:
         return b"" if last else bytes(_HEADER.size + self._shard_size - size)
 
-    def head(self, size: int) -> bytes:
+    def head(self, lines: bytes, size: int) -> bytes:
         return _HEADER.pack(0, 1, size - _HEADER.size)
 
     def beside(self) -> Iterator[tuple[str, bytes]]:

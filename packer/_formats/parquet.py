@@ -108,7 +108,7 @@ class ParquetWriter(ShardWriter):
         self._groups, self._rows = [], 0
         return tail + ending
 
-    def head(self, size: int) -> bytes:
+    def head(self, lines: bytes, size: int) -> bytes:
         return MAGIC
 
     def beside(self) -> Iterator[tuple[str, bytes]]:

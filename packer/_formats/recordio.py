@@ -23,8 +23,9 @@ from typing import Any
 import numpy as np
 
 from packer._formats.contract import NOTHING, Contents
+from packer._formats.foreign import MAX_SHARD_SIZE, one_file
 from packer._formats.frame import Frame
-from packer._formats.shards import MAX_SHARD_SIZE, ShardWriter
+from packer._formats.shards import ShardWriter
 from packer._table import Buffer, Sample, Table
 from packer.errors import DestinationError, printable
 
@@ -52,8 +53,7 @@ class RecordIOWriter(ShardWriter):
 
     @classmethod
     def check_options(cls, options: Mapping[str, Any]) -> None:
-        if options.keys() - {"shard_size"} or options.get("shard_size", MAX_SHARD_SIZE) != MAX_SHARD_SIZE:
-            raise DestinationError("a .rec pack is one file, whose size cannot be chosen")
+        one_file(".rec", options)
 
     def frame(self, sample: Sample) -> Frame:
         self._key += 1

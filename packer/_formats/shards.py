@@ -1,55 +1,38 @@
-"""Packs in the layout of another tool: files as that tool writes them, and packer's own index beside them.
+"""Packs in the layout of another tool whose samples lie in shards, one after the other.
 
-A pack is a directory with shards, the index of each shard where the other tool knows one, and ``.packer.index``, an
-index as `packer._formats.index` specifies it, whose base is the pack. A layout is a `ShardWriter`: it says how a sample
-is framed, and this module places frames in shards, continues what was interrupted, and writes the index.
-
-What is no sample's, such as the headers between the images, has a checksum for each file: packer reads none of it, but
-other tools do.
+A layout is a `ShardWriter`: it says how a sample is framed, and this module places frames in shards, and continues what
+was interrupted. A shard may have an index of its own, which the other tool knows, and a head that is known when the
+shard is complete.
 """
 
 from __future__ import annotations
 
 import abc
 import itertools
-import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import google_crc32c
 import numpy as np
 
-from packer._formats.contract import NOTHING, Contents, Placed, Writer
+from packer._formats.contract import NOTHING, Contents, Placed
+from packer._formats.foreign import AGAIN, COPIED_FROM, MAX_SHARD_SIZE, ForeignWriter, Listed
 from packer._formats.frame import Frame
 from packer._formats.framing import end_of, framing_checksum, joined_checksum, lying_in, stored_value
-from packer._formats.growing import GrowingFiles
-from packer._formats.index import DATA_FILE, INDEX_DIRECTORY, file_columns, write_files
-from packer._manifest import Manifest
-from packer._storage.files import AppendFile, remove, writing_to
+from packer._formats.index import DATA_FILE
+from packer._storage.files import AppendFile
 from packer._storage.packfile import PackFile
 from packer._storage.spool import Spool
-from packer._storage.stamps import ANY_TIME
-from packer._table import Names, Sample, Table, column_checksum, encode_name
+from packer._table import Sample, Table, encode_name
 from packer.errors import DestinationError, PackError, printable
 
-__all__ = ["DEFAULT_SHARD_SIZE", "MAX_SHARD_SIZE", "ShardWriter"]
+__all__ = ["DEFAULT_SHARD_SIZE", "ShardWriter"]
 
 DEFAULT_SHARD_SIZE = 512 << 20
-MAX_SHARD_SIZE = 1 << 60
 _PIECE = 1 << 20
-_MOST_OPEN = 64  # files
-_AGAIN = "Start again with --fresh."
-_COPIED_FROM = 1 << 60  # so that where a copy lies is known before the end of the files is
-
-
-class _Listed(NamedTuple):
-    """A complete file of the pack; `framing` is the checksum of what is no sample's in it."""
-
-    name: str
-    size: int
-    framing: int
 
 
 @dataclass
@@ -75,8 +58,8 @@ class _Shard:
             self.framed += len(piece)
 
 
-class ShardWriter(Writer):
-    """Fills one shard after the other with frames, and then writes the index of all of them.
+class ShardWriter(ForeignWriter):
+    """Fills one shard after the other with frames.
 
     Options: ``shard_size``, the most bytes of a shard; a larger sample has a shard of its own.
 
@@ -84,40 +67,32 @@ class ShardWriter(Writer):
     are on the disk. The samples of its own shard are read back and framed again, which gives what is known of them.
     """
 
-    apart = True
-
     shard_name: ClassVar[str]
     """The name of a shard, with a place for its number."""
 
     index_name: ClassVar[str] = ""
-    """The name of its index; empty where the other tool knows none."""
-
-    head_size: ClassVar[int] = 0
-    """How many bytes stand before the first frame of a shard."""
+    """The name of a shard's index; empty where shards have none."""
 
     shard_sizes: ClassVar[tuple[int, int]] = DEFAULT_SHARD_SIZE, MAX_SHARD_SIZE
-    """The most bytes of a shard where nobody chose them, and the most that may be chosen."""
+    """The most bytes of a shard after its head where nobody chose them, and the most that may be chosen."""
+
+    head_size: int = 0
+    """How many bytes stand before the first frame of a shard; known before `__init__` of this class."""
+
+    most_samples: int = sys.maxsize
+    """How many samples a shard has room for; as `head_size`."""
 
     def __init__(self, path: Path, options: Mapping[str, Any], written: Table, contents: Contents = NOTHING) -> None:
         self.check_options(options)
-        self._path, self._contents = path, contents
-        self._shard_size = int(options.get("shard_size", self.shard_sizes[0]))
-        self._blob_fields = {one.name: number for number, one in enumerate(f for f in contents.fields if f.is_blob)}
-        self._index = path / INDEX_DIRECTORY
-        self._files = GrowingFiles(self._index, path)
-        self._shards: list[_Listed] = []
-        self._indexes: list[_Listed] = []
-        self._others: list[_Listed] | None = None  # once all samples are written
+        super().__init__(path, int(options.get("shard_size", self.shard_sizes[0])), written, contents)
+        self._shards: list[Listed] = []
+        self._indexes: list[Listed] = []
         self._shard: _Shard | None = None
         self._start = 0  # of the open shard, in the data of all
-        self._names = int(written.name_end[-1]) if len(written) else 0  # bytes
-        self._copied = 0  # bytes
-        with writing_to(path):
-            self._index.mkdir(parents=True, exist_ok=True)
         self._resume(written)
-        self._copies = AppendFile(self._index / DATA_FILE, keep=self._copied)
-        self._files.grow(self._copies)
-        self._remove_stale()
+        shards = len(self._shards) + (self._shard is not None)
+        names = {self.shard_name.format(number) for number in range(shards)}
+        self._open_copies(names | {file.name for file in self._indexes})
 
     @classmethod
     def check_options(cls, options: Mapping[str, Any]) -> None:
@@ -135,31 +110,27 @@ class ShardWriter(Writer):
         return b""
 
     def index_line(self, frame: Frame, at: int) -> bytes:
-        """Return what the shard's index says of the last `frame`, which begins at byte `at`; asked for once of each."""
+        """Return what the shard's index, or its head, says of the last `frame`, which begins at byte `at`.
+
+        It is asked for once of each.
+        """
         return b""
 
     def index_head(self, count: int) -> bytes:
         """Return what the index of a shard with so many samples begins with."""
         return b""
 
+    def head(self, lines: bytes, size: int) -> bytes:
+        """Return the `head_size` bytes before the first frame, by all that `index_line` said, and the shard's size."""
+        return b""
+
     def trailer(self, size: int, *, last: bool) -> bytes:
         """Return what follows the last frame of a shard that has so many bytes; `last` is the last shard."""
         return b""
 
-    def head(self, size: int) -> bytes:
-        """Return the `head_size` bytes before the first frame of a shard that has so many bytes in all."""
-        return b""
-
-    def beside(self) -> Iterator[tuple[str, bytes]]:
-        """Yield name and bytes of the layout's other files: ``classes.txt``, where each class's name is a line."""
-        classes = self._contents.classes
-        if classes and not any("\n" in name or "\r" in name for name in classes):
-            yield "classes.txt", b"".join(encode_name(name) + b"\n" for name in classes)
-
     def append(self, sample: Sample) -> Placed:
         frame, gap = self.frame(sample), self._gap(self._shard)
-        end = 0 if self._shard is None else self._shard.size - self.head_size + len(gap) + frame.size
-        if self._shard is None or (self._shard.count and end > self._shard_size):
+        if self._shard is None or not self._has_room(self._shard, len(gap) + frame.size):
             self._finish_shard(last=False)
             self._open_shard(self._new_shard())
             gap = b""
@@ -171,38 +142,23 @@ class ShardWriter(Writer):
         self._names += len(encode_name(sample.name))
         return placed
 
-    def flush(self) -> None:
-        self._files.flush()
-
-    def sync(self) -> None:
-        self._files.sync()
-
-    def layout(self) -> dict[str, Any]:
-        listed, columns = self._listed(), self._file_columns()
-        return {
-            "shard_size": self._shard_size,
-            "names": self._names,
-            "apart": True,
-            "checksums": True,
-            "base": "..",
-            "files": len(listed),
-            "file_names": len(columns[-1]),
-            "file_columns": [column_checksum(column) for column in columns],
-            "data": self._copied,
-            **({"data_at": _COPIED_FROM} if self._copied else {}),
-            "framing": [file.framing for file in listed],
-        }
-
-    def commit(self, manifest: Manifest, table: Table) -> None:
-        columns = self._file_columns()  # which completes the shards
-        self.flush()
-        self.sync()
-        write_files(self._index, manifest, table, columns)
+    def complete(self) -> list[Listed]:
+        if self._shard is None and not self._shards:
+            self._open_shard(self._new_shard())  # an empty one, so that there is a set of theirs
+        self._finish_shard(last=True)
+        return [*self._shards, *self._indexes]
 
     def close(self) -> None:
-        self._files.close()
+        super().close()
         if self._shard is not None:
             self._shard.lines.close()
+
+    def _new_shard(self) -> _Shard:
+        return _Shard(Spool(self._path.parent), self.head_size)
+
+    def _has_room(self, shard: _Shard, size: int) -> bool:
+        fits = shard.size - self.head_size + size <= self._shard_size and shard.count < self.most_samples
+        return fits or not shard.count
 
     def _gap(self, shard: _Shard | None) -> bytes:
         return self.gap() if shard is not None and shard.count else b""
@@ -210,7 +166,7 @@ class ShardWriter(Writer):
     def _place(self, frame: Frame, gap: bytes, shard: _Shard) -> Placed:
         """Count a frame into a shard; return where its image and its blobs lie in the data of all shards."""
         at = shard.size + len(gap)
-        begin, copied = self._start + at, _COPIED_FROM + self._copied
+        begin, copied = self._start + at, COPIED_FROM + self._copied
         shard.take(frame, gap, self.index_line(frame, at))
         self._copied += frame.copied
 
@@ -219,14 +175,11 @@ class ShardWriter(Writer):
 
         return Placed(offset(frame.image), tuple(map(offset, frame.blobs)))
 
-    def _new_shard(self) -> _Shard:
-        return _Shard(Spool(self._path.parent), self.head_size)
-
     def _open_shard(self, shard: _Shard) -> None:
         """Open the file of a shard, which lies there already where the shard has frames."""
         file = self._open(self.shard_name.format(len(self._shards)), shard.size if shard.count else 0)
         if not shard.count:
-            file.append(bytes(self.head_size))
+            file.append(bytes(self.head_size))  # until it is known
         self._files.grow(file)
         self._shard, shard.file = shard, file
 
@@ -237,54 +190,20 @@ class ShardWriter(Writer):
         assert shard.file is not None
         shard.file.append(trailer)
         shard.frame(trailer)
-        size = shard.size + len(trailer)
-        if head := self.head(size):
+        size, lines, head = shard.size + len(trailer), shard.lines.array(np.uint8), b""
+        if self.head_size:
+            head = self.head(lines.tobytes(), size)
             shard.file.write_at(0, head)
         self._files.finish(shard.file)
         framing = joined_checksum(google_crc32c.value(head), shard.framing, shard.framed)
-        self._shards.append(_Listed(self.shard_name.format(number), size, framing))
+        self._shards.append(Listed(self.shard_name.format(number), size, framing, shard.count))
         if self.index_name:
-            lines = shard.lines.array(np.uint8)
             pieces = (lines[start : start + _PIECE].tobytes() for start in range(0, len(lines), _PIECE))
             index = itertools.chain([self.index_head(shard.count)], pieces)
             self._indexes.append(self._write(self.index_name.format(number), index))
         shard.lines.close()
         self._start += size
         self._shard = None
-
-    def _open(self, name: str, keep: int = 0) -> AppendFile:
-        path = self._path / name
-        with writing_to(path):
-            path.parent.mkdir(exist_ok=True)
-        return AppendFile(path, keep=keep)
-
-    def _write(self, name: str, pieces: Iterable[bytes]) -> _Listed:
-        """Write a whole file that has nothing of a sample in it."""
-        file, checksum = self._open(name), 0
-        for piece in pieces:
-            file.append(piece)
-            checksum = google_crc32c.extend(checksum, piece)
-        self._files.finish(file)
-        return _Listed(name, file.size, checksum)
-
-    def _listed(self) -> list[_Listed]:
-        """Complete the files that other tools read, and return them: those with samples first."""
-        if self._others is None:
-            if self._shard is None and not self._shards:
-                self._open_shard(self._new_shard())  # an empty one, so that there is a set of theirs
-            self._finish_shard(last=True)
-            self._others = []
-            for name, text in self.beside():
-                self._others.append(self._write(name, [text]))
-                if not len(self._others) % _MOST_OPEN:
-                    self.flush()
-                    self.sync()
-        return [*self._shards, *self._indexes, *self._others]
-
-    def _file_columns(self) -> list[Any]:
-        listed = self._listed()
-        stamps = np.array([(file.size, ANY_TIME) for file in listed], np.int64)
-        return file_columns(Names.of(file.name for file in listed), stamps)
 
     def _resume(self, written: Table) -> None:
         """Find the shard of the last row, and frame its samples again."""
@@ -294,29 +213,32 @@ class ShardWriter(Writer):
             self._find_shards(written)
             shard = self._new_shard()
             rows = np.flatnonzero(written.offset >= self._start)
-            self._copied = end_of(written, int(rows[0]), _COPIED_FROM) - _COPIED_FROM
+            self._copied = end_of(written, int(rows[0]), COPIED_FROM) - COPIED_FROM
             for row, sample in zip(rows.tolist(), self._read_back(written, rows.tolist()), strict=True):
                 if self._place(self.frame(sample), self._gap(shard), shard).offset != int(written.offset[row]):
-                    raise DestinationError(f"{printable(self._path)}: does not fit its journal. {_AGAIN}")
+                    raise DestinationError(f"{printable(self._path)}: does not fit its journal. {AGAIN}")
         except PackError as error:
-            raise DestinationError(f"{error}. {_AGAIN}") from error
+            raise DestinationError(f"{error}. {AGAIN}") from error
         self._open_shard(shard)
 
     def _find_shards(self, written: Table) -> None:
         """List the complete shards, and find where the last one begins."""
-        last = int(written.offset[written.offset < _COPIED_FROM].max(initial=0))
+        last = int(written.offset[written.offset < COPIED_FROM].max(initial=0))
         while True:
             number = len(self._shards)
-            name, index = self.shard_name.format(number), self.index_name.format(number)
+            name = self.shard_name.format(number)
             with PackFile(self._path, name) as file:
-                if last < self._start + file.size:
+                end = self._start + file.size
+                if last < end:
                     return
-                framing = framing_checksum(file, lying_in(written, self._start, self._start + file.size))
-                self._shards.append(_Listed(name, file.size, framing))
-                self._start += file.size
-            if index:
-                with PackFile(self._path, index) as file:
-                    self._indexes.append(_Listed(index, file.size, framing_checksum(file, [])))
+                framing = framing_checksum(file, lying_in(written, self._start, end))
+                samples = int(np.count_nonzero((written.offset >= self._start) & (written.offset < end)))
+                self._shards.append(Listed(name, file.size, framing, samples))
+                self._start = end
+            if self.index_name:
+                with PackFile(self._path, self.index_name.format(number)) as file:
+                    listed = Listed(self.index_name.format(number), file.size, framing_checksum(file, []))
+                self._indexes.append(listed)
 
     def _read_back(self, written: Table, rows: Iterable[int]) -> Iterator[Sample]:
         """Yield the samples of rows, which lie in the last shard and among the copies."""
@@ -326,8 +248,8 @@ class ShardWriter(Writer):
 
             def read(offset: int, size: int) -> bytes:
                 return (
-                    copies.read(offset - _COPIED_FROM, size)
-                    if offset >= _COPIED_FROM
+                    copies.read(offset - COPIED_FROM, size)
+                    if offset >= COPIED_FROM
                     else shard.read(offset - start, size)
                 )
 
@@ -336,13 +258,3 @@ class ShardWriter(Writer):
                 fields = tuple(stored_value(written, one, index, read) for one in self._contents.fields)
                 data = read(row.offset, row.size)
                 yield Sample(names[index], row.label, data, row.height, row.width, fields)
-
-    def _remove_stale(self) -> None:
-        """Remove what an earlier run left that is not continued."""
-        shards = len(self._shards) + (self._shard is not None)
-        names = [self.shard_name.format(number) for number in range(shards)] + [file.name for file in self._indexes]
-        kept = {self._index, self._index / DATA_FILE, *(self._path / name for name in names)}
-        kept |= {path.parent for path in kept}
-        for directory in sorted(path for path in kept if path.is_dir() and path.is_relative_to(self._path)):
-            for stale in {directory / name for name in os.listdir(directory)} - kept:
-                remove(stale)

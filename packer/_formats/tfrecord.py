@@ -22,6 +22,8 @@ import google_crc32c
 import numpy as np
 
 from packer._containers.imagenames import suffix_of
+from packer._containers.records.message import varint
+from packer._containers.records.tfrecord import masked, masked_crc32c
 from packer._fields import Field, Stored
 from packer._formats.frame import Frame
 from packer._formats.shards import ShardWriter
@@ -49,12 +51,12 @@ class TFRecordWriter(ShardWriter):
         listed = sorted(self._features(sample), key=lambda feature: feature[0])
         features = [(_around(name, tag, len(data)), data, place) for name, tag, data, place in listed]
         size = sum(len(head) + len(data) for head, data, _ in features)
-        example = b"\x0a" + _varint(size)
+        example = b"\x0a" + varint(size)
         if len(example) + size >= _MOST:
             raise DestinationError(f"{printable(sample.name)}: {size} bytes are too many for a tf.train.Example")
         length = struct.pack("<Q", len(example) + size)
         frame = Frame(len(self._blob_fields))
-        frame.add(length + struct.pack("<I", _masked(google_crc32c.value(length))) + example)
+        frame.add(length + struct.pack("<I", masked_crc32c(length)) + example)
         checksum = google_crc32c.value(example)
         for head, data, place in features:
             if place is None:
@@ -63,7 +65,7 @@ class TFRecordWriter(ShardWriter):
                 frame.add(head)
                 frame.add_image(data) if place == _IMAGE else frame.add_blob(place, data)
             checksum = _extended(google_crc32c.extend(checksum, head), data)
-        frame.add(struct.pack("<I", _masked(checksum)))
+        frame.add(struct.pack("<I", masked(checksum)))
         return frame
 
     def index_line(self, frame: Frame, at: int) -> bytes:
@@ -74,7 +76,7 @@ class TFRecordWriter(ShardWriter):
         if isinstance(label, float):
             yield "image/class/label", _FLOATS, _float32(label), None
         elif contents.label_type == "int" or label >= 0:
-            yield "image/class/label", _INTS, _varint(label), None
+            yield "image/class/label", _INTS, varint(label), None
             if contents.label_type == "class" and label < len(contents.classes):
                 yield "image/class/text", _BYTES, encode_name(contents.classes[label]), None
         yield "image/encoded", _BYTES, sample.data, _IMAGE
@@ -82,8 +84,8 @@ class TFRecordWriter(ShardWriter):
         kind = b"RAW" if contents.codec == "raw" else _FORMATS.get(suffix_of(bytes(sample.data[:16])))
         if kind is not None:
             yield "image/format", _BYTES, kind, None
-        yield "image/height", _INTS, _varint(sample.height), None
-        yield "image/width", _INTS, _varint(sample.width), None
+        yield "image/height", _INTS, varint(sample.height), None
+        yield "image/width", _INTS, varint(sample.width), None
         for one, stored in zip(contents.fields, sample.fields, strict=True):
             if stored is not None:
                 yield self._feature(one, stored)
@@ -92,7 +94,7 @@ class TFRecordWriter(ShardWriter):
         if isinstance(stored, float):
             return one.name, _FLOATS, _float32(stored), None
         if isinstance(stored, int):
-            return one.name, _INTS, _varint(stored), None
+            return one.name, _INTS, varint(stored), None
         assert stored is not None
         return one.name, _BYTES, stored, self._blob_fields[one.name]
 
@@ -103,32 +105,17 @@ def _around(name: str, tag: bytes, size: int) -> bytes:
     Numbers are packed, so that they stand in their list as the bytes of a text do.
     """
     key = name.encode("ascii")
-    value = b"\x0a" + _varint(size)
-    listed = tag + _varint(len(value) + size) + value
-    feature = b"\x12" + _varint(len(listed) + size) + listed
-    entry = b"\x0a" + _varint(len(key)) + key + feature
-    return b"\x0a" + _varint(len(entry) + size) + entry
-
-
-def _varint(number: int) -> bytes:
-    """Return a whole number as protocol buffers write it; a negative one has ten bytes."""
-    number &= (1 << 64) - 1
-    digits = bytearray()
-    while number > 0x7F:
-        digits.append(number & 0x7F | 0x80)
-        number >>= 7
-    digits.append(number)
-    return bytes(digits)
+    value = b"\x0a" + varint(size)
+    listed = tag + varint(len(value) + size) + value
+    feature = b"\x12" + varint(len(listed) + size) + listed
+    entry = b"\x0a" + varint(len(key)) + key + feature
+    return b"\x0a" + varint(len(entry) + size) + entry
 
 
 def _float32(number: float) -> bytes:
     """Return a number as a FloatList has it, which is infinite beyond what 32 bits hold."""
     with np.errstate(over="ignore"):
         return bytes(np.array([number]).astype("<f4"))
-
-
-def _masked(checksum: int) -> int:
-    return (((checksum >> 15) | (checksum << 17)) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def _extended(checksum: int, data: Buffer) -> int:

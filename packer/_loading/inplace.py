@@ -3,23 +3,36 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
-from packer._containers import Container, find_container, named_paths
+from packer._containers import Container, files_to_name, find_container, named_paths
 from packer._formats import FORMATS, open_pack
 from packer._formats.index import IndexReader
 from packer._sources import Source, build_index, class_directories, imagefolder_source, listed_container, refuse_splits
 from packer._storage.files import remove, writing_to
-from packer._storage.locks import held
-from packer.errors import NotAPackError, PackNotFoundError, SourceError, printable
+from packer._storage.locks import held, try_lock
+from packer._storage.opening import NO_LINK, open_regular
+from packer.errors import (
+    DestinationError,
+    ImageError,
+    NotAPackError,
+    PackNotFoundError,
+    SourceError,
+    printable,
+    warn,
+)
 
 __all__ = ["index_of", "is_pack"]
 
 _SHARED_MEMORY = Path("/dev/shm")
+_PREFIX, _LOCK = "packer-index-", "lock"
 
 ProgressCallback = Callable[[int, int], None]
 
@@ -81,12 +94,14 @@ def _made(place: Path, source: Source | None, container: Container | None, progr
     if source is None:
         assert container is not None
         source = listed_container(container, in_place=True)
+        if source.notes:  # what was left out, before anybody trains without it
+            warn(f"What is read of {printable(container.root)}: {'; '.join(source.notes)}")
     partial = place.with_name(f"{place.name}.partial")
     remove(partial)
     with writing_to(partial):
         partial.mkdir()
     try:
-        build_index(source, partial, place, checksums=False, progress=progress)
+        _build(source, partial, place, progress)
         remove(place)
         with writing_to(place):
             os.rename(partial, place)
@@ -95,32 +110,53 @@ def _made(place: Path, source: Source | None, container: Container | None, progr
     return place
 
 
+def _build(source: Source, directory: Path, place: Path, progress: ProgressCallback | None) -> None:
+    try:
+        build_index(source, directory, place, checksums=False, progress=progress)
+    except ImageError as error:
+        remedy = "To leave out such images: `packer index SRC OUT.index --on-error skip`, and open OUT.index"
+        told = type(error)(f"{error.reason}. {remedy}", error.name)
+        told.index = error.index
+        raise told from error
+
+
 def _wait() -> None:
     """Wait for the process that makes the index."""
 
 
 def _tree(root: Path) -> Source | None:
     """List a directory of images; None where it is none, or what is left of a pack."""
-    if root.suffix in {suffix for row in FORMATS.values() for suffix in row.suffixes} or not class_directories(root):
+    if root.suffix in {suffix for row in FORMATS.values() for suffix in row.suffixes}:
         return None
-    refuse_splits(root, root.with_suffix(".index"))
-    try:
-        return imagefolder_source(root)
-    except SourceError:  # whoever opens it as a pack says what it is
-        return None
+    if class_directories(root):
+        refuse_splits(root, root.with_suffix(".index"))
+        with contextlib.suppress(SourceError):  # whoever opens it as a pack says what it is
+            return imagefolder_source(root)
+    if others := files_to_name(root):
+        raise SourceError(f"{printable(root)}: is no directory of images in classes{others}")
+    return None
 
 
 def _is_of(place: Path, source: Source | None, container: Container | None) -> bool:
-    """Tell whether an index lists these images, in files that are what they were."""
+    """Tell whether an index lists these images, in files that are what they were.
+
+    Where it does not, it may be made anew: SourceError of what nobody makes anew from these images.
+    """
     try:
         reader = open_pack(place)
     except NotAPackError:
         raise SourceError(f"{printable(place)}: is there, and no index. Choose another place.") from None
     with reader:
-        if not isinstance(reader, IndexReader):
+        if not isinstance(reader, IndexReader) or not reader.in_place or reader.brings_files:
             raise SourceError(f"{printable(place)}: is a pack, and no index. Choose another place.")
+        root = source.root if source is not None else container.root if container is not None else None
+        if os.path.isdir(reader.base) and os.path.realpath(reader.base) != os.path.realpath(root or ""):
+            raise SourceError(
+                f"{printable(place)}: is the index of files in {printable(reader.base)}. Choose another place."
+            )
         if source is not None:
-            return reader.manifest.source == source.describe() and not any(reader.changed_files())
+            same = os.path.isdir(reader.base) and reader.manifest.source == source.describe()
+            return same and not any(reader.changed_files())
         assert container is not None
         own = sorted(os.path.realpath(container.root / name) for name in container.files)
         return own == sorted(map(os.path.realpath, reader.files())) and not any(
@@ -129,15 +165,38 @@ def _is_of(place: Path, source: Source | None, container: Container | None) -> b
 
 
 def _temporary() -> Path:
-    """Make a directory that goes when this process ends, in memory where there is room for much."""
+    """Make a directory that goes when this process ends, in memory where there is room for much.
+
+    It has a locked file. A process that is killed leaves the directory, which the next one removes: nobody holds the
+    lock any more.
+    """
     memory = _SHARED_MEMORY if os.access(_SHARED_MEMORY, os.W_OK) else None
     if memory is not None and shutil.disk_usage(memory).free < 1 << 30:
         memory = None
-    made = Path(tempfile.mkdtemp(prefix="packer-index-", dir=memory))
-    atexit.register(_remove_own, made, os.getpid())
+    _remove_abandoned(memory or Path(tempfile.gettempdir()))
+    made = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=memory))
+    lock = open(made / f"new-{_LOCK}", "wb")  # noqa: SIM115 - open as long as the process lives
+    try_lock(lock)
+    if os.name != "nt":  # where what is open keeps its name
+        os.rename(lock.name, made / _LOCK)
+    atexit.register(_remove_own, made, os.getpid(), lock)
     return made
 
 
-def _remove_own(directory: Path, process: int) -> None:
+def _remove_abandoned(directory: Path) -> None:
+    """Remove what processes of this user left that were killed."""
+    for path in directory.glob(f"{_PREFIX}*/{_LOCK}"):
+        with contextlib.suppress(OSError, DestinationError), open(path, "ab", opener=_open_lock) as lock:
+            owner = os.lstat(path.parent)
+            if stat.S_ISDIR(owner.st_mode) and owner.st_uid == os.geteuid() and try_lock(lock):
+                shutil.rmtree(path.parent)
+
+
+def _open_lock(path: str, flags: int) -> int:
+    return open_regular(path, flags=flags & ~os.O_CREAT | NO_LINK)
+
+
+def _remove_own(directory: Path, process: int, lock: IO[bytes]) -> None:
     if os.getpid() == process:  # and not a child that was forked
+        lock.close()
         shutil.rmtree(directory, ignore_errors=True)

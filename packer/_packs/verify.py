@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from packer._formats import Reader, open_pack
 from packer._packs.damage import Damage
+from packer._packs.library import LIBRARIES, disagreements
 from packer._packs.sweep import over_samples
 from packer._packs.values import wrong_blobs, wrong_rows
 from packer._sources.repeats import repeats
@@ -31,6 +32,7 @@ def verify(
     path: str | os.PathLike[str],
     *,
     quick: bool = False,
+    library: str | None = None,
     workers: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Damage]:
@@ -51,6 +53,8 @@ def verify(
     path : path
     quick : bool
         Leave out reading the samples.
+    library : {"liblmdb"}, optional
+        The library that reads an LMDB pack too, where packer finds no damage; it must find the same samples.
     workers : int, optional
         Threads; by default the CPUs that affinity, cgroup and SLURM grant.
     progress : callable, optional
@@ -64,17 +68,25 @@ def verify(
     Raises
     ------
     TypeError, ValueError
-        If `workers` is no whole number of 1 or more.
+        If `workers` is no whole number of 1 or more, or `library` is none of these.
+    OptionError
+        If the pack is of another format than `library` reads.
+    MissingDependencyError
+        If `library` is not installed.
     PackError
         If the pack is damaged so much that it cannot be opened.
     """
     require_count("workers", workers)
+    if library not in (None, *LIBRARIES):
+        raise ValueError(f"library is {' or '.join(map(repr, LIBRARIES))}, not {library!r}")
     with open_pack(path) as reader:
         damage = [*_check_table(reader), *(Damage(reason) for reason in reader.check_structure())]
         if quick or not reader.has_checksums:
             damage += map(Damage, reader.changed_files())
         else:
             damage += _check_samples(reader, workers, progress)
+        if library is not None and not damage:  # which could else crash
+            damage += disagreements(reader, library, progress)
     return sorted(damage, key=lambda item: item.index is not None)
 
 

@@ -184,6 +184,10 @@ def listed_container(
 
     Errors as `container_source`.
     """
+    if not container.files:
+        raise SourceError(
+            f"{printable(container.root)}: no file in it has data: {container.kind} that was copied in part?"
+        )
     before = ForeignFiles(container.root, container.files)  # the listing, so that a later change is seen
     listing = list_samples(container, classes, progress, in_place=in_place)
     files = ForeignFiles(container.root, container.files, before.stamps, listing.packed)

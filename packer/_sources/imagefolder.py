@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from packer._containers import files_to_name
 from packer._sources.base import Source, class_ids, some, unknown_classes
 from packer._sources.walking import ImageRule, Walk, is_directory
 from packer._table import Names
@@ -55,7 +56,8 @@ def imagefolder_source(
     if not folders:
         raise SourceError(
             f"{printable(root)}: no subdirectories in it. Images are expected as {printable(root)}/CLASS/IMAGE; "
-            "for labels in a file, say --labels FILE.csv; for images without labels, say --unlabeled."
+            "for labels in a file, say --labels FILE.csv; for images without labels, say --unlabeled"
+            f"{files_to_name(root)}."
         )
     walk = Walk(root, rule or ImageRule())
     listed = {folder: walk.images_below(folder) for folder in folders}
@@ -73,6 +75,7 @@ def imagefolder_source(
         others = "".join(f". {note}" for note in notes)
         raise SourceError(
             f"{printable(root)}: no images ({rule or ImageRule()}) in its {len(folders)} directories{others}"
+            f"{files_to_name(root)}"
         )
     if empty := [folder for folder, names in zip(folders, found, strict=True) if not len(names)]:
         notes.append(f"classes without images, which keep their ids: {some(empty)}")
@@ -116,7 +119,7 @@ def class_directories(root: Path) -> list[str]:
         with os.scandir(root) as entries:
             return sorted(entry.name for entry in entries if is_directory(entry))
     except FileNotFoundError as error:
-        raise SourceError(f"{printable(root)}: no such directory") from error
+        raise SourceError(f"{printable(root)}: no such file or directory") from error
     except NotADirectoryError as error:
         raise SourceError(f"{printable(root)}: a file, not a directory with one subdirectory a class") from error
     except OSError as error:

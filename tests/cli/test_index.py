@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import packer
 from packer.testing.photos import draw_imagefolder
 from tests.making import packer_many
 from tests.sources.test_indexed import bag
@@ -53,13 +54,12 @@ def test_what_the_commands_say_of_an_index(tree: Path, tmp_path: Path) -> None:
 def test_changed_files_end_with_status_4_and_are_listed(tree: Path, tmp_path: Path) -> None:
     root = tmp_path / "copy"
     shutil.copytree(tree, root)
-    for name, options in (("x.index", []), ("quick.index", ["--no-checksums"])):
-        packer_many([("index", root, tmp_path / name, *options)])
+    index, quick = tmp_path / "x.index", tmp_path / "quick.index"
+    packer_many([("index", root, index), ("index", root, quick, "--no-checksums")])
     gone, longer, *_ = sorted(root.rglob("*.jpg"))
     gone.unlink()
     longer.write_bytes(longer.read_bytes() + b"x")
-    for name, options in (("x.index", []), ("x.index", ["--quick"]), ("quick.index", [])):
-        (answer,) = packer_many([("verify", tmp_path / name, *options)])
+    for answer in packer_many([("verify", index), ("verify", index, "--quick"), ("verify", quick)]):
         assert answer.returncode == 4
         assert "damaged in 2 places" in answer.stderr
         assert gone.name in answer.stderr
@@ -95,7 +95,7 @@ def test_what_is_not_done_with_an_index_is_refused_in_a_line(tree: Path, tmp_pat
 def test_an_index_of_what_was_moved_is_told_the_new_base(tree: Path, tmp_path: Path) -> None:
     root = tmp_path / "here"
     shutil.copytree(tree, root)
-    packer_many([("index", root, tmp_path / "x.index")])
+    packer.index(root, tmp_path / "x.index")
     root.rename(tmp_path / "there")
     answers = packer_many(
         [

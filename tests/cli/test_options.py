@@ -64,7 +64,7 @@ NEEDS = {
         "--codec png --tiles": "--tiles makes parts of JPEGs",
         "--no-tiles": "--no-tiles is for JPEGs that are encoded",
         "--codec keep --resize 8": "keep",
-        "--shard-size 1MB": "--shard-size is for .pth packs",
+        "--shard-size 1MB": "--shard-size is for packs of several files: .pth",
         "--part 0": "--parts",
         "--cluster local:1": "--parts",
         "--jobs 1": "--parts",
@@ -115,13 +115,17 @@ NEEDS = {
         "--key image=jpg": "--key is for containers",
     },
     "merge": {
-        "--shard-size 1MB": "--shard-size is for .pth packs",
+        "--shard-size 1MB": "--shard-size is for packs of several files: .pth",
         **{
             f"--finish {option}": "--finish takes DST alone"
             for option in ("--classes union", "--prefix a", "--workers 1", "--shard-size 1MB", "--overwrite", "--fresh")
         },
     },
-    "verify": {"--quick --digest": "--quick leaves out", "--quick --repair photos": "--quick leaves out"},
+    "verify": {
+        "--quick --digest": "--quick leaves out",
+        "--quick --repair photos": "--quick leaves out",
+        "--with liblmdb --repair photos": "repair it first",
+    },
 }
 """What would decide nothing, by command, with a part of the message."""
 
@@ -135,7 +139,7 @@ ALONE = {
     "resize resize-mode upscale interpolation codec recode quality tiles no-tiles exif audit max-pixels on-error "
     "report workers shard-size fresh ignore-free-space quiet field column on-missing no-classes no-metadata coco masks "
     "voc yolo key",  # as of convert
-    "verify": "quick digest repair workers quiet",
+    "verify": "quick digest repair workers quiet with",
     "info": "json classes",
     "export": "quiet",
     "stage": "quiet",

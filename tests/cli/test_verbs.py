@@ -154,7 +154,7 @@ def test_repair_is_the_command(tree: Path, tmp_path: Path) -> None:
         ({"resize_mode": "crop"}, OptionError, "^resize_mode= says how to resize: say to which size with resize=$"),
         ({"upscale": True}, OptionError, "^upscale=True says how to resize"),
         ({"delimiter": ";"}, OptionError, "^delimiter= says how to read a file of labels: say which with labels=$"),
-        ({"shard_size": 1000}, OptionError, "^shard_size= is for .pth packs$"),
+        ({"shard_size": 1000}, OptionError, "^shard_size= is for packs of several files: .pth"),
         (
             {"parts": 2, "report": "x.jsonl"},
             OptionError,
@@ -171,7 +171,7 @@ def test_repair_is_the_command(tree: Path, tmp_path: Path) -> None:
         ({"audit": "deep"}, ValueError, "audit is one of structure, decode, not 'deep'"),
         ({"exif": "turn"}, ValueError, "exif is one of"),
         ({"on_error": "ignore"}, ValueError, "on_error is 'fail' or 'skip'"),
-        ({"format": "zip"}, ValueError, "format is one of lmdb, hdf5, pth, not 'zip'"),
+        ({"format": "zip"}, ValueError, "format is one of lmdb, hdf5, pth, wds, tfrecord, rec, not 'zip'"),
         ({"max_pixels": 10**9}, ValueError, "max_pixels is 178956970 or less"),
         ({"labels": "l.csv", "delimiter": ";;"}, ValueError, "delimiter is one character, not ';;'"),
         ({"labels": "l.csv", "delimiter": 7}, TypeError, "delimiter is text, not 7"),

@@ -26,11 +26,11 @@ def bag(path: Path, records: Sequence[bytes], *, apart: bool = False) -> Path:
 
 
 def test_a_file_of_bagz_gives_what_was_written(tmp_path: Path) -> None:
-    seen = everywhere(GOLDEN / "images.bag", tmp_path)
+    seen = everywhere(GOLDEN / "bagz" / "images.bag", tmp_path)
     assert seen.data == DATA
     assert seen.names == ["images/0.jpg", "images/1.png", "images/2.jpg"]
     assert seen.labels == [-1, -1, -1]
-    assert not len(listed(GOLDEN / "images.bag").copied)
+    assert not len(listed(GOLDEN / "bagz" / "images.bag").copied)
 
 
 def test_the_vector_of_the_specification(tmp_path: Path) -> None:
@@ -83,8 +83,8 @@ def test_compressed_records_and_keys_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"compressed\. Write them to a \.bag"):
         listed(tmp_path / "x.bagz")
     with pytest.raises(OptionError, match="bagz has none"):
-        opened(GOLDEN / "images.bag", {"image": "x"})
+        opened(GOLDEN / "bagz" / "images.bag", {"image": "x"})
 
 
 def test_damaged_files_are_listed_or_refused(tmp_path: Path, sweep: int) -> None:
-    assert fuzz(GOLDEN / "images.bag", tmp_path, runs=200 * sweep)
+    assert fuzz(GOLDEN / "bagz" / "images.bag", tmp_path, runs=200 * sweep)

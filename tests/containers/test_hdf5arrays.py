@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 import packer
+from packer._containers import listing
 from packer._storage.packfile import PackFile
 from packer.errors import SourceError
 from tests.containers.everywhere import IMAGES, everywhere, fuzz, listed, opened
@@ -157,3 +159,58 @@ def test_names_that_are_no_text_are_refused(tmp_path: Path) -> None:
 def test_damaged_files_are_listed_or_refused(tmp_path: Path, sweep: int) -> None:
     assert fuzz(fuel(tmp_path / "fuel.h5"), tmp_path, runs=60 * sweep)
     assert fuzz(array(tmp_path / "array.h5", chunks=(4, 3, 6, 5)), tmp_path, runs=60 * sweep)
+
+
+def test_data_in_other_files_are_never_read(tmp_path: Path) -> None:
+    """External storage may be any file of the user; libhdf5 crashes where it opens what virtual datasets name."""
+    (tmp_path / "secret").write_bytes(b"secret67" * 11)
+    path = tmp_path / "x.h5"
+    with h5py.File(array(tmp_path / "other.h5"), "r"), h5py.File(path, "w") as file:
+        file.create_dataset("imgs", data=PLANES)
+        file.create_dataset("labels", (11,), "<i8", external=[(str(tmp_path / "secret"), 0, 88)])
+        file.create_dataset("text", (11,), "S8", external=[(str(tmp_path / "secret"), 0, 88)])
+        layout = h5py.VirtualLayout((11,), "i8")
+        layout[:] = h5py.VirtualSource(str(tmp_path / "other.h5"), "labels", (11,))
+        file.create_virtual_dataset("numbers", layout)
+    found = listed(path)
+    assert (found.labels == -1).all()
+    assert not found.ranges
+    assert not found.numbers
+    assert not len(found.copied)
+    assert any("in other files" in note for note in found.notes)
+
+
+def test_few_bytes_promise_neither_many_samples_nor_long_texts(tmp_path: Path) -> None:
+    count = 100_000_000
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        images = file.create_dataset("imgs", (count, 2, 2, 3), np.uint8, chunks=(count, 2, 2, 3), compression="gzip")
+        images.id.write_direct_chunk((0, 0, 0, 0), zlib.compress(bytes(99)))
+    with pytest.raises(SourceError, match="are more than a chunk of"):
+        listed(tmp_path / "x.h5")
+    path = array(tmp_path / "y.h5")
+    with h5py.File(path, "a") as file:
+        file.create_dataset("text", (11,), "S2000000", chunks=(1,))
+    assert opened(path).fields == ()
+
+
+def test_a_heap_that_libhdf5_would_go_round_in_is_refused(tmp_path: Path) -> None:
+    path = fuel(tmp_path / "x.h5")
+    data = bytearray(path.read_bytes())
+    begin = data.index(b"GCOL")
+    at = begin + 16
+    while number := int.from_bytes(data[at : at + 2], "little"):
+        at += 16 + -(-int.from_bytes(data[at + 8 : at + 16], "little") // 8) * 8
+    assert number == 0
+    data[at + 8 : at + 16] = bytes([14, *bytes(7)])  # the size of what is free
+    path.write_bytes(data)
+    with pytest.raises(SourceError, match="the heap at byte"):
+        listed(path)
+
+
+def test_more_samples_than_bytes_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = array(tmp_path / "x.h5", np.zeros((20_000, 2, 2, 3), np.uint8), chunks=(20_000, 2, 2, 3), compression=9)
+    monkeypatch.setattr(listing, "_FEW", 100)
+    with pytest.raises(SourceError, match=r"promises 8,192 samples and more in [0-9,]+ bytes"):
+        listed(path)
+    path = array(tmp_path / "y.h5", np.zeros((200, 2, 2, 3), np.uint8))
+    assert len(listed(path)) == 200

@@ -14,6 +14,7 @@ import pytest
 
 import packer
 from packer._containers import Listing, find_container, list_samples
+from packer._containers.columnar import parquetpages
 from packer._containers.columnar.parquet import ParquetImages
 from packer._formats import open_pack
 from packer.errors import MissingDependencyError, SourceError
@@ -237,3 +238,15 @@ def test_changed_files_are_listed_or_refused(tmp_path: Path, sweep: int) -> None
         (tmp_path / name).write_bytes(data)
         assert mutations.read_all(ParquetImages, tmp_path / name) == 3
     assert mutations.run(ParquetImages, made, tmp_path, rounds=600 * sweep) > 10
+
+
+def test_a_dictionary_of_far_more_values_than_rows_is_refused(
+    photos: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = list(photos.values())
+    column = pa.DictionaryArray.from_arrays(pa.array([0, 1]), pa.array([*data, *(b"%d" % n for n in range(40))]))
+    pq.write_table(pa.table({"image": column}), tmp_path / "x.parquet")
+    assert len(listed(tmp_path / "x.parquet")) == 2
+    monkeypatch.setattr(parquetpages, "_MOST_VALUES", 20)
+    with pytest.raises(SourceError, match="values, for 2 rows"):
+        listed(tmp_path / "x.parquet")

@@ -26,8 +26,8 @@ from packer.errors import SourceError
 from tests.containers.lmdbs import masks, photos, write_lmdb
 from tests.making import packer as command
 
-GOLDEN = Path(__file__).parent / "golden"
-TINY = (GOLDEN / "pyarrow-11.jpg").read_bytes()
+GOLDEN = Path(__file__).parents[1] / "golden" / "containers" / "pyarrow-11"
+TINY = (GOLDEN / "image.jpg").read_bytes()
 COUNT = 23  # so that "10" comes before "2" among the keys
 IMAGES = photos(COUNT)
 LABELS = [number * 7 % 5 for number in range(COUNT)]
@@ -225,6 +225,14 @@ def test_what_turns_up_later_is_named(tmp_path: Path) -> None:
     assert listed(path, keys=["image=img", "label=label"])[1] == [0] * COUNT
 
 
+@pytest.mark.parametrize("label", ["cat", float("nan"), float("inf")])
+def test_a_label_that_is_no_number_among_numbers_is_refused(tmp_path: Path, label: object) -> None:
+    labels = [0.5] * (COUNT - 2) + [label, 0.5]
+    path = folder2lmdb(tmp_path / "train.lmdb", [(image, labels[n]) for n, image in enumerate(IMAGES)])
+    with pytest.raises(SourceError, match=rf"its label is {label}, and no number"):
+        packer.index(path, tmp_path / "out.index")
+
+
 def test_labels_that_are_names_or_numbers(tmp_path: Path) -> None:
     named = folder2lmdb(tmp_path / "named.lmdb", [(image, "ba"[n % 2]) for n, image in enumerate(IMAGES)])
     assert listed(named)[1] == [1 - n % 2 for n in range(COUNT)]
@@ -371,7 +379,7 @@ def test_damaged_pickles(tmp_path: Path, data: bytes) -> None:
 
 
 def golden(name: str) -> bytes:
-    return (GOLDEN / f"pyarrow-11-{name}.bin").read_bytes()
+    return (GOLDEN / f"{name}.bin").read_bytes()
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
+from packer._containers import find_container
 from packer._containers.splits import one_set, splits_of
 from packer.errors import SourceError
+from tests.containers.everywhere import GOLDEN
+
+FILES = ["images.bag", "datadings/train.msgpack", "mds-jpeg/shard.00000.mds", "datasets/train-00000-of-00001.parquet"]
 
 
 def paths(*names: str) -> list[Path]:
@@ -47,3 +52,24 @@ def test_names_of_splits_are_told_apart_by_patterns(names: list[str], patterns: 
 )
 def test_one_set_of_files_is_one(names: list[str]) -> None:
     one_set(paths(*names))
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_a_directory_of_several_splits_is_refused_whatever_files_they_are(file: str, tmp_path: Path) -> None:
+    suffix = Path(file).suffix
+    shutil.copy(GOLDEN / file, tmp_path / f"train-0{suffix}")
+    shutil.copy(GOLDEN / file, tmp_path / f"train-1{suffix}")
+    found = find_container([tmp_path])
+    assert found is not None
+    assert [path.name for path in found[1]] == [f"train-0{suffix}", f"train-1{suffix}"]
+    shutil.copy(GOLDEN / file, tmp_path / f"val-0{suffix}")
+    with pytest.raises(SourceError, match=r"several splits: train-\*\S+, val-0\S+\. Name one"):
+        find_container([tmp_path])
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_a_directory_of_images_is_none_for_a_file_that_lies_there_too(file: str, tmp_path: Path) -> None:
+    shutil.copy(GOLDEN / file, tmp_path / f"features{Path(file).suffix}")
+    assert find_container([tmp_path]) is not None
+    shutil.copy(GOLDEN / "images" / "a.jpg", tmp_path / "a.JPG")
+    assert find_container([tmp_path]) is None

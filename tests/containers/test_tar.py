@@ -333,7 +333,7 @@ np.save(NPY, np.array([1.5, 2.5]))
         ([("a.jpg", JPEG), ("a.pyd", b"x")], {"x": "pyd"}, r"--key x:bytes=pyd takes it as it is"),
         ([("a.jpg", JPEG)], {"label": "cls"}, r"have no .cls; they have .jpg"),
         ([("a.jpg", JPEG)], {"name": "jpg"}, "has the name of its image's file"),
-        ([("a.jpg", JPEG), ("a.txt", b"")], {"x": "txt", "y": "txt"}, "taken for something else already"),
+        ([("a.jpg", JPEG), ("a.txt", b"")], {"x": "txt", "y": "txt"}, "txt is the field x already"),
         ([("a.jpg", JPEG), ("a.txt", b"")], {"x:nothing": "txt"}, "a kind is one of"),
         ([("a.jpg", JPEG), ("a.txt", b"")], {"1x": "txt"}, "cannot have the name"),
         ([("a.txt", b"")], {}, "no images in it: the first samples have .txt"),

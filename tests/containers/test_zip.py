@@ -327,3 +327,10 @@ def test_changed_archives_are_listed_or_refused(tmp_path: Path, sweep: int) -> N
         (tmp_path / name).write_bytes(data)
         assert mutations.read_all(Zip, tmp_path / name) == 2
     assert mutations.run(Zip, made, tmp_path, rounds=1000 * sweep) > 30
+
+
+def test_labels_that_a_few_bytes_unpack_to_are_refused(photos: dict[str, bytes], tmp_path: Path) -> None:
+    """Parsed, they would take far more memory than the archive has bytes."""
+    said = b'{"labels": [' + b"[]," * (12 << 20) + b"[]]}"
+    with pytest.raises(SourceError, match=r"dataset\.json: .* bytes of it give .*: store it with zip -0"):
+        listed(zipped(tmp_path / "x.zip", {**photos, "dataset.json": said}, zipfile.ZIP_DEFLATED))

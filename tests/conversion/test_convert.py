@@ -330,7 +330,7 @@ def test_destinations_that_cannot_be(tree: Path, tmp_path: Path) -> None:
             convert_tree(tree, tmp_path / name)
     for options, message in [
         ({"on_error": "ignore"}, "on_error is 'fail' or 'skip', not 'ignore'"),
-        ({"format": "x"}, "format is one of lmdb, hdf5, pth, wds, tfrecord, rec, n5, parquet, not 'x'"),
+        ({"format": "x"}, "format is one of lmdb, hdf5, pth, wds, tfrecord, rec, mds, caffe, n5, parquet, not 'x'"),
         ({"workers": 0}, "workers is 1 or more, not 0"),
         ({"workers": -2}, "workers is 1 or more, not -2"),
     ]:

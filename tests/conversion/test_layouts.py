@@ -26,9 +26,12 @@ from tests.making import content
 LAYOUTS = {row.name: row.suffixes[0] for row in FORMATS.values() if not row.parts}
 
 
+_SUFFIXES = (".tar", ".tfrecord", ".rec", ".mds", ".mdb", ".parquet")
+
+
 def shards_of(path: Path) -> list[Path]:
     """Return the files of a pack that have samples in them."""
-    files = [file for file in path.iterdir() if file.suffix in (".tar", ".tfrecord", ".rec", ".parquet")]
+    files = [file for file in path.iterdir() if file.suffix in _SUFFIXES]
     return sorted(files) or sorted((path / "data").glob("[0-9]*"))
 
 
@@ -101,7 +104,7 @@ def test_what_these_packs_refuse(tree: Path, tmp_path: Path, format: str) -> Non
         packer.append(path, tree)
 
 
-@pytest.mark.parametrize("format", ["wds", "tfrecord", "n5", "parquet"])
+@pytest.mark.parametrize("format", ["wds", "tfrecord", "mds", "n5", "parquet"])
 def test_the_size_of_shards(tree: Path, tmp_path: Path, format: str) -> None:
     path, whole = tmp_path / f"pack{LAYOUTS[format]}", tmp_path / f"whole{LAYOUTS[format]}"
     packer.convert(tree, path, shard_size=20_000)
@@ -113,22 +116,23 @@ def test_the_size_of_shards(tree: Path, tmp_path: Path, format: str) -> None:
     assert digest(path) == digest(whole)
 
 
-def test_a_rec_has_no_shards(tree: Path, tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match=r"for packs of several files: \.pth, \.wds, \.tfrecord, \.n5, \.parquet"):
-        packer.convert(tree, tmp_path / "pack.rec", shard_size=20_000)
+@pytest.mark.parametrize("format", ["rec", "caffe"])
+def test_a_pack_of_one_file_has_no_shards(tree: Path, tmp_path: Path, format: str) -> None:
+    with pytest.raises(OptionError, match=r"for packs of several files: \.pth, \.wds, \.tfrecord, \.mds"):
+        packer.convert(tree, tmp_path / f"pack{LAYOUTS[format]}", shard_size=20_000)
 
 
 @layouts
 def test_a_shard_that_was_cut_is_named_and_the_rest_reads(source: Source, tmp_path: Path, format: str) -> None:
     path = tmp_path / f"pack{LAYOUTS[format]}"
-    options: dict[str, Any] = {} if format == "rec" else {"shard_size": 30_000}
+    options: dict[str, Any] = {"shard_size": 20_000} if FORMATS[format].shards else {}
     convert(source, path, options=options)
     shard = shards_of(path)[-1]
     os.truncate(shard, shard.stat().st_size - 1)
     found = [str(damage) for damage in verify(path)]
     assert any(shard.name in damage and "when it was written" in damage for damage in found)
     with open_pack(path) as reader:
-        if format != "rec":
+        if options:
             assert reader.read(0)
 
 

@@ -15,7 +15,7 @@ from tests.sources.test_indexed import bag
 
 
 @pytest.mark.parametrize("form", ["index", "index with fields", "container"])
-def test_killed_at_thirty_moments(form: str, crash_server: CrashServer, tree: Path, fast_tmp: Path) -> None:
+def test_killed_at_ten_moments(form: str, crash_server: CrashServer, tree: Path, fast_tmp: Path) -> None:
     settings: dict[str, Any] = {"format": "lmdb"}
     images = sorted(file for file in tree.rglob("*") if file.is_file())
     if form == "container":
@@ -31,7 +31,7 @@ def test_killed_at_thirty_moments(form: str, crash_server: CrashServer, tree: Pa
     whole = crash_server.run(src, reference, **settings)
     assert whole is not None
     expected, continued = content(reference), set()
-    for at in range(1, whole.changes, max(1, whole.changes // 30)):
+    for at in range(1, whole.changes, max(1, whole.changes // 10)):
         ended = crash_server.run(src, path, at=at, **settings)
         if not path.exists() or os.path.exists(f"{path}.partial"):
             ended = crash_server.run(src, path, overwrite=path.exists(), **settings)

@@ -32,6 +32,7 @@ formats = pytest.mark.parametrize("format", SUFFIXES)
 
 OPTIONS: dict[str, dict[str, Any]] = {"lmdb": {}, "hdf5": {}, "pth": {"shard_size": 9000}}
 OPTIONS |= {"wds": {"shard_size": 60_000}, "tfrecord": {"shard_size": 20_000}, "rec": {}}
+OPTIONS |= {"mds": {"shard_size": 20_000}, "caffe": {}}
 OPTIONS |= {"n5": {"shard_size": 20_000}, "parquet": {"shard_size": 20_000}}
 
 

@@ -3,8 +3,10 @@ from __future__ import annotations
 import io
 import json
 import re
+import shutil
 import tarfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -18,12 +20,14 @@ from hypothesis import strategies as st
 from packer._conversion.convert import convert
 from packer._fields import Field
 from packer._formats import FORMATS, open_pack
+from packer._formats.index import INDEX_DIRECTORY
 from packer._formats.ustar import header
 from packer._formats.wds import WebDatasetWriter, key_of
 from packer._packs.verify import verify
 from packer._sources import Source, imagefolder_source
+from packer._storage.locations import NOWHERE
 from packer._table import Names, Sample
-from packer.errors import DestinationError
+from packer.errors import CorruptPackError, DestinationError
 from packer.testing.conformance import ForeignLayoutConformance, draw_samples, names, write_pack
 from packer.testing.photos import draw_imagefolder
 from tests.making import solid
@@ -194,3 +198,24 @@ def test_labels_that_are_numbers(tmp_path: Path) -> None:
         member = {"int": "cls", "float": "label.json"}[label_type]
         assert [json.loads(sample[member]) for sample in read_back(path)] == labels
         assert not (path / "classes.txt").exists()
+
+
+def test_a_strangers_pack_reads_no_files_but_its_own(tmp_path: Path) -> None:
+    path, elsewhere = tmp_path / "pack.wds", tmp_path / "elsewhere"
+    draw_imagefolder(tmp_path / "tree", classes=2, per_class=2, size=(30, 40))
+    convert(imagefolder_source(tmp_path / "tree"), path)
+    shutil.copytree(path, elsewhere)
+    for file in elsewhere.glob("*.*"):
+        if file.is_file():
+            (path / file.name).unlink()
+            (path / file.name).symlink_to(file)
+    with open_pack(path) as reader, pytest.raises(CorruptPackError, match="is a symbolic link"):
+        reader.read(0)
+    with open_pack(path) as reader:  # none that C is told to read either
+        assert (reader.locate(np.arange(4))[0]["file"] == NOWHERE).all()
+        manifest = reader.manifest
+    for base in (str(elsewhere), "../../elsewhere", "."):
+        forged = replace(manifest, layout={**manifest.layout, "base": base})
+        (path / INDEX_DIRECTORY / "manifest.json").write_bytes(forged.to_json())
+        with pytest.raises(CorruptPackError, match="is not the pack, in which they lie"):
+            open_pack(path)

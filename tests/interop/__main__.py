@@ -23,8 +23,8 @@ from packer.errors import PackerError
 from tests.interop.photos import Photo, difference, draw, of_tree
 
 CONTAINERS = (
-    *("n5", "tars", "tfrecords", "recordio", "caffe", "lsun", "parquet", "arrow", "mds", "litdata_chunks"),
-    *("datadings_files", "bagz_files", "zips"),
+    *("tars", "tfrecords", "recordio", "parquet", "arrow", "mds", "litdata_chunks", "datadings_files", "bagz_files"),
+    *("zips", "caffe", "lsun", "pickled", "n5", "hdf5"),
 )
 _DISTRIBUTIONS = {"DALI": "nvidia-dali-cuda120", "streaming": "mosaicml-streaming", "zipfile": "", "tarfile": ""}
 _SECONDS = 300

@@ -10,7 +10,7 @@ from tests.interop.dali import outputs
 from tests.interop.photos import Photo
 
 KIND = "Caffe LMDB"
-SUFFIX = ""
+SUFFIX = ".caffe"
 NAMED = False  # the keys are %08d_NAME
 
 _OPTIONAL = 1

@@ -10,6 +10,7 @@ from tests.interop.photos import Photo
 KIND = "MDS"
 SUFFIX = ".mds"
 NAMED = False
+OPTIONS = {"shard_size": 1 << 20}  # several shards
 
 
 def by_streaming(directory: Path, photos: Sequence[Photo]) -> Path:

@@ -13,19 +13,20 @@ from tests.interop.photos import Photo
 KIND = "N5"
 SUFFIX = ".n5"
 
-_BLOCK = 1 << 16
+_LEAST = 1 << 10  # bytes of a block
 
 
 def _write(directory: Path, photos: Sequence[Photo], write: Callable[[Path, str, Any, int], None]) -> Path:
     path = directory / "group.n5"
     data, begins = bytearray(), []
+    block = max(_LEAST, 1 << max(len(photo.data) for photo in photos).bit_length())  # which holds any photo
     for photo in photos:
-        if len(data) % _BLOCK + len(photo.data) > _BLOCK:
-            data += bytes(-len(data) % _BLOCK)
+        if len(data) % block + len(photo.data) > block:
+            data += bytes(-len(data) % block)
         begins.append(len(data))
         data += photo.data
     names = [str(photo.name).encode() for photo in photos]
-    write(path, "data", np.frombuffer(bytes(data), np.uint8), _BLOCK)
+    write(path, "data", np.frombuffer(bytes(data), np.uint8), block)
     write(path, "offsets", np.array(begins, np.uint64), 100)
     write(path, "sizes", np.array([len(photo.data) for photo in photos], np.uint64), 100)
     write(path, "labels", np.array([photo.label for photo in photos], np.int64), 100)

@@ -18,7 +18,7 @@ from torchvision.datasets import ImageFolder
 from torchvision.transforms import PILToTensor
 
 import packer
-from packer import Loader, open_dataset
+from packer import Loader, open_dataset, stage
 from packer.testing.photos import draw_imagefolder
 from tests.sources.test_indexed import bag
 
@@ -59,13 +59,13 @@ def test_batches_are_those_of_a_pack(form: str, tree: Path, tmp_path: Path) -> N
             assert form == "shards" or torch.equal(one[1], same[1])
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-def test_processes_read_an_index(method: str, tree: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("method", "count"), [("fork", 2), ("spawn", 1)])  # an import of torch a process
+def test_processes_read_an_index(method: str, count: int, tree: Path, tmp_path: Path) -> None:
     index = packer.index(tree, tmp_path / "x.index").destination
     with open_dataset(index, crop=packer.CenterCrop(32)) as dataset:
         expected = torch.stack([image for image, _ in dataset])
         context = multiprocessing.get_context(method)
-        loader = DataLoader(dataset, 6, num_workers=2, multiprocessing_context=context)
+        loader = DataLoader(dataset, 6, num_workers=count, multiprocessing_context=context)
         assert torch.equal(torch.cat([images for images, _ in loader]), expected)
         again = pickle.loads(pickle.dumps(dataset))
         assert torch.equal(torch.stack([image for image, _ in again]), expected)
@@ -77,25 +77,26 @@ def test_processes_read_an_index(method: str, tree: Path, tmp_path: Path) -> Non
 RANK = """
 import sys, torch
 import packer
-rank, root, kept = int(sys.argv[1]), sys.argv[2], sys.argv[3] or None
-dataset = packer.open_dataset(root, index=kept, crop=packer.CenterCrop(16))
-sampler = packer.ShuffleSampler(len(dataset), rank=rank, world=2, seed=3)
-print(*(dataset.samples[index][0] for index in sampler), sep="\\n")
+rank, root, place = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+for kept in (place, None):
+    dataset = packer.open_dataset(root, index=kept, crop=packer.CenterCrop(16))
+    sampler = packer.ShuffleSampler(len(dataset), rank=rank, world=2, seed=3)
+    print(*(dataset.samples[index][0] for index in sampler))
 """
 
 
-@pytest.mark.parametrize("kept", [False, True])
-def test_ranks_that_open_a_directory_share_its_images(kept: bool, tree: Path, tmp_path: Path) -> None:
-    """Each makes an index of its own, or both make the same one at once."""
-    line = [sys.executable, "-c", RANK]
-    place = str(tmp_path / "kept.index") if kept else ""
+def test_ranks_that_open_a_directory_share_its_images(tree: Path, tmp_path: Path) -> None:
+    """Both make the same index at once, and then each makes one of its own."""
+    line, place = [sys.executable, "-c", RANK], str(tmp_path / "kept.index")
     ranks = [
         subprocess.Popen([*line, str(rank), str(tree), place], stdout=subprocess.PIPE, text=True) for rank in range(2)
     ]
-    names = [rank.communicate()[0].split() for rank in ranks]
+    names = [[line.split() for line in rank.communicate()[0].splitlines()] for rank in ranks]
     assert [rank.returncode for rank in ranks] == [0, 0]
-    assert len(names[0]) == len(names[1]) == 6
-    assert len({*names[0], *names[1]}) == 12
+    for first, second in zip(*names, strict=True):
+        assert len(first) == len(second) == 6
+        assert len({*first, *second}) == 12
+    assert [len(lines) for lines in names] == [2, 2]
     assert not [name for name in os.listdir(tmp_path) if "partial" in name]
 
 
@@ -126,6 +127,54 @@ def test_a_kept_index_is_used_until_the_images_change(form: str, tree: Path, tmp
         with open_dataset(root, index=kept, output="bytes") as dataset:  # of the same name, and other content
             place = [name for name, _ in dataset.samples].index("class_00/zz.jpg")
             assert dataset[place][0] == images[1].read_bytes() + b"more"
+
+
+def test_an_index_of_other_files_is_neither_used_nor_removed(tree: Path, tmp_path: Path) -> None:
+    """Two trees may have the same names, and a pack in the layout of another tool has an index too."""
+    other, kept, pack = tmp_path / "other", tmp_path / "kept.index", tmp_path / "mine.wds"
+    draw_imagefolder(other, classes=3, per_class=4, size=(60, 80), seed=5)
+    open_dataset(tree, index=kept).close()
+    with pytest.raises(packer.SourceError, match=r"kept\.index: is the index of files in .*photos"):
+        open_dataset(other, index=kept)
+    packer.convert(tree, pack)
+    copied = stage(kept, tmp_path / "fast")
+    (other / "class_00" / "zz.jpg").write_bytes(next(tree.rglob("*.jpg")).read_bytes())
+    for place in (pack, copied):
+        with pytest.raises(packer.SourceError, match="is a pack, and no index"):
+            open_dataset(other, index=place)
+        assert packer.verify(place) == []
+    shutil.rmtree(other)
+    shutil.copytree(tree, other)
+    moved = tmp_path / "moved"
+    open_dataset(other, index=tmp_path / "other.index").close()
+    other.rename(moved)
+    with open_dataset(moved, index=tmp_path / "other.index") as dataset:  # whose files are gone: it is made anew
+        assert pixels(dataset) == pixels(reference(tree))
+
+
+OPEN = """
+import sys, packer
+dataset = packer.open_dataset(sys.argv[1])
+print(dataset.reader.path, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="what is open there cannot be removed")
+def test_what_a_killed_process_left_in_memory_is_removed(tree: Path) -> None:
+    """And what a living one has there stays."""
+    line = [sys.executable, "-c", OPEN, str(tree)]
+    options = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    processes = [subprocess.Popen(line, **options) for _ in range(2)]  # type: ignore[call-overload]
+    killed, living = (Path(process.stdout.readline().strip()).parent for process in processes)
+    processes[0].kill()
+    processes[0].communicate()
+    assert killed.is_dir()
+    open_dataset(tree).close()
+    assert not killed.exists()
+    assert living.is_dir()
+    processes[1].communicate("")
+    assert not living.exists()
 
 
 def test_a_changed_image_is_told_and_never_another(tree: Path, tmp_path: Path) -> None:

@@ -163,7 +163,7 @@ def test_any_tree_is_listed_as_imagefolder_lists_it(files: list[tuple[list[str],
 
 
 def test_what_is_no_tree_of_images(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="no such directory"):
+    with pytest.raises(SourceError, match="no such file or directory"):
         imagefolder_source(tmp_path / "missing")
     touch(tmp_path, "flat/x.jpg", "texts/a/x.txt")
     with pytest.raises(SourceError, match="a file, not a directory"):

@@ -6,6 +6,7 @@ plane, the green and the blue, row after row. The classes' names are lines of te
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,6 @@ from pathlib import Path
 
 from packer._containers.contract import Container, Entry, Piece, PixelLayout, natural, no_keys
 from packer._containers.shards.reading import reading
-from packer._containers.splits import one_set
 from packer._fields import Field
 from packer.errors import SourceError, printable
 
@@ -41,7 +41,7 @@ class CIFAR(Container):
     @classmethod
     def recognise_file(cls, path: Path, head: bytes) -> bool:
         if _HUNDRED.fullmatch(path.name):  # a name that others have too
-            return path.with_name(_NAMES[2][0]).is_file()
+            return os.path.isfile(path.with_name(_NAMES[2][0]))
         return _TEN.fullmatch(path.name) is not None or (
             _PICKLES.fullmatch(path.name) is not None and head[:1] == b"\x80"
         )
@@ -53,7 +53,6 @@ class CIFAR(Container):
         if any(_bytes_of_labels(name) == 2 for name in binary) and _NAMES[2][0] not in names:
             return None
         found = sorted((path / name for name in binary or pickles), key=natural)
-        one_set(found)
         return found or None
 
     @classmethod
@@ -68,7 +67,7 @@ class CIFAR(Container):
         labels = _bytes_of_labels(paths[0].name)
         if any(_bytes_of_labels(path.name) != labels for path in paths):
             raise SourceError(f"{printable(paths[0])}: some of the files are CIFAR-10's, and others CIFAR-100's")
-        beside = [file for name in _NAMES[labels] if (file := paths[0].parent / name).is_file()]
+        beside = [file for name in _NAMES[labels] if os.path.isfile(file := paths[0].parent / name)]
         container = cls.of_files([*paths, *beside], pixels=PixelLayout("CHW", "RGB"))
         container.data = len(paths)
         names = {file.name: _lines(file) for file in beside}

@@ -8,6 +8,7 @@ same group.
 from __future__ import annotations
 
 import contextlib
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,6 +35,8 @@ _BEGINNINGS = (0, 512, 1024, 2048)  # after what others wrote before it, as MATL
 _MOST_AT_ONCE = 1 << 26  # bytes that libhdf5 reads at once
 _MOST_OBJECTS, _DEEPEST = 1000, 4
 _BLOCK = 1 << 12
+_LONGEST = 1 << 14  # bytes of a text; so a block of texts has 64 MiB
+_LARGEST_CHUNK = 1 << 28  # bytes, which libhdf5 unpacks at once
 _IMAGES = ("encoded_images", "imgs", "images", "image", "data", "x", "binary_data")
 _LABELS = re.compile(r"(.*_)?(labels?|targets?|y)(_.*)?", re.IGNORECASE)
 
@@ -53,7 +56,7 @@ class HDF5Arrays(Container):
             return False
         try:
             with _opened(path) as file:
-                return bool(file.attrs.get("format") != b"packer")
+                return not _is_packers(file)
         except (SourceError, MissingDependencyError):
             return False
 
@@ -103,7 +106,7 @@ class HDF5Arrays(Container):
         count, digits = len(dataset), len(str(len(dataset)))
         found = None if self.pixels is None else pixel_layout(dataset.shape)
         shape = None if found is None else found[1:]
-        columns = {name: h5[self._full(name)] for name in self.roles.wanted - {self.roles.image}}
+        columns = {name: _within(h5[self._full(name)]) for name in self.roles.wanted - {self.roles.image}}
         places, heaps = rows_of(dataset, file), Heaps(file)
         for first in range(0, count, _BLOCK):
             blocks = {name: column[first : first + _BLOCK] for name, column in columns.items()}
@@ -188,12 +191,36 @@ def _type(dataset: h5py.Dataset, count: int) -> ColumnType:
     """Return what the rows of a dataset become beside images."""
     if dataset.shape not in ((count,), (count, 1)):
         return ColumnType("", why=f"is {_described(dataset)}")
+    if _is_elsewhere(dataset):
+        return ColumnType("", why="has its data in other files")
+    if dataset.dtype.itemsize * max(1, math.prod(dataset.chunks or ())) > _LARGEST_CHUNK:
+        return ColumnType("", why=f"has chunks of {dataset.chunks}")
     kind, size = dataset.dtype.kind, dataset.dtype.itemsize
     if kind in "iu" or (kind == "f" and size in (4, 8)):
         return ColumnType("scalar", {"f4": "float32", "f8": "float64"}.get(f"{kind}{size}", "int64"))
     if kind == "b":
         return ColumnType("scalar", "bool")
-    return ColumnType("text" if kind == "S" else "", why=f"is {_described(dataset)}")
+    return ColumnType("text" if kind == "S" and size <= _LONGEST else "", why=f"is {_described(dataset)}")
+
+
+def _is_elsewhere(dataset: h5py.Dataset) -> bool:
+    """Tell whether reading a dataset makes libhdf5 open other files."""
+    return bool(dataset.external or dataset.is_virtual)
+
+
+def _within(dataset: h5py.Dataset) -> h5py.Dataset:
+    """Return a dataset; ValueError where it is not what it was when the file was opened first."""
+    if _is_elsewhere(dataset):
+        raise ValueError(f"the data of {dataset.name} lie in other files")
+    return dataset
+
+
+def _is_packers(file: h5py.File) -> bool:
+    """Tell whether packer wrote a file; libhdf5 reads no heap for that, as it would for a text of variable length."""
+    attributes = file.attrs
+    return bool(
+        "format" in attributes and attributes.get_id("format").dtype == "S6" and attributes["format"] == b"packer"
+    )
 
 
 def _described(dataset: h5py.Dataset) -> str:

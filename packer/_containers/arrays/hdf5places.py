@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from packer._containers.contract import Packed, Piece
 from packer._containers.shards.reading import Reading
+from packer._containers.unpacking import MOST_UNPACKED
 
 if TYPE_CHECKING:
     import h5py
@@ -24,6 +25,7 @@ _VECTOR = struct.Struct("<IQI")
 _HEAP = struct.Struct("<4sB3xQ")
 _OBJECT = struct.Struct("<HH4xQ")
 _MOST_HEAPS = 64
+_RATIO = 1032  # deflate makes bytes smaller than that by no more
 
 
 def rows_of(dataset: h5py.Dataset, file: Reading) -> Iterator[Piece | Packed]:
@@ -70,6 +72,8 @@ def _rows_of_chunks(dataset: h5py.Dataset, file: Reading, row: int) -> Iterator[
                 f"its chunk ends at byte {chunk.byte_offset + chunk.size} of {file.size}: it was cut short"
             )
         is_packed = bool(is_deflated) and not chunk.filter_mask >> is_deflated[0] & 1
+        if is_packed and per_chunk * row > min(MOST_UNPACKED, chunk.size * _RATIO):
+            raise ValueError(f"{per_chunk * row} bytes are more than a chunk of {chunk.size} gives. {_REMEDY}")
         if not is_packed and chunk.size < per_chunk * row:
             raise ValueError(f"a chunk of {chunk.size} bytes, where {per_chunk * row} are expected")
         for number in range(min(per_chunk, len(dataset) - first)):
@@ -112,7 +116,9 @@ class Heaps:
         while at + _OBJECT.size <= end:
             number, _, length = _OBJECT.unpack(self._file.read(at, _OBJECT.size))
             at += _OBJECT.size
-            if not number or at + length > end:  # the room that is free, or nonsense
+            if not number and at - _OBJECT.size + length == end:  # the room that is free
                 return
+            if not number or at + length > end:  # over which libhdf5 would go round and round
+                raise ValueError(f"the heap at byte {address} is damaged at byte {at - _OBJECT.size}")
             yield number, Piece(0, at, length)
             at += -(-length // 8) * 8

@@ -7,6 +7,7 @@ axes, and pixels are grey; labels have one. ``X-labels-idx1-ubyte`` has the labe
 from __future__ import annotations
 
 import math
+import os
 import re
 import struct
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -15,7 +16,6 @@ from pathlib import Path
 
 from packer._containers.contract import Container, Entry, Piece, PixelLayout, natural, no_keys
 from packer._containers.shards.reading import Reading, reading
-from packer._containers.splits import one_set
 from packer.errors import SourceError, printable
 
 __all__ = ["MNIST"]
@@ -47,7 +47,6 @@ class MNIST(Container):
         found = [name for name in names if _IMAGES.fullmatch(name)]
         plain = {name for name in found if not name.endswith(".gz")}
         chosen = sorted((path / name for name in plain or found), key=natural)
-        one_set(chosen)
         return chosen or None
 
     @classmethod
@@ -62,7 +61,7 @@ class MNIST(Container):
             match = _IMAGES.fullmatch(path.name)
             assert match is not None
             labels = path.with_name(f"{match[1]}labels{match[2]}idx1-ubyte")
-            if not labels.is_file():
+            if not os.path.isfile(labels):
                 raise SourceError(f"{printable(path)}: its labels, {printable(labels.name)}, are not beside it")
             beside.append(labels)
         container = cls.of_files([*paths, *beside], pixels=PixelLayout("HWC", "L"))

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -62,7 +63,7 @@ class N5(Container):
         if attributes is not None and ("n5" in attributes or Array.are_of_one(attributes)):
             return [path]
         below = [path / name for name in sorted(names)[:_LOOKED_AT]]
-        found = any(Array.are_of_one(read_attributes(one)) for one in below if (one / ATTRIBUTES).is_file())
+        found = any(Array.are_of_one(read_attributes(one)) for one in below if os.path.isfile(one / ATTRIBUTES))
         return [path] if found else None
 
     @classmethod

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from packer._containers.arrays.n5arrays import Array, read_attributes
 from packer._containers.arrays.n5images import Images, images_of
+from packer._containers.chosen import Chosen, ChosenField
 from packer._fields import Field
 from packer._storage.paths import name_problem
 from packer.errors import OptionError, SourceError, printable
@@ -97,8 +98,9 @@ class Group:
         OptionError
             If a key cannot be what it should become.
         """
-        images = self._named_images(keys["image"]) if "image" in keys else self._only_images()
-        labels, columns = self._named_columns(images, keys) if keys else self._all_columns(images)
+        chosen = Chosen.of(keys)
+        images = self._only_images() if chosen.image is None else self._named_images(chosen.image)
+        labels, columns = self._named_columns(images, chosen) if keys else self._all_columns(images)
         if labels is not None and len(labels.shape) != 1:
             raise labels.error(f"labels are numbers, and these have {len(labels.shape)} dimensions")
         return Rows(images, labels, self._names_of(images), columns, self._classes(labels))
@@ -126,17 +128,18 @@ class Group:
         (images,) = found.values()
         return images
 
-    def _named_columns(self, images: Images, keys: Mapping[str, str]) -> tuple[Array | None, dict[Field, Array]]:
-        arrays = {key: self._require(name, key) for key, name in keys.items() if key != "image"}
-        for array in arrays.values():
+    def _named_columns(self, images: Images, chosen: Chosen) -> tuple[Array | None, dict[Field, Array]]:
+        labels = None if chosen.label is None else self._require(chosen.label, "label")
+        columns = {field: self._require(field.key, field.name) for field in chosen.fields}
+        arrays = [*columns.values(), *([] if labels is None else [labels])]
+        for array in arrays:
             if len(array) != images.count:
                 raise array.error(f"has {len(array)} rows, and there are {images.count} images")
-        taken = {images.array.name, *(array.name for array in arrays.values())}
+        taken = {images.array.name, *(array.name for array in arrays)}
         left = [name for name in self.names() if name not in taken | _OF_DATA]
         if left:
             self.notes.append(f"left out: {printable(', '.join(left))}")
-        labels = arrays.pop("label", None)
-        return labels, {_field(key, array): array for key, array in arrays.items()}
+        return labels, {_field(field, array): array for field, array in columns.items()}
 
     def _all_columns(self, images: Images) -> tuple[Array | None, dict[Field, Array]]:
         label, columns = None, {}
@@ -150,7 +153,7 @@ class Group:
                 label = array
             else:
                 try:
-                    columns[_field(name, array)] = array
+                    columns[_field(ChosenField(name, "", name), array)] = array
                 except OptionError as error:
                     self.notes.append(f"{printable(name)}: left out: {error}")
         return label, columns
@@ -196,14 +199,13 @@ class Group:
         return array
 
 
-def _field(key: str, array: Array) -> Field:
+def _field(chosen: ChosenField, array: Array) -> Field:
     """Return the field of an array's rows; OptionError where they are none."""
-    name, _, kind = key.partition(":")
-    rank = len(array.shape) - 1
-    kind = kind or ("array" if rank else "scalar")
+    name, rank = chosen.name, len(array.shape) - 1
+    kind = chosen.kind or ("array" if rank else "scalar")
     allowed = _OF_ROWS if rank else _OF_NUMBERS
     if kind not in allowed:
-        raise OptionError(f"--key {key}: the rows of {printable(array.name)} can be {', '.join(allowed)}")
+        raise OptionError(f"{chosen}: the rows of {printable(array.name)} can be {', '.join(allowed)}")
     dtype = _DTYPES.get(array.dtype.str[1:], "int64")
     try:
         if kind == "scalar":

@@ -7,6 +7,7 @@ numbers, or N x 1. Headers are read by a pattern, and nothing is evaluated.
 from __future__ import annotations
 
 import math
+import os
 import re
 import struct
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -18,7 +19,6 @@ import numpy as np
 from packer._containers.arrays.pixelarrays import WANTED, pixel_layout
 from packer._containers.contract import Container, Entry, Piece, PixelLayout, natural, no_keys
 from packer._containers.shards.reading import Reading, reading
-from packer._containers.splits import one_set
 from packer.errors import SourceError, printable
 
 __all__ = ["NpyImages"]
@@ -51,7 +51,6 @@ class NpyImages(Container):
         found = sorted(
             (path / name for name in names if name.endswith(".npy") and not _LABELS.fullmatch(name)), key=natural
         )
-        one_set(found)
         return found or None
 
     @classmethod
@@ -150,4 +149,4 @@ def _labels_of(path: Path) -> Path | None:
     for word, label in _WORDS.items():
         found = re.sub(rf"(?<![A-Za-z]){word}(?![A-Za-z])", label, stem)
         names += [found] if found != stem else []
-    return next((file for name in names if (file := path.with_name(f"{name}.npy")).is_file()), None)
+    return next((file for name in names if os.path.isfile(file := path.with_name(f"{name}.npy"))), None)

@@ -16,8 +16,7 @@ from typing import Any
 from packer._containers.columnar.arrowbatches import Batches, names_of, reading, require_text
 from packer._containers.columnar.arrowmessages import FILE, batches, schema_message
 from packer._containers.columnar.hfcolumns import Columns, columns_of, features_of, name_of, names_are_plain, own_name
-from packer._containers.contract import Container, Entry, natural
-from packer._containers.splits import one_set
+from packer._containers.contract import Container, Entry
 from packer._fields.values import parsed_json
 from packer._storage.packfile import PackFile
 from packer._storage.paths import name_problem
@@ -52,9 +51,7 @@ class ArrowImages(Container):
             raise SourceError(f"{printable(path)}: has several splits: {shown}. Name one of these directories.")
         if _STATE in names and any(name.endswith(cls.suffixes) for name in names):
             return _saved(path)
-        found = super().recognise_directory(path, sorted(names, key=lambda name: natural(Path(name))))
-        one_set(found or [])
-        return found
+        return super().recognise_directory(path, names)
 
     @classmethod
     def open(cls, paths: Sequence[Path], keys: Mapping[str, str]) -> ArrowImages:

@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from packer._containers.chosen import Chosen, ChosenField
 from packer._containers.imagenames import suffix_of
 from packer._fields import OF_SCALARS, Field, Stored
 from packer._fields.values import parsed_json
-from packer.errors import SourceError, printable
+from packer.errors import OptionError, SourceError, printable
 
 __all__ = ["FEATURES", "Columns", "columns_of", "features_of", "name_of", "names_are_plain", "own_name"]
 
@@ -67,7 +68,8 @@ class Columns:
 
     def read(self) -> list[str]:
         """Return the columns whose values are read."""
-        return [*self.others, *(column for column in (self.label, self.name) if column is not None)]
+        roles = (column for column in (self.label, self.name) if column is not None)
+        return list(dict.fromkeys([*self.others, *roles]))
 
     def values(self, row: Mapping[str, Any], where: str) -> dict[str, Any]:
         """Return the values of the fields in a row; SourceError where one is none of its kind."""
@@ -76,7 +78,7 @@ class Columns:
             try:
                 if (stored := _stored(of, row[column])) is not None:
                     found[of.name] = stored
-            except ValueError as error:
+            except (TypeError, ValueError) as error:
                 raise SourceError(f"{where}: column {printable(column)}: {error}") from error
         return found
 
@@ -120,42 +122,48 @@ def columns_of(
     ------
     SourceError
         If there is no column of images, or none of a name that a key says.
+    OptionError
+        As `Chosen.of`; or if a column is not of the kind that a key says.
     """
-    said = {name.partition(":")[0]: (column, name.partition(":")[2]) for name, column in keys.items()}
-    for column, _ in said.values():
+    chosen = Chosen.of(keys)
+    for column in chosen.all_keys():
         if column not in others and column not in images:
             shown = ", ".join(map(printable, [*images, *others][:8]))
             raise SourceError(f"{where}: has no column {printable(column)}: it has {shown}")
-    if "image" not in said and not images:
+    if chosen.image is None and not images:
         raise SourceError(f"{where}: has no column of images: name one with --key image=COLUMN")
-    image = said["image"][0] if "image" in said else _image(images)
+    image = chosen.image or _image(images)
     if image not in images:
         raise SourceError(f"{where}: column {printable(image)} has no images")
-    label = said["label"][0] if "label" in said else None if keys else _label(others, features)
-    found = replace(_labelled(label, others, features), image=image, name=said.get("name", (None,))[0])
-    taken = {image, label, found.name}
+    label = chosen.label if keys else _label(others, features)
+    found = replace(_labelled(label, others, features), image=image, name=chosen.name)
+    wanted = chosen.by_key()
     for column in [*images, *others]:
-        if column in taken:
+        if column not in wanted and (keys or column in (image, label)):
+            if column not in (image, label, found.name):
+                found.notes.append(f"the column {printable(column)} is left out, which no --key names")
             continue
-        names = {name: kind for name, (of, kind) in said.items() if of == column and name not in ("image", "label")}
-        if keys and not names:
-            found.notes.append(f"the column {printable(column)} is left out, which no --key names")
-            continue
-        (name, kind), *_ = names.items() or [("", "")]
-        name = name or _field_name(column, found)
+        of = wanted.get(column) or ChosenField(_field_name(column, found), "", column)
         try:
-            if column not in others:
-                found.pictures[column] = Field(name, kind or "image")
-            elif str(others[column]) == "null":
-                found.notes.append(f"the column {printable(column)} is left out, which has no values")
-            else:
-                of_column = _field(name, str(others[column]), features.get(column))
-                found.others[column] = of_column if kind in ("", of_column.kind) else Field(name, kind)
+            _add(found, of, str(others[column]) if column in others else None, features.get(column))
         except ValueError as error:
+            if column in wanted:
+                raise OptionError(f"{of}: {error}") from error
             raise SourceError(f"{where}: column {printable(column)}: {error}") from error
     if features:
         found.notes.append(_EXIF)
     return found
+
+
+def _add(found: Columns, of: ChosenField, kind: str | None, feature: Any) -> None:
+    """Add the field that a column of a type becomes, or one of images, without; ValueError where it cannot."""
+    if kind is None:
+        found.pictures[of.key] = Field(of.name, of.kind or "image")
+    elif kind == "null":
+        found.notes.append(f"the column {printable(of.key)} is left out, which has no values")
+    else:
+        natural = _field(of.name, kind, feature)
+        found.others[of.key] = natural if of.kind in ("", natural.kind) else of.of_kind()
 
 
 def names_are_plain(paths: Iterable[str | None]) -> bool:

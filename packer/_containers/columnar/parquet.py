@@ -15,9 +15,8 @@ from typing import Any
 from packer._containers.columnar.arrowbatches import NOT_READ
 from packer._containers.columnar.hfcolumns import Columns, columns_of, features_of, name_of, names_are_plain, own_name
 from packer._containers.columnar.parquetpages import BYTE_ARRAY, Parquet, Value, byte_strings, read_footer
-from packer._containers.contract import Container, Entry, head_of, natural
+from packer._containers.contract import Container, Entry, files_in, head_of
 from packer._containers.imagenames import suffix_of
-from packer._containers.splits import one_set
 from packer._storage.packfile import PackFile
 from packer.errors import MissingDependencyError, SourceError, pip_install, printable
 
@@ -49,13 +48,9 @@ class ParquetImages(Container):
         below = path / "data"
         if "data" in names and not any(name.endswith(cls.suffixes) for name in names) and os.path.isdir(below):
             path, names = below, sorted(os.listdir(below))
-        if any(os.path.isdir(path / name) and not name.startswith(".") for name in names):
-            return None
-        found = [path / name for name in names if name.lower().endswith(cls.suffixes) and name != _METADATA]
-        found = sorted(filter(os.path.isfile, found), key=natural)
+        found = files_in(path, names, lambda name: name.lower().endswith(cls.suffixes) and name != _METADATA)
         if not found or not head_of(found[0]).startswith(_MAGIC) or not _has_images(found[0]):
             return None
-        one_set(found)
         return found
 
     @classmethod

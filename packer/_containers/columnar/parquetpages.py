@@ -328,6 +328,8 @@ class _Chunk:
             section = self._section(at, size, header[2], self._codec)
             if 4 * count > section.end - section.begin:
                 raise ValueError(f"a dictionary of {count} values does not lie in its page")
+            if count > max(self._rows, _MOST_VALUES):
+                raise ValueError(f"a dictionary of {count} values, for {self._rows} rows")
             self._dictionary = list(self._plain(section, count))
         except (KeyError, ValueError) as error:
             raise _damaged(self._file, at, printable(error)) from error

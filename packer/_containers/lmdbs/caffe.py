@@ -14,9 +14,10 @@ from pathlib import Path
 import numpy as np
 
 from packer._containers.contract import Entry, Piece, PixelLayout, no_keys
+from packer._containers.imagenames import image_name
 from packer._containers.lmdbs.datum import Datum, annotated_of, datum_of, is_annotated
 from packer._containers.lmdbs.imagesize import size_of
-from packer._containers.lmdbs.lmdbfiles import First, LMDBContainer, Value, failing, first_of, image_name, text_of
+from packer._containers.lmdbs.lmdbfiles import First, LMDBContainer, Value, failing, first_of, text_of
 from packer._containers.lmdbs.lmdbtree import Tree
 from packer._containers.lmdbs.rangereader import PIECE, RangeReader
 from packer._fields import Field, Stored

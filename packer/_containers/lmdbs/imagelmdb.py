@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from packer._containers.contract import Entry, Piece, no_keys
-from packer._containers.imagenames import suffix_of
-from packer._containers.lmdbs.lmdbfiles import First, LMDBContainer, Value, image_name, text_of
+from packer._containers.imagenames import image_name, suffix_of
+from packer._containers.lmdbs.lmdbfiles import First, LMDBContainer, Value, text_of
 
 __all__ = ["ImageLMDB"]
 

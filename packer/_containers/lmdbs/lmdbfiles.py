@@ -6,7 +6,6 @@ import abc
 import contextlib
 import itertools
 import os
-import re
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -25,7 +24,6 @@ __all__ = [
     "Value",
     "failing",
     "first_of",
-    "image_name",
     "is_lmdb",
     "shown_key",
     "text_of",
@@ -38,7 +36,6 @@ _OWN = b"packer/"  # with which the keys begin that only packer's own packs have
 _FEW = 3
 _HEAD = 64
 _MAGIC = MAGIC.to_bytes(4, "little")
-_IMAGE = re.compile(r"\.(jpe?g|png|bmp|gif|tiff?|webp|p[pgbn]m)", re.IGNORECASE)
 
 
 class Value(NamedTuple):
@@ -105,7 +102,7 @@ class LMDBContainer(Container):
         return [data] if DATA in names and cls.recognise_file(data, head_of(data)) else None
 
     def entries(self, unit: int) -> Iterator[Entry]:
-        with ForeignFiles(self.root, self.files).opened(unit) as file, failing(file.path):
+        with ForeignFiles(self.root, [self.files[unit]]).opened(0) as file, failing(file.path):
             tree = Tree(file)
             tree.require_plain()
             for value in self.ordered(Path(file.path), Value(unit, file, b"", 0, 0), tree):
@@ -192,8 +189,3 @@ def text_of(key: bytes) -> str:
     """Return a key as text: in hex where it is none."""
     text = key.decode("utf-8", "surrogateescape")
     return text if text.isprintable() else key.hex()
-
-
-def image_name(text: str, suffix: str) -> str:
-    """Return the name of an image: a text, with `suffix` where it does not end as names of images do."""
-    return text if _IMAGE.fullmatch(os.path.splitext(text)[1]) else text + suffix

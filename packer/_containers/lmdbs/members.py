@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from packer._containers.chosen import Chosen
 from packer._containers.contract import Piece
 from packer._containers.imagenames import suffix_of
 from packer._containers.lmdbs.located import Array, Blob
@@ -66,19 +67,22 @@ class Members:
             for key, value in one.items():
                 if have.get(key) is None:
                     have[key] = value
-        for key in keys.values():
+        chosen = Chosen.of(keys)
+        if chosen.name is not None:
+            raise OptionError("--key name=...: a sample in an LMDB file has the name that its key is")
+        for key in chosen.all_keys():
             if key not in have:
                 raise SourceError(f"{printable(path)}: its samples have no {key!r}, but {', '.join(map(repr, have))}")
         images = [key for key, value in have.items() if image_of(value) is not None]
         images.sort(key=lambda key: key not in _IMAGES)
-        image = keys.get("image") or next(iter(images), None)
+        image = chosen.image or next(iter(images), None)
         if image is None:
             raise SourceError(f"{printable(path)}: its samples have no member that is an encoded image: {_said(have)}")
         labels = [key for key in _LABELS if key != image and _is_label(have.get(key))]
-        label = keys.get("label", None if keys else next(iter(labels), None))
+        label = chosen.label if keys else next(iter(labels), None)
         rest = {key: value for key, value in have.items() if key not in (image, label)}
         try:
-            fields = _given(keys, have) if keys else _guessed(rest)
+            fields = _given(chosen, have) if keys else _guessed(rest)
         except ValueError as error:
             raise OptionError(f"{printable(path)}: {error}") from error
         left = [key for key in rest if key not in fields.values()]
@@ -169,18 +173,16 @@ def _said(have: Mapping[str, Any]) -> str:
     return ", ".join(f"{printable(key)} is {type(value).__name__.lower()}" for key, value in list(have.items())[:10])
 
 
-def _given(keys: Mapping[str, str], have: Mapping[str, Any]) -> dict[Field, str]:
+def _given(chosen: Chosen, have: Mapping[str, Any]) -> dict[Field, str]:
     """Return the fields that a person named, and their keys."""
     fields = {}
-    for said, key in keys.items():
-        name, _, kind = said.partition(":")
-        if said not in ("image", "label"):
-            guessed = _field(name, have[key])
-            if kind and kind != (guessed and guessed.kind):
-                guessed = Field(name, kind)
-            if guessed is None:
-                raise ValueError(f"of what kind {key!r} is cannot be told. Say it: --key {name}:KIND={key}")
-            fields[guessed] = key
+    for one in chosen.fields:
+        field = _field(one.name, have[one.key])
+        if one.kind and one.kind != (field and field.kind):
+            field = one.of_kind()
+        if field is None:
+            raise ValueError(f"of what kind {one.key!r} is cannot be told. Say it: --key {one.name}:KIND={one.key}")
+        fields[field] = one.key
     return fields
 
 

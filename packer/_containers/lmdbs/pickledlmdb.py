@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from packer._containers.contract import Entry, Piece
-from packer._containers.imagenames import suffix_of
+from packer._containers.imagenames import image_name, suffix_of
 from packer._containers.lmdbs.arrowrecords import deserialized, is_serialized
 from packer._containers.lmdbs.lmdbfiles import (
     DATA,
@@ -21,7 +21,6 @@ from packer._containers.lmdbs.lmdbfiles import (
     LMDBContainer,
     Value,
     failing,
-    image_name,
     shown_key,
     text_of,
 )

@@ -36,7 +36,7 @@ class PySODToolBox(LMDBContainer):
 
     @classmethod
     def is_of(cls, first: First) -> bool:
-        return first.path.with_name(_SIDECAR).is_file() and bool(_shapes_beside(first.path))
+        return os.path.isfile(first.path.with_name(_SIDECAR)) and bool(_shapes_beside(first.path))
 
     @classmethod
     def open(cls, paths: Sequence[Path], keys: Mapping[str, str]) -> PySODToolBox:

@@ -11,11 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from packer._containers.chosen import Chosen
 from packer._containers.records.example import BYTES, FLOATS, INTS
 from packer._containers.records.features import Column, Seen, field_of
 from packer._containers.records.message import MessageError
-from packer._fields import KINDS, MOST_FIELDS, Field
-from packer.errors import OptionError, SourceError, printable
+from packer._fields import MOST_FIELDS, Field
+from packer.errors import SourceError, printable
 
 __all__ = ["Boxes", "Roles", "choose"]
 
@@ -105,8 +106,10 @@ def choose(seen: Mapping[str, Seen], keys: Mapping[str, str], classes: Classes) 
     ------
     SourceError
         If no feature is the image, or one that is named does not exist, or is of the wrong kind. It lacks the file.
+    OptionError
+        As `Chosen.of`.
     """
-    return (_Chooser(seen, classes).named(keys) if keys else _Chooser(seen, classes).all()).roles()
+    return (_Chooser(seen, classes).named(Chosen.of(keys)) if keys else _Chooser(seen, classes).all()).roles()
 
 
 class _Chooser:
@@ -149,16 +152,15 @@ class _Chooser:
             self._add_size()
         return self
 
-    def named(self, keys: Mapping[str, str]) -> _Chooser:
+    def named(self, chosen: Chosen) -> _Chooser:
         """Take what a person names."""
         self._strict = False
-        if "image" not in keys:
-            self._put(self._image(), Column.image())
-        for said, key in keys.items():
-            name, _, kind = said.partition(":")
-            if kind and kind not in KINDS:
-                raise OptionError(f"--key {said}={key}: a kind is one of {', '.join(KINDS)}")
-            self._take(name, kind, key)
+        self._take("image", "", self._image() if chosen.image is None else chosen.image)
+        for name, key in (("label", chosen.label), ("name", chosen.name)):
+            if key is not None:
+                self._take(name, "", key)
+        for one in chosen.fields:
+            self._take(*one)
         if self._boxes is not None:
             self._add_size()
         left = [key for key in self._seen if key.encode() not in self._columns]
@@ -220,8 +222,6 @@ class _Chooser:
 
     def _add_field(self, key: str, name: str = "", kind: str = "") -> None:
         seen = self._seen[key]
-        if name in self._taken:
-            raise OptionError(f"--key names the field {name} twice")
         try:
             made = field_of(key, seen, self._taken, (name, kind), self._classes_of(key) or ())
             self._put(key, Column.field(made, seen))

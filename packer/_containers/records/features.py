@@ -30,7 +30,7 @@ from packer._containers.records.example import (
 )
 from packer._containers.records.message import MessageError
 from packer._containers.records.window import Window
-from packer._fields import RESERVED, Field, Stored
+from packer._fields import OF_SCALARS, RESERVED, Field, Stored
 
 __all__ = ["TYPES", "Column", "Look", "Seen", "field_of", "text_of"]
 
@@ -202,8 +202,13 @@ def field_of(
     name = name or _name_of(key, taken)
     taken.add(name)
     kind = kind or _kind_of(seen, bool(classes))
+    dtype = "int64" if seen.type == INTS else "float32"
     if kind in ("array", "scalar"):
-        return Field(name, kind, "int64" if seen.type == INTS else "float32", int(kind == "array"))
+        return Field(name, kind, dtype, int(kind == "array"))
+    if kind in OF_SCALARS:
+        if kind != dtype:
+            raise ValueError(f"it has {TYPES[seen.type]}, and no {kind}")
+        return Field(name, "scalar", dtype)
     return Field(name, kind, classes=tuple(classes) if kind in ("class", "labels") else ())
 
 

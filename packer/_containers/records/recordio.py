@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -27,7 +27,6 @@ from packer._containers.files import ForeignFiles
 from packer._containers.imagenames import suffix_of
 from packer._containers.records.recordlists import Keys, Paths, class_names, numbered_classes
 from packer._containers.records.window import Window
-from packer._containers.splits import one_set
 from packer._fields import Field
 from packer._storage.packfile import PackFile
 from packer.errors import OptionError, SourceError, printable
@@ -90,13 +89,6 @@ class RecordIO(Container):
     @classmethod
     def recognise_file(cls, path: Path, head: bytes) -> bool:
         return head.startswith(MAGIC) or (not head and path.suffix.lower() in cls.suffixes)
-
-    @classmethod
-    def recognise_directory(cls, path: Path, names: Collection[str]) -> list[Path] | None:
-        found = super().recognise_directory(path, names)
-        if found is not None:
-            one_set(found)
-        return found
 
     @classmethod
     def open(cls, paths: Sequence[Path], keys: Mapping[str, str]) -> RecordIO:

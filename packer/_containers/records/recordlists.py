@@ -7,6 +7,7 @@ What does not fit the records is an error, lest images have names that belong to
 
 from __future__ import annotations
 
+import os
 import re
 from array import array
 from collections.abc import Iterator, Sequence
@@ -14,6 +15,7 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
+from packer._storage.opening import open_regular
 from packer._storage.paths import name_problem
 from packer._table import Ints, Names
 from packer.errors import SourceError, printable
@@ -47,7 +49,7 @@ class Keys:
     def beside(cls, path: Path) -> Keys | None:
         """Return the keys of a file of records; None where there is no index."""
         found = path.with_suffix(".idx")
-        return cls(found) if found.is_file() else None
+        return cls(found) if os.path.isfile(found) else None
 
     def next(self, offset: int) -> int:
         """Return the key of the next record, which begins at `offset`; SourceError where the index has it elsewhere."""
@@ -89,7 +91,7 @@ class Paths:
     def beside(cls, path: Path) -> Paths | None:
         """Return the paths of the images in a file of records; None where there is no list."""
         found = path.with_suffix(".lst")
-        return cls(found) if found.is_file() else None
+        return cls(found) if os.path.isfile(found) else None
 
     def of(self, key: int, label: float) -> str:
         """Return the path of an image; SourceError where the list has none of its key and label."""
@@ -111,7 +113,7 @@ def class_names(paths: Sequence[Path]) -> list[str] | None:
     by_label: dict[float, str] = {}
     for path in paths:
         found = path.with_suffix(".lst")
-        if not found.is_file():
+        if not os.path.isfile(found):
             return None
         for _, label, name in _listed(found):
             directory = PurePosixPath(name).parent.as_posix()
@@ -128,7 +130,7 @@ def class_names(paths: Sequence[Path]) -> list[str] | None:
 def numbered_classes(paths: Sequence[Path]) -> list[str] | None:
     """Return the numbers of the classes that insightface's ``property`` counts; None where it is not there."""
     path = paths[0].with_name("property")
-    line = next(_lines(path), (0, b""))[1] if path.is_file() else b""
+    line = next(_lines(path), (0, b""))[1] if os.path.isfile(path) else b""
     count = re.match(rb"([0-9]{1,8}),", line)
     return list(map(str, range(int(count[1])))) if count else None
 
@@ -151,7 +153,7 @@ def _listed(path: Path) -> Iterator[tuple[int, float, str]]:
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """Yield number and content of each line that has one."""
     try:
-        with open(path, "rb") as file:
+        with open(open_regular(path), "rb") as file:
             number = 0
             while line := file.readline(_LONGEST_LINE):
                 number += 1

@@ -19,20 +19,20 @@ from typing import Any, NoReturn
 
 import google_crc32c
 
-from packer._containers.contract import Container, Entry, Named, head_of, natural
+from packer._containers.contract import Container, Entry, Named, files_in, head_of
 from packer._containers.files import ForeignFiles
-from packer._containers.imagenames import suffix_of
+from packer._containers.imagenames import is_image_name, suffix_of
 from packer._containers.records.example import NOTHING, SeveralError, feature_lists
 from packer._containers.records.examplefields import Roles, choose
 from packer._containers.records.features import TYPES, Look, text_of
 from packer._containers.records.message import MessageError
 from packer._containers.records.window import Window
-from packer._containers.splits import one_set
+from packer._storage.opening import open_regular
 from packer._storage.packfile import PackFile
 from packer._storage.paths import name_problem
 from packer.errors import SourceError, printable
 
-__all__ = ["TFRecord", "masked_crc32c"]
+__all__ = ["TFRecord", "masked", "masked_crc32c"]
 
 _HEADER = struct.Struct("<QI")
 _FRAME = _HEADER.size + 4
@@ -40,15 +40,18 @@ _LOOKED_AT = 64  # records of a file
 _HEAD = 32  # bytes by which an image is known
 _NAMED = re.compile(r"\.tfrec(ord)?s?\b|-\d{5}-of-\d{5}$", re.IGNORECASE)
 _OTHER = (".idx", ".index", ".tfindex", ".json", ".txt", ".csv", ".md5", ".partial")
-_IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 _COMPRESSED = {b"\x1f\x8b": "gzip", b"\x78": "zlib"}
 _MOST_CLASSES = 1 << 24  # bytes of a list of classes
 
 
 def masked_crc32c(data: bytes) -> int:
     """Return the checksum of bytes, as a record has it."""
-    crc: int = google_crc32c.value(data)
-    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+    return masked(google_crc32c.value(data))
+
+
+def masked(checksum: int) -> int:
+    """Return a CRC-32C as a record has it."""
+    return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 @dataclass(eq=False)
@@ -62,18 +65,14 @@ class TFRecord(Container):
     @classmethod
     def recognise_file(cls, path: Path, head: bytes) -> bool:
         if not head:  # a shard without a sample
-            return _NAMED.search(path.name) is not None and not path.name.lower().endswith(_OTHER)
+            return _is_named(path.name)
         return _begins_record(head) or _compression(head) is not None
 
     @classmethod
     def recognise_directory(cls, path: Path, names: Collection[str]) -> list[Path] | None:
-        found = [path / name for name in names if _NAMED.search(name) and not name.lower().endswith(_OTHER)]
-        found = sorted(filter(Path.is_file, found), key=natural)
-        if not found or any((path / name).is_dir() and not name.startswith(".") for name in names):
+        found = files_in(path, names, _is_named)
+        if not found or not all(cls.recognise_file(file, head_of(file)) for file in (found[0], found[-1])):
             return None
-        if not all(cls.recognise_file(file, head_of(file)) for file in (found[0], found[-1])):
-            return None
-        one_set(found)
         return found
 
     @classmethod
@@ -138,7 +137,7 @@ class TFRecord(Container):
         if image is None:
             raise MessageError("it has no image")
         name = values.pop("name", None) or number
-        if not name.lower().endswith(_IMAGE_SUFFIXES):
+        if not is_image_name(name):  # else the image is not read
             name += suffix_of(window.read(image.offset, min(_HEAD, image.size)))
         if self.roles.boxes is not None:
             height, width = values.pop(" height", None), values.pop(" width", None)
@@ -201,6 +200,10 @@ def _records(file: PackFile, window: Window) -> Iterator[tuple[int, int]]:
         offset, number = end + 4, number + 1
 
 
+def _is_named(name: str) -> bool:
+    return _NAMED.search(name) is not None and not name.lower().endswith(_OTHER)
+
+
 def _begins_record(head: bytes) -> bool:
     return len(head) >= _HEADER.size and masked_crc32c(head[:8]) == _HEADER.unpack_from(head)[1]
 
@@ -224,7 +227,7 @@ def _class_names(directory: Path, key: str) -> list[str] | None:
     if name_problem(name) or "\\" in name or not os.path.isfile(path):
         return None
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(open_regular(path), encoding="utf-8") as file:
             text = file.read(_MOST_CLASSES)
     except (OSError, UnicodeDecodeError) as error:
         raise SourceError(f"{printable(path)}: cannot be read: {error}") from error

@@ -7,6 +7,7 @@ no labels and no names.
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,6 @@ import numpy as np
 from packer._containers.contract import Container, Entry, Piece, no_keys
 from packer._containers.imagenames import suffix_of
 from packer._containers.shards.reading import Reading, reading
-from packer._containers.splits import one_set
 from packer.errors import SourceError, printable
 
 __all__ = ["Bagz"]
@@ -44,9 +44,7 @@ class Bagz(Container):
 
     @classmethod
     def recognise_directory(cls, path: Path, names: Collection[str]) -> list[Path] | None:
-        found = super().recognise_directory(path, [name for name in names if not name.startswith(_LIMITS)])
-        one_set(found or [])
-        return found
+        return super().recognise_directory(path, [name for name in names if not name.startswith(_LIMITS)])
 
     @classmethod
     def open(cls, paths: Sequence[Path], keys: Mapping[str, str]) -> Bagz:
@@ -57,7 +55,7 @@ class Bagz(Container):
                 raise SourceError(
                     f"{printable(path)}: its records are compressed. Write them to a .bag, whose records are not."
                 )
-        beside = {path: limits for path in bags if (limits := path.with_name(_LIMITS + path.name)).is_file()}
+        beside = {path: limits for path in bags if os.path.isfile(limits := path.with_name(_LIMITS + path.name))}
         container = cls.of_files([*bags, *beside.values()])
         numbers = {path: number for number, path in enumerate(beside, len(bags))}
         container.limits = [numbers.get(path) for path in bags]

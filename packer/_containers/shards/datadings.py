@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from packer._containers.contract import Container, Entry, Piece, head_of, natural
+from packer._containers.contract import Container, Entry, Piece
 from packer._containers.shards.msgpack import Span, read_map, unpacked
 from packer._containers.shards.reading import Reading, reading
 from packer._containers.shards.roles import ColumnType, Roles, Value, roles_of
@@ -49,13 +49,8 @@ class Datadings(Container):
         return path.name.lower().endswith(cls.suffixes) and is_map
 
     @classmethod
-    def recognise_directory(cls, path: Path, names: Collection[str]) -> list[Path] | None:
-        found = sorted((path / name for name in names if name.endswith(cls.suffixes)), key=natural)
-        return found if found and cls.recognise_file(found[0], head_of(found[0])) else None
-
-    @classmethod
     def open(cls, paths: Sequence[Path], keys: Mapping[str, str]) -> Datadings:
-        offsets = [beside for path in paths if (beside := path.with_name(path.name + ".offsets")).is_file()]
+        offsets = [beside for path in paths if os.path.isfile(beside := path.with_name(path.name + ".offsets"))]
         container = cls.of_files([*paths, *offsets])
         container.data = len(paths)
         found = dict[str, ColumnType | None]()

@@ -8,6 +8,7 @@ variable size, and then the columns in the order of their names. Labels are as t
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import struct
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -189,7 +190,7 @@ def _shards(path: Path) -> list[tuple[str, tuple[str, int] | None, int, list[_Co
 def _stored(directory: Path, name: str, shard: Mapping[str, Any], where: str) -> tuple[str, tuple[str, int] | None]:
     """Return the file of a shard; and of one that is compressed, by which codec, and how many bytes it gives."""
     packed = shard.get("zip_data")
-    if packed is None or (directory / name).is_file():
+    if packed is None or os.path.isfile(directory / name):
         return name, None
     said = str(shard.get("compression")).partition(":")[0]
     codec, size = _CODECS.get(said), shard["raw_data"].get("bytes")

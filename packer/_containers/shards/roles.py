@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from packer._containers.chosen import Chosen, ChosenField
 from packer._containers.contract import Entry, Piece
-from packer._containers.imagenames import suffix_of
+from packer._containers.imagenames import image_name, suffix_of
 from packer._fields import MOST_FIELDS, OF_SCALARS, RESERVED, Field, Stored
 from packer.errors import OptionError, SourceError, printable
 
@@ -24,7 +25,6 @@ _IMAGES = ("image", "img", "jpg", "jpeg", "png", "webp", "x", "0")
 _LABELS = ("label", "cls", "class", "class_id", "target", "y")
 _BLOBS = ("image", "mask", "bytes", "text", "json")
 _HEAD = 32
-_SUFFIX = re.compile(r"\.(jpe?g|png|webp|bmp|gif|tiff?|ppm|pgm)", re.IGNORECASE)
 
 Value = Piece | bytes | int | float | np.ndarray[Any, Any] | None
 """A value of a column: where its bytes lie, or these; or a number, or an array."""
@@ -114,9 +114,8 @@ class Roles:
             suffix = suffix_of(read(image.offset, min(_HEAD, image.size)) if isinstance(image, Piece) else image)
         if self.name is not None:
             name = _text(values.get(self.name), read, self.name)
-            suffix = "" if _SUFFIX.fullmatch(name[name.rfind(".") :]) else suffix
         stored = {field.name: _stored(field, values.get(column)) for column, field in self.fields.items()}
-        return Entry(name + suffix, image, label, stored, shape)
+        return Entry(image_name(name, suffix), image, label, stored, shape)
 
     def _label(self, values: Mapping[str, Value], read: Callable[[int, int], bytes]) -> int | float | str | None:
         value = None if self.label is None else values.get(self.label)
@@ -157,23 +156,24 @@ def roles_of(
     OptionError
         If a column is not of the kind that is asked for.
     """
-    for column in keys.values():
+    chosen = Chosen.of(keys)
+    for column in chosen.all_keys():
         if column not in columns:
             raise SourceError(f"{where}: no column {printable(column)!r}: there are {_listed(columns)}")
         if not columns[column].kind:
             raise SourceError(f"{where}: column {printable(column)!r} {columns[column].why}")
-    image = keys.get("image") or _image(columns, where)
+    image = chosen.image or _image(columns, where)
     if columns[image].kind not in ("image", "bytes"):
         raise OptionError(f"--key image={image}: the column holds {columns[image].kind}, and no images")
-    label = keys.get("label") if keys else label or _label(columns)
+    label = chosen.label if keys else label or _label(columns)
     if label is not None and columns[label].kind not in ("scalar", "text"):
         raise OptionError(f"--key label={label}: the column holds {columns[label].kind}, which is no label")
-    name = keys.get("name", name)
+    name = chosen.name or name
     if name is not None and columns[name].kind not in ("text", "bytes"):
         raise OptionError(f"--key name={name}: the column holds {columns[name].kind}, and no names")
     used, fields, notes = {image, label, name}, dict[str, Field](), list[str]()
     if keys:
-        fields = dict(_field(said, column, columns[column]) for said, column in keys.items() if column not in used)
+        fields = {column: _field(field, columns[column]) for column, field in chosen.by_key().items()}
         used |= fields.keys()
         left = [column for column in columns if column not in used]
     else:
@@ -200,20 +200,19 @@ def _label(columns: Mapping[str, ColumnType]) -> str | None:
     return next((name for name in _LABELS if columns.get(name, ColumnType("")).kind in ("scalar", "text")), None)
 
 
-def _field(said: str, column: str, type: ColumnType) -> tuple[str, Field]:
-    """Return the field that a key asks for, by its column."""
-    name, _, kind = said.partition(":")
-    dtype = type.dtype
+def _field(chosen: ChosenField, type: ColumnType) -> Field:
+    """Return the field that a person wants of a column."""
+    kind, dtype = chosen.kind, type.dtype
     if kind in OF_SCALARS and type.kind == "scalar":
         kind, dtype = "scalar", kind
     kind = kind or type.kind
     able = {"scalar": ("scalar", "class"), "array": ("array",)}.get(type.kind, _BLOBS)
     if kind not in able:
-        raise OptionError(f"--key {said}={column}: the column can become {' or '.join(able)}, and no {kind}")
+        raise OptionError(f"{chosen}: the column can become {' or '.join(able)}, and no {kind}")
     try:
-        return column, Field(name, kind, "" if kind == "class" else dtype, type.rank)
+        return Field(chosen.name, kind, "" if kind == "class" else dtype, type.rank)
     except ValueError as error:
-        raise OptionError(f"--key {said}={column}: {error}") from error
+        raise OptionError(f"{chosen}: {error}") from error
 
 
 def _named(taken: Iterable[str], columns: Mapping[str, ColumnType], notes: list[str]) -> dict[str, Field]:

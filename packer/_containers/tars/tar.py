@@ -8,21 +8,20 @@ trusts none must read every header anyway, and those are all that a tar's own li
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
 from packer._containers.contract import Container, Entry, Piece, head_of
 from packer._containers.imagenames import suffix_of
-from packer._containers.splits import one_set, splits_of
+from packer._containers.splits import splits_of
 from packer._containers.tars.membervalues import AS_THEY_ARE, class_of, stored_value
 from packer._containers.tars.shardlists import is_shard_list, listed_shards
 from packer._containers.tars.tarheaders import Member, Members, Window, begins_tar
 from packer._containers.tars.tarroles import IMAGES, Roles, find_roles
 from packer._containers.tars.tarsamples import Sample, shown_name, tar_samples
 from packer._fields import Field, Stored
-from packer._sample import IMAGE_SUFFIXES
 from packer._storage.packfile import PackFile
 from packer.errors import CorruptPackError, SourceError, printable
 
@@ -62,15 +61,6 @@ class Tar(Container):
     @classmethod
     def recognise_file(cls, path: Path, head: bytes) -> bool:
         return begins_tar(head) or path.name.lower().endswith(cls.suffixes) or is_shard_list(path, head)
-
-    @classmethod
-    def recognise_directory(cls, path: Path, names: Collection[str]) -> list[Path] | None:
-        if any(name.lower().endswith(IMAGE_SUFFIXES) for name in names):
-            return None  # images, beside which a tar lies
-        found = super().recognise_directory(path, names)
-        if found:
-            one_set(found)
-        return found
 
     @classmethod
     def open(cls, paths: Sequence[Path], keys: Mapping[str, str]) -> Tar:

@@ -104,6 +104,7 @@ class Members:
         self._path, self._window, self._size = file.path, window, file.size
         self._name: str | None = None  # what the headers say that come before the member's own
         self._bytes: int | None = None
+        self._expects_member = False  # after such a header, whatever it says
         self._archive = 0
         self.remarks: list[str] = []
 
@@ -141,6 +142,7 @@ class Members:
                     shown, size = self._described(shown, size)
                 if size > file_size - offset:
                     self._require_whole(position, size, shown)
+                self._expects_member = False
                 if shown[-1:] != "/":  # which version 7 has after the names of directories
                     yield Member(shown, offset, size, position, self._archive)
             else:
@@ -166,7 +168,9 @@ class Members:
                 self._name = self._name or _text(data.partition(b"\0")[0])
             elif kind != b"K":
                 self._take_records(kind, position, data)
+            self._expects_member = kind != b"g"
             return size
+        self._expects_member = False
         name, size = self._described(_text(header[:100].partition(b"\0")[0]), size)
         if kind == b"S":
             self._fail(position, f"{printable(name)} is sparse. Extract the tar, and make it again without --sparse")
@@ -224,11 +228,10 @@ class Members:
 
     def _ended_without_mark(self) -> None:
         self._require_nothing_pending(self._size)
-        if self._size:
-            self._remark("the file ends without the mark of a tar's end, so it may have been cut short")
+        self._remark("the file ends without the mark of a tar's end, so it may have been cut short")
 
     def _require_nothing_pending(self, position: int) -> None:
-        if self._name is not None or self._bytes is not None:
+        if self._expects_member:
             self._fail(position, "the tar ends after a header that speaks of the next one: it was cut short")
 
     def _remark(self, text: str) -> None:

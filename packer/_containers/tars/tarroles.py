@@ -6,9 +6,10 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from packer._containers.chosen import Chosen, ChosenField
 from packer._containers.tars.membervalues import array_field
 from packer._containers.tars.tarsamples import Sample
-from packer._fields import KINDS, MOST_FIELDS, OF_SCALARS, RESERVED, Field
+from packer._fields import MOST_FIELDS, OF_SCALARS, RESERVED, Field
 from packer.errors import OptionError, SourceError, printable
 
 __all__ = ["IMAGES", "Roles", "find_roles"]
@@ -79,11 +80,10 @@ def find_roles(where: str, looked_at: Sequence[Sample], keys: Mapping[str, str],
     there = list(dict.fromkeys(extension for sample in looked_at for extension in sample))
     if not there:
         raise SourceError(f"{where}: no samples in it")
-    said = {name: key.lower().removeprefix(".") for name, key in keys.items()}
-    images = said.pop("image", None)
-    roles = _images(where, looked_at, there) if images is None else Roles(tuple(images.split(";")))
+    chosen = Chosen.of({name: key.lower().removeprefix(".") for name, key in keys.items()})
+    roles = _images(where, looked_at, there) if chosen.image is None else Roles(tuple(chosen.image.split(";")))
     if keys:
-        return _as_said(where, roles, said, there, peek, given=images is not None)
+        return _as_said(where, roles, chosen, there, peek)
     rest = [extension for extension in there if extension not in roles.images]
     if pickles := [extension for extension in rest if _last(extension) in _PICKLES]:
         shown = f"has pickles, .{printable(pickles[0])}, which packer runs never"
@@ -125,49 +125,38 @@ def _images(where: str, looked_at: Sequence[Sample], there: Sequence[str]) -> Ro
     raise SourceError(f"{where}: no images in it: the first samples have {shown}")
 
 
-def _as_said(
-    where: str, roles: Roles, said: Mapping[str, str], there: Sequence[str], peek: Peek, *, given: bool
-) -> Roles:
+def _as_said(where: str, roles: Roles, chosen: Chosen, there: Sequence[str], peek: Peek) -> Roles:
     """Take what somebody said, and nothing else."""
-    wanted = [*said.values(), *([";".join(roles.images)] if given else [])]
-    for key in wanted:
+    if chosen.name is not None:
+        raise OptionError("--key name=...: a sample in a tar has the name of its image's file")
+    for key in chosen.all_keys():
         if not any(extension in there for extension in key.split(";")):
             shown = ", ".join(f".{printable(one)}" for one in there[:10])
             raise SourceError(f"{where}: the first samples have no .{printable(key)}; they have {shown}")
     notes: list[str] = []
-    roles = Roles(roles.images, None, {}, True, notes)
-    for name, key in said.items():
-        if name == "name":
-            raise OptionError("--key name=...: a sample in a tar has the name of its image's file")
-        if key in (*roles.images, roles.label, *roles.fields):
-            raise OptionError(f"--key {name}={key}: .{key} is taken for something else already")
-        if name == "label":
-            roles.label = key
-        else:
-            roles.fields[key] = _said_field(name, key, peek)
-    names = [field.name for field in roles.fields.values()]
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise OptionError(f"--key {twice[0]}=...: the field is said twice")
+    roles = Roles(roles.images, chosen.label, {}, True, notes)
+    if roles.label in roles.images:
+        raise OptionError(f"--key label={roles.label}: .{roles.label} is taken for something else already")
+    for key, one in chosen.by_key().items():
+        if key in (*roles.images, roles.label):
+            raise OptionError(f"{one}: .{key} is taken for something else already")
+        roles.fields[key] = _said_field(one, peek)
     taken = {*roles.images, roles.label, *roles.fields}
     if left := [f".{printable(one)}" for one in there if one not in taken]:
         notes.append(f"left out, as no --key names them: {', '.join(left[:10])}{', …' * (len(left) > 10)}")
     return roles
 
 
-def _said_field(said: str, key: str, peek: Peek) -> Field:
-    name, _, kind = said.partition(":")
-    if _last(key) in _PICKLES and kind != "bytes":
-        instead = f"--key {name}:bytes={key} takes it as it is"
-        raise OptionError(f"--key {said}={key}: is a pickle, which packer runs never; {instead}")
-    kind = kind or _kind(key)
-    if kind not in KINDS and kind not in OF_SCALARS:
-        raise OptionError(f"--key {said}={key}: a kind is one of {', '.join([*KINDS, *OF_SCALARS])}")
+def _said_field(chosen: ChosenField, peek: Peek) -> Field:
+    key = chosen.key
+    if _last(key) in _PICKLES and chosen.kind != "bytes":
+        instead = f"--key {chosen.name}:bytes={key} takes it as it is"
+        raise OptionError(f"{chosen}: is a pickle, which packer runs never; {instead}")
+    kind = chosen.kind or _kind(key)
     try:
-        if kind == "array":
-            return array_field(name, peek(key))
-        return Field(name, "scalar", kind) if kind in OF_SCALARS else Field(name, kind)
+        return array_field(chosen.name, peek(key)) if kind == "array" else chosen._replace(kind=kind).of_kind()
     except ValueError as error:
-        raise OptionError(f"--key {said}={key}: {error}") from error
+        raise OptionError(f"{chosen}: {error}") from error
 
 
 def _field(extension: str, taken: set[str], peek: Peek) -> Field:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,6 @@ from typing import Any
 import numpy as np
 
 from packer._containers.contract import Container, Entry, Packed, Piece, no_keys
-from packer._containers.splits import one_set
 from packer._containers.unpacking import MOST_UNPACKED, unpack
 from packer._containers.zips.zipdirectory import ENCRYPTED, Member, data_of, members_of
 from packer._fields import Field
@@ -41,6 +40,7 @@ _CODECS = {8: "deflate", 93: "zstd"}
 _STORED = 0
 _SPLITS = ("train", "training", "val", "valid", "validation", "dev", "eval", "test", "testing")
 _MOST_TEXT = 1 << 28  # bytes of labels
+_FEW, _RATIO = 1 << 24, 64  # what few compressed bytes give at most: JSON takes up to 30 times its text in memory
 _STYLEGAN, _MAP = "dataset.json", "_map.txt"
 _VECTOR = Field("labels", "array", "float32", 1)
 _OF_OTHERS = (".npz", ".pth", ".pt")  # zip archives too
@@ -71,12 +71,6 @@ class Zip(Container):
         if path.suffix.lower() in _OF_OTHERS:
             return False
         return head.startswith((b"PK\3\4", b"PK\5\6")) or path.suffix.lower() in cls.suffixes
-
-    @classmethod
-    def recognise_directory(cls, path: Path, names: Collection[str]) -> list[Path] | None:
-        found = super().recognise_directory(path, names)
-        one_set(found or [])
-        return found
 
     @classmethod
     def open(cls, paths: Sequence[Path], keys: Mapping[str, str]) -> Zip:
@@ -273,6 +267,8 @@ def _text_of(file: PackFile, member: Member) -> bytes:
     piece = _image(file, 0, member)
     if isinstance(piece, Piece):
         return file.read(piece.offset, piece.size)
+    if piece.unpacked > _FEW + _RATIO * member.packed:
+        raise _refused(file, member, f"{member.packed:,} bytes of it give {member.size:,}: store it with zip -0")
     try:
         return unpack(piece.codec, file.read(piece.piece.offset, piece.piece.size), piece.unpacked)
     except ValueError as error:

@@ -24,6 +24,8 @@ _READ = ("manifest.json", "table.bin", "files.bin")
 class ForeignLayoutConformance(FileFormatConformance):
     """What packer never reads of the files, other tools read: all of it is known to be whole."""
 
+    forks = 10  # the reader is that of indexes
+
     def files_to_read(self, path: Path) -> list[Path]:
         shards = [file for file in files_of(path) if _INDEX not in file.parts and self.holds_samples(file)]
         return [*(path / _INDEX / name for name in _READ), *shards]

@@ -99,7 +99,7 @@ class ReadingConformance(PackCase):
                 reader.read_many([0])
 
     def test_columns_larger_than_a_page(self, path: Path) -> None:
-        samples = draw_samples([index % 3 + 1 for index in range(20_000)])
+        samples = draw_samples([index % 3 + 1 for index in range(5000)])
         self.write(path, samples)
         with self.open(path) as reader:
             assert_holds(reader, samples)

@@ -30,6 +30,9 @@ __all__ = ["SharingConformance"]
 class SharingConformance(PackCase):
     """Many read one pack at once, through one reader and through several."""
 
+    forks = 40
+    """How many processes begin while threads read."""
+
     def test_a_pickled_reader_is_its_path(self, reader: Reader, samples: list[Sample]) -> None:
         pickled = pickle.dumps(reader)
         assert len(pickled) < 1000
@@ -101,7 +104,7 @@ class SharingConformance(PackCase):
         try:
             for thread in threads:
                 thread.start()
-            for _ in range(40):
+            for _ in range(self.forks):
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", DeprecationWarning)
                     child = os.fork()

@@ -1,0 +1,93 @@
+"""What a person chose with ``--key NAME[:KIND]=KEY``: the keys of samples' images, labels and names, and of fields."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from packer._fields import KINDS, OF_SCALARS, Field
+from packer.errors import OptionError
+
+__all__ = ["Chosen", "ChosenField"]
+
+_ROLES = ("image", "label", "name")
+
+
+class ChosenField(NamedTuple):
+    """A field that a person wants.
+
+    Attributes
+    ----------
+    name : str
+    kind : str
+        A kind of field, or the dtype of a scalar; empty where nobody said one.
+    key : str
+        The container's own.
+    """
+
+    name: str
+    kind: str
+    key: str
+
+    def __str__(self) -> str:
+        return f"--key {self.name}{':' * bool(self.kind)}{self.kind}={self.key}"
+
+    def of_kind(self) -> Field:
+        """Return the field by its kind alone; ValueError where that does not tell all."""
+        return Field(self.name, "scalar", self.kind) if self.kind in OF_SCALARS else Field(self.name, self.kind)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What a person chose: nothing else is taken.
+
+    Attributes
+    ----------
+    image, label, name : str, optional
+        The container's keys of these.
+    fields : tuple of ChosenField
+        No two have the same name.
+    """
+
+    image: str | None = None
+    label: str | None = None
+    name: str | None = None
+    fields: tuple[ChosenField, ...] = ()
+
+    @classmethod
+    def of(cls, keys: Mapping[str, str]) -> Chosen:
+        """Return what keys say, which `Container.open` takes.
+
+        Raises
+        ------
+        OptionError
+            If there is no such kind, no field may have such a name, or two have it.
+        """
+        roles = {name: keys[name] for name in _ROLES if name in keys}
+        fields = [ChosenField(*said.partition(":")[::2], key) for said, key in keys.items() if said not in roles]
+        for number, field in enumerate(fields):
+            if field.name in _ROLES:
+                raise OptionError(f"{field}: a kind is for fields, and the {field.name} is none")
+            if field.kind and field.kind not in (*KINDS, *OF_SCALARS):
+                raise OptionError(f"{field}: a kind is one of {', '.join([*KINDS, *OF_SCALARS])}")
+            if field.name in [other.name for other in fields[:number]]:
+                raise OptionError(f"{field}: the field {field.name} is said twice")
+            try:
+                Field(field.name, "bytes")
+            except ValueError as error:
+                raise OptionError(f"{field}: {error}") from error
+        return cls(**roles, fields=tuple(fields))
+
+    def all_keys(self) -> list[str]:
+        """Return all keys that were said."""
+        roles = (key for key in (self.image, self.label, self.name) if key is not None)
+        return [*roles, *(field.key for field in self.fields)]
+
+    def by_key(self) -> dict[str, ChosenField]:
+        """Return the fields by their keys; OptionError where two are of one, for containers of which a key has one."""
+        found: dict[str, ChosenField] = {}
+        for field in self.fields:
+            if (other := found.setdefault(field.key, field)) is not field:
+                raise OptionError(f"{field}: {field.key} is the field {other.name} already")
+        return found

@@ -1,0 +1,171 @@
+"""MDS, the shards of MosaicML's streaming (https://github.com/mosaicml/streaming).
+
+``index.json``        the shards in their order, with the columns of each; version 2
+``shard.00000.mds``   samples
+``classes.txt``       the names of the classes, a line each, where they have names
+
+A shard is a u32 n, the u32 places where its n samples begin and where the last ends, the columns as JSON, and the
+samples. A sample has the u32 sizes of those columns that have no fixed one, and then the columns, in the order of their
+names: ``image``, ``label``, ``name`` and the fields.
+
+Where a sample lies is known when it is written, and how many samples its shard will have is not. So each shard begins
+with room for as many places as it may have samples, one for each 4 KiB of its size. What is left of that room are
+blanks behind the JSON, which are part of it to whoever reads JSON, and which streaming passes over.
+
+A column has one encoding. The image is ``jpeg`` or ``png`` where the pack's codec made all images so, and streaming
+decodes them; else it is ``bytes``, because nobody knows of the images to come that all will be of one kind. The pixels
+of the codec ``raw`` are arrays. A column of numbers has no place for a missing value: whole numbers and truths
+are ``json``, which has ``null``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from packer._fields import Field, Stored
+from packer._formats.contract import NOTHING, Contents
+from packer._formats.frame import Frame
+from packer._formats.shards import DEFAULT_SHARD_SIZE, ShardWriter
+from packer._table import NO_VALUE, Buffer, Sample, Table, encode_name
+from packer.errors import DestinationError, printable
+
+__all__ = ["MDSWriter"]
+
+_MOST = (1 << 32) - 1
+_BYTES_A_PLACE = 1 << 12
+_IMAGE = -1
+_IMAGES = {"jpeg": "jpeg", "png": "png", "raw": "ndarray:uint8"}
+_BLOBS = {"text": "str", "json": "json", "segmentation": "json"}
+_NUMBERS = {"int": struct.Struct("<q"), "float32": struct.Struct("<f"), "float64": struct.Struct("<d")}
+
+
+class _Value(NamedTuple):
+    """A value of a column: bytes, and what may follow them, a blob with its number, or the image with `_IMAGE`."""
+
+    head: bytes
+    blob: Buffer = b""
+    place: int | None = None
+
+
+class MDSWriter(ShardWriter):
+    """Writes shards that streaming reads.
+
+    Options: ``shard_size``, at most 3 GiB, after the head.
+    """
+
+    shard_name = "shard.{:05d}.mds"
+    shard_sizes = DEFAULT_SHARD_SIZE, 3 << 30  # places have 32 bits
+
+    def __init__(self, path: Path, options: Mapping[str, Any], written: Table, contents: Contents = NOTHING) -> None:
+        size = options.get("shard_size", DEFAULT_SHARD_SIZE)
+        encodings = {
+            "image": _IMAGES.get(contents.codec, "bytes"),
+            "label": "float64" if contents.label_type == "float" else "int",
+            "name": "str",
+            **{one.name: _encoding(one) for one in contents.fields},
+        }
+        self._columns = dict(sorted(encodings.items()))
+        self._config = {
+            "column_encodings": [*self._columns.values()],
+            "column_names": [*self._columns],
+            "column_sizes": [_NUMBERS[kind].size if kind in _NUMBERS else None for kind in self._columns.values()],
+            "compression": None,
+            "format": "mds",
+            "hashes": [],
+            "size_limit": size,
+            "version": 2,
+        }
+        self.most_samples = max(1, size // _BYTES_A_PLACE)
+        self.head_size = 4 * (self.most_samples + 2) + len(_as_json(self._config))
+        super().__init__(path, options, written, contents)
+
+    def frame(self, sample: Sample) -> Frame:
+        values = dict(self._values(sample))
+        told = [name for name, encoding in self._columns.items() if encoding not in _NUMBERS]
+        sizes = [len(values[name].head) + len(values[name].blob) for name in told]
+        if self.head_size + sum(sizes) + 8 * len(values) > _MOST:
+            raise DestinationError(f"{printable(sample.name)}: {sum(sizes)} bytes are too many for a shard of MDS")
+        frame, before = Frame(len(self._blob_fields)), struct.pack(f"<{len(sizes)}I", *sizes)
+        for name in self._columns:
+            before += values[name].head
+            if values[name].place is not None:
+                frame.add(before)
+                _add(frame, values[name])
+                before = b""
+        frame.add(before)
+        return frame
+
+    def index_line(self, frame: Frame, at: int) -> bytes:
+        return struct.pack("<I", at)
+
+    def head(self, lines: bytes, size: int) -> bytes:
+        places = struct.pack("<I", len(lines) // 4) + lines + struct.pack("<I", size)
+        return (places + _as_json(self._config)).ljust(self.head_size, b" ")
+
+    def beside(self) -> Iterator[tuple[str, bytes]]:
+        shards = [
+            {
+                **self._config,
+                "raw_data": {"basename": shard.name, "bytes": shard.size, "hashes": {}},
+                "samples": shard.samples,
+                "zip_data": None,
+            }
+            for shard in self._shards
+        ]
+        yield "index.json", _as_json({"shards": shards, "version": 2})
+        yield from super().beside()
+
+    def _values(self, sample: Sample) -> Iterator[tuple[str, _Value]]:
+        raw = self._contents.codec == "raw"
+        yield "image", _Value(_axes(sample.height, sample.width, 3) if raw else b"", sample.data, _IMAGE)
+        yield "label", _Value(_NUMBERS[self._columns["label"]].pack(sample.label))
+        name = encode_name(sample.name).decode("utf-8", "backslashreplace")  # else streaming reads none of the sample
+        yield "name", _Value(name.encode())
+        for one, stored in zip(self._contents.fields, sample.fields, strict=True):
+            if stored is None:
+                yield one.name, _Value(_missing(self._columns[one.name]))
+            elif isinstance(stored, (int, float)):
+                yield one.name, _Value(_number(one, self._columns[one.name], stored))
+            else:
+                yield one.name, _Value(b"", stored, self._blob_fields[one.name])
+
+
+def _encoding(one: Field) -> str:
+    if one.kind == "class":
+        return "int"
+    if one.kind == "scalar":
+        return one.dtype if one.dtype in _NUMBERS else "json"
+    return _BLOBS.get(one.kind, "bytes")
+
+
+def _missing(encoding: str) -> bytes:
+    """Return what stands for a value that is not there."""
+    if encoding in _NUMBERS:
+        return _NUMBERS[encoding].pack(NO_VALUE if encoding == "int" else math.nan)
+    return b"null" if encoding == "json" else b""
+
+
+def _number(one: Field, encoding: str, stored: Stored) -> bytes:
+    """Return a scalar or a class as its column has it."""
+    packed = _NUMBERS.get(encoding)
+    return json.dumps(one.decode(stored)).encode("ascii") if packed is None else packed.pack(stored)
+
+
+def _axes(*shape: int) -> bytes:
+    """Return the axes of an array, as streaming has them before the elements: how many, their type, and their sizes."""
+    kind = 0 if max(shape) < 1 << 8 else 1 if max(shape) < 1 << 16 else 2
+    return struct.pack(f"<B{len(shape)}{'BHI'[kind]}", len(shape) << 2 | kind, *shape)
+
+
+def _add(frame: Frame, value: _Value) -> None:
+    assert value.place is not None
+    frame.add_image(value.blob) if value.place == _IMAGE else frame.add_blob(value.place, value.blob)
+
+
+def _as_json(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value, sort_keys=True).encode("ascii")

@@ -1,0 +1,102 @@
+"""What a person chooses with ``--key`` becomes what was said, or an error says why not."""
+
+from __future__ import annotations
+
+import io
+import re
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from packer._containers import list_samples
+from packer._containers.chosen import Chosen, ChosenField
+from packer.errors import OptionError, PackerError
+from tests.containers.everywhere import IMAGES, opened
+from tests.containers.records import bytes_list, example, int_list, tfrecord
+from tests.containers.test_datadings import write as write_maps
+
+IMAGE = IMAGES["a.jpg"]
+
+
+def test_roles_and_fields_are_told_apart() -> None:
+    chosen = Chosen.of({"image": "a:b", "label": "c", "x": "d", "y:mask": "e", "z:int8": "d"})
+    fields = (ChosenField("x", "", "d"), ChosenField("y", "mask", "e"), ChosenField("z", "int8", "d"))
+    assert chosen == Chosen("a:b", "c", None, fields)
+    assert chosen.all_keys() == ["a:b", "c", "d", "e", "d"]
+    assert list(map(str, fields)) == ["--key x=d", "--key y:mask=e", "--key z:int8=d"]
+    assert Chosen.of({}) == Chosen()
+    with pytest.raises(OptionError, match="--key z:int8=d: d is the field x already"):
+        chosen.by_key()
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"x": "a", "x:text": "b"}, "--key x:text=b: the field x is said twice"),
+        ({"x:mesh": "a"}, "--key x:mesh=a: a kind is one of scalar, class"),
+        ({"image:mask": "a"}, "--key image:mask=a: a kind is for fields, and the image is none"),
+        ({"label": "a", "label:float32": "a"}, "--key label:float32=a: a kind is for fields"),
+        ({"index": "a"}, "--key index=a: a field cannot have the name 'index'"),
+        ({"": "a"}, "a field cannot have the name ''"),
+    ],
+)
+def test_what_cannot_be_chosen_is_refused(keys: Mapping[str, str], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        Chosen.of(keys)
+
+
+def tar(path: Path) -> None:
+    with tarfile.open(path, "w") as file:
+        for name, data in (("0.image", IMAGE), ("0.label", b"1"), ("0.txt", b"hello")):
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            file.addfile(member, io.BytesIO(data))
+
+
+def parquet(path: Path) -> None:
+    pq.write_table(pa.table({"image": pa.array([IMAGE]), "label": [1], "txt": ["hello"]}), path)
+
+
+def maps(path: Path) -> None:
+    write_maps(path, {"image": IMAGE, "label": 1, "txt": "hello"})
+
+
+def records(path: Path) -> None:
+    features = {"image": bytes_list(IMAGE), "label": int_list(1), "txt": bytes_list(b"hello")}
+    path.write_bytes(tfrecord([example(features)]))
+
+
+CONTAINERS = {"a.tar": tar, "a.parquet": parquet, "a.msgpack": maps, "a.tfrecord": records}
+
+
+@pytest.mark.parametrize("name", CONTAINERS)
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"a": "txt"},
+        {"a": "txt", "b": "txt"},
+        {"a:bytes": "txt"},
+        {"a:bytes": "image"},
+        {"a": "label"},
+        {"a:int64": "label"},
+        {"a:mask": "txt", "b": "label"},
+        {"a:labels": "label"},
+    ],
+)
+def test_each_field_that_is_chosen_is_there(name: str, fields: Mapping[str, str], tmp_path: Path) -> None:
+    CONTAINERS[name](tmp_path / name)
+    try:
+        container = opened(tmp_path / name, {"image": "image", "label": "label", **fields})
+        list_samples(container)
+    except PackerError as error:
+        assert re.search("--key|feature|column", str(error))  # noqa: PT017
+        return
+    kinds = {field.name: field.dtype or field.kind for field in container.fields}
+    assert kinds.keys() == {said.partition(":")[0] for said in fields}
+    for said in fields:
+        field, _, kind = said.partition(":")
+        assert kind in ("", kinds[field])
