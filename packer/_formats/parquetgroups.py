@@ -17,7 +17,8 @@ from typing import NamedTuple
 import numpy as np
 
 from packer._containers.columnar.thrift import BINARY, I32, STRUCT
-from packer._containers.columnar.thriftwriting import Encoded, binary, i32, i64, listed, struct, varint
+from packer._containers.columnar.thriftwriting import Encoded, binary, i32, i64, listed, struct
+from packer._containers.records.message import varint
 from packer._table import Buffer
 
 __all__ = [

@@ -324,7 +324,8 @@ def usage_errors(tree: Path, tmp_path: Path) -> list[tuple[list[object], int, st
         (
             [tree, tmp_path / "noslash"],
             1,
-            "this name has none of .lmdb, .h5, .hdf5, .pth, .wds, .tfrecord, .rec. Change the name, or say --format",
+            "this name has none of .lmdb, .h5, .hdf5, .pth, .wds, .tfrecord, .rec, .mds, .caffe, .n5, .parquet. "
+            "Change the name, or say --format",
         ),
         ([tree, tmp_path / "there.lmdb"], 1, "exists already. Choose another name, or say --overwrite."),
         ([tree, dst, "--codec", "keep", "--resize", 9], 2, "keep"),
@@ -345,7 +346,11 @@ def usage_errors(tree: Path, tmp_path: Path) -> list[tuple[list[object], int, st
         ([tree, dst, "--quality", "101"], 2, "101 is not in the range"),
         ([tree, dst, "--workers", "0"], 2, "0 is not in the range"),
         ([tree, dst, "--limit", "0"], 2, "0 is not in the range"),
-        ([tree, dst, "--format", "zip"], 2, "format is one of lmdb, hdf5, pth, wds, tfrecord, rec, not 'zip'"),
+        (
+            [tree, dst, "--format", "zip"],
+            2,
+            "one of lmdb, hdf5, pth, wds, tfrecord, rec, mds, caffe, n5, parquet, not 'zip'",
+        ),
         ([tree, dst, "--codec", "gif"], 2, "'gif' is not one of"),
         ([tree, dst, "--nothing"], 2, "No such option"),
         ([tree, dst, "--labels", tmp_path / "no.csv"], 1, "no.csv: cannot be read"),

@@ -171,7 +171,11 @@ def test_repair_is_the_command(tree: Path, tmp_path: Path) -> None:
         ({"audit": "deep"}, ValueError, "audit is one of structure, decode, not 'deep'"),
         ({"exif": "turn"}, ValueError, "exif is one of"),
         ({"on_error": "ignore"}, ValueError, "on_error is 'fail' or 'skip'"),
-        ({"format": "zip"}, ValueError, "format is one of lmdb, hdf5, pth, wds, tfrecord, rec, not 'zip'"),
+        (
+            {"format": "zip"},
+            ValueError,
+            "format is one of lmdb, hdf5, pth, wds, tfrecord, rec, mds, caffe, n5, parquet, not 'zip'",
+        ),
         ({"max_pixels": 10**9}, ValueError, "max_pixels is 178956970 or less"),
         ({"labels": "l.csv", "delimiter": ";;"}, ValueError, "delimiter is one character, not ';;'"),
         ({"labels": "l.csv", "delimiter": 7}, TypeError, "delimiter is text, not 7"),

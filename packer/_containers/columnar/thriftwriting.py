@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from packer._containers.columnar.thrift import BINARY, I32, I64, LIST, STRUCT
+from packer._containers.records.message import varint
 
-__all__ = ["Encoded", "binary", "i32", "i64", "listed", "struct", "varint"]
+__all__ = ["Encoded", "binary", "i32", "i64", "listed", "struct"]
 
 Encoded = tuple[int, bytes]
 
@@ -40,13 +41,3 @@ def struct(fields: Mapping[int, Encoded]) -> Encoded:
         data += value
         last = number
     return STRUCT, bytes(data) + b"\0"
-
-
-def varint(number: int) -> bytes:
-    """Return a number of 0 or more, 7 bits a byte, the lowest first."""
-    digits = bytearray()
-    while number > 0x7F:
-        digits.append(number & 0x7F | 0x80)
-        number >>= 7
-    digits.append(number)
-    return bytes(digits)
