@@ -55,6 +55,15 @@ class ForeignLayoutConformance(FileFormatConformance):
             file.write_bytes(original)
         assert not self.is_damaged(path)
 
+    def test_continues_after_complete_shards_whose_blobs_were_copied(self, tmp_path: Path) -> None:
+        whole, continued = (tmp_path / f"{name}{self.row.suffixes[0]}" for name in ("whole", "continued"))
+        samples = with_values(draw_samples([15_000] * 9))
+        self.write(whole, samples)
+        self.write(continued, samples, written=self.interrupt(continued, samples, 8, 1, flushed=True))
+        with self.open(continued) as reader:
+            assert_holds(reader, samples)
+        self.require_same(whole, continued)
+
     def is_damaged(self, path: Path) -> bool:
         """Tell what `verify` tells, in less time."""
         with self.open(path) as reader:
