@@ -66,7 +66,7 @@ def containers_near(path: Path, kinds: Sequence[type[Container]]) -> list[str]:
     """Return patterns of the files of containers in a directory and in those in it, which a person could name."""
     found: dict[str, None] = {}
     for directory in (path, *(path / name for name in _directories(path)[:_LOOKED_AT])):
-        names = _files(directory)
+        names = [name for name in _files(directory) if not name.lower().endswith(IMAGE_SUFFIXES)]
         for kind in kinds if names else ():
             try:
                 files = kind.recognise_directory(directory, names)

@@ -123,7 +123,7 @@ class ForeignWriter(Writer):
         self._files.grow(self._copies)
         kept = {self._index, self._index / DATA_FILE, *(self._path / name for name in keep)}
         kept |= {path.parent for path in kept}
-        for directory in sorted(path for path in kept if path.is_dir() and path.is_relative_to(self._path)):
+        for directory in sorted(path for path in kept if os.path.isdir(path) and path.is_relative_to(self._path)):
             for stale in {directory / name for name in os.listdir(directory)} - kept:
                 remove(stale)
 

@@ -12,7 +12,12 @@ from packer._containers.splits import one_set, splits_of
 from packer.errors import SourceError
 from tests.containers.everywhere import GOLDEN
 
-FILES = ["images.bag", "datadings/train.msgpack", "mds-jpeg/shard.00000.mds", "datasets/train-00000-of-00001.parquet"]
+FILES = [
+    "bagz/images.bag",
+    "datadings/train.msgpack",
+    "mds-jpeg/shard.00000.mds",
+    "datasets/train-00000-of-00001.parquet",
+]
 
 
 def paths(*names: str) -> list[Path]:
