@@ -96,8 +96,8 @@ class Entry(NamedTuple):
         What there is of each field, by name: a range whose bytes are the value as a pack holds it, or the value itself
         as `Field.encode` returns it. A name that is missing has no value.
     shape : (height, width), optional
-        Of pixels, which lie as the container's `PixelLayout` says. Where some images of a container have a shape and
-        others have none, it can be converted, and has no index.
+        The size of an image that is pixels, which lie as the container's `PixelLayout` says. Where some images of a
+        container have a shape and others have none, it can be converted, and has no index.
     """
 
     name: str

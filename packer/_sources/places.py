@@ -37,7 +37,7 @@ class Places:
     copied : (B,) uint8 array
     pixels : PixelLayout, optional
     shapes : (N, 2) int64 array
-        Of pixels.
+        Height and width of images that are pixels; 0 of encoded images.
     """
 
     files: ForeignFiles

@@ -34,7 +34,7 @@ class Images(abc.ABC):
     pixels : PixelLayout, optional
         How pixels lie; None of encoded images.
     shape : (height, width), optional
-        Of pixels.
+        The size of each image, where images are pixels.
     note : str
         What a person should know; else empty.
     """

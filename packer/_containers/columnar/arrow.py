@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from packer._containers.columnar.arrowbatches import Batches, names_of, reading, require_text
 from packer._containers.columnar.arrowmessages import FILE, batches, schema_message
-from packer._containers.columnar.hfcolumns import Columns, columns_of, features_of, name_of, names_are_plain, own_name
-from packer._containers.contract import Container, Entry
+from packer._containers.columnar.hfcolumns import columns_of, features_of, name_of, names_are_plain, own_name
+from packer._containers.columnar.tables import TableImages
+from packer._containers.contract import Entry
 from packer._fields.values import parsed_json
 from packer._storage.packfile import PackFile
 from packer._storage.paths import name_problem
@@ -29,14 +29,11 @@ _STATE, _INFO, _SPLITS = "state.json", "dataset_info.json", "dataset_dict.json"
 _MOST_JSON = 1 << 26  # bytes
 
 
-@dataclass(eq=False)
-class ArrowImages(Container):
+class ArrowImages(TableImages):
     """Files ``.arrow`` with a column of images."""
 
     kind = "arrow"
     suffixes = (".arrow",)
-
-    columns: Columns = field(default_factory=lambda: Columns(""))
 
     @classmethod
     def recognise_file(cls, path: Path, head: bytes) -> bool:
@@ -61,14 +58,7 @@ class ArrowImages(Container):
             images = [field.name for field in schema if _is_image(field, features, keys.get("image"))]
             others = {field.name: field.type for field in schema if field.name not in images}
             columns = columns_of(images, others, features, keys, printable(paths[0]))
-        return cls.of_files(
-            paths,
-            fields=columns.fields,
-            classes=columns.classes,
-            label_type=columns.label_type,
-            notes=columns.notes,
-            columns=columns,
-        )
+        return cls.of_columns(paths, columns)
 
     def entries(self, unit: int) -> Iterator[Entry]:
         columns = self.columns

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from packer._containers.columnar.arrowbatches import NOT_READ
-from packer._containers.columnar.hfcolumns import Columns, columns_of, features_of, name_of, names_are_plain, own_name
+from packer._containers.columnar.hfcolumns import columns_of, features_of, name_of, names_are_plain, own_name
 from packer._containers.columnar.parquetpages import BYTE_ARRAY, Parquet, Value, byte_strings, read_footer
-from packer._containers.contract import Container, Entry, files_in, head_of
+from packer._containers.columnar.tables import TableImages
+from packer._containers.contract import Entry, files_in, head_of
 from packer._containers.imagenames import suffix_of
 from packer._storage.packfile import PackFile
 from packer.errors import MissingDependencyError, SourceError, pip_install, printable
@@ -29,14 +29,11 @@ _LONGEST = 1 << 10  # bytes of a path
 _MOST_READ = 1 << 31  # bytes
 
 
-@dataclass(eq=False)
-class ParquetImages(Container):
+class ParquetImages(TableImages):
     """Files ``.parquet`` with a column of images."""
 
     kind = "parquet"
     suffixes = (".parquet",)
-
-    columns: Columns = field(default_factory=lambda: Columns(""))
 
     @classmethod
     def recognise_file(cls, path: Path, head: bytes) -> bool:
@@ -63,14 +60,7 @@ class ParquetImages(Container):
             types = _types(file) if tops else {}
             others = {name: types[name] for name in tops if name in types}
             columns = columns_of(images, others, features, keys, printable(paths[0]))
-        return cls.of_files(
-            paths,
-            fields=columns.fields,
-            classes=columns.classes,
-            label_type=columns.label_type,
-            notes=columns.notes,
-            columns=columns,
-        )
+        return cls.of_columns(paths, columns)
 
     def entries(self, unit: int) -> Iterator[Entry]:
         with PackFile(self.root / self.files[unit]) as file:

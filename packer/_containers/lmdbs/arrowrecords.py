@@ -203,13 +203,13 @@ class _Record:
     def _array(self, tag: str, number: int) -> Array:
         """Return an array that comes after the batch: tensors first, and then arrays, each a message and its elements.
 
-        Of the layout before pyarrow 0.15 no file with arrays was at hand.
+        Arrays in the layout before pyarrow 0.15 are refused: there was no such file to compare with.
         """
         tensors, sparse, _, _ = struct.unpack("<4I", self._head[:_HEADER])
         if tag == _BUFFER or sparse or self._head[_HEADER : _HEADER + 4] != b"\xff\xff\xff\xff":
             raise ValueError("a value of pyarrow with arrays that packer does not read. Write it again with pickle")
         number += tensors if tag == _ARRAY else 0
-        at = self._after + 8  # behind the end of the messages
+        at = self._after + 8  # after the end of the messages
         for _ in range(number + 1):
             self._room -= 1
             if self._room < 0:

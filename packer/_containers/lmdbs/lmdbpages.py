@@ -104,7 +104,7 @@ class Node(NamedTuple):
     key : bytes
     page : int
         The number of the page below; in a leaf that of the first page which the value has of its own, and `NO_PAGE` of
-        a value that lies behind its key.
+        a value that follows its key.
     size : int
         The bytes of the value; 0 in a branch.
     flags : int
