@@ -135,6 +135,7 @@ FLOORS = [
     ["_sources", "crops", "samplers"],
     ["_conversion", "_loading"],
     ["_packs"],
+    ["_measuring", "_viewing"],
     ["_cli", "testing"],
 ]
 """The rooms of the package, the lowest first. A room knows those on lower floors, and no other on its own floor."""
