@@ -16,13 +16,12 @@ from pathlib import Path
 from packer._containers.contract import Container, Entry, Packed, Piece, PixelLayout, head_of, natural
 from packer._containers.directories import containers_near, names_to_recognise, one_of
 from packer._containers.files import ForeignFiles
-from packer._containers.listing import COPIED, Listing, Ranges, list_samples
+from packer._containers.listing import Listing, Ranges, list_samples
 from packer._containers.splits import one_set
 from packer.errors import SourceError, printable
 
 __all__ = [
     "CONTAINERS",
-    "COPIED",
     "Container",
     "Entry",
     "ForeignFiles",

@@ -176,6 +176,9 @@ class Container(abc.ABC):
     suffixes: ClassVar[tuple[str, ...]] = ()
     """What the names of its files end in, in lower case, by which they are found in a directory."""
 
+    units_are_files: ClassVar[bool] = True
+    """Whether a part that can be listed for itself is the file of its number."""
+
     root: Path
     files: Sequence[str]
     fields: tuple[Field, ...] = ()

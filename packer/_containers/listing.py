@@ -23,10 +23,7 @@ from packer._storage.stamps import stamp_at
 from packer._table import LONGEST_NAME, Ints, Labels, Names, encode_name
 from packer.errors import SourceError, printable
 
-__all__ = ["COPIED", "Listing", "Ranges", "list_samples"]
-
-COPIED = -1
-"""The number in the place of a file's where bytes are no range of one: they lie in `Listing.copied`."""
+__all__ = ["Listing", "Ranges", "list_samples"]
 
 _BLOCK = 4096  # samples
 _NO_BYTES = -1
@@ -43,8 +40,9 @@ class Ranges:
     Attributes
     ----------
     file, offset, size : (N,) int64 arrays
-        The number of a file, or `COPIED`; where in it the value begins; its bytes, -1 where there is no value. Numbers
-        after the last file are those of compressed ranges.
+        The number of a file; where in it the value begins; its bytes, -1 where there is no value. Numbers after the
+        last file are those of compressed ranges. A negative number ``~n`` stands for bytes that are no range of file n,
+        and were copied from it: they lie in `Listing.copied`.
     """
 
     file: Ints
@@ -160,13 +158,13 @@ class _Rows:
         self._name_end = int(rows["name_end"][-1])
         self._names.append(b"".join(names))
         rows["label"] = [self._label(entry) for entry in entries]
-        _put(rows, "image", self._pieces(entry.image for entry in entries))
+        _put(rows, "image", self._pieces((entry.image for entry in entries), unit))
         if self._container.pixels is not None:
             rows["height"], rows["width"] = np.array([entry.shape or (0, 0) for entry in entries], np.int64).T
         for name, field in self._fields.items():
             values = [entry.values.get(name) for entry in entries]
             if field.is_blob:
-                _put(rows, name, self._pieces(values))
+                _put(rows, name, self._pieces(values, unit))
             else:
                 rows[f"{name} null"] = [value is None for value in values]
                 rows[name] = [0 if value is None else value for value in values]
@@ -189,7 +187,7 @@ class _Rows:
         names, packed = Names(self._names.array(np.uint8), rows["name_end"]), self._packed.ranges()
         return Listing(
             container,
-            _distinct(container, names, packed.files(rows["image file"]), notes),
+            _distinct(container, names, packed.origins(rows["image file"]), notes),
             labels,
             known,
             label_type,
@@ -242,11 +240,12 @@ class _Rows:
     def _refuse(self, entry: Entry, why: str) -> int:
         raise SourceError(f"{_shown(self._container)}: {printable(entry.name)}: {why}")
 
-    def _pieces(self, values: Iterable[Any]) -> Iterator[tuple[int, int, int]]:
+    def _pieces(self, values: Iterable[Any], unit: int) -> Iterator[tuple[int, int, int]]:
         """Yield where values lie; those that are bytes are copied."""
+        copied = ~(unit if self._container.units_are_files else 0)
         for value in values:
             if value is None:
-                yield COPIED, 0, _NO_BYTES
+                yield copied, 0, _NO_BYTES
             elif isinstance(value, Piece):
                 yield value
             elif isinstance(value, Packed):
@@ -255,7 +254,7 @@ class _Rows:
             else:
                 self._copied.append(value)
                 self._copied_end += len(value)
-                yield COPIED, self._copied_end - len(value), len(value)
+                yield copied, self._copied_end - len(value), len(value)
 
     def _require_may_be_packed(self, value: Packed) -> None:
         if self._in_place:
@@ -330,7 +329,7 @@ def _distinct(container: Container, names: Names, files: Ints, notes: list[str])
     """Return names of which no two are equal: where two are, each begins with the name of its file, or is numbered."""
     if not repeat(names):
         return names
-    if min(len(container.files), container.units) < 2:  # a file, and what lies beside it
+    if container.units < 2 or not container.units_are_files:
         return numbered(names, notes)
     notes.append("names occur in several files, so each begins with that of its file")
     stems = [name.rpartition(".")[0] or name for name in container.files]

@@ -208,8 +208,9 @@ class PackedRanges:
         self._rows = np.empty(0, _COLUMNS) if rows is None else rows
         self._cache: dict[int, bytes] = {}  # replaced and never changed, so that it needs no lock
 
-    def files(self, numbers: Ints) -> Ints:
-        """Return the numbers of files: those of compressed ranges become those of the files that these lie in."""
+    def origins(self, numbers: Ints) -> Ints:
+        """Return the files that values come from: those that compressed ranges lie in, and that were copied from."""
+        numbers = np.maximum(numbers, ~numbers)
         packed = numbers >= self.first
         if not packed.any():
             return numbers

@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from packer._containers import COPIED, Container, ForeignFiles, PixelLayout, Ranges, find_container, list_samples
+from packer._containers import Container, ForeignFiles, PixelLayout, Ranges, find_container, list_samples
 from packer._fields import Stored
 from packer._images.encode import encode_png
 from packer._sources.base import Source
@@ -138,8 +138,7 @@ class ContainerSource(Source):
             raise SourceError(str(error)) from error
 
     def _file(self, index: int) -> int:
-        (file,) = self.files.packed.files(self.images.file[index : index + 1]).tolist()
-        return len(self.files) - 1 if file == COPIED else int(file)
+        return int(self.files.packed.origins(self.images.file[index : index + 1])[0])
 
 
 def container_source(
@@ -218,6 +217,6 @@ def listed_container(
 
 
 def _stamps(files: ForeignFiles, images: Ranges, stamps: Stamps) -> Stamps:
-    """Return the stamps of images in files that have these; of what was copied, the time of the last file."""
-    there = stamps[files.packed.files(images.file)]
+    """Return the stamps of images in files that have these."""
+    there = stamps[files.packed.origins(images.file)]
     return np.where(there == NO_STAMP, there, np.stack([images.size, there[:, 1]], 1))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from packer._containers import COPIED, ForeignFiles, Ranges
+from packer._containers import ForeignFiles, Ranges
 from packer._fields import DTYPES, Field, Stored
 from packer._table import Ints, Names, decode_name, encode_name
 
@@ -205,7 +205,7 @@ def read_range(files: ForeignFiles, ranges: Ranges, copied: npt.NDArray[np.uint8
     file, offset, size = int(ranges.file[index]), int(ranges.offset[index]), int(ranges.size[index])
     if size < 0:
         return None
-    return copied[offset : offset + size].tobytes() if file == COPIED else files.read(file, offset, size)
+    return copied[offset : offset + size].tobytes() if file < 0 else files.read(file, offset, size)
 
 
 Column = Numbers | Blobs | Files | InContainer

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from packer._containers import COPIED, ForeignFiles, PixelLayout, Ranges
+from packer._containers import ForeignFiles, PixelLayout, Ranges
 from packer._fields import Field
 from packer._sources.base import Source
 from packer._sources.container import ContainerSource
@@ -85,7 +85,7 @@ class Places:
     def offsets(self, ranges: Ranges, rows: slice) -> Ints:
         """Return where values begin, counted through all files and then through the index's own data."""
         part = ranges.taken(rows)
-        return part.offset + self.starts[np.where(part.file == COPIED, -1, part.file)]
+        return part.offset + self.starts[np.maximum(part.file, -1)]
 
 
 class _Listed:
@@ -107,6 +107,6 @@ class _Listed:
     def ranges(self, column: Files, stamps: Stamps) -> Ranges:
         """Return where the values of a field lie: whole files."""
         paths = (column.path(index) for index in range(len(column)))
-        file = np.array([COPIED if path is None else self._numbers[os.path.abspath(path)] for path in paths], np.int64)
-        size = np.where(file == COPIED, -1, stamps[np.maximum(file, 0), 0])
+        file = np.array([-1 if path is None else self._numbers[os.path.abspath(path)] for path in paths], np.int64)
+        size = np.where(file < 0, -1, stamps[np.maximum(file, 0), 0])
         return Ranges(file, np.zeros(len(file), np.int64), size)

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from packer._containers import COPIED
 from packer._fields import Stored
 from packer._images.native.survey import CAN_SURVEY, FINDINGS, SURVEY
 from packer._images.native.survey import survey as survey_in_c
@@ -127,7 +126,7 @@ def _located(source: Source, places: Places, rows: range) -> tuple[Ints, Ints, o
         position, listed = by_path(places.directory.number, paths, files.stamps[images.file])
         return np.full(len(rows), BY_PATH), position, (listed, places.directory)
     file, position, held = np.full(len(rows), NOWHERE), images.offset.copy(), []
-    copied = (images.file == COPIED) & (images.size >= 0)
+    copied = (images.file < 0) & (images.size >= 0)
     file[copied] = MEMORY
     position[copied] += places.copied.ctypes.data
     for number in np.unique(images.file[~copied]).tolist():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import packer
-from packer._containers import COPIED, Listing, find_container, list_samples
+from packer._containers import Listing, find_container, list_samples
+from packer._sources import container_source
 from packer.errors import OptionError, SourceError
 from tests.containers.damage import images_of, keep_on, read_damaged
 from tests.containers.records import MAGIC, image_record, part, photo, rec, rec_and_idx
@@ -30,7 +32,7 @@ def arrays(listing: Listing, name: str) -> list[list[float]]:
     """Return the values of a field of arrays."""
     (field,) = (field for field in listing.container.fields if field.name == name)
     ranges = listing.ranges[name]
-    assert (ranges.file == COPIED).all()
+    assert (ranges.file < 0).all()
     rows = zip(ranges.offset.tolist(), ranges.size.tolist(), strict=True)
     return [field.decode(listing.copied[offset : offset + size].tobytes()).tolist() for offset, size in rows]
 
@@ -64,7 +66,7 @@ def test_an_index_and_a_conversion_have_samples_in_parts(tmp_path: Path) -> None
         with packer.open_pack(pack) as reader:
             assert [bytes(reader.read(number)) for number in range(2)] == images[:2]
     listing = listed(tmp_path / "a.rec")
-    assert (listing.images.file == [COPIED, 0]).all()
+    assert (listing.images.file == [~0, 0]).all()
 
 
 @given(
@@ -203,6 +205,21 @@ def test_several_files_are_one_set(tmp_path: Path) -> None:
     (tmp_path / "train.rec").write_bytes(data)
     with pytest.raises(SourceError, match="several splits"):
         find_container([tmp_path])
+
+
+def test_an_image_in_parts_has_the_name_and_the_time_of_its_own_file(tmp_path: Path) -> None:
+    image = photo(0) + bytes(-len(photo(0)) % 4) + MAGIC + b"end"
+    for number, name in enumerate("abc"):
+        (tmp_path / f"{name}.rec").write_bytes(rec(image_record(image, 0)))
+        (tmp_path / f"{name}.lst").write_text("0\t0\tx.jpg\n")
+        os.utime(tmp_path / f"{name}.rec", (10**9 + number, 10**9 + number))
+    listing = listed(tmp_path)
+    assert list(listing.names) == ["a/x.jpg", "b/x.jpg", "c/x.jpg"]
+    source = container_source([tmp_path])
+    assert source is not None
+    assert source.stamps is not None
+    assert [source.path(number) for number in range(3)] == [str(tmp_path / f"{name}.rec") for name in "abc"]
+    assert source.stamps[:, 1].tolist() == [(10**9 + number) * 10**9 for number in range(3)]
 
 
 def test_large_images_are_skipped(tmp_path: Path) -> None:

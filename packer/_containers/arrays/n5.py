@@ -53,6 +53,8 @@ class N5(Container):
 
     kind = "n5"
 
+    units_are_files = False  # but steps through the images, each of which may lie in several blocks
+
     @classmethod
     def recognise_file(cls, path: Path, head: bytes) -> bool:
         return False
