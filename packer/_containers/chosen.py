@@ -35,6 +35,10 @@ class ChosenField(NamedTuple):
 
     def of_kind(self) -> Field:
         """Return the field by its kind alone; ValueError where that does not tell all."""
+        if self.kind == "scalar":
+            raise ValueError(f"say its dtype, such as --key {self.name}:int64={self.key}: {', '.join(OF_SCALARS)}")
+        if self.kind == "array":
+            raise ValueError("its values are no arrays")
         return Field(self.name, "scalar", self.kind) if self.kind in OF_SCALARS else Field(self.name, self.kind)
 
 

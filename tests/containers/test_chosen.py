@@ -100,3 +100,21 @@ def test_each_field_that_is_chosen_is_there(name: str, fields: Mapping[str, str]
     for said in fields:
         field, _, kind = said.partition(":")
         assert kind in ("", kinds[field])
+
+
+def test_a_scalar_without_a_dtype_has_the_natural_one_or_it_is_asked_for(tmp_path: Path) -> None:
+    for name, write in CONTAINERS.items():
+        write(tmp_path / name)
+        for kind in ("scalar", "array"):
+            with pytest.raises(PackerError, match="txt: (say its dtype|.* no )"):
+                opened(tmp_path / name, {f"a:{kind}": "txt"})
+        if name != "a.tar":  # in which only the extensions say what there is
+            assert [field.dtype for field in opened(tmp_path / name, {"a:scalar": "label"}).fields] == ["int64"]
+    with pytest.raises(OptionError, match=r"--key a:scalar=label: say its dtype, such as --key a:int64=label: bool, "):
+        opened(tmp_path / "a.tar", {"a:scalar": "label"})
+    with tarfile.open(tmp_path / "b.tar", "w") as file:
+        for name, data in (("0.jpg", IMAGE), ("0.cls", b"1")):
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            file.addfile(member, io.BytesIO(data))
+    assert [field.dtype for field in opened(tmp_path / "b.tar", {"a:scalar": "cls"}).fields] == ["int64"]

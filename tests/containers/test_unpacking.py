@@ -61,6 +61,6 @@ def test_values_lie_in_compressed_ranges_as_in_files(tmp_path: Path) -> None:
     assert files.read(0, 0, 2) == b"??"
     assert files.read(1, 9, 9) == DATA[9:18]
     assert files.read(2, 0, len(DATA)) == DATA[::-1]
-    assert files.packed.files(np.array([-1, 0, 1, 3])).tolist() == [-1, 0, 0, 0]
+    assert files.packed.origins(np.array([~0, 0, 1, 3])).tolist() == [0, 0, 0, 0]
     with pytest.raises(ImageError, match=r"a, byte .* do not fit their checksum"):
         files.read(3, 0, 5)

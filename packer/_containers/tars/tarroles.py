@@ -153,6 +153,8 @@ def _said_field(chosen: ChosenField, peek: Peek) -> Field:
         instead = f"--key {chosen.name}:bytes={key} takes it as it is"
         raise OptionError(f"{chosen}: is a pickle, which packer runs never; {instead}")
     kind = chosen.kind or _kind(key)
+    if kind == "scalar" and _kind(key) in OF_SCALARS:
+        kind = _kind(key)
     try:
         return array_field(chosen.name, peek(key)) if kind == "array" else chosen._replace(kind=kind).of_kind()
     except ValueError as error:
