@@ -140,6 +140,16 @@ def test_other_columns_become_fields(photos: dict[str, bytes], tmp_path: Path) -
         listed(path, label="no")
 
 
+def test_columns_with_a_dictionary_are_read_as_those_without(photos: dict[str, bytes], tmp_path: Path) -> None:
+    plain = pa.array(["dog", None, "cat"] * 4)
+    found = []
+    for name, column in (("plain", plain), ("dictionary", plain.dictionary_encode())):
+        listing = listed(written(tmp_path / f"{name}.parquet", table(photos, None, label=column, other=column)))
+        found.append((listing.labels.tolist(), listing.classes, listing.label_type, listing.container.fields))
+    assert found[0] == found[1]
+    assert len(set(found[0][0])) == 3
+
+
 @pytest.mark.parametrize("row", [{"bytes": None, "path": "/there/a.jpg"}, None])
 def test_images_that_are_not_in_the_file_are_named(photos: dict[str, bytes], tmp_path: Path, row: Any) -> None:
     rows = [*({"bytes": data, "path": name} for name, data in photos.items()), row]

@@ -126,6 +126,7 @@ def columns_of(
         As `Chosen.of`; or if a column is not of the kind that a key says.
     """
     chosen = Chosen.of(keys)
+    others = {name: _undictionaried(kind) for name, kind in others.items()}
     for column in chosen.all_keys():
         if column not in others and column not in images:
             shown = ", ".join(map(printable, [*images, *others][:8]))
@@ -273,6 +274,11 @@ def _classes(feature: Any) -> list[str] | None:
         return None
     names = feature.get("names")
     return names if isinstance(names, list) and all(isinstance(name, str) for name in names) else None
+
+
+def _undictionaried(kind: Any) -> Any:
+    """Return the type of a column's values where these are numbers of a dictionary, as pandas has categories."""
+    return kind.value_type if str(kind).startswith("dictionary<") else kind
 
 
 def _type_of(feature: Any) -> Any:
