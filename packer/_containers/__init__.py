@@ -10,14 +10,14 @@ import glob
 import importlib
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from packer._containers.contract import Container, Entry, Packed, Piece, PixelLayout, head_of, natural
 from packer._containers.directories import containers_near, names_to_recognise, one_of
 from packer._containers.files import ForeignFiles
 from packer._containers.listing import Listing, Ranges, list_samples
-from packer._containers.splits import one_set
+from packer._containers.splits import notes_on_splits, one_set
 from packer.errors import SourceError, printable
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "find_container",
     "list_samples",
     "named_paths",
+    "open_container",
 ]
 
 CONTAINERS: tuple[str, ...] = (
@@ -82,6 +83,20 @@ def find_container(paths: Sequence[Path]) -> tuple[type[Container], list[Path]] 
             other = "something else" if first is None else first.kind
             raise SourceError(f"{printable(path)}: is {what}, and {printable(paths[0])} is {other}")
     return None if first is None else (first, [file for path in paths for file in of_each[path][1]])
+
+
+def open_container(paths: Sequence[Path], keys: Mapping[str, str] | None = None) -> Container | None:
+    """Open the container that files are, or that a directory is; None where it is none.
+
+    Files of several splits, which a pattern may name, are noted. Errors as `find_container` and `Container.open`.
+    """
+    found = find_container(paths)
+    if found is None:
+        return None
+    container = found[0].open(found[1], dict(keys or {}))
+    if container.units_are_files:
+        container.notes += notes_on_splits([container.root / name for name in container.files[: container.units]])
+    return container
 
 
 def files_to_name(directory: Path) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from packer.errors import SourceError, printable
 
-__all__ = ["common_pattern", "one_set", "splits_of"]
+__all__ = ["common_pattern", "notes_on_splits", "one_set", "splits_of"]
 
 _TRAINED_ON = {"train", "training", "trainval"}
 _LOOKED_AT = {"val", "valid", "validation", "minival", "test", "testing", "testdev", "dev", "eval", "holdout"}
@@ -34,6 +34,12 @@ def one_set(paths: Sequence[Path]) -> None:
         raise SourceError(
             f"{printable(directory)}: has files of several splits: {shown}. Name one, such as '{example}'"
         )
+
+
+def notes_on_splits(paths: Sequence[Path]) -> list[str]:
+    """Return what to say of files that a person named, and that are of several splits."""
+    patterns = splits_of(paths)
+    return [f"files of several splits: {', '.join(patterns)}"] if patterns else []
 
 
 def splits_of(paths: Sequence[Path]) -> list[str]:

@@ -20,12 +20,12 @@ from packer._sources import (
     FileField,
     ImageRule,
     Source,
+    container_source,
     csv_source,
     default_delimiter,
     files_among,
     imagefolder_source,
     is_listing,
-    listed_container,
     listed_source,
     metadata_of,
     metadata_source,
@@ -265,13 +265,11 @@ class SourceRequest(AnnotationRequest):
     def _of_container(self, said: Sequence[str], classes: list[str] | None) -> Source | None:
         """List the samples of a container; None where `src` is none, or options say what is a directory's."""
         paths = named_paths(self.src)
-        found = find_container(paths) if paths and not said else None
-        if found is None:
-            if self.container_keys:
-                raise OptionError(f"--key is for containers, and {printable(self.src)} is none that packer reads")
-            return None
-        kind, files = found
-        return listed_container(kind.open(files, self.container_keys), classes, in_place=self.in_place)
+        keys = self.container_keys
+        source = container_source(paths, keys, classes, in_place=self.in_place) if paths and not said else None
+        if source is None and keys:
+            raise OptionError(f"--key is for containers, and {printable(self.src)} is none that packer reads")
+        return source
 
     def _of_directory(self, destination: Path, classes: list[str] | None, is_split: bool) -> Source:
         files_of = partial(files_among, self.src, self.file_fields) if self.file_fields else None

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
-from packer._containers import Container, files_to_name, find_container, named_paths
+from packer._containers import Container, files_to_name, named_paths, open_container
 from packer._formats import FORMATS, open_pack
 from packer._formats.index import IndexReader
 from packer._sources import Source, build_index, class_directories, imagefolder_source, listed_container, refuse_splits
@@ -73,10 +73,9 @@ def index_of(
     paths = named_paths(root)
     if not paths:
         return None
-    found = find_container(paths)
-    if found is None and not (len(paths) == 1 and os.path.isdir(paths[0])):
+    container = open_container(paths)
+    if container is None and not (len(paths) == 1 and os.path.isdir(paths[0])):
         return None
-    container = found[0].open(found[1], {}) if found is not None else None
     source = None if container is not None else _tree(paths[0])
     if container is None and source is None:
         return None

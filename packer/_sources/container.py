@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from packer._containers import Container, ForeignFiles, PixelLayout, Ranges, find_container, list_samples
+from packer._containers import Container, ForeignFiles, PixelLayout, Ranges, list_samples, open_container
 from packer._fields import Stored
 from packer._images.encode import encode_png
 from packer._sources.base import Source
@@ -146,6 +146,8 @@ def container_source(
     keys: Mapping[str, str] | None = None,
     classes: Sequence[str] | None = None,
     progress: Callable[[int, int], None] | None = None,
+    *,
+    in_place: bool = False,
 ) -> ContainerSource | None:
     """List the samples of a container; None where the paths are none.
 
@@ -157,19 +159,16 @@ def container_source(
         See `Container.open`.
     classes : sequence of str, optional
         Class names in the order of their ids.
-    progress : callable, optional
-        As `list_samples` takes it.
+    progress, in_place : optional
+        As `list_samples` takes them.
 
     Raises
     ------
     SourceError
         If the files are damaged, or not of one kind.
     """
-    found = find_container(paths)
-    if found is None:
-        return None
-    kind, files = found
-    return listed_container(kind.open(files, dict(keys or {})), classes, progress)
+    container = open_container(paths, keys)
+    return None if container is None else listed_container(container, classes, progress, in_place=in_place)
 
 
 def listed_container(

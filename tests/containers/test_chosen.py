@@ -106,7 +106,7 @@ def test_a_scalar_without_a_dtype_has_the_natural_one_or_it_is_asked_for(tmp_pat
     for name, write in CONTAINERS.items():
         write(tmp_path / name)
         for kind in ("scalar", "array"):
-            with pytest.raises(PackerError, match="txt: (say its dtype|.* no )"):
+            with pytest.raises(PackerError, match=r"txt: (say its dtype|.* no )"):
                 opened(tmp_path / name, {f"a:{kind}": "txt"})
         if name != "a.tar":  # in which only the extensions say what there is
             assert [field.dtype for field in opened(tmp_path / name, {"a:scalar": "label"}).fields] == ["int64"]

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from packer._containers import find_container
+from packer._containers import find_container, named_paths
 from packer._containers.splits import one_set, splits_of
+from packer._sources import container_source
 from packer.errors import SourceError
 from tests.containers.everywhere import GOLDEN
 
@@ -70,6 +71,10 @@ def test_a_directory_of_several_splits_is_refused_whatever_files_they_are(file: 
     shutil.copy(GOLDEN / file, tmp_path / f"val-0{suffix}")
     with pytest.raises(SourceError, match=r"several splits: train-\*\S+, val-0\S+\. Name one"):
         find_container([tmp_path])
+    for pattern, notes in (("train-*", []), ("*-*", [f"files of several splits: train-*{suffix}, val-0{suffix}"])):
+        source = container_source(named_paths(tmp_path / pattern))
+        assert source is not None
+        assert [note for note in source.notes if "splits" in note] == notes
 
 
 @pytest.mark.parametrize("file", FILES)

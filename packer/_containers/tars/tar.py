@@ -15,7 +15,6 @@ from typing import NoReturn
 
 from packer._containers.contract import Container, Entry, Piece, head_of
 from packer._containers.imagenames import suffix_of
-from packer._containers.splits import splits_of
 from packer._containers.tars.membervalues import AS_THEY_ARE, class_of, stored_value
 from packer._containers.tars.shardlists import is_shard_list, listed_shards
 from packer._containers.tars.tarheaders import Member, Members, Window, begins_tar
@@ -72,8 +71,6 @@ class Tar(Container):
         container.roles = container._find_roles(keys)
         container.fields = tuple(container.roles.fields.values())
         container.notes += container.roles.notes
-        if patterns := splits_of(paths):
-            container.notes.append(f"files of several splits: {', '.join(patterns)}")
         return container
 
     def entries(self, unit: int) -> Iterator[Entry]:
