@@ -168,6 +168,8 @@ class Container(abc.ABC):
         What a person should know.
     about : tuple of dict
         The manifest's `about`.
+    doubts : dict of str to str
+        By the name of a file of which samples may be missing: why. `entries` adds what it finds.
     """
 
     kind: ClassVar[str]
@@ -187,6 +189,7 @@ class Container(abc.ABC):
     pixels: PixelLayout | None = None
     notes: list[str] = field(default_factory=list)
     about: tuple[Mapping[str, Any], ...] = ()
+    doubts: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     @abc.abstractmethod

@@ -30,7 +30,7 @@ from packer._fields import Field
 from packer._formats import Format, Writer, check_readable, format_for
 from packer._formats.contract import Contents
 from packer._manifest import Manifest, schema_for
-from packer._sources import Source
+from packer._sources import Source, require_whole
 from packer._sources.base import listing_digest
 from packer._storage.files import disk_size
 from packer._storage.limits import available_cpus
@@ -168,6 +168,8 @@ def convert(
     _check_arguments(on_error, workers, report)
     check_destination(destination, overwrite=overwrite, source=source.tree)
     source.require_undamaged()
+    if on_error == "fail":
+        require_whole(source)
     made_of = provenance(source, recipe)
     writer_class = _writer_for(source, row, options)
     types = column_types(source.label_type, source.fields, apart=writer_class.apart)

@@ -16,7 +16,7 @@ from packer._conversion.workspace import Workspace, check_destination
 from packer._formats import INDEX, check_readable
 from packer._formats.index import move_index
 from packer._manifest import Manifest
-from packer._sources import Source, build_index
+from packer._sources import Source, build_index, require_whole
 from packer._storage.files import disk_size, remove
 from packer.errors import DestinationError, printable
 
@@ -52,6 +52,8 @@ class IndexRequest(SourceRequest):
             raise DestinationError(f"{printable(self.dst)}: the name of an index ends in {INDEX.suffixes[0]}")
         check_destination(destination, overwrite=self.overwrite)
         source = self.open(destination, self.classes())
+        if self.on_error == "fail":
+            require_whole(source)
         with Workspace(destination) as workspace:
             remove(workspace.pack)  # of a process that died: an index is made anew
             workspace.pack.mkdir()

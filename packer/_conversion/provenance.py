@@ -55,7 +55,7 @@ def provenance(source: Source, recipe: Recipe) -> Provenance:
         If the samples of a pack are to be tiled as they are, and are no JPEGs.
     """
     origin = source.origin
-    skipped = () if origin is None else origin.skipped
+    skipped = source.doubts if origin is None else origin.skipped
     if origin is None or not carries(recipe, origin.codec, origin.exif):
         versions = {"packer": __version__, **recipe.versions()}
         return Provenance(recipe.codec, recipe.settings(), source.describe(), versions, skipped=skipped)

@@ -2,7 +2,7 @@
 
 from packer._sources.base import Source
 from packer._sources.beside import ON_MISSING, FileField, files_among, with_files
-from packer._sources.container import ContainerSource, container_source, listed_container
+from packer._sources.container import ContainerSource, container_source, listed_container, require_whole
 from packer._sources.csv import csv_source
 from packer._sources.derived import refuse_derived
 from packer._sources.givenclasses import with_given_classes
@@ -43,6 +43,7 @@ __all__ = [
     "pack_source",
     "refuse_derived",
     "refuse_splits",
+    "require_whole",
     "split_directories",
     "unlabeled_source",
     "with_files",

@@ -88,6 +88,8 @@ class Source:
         The line of a table that names each image.
     about : tuple of dict
         What annotations say of no image, as JSON values: the manifest's `about`.
+    doubts : tuple of dict
+        Files that may lack images, as the manifest's `skipped` has them.
     """
 
     kind: str
@@ -103,6 +105,7 @@ class Source:
     columns: tuple[Column, ...] = ()
     lines: Ints | None = None
     about: tuple[Mapping[str, Any], ...] = ()
+    doubts: tuple[Mapping[str, str], ...] = ()
 
     def __len__(self) -> int:
         return len(self.names)

@@ -20,7 +20,7 @@ from packer._storage.stamps import NO_STAMP, Stamp, Stamps, stamp_at, stamp_in
 from packer._table import Ints
 from packer.errors import CorruptPackError, ImageChangedError, ImageError, PackError, SourceError, printable
 
-__all__ = ["ContainerSource", "container_source", "listed_container"]
+__all__ = ["ContainerSource", "container_source", "listed_container", "require_whole"]
 
 _T = TypeVar("_T")
 
@@ -141,6 +141,13 @@ class ContainerSource(Source):
         return int(self.files.packed.origins(self.images.file[index : index + 1])[0])
 
 
+def require_whole(source: Source) -> None:
+    """Raise SourceError where files of a source may lack images; the message says how to take what is there."""
+    for doubt in source.doubts:
+        where = f"{printable(source.root / doubt['name'])}: {doubt['reason']}"
+        raise SourceError(f"{where}. Fetch it again; or take what is there, and have it listed: --on-error skip")
+
+
 def container_source(
     paths: Sequence[Path],
     keys: Mapping[str, str] | None = None,
@@ -207,6 +214,7 @@ def listed_container(
         fields=container.fields,
         columns=tuple(columns),
         about=container.about,
+        doubts=tuple({"name": name, "reason": why} for name, why in container.doubts.items()),
         files=files,
         images=listing.images,
         shapes=listing.shapes,

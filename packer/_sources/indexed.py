@@ -100,7 +100,7 @@ def build_index(
         {"codec": "keep", "exif": exif},
         list(map(dict, source.about)),
         source.describe(),
-        rows.skipped,
+        [*map(dict, source.doubts), *rows.skipped],
         dict(sorted(rows.findings.items())),
         {"packer": __version__},
         schema=2,

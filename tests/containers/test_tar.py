@@ -261,6 +261,37 @@ def test_what_comes_after_the_end_and_a_missing_end_are_said(tmp_path: Path) -> 
     assert not notes(of_bytes(tmp_path, block("a.jpg", JPEG), block("a.cls", b"1"), END))
 
 
+@pytest.mark.parametrize(
+    ("behind", "said"),
+    [(b"", "byte {end}: the file ends without the mark"), (END + b"x" * 600, "byte {after}: what comes after the end")],
+)
+def test_a_tar_that_may_lack_samples_is_refused_or_taken_with_a_word(behind: bytes, said: str, tmp_path: Path) -> None:
+    write(tmp_path / "a.tar", [("a.jpg", JPEG)])
+    whole = block("b.jpg", JPEG)
+    path, pattern = tmp_path / "b.tar", str(tmp_path / "*.tar")
+    path.write_bytes(whole + behind)
+    assert len(read_by_webdataset([path])) == 1  # which says nothing
+    reason = said.format(end=len(whole), after=len(whole) + len(END))
+    for make, name in ((packer.convert, "x.lmdb"), (packer.index, "x.index")):
+        with pytest.raises(SourceError, match=f"b.tar: {reason}.*: on_error='skip'"):
+            make(pattern, tmp_path / name)
+        assert make(pattern, tmp_path / name, on_error="skip").manifest.skipped[0]["name"] == "b.tar"
+    assert packer.convert(tmp_path / "x.index", tmp_path / "y.lmdb").manifest.skipped[0]["reason"].startswith(reason)
+    with pytest.warns(UserWarning, match=r"at first in b.tar"):
+        assert len(packer.open_dataset(pattern)) == 2
+
+
+def test_a_tar_that_may_lack_samples_ends_the_command_with_status_3(tmp_path: Path) -> None:
+    (tmp_path / "a.tar").write_bytes(block("b.jpg", JPEG))
+    skip = ["--on-error", "skip"]
+    refused, taken = packer_many(
+        [["convert", tmp_path / "a.tar", tmp_path / name, *how] for name, how in (("a.lmdb", []), ("b.lmdb", skip))]
+    )
+    assert (refused.returncode, taken.returncode) == (1, 3)
+    assert "--on-error skip" in refused.stderr
+    assert "a.tar: byte" in taken.stdout
+
+
 def test_directories_and_files_that_are_no_samples_are_passed_over(tmp_path: Path) -> None:
     path = tmp_path / "x.tar"
     with tarfile.open(path, "w", format=tarfile.GNU_FORMAT) as file:

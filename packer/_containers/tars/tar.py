@@ -84,6 +84,8 @@ class Tar(Container):
                     yield entry
             for remark in members.remarks:
                 self._remark(remark, unit, 1)
+            if members.doubt:
+                self.doubts[self.files[unit]] = members.doubt
             if maker.without_image:
                 self._remark("samples without an image are left out", unit, maker.without_image)
 

@@ -33,7 +33,6 @@ _LONGEST = {b"L": 1 << 16, b"K": 1 << 16, b"x": 1 << 20, b"X": 1 << 20, b"g": 1 
 _FARTHEST = 1 << 20  # bytes of zeros after an archive, behind which nobody looks for another: tar pads to its records
 _LARGE, _SMALL = 1 << 17, 1 << 12  # bytes that are read at once: many headers, or one and what is close to it
 _JOINED = "tars joined to one, of which other tools may read the first alone"
-_BEHIND = "what comes after the end of the tar is left out"
 _OF_A_MEMBER = re.compile(rb" (?:path|size|GNU\.sparse\.)")
 _RECORD = re.compile(rb"([1-9][0-9]{0,7}) ")
 
@@ -98,6 +97,8 @@ class Members:
     ----------
     remarks : list of str
         What there is to say after the walk.
+    doubt : str
+        After the walk, why members may be missing; empty where none is.
     """
 
     def __init__(self, file: PackFile, window: Window) -> None:
@@ -107,6 +108,7 @@ class Members:
         self._expects_member = False  # after such a header, whatever it says
         self._archive = 0
         self.remarks: list[str] = []
+        self.doubt = ""
 
     def __iter__(self) -> Iterator[Member]:
         """Yield the members, in their order.
@@ -220,19 +222,26 @@ class Members:
         for at in range(position + BLOCK, last + 1, BLOCK):
             block = self._window.read(at, BLOCK)
             if block != _ZEROS:
-                self._remark(_JOINED if begins_tar(block) else _BEHIND)
-                return at if begins_tar(block) else None
+                if begins_tar(block):
+                    self._remark(_JOINED)
+                    return at
+                self._doubt(at, "what comes after the end of the tar is left out")
+                return None
         if last < self._size - BLOCK:
-            self._remark(_BEHIND)
+            self._remark("zeros after the end of the tar, and what may come after them, are left out")
         return None
 
     def _ended_without_mark(self) -> None:
         self._require_nothing_pending(self._size)
-        self._remark("the file ends without the mark of a tar's end, so it may have been cut short")
+        self._doubt(self._size, "the file ends without the mark of a tar's end, so it may have been cut short")
 
     def _require_nothing_pending(self, position: int) -> None:
         if self._expects_member:
             self._fail(position, "the tar ends after a header that speaks of the next one: it was cut short")
+
+    def _doubt(self, position: int, why: str) -> None:
+        self._remark(why)
+        self.doubt = f"byte {position}: {why}"
 
     def _remark(self, text: str) -> None:
         if text not in self.remarks:
