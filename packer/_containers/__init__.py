@@ -16,7 +16,8 @@ from pathlib import Path
 from packer._containers.contract import Container, Entry, Packed, Piece, PixelLayout, head_of, natural
 from packer._containers.directories import containers_near, names_to_recognise, one_of
 from packer._containers.files import ForeignFiles
-from packer._containers.listing import Listing, Ranges, list_samples
+from packer._containers.listing import Listing, list_samples
+from packer._containers.ranges import Ranges, Seals
 from packer._containers.splits import notes_on_splits, one_set
 from packer.errors import SourceError, printable
 
@@ -30,6 +31,7 @@ __all__ = [
     "Piece",
     "PixelLayout",
     "Ranges",
+    "Seals",
     "files_to_name",
     "find_container",
     "list_samples",

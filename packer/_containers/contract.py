@@ -36,6 +36,7 @@ __all__ = [
     "Packed",
     "Piece",
     "PixelLayout",
+    "Seal",
     "files_in",
     "head_of",
     "natural",
@@ -78,6 +79,14 @@ class Named(NamedTuple):
     name: str
 
 
+class Seal(NamedTuple):
+    """Bytes around an image, in the same file, and the checksum that the file has of them."""
+
+    offset: int
+    size: int
+    checksum: int
+
+
 class Entry(NamedTuple):
     """One sample of a container.
 
@@ -98,6 +107,8 @@ class Entry(NamedTuple):
     shape : (height, width), optional
         The size of an image that is pixels, which lie as the container's `PixelLayout` says. Where some images of a
         container have a shape and others have none, it can be converted, and has no index.
+    seal : Seal, optional
+        Of an image that is a `Piece`, where the container is `sealed`. Whoever reads all of the image compares it.
     """
 
     name: str
@@ -105,6 +116,7 @@ class Entry(NamedTuple):
     label: int | float | str | Named | None = None
     values: Mapping[str, Piece | Packed | Stored] = {}
     shape: tuple[int, int] | None = None
+    seal: Seal | None = None
 
 
 @dataclass(frozen=True)
@@ -181,6 +193,9 @@ class Container(abc.ABC):
     units_are_files: ClassVar[bool] = True
     """Whether a part that can be listed for itself is the file of its number."""
 
+    sealed: ClassVar[bool] = False
+    """Whether its files have checksums of their samples, so that an `Entry` may have a `seal`."""
+
     root: Path
     files: Sequence[str]
     fields: tuple[Field, ...] = ()
@@ -237,6 +252,11 @@ class Container(abc.ABC):
         """Return the container whose files these are, relative to the directory that all lie in."""
         root = Path(os.path.commonpath([path.parent for path in paths]))
         return cls(root, [path.relative_to(root).as_posix() for path in paths], **members)
+
+    @staticmethod
+    def checksum(data: Buffer) -> int:
+        """Return the checksum of bytes as the container's files have it, where it is `sealed`."""
+        raise NotImplementedError
 
     @property
     def units(self) -> int:

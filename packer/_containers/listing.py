@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from packer._containers.contract import Container, Entry, Named, Packed, Piece
+from packer._containers.contract import Container, Entry, Named, Packed, Piece, Seal
+from packer._containers.ranges import Ranges, Seals
 from packer._containers.repeats import numbered, repeat
 from packer._containers.unpacking import PackedRanges, PackedSpool
 from packer._fields import DTYPES, Field
@@ -20,41 +21,19 @@ from packer._sample import LABEL_TYPES, UNLABELED
 from packer._storage.paths import name_problem
 from packer._storage.spool import Spool
 from packer._storage.stamps import stamp_at
-from packer._table import LONGEST_NAME, Ints, Labels, Names, encode_name
+from packer._table import LONGEST_NAME, Buffer, Ints, Labels, Names, encode_name
 from packer.errors import SourceError, printable
 
-__all__ = ["Listing", "Ranges", "list_samples"]
+__all__ = ["Listing", "list_samples"]
 
 _BLOCK = 4096  # samples
 _NO_BYTES = -1
+_NO_SEAL = 0, -1, 0
+_SEAL = [(name, "<i8") for name in Seal._fields]
 _FEW = 1 << 20  # samples, which may be more than there are bytes
 _SPREAD = 1000, 10  # class ids are so many and so many a sample at most; larger numbers are numbers
 
 ProgressCallback = Callable[[int, int], None]
-
-
-@dataclass(frozen=True, eq=False)
-class Ranges:
-    """Where values lie.
-
-    Attributes
-    ----------
-    file, offset, size : (N,) int64 arrays
-        The number of a file; where in it the value begins; its bytes, -1 where there is no value. Numbers after the
-        last file are those of compressed ranges. A negative number ``~n`` stands for bytes that are no range of file n,
-        and were copied from it: they lie in `Listing.copied`.
-    """
-
-    file: Ints
-    offset: Ints
-    size: Ints
-
-    def __len__(self) -> int:
-        return len(self.size)
-
-    def taken(self, rows: slice | Ints) -> Ranges:
-        """Return the ranges of some rows."""
-        return Ranges(self.file[rows], self.offset[rows], self.size[rows])
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +51,7 @@ class Listing:
     images : Ranges
     shapes : (N, 2) int64 array
         Height and width of pixels; 0 of an encoded image.
+    seals : Seals, optional
     ranges : dict of str to Ranges
         The values of fields whose values are bytes, by name.
     numbers : dict of str to (array, array)
@@ -90,6 +70,7 @@ class Listing:
     label_type: str
     images: Ranges
     shapes: Ints
+    seals: Seals | None
     ranges: dict[str, Ranges]
     numbers: dict[str, tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]]
     copied: npt.NDArray[np.uint8]
@@ -168,6 +149,8 @@ class _Rows:
             else:
                 rows[f"{name} null"] = [value is None for value in values]
                 rows[name] = [0 if value is None else value for value in values]
+        if self._container.sealed:
+            rows["seal"] = [entry.seal or _NO_SEAL for entry in entries]
         self._require_known(entries)
         self._rows.append(rows.tobytes())
         self._count += len(entries)
@@ -193,6 +176,7 @@ class _Rows:
             label_type,
             _ranges(rows, "image"),
             np.stack([rows["height"], rows["width"]], 1) if container.pixels else np.zeros((self._count, 2), np.int64),
+            _seals(rows["seal"], container.checksum) if container.sealed else None,
             {name: _ranges(rows, name) for name, field in self._fields.items() if field.is_blob},
             numbers,
             self._copied.array(np.uint8),
@@ -301,9 +285,10 @@ class _Rows:
         return known if len(set(known)) == len(known) else None
 
 
-def _own_columns(container: Container) -> list[tuple[str, str]]:
+def _own_columns(container: Container) -> list[tuple[str, Any]]:
     shape = [("height", "<i8"), ("width", "<i8")] if container.pixels else []
-    return [("name_end", "<i8"), ("label", LABEL_TYPES[container.label_type]), *_of_ranges("image"), *shape]
+    seal: list[tuple[str, Any]] = [("seal", _SEAL)] if container.sealed else []
+    return [("name_end", "<i8"), ("label", LABEL_TYPES[container.label_type]), *_of_ranges("image"), *shape, *seal]
 
 
 def _of_ranges(name: str) -> list[tuple[str, str]]:
@@ -323,6 +308,10 @@ def _put(rows: npt.NDArray[Any], name: str, pieces: Iterable[tuple[int, int, int
 
 def _ranges(rows: npt.NDArray[Any], name: str) -> Ranges:
     return Ranges(rows[f"{name} file"], rows[f"{name} offset"], rows[f"{name} size"])
+
+
+def _seals(rows: npt.NDArray[Any], checksum: Callable[[Buffer], int]) -> Seals:
+    return Seals(rows["offset"], rows["size"], rows["checksum"], checksum)
 
 
 def _distinct(container: Container, names: Names, files: Ints, notes: list[str]) -> Names:

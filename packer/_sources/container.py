@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
@@ -10,14 +10,14 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from packer._containers import Container, ForeignFiles, PixelLayout, Ranges, list_samples, open_container
+from packer._containers import Container, ForeignFiles, PixelLayout, Ranges, Seals, list_samples, open_container
 from packer._fields import Stored
 from packer._images.encode import encode_png
 from packer._sources.base import Source
 from packer._sources.fieldvalues import Column, Files, InContainer, Numbers, read_range
 from packer._sources.readbuffer import ReadBuffer
 from packer._storage.stamps import NO_STAMP, Stamp, Stamps, stamp_at, stamp_in
-from packer._table import Ints
+from packer._table import Buffer, Ints
 from packer.errors import CorruptPackError, ImageChangedError, ImageError, PackError, SourceError, printable
 
 __all__ = ["ContainerSource", "container_source", "listed_container", "require_whole"]
@@ -40,6 +40,8 @@ class ContainerSource(Source):
         How pixels lie, where images are not encoded.
     copied : (B,) uint8 array
         The bytes that are no range of a file.
+    seals : Seals, optional
+        The checksums that the files have.
     """
 
     files: ForeignFiles
@@ -47,6 +49,7 @@ class ContainerSource(Source):
     shapes: Ints
     pixels: PixelLayout | None
     copied: npt.NDArray[np.uint8]
+    seals: Seals | None
 
     def between(self, start: int, stop: int) -> ContainerSource:
         return self._of_rows(super().between(start, stop), slice(start, stop))
@@ -56,7 +59,8 @@ class ContainerSource(Source):
 
     def _of_rows(self, part: Source, rows: slice | Ints) -> ContainerSource:
         assert isinstance(part, ContainerSource)
-        return replace(part, images=self.images.taken(rows), shapes=self.shapes[rows])
+        seals = None if self.seals is None else self.seals.taken(rows)
+        return replace(part, images=self.images.taken(rows), shapes=self.shapes[rows], seals=seals)
 
     @property
     def tree(self) -> Path | None:
@@ -114,9 +118,40 @@ class ContainerSource(Source):
         except ValueError as error:
             raise ImageError(f"{len(data)} bytes are no pixels of {width} x {height}", self.names[index]) from error
 
-    def _bytes(self, index: int) -> bytes:
-        data = self._checked(index, lambda: read_range(self.files, self.images, self.copied, index))
-        return data or b""
+    def broken(self, rows: range) -> Iterator[int]:
+        """Yield the images that do not fit the checksums which their files have of them, or that cannot be read."""
+        if self.seals is None:
+            return
+        part = slice(rows.start, rows.stop)
+        seals, files = self.seals.taken(part), self.files.packed.origins(self.images.file[part])
+        for file, begin, size, places in seals.runs(files):
+            try:
+                data = self.files.read(file, begin, size)
+            except PackError:
+                yield from (rows[place] for place in places)
+                continue
+            for place in places:
+                first = int(seals.offset[place]) - begin
+                if seals.of(data[first : first + int(seals.size[place])]) != seals.checksum[place]:
+                    yield rows[place]
+
+    def _bytes(self, index: int) -> Buffer:
+        sealed = self.seals is not None and self.seals.size[index] >= 0
+        return self._checked(index, lambda: self._sealed(index) if sealed else self._lying(index)) or b""
+
+    def _lying(self, index: int) -> Buffer | None:
+        return read_range(self.files, self.images, self.copied, index)
+
+    def _sealed(self, index: int) -> Buffer:
+        """Return the bytes of an image, after those around it were compared with their checksum."""
+        assert self.seals is not None
+        file, begin, size = (int(column[index]) for column in (self.images.file, self.seals.offset, self.seals.size))
+        data = self.files.read(file, begin, size)
+        if self.seals.of(data) != self.seals.checksum[index]:
+            where = f"{printable(self.files.path(file))}, byte {begin}"
+            raise ImageError(f"{where}: {size} bytes do not fit the checksum behind them", self.names[index])
+        first = int(self.images.offset[index]) - begin
+        return memoryview(data)[first : first + int(self.images.size[index])]
 
     def values(self, index: int, buffer: ReadBuffer) -> tuple[Stored, ...]:
         return tuple(self._in_container(index, column) for column in self.columns)
@@ -220,6 +255,7 @@ def listed_container(
         shapes=listing.shapes,
         pixels=container.pixels,
         copied=listing.copied,
+        seals=listing.seals,
     )
 
 

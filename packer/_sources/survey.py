@@ -87,6 +87,8 @@ def survey(source: Source, places: Places, rows: range, exif: str, *, checksums:
         if count := int(np.count_nonzero(records["findings"] & bit)):
             found.findings[words] += count
     seen = records["seen"] != 0
+    if checksums and isinstance(source, ContainerSource):
+        seen[[index - rows.start for index in source.broken(rows)]] = False  # so that Python says what is wrong
     if source.fields or not seen.all():
         blobs = [number for number, field in enumerate(source.fields) if field.is_blob]
         copied = [number for number in blobs if source.fields[number].name not in places.ranges]

@@ -21,7 +21,7 @@ import packer
 from packer._containers import Listing, find_container, list_samples
 from packer._containers.records.example import encode_example
 from packer._containers.records.tfrecord import masked_crc32c
-from packer.errors import OptionError, SourceError
+from packer.errors import ImageError, OptionError, SourceError
 from tests.containers.damage import images_of, keep_on, read_damaged
 from tests.containers.records import (
     bytes_list,
@@ -420,6 +420,25 @@ def test_damaged_and_compressed_files_are_named(tmp_path: Path) -> None:
     (tmp_path / "a.tfrecord.gz").write_bytes(gzip.compress(data))
     with pytest.raises(SourceError, match=r"Unpack it: gzip -dc < a.tfrecord.gz > FILE"):
         listed(tmp_path)
+
+
+@pytest.mark.parametrize("where", ["image", "label", "checksum"])
+def test_a_flipped_bit_in_a_record_is_found_by_whoever_reads_the_image(tmp_path: Path, where: str) -> None:
+    records = [example({"image": bytes_list(photo(number)), "label": int_list(number)}) for number in range(3)]
+    data = bytearray(tfrecord(records))
+    begin, size = len(tfrecord(records[:1])) + 12, len(records[1])
+    at = {"image": begin + records[1].index(photo(1)) + len(photo(1)) // 2, "checksum": begin + size + 1}
+    at["label"] = begin + records[1].index(int_list(1)) + len(int_list(1)) - 1
+    data[at[where]] ^= 4
+    (tmp_path / "a.tfrecord").write_bytes(data)
+    said = f"a.tfrecord, byte {begin}: {size} bytes do not fit the checksum"
+    for make, name in ((packer.convert, "a.lmdb"), (packer.index, "a.index")):
+        with pytest.raises(ImageError, match=said):
+            make(tmp_path / "a.tfrecord", tmp_path / name)
+        skipped = make(tmp_path / "a.tfrecord", tmp_path / name, on_error="skip").manifest.skipped
+        assert [entry["name"] for entry in skipped] == ["a/00000001.jpg"]
+    if where != "image":
+        assert packer.index(tmp_path / "a.tfrecord", tmp_path / "b.index", checksums=False).manifest.count == 3
 
 
 def test_names_that_occur_twice_begin_with_their_files_or_are_numbered(tmp_path: Path) -> None:

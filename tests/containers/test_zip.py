@@ -275,6 +275,21 @@ def test_a_flipped_bit_in_deflated_data_is_found(photos: dict[str, bytes], tmp_p
         images(listing)
 
 
+def test_a_flipped_bit_in_stored_data_is_found_by_whoever_reads_the_image(
+    photos: dict[str, bytes], tmp_path: Path
+) -> None:
+    path = zipped(tmp_path / "a.zip", photos)
+    name, image = next(iter(photos.items()))
+    data = bytearray(path.read_bytes())
+    data[data.index(image) + len(image) // 2] ^= 1
+    path.write_bytes(data)
+    for make, pack in ((packer.convert, "a.lmdb"), (packer.index, "a.index")):
+        with pytest.raises(ImageError, match=r"a.zip, byte \d+: \d+ bytes do not fit the checksum"):
+            make(path, tmp_path / pack)
+        skipped = make(path, tmp_path / pack, on_error="skip").manifest.skipped
+        assert [entry["name"] for entry in skipped] == [name]
+
+
 def test_an_image_that_cannot_be_inflated_is_named_or_left_out(photos: dict[str, bytes], tmp_path: Path) -> None:
     path = zipped(tmp_path / "a.zip", photos, zipfile.ZIP_DEFLATED)
     data = bytearray(path.read_bytes())

@@ -1,9 +1,10 @@
 """TFRecord (https://www.tensorflow.org/tutorials/load_data/tfrecord): records, each of them an Example in most files.
 
 A record is its size, 8 bytes, little-endian; the checksum of these 8 bytes; the data; and their checksum. A checksum is
-a CRC-32C, rotated by 15 bits, and a constant added. That of each size is compared. That of the data is not, as only the
-structure is read, and images are skipped. Index files of other tools are not used: they tell where records begin, which
-is read here anyway. `packer._containers.records.examplefields` says what becomes of an Example's features.
+a CRC-32C, rotated by 15 bits, and a constant added. That of each size is compared. That of the data is compared by
+whoever reads the image, as the structure alone is read here. Index files of other tools are not used: they tell where
+records begin, which is read here anyway. `packer._containers.records.examplefields` says what becomes of an Example's
+features.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any, NoReturn
 
 import google_crc32c
 
-from packer._containers.contract import Container, Entry, Named, files_in, head_of
+from packer._containers.contract import Container, Entry, Named, Seal, files_in, head_of
 from packer._containers.files import ForeignFiles
 from packer._containers.imagenames import is_image_name, suffix_of
 from packer._containers.records.example import NOTHING, SeveralError, feature_lists
@@ -30,6 +31,7 @@ from packer._containers.records.window import Window
 from packer._storage.opening import open_regular
 from packer._storage.packfile import PackFile
 from packer._storage.paths import name_problem
+from packer._table import Buffer
 from packer.errors import SourceError, printable
 
 __all__ = ["TFRecord", "masked", "masked_crc32c"]
@@ -44,7 +46,7 @@ _COMPRESSED = {b"\x1f\x8b": "gzip", b"\x78": "zlib"}
 _MOST_CLASSES = 1 << 24  # bytes of a list of classes
 
 
-def masked_crc32c(data: bytes) -> int:
+def masked_crc32c(data: Buffer) -> int:
     """Return the checksum of bytes, as a record has it."""
     return masked(google_crc32c.value(data))
 
@@ -59,8 +61,13 @@ class TFRecord(Container):
     """Files of any name, whose records are Examples."""
 
     kind = "tfrecord"
+    sealed = True
 
     roles: Roles | None = None
+
+    @staticmethod
+    def checksum(data: Buffer) -> int:
+        return masked_crc32c(data)
 
     @classmethod
     def recognise_file(cls, path: Path, head: bytes) -> bool:
@@ -108,7 +115,8 @@ class TFRecord(Container):
             for number, (begin, end) in enumerate(_records(file, window)):
                 try:
                     values = self._values(window, unit, begin, end)
-                    yield self._entry(window, values, f"{stem}/{number:08d}")
+                    entry = self._entry(window, values, f"{stem}/{number:08d}")
+                    yield entry._replace(seal=Seal(begin, end - begin, _checksum_at(window, end)))
                 except MessageError as error:
                     _refuse(file, number, begin, error)
 
@@ -198,6 +206,11 @@ def _records(file: PackFile, window: Window) -> Iterator[tuple[int, int]]:
         window.expect(size)
         yield offset + _HEADER.size, end
         offset, number = end + 4, number + 1
+
+
+def _checksum_at(window: Window, offset: int) -> int:
+    place = window.at(offset, 4)
+    return int.from_bytes(window.data[place : place + 4], "little")
 
 
 def _is_named(name: str) -> bool:

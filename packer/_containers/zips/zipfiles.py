@@ -16,6 +16,7 @@ A stored member is a range of the archive, a deflated one a compressed range.
 from __future__ import annotations
 
 import os
+import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from packer._containers.contract import Container, Entry, Packed, Piece, no_keys
+from packer._containers.contract import Container, Entry, Packed, Piece, Seal, no_keys
 from packer._containers.unpacking import MOST_UNPACKED, unpack
 from packer._containers.zips.zipdirectory import ENCRYPTED, Member, data_of, members_of
 from packer._fields import Field
@@ -32,6 +33,7 @@ from packer._fields.values import parsed_json
 from packer._sample import IMAGE_SUFFIXES
 from packer._storage.packfile import PackFile
 from packer._storage.paths import name_problem
+from packer._table import Buffer
 from packer.errors import SourceError, printable
 
 __all__ = ["Zip"]
@@ -63,8 +65,13 @@ class Zip(Container):
 
     kind = "zip"
     suffixes = (".zip",)
+    sealed = True
 
     archives: list[_Archive] = field(default_factory=list)
+
+    @staticmethod
+    def checksum(data: Buffer) -> int:
+        return zlib.crc32(data)
 
     @classmethod
     def recognise_file(cls, path: Path, head: bytes) -> bool:
@@ -99,7 +106,9 @@ class Zip(Container):
                 values: dict[str, Any] = {}
                 if isinstance(label, list):
                     values, label = {"labels": _vector(file, member.name, label)}, None
-                yield Entry(name, _image(file, unit, member), label, values)
+                image = _image(file, unit, member)
+                seal = Seal(image.offset, image.size, member.crc32) if isinstance(image, Piece) else None
+                yield Entry(name, image, label, values, seal=seal)
 
 
 def _archive(file: PackFile, notes: list[str]) -> tuple[_Archive, set[str]]:
