@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -133,11 +134,16 @@ def source_options(command: _F) -> _F:
 
 def targets(src: Path, dst: Path, splits: tuple[str, ...]) -> list[tuple[Path, Path]]:
     """Return the directories to convert, each with its pack."""
-    from packer._containers import files_to_name
+    from packer._containers import files_to_name, named_paths
     from packer._sources import class_directories, split_directories
 
     if not splits:
         return [(src, dst)]
+    if not os.path.isdir(src) and named_paths(src):
+        raise click.UsageError(
+            f"--split is for a directory that holds splits, and {printable(src)} names files: convert those of each "
+            "split to a pack of their own, the second with --classes-from FIRST_PACK"
+        )
     found = split_directories(src)
     flat = sorted(set(class_directories(src)) - set(found))
     if found and flat and "all" in splits:

@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from packer._containers.chosen import keys_said
 from packer._containers.contract import Container, Entry, Packed, Piece, PixelLayout, head_of, natural
 from packer._containers.directories import containers_near, names_to_recognise, one_of
 from packer._containers.files import ForeignFiles
@@ -34,6 +35,7 @@ __all__ = [
     "Seals",
     "files_to_name",
     "find_container",
+    "keys_said",
     "list_samples",
     "named_paths",
     "open_container",

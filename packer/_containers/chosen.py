@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from packer._fields import KINDS, OF_SCALARS, Field
 from packer.errors import OptionError
 
-__all__ = ["Chosen", "ChosenField"]
+__all__ = ["Chosen", "ChosenField", "keys_said"]
 
 _ROLES = ("image", "label", "name")
 
@@ -40,6 +40,19 @@ class ChosenField(NamedTuple):
         if self.kind == "array":
             raise ValueError("its values are no arrays")
         return Field(self.name, "scalar", self.kind) if self.kind in OF_SCALARS else Field(self.name, self.kind)
+
+
+def keys_said(said: Iterable[str]) -> dict[str, str]:
+    """Return the keys by what they become, of texts ``NAME[:KIND]=KEY``; OptionError where one is none."""
+    keys: dict[str, str] = {}
+    for text in said:
+        name, sign, key = text.partition("=")
+        if not (name and sign and key):
+            raise OptionError(f"--key {text}: say NAME=KEY or NAME:KIND=KEY, such as image=image/encoded")
+        if name in keys:
+            raise OptionError("--key names one thing twice")
+        keys[name] = key
+    return keys
 
 
 @dataclass(frozen=True)

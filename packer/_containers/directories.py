@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from packer._containers.contract import Container
-from packer._containers.splits import common_pattern
+from packer._containers.splits import common_pattern, splits_of
 from packer._sample import IMAGE_SUFFIXES
 from packer.errors import SourceError, printable
 
@@ -73,7 +73,8 @@ def containers_near(path: Path, kinds: Sequence[type[Container]]) -> list[str]:
             except SourceError:  # such as several splits
                 files = None
             if files and directory in files[0].parents:
-                found[pattern_of(files)] = None
+                of_splits = [printable(directory / pattern) for pattern in splits_of(files)]
+                found.update(dict.fromkeys(of_splits or [pattern_of(files)]))
     return [*found]
 
 

@@ -9,8 +9,9 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-from packer._containers import find_container, named_paths
+from packer._containers import find_container, keys_said, named_paths
 from packer._conversion.annotated import AnnotationRequest
+from packer._conversion.spoken import refuse_of_container
 from packer._fields import Condition
 from packer._formats import open_pack, recognise
 from packer._sample import LABEL_TYPES
@@ -37,7 +38,7 @@ from packer._sources import (
     with_given_classes,
 )
 from packer._storage.limits import require_count
-from packer.errors import NotAPackError, OptionError, PackNotFoundError, printable
+from packer.errors import NotAPackError, OptionError, PackNotFoundError, SourceError, printable
 
 __all__ = ["SourceRequest", "is_pack", "option"]
 
@@ -48,8 +49,6 @@ _OF_A_DIRECTORY = {"labels": "labels", "unlabeled": "labels", "no_classes": "lab
 _OF_A_DIRECTORY |= {"any_image": "images", "fields": "fields", "columns": "fields", "no_metadata": "fields"}
 _OF_A_DIRECTORY |= {"coco": "fields", "voc": "fields", "yolo": "fields"}
 """What is for directories alone, with what a listing or a pack says by itself instead."""
-
-_OTHER_CLASSES = "Correct them, or convert the images of that pack again."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,15 +149,7 @@ class SourceRequest(AnnotationRequest):
     @cached_property
     def container_keys(self) -> dict[str, str]:
         """The keys of a container, by what they become; OptionError where one is none."""
-        said = list(_texts("keys", self.keys, "="))
-        keys = dict(text.partition("=")[::2] for text in said)
-        for text in said:
-            name, sign, key = text.partition("=")
-            if not (name and sign and key):
-                raise OptionError(f"--key {text}: say NAME=KEY or NAME:KIND=KEY, such as image=image/encoded")
-        if len(keys) < len(said):
-            raise OptionError("--key names one thing twice")
-        return keys
+        return keys_said(_texts("keys", self.keys, "="))
 
     @cached_property
     def file_fields(self) -> tuple[FileField, ...]:
@@ -230,7 +221,8 @@ class SourceRequest(AnnotationRequest):
         if self.classes_from is not None:
             with open_pack(self.classes_from) as reader:
                 fields = reader.manifest.fields
-            source = with_given_classes(source, fields, self.classes_from, self.labels, remedy=_OTHER_CLASSES)
+            remedy = "Correct them, or convert the images of that pack again."
+            source = with_given_classes(source, fields, self.classes_from, self.labels, remedy=remedy)
         if self.file_fields:
             source = with_files(source, self.file_fields, self.on_missing or "error")
             gray = notes_on_gray_files(source, _texts("fields", self.fields, "="))
@@ -260,12 +252,15 @@ class SourceRequest(AnnotationRequest):
             return container
         if self.annotations:
             return self.annotated_source(self.src, self.rule, self.on_missing)
-        return self._of_directory(destination, classes, is_split)
+        try:
+            return self._of_directory(destination, classes, is_split)
+        except SourceError as error:
+            refuse_of_container(self.src, option(own[0]) if own else "", error)
+            raise
 
     def _of_container(self, said: Sequence[str], classes: list[str] | None) -> Source | None:
         """List the samples of a container; None where `src` is none, or options say what is a directory's."""
-        paths = named_paths(self.src)
-        keys = self.container_keys
+        paths, keys = named_paths(self.src), self.container_keys
         source = container_source(paths, keys, classes, in_place=self.in_place) if paths and not said else None
         if source is None and keys:
             raise OptionError(f"--key is for containers, and {printable(self.src)} is none that packer reads")

@@ -12,12 +12,14 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
+from packer._containers import find_container, named_paths
 from packer._sample import CODECS
-from packer.errors import ImageError, PackerError, printable
+from packer.errors import ImageError, OptionError, PackerError, SourceError, printable
 
-__all__ = ["as_arguments", "speaking_of_arguments"]
+__all__ = ["as_arguments", "refuse_of_container", "speaking_of_arguments"]
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -52,6 +54,14 @@ def speaking_of_arguments(function: Callable[_P, _R], others: Callable[..., Any]
             raise
 
     return speaking
+
+
+def refuse_of_container(src: Path, said: str, error: SourceError) -> None:
+    """Raise OptionError where `src` has no images because an option that was said keeps a container from being one."""
+    found = find_container(named_paths(src)) if said else None
+    if found is not None:
+        what = f"{said} is for a directory of images, and {printable(src)} is {found[0].kind}"
+        raise OptionError(f"{what}: leave it out, or say with --key what its samples have. {error}") from error
 
 
 def as_arguments(text: str, parameters: Mapping[str, inspect.Parameter], own: Sequence[str] = ()) -> str:

@@ -207,7 +207,10 @@ def recognise(path: str | os.PathLike[str]) -> Format:
         if row.recognise(path, head):
             return row
     known = ", ".join(FORMATS)
-    reason = f"not a pack of any format that this packer reads ({known}), or damaged at its beginning"
+    reason = (
+        f"not a pack of any format that this packer reads ({known}), or damaged at its beginning. A file of "
+        f"another tool with images in it is read in place, `packer index {printable(path)} NAME.index`, or converted"
+    )
     raise NotAPackError(_what_it_is(path) if is_directory else reason, path)
 
 
@@ -222,7 +225,10 @@ def _what_it_is(directory: str) -> str:
         missing = " or ".join(row.files[-1] for row in _DIRECTORIES)
         return f"a directory without {missing}: a pack that was copied in part, or damaged"
     name = printable(name)
-    return f"a directory that is not a pack. If it has images in it: packer convert {name} {name}.lmdb"
+    return (
+        f"a directory that is not a pack. If it has images in it: packer convert {name} {name}.lmdb, or to leave them "
+        f"where they are: packer index {name} {name}.index"
+    )
 
 
 def _head(path: str) -> bytes:

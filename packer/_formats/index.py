@@ -222,7 +222,9 @@ class IndexReader(SpreadReader):
         if (size < -1).any() or size.astype(float).sum() + data >= 1 << 62:
             raise CorruptPackError("files have no such sizes", self._files_file.path)
         names_of_files, stamps = Names(blob, ends, self._files_file.path), np.stack([size, modified], 1)
-        own = not self.in_place
+        own = not self.in_place or self.brings_files
+        if self.in_place and os.path.islink(os.path.join(self._directory, COPIES)):
+            raise CorruptPackError("it is a link, and the files of a copied index lie in it", f"{self.path}/{COPIES}")
         self._data = ListedFiles(self._directory, self._base, names_of_files, stamps, data, data_at, own=own)
         return manifest, table_from(columns, manifest, self.path)
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import packer
 from packer._containers import list_samples
 from packer._containers.chosen import Chosen, ChosenField
 from packer.errors import OptionError, PackerError
@@ -118,3 +119,10 @@ def test_a_scalar_without_a_dtype_has_the_natural_one_or_it_is_asked_for(tmp_pat
             member.size = len(data)
             file.addfile(member, io.BytesIO(data))
     assert [field.dtype for field in opened(tmp_path / "b.tar", {"a:scalar": "cls"}).fields] == ["int64"]
+
+
+def test_options_of_directories_are_refused_of_a_container_by_name(tmp_path: Path) -> None:
+    tar(tmp_path / "a.tar")
+    for option in ({"no_classes": True}, {"labels": tmp_path / "none.csv"}):
+        with pytest.raises(OptionError, match=r"is for a directory of images, and .* is webdataset: leave it out"):
+            packer.convert(tmp_path, tmp_path / "a.lmdb", **option)

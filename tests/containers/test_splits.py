@@ -12,6 +12,7 @@ from packer._containers.splits import one_set, splits_of
 from packer._sources import container_source
 from packer.errors import SourceError
 from tests.containers.everywhere import GOLDEN
+from tests.making import packer_many
 
 FILES = [
     "bagz/images.bag",
@@ -83,3 +84,14 @@ def test_a_directory_of_images_is_none_for_a_file_that_lies_there_too(file: str,
     assert find_container([tmp_path]) is not None
     shutil.copy(GOLDEN / "images" / "a.jpg", tmp_path / "a.JPG")
     assert find_container([tmp_path]) is None
+
+
+def test_splits_of_files_are_named_where_directories_are_wanted(tmp_path: Path) -> None:
+    for name in ("train-0.bag", "train-1.bag", "val-0.bag"):
+        shutil.copy(GOLDEN / FILES[0], tmp_path / name)
+    all_files, directory = packer_many(
+        [["convert", src, tmp_path / "x.lmdb", "--split", "all"] for src in (tmp_path / "*.bag", tmp_path)]
+    )
+    assert (all_files.returncode, directory.returncode) == (2, 2)
+    assert "names files: convert those of each split to a pack of their own" in all_files.stderr
+    assert f"by their names: '{tmp_path}/train-*.bag', '{tmp_path}/val-0.bag'" in directory.stderr

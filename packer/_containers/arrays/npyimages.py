@@ -23,6 +23,7 @@ from packer.errors import SourceError, printable
 
 __all__ = ["NpyImages"]
 
+_ARCHIVE = ".npz"
 _MAGIC = b"\x93NUMPY"
 _LONGEST = 4096  # bytes of a header
 _BLOCK = 1 << 14
@@ -42,7 +43,7 @@ class NpyImages(Container):
 
     @classmethod
     def recognise_file(cls, path: Path, head: bytes) -> bool:
-        return path.suffix == ".npy" and head.startswith(_MAGIC)
+        return (path.suffix == ".npy" and head.startswith(_MAGIC)) or path.suffix == _ARCHIVE
 
     @classmethod
     def recognise_directory(cls, path: Path, names: Collection[str]) -> list[Path] | None:
@@ -56,6 +57,11 @@ class NpyImages(Container):
     @classmethod
     def open(cls, paths: Sequence[Path], keys: Mapping[str, str]) -> NpyImages:
         no_keys(cls.kind, keys)
+        if archives := [path for path in paths if path.suffix == _ARCHIVE]:
+            raise SourceError(
+                f"{printable(archives[0])}: is an archive of arrays. Unpack it, and name the .npy of the images: "
+                f"unzip {printable(archives[0].name)}"
+            )
         files, numbers, layouts, notes = list(paths), list[int](), set[PixelLayout](), list[str]()
         for path in paths:
             with reading(path) as file:
