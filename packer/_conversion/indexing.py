@@ -72,7 +72,7 @@ class IndexRequest(SourceRequest):
 
     def _build(self, source: Source, directory: Path, destination: Path, progress: ProgressCallback | None) -> Manifest:
         settings: dict[str, Any] = {"checksums": self.checksums, "exif": self.exif, "on_error": self.on_error}
-        return build_index(source, directory, destination, **settings, progress=progress)
+        return build_index(source, directory, destination, **settings, keys=self.container_keys, progress=progress)
 
 
 def index(

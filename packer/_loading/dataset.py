@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, overload
 
+from packer._containers import keys_said
 from packer._formats import open_pack
 from packer._loading.concat import ConcatImageDataset
 from packer._loading.imagedataset import ImageDataset
-from packer._loading.inplace import index_of, is_pack
+from packer._loading.inplace import Wanted, index_of, is_pack
 from packer._loading.uniting import unite_classes
 from packer.crops import Crop
+from packer.errors import printable
 
 __all__ = [
     "HDF5ImageDataset",
@@ -73,6 +75,7 @@ def open_dataset(
     on_error: str = ...,
     max_bad: float = ...,
     index: str | os.PathLike[str] | None = ...,
+    keys: Sequence[str] | Mapping[str, str] = ...,
     progress: Callable[[int, int], None] | None = ...,
 ) -> ImageDataset: ...
 @overload
@@ -105,6 +108,7 @@ def open_dataset(
     on_error: str = ...,
     max_bad: float = ...,
     index: str | os.PathLike[str] | None = ...,
+    keys: Sequence[str] | Mapping[str, str] = ...,
     progress: Callable[[int, int], None] | None = ...,
 ) -> ConcatImageDataset: ...
 def open_dataset(  # noqa: PLR0917
@@ -136,6 +140,7 @@ def open_dataset(  # noqa: PLR0917
     on_error: str = "raise",
     max_bad: float = 0.01,
     index: str | os.PathLike[str] | None = None,
+    keys: Sequence[str] | Mapping[str, str] = (),
     progress: Callable[[int, int], None] | None = None,
 ) -> ImageDataset | ConcatImageDataset:
     """Open a pack of any format as a dataset, or several packs as one; the content, not the name, tells the format.
@@ -156,6 +161,8 @@ def open_dataset(  # noqa: PLR0917
         Where the index of a directory or a container is kept for the next time; it is used as long as the images are
         those that it lists. By default there is one for as long as the process lives. It has no checksums;
         `packer.index` makes one that has.
+    keys : sequence of str, or mapping of str to str
+        What in a container is the image, the label, the name or a field: ``"NAME[:KIND]=KEY"``, or keys by names.
     progress : callable, optional
         Called with how many images an index has, and will have.
     """
@@ -187,23 +194,28 @@ def open_dataset(  # noqa: PLR0917
         "on_error": on_error,
         "max_bad": max_bad,
     }
+    wanted = Wanted(dict(keys) if isinstance(keys, Mapping) else keys_said(keys), on_error == "replace")
     if not isinstance(root, list | tuple):
-        return _opened(_pack_of(root, index, progress), settings)
+        return _opened(_pack_of(root, index, wanted, progress), settings)
     if index is not None:
         raise ValueError("index= is for one directory or container; each of several has an index of its own")
     with contextlib.ExitStack() as opened:
-        datasets = [opened.enter_context(_opened(_pack_of(path, None, progress), settings)) for path in root]
+        datasets = [opened.enter_context(_opened(_pack_of(path, None, wanted, progress), settings)) for path in root]
         joined = ConcatImageDataset(datasets)
         unite_classes(datasets, classes)
         opened.pop_all()
     return joined
 
 
-def _pack_of(root: Any, index: Any, progress: Callable[[int, int], None] | None) -> Any:
+def _pack_of(root: Any, index: Any, wanted: Wanted, progress: Callable[[int, int], None] | None) -> Any:
     """Return the pack at a path; or the index of what lies there, where that is no pack."""
     if index is None and is_pack(root):
+        if wanted.keys:
+            raise ValueError(
+                f"keys= is for containers, and {printable(root)} is a pack, which has names for its fields"
+            )
         return root
-    return index_of(root, index, progress) or root
+    return index_of(root, index, progress, wanted) or root
 
 
 def _opened(path: Any, settings: dict[str, Any]) -> ImageDataset:

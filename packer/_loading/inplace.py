@@ -9,6 +9,7 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
@@ -23,13 +24,14 @@ from packer.errors import (
     DestinationError,
     ImageError,
     NotAPackError,
+    OptionError,
     PackNotFoundError,
     SourceError,
     printable,
     warn,
 )
 
-__all__ = ["index_of", "is_pack"]
+__all__ = ["Wanted", "index_of", "is_pack"]
 
 _SHARED_MEMORY = Path("/dev/shm")
 _PREFIX, _LOCK = "packer-index-", "lock"
@@ -46,8 +48,27 @@ def is_pack(path: str | os.PathLike[str]) -> bool:
     return True
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """What an index of images in place is to have.
+
+    Attributes
+    ----------
+    keys : dict of str to str
+        As `Container.open` takes them.
+    unreadable : bool
+        Whether images that cannot be read are in it too.
+    """
+
+    keys: dict[str, str] = field(default_factory=dict)
+    unreadable: bool = False
+
+
 def index_of(
-    root: str | os.PathLike[str], kept: str | os.PathLike[str] | None = None, progress: ProgressCallback | None = None
+    root: str | os.PathLike[str],
+    kept: str | os.PathLike[str] | None = None,
+    progress: ProgressCallback | None = None,
+    wanted: Wanted | None = None,
 ) -> Path | None:
     """Return the index of a directory of images, or of a container; None where there is neither.
 
@@ -62,6 +83,7 @@ def index_of(
         lies in memory, or among temporary files, until this process ends.
     progress : callable, optional
         Called with how many images were looked at, and how many there are.
+    wanted : Wanted, optional
 
     Raises
     ------
@@ -73,22 +95,31 @@ def index_of(
     paths = named_paths(root)
     if not paths:
         return None
-    container = open_container(paths)
+    wanted = wanted or Wanted()
+    container = open_container(paths, wanted.keys)
+    if container is None and wanted.keys:
+        raise OptionError(f"--key is for containers, and {printable(root)} is none that packer reads")
     if container is None and not (len(paths) == 1 and os.path.isdir(paths[0])):
         return None
     source = None if container is not None else _tree(paths[0])
     if container is None and source is None:
         return None
     if kept is None:
-        return _made(_temporary() / f"{paths[0].stem}.index", source, container, progress)
+        return _made(_temporary() / f"{paths[0].stem}.index", source, container, wanted, progress)
     place = Path(os.path.abspath(os.path.expanduser(kept)))
     with held(place.with_name(f"{place.name}.lock"), _wait):  # one process makes it for all
-        if os.path.lexists(place) and _is_of(place, source, container):
+        if os.path.lexists(place) and _is_of(place, source, container, wanted):
             return place
-        return _made(place, source, container, progress)
+        return _made(place, source, container, wanted, progress)
 
 
-def _made(place: Path, source: Source | None, container: Container | None, progress: ProgressCallback | None) -> Path:
+def _made(
+    place: Path,
+    source: Source | None,
+    container: Container | None,
+    wanted: Wanted,
+    progress: ProgressCallback | None,
+) -> Path:
     """Make an index at a place, in that of an older one."""
     if source is None:
         assert container is not None
@@ -100,7 +131,7 @@ def _made(place: Path, source: Source | None, container: Container | None, progr
     with writing_to(partial):
         partial.mkdir()
     try:
-        _build(source, partial, place, progress)
+        _build(source, partial, place, wanted, progress)
         remove(place)
         with writing_to(place):
             os.rename(partial, place)
@@ -109,9 +140,10 @@ def _made(place: Path, source: Source | None, container: Container | None, progr
     return place
 
 
-def _build(source: Source, directory: Path, place: Path, progress: ProgressCallback | None) -> None:
+def _build(source: Source, directory: Path, place: Path, wanted: Wanted, progress: ProgressCallback | None) -> None:
+    on_error = "keep" if wanted.unreadable else "fail"
     try:
-        build_index(source, directory, place, checksums=False, progress=progress)
+        build_index(source, directory, place, checksums=False, on_error=on_error, keys=wanted.keys, progress=progress)
     except ImageError as error:
         remedy = "To leave out such images: `packer index SRC OUT.index --on-error skip`, and open OUT.index"
         told = type(error)(f"{error.reason}. {remedy}", error.name)
@@ -136,7 +168,7 @@ def _tree(root: Path) -> Source | None:
     return None
 
 
-def _is_of(place: Path, source: Source | None, container: Container | None) -> bool:
+def _is_of(place: Path, source: Source | None, container: Container | None, wanted: Wanted) -> bool:
     """Tell whether an index lists these images, in files that are what they were.
 
     Where it does not, it may be made anew: SourceError of what nobody makes anew from these images.
@@ -153,6 +185,8 @@ def _is_of(place: Path, source: Source | None, container: Container | None) -> b
             raise SourceError(
                 f"{printable(place)}: is the index of files in {printable(reader.base)}. Choose another place."
             )
+        if reader.manifest.settings.get("keys", {}) != wanted.keys:
+            return False
         if source is not None:
             same = os.path.isdir(reader.base) and reader.manifest.source == source.describe()
             return same and not any(reader.changed_files())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,7 @@ def build_index(
     checksums: bool = True,
     exif: str = "ignore",
     on_error: str = "fail",
+    keys: Mapping[str, str] | None = None,
     progress: ProgressCallback | None = None,
 ) -> Manifest:
     """Write the index of a source into an empty directory, and return its manifest once all is on the disk.
@@ -54,8 +55,11 @@ def build_index(
         Whether each sample is read, and its checksum kept.
     exif : {"ignore", "apply"}
         Whether images are shown as their EXIF orientation says.
-    on_error : {"fail", "skip"}
-        What to do with an image that cannot be read: stop, or leave it out and list it in the manifest.
+    on_error : {"fail", "skip", "keep"}
+        What to do with an image that cannot be read: stop; leave it out and list it in the manifest; or take it with a
+        size of 1 x 1, so that whoever reads it is told.
+    keys : mapping, optional
+        With which keys a container was opened, which the manifest's settings keep.
     progress : callable, optional
         Called with how many images were looked at, and how many there are.
 
@@ -85,6 +89,8 @@ def build_index(
             error = ImageError(reason, source.names[index])
             error.index = index
             raise error
+        if on_error == "keep":
+            found.keep_all()
         rows.add(found)
         if progress is not None:
             progress(found.rows.stop, len(source))
@@ -97,7 +103,7 @@ def build_index(
         source.label_type,
         source.fields,
         "keep" if places.pixels is None else "raw",
-        {"codec": "keep", "exif": exif},
+        {"codec": "keep", "exif": exif, **({"keys": dict(keys)} if keys else {})},
         list(map(dict, source.about)),
         source.describe(),
         [*map(dict, source.doubts), *rows.skipped],

@@ -61,6 +61,12 @@ class Surveyed:
     skipped: list[tuple[int, str]] = field(default_factory=list)
     findings: Counter[str] = field(default_factory=Counter)
 
+    def keep_all(self) -> None:
+        """Take the images that cannot be used too, with a size of 1 x 1."""
+        self.height[~self.kept] = self.width[~self.kept] = 1
+        self.kept[:] = True
+        self.skipped = []
+
 
 def survey(source: Source, places: Places, rows: range, exif: str, *, checksums: bool) -> Surveyed:
     """Look at images of a source. Safe in many threads at once.

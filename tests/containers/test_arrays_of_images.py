@@ -236,3 +236,11 @@ def test_changed_labels_make_a_kept_index_another(tmp_path: Path) -> None:
 @pytest.mark.parametrize("make", [cifar10, cifar100, mnist, npy])
 def test_damaged_files_are_listed_or_refused(tmp_path: Path, make: Callable[[Path], Path], sweep: int) -> None:
     assert fuzz(make(tmp_path / "set"), tmp_path, runs=100 * sweep)
+
+
+def test_an_archive_of_arrays_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", images=np.zeros((2, 8, 8, 3), np.uint8))
+    with pytest.raises(SourceError, match=r"a.npz: is an archive of arrays. Unpack it.*unzip a.npz"):
+        packer.index(tmp_path / "a.npz", tmp_path / "a.index")
+    with pytest.raises(packer.NotAPackError, match=r"`packer index .*a.npz NAME.index`"):
+        packer.info(tmp_path / "a.npz")

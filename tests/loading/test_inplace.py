@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import multiprocessing
 import os
 import pickle
 import shutil
 import subprocess
 import sys
+import tarfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 from torch.utils.data import DataLoader
 from torchvision.datasets import ImageFolder
 from torchvision.transforms import PILToTensor
@@ -195,3 +198,58 @@ def test_an_index_in_memory(tree: Path, tmp_path: Path) -> None:
     index = packer.index(tree, tmp_path / "x.index").destination
     with open_dataset(index, cache="ram") as dataset, open_dataset(index, stage=tmp_path / "fast") as staged:
         assert pixels(dataset) == pixels(staged) == pixels(reference(tree))
+
+
+def test_an_image_that_cannot_be_read_is_replaced_where_one_says_so(tmp_path: Path) -> None:
+    draw_imagefolder(tmp_path / "tree", classes=2, per_class=3, size=(40, 30))
+    bad = sorted((tmp_path / "tree").rglob("*.jpg"))[1]
+    bad.write_bytes(b"no image at all")
+    with pytest.raises(packer.ImageError, match=r"packer index SRC OUT.index"):
+        open_dataset(tmp_path / "tree")
+    for cut in (b"no image at all", b""):
+        bad.write_bytes(cut)
+        crop = packer.RandomResizedCrop(16)
+        dataset = open_dataset(tmp_path / "tree", crop=crop, seed=1, on_error="replace", max_bad=0.5)
+        assert len(dataset) == 6
+        with pytest.warns(UserWarning, match="takes its place"):
+            batches = list(Loader(dataset, batch_size=6))
+        assert batches[0][0].shape == (6, 3, 16, 16)
+        assert torch.equal(dataset[1][0], dataset[1][0])
+
+
+def test_keys_say_what_a_container_has(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "a.tar", "w") as file:
+        for name, size in (("a.left.png", 8), ("a.right.png", 9)):
+            stream = io.BytesIO()
+            Image.new("RGB", (size, size)).save(stream, "PNG")
+            info = tarfile.TarInfo(name)
+            info.size = stream.tell()
+            stream.seek(0)
+            file.addfile(info, stream)
+    for keys, side in (({"image": "left.png"}, 8), (["image=right.png"], 9)):
+        kept = open_dataset(tmp_path / "a.tar", index=tmp_path / "kept.index", keys=keys)
+        for dataset in (kept, open_dataset(tmp_path / "a.tar", keys=keys)):
+            assert dataset[0][0].shape == (3, side, side)
+    packer.convert(tmp_path / "a.tar", tmp_path / "a.lmdb", keys=["image=left.png"])
+    with pytest.raises(ValueError, match=r"a.lmdb is a pack"):
+        open_dataset(tmp_path / "a.lmdb", keys={"image": "left.png"})
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links need a privilege")
+def test_a_staged_index_follows_no_link_out_of_itself(tree: Path, tmp_path: Path) -> None:
+    packer.index(tree, tmp_path / "a.index")
+    staged = Path(stage(tmp_path / "a.index", tmp_path / "node"))
+    first = next(path for path in sorted((staged / "files").rglob("*.jpg")))
+    before, secret = first.stat(), tmp_path / "secret.jpg"
+    shutil.copy2(first, secret)
+    first.unlink()
+    first.symlink_to(secret)
+    os.utime(secret, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with packer.open_pack(staged) as reader, pytest.raises(packer.CorruptPackError, match="link"):
+        reader.read(0)
+    with pytest.raises(packer.CorruptPackError, match="link"):
+        next(iter(Loader(open_dataset(staged, crop=packer.CenterCrop(8)), batch_size=2)))
+    (staged / "files").rename(tmp_path / "elsewhere")
+    (staged / "files").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(packer.CorruptPackError, match="it is a link"):
+        packer.open_pack(staged)
