@@ -22,8 +22,9 @@ from packer._containers.unpacking import Packed, Piece
 from packer._fields import Field, Stored
 from packer._sample import IMAGE_SUFFIXES
 from packer._storage.opening import open_regular
+from packer._storage.packfile import PackFile
 from packer._table import Buffer
-from packer.errors import OptionError
+from packer.errors import OptionError, PackError, SourceError
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -262,6 +263,13 @@ class Container(abc.ABC):
     def units(self) -> int:
         """How many parts of the container can be listed each for itself; by default its files."""
         return len(self.files)
+
+    def opened(self, unit: int) -> PackFile:
+        """Open the file of a part; SourceError where it cannot be opened."""
+        try:
+            return PackFile(self.root / self.files[unit])
+        except PackError as error:
+            raise SourceError(str(error)) from error
 
     @abc.abstractmethod
     def entries(self, unit: int) -> Iterator[Entry]:

@@ -64,14 +64,13 @@ class ForeignFiles:
         """Open a file, or return it where it is open; CorruptPackError where it is another than was listed."""
         file = self._open.get(number)
         if file is None:
-            file = self.opened(number)
+            file = self._opened(number)
             if len(self._open) >= _OPEN_FILES:
                 self._open = {}  # without a lock, which a fork could leave locked: at worst a file is opened twice
             self._open[number] = file
         return file
 
-    def opened(self, number: int) -> PackFile:
-        """Open a file anew; errors as `open`."""
+    def _opened(self, number: int) -> PackFile:
         file = PackFile(self.path(number))
         before, now = stamp_in(self.stamps, number), (file.size, file.modified)
         if not same_stamp(before, now):

@@ -62,7 +62,7 @@ class ArrowImages(TableImages):
 
     def entries(self, unit: int) -> Iterator[Entry]:
         columns = self.columns
-        with PackFile(self.root / self.files[unit]) as file:
+        with self.opened(unit) as file:
             schema = _schema(file)
             for column in (columns.image, *columns.pictures, *columns.read()):
                 if schema.get_field_index(column) < 0:

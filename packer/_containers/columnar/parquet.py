@@ -63,7 +63,7 @@ class ParquetImages(TableImages):
         return cls.of_columns(paths, columns)
 
     def entries(self, unit: int) -> Iterator[Entry]:
-        with PackFile(self.root / self.files[unit]) as file:
+        with self.opened(unit) as file:
             parquet, columns = read_footer(file), self.columns
             stem, digits = self.files[unit].rpartition(".")[0], len(str(sum(count for count, _ in parquet.groups)))
             paths = _leaf(parquet, columns.image, "path")

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from packer._containers.contract import Container, Entry, head_of
-from packer._containers.files import ForeignFiles
 from packer._containers.lmdbs.lmdbpages import MAGIC, VERSION
 from packer._containers.lmdbs.lmdbtree import Tree
 from packer._storage.packfile import PackFile
@@ -102,7 +101,7 @@ class LMDBContainer(Container):
         return [data] if DATA in names and cls.recognise_file(data, head_of(data)) else None
 
     def entries(self, unit: int) -> Iterator[Entry]:
-        with ForeignFiles(self.root, [self.files[unit]]).opened(0) as file, failing(file.path):
+        with self.opened(unit) as file, failing(file.path):
             tree = Tree(file)
             tree.require_plain()
             for value in self.ordered(Path(file.path), Value(unit, file, b"", 0, 0), tree):

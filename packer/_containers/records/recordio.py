@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from packer._containers.contract import Container, Entry, Piece
-from packer._containers.files import ForeignFiles
 from packer._containers.imagenames import suffix_of
 from packer._containers.records.recordlists import Keys, Paths, class_names, numbered_classes
 from packer._containers.records.window import Window
@@ -115,7 +114,7 @@ class RecordIO(Container):
         path = Path(self.root, self.files[unit])
         keys, paths = Keys.beside(path), Paths.beside(path)
         stem, of_faces = self.files[unit].rpartition(".")[0], False
-        with ForeignFiles(self.root, [self.files[unit]]).opened(0) as file:
+        with self.opened(unit) as file:
             for number, record in enumerate(_records(file, unit)):
                 key = number if keys is None else keys.next(record.offset)
                 of_faces = of_faces or (number == 0 and record.tells_of_faces)
@@ -151,7 +150,7 @@ class RecordIO(Container):
 
     def _first_labels(self, unit: int) -> Iterator[tuple[float, ...]]:
         """Yield the labels of the first images of a file."""
-        with ForeignFiles(self.root, [self.files[unit]]).opened(0) as file:
+        with self.opened(unit) as file:
             for record, _ in zip(_records(file, unit), range(_LOOKED_AT), strict=False):
                 if not record.is_empty:
                     yield record.labels

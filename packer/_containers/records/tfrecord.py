@@ -21,7 +21,6 @@ from typing import Any, NoReturn
 import google_crc32c
 
 from packer._containers.contract import Container, Entry, Named, Seal, files_in, head_of
-from packer._containers.files import ForeignFiles
 from packer._containers.imagenames import is_image_name, suffix_of
 from packer._containers.records.example import NOTHING, SeveralError, feature_lists
 from packer._containers.records.examplefields import Roles, choose
@@ -110,7 +109,7 @@ class TFRecord(Container):
 
     def entries(self, unit: int) -> Iterator[Entry]:
         assert self.roles is not None
-        with ForeignFiles(self.root, [self.files[unit]]).opened(0) as file:
+        with self.opened(unit) as file:
             window, stem = Window(file), re.sub(r"\.tfrec(ord)?s?$", "", self.files[unit], flags=re.IGNORECASE)
             for number, (begin, end) in enumerate(_records(file, window)):
                 try:
@@ -157,7 +156,7 @@ class TFRecord(Container):
 
     def _look(self, unit: int, look: Look) -> None:
         """Look at the first records of a file."""
-        with ForeignFiles(self.root, [self.files[unit]]).opened(0) as file:
+        with self.opened(unit) as file:
             window = Window(file)
             for number, (begin, end) in enumerate(_records(file, window)):
                 if number == _LOOKED_AT:

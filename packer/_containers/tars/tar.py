@@ -21,8 +21,7 @@ from packer._containers.tars.tarheaders import Member, Members, Window, begins_t
 from packer._containers.tars.tarroles import IMAGES, Roles, find_roles
 from packer._containers.tars.tarsamples import Sample, shown_name, tar_samples
 from packer._fields import Field, Stored
-from packer._storage.packfile import PackFile
-from packer.errors import CorruptPackError, SourceError, printable
+from packer.errors import SourceError, printable
 
 __all__ = ["Tar"]
 
@@ -74,7 +73,7 @@ class Tar(Container):
         return container
 
     def entries(self, unit: int) -> Iterator[Entry]:
-        with self._opened(unit) as file:
+        with self.opened(unit) as file:
             window = Window(file)
             members = Members(file, window)
             maker = _Entries(self, unit, window)
@@ -96,19 +95,13 @@ class Tar(Container):
         self.remarks[remark] = (first, before + count)
         self.notes.append(_note(remark, first, before + count))
 
-    def _opened(self, unit: int) -> PackFile:
-        try:
-            return PackFile(self.root / self.files[unit])
-        except CorruptPackError as error:
-            raise SourceError(str(error)) from error
-
     def _find_roles(self, keys: Mapping[str, str]) -> Roles:
         """Return what the members are of the first samples in the first, the middle and the last file."""
         looked_at: list[Sample] = []
         first: dict[str, tuple[int, Member]] = {}
         last = len(self.files) - 1
         for unit in sorted({0, last // 2, last}):
-            with self._opened(unit) as file:
+            with self.opened(unit) as file:
                 for sample in itertools.islice(tar_samples(file.path, Members(file, Window(file))), _LOOKED_AT):
                     looked_at.append(sample)
                     for extension, member in sample.items():
@@ -116,7 +109,7 @@ class Tar(Container):
 
         def peek(extension: str) -> bytes:
             unit, member = first[extension]
-            with self._opened(unit) as file:
+            with self.opened(unit) as file:
                 return file.read(member.offset, member.size)
 
         where = self.root / self.files[0] if len(self.files) == 1 else self.root

@@ -96,7 +96,7 @@ class Zip(Container):
 
     def entries(self, unit: int) -> Iterator[Entry]:
         archive = self.archives[unit]
-        with PackFile(self.root / self.files[unit]) as file:
+        with self.opened(unit) as file:
             for member in archive.images:
                 name = member.name[archive.skip :]
                 if archive.labels is None:
