@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import itertools
+import re
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from packer._fields import KINDS, OF_SCALARS, Field
+from packer._fields import KINDS, OF_SCALARS, RESERVED, Field
 from packer.errors import OptionError
 
-__all__ = ["Chosen", "ChosenField", "keys_said"]
+__all__ = ["Chosen", "ChosenField", "field_name", "keys_said"]
 
 _ROLES = ("image", "label", "name")
 
@@ -40,6 +42,17 @@ class ChosenField(NamedTuple):
         if self.kind == "array":
             raise ValueError("its values are no arrays")
         return Field(self.name, "scalar", self.kind) if self.kind in OF_SCALARS else Field(self.name, self.kind)
+
+
+def field_name(key: str, taken: Collection[str]) -> str:
+    """Return the name of the field that a container's own key becomes where nobody named it; none of those taken."""
+    name = re.sub(r"\W|^(?=[0-9])", "_", key, flags=re.ASCII)[:56] or "_"
+    name += "_" * (name in RESERVED)
+    numbers = itertools.count(2)
+    unique = name
+    while unique in taken:
+        unique = f"{name}_{next(numbers)}"
+    return unique
 
 
 def keys_said(said: Iterable[str]) -> dict[str, str]:

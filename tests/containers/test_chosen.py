@@ -14,7 +14,8 @@ import pytest
 
 import packer
 from packer._containers import list_samples
-from packer._containers.chosen import Chosen, ChosenField
+from packer._containers.chosen import Chosen, ChosenField, field_name
+from packer._fields import Field
 from packer.errors import OptionError, PackerError
 from tests.containers.everywhere import IMAGES, opened
 from tests.containers.records import bytes_list, example, int_list, tfrecord
@@ -126,3 +127,13 @@ def test_options_of_directories_are_refused_of_a_container_by_name(tmp_path: Pat
     for option in ({"no_classes": True}, {"labels": tmp_path / "none.csv"}):
         with pytest.raises(OptionError, match=r"is for a directory of images, and .* is webdataset: leave it out"):
             packer.convert(tmp_path, tmp_path / "a.lmdb", **option)
+
+
+def test_names_of_fields_are_made_of_keys_and_no_two_are_equal() -> None:
+    taken: list[str] = []
+    for key in ("a b", "a.b", "a-b", "1st", "index", "", "é", "x" * 80, "x" * 81):
+        taken.append(field_name(key, taken))
+    assert taken == ["a_b", "a_b_2", "a_b_3", "_1st", "index_", "_", "__2", "x" * 56, f"{'x' * 56}_2"]
+    for number in range(1000):
+        taken.append(field_name("y" * 80, taken))
+        assert Field(taken[-1], "text"), number

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from packer._containers.chosen import Chosen, ChosenField
+from packer._containers.chosen import Chosen, ChosenField, field_name
 from packer._containers.imagenames import suffix_of
 from packer._fields import OF_SCALARS, Field, Stored
 from packer._fields.values import parsed_json
@@ -218,21 +218,10 @@ def _labelled(label: str | None, others: Mapping[str, Any], features: Mapping[st
 
 def _field_name(column: str, found: Columns) -> str:
     """Return a name for the field of a column: its own where a field may have it."""
-    name = re.sub(r"\W", "_", column, flags=re.ASCII)[:60] or "_"
-    name = f"_{name}" if name[0].isdigit() else name
-    taken = {of.name for of in found.fields}
-    while name in taken or not _is_free(name):
-        name += "_"
+    name = field_name(column, [of.name for of in found.fields])
     if name != column:
         found.notes.append(f"the column {printable(column)} becomes the field {name}")
     return name
-
-
-def _is_free(name: str) -> bool:
-    try:
-        return bool(Field(name, "text"))
-    except ValueError:
-        return False
 
 
 def _field(name: str, kind: str, feature: Any) -> Field:

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from packer._containers.chosen import Chosen
+from packer._containers.chosen import Chosen, field_name
 from packer._containers.contract import Piece
 from packer._containers.imagenames import suffix_of
 from packer._containers.lmdbs.located import Array, Blob
-from packer._fields import DTYPES, RESERVED, Field, Stored
+from packer._fields import DTYPES, Field, Stored
 from packer._storage.packfile import PackFile
 from packer.errors import OptionError, SourceError, printable
 
@@ -189,11 +189,9 @@ def _given(chosen: Chosen, have: Mapping[str, Any]) -> dict[Field, str]:
 def _guessed(have: Mapping[str, Any]) -> dict[Field, str]:
     fields: dict[Field, str] = {}
     for key, value in have.items():
-        name = re.sub("[^A-Za-z0-9_]", "_", key)[:60]
-        name = f"item{name}" if name[:1].isdigit() else name or "item"
-        name = f"{name}_" if name in RESERVED else name
-        field = _field(name, value)
-        if field is not None and field.name not in {other.name for other in fields}:
+        own = f"item{key}" if key[:1].isdigit() else key or "item"
+        field = _field(field_name(own, [other.name for other in fields]), value)
+        if field is not None:
             fields[field] = key
     return fields
 

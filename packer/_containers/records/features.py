@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from packer._containers.chosen import field_name
 from packer._containers.contract import Piece
 from packer._containers.imagenames import suffix_of
 from packer._containers.records.example import (
@@ -30,7 +31,7 @@ from packer._containers.records.example import (
 )
 from packer._containers.records.message import MessageError
 from packer._containers.records.window import Window
-from packer._fields import OF_SCALARS, RESERVED, Field, Stored
+from packer._fields import OF_SCALARS, Field, Stored
 
 __all__ = ["TYPES", "Column", "Look", "Seen", "field_of", "text_of"]
 
@@ -199,7 +200,7 @@ def field_of(
         If the kind is none.
     """
     name, kind = said
-    name = name or _name_of(key, taken)
+    name = name or field_name(key, taken)
     taken.add(name)
     kind = kind or _kind_of(seen, bool(classes))
     dtype = "int64" if seen.type == INTS else "float32"
@@ -220,18 +221,6 @@ def _kind_of(seen: Seen, has_classes: bool) -> str:
     if seen.ids and has_classes:
         return "labels" if seen.several else "class"
     return "array" if seen.several else "scalar"
-
-
-def _name_of(key: str, taken: set[str]) -> str:
-    name = re.sub(r"[^A-Za-z0-9_]", "_", key)[:60] or "_"
-    if name[0].isdigit():
-        name = f"_{name}"[:60]
-    if name in RESERVED:
-        name = f"{name}_"
-    number = 2
-    while (unique := name if number == 2 else f"{name}_{number - 1}") in taken:
-        number += 1
-    return unique
 
 
 def _piece(window: Window, unit: int, begin: int, end: int) -> Piece | None:

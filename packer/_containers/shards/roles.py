@@ -6,17 +6,16 @@ For containers whose columns have names and types that hold for all samples.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from packer._containers.chosen import Chosen, ChosenField
+from packer._containers.chosen import Chosen, ChosenField, field_name
 from packer._containers.contract import Entry, Piece
 from packer._containers.imagenames import image_name, suffix_of
-from packer._fields import MOST_FIELDS, OF_SCALARS, RESERVED, Field, Stored
+from packer._fields import MOST_FIELDS, OF_SCALARS, Field, Stored
 from packer.errors import OptionError, SourceError, printable
 
 __all__ = ["ColumnType", "Roles", "Value", "roles_of"]
@@ -218,14 +217,10 @@ def _field(chosen: ChosenField, type: ColumnType) -> Field:
 def _named(taken: Iterable[str], columns: Mapping[str, ColumnType], notes: list[str]) -> dict[str, Field]:
     """Return fields of columns, which have names that fields may have."""
     fields: dict[str, Field] = {}
-    names: set[str] = set()
     for column in taken:
-        name = re.sub(r"\W|^(?=[0-9])", "_", column, flags=re.ASCII)[:60] or "_"
-        while name in names or name in RESERVED:
-            name += "_"
+        name = field_name(column, [field.name for field in fields.values()])
         if name != column:
             notes.append(f"the column {printable(column)} is the field {name}")
-        names.add(name)
         type = columns[column]
         fields[column] = Field(name, type.kind, type.dtype, type.rank)
     return fields

@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from packer._containers.chosen import Chosen, ChosenField
+from packer._containers.chosen import Chosen, ChosenField, field_name
 from packer._containers.tars.membervalues import array_field
 from packer._containers.tars.tarsamples import Sample
-from packer._fields import MOST_FIELDS, OF_SCALARS, RESERVED, Field
+from packer._fields import MOST_FIELDS, OF_SCALARS, Field
 from packer.errors import OptionError, SourceError, printable
 
 __all__ = ["IMAGES", "Roles", "find_roles"]
@@ -163,7 +163,8 @@ def _said_field(chosen: ChosenField, peek: Peek) -> Field:
 
 def _field(extension: str, taken: set[str], peek: Peek) -> Field:
     """Return the field that an extension becomes when nobody said anything."""
-    name = _name(extension, taken)
+    name = field_name(extension, taken)
+    taken.add(name)
     kind = _kind(extension)
     if kind == "array":
         try:
@@ -178,19 +179,6 @@ def _kind(extension: str) -> str:
     return "mask" if kind == "image" and _MASKS.search(extension) else kind
 
 
-def _name(extension: str, taken: set[str]) -> str:
-    """Return a name for a field: letters, digits and underscores, that no other has."""
-    name = re.sub(r"\W", "_", extension, flags=re.ASCII)[:56]
-    if not name or name[0].isdigit() or name in RESERVED:
-        name = f"_{name}"
-    number = 2
-    unique = name
-    while unique in taken:
-        unique, number = f"{name}_{number}", number + 1
-    taken.add(unique)
-    return unique
-
-
 def _last(extension: str) -> str:
     return extension.rpartition(".")[2]
 
@@ -203,5 +191,5 @@ def _example(extensions: Sequence[str], roles: Roles) -> str:
         if extension in _LABELS:
             keys.append(f"label={extension}")
         elif _last(extension) not in _PICKLES:
-            keys.append(f"{_name(extension, set())}={extension}")
+            keys.append(f"{field_name(extension, ())}={extension}")
     return f"Name what is to be taken: {' '.join(f'--key {printable(key)}' for key in keys[:5])}"
