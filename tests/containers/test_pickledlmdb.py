@@ -244,6 +244,13 @@ def test_labels_that_are_names_or_numbers(tmp_path: Path) -> None:
         assert reader.fields["item1"].decode(reader.value(0, "item1")).tolist() == [0, 1, 2]
 
 
+def test_keys_that_become_one_name_are_two_fields(tmp_path: Path) -> None:
+    path = folder2lmdb(tmp_path / "a.lmdb", [{"image": image, "a b": 1, "a-b": 2} for image in IMAGES])
+    packer.index(path, tmp_path / "a.index")
+    with open_pack(tmp_path / "a.index") as reader:
+        assert {name: reader.value(0, name) for name in reader.fields} == {"a_b": 1, "a_b_2": 2}
+
+
 class Planted:
     """A pickle of it makes a directory where it is unpickled."""
 
