@@ -54,6 +54,7 @@ napoleon_use_ivar = True
 napoleon_use_param = False  # types are words here, and no names to link to
 napoleon_use_rtype = False
 
+pygments_dark_style = "github-dark"
 html_theme = "furo"
 html_title = "packer"
 html_static_path = ["static"]

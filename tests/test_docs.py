@@ -112,6 +112,10 @@ def my_transform(image: Any) -> Any:
     return torch.from_numpy(np.array(image.resize((32, 32)))).permute(2, 0, 1)
 
 
+MY_DATASET = [(np.zeros((3, 8, 8), np.float32), label) for label in range(8)]
+"""Stands for the reader's own data set."""
+
+
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("block", BLOCKS)
 def test_blocks_of_python_run(block: str, prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,7 +129,10 @@ def test_blocks_of_python_run(block: str, prepared: Path, tmp_path: Path, monkey
             shutil.copy(prepared / name, name)
     for pattern, smaller in SMALLER.items():
         block = re.sub(pattern, smaller, block)
-    exec(compile(block, "the page", "exec"), {"__name__": "__main__", "my_transform": my_transform})
+    exec(
+        compile(block, "the page", "exec"),
+        {"__name__": "__main__", "my_transform": my_transform, "my_dataset": MY_DATASET},
+    )
 
 
 def test_the_commands_of_the_readme_run(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,6 +173,7 @@ COMMANDS = [
 
 SHORTER = {
     r".*--cluster .*": "",  # needs SLURM
+    r"packer doctor --train .*": "",  # runs the reader's own script; has tests of its own
     r" --tiles": "",  # whose compiling takes as long as all the others together
     r"--parts \d+": "--parts 2",
     r"imagenet21k": "imagenet/train",
