@@ -124,7 +124,7 @@ LOADERS = {
         "lock",
         lambda root: packer.Loader(packed(root, "small", transform=slow_transform, output="pil"), 8, threads=WORKERS),
     ),
-    "model": Case("step", lambda root: DataLoader(folder(root, "small"), 4, num_workers=1), step=0.1),
+    "model": Case("step", lambda root: DataLoader(folder(root, "small"), 8, num_workers=1), step=0.2),
     "fine": Case("step", lambda root: DataLoader(TensorDataset(torch.zeros(64, 3, 32, 32)), 4), step=0.02),
     "packer's Loader": Case(
         "step",

@@ -132,7 +132,7 @@ def _basis(found: Findings) -> str:
     """Return what the figures for packing are based on."""
     staged = ""
     if found.cause == "reading":
-        staged = " What a pack gives on the disk that is slow was not measured: `packer stage` copies a pack to this machine."
+        staged = " A pack on the disk that is slow was not measured: `packer stage` copies one to this machine."
     options = "transform= and fuse=True" if not found.seen.of_packer else "the dataset's own settings"
     return (
         f"What packing would give is measured on {found.packed[0].samples} of the images: they were packed in memory, "
