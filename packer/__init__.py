@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from packer._loading.loader import Loader
     from packer._loading.prefetch import BackgroundPrefetcher, CUDAPrefetcher
     from packer._loading.staging import stage, unstage, warm
+    from packer._measuring.profiling.profile import Profile, profile
+    from packer._measuring.profiling.report import ProfileReport
     from packer._packs.digest import digest
     from packer._packs.export import export
     from packer._packs.info import PackInfo, info
@@ -91,6 +93,8 @@ __all__ = [
     "PackNotFoundError",
     "PackerError",
     "Pad",
+    "Profile",
+    "ProfileReport",
     "PthImageDataset",
     "RandomCrop",
     "RandomHorizontalFlip",
@@ -117,6 +121,7 @@ __all__ = [
     "open_dataset",
     "open_pack",
     "pack",
+    "profile",
     "repair",
     "stage",
     "unstage",
@@ -135,6 +140,8 @@ _HOMES = {
     "packer._loading.loader": "Loader",
     "packer._loading.prefetch": "BackgroundPrefetcher CUDAPrefetcher",
     "packer._loading.staging": "stage unstage warm",
+    "packer._measuring.profiling.profile": "Profile profile",
+    "packer._measuring.profiling.report": "ProfileReport",
     "packer._packs.digest": "digest",
     "packer._packs.export": "export",
     "packer._packs.info": "PackInfo info",
