@@ -23,6 +23,7 @@ from packer._cli.scan import scan_command
 from packer._cli.stage import stage_command, unstage_command
 from packer._cli.status import EXIT_STATUS, NOBODY_READS, Interrupted, Terminated
 from packer._cli.verify import verify_command
+from packer._cli.view import view_command
 from packer._cli.warm import warm_command
 from packer._images.compiled import shortcoming
 from packer.errors import CorruptPackError, NotAPackError, OptionError, PackerError, PackLockedError, printable
@@ -75,6 +76,7 @@ cli.add_command(convert_command)
 cli.add_command(index_command)
 cli.add_command(info_command)
 cli.add_command(verify_command)
+cli.add_command(view_command)
 cli.add_command(export_command)
 cli.add_command(stage_command)
 cli.add_command(unstage_command)
