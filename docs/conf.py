@@ -44,6 +44,7 @@ myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 4
 suppress_warnings = ["myst.header"]  # the pages begin at the level that GitHub shows best
 
+highlight_language = "none"  # of what does not say its own
 smartquotes = False  # of --options
 default_role = "literal"
 autodoc_member_order = "bysource"

@@ -46,6 +46,13 @@ def test_the_plots_are_those_of_the_tables() -> None:
         assert drawn == drawing, f"{name} is of other tables: run python docs/plots.py"
 
 
+def test_the_reference_has_every_public_name() -> None:
+    """Those of `packer.errors` and `packer.samplers` are there as a whole."""
+    page = (ROOT / "docs" / "api.md").read_text("utf-8")
+    there = {*re.findall(r"^\.\. auto(?:class|function):: (\w+)$", page, re.MULTILINE), "__version__"}
+    assert set(packer.__all__) - there - {*packer.errors.__all__, *packer.samplers.__all__} == set()
+
+
 def code(page: Path) -> list[str]:
     """Return the blocks of a page without their comments."""
     blocks = re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
