@@ -49,7 +49,7 @@ smartquotes = False  # of --options
 default_role = "literal"
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # the docstrings say the types in words
-autodoc_default_options = {"members": True, "show-inheritance": True}
+autodoc_default_options = {"members": True}
 napoleon_google_docstring = False
 napoleon_use_ivar = True
 napoleon_use_param = False  # types are words here, and no names to link to
@@ -67,9 +67,15 @@ html_theme_options = {"navigation_with_keys": True}
 
 
 def setup(app: Sphinx) -> None:
-    """Have the help of the commands read as plain text."""
+    """Have the help of the commands read as plain text, and dashes as dashes."""
+    app.connect("autodoc-process-docstring", _dashed, priority=600)  # after napoleon
     for part in ("description", "options", "arguments"):
         app.connect(f"sphinx-click-process-{part}", _plain)
+
+
+def _dashed(app: Sphinx, what: str, name: str, thing: object, options: object, lines: list[str]) -> None:
+    """Set the dash between a parameter and its words, which napoleon leaves to smart quotes."""
+    lines[:] = [line.replace(" -- ", " – ", 1) for line in lines]
 
 
 def _plain(app: Sphinx, context: click.Context, lines: list[str]) -> None:
