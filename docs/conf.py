@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -73,8 +73,9 @@ def setup(app: Sphinx) -> None:
         app.connect(f"sphinx-click-process-{part}", _plain)
 
 
-def _dashed(app: Sphinx, what: str, name: str, thing: object, options: object, lines: list[str]) -> None:
+def _dashed(*event: Any) -> None:
     """Set the dash between a parameter and its words, which napoleon leaves to smart quotes."""
+    lines = event[-1]
     lines[:] = [line.replace(" -- ", " – ", 1) for line in lines]
 
 
