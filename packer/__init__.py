@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from packer._loading.loader import Loader
     from packer._loading.prefetch import BackgroundPrefetcher, CUDAPrefetcher
     from packer._loading.staging import stage, unstage, warm
+    from packer._measuring.estimating import Estimate
+    from packer._measuring.verbs import estimate
     from packer._packs.digest import digest
     from packer._packs.export import export
     from packer._packs.info import PackInfo, info
@@ -72,6 +74,7 @@ __all__ = [
     "Crop",
     "Damage",
     "DestinationError",
+    "Estimate",
     "Field",
     "HDF5ImageDataset",
     "ImageChangedError",
@@ -110,6 +113,7 @@ __all__ = [
     "append",
     "convert",
     "digest",
+    "estimate",
     "export",
     "index",
     "info",
@@ -135,6 +139,8 @@ _HOMES = {
     "packer._loading.loader": "Loader",
     "packer._loading.prefetch": "BackgroundPrefetcher CUDAPrefetcher",
     "packer._loading.staging": "stage unstage warm",
+    "packer._measuring.estimating": "Estimate",
+    "packer._measuring.verbs": "estimate",
     "packer._packs.digest": "digest",
     "packer._packs.export": "export",
     "packer._packs.info": "PackInfo info",
