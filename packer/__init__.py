@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from packer._loading.loader import Loader
     from packer._loading.prefetch import BackgroundPrefetcher, CUDAPrefetcher
     from packer._loading.staging import stage, unstage, warm
+    from packer._measuring.estimating import Estimate
     from packer._measuring.profiling.profile import Profile, profile
     from packer._measuring.profiling.report import ProfileReport
+    from packer._measuring.verbs import estimate
     from packer._packs.digest import digest
     from packer._packs.export import export
     from packer._packs.info import PackInfo, info
@@ -74,6 +76,7 @@ __all__ = [
     "Crop",
     "Damage",
     "DestinationError",
+    "Estimate",
     "Field",
     "HDF5ImageDataset",
     "ImageChangedError",
@@ -114,6 +117,7 @@ __all__ = [
     "append",
     "convert",
     "digest",
+    "estimate",
     "export",
     "index",
     "info",
@@ -142,6 +146,8 @@ _HOMES = {
     "packer._loading.staging": "stage unstage warm",
     "packer._measuring.profiling.profile": "Profile profile",
     "packer._measuring.profiling.report": "ProfileReport",
+    "packer._measuring.estimating": "Estimate",
+    "packer._measuring.verbs": "estimate",
     "packer._packs.digest": "digest",
     "packer._packs.export": "export",
     "packer._packs.info": "PackInfo info",
