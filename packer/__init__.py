@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from packer._loading.loader import Loader
     from packer._loading.prefetch import BackgroundPrefetcher, CUDAPrefetcher
     from packer._loading.staging import stage, unstage, warm
+    from packer._measuring.doctor import Diagnosis, doctor
+    from packer._measuring.findings import Finding
     from packer._measuring.profiling.profile import Profile, profile
     from packer._measuring.profiling.report import ProfileReport
     from packer._packs.digest import digest
@@ -74,7 +76,9 @@ __all__ = [
     "Crop",
     "Damage",
     "DestinationError",
+    "Diagnosis",
     "Field",
+    "Finding",
     "HDF5ImageDataset",
     "ImageChangedError",
     "ImageDataset",
@@ -114,6 +118,7 @@ __all__ = [
     "append",
     "convert",
     "digest",
+    "doctor",
     "export",
     "index",
     "info",
@@ -140,6 +145,8 @@ _HOMES = {
     "packer._loading.loader": "Loader",
     "packer._loading.prefetch": "BackgroundPrefetcher CUDAPrefetcher",
     "packer._loading.staging": "stage unstage warm",
+    "packer._measuring.doctor": "Diagnosis doctor",
+    "packer._measuring.findings": "Finding",
     "packer._measuring.profiling.profile": "Profile profile",
     "packer._measuring.profiling.report": "ProfileReport",
     "packer._packs.digest": "digest",

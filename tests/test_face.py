@@ -101,7 +101,10 @@ def test_what_a_public_function_returns_is_public() -> None:
     assert "ConversionProgress" in known
 
 
-VERBS = ("append", "convert", "digest", "export", "index", "info", "merge", "repair", "stage", "verify", "warm")
+VERBS = (
+    *("append", "convert", "digest", "doctor", "export", "index", "info", "merge", "profile", "repair", "stage"),
+    *("verify", "warm"),
+)
 
 
 def test_every_verb_says_what_it_takes_gives_and_raises() -> None:
@@ -115,6 +118,7 @@ def test_every_verb_says_what_it_takes_gives_and_raises() -> None:
 
 ALONE = {
     "convert": {"part", "jobs", "cluster", "scratch", "check"},
+    "doctor": {"train", "steps", "json"},
     "index": {"base", "no_checksums"},
     "info": {"classes", "json"},
     "merge": {"finish"},

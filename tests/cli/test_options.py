@@ -114,6 +114,7 @@ NEEDS = {
         "--voc d --yolo d.yaml --masks": "say one of them",
         "--key image=jpg": "--key is for containers",
     },
+    "doctor": {"--steps 3": "--steps is for --train"},
     "merge": {
         "--shard-size 1MB": "--shard-size is for packs of several files: .pth",
         **{
@@ -141,6 +142,7 @@ ALONE = {
     "voc yolo key",  # as of convert
     "verify": "quick digest repair workers quiet with",
     "info": "json classes",
+    "doctor": "train seconds json",
     "export": "quiet",
     "stage": "quiet",
     "unstage": "all-versions quiet",
@@ -183,6 +185,7 @@ def test_an_option_that_would_decide_nothing_is_refused(photos: Path, tmp_path: 
         "convert": [photos, out],
         "index": [photos, out.with_suffix(".index")],
         "scan": [photos, out],
+        "doctor": [],
         "merge": [pack, out],
         "verify": [pack],
     }
