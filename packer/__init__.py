@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from packer._loading.loader import Loader
     from packer._loading.prefetch import BackgroundPrefetcher, CUDAPrefetcher
     from packer._loading.staging import stage, unstage, warm
+    from packer._measuring.doctor import Diagnosis, doctor
     from packer._measuring.estimating import Estimate
+    from packer._measuring.findings import Finding
     from packer._measuring.profiling.profile import Profile, profile
     from packer._measuring.profiling.report import ProfileReport
     from packer._measuring.verbs import estimate
@@ -76,8 +78,10 @@ __all__ = [
     "Crop",
     "Damage",
     "DestinationError",
+    "Diagnosis",
     "Estimate",
     "Field",
+    "Finding",
     "HDF5ImageDataset",
     "ImageChangedError",
     "ImageDataset",
@@ -117,6 +121,7 @@ __all__ = [
     "append",
     "convert",
     "digest",
+    "doctor",
     "estimate",
     "export",
     "index",
@@ -144,6 +149,8 @@ _HOMES = {
     "packer._loading.loader": "Loader",
     "packer._loading.prefetch": "BackgroundPrefetcher CUDAPrefetcher",
     "packer._loading.staging": "stage unstage warm",
+    "packer._measuring.doctor": "Diagnosis doctor",
+    "packer._measuring.findings": "Finding",
     "packer._measuring.profiling.profile": "Profile profile",
     "packer._measuring.profiling.report": "ProfileReport",
     "packer._measuring.estimating": "Estimate",

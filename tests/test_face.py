@@ -114,6 +114,8 @@ VERBS = (
     "stage",
     "verify",
     "warm",
+    *("append", "convert", "digest", "doctor", "export", "index", "info", "merge", "profile", "repair", "stage"),
+    *("verify", "warm"),
 )
 
 
@@ -129,6 +131,7 @@ def test_every_verb_says_what_it_takes_gives_and_raises() -> None:
 ALONE = {
     "convert": {"part", "jobs", "cluster", "scratch", "check"},
     "estimate": {"json"},
+    "doctor": {"train", "steps", "json"},
     "index": {"base", "no_checksums"},
     "info": {"classes", "json"},
     "merge": {"finish"},

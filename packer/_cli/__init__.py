@@ -15,6 +15,7 @@ import click
 from packer import __version__
 from packer._cli.append import append_command
 from packer._cli.convert import convert_command
+from packer._cli.doctor import doctor_command
 from packer._cli.estimate import estimate_command
 from packer._cli.export import export_command
 from packer._cli.index import index_command
@@ -76,6 +77,7 @@ def cli() -> None:
 cli.add_command(estimate_command)
 cli.add_command(convert_command)
 cli.add_command(index_command)
+cli.add_command(doctor_command)
 cli.add_command(info_command)
 cli.add_command(verify_command)
 cli.add_command(view_command)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from PIL import Image
 from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate
 from torchvision import transforms
 from torchvision.datasets import ImageFolder
@@ -25,12 +26,15 @@ WORKERS = 2
 
 
 def draw(root: Path) -> None:
-    """Draw what the loaders read: ordinary photos, large ones, and small images; each drawn once, and copied."""
-    for name, count, size in (("ordinary", 48, (375, 500)), ("large", 24, (1200, 1600)), ("small", 64, (48, 64))):
-        draw_imagefolder(root / name, classes=1, per_class=1, size=size)
-        (drawn,) = (root / name).rglob("*.jpg")
+    """Draw what the loaders read: ordinary photos, large ones, and small images; one is drawn, and copied."""
+    draw_imagefolder(root / "drawn", classes=1, per_class=1, size=(375, 500))
+    (drawn,) = (root / "drawn").rglob("*.jpg")
+    for name, count, size in (("ordinary", 48, (500, 375)), ("large", 24, (1600, 1200)), ("small", 64, (64, 48))):
+        (root / name / "class").mkdir(parents=True)
+        with Image.open(drawn) as image:
+            image.resize(size).save(first := root / name / "class" / "0.jpg", quality=92)
         for number in range(1, count):
-            shutil.copyfile(drawn, drawn.with_name(f"copy-{number}.jpg"))
+            shutil.copyfile(first, first.with_name(f"{number}.jpg"))
 
 
 def busy(seconds: float) -> None:
@@ -47,12 +51,12 @@ def slow_opener(path: str) -> Any:
 
 
 def slow_transform(image: Any) -> Any:
-    busy(0.015)
+    busy(0.01)
     return transforms.functional.to_tensor(image)
 
 
 def slow_collate(items: list[Any]) -> Any:
-    busy(0.1)
+    busy(0.06)
     return default_collate(items)
 
 
@@ -107,7 +111,7 @@ LOADERS = {
         helps=True,
     ),
     "transform": Case(
-        "transform", lambda root: DataLoader(folder(root, "small", transform=slow_transform), 8, num_workers=WORKERS)
+        "transform", lambda root: DataLoader(folder(root, "small", transform=slow_transform), 4, num_workers=WORKERS)
     ),
     "collation": Case(
         "collation", lambda root: DataLoader(folder(root, "small"), 8, num_workers=WORKERS, collate_fn=slow_collate)
@@ -122,7 +126,7 @@ LOADERS = {
     ),
     "lock": Case(
         "lock",
-        lambda root: packer.Loader(packed(root, "small", transform=slow_transform, output="pil"), 8, threads=WORKERS),
+        lambda root: packer.Loader(packed(root, "small", transform=slow_transform, output="pil"), 4, threads=WORKERS),
     ),
     "model": Case("step", lambda root: DataLoader(folder(root, "small"), 8, num_workers=1), step=0.2),
     "fine": Case("step", lambda root: DataLoader(TensorDataset(torch.zeros(64, 3, 32, 32)), 4), step=0.02),

@@ -143,7 +143,9 @@ class Watch:
             self._inside = False
         if stage == "loading":
             self.loaded = result
-            named = getattr(arguments[0], "name", arguments[0]) if arguments else None
+            named = arguments[0] if arguments else None
+            if not isinstance(named, str | os.PathLike):
+                named = getattr(named, "name", None)  # of an open file
             if isinstance(named, str | os.PathLike) and os.path.isfile(named):
                 self.paths.append(os.fspath(named))
         return result

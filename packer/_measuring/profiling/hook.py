@@ -113,7 +113,7 @@ class _Recorder:
         known = self._longest.get(id(loader))
         if known is None or timings.steps >= known[1].steps:
             self._longest[id(loader)] = loader, timings
-        return timings.steps >= self._settings["steps"] or now - self._begun >= self._settings["seconds"]
+        return bool(self._steps >= self._settings["steps"] or now - self._begun >= self._settings["seconds"])
 
     def ended(self, loader: Any, timings: Any) -> None:
         """Find out what a loader waits for after the first pass over it, if no other took more time."""

@@ -85,7 +85,7 @@ class Seen:
 def innermost(loader: Any) -> Any:
     """Return what makes the batches below wrappers such as prefetchers."""
     for _ in range(_DEEPEST):
-        if hasattr(loader, "dataset") and hasattr(loader, "batch_size"):
+        if _is(loader, "packer._loading.loader", "Loader") or _is(loader, "torch.utils.data", "DataLoader"):
             return loader
         inner = next((getattr(loader, name, None) for name in _WRAPPERS if hasattr(loader, name)), None)
         if inner is None or not hasattr(inner, "__iter__"):

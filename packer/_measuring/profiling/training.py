@@ -63,7 +63,7 @@ def profile_training(
     command : str
         As in a shell, without pipes and the like.
     steps : int
-        The command is ended after so many steps of one pass.
+        The command is ended after so many steps, of all its loaders.
     seconds : float
         And so many seconds after its first batch.
     finding : float
