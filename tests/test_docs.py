@@ -191,7 +191,7 @@ def test_blocks_of_commands_run(block: str, prepared: Path, tmp_path: Path, monk
     for pattern, shorter in SHORTER.items():
         block = re.sub(pattern, shorter, block)
     lines = [shlex.split(line, comments=True)[1:] for line in block.splitlines() if line.startswith("packer ")]
-    made = {word for line in lines if line[0] in ("convert", "index") for word in line[2:3]}
+    made = {word for line in lines if line[0] in ("convert", "index", "estimate") for word in line[2:3]}
     if any(line[0] == "append" for line in lines) and "train.lmdb" not in made:
         packer.convert("imagenet/train", "train.lmdb", parts=1)
         draw_imagefolder(Path("more/class_00"), classes=1, per_class=1, size=(48, 64), seed=2)

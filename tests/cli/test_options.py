@@ -147,9 +147,9 @@ ALONE = {
     "unstage": "all-versions quiet json-progress",
     "warm": "quiet json-progress",
     "estimate": "format unlabeled labels classes-from limit sample resize resize-mode upscale interpolation codec "
-    "recode quality tiles no-tiles exif audit max-pixels on-error report workers parts shard-size overwrite fresh where "
-    "field column on-missing no-classes no-metadata coco masks voc yolo key path-column label-column delimiter label-type "
-    "extensions any-image ignore-free-space json-progress json jobs seconds split",  # most as of convert
+    "recode quality tiles no-tiles exif audit max-pixels on-error report workers parts shard-size overwrite fresh "
+    "where field column on-missing no-classes no-metadata coco masks voc yolo key path-column label-column delimiter "
+    "label-type extensions any-image ignore-free-space json-progress json jobs seconds split",  # most as of convert
     "doctor": "train seconds json",
 }
 """The options that need no other one, and are none another one's."""
