@@ -21,6 +21,12 @@ if TYPE_CHECKING:
     from packer._loading.loader import Loader
     from packer._loading.prefetch import BackgroundPrefetcher, CUDAPrefetcher
     from packer._loading.staging import stage, unstage, warm
+    from packer._measuring.doctor import Diagnosis, doctor
+    from packer._measuring.estimating import Estimate
+    from packer._measuring.findings import Finding
+    from packer._measuring.profiling.profile import Profile, profile
+    from packer._measuring.profiling.report import ProfileReport
+    from packer._measuring.verbs import estimate
     from packer._packs.digest import digest
     from packer._packs.export import export
     from packer._packs.info import PackInfo, info
@@ -72,7 +78,10 @@ __all__ = [
     "Crop",
     "Damage",
     "DestinationError",
+    "Diagnosis",
+    "Estimate",
     "Field",
+    "Finding",
     "HDF5ImageDataset",
     "ImageChangedError",
     "ImageDataset",
@@ -91,6 +100,8 @@ __all__ = [
     "PackNotFoundError",
     "PackerError",
     "Pad",
+    "Profile",
+    "ProfileReport",
     "PthImageDataset",
     "RandomCrop",
     "RandomHorizontalFlip",
@@ -110,6 +121,8 @@ __all__ = [
     "append",
     "convert",
     "digest",
+    "doctor",
+    "estimate",
     "export",
     "index",
     "info",
@@ -117,6 +130,7 @@ __all__ = [
     "open_dataset",
     "open_pack",
     "pack",
+    "profile",
     "repair",
     "stage",
     "unstage",
@@ -135,6 +149,12 @@ _HOMES = {
     "packer._loading.loader": "Loader",
     "packer._loading.prefetch": "BackgroundPrefetcher CUDAPrefetcher",
     "packer._loading.staging": "stage unstage warm",
+    "packer._measuring.doctor": "Diagnosis doctor",
+    "packer._measuring.findings": "Finding",
+    "packer._measuring.profiling.profile": "Profile profile",
+    "packer._measuring.profiling.report": "ProfileReport",
+    "packer._measuring.estimating": "Estimate",
+    "packer._measuring.verbs": "estimate",
     "packer._packs.digest": "digest",
     "packer._packs.export": "export",
     "packer._packs.info": "PackInfo info",

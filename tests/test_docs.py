@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import pickle
 import re
 import shlex
 import shutil
@@ -14,22 +16,28 @@ import pytest
 from PIL import Image
 
 import packer
+from packer._cli import cli
 from packer._sources import listed_source
 from packer._sources.base import ReadBuffer
 from packer._table import COLUMNS
 from packer.testing.photos import draw_imagefolder
 from tests.containers.everywhere import GOLDEN
+from tests.containers.lmdbs import write_lmdb
 from tests.making import packer_many
 
 ROOT = Path(packer.__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+CHINESE = {"README.zh.md": "README.md", "docs/zh/start.md": "docs/start.md", "docs/zh/imagenet.md": "docs/imagenet.md"}
+"""Pages in Chinese, and what they are of."""
+
 NAMING = [*PAGES, *(ROOT / name for name in ("formats.md", "SECURITY.md", "benchmarks/README.md"))]
-LINKED = [*NAMING, ROOT / "CHANGELOG.md"]
+LINKED = [*NAMING, *(ROOT / name for name in CHINESE), ROOT / "CHANGELOG.md"]
 
 SMALLER = {
     r"batch_size=\d+": "batch_size=4",
     r"num_workers=\d+": "num_workers=1",
-    r"Loader\(dataset, \d+,": "Loader(dataset, 4,",
+    r"Loader\((dataset|val), \d+,": r"Loader(\1, 4,",
+    r"per_class=\d+": "per_class=2, size=(48, 64)",
     r"range\(3\)": "range(2)",
 }
 """What makes the pages' loops short: patterns, and what takes their place."""
@@ -61,7 +69,39 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     masked = ({"image": np.full((48, 64, 3), number, np.uint8), "mask": np.eye(48, 64) > 0} for number in range(8))
     packer.pack(masked, root / "seg.lmdb", fields={"mask": "mask"})
     shutil.copytree(GOLDEN / "webdataset", root / "shards")
+    draw_pairs_and_boxes(root)
     return root
+
+
+PACKS = ("train.lmdb", "val.lmdb", "photos.lmdb", "drawings.h5", "seg.lmdb", "coco.lmdb", "old.lmdb")
+"""What blocks of code take for granted."""
+
+
+def draw_pairs_and_boxes(root: Path) -> None:
+    """Draw images with masks and a table, images with COCO's annotations, and an LMDB of pickled pairs."""
+    photos = sorted((root / "imagenet" / "train").rglob("*.jpg"))
+    for folder in ("images/cat", "masks", "train2017"):
+        (root / folder).mkdir(parents=True)
+    annotation = {"category_id": 1, "iscrowd": 0, "area": 1600, "bbox": [2, 2, 40, 40]}
+    annotation |= {"segmentation": [[2, 2, 42, 2, 42, 42]]}
+    document: dict[str, Any] = {"categories": [{"id": 1, "name": "cat"}], "images": [], "annotations": []}
+    for number, photo in enumerate(photos):
+        shutil.copy(photo, root / "images" / "cat" / f"{number}.jpg")
+        shutil.copy(photo, root / "train2017" / f"{number}.jpg")
+        with Image.open(photo) as image:
+            width, height = image.size
+        Image.new("L", (width, height), number).save(root / "masks" / f"{number}.png")
+        document["images"].append({"id": number, "file_name": f"{number}.jpg", "width": width, "height": height})
+        document["annotations"].append({"id": number, "image_id": number, **annotation})
+    (root / "instances_train2017.json").write_text(json.dumps(document))
+    rows = [f"cat/{number}.jpg,an image,{number}.5" for number in range(len(photos))]
+    (root / "t.csv").write_text("\n".join(["path,caption,age", *rows]))
+    val = [path.relative_to(root / "imagenet" / "val") for path in (root / "imagenet" / "val").rglob("*.jpg")]
+    (root / "val.csv").write_text("\n".join(["path,label", *(f"{path},{path.parent}" for path in val)]))
+    packer.convert(root / "train2017", root / "coco.lmdb", coco=[root / "instances_train2017.json"])
+    keys = [f"{number}".encode() for number in range(len(photos))]
+    pairs = {key: pickle.dumps((photo.read_bytes(), 0)) for key, photo in zip(keys, photos, strict=True)}
+    write_lmdb(root / "old.lmdb", [*pairs.items(), (b"__keys__", pickle.dumps(keys))])
 
 
 def my_transform(image: Any) -> Any:
@@ -72,18 +112,27 @@ def my_transform(image: Any) -> Any:
     return torch.from_numpy(np.array(image.resize((32, 32)))).permute(2, 0, 1)
 
 
+MY_DATASET = [(np.zeros((3, 8, 8), np.float32), label) for label in range(8)]
+"""Stands for the reader's own data set."""
+
+
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("block", BLOCKS)
 def test_blocks_of_python_run(block: str, prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for needed in re.findall(r"^# before: needs ([\w.]+)", block):
+        pytest.importorskip(needed)
     monkeypatch.chdir(tmp_path)
     for name in ("imagenet", "shards"):
         os.symlink(prepared / name, name)
-    if "convert(" not in block:
-        for name in ("train.lmdb", "val.lmdb", "photos.lmdb", "drawings.h5", "seg.lmdb"):
+    if "packer.convert(" not in block:
+        for name in PACKS:
             shutil.copy(prepared / name, name)
     for pattern, smaller in SMALLER.items():
         block = re.sub(pattern, smaller, block)
-    exec(compile(block, "the page", "exec"), {"__name__": "__main__", "my_transform": my_transform})
+    exec(
+        compile(block, "the page", "exec"),
+        {"__name__": "__main__", "my_transform": my_transform, "my_dataset": MY_DATASET},
+    )
 
 
 def test_the_commands_of_the_readme_run(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,15 +163,53 @@ SEGMENTED = {
 }
 """Where some sets of images have their images and masks."""
 
+COMMANDS = [
+    pytest.param(block, id=f"{page.stem}-{number}")
+    for page in PAGES
+    if page.stem != "containers"  # has tests of its own
+    for number, block in enumerate([*fenced(page, "sh"), *fenced(page, "bash")])
+    if re.search(r"^packer ", block, re.MULTILINE) and not any(path.partition("/")[0] in block for path in SEGMENTED)
+]
 
-def test_the_commands_of_the_guide_find_every_mask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+SHORTER = {
+    r".*--cluster .*": "",  # needs SLURM
+    r"packer doctor --train .*": "",  # runs the reader's own script; has tests of its own
+    r" --tiles": "",  # whose compiling takes as long as all the others together
+    r"--parts \d+": "--parts 2",
+    r"imagenet21k": "imagenet/train",
+    r"/shared/": "",
+}
+"""What lets the commands run here: patterns, and what takes their place."""
+
+
+@pytest.mark.parametrize("block", COMMANDS)
+def test_blocks_of_commands_run(block: str, prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("imagenet", "shards", "images", "masks", "train2017", "t.csv", "val.csv", "instances_train2017.json"):
+        os.symlink(prepared / name, name)
+    os.symlink(prepared / "imagenet", "photos")
+    for pattern, shorter in SHORTER.items():
+        block = re.sub(pattern, shorter, block)
+    lines = [shlex.split(line, comments=True)[1:] for line in block.splitlines() if line.startswith("packer ")]
+    made = {word for line in lines if line[0] in ("convert", "index", "estimate") for word in line[2:3]}
+    if any(line[0] == "append" for line in lines) and "train.lmdb" not in made:
+        packer.convert("imagenet/train", "train.lmdb", parts=1)
+        draw_imagefolder(Path("more/class_00"), classes=1, per_class=1, size=(48, 64), seed=2)
+    for name in PACKS:
+        if name not in made and not Path(name).exists():
+            shutil.copy(prepared / name, name)
+    for line in lines:
+        assert cli.main(line, prog_name="packer", standalone_mode=False) in (None, 0), line
+
+
+def test_the_commands_for_masks_find_every_mask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for image, mask in SEGMENTED.items():
         for number in range(3):
             for path, color in ((image, 100), (mask, number)):
                 Path(path.format(number)).parent.mkdir(parents=True, exist_ok=True)
                 Image.new("L", (8, 6), color).save(path.format(number))
-    lines = [shlex.split(line)[1:] for line in fenced(ROOT / "docs" / "guide.md", "bash")[0].splitlines()]
+    lines = [shlex.split(line)[1:] for line in fenced(ROOT / "docs" / "fields.md", "bash")[0].splitlines()]
     assert len(lines) == len(SEGMENTED)
     scans = [["scan", source, f"{source.partition('/')[0]}.scan", *more] for _, source, _, *more in lines]
     for result in packer_many(scans):
@@ -137,7 +224,7 @@ def test_the_commands_of_the_guide_find_every_mask(tmp_path: Path, monkeypatch: 
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "examples" / "train.py"], ids=lambda page: page.name)
 def test_every_name_in_packer_is_public(page: Path) -> None:
-    named = set(re.findall(r"(?<![\w/.])packer\.(\w+)", page.read_text("utf-8")))
+    named = set(re.findall(r"(?<![\w/.])packer\.([a-zA-Z]\w*)", page.read_text("utf-8")))
     assert named <= {*packer.__all__, "crops", "errors", "samplers", "testing"}
 
 

@@ -101,7 +101,22 @@ def test_what_a_public_function_returns_is_public() -> None:
     assert "ConversionProgress" in known
 
 
-VERBS = ("append", "convert", "digest", "export", "index", "info", "merge", "repair", "stage", "verify", "warm")
+VERBS = (
+    "append",
+    "convert",
+    "digest",
+    "estimate",
+    "export",
+    "index",
+    "info",
+    "merge",
+    "repair",
+    "stage",
+    "verify",
+    "warm",
+    *("append", "convert", "digest", "doctor", "export", "index", "info", "merge", "profile", "repair", "stage"),
+    *("verify", "warm"),
+)
 
 
 def test_every_verb_says_what_it_takes_gives_and_raises() -> None:
@@ -115,6 +130,8 @@ def test_every_verb_says_what_it_takes_gives_and_raises() -> None:
 
 ALONE = {
     "convert": {"part", "jobs", "cluster", "scratch", "check"},
+    "estimate": {"json"},
+    "doctor": {"train", "steps", "json"},
     "index": {"base", "no_checksums"},
     "info": {"classes", "json"},
     "merge": {"finish"},
@@ -131,9 +148,9 @@ def test_options_of_a_command_are_keywords_of_the_function_of_its_name() -> None
         options = {option[2:].replace("-", "_") for one in command.params for option in one.opts if option[:2] == "--"}
         several = {"field": "fields", "column": "columns", "key": "keys", "prefix": "prefixes"}
         keywords = set(inspect.signature(getattr(packer, name)).parameters)
-        if name in ("append", "index"):
+        if name in ("append", "estimate", "index"):
             keywords |= set(inspect.signature(packer.convert).parameters)
-        own = options - ALONE.get(name, set()) - {"quiet"}
+        own = options - ALONE.get(name, set()) - {"quiet", "json_progress"}
         assert {several.get(option, option) for option in own} <= keywords, name
 
 

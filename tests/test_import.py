@@ -174,7 +174,7 @@ TENSORS = {"packer._images.resize", "packer._images.rectangle"} | below(
     [
         ("click", below("packer._cli")),
         ("tqdm", below("packer._cli")),
-        ("torch", TENSORS | below("packer.testing")),
+        ("torch", TENSORS | below("packer.testing", "packer._measuring")),
         ("torchvision", below("packer.testing")),
         ("cv2", {"packer._images.opencv"}),
         ("simplejpeg", {"packer._images.turbojpeg"} | below("packer.testing")),

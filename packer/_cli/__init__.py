@@ -15,6 +15,8 @@ import click
 from packer import __version__
 from packer._cli.append import append_command
 from packer._cli.convert import convert_command
+from packer._cli.doctor import doctor_command
+from packer._cli.estimate import estimate_command
 from packer._cli.export import export_command
 from packer._cli.index import index_command
 from packer._cli.info import info_command
@@ -23,6 +25,7 @@ from packer._cli.scan import scan_command
 from packer._cli.stage import stage_command, unstage_command
 from packer._cli.status import EXIT_STATUS, NOBODY_READS, Interrupted, Terminated
 from packer._cli.verify import verify_command
+from packer._cli.view import view_command
 from packer._cli.warm import warm_command
 from packer._images.compiled import shortcoming
 from packer.errors import CorruptPackError, NotAPackError, OptionError, PackerError, PackLockedError, printable
@@ -71,10 +74,13 @@ def cli() -> None:
     """
 
 
+cli.add_command(estimate_command)
 cli.add_command(convert_command)
 cli.add_command(index_command)
+cli.add_command(doctor_command)
 cli.add_command(info_command)
 cli.add_command(verify_command)
+cli.add_command(view_command)
 cli.add_command(export_command)
 cli.add_command(stage_command)
 cli.add_command(unstage_command)

@@ -10,20 +10,21 @@ import click
 
 from packer._cli import show
 from packer._cli.convert import convert_command, explaining
+from packer._cli.progress import progress_options
 from packer._cli.values import UserPath
 from packer._cli.writing import say, status_of
 from packer.errors import printable
 
 __all__ = ["append_command"]
 
-_OF_A_PACK = ("src", "dst", "format", "splits", "classes_from", "check", "overwrite", "quiet")
+_OF_A_PACK = ("src", "dst", "format", "splits", "classes_from", "check", "overwrite", "quiet", "json_progress")
 _OF_PARTS = ("parts", "part", "cluster", "jobs", "scratch")
 
 
 @click.command("append")
 @click.argument("pack", type=UserPath())
 @click.argument("src", type=UserPath())
-@click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+@progress_options()
 def append_command(pack: Path, src: Path, *, quiet: bool, **values: Any) -> int:
     """Convert the images below SRC to one more part of PACK, a pack with parts.
 

@@ -15,6 +15,7 @@ import click
 from packer._cli import show
 from packer._cli.options import RunOptions
 from packer._cli.parts import make_parts
+from packer._cli.progress import progress_options
 from packer._cli.source import requested, require_one_class_map, source_options, targets
 from packer._cli.values import Size, UserPath
 from packer._cli.writing import done_already, resumable, say, status_of
@@ -22,6 +23,7 @@ from packer._sample import CODECS
 from packer.errors import ImageChangedError, ImageError
 
 if TYPE_CHECKING:
+    from packer._conversion.convert import Summary
     from packer._conversion.request import ConversionRequest
     from packer._sources import Source
 
@@ -161,7 +163,7 @@ __all__ = ["convert_command", "explaining"]
     is_flag=True,
     help="Begin even where the disk has less room than the files take that keep their bytes.",
 )
-@click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+@progress_options()
 def convert_command(src: Path, dst: Path, **values: Any) -> int:
     """Convert the images below SRC into the pack DST.
 
@@ -197,7 +199,11 @@ def convert_command(src: Path, dst: Path, **values: Any) -> int:
     if how.splits:
         return _convert_splits(request, how)
     request.require_destination()
-    return _convert(request, request.open(dst, request.classes()), quiet=how.quiet)
+    with show.ProgressDisplay(dst.name, quiet=how.quiet) as display:
+        display.phase(f"listing {src.name}")
+        summary = _convert(request, request.open(dst, request.classes()), display, quiet=how.quiet)
+    say(show.conversion(summary), quiet=how.quiet)
+    return status_of(summary.manifest)
 
 
 def _one_split(how: RunOptions) -> tuple[str, RunOptions]:
@@ -223,29 +229,31 @@ def _convert_splits(request: ConversionRequest, how: RunOptions) -> int:
     if classes is None:
         require_one_class_map([split.src for split in requests])
     for split in requests:
-        source = split.open(split.dst, classes, is_split=True)
-        classes = source.classes  # the first split's, for all
-        before = None if split.overwrite else made_before(split.dst, source, split.recipe, split.format_row.name)
-        if before is not None:
+        with show.ProgressDisplay(split.dst.name, quiet=how.quiet) as display:
+            display.phase(f"listing {split.src.name}")
+            source = split.open(split.dst, classes, is_split=True)
+            classes = source.classes  # the first split's, for all
+            before = None if split.overwrite else made_before(split.dst, source, split.recipe, split.format_row.name)
+            summary = _convert(split, source, display, quiet=how.quiet) if before is None else None
+        if summary is None:
+            assert before is not None
             statuses.add(done_already(split.dst, before, quiet=how.quiet))
         else:
-            statuses.add(_convert(split, source, quiet=how.quiet))
+            say(show.conversion(summary), quiet=how.quiet)
+            statuses.add(status_of(summary.manifest))
     return max(statuses)
 
 
-def _convert(request: ConversionRequest, source: Source, *, quiet: bool) -> int:
-    """Make one pack, and say so; return the exit status."""
+def _convert(request: ConversionRequest, source: Source, display: show.ProgressDisplay, *, quiet: bool) -> Summary:
+    """Make one pack of a source that was listed, and show how far it is."""
     from packer._images.decode import decoder_advice
 
     advice = decoder_advice() if request.recipe.codec != "keep" and not quiet else None
     if advice is not None:
         click.echo(f"packer: {advice}", err=True)
-    with explaining(request.src), show.ProgressDisplay(request.dst.name, quiet=quiet) as display:
-        summary = request.convert(
-            source, lambda p: display.update(p.done, p.total, read=p.bytes_read, skipped=p.skipped)
-        )
-    say(show.conversion(summary), quiet=quiet)
-    return status_of(summary.manifest)
+    display.phase(None)
+    with explaining(request.src):
+        return request.convert(source, lambda p: display.update(p.done, p.total, read=p.bytes_read, skipped=p.skipped))
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from packer._cli import show
+from packer._cli.progress import progress_options
 from packer._cli.values import UserPath
 from packer._cli.writing import resumable
 from packer.errors import printable
@@ -17,7 +18,7 @@ __all__ = ["export_command"]
 @click.command("export")
 @click.argument("pack", type=UserPath())
 @click.argument("directory", type=UserPath())
-@click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+@progress_options()
 def export_command(pack: Path, directory: Path, quiet: bool) -> None:
     """Write the images of PACK as files below DIRECTORY: the tree it came from, byte for byte where bytes were kept.
 

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from packer._cli import show
+from packer._cli.progress import progress_options
 from packer._cli.source import requested, source_options
 from packer._cli.values import UserPath
 from packer._cli.writing import say, status_of
@@ -40,7 +41,7 @@ __all__ = ["index_command"]
 )
 @click.option("--base", type=UserPath(), metavar="DIR", help="Make the index SRC look for its files below DIR.")
 @click.option("--overwrite", is_flag=True, help="Replace OUT.index.")
-@click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+@progress_options()
 def index_command(
     src: Path, dst: Path | None, *, base: Path | None, no_checksums: bool, quiet: bool, **values: Any
 ) -> int | None:

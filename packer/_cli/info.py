@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from packer._cli import show
+from packer._cli.progress import progress_options
 from packer._cli.values import UserPath
 from packer._cli.words import settings_in_words
 from packer._storage.limits import in_units
@@ -29,11 +30,14 @@ _NAMED = 5  # classes of a field
 @click.argument("pack", type=UserPath())
 @click.option("--json", "as_json", is_flag=True, help="Print everything as one JSON object.")
 @click.option("--classes", "all_classes", is_flag=True, help="List every class, not only the first and the last ones.")
+@progress_options(quiet=None)
 def info_command(pack: Path, as_json: bool, all_classes: bool) -> None:
     """Say what PACK holds: settings, sizes, classes with their counts, image sizes."""
     from packer._packs.info import info
 
-    held = info(pack)
+    with show.ProgressDisplay(pack.name) as display:
+        display.phase("reading the table")
+        held = info(pack)
     click.echo(json.dumps(_as_json(held), indent=2) if as_json else _describe(held, all_classes))
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from packer._cli import show
+from packer._cli.progress import progress_options
 from packer._cli.status import EXIT_STATUS
 from packer._cli.values import Size, UserPath
 from packer._cli.writing import resumable, say, status_of
@@ -44,7 +45,7 @@ __all__ = ["merge_command"]
 )
 @click.option("--overwrite", is_flag=True, help="Replace DST, once the new pack is complete.")
 @click.option("--fresh", is_flag=True, help="Start over instead of continuing an interrupted merge.")
-@click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+@progress_options()
 def merge_command(
     packs: tuple[Path, ...],
     dst: Path,
@@ -74,7 +75,9 @@ def merge_command(
         said = class_map is not None or prefixes or workers or shard_size or overwrite or fresh
         if packs or said:
             raise click.UsageError("--finish takes DST alone: how to make it was said to `packer convert --parts`")
-        manifest = finish(dst)
+        with show.ProgressDisplay(dst.name, quiet=quiet) as display:
+            display.phase("joining parts")
+            manifest = finish(dst)
         head = f"{printable(dst)}: {show.count(manifest.count)} samples in {len(manifest.parts)} parts"
         say("\n".join([head, *show.outcome(dst, manifest)]), quiet=quiet)
         return status_of(manifest)

@@ -78,8 +78,10 @@ def _one(job: Job, request: ConversionRequest, number: int, how: RunOptions) -> 
     from packer._conversion.finish import finish
     from packer._conversion.in_parts import begin
 
-    source = begin(job, request, share=True, compare=False)  # every task would look at all files
     with show.ProgressDisplay(f"{job.destination.name}, part {number}", quiet=how.quiet) as display:
+        display.phase(f"listing {request.src.name}")
+        source = begin(job, request, share=True, compare=False)  # every task would look at all files
+        display.phase(None)
         part = job.convert(
             source,
             number,
@@ -96,7 +98,10 @@ def _one(job: Job, request: ConversionRequest, number: int, how: RunOptions) -> 
         click.echo(f"packer: {printable(part.note)}", err=True)
     if not job.missing():
         with contextlib.suppress(PackLockedError):  # another task ended at the same time, and finishes it
-            say(_finished(job, finish(job.destination), notes=source.notes), quiet=how.quiet)
+            with show.ProgressDisplay(job.destination.name, quiet=how.quiet) as display:
+                display.phase("joining parts")
+                manifest = finish(job.destination)
+            say(_finished(job, manifest, notes=source.notes), quiet=how.quiet)
     return EXIT_STATUS["skipped"] if part.skipped else EXIT_STATUS["ok"]
 
 
@@ -122,7 +127,9 @@ def _on_cluster(job: Job, request: ConversionRequest, where: str, how: RunOption
     from packer._conversion.shared import SharedSource
 
     started = time.monotonic()
-    source = begin(job, request, share=True)
+    with show.ProgressDisplay(job.destination.name, quiet=how.quiet) as display:
+        display.phase(f"listing {request.src.name}")
+        source = begin(job, request, share=True)
     if source.origin is not None:
         shared = SharedSource(
             Path(os.path.abspath(request.src)),
@@ -150,7 +157,9 @@ def _on_cluster(job: Job, request: ConversionRequest, where: str, how: RunOption
             )
     for note in sorted({f"{part.host}: {part.note}" for part in parts if part.note}):
         click.echo(f"packer: {printable(note)}", err=True)
-    manifest = finish(job.destination)
+    with show.ProgressDisplay(job.destination.name, quiet=how.quiet) as display:
+        display.phase("joining parts")
+        manifest = finish(job.destination)
     notes = [*source.notes, *_kept(sum(part.kept for part in parts), manifest)]
     say(_finished(job, manifest, time.monotonic() - started, notes), quiet=how.quiet)
     return status_of(manifest)

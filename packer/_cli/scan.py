@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from packer._cli import show
+from packer._cli.progress import progress_options
 from packer._cli.source import requested, source_options
 from packer._cli.values import UserPath
 from packer.errors import printable
@@ -20,7 +21,7 @@ __all__ = ["scan_command"]
 @click.argument("listing", metavar="FILE", type=UserPath())
 @source_options
 @click.option("--overwrite", is_flag=True, help="Replace FILE.")
-@click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+@progress_options()
 def scan_command(src: Path, listing: Path, *, overwrite: bool, quiet: bool, **values: Any) -> None:
     """List the images below SRC once, in FILE, which `packer convert` then takes in the place of SRC.
 
@@ -38,9 +39,12 @@ def scan_command(src: Path, listing: Path, *, overwrite: bool, quiet: bool, **va
     if is_pack(src):
         raise click.UsageError(f"{printable(src)} is a pack, which needs no list: convert it as it is")
     check_destination(listing, overwrite=overwrite, source=src)
-    source = request.open(listing, request.classes())
-    refuse_derived(source)
-    write_listing(source, listing)
+    with show.ProgressDisplay(listing.name, quiet=quiet) as display:
+        display.phase(f"listing {src.name}", "files")
+        source = request.open(listing, request.classes())
+        refuse_derived(source)
+        display.phase(None)
+        write_listing(source, listing)
     if not quiet:
         labels = show.labels(source.label_type, len(source.classes))
         click.echo(f"{printable(listing)}: {show.counted(len(source), 'image')}, {labels}")

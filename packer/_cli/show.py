@@ -1,17 +1,12 @@
-"""How numbers and progress are shown to a person."""
+"""How numbers, conversions and what was found are shown to a person."""
 
 from __future__ import annotations
 
-import sys
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from packer._cli.status import NOBODY_READS
+from packer._cli.progress import ProgressDisplay, duration
 from packer._storage.limits import in_units
 from packer.errors import printable
 
@@ -33,9 +28,6 @@ __all__ = [
     "rates",
 ]
 
-_SECONDS_TO_THE_FIRST_LINE = 2.0
-_SECONDS_BETWEEN_LINES = 5.0
-
 
 def count(number: int) -> str:
     """Return a number with its thousands apart."""
@@ -50,15 +42,6 @@ def counted(number: int, what: str) -> str:
 def labels(label_type: str, classes: int) -> str:
     """Return what the labels are: of how many classes, or numbers of which type."""
     return counted(classes, "class") if label_type == "class" else f"{label_type} labels"
-
-
-def duration(seconds: float) -> str:
-    """Return a time as a person would say it."""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{seconds:02d} h" if hours else f"{minutes}:{seconds:02d} min"
 
 
 def conversion(summary: Summary) -> str:
@@ -147,78 +130,3 @@ def rates(nodes: Mapping[str, float], workers: int) -> dict[str, str]:
         return {"workers": str(workers), **{f"img/s on {node}": f"{rate:.0f}" for node, rate in nodes.items()}}
     least, most = min(nodes.values()), max(nodes.values())
     return {"workers": str(workers), f"img/s on each of {len(nodes)} nodes": f"{least:.0f} to {most:.0f}"}
-
-
-class ProgressDisplay:
-    """A bar on a terminal; a line every few seconds elsewhere; nothing when quiet."""
-
-    def __init__(self, what: str, *, quiet: bool = False, of_bytes: bool = False) -> None:
-        self._of_bytes = of_bytes
-        self._what = printable(what)
-        self._quiet = quiet
-        self._began: tuple[float, int, int] | None = None  # when, with how many done, and how much read
-        self._shown = 0.0
-        self._bar: Any = None
-
-    def update(
-        self, done: int, total: int, *, read: int = 0, skipped: int = 0, notes: Mapping[str, str] | None = None
-    ) -> None:
-        """Show that `done` of `total` images, or bytes, are done.
-
-        Of them `skipped` were left out; `read` bytes were read for them. `notes` are what else there is to show: values
-        by what they are values of.
-        """
-        if self._quiet:
-            return
-        try:
-            self._show(done, total, read, skipped, notes or {})
-        except OSError as error:
-            if error.errno not in NOBODY_READS:
-                raise
-            self._quiet = True  # the work goes on
-
-    def _show(self, done: int, total: int, read: int, skipped: int, notes: Mapping[str, str]) -> None:
-        now = time.monotonic()
-        if self._began is None:  # what an earlier run did, loading, and the first batch say nothing about the rate
-            self._began = now, done, read
-            self._shown = now - max(0.0, _SECONDS_BETWEEN_LINES - _SECONDS_TO_THE_FIRST_LINE)
-        began, first, first_read = self._began
-        elapsed = max(now - began, 1e-9)
-        extra = {"MB/s": f"{(read - first_read) / 1e6 / elapsed:.0f}"} if read > first_read else {}
-        if skipped:
-            extra["skipped"] = str(skipped)
-        extra.update(notes)
-        if sys.stderr.isatty():
-            if self._bar is None:
-                from tqdm import tqdm
-
-                self._bar = tqdm(
-                    total=total,
-                    initial=done,
-                    desc=self._what,
-                    unit="B" if self._of_bytes else "img",
-                    unit_scale=self._of_bytes,
-                    dynamic_ncols=True,
-                    smoothing=0.1,
-                )
-            self._bar.set_postfix(extra, refresh=False)
-            self._bar.update(done - self._bar.n)
-        elif now - self._shown >= _SECONDS_BETWEEN_LINES:
-            self._shown = now
-            rate = (done - first) / elapsed
-            left = f", {duration((total - done) / rate)} left" if rate else ""
-            others = "".join(f", {value} {name}" for name, value in extra.items())
-            if self._of_bytes:
-                line = f"{in_units(done)} of {in_units(total)}" + (f", {in_units(rate)}/s" if rate else "")
-            else:
-                line = f"{count(done)} of {count(total)}" + (f", {rate:.0f} img/s" if rate else "")
-            click.echo(f"{self._what}: {line}{others}{left}", err=True)
-
-    def __enter__(self) -> ProgressDisplay:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._bar is not None and not self._quiet:
-            self._bar.close()

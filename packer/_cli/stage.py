@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from packer._cli import show
+from packer._cli.progress import progress_options
 from packer._cli.values import UserPath
 from packer._storage.limits import in_units
 from packer.errors import printable
@@ -17,7 +18,7 @@ __all__ = ["stage_command", "unstage_command"]
 @click.command("stage")
 @click.argument("pack", type=UserPath())
 @click.argument("directory", type=UserPath())
-@click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+@progress_options()
 def stage_command(pack: Path, directory: Path, quiet: bool) -> None:
     """Copy PACK to DIRECTORY on this node, where stage=DIRECTORY finds it; print where the copy is.
 
@@ -40,12 +41,14 @@ def stage_command(pack: Path, directory: Path, quiet: bool) -> None:
     is_flag=True,
     help="Remove the copies of every pack of PACK's name: of earlier versions, and of packs in other directories. PACK itself may be gone.",
 )
-@click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+@progress_options()
 def unstage_command(pack: Path, directory: Path, *, all_versions: bool, quiet: bool) -> None:
     """Remove the copy of PACK from DIRECTORY, which `packer stage PACK DIRECTORY` or stage=DIRECTORY put there."""
     from packer._loading.staging import unstage
 
-    removed = unstage(pack, directory, all_versions=all_versions)
+    with show.ProgressDisplay(pack.name, quiet=quiet) as display:
+        display.phase("removing")
+        removed = unstage(pack, directory, all_versions=all_versions)
     if quiet:
         return
     if removed:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from packer._cli import show
+from packer._cli.progress import progress_options
 from packer._cli.status import EXIT_STATUS
 from packer._cli.values import UserPath
 from packer.errors import CorruptPackError, NotAPackError, printable
@@ -46,9 +47,7 @@ _LISTED_BESIDE_A_CAUSE = 3
     help="Make damaged samples again from SRC: the directory that was converted, or a pack with the same samples.",
 )
 @click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Threads.  [default: the CPUs granted]")
-@click.option(
-    "--quiet", is_flag=True, help="Print nothing, or with --digest the hash alone; the exit status tells about damage."
-)
+@progress_options("Print nothing, or with --digest the hash alone; the exit status tells about damage.")
 def verify_command(
     pack: Path,
     *,
@@ -116,6 +115,7 @@ def _digest(pack: Path, workers: int | None, *, quiet: bool) -> str:
     from packer._packs.digest import digest
 
     with show.ProgressDisplay(pack.name, quiet=quiet) as display:
+        display.phase("hashing")
         return digest(pack, workers=workers, progress=display.update)
 
 

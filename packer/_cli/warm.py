@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from packer._cli import show
+from packer._cli.progress import progress_options
 from packer._cli.values import UserPath
 from packer._storage.limits import in_units
 from packer.errors import printable
@@ -16,7 +17,7 @@ __all__ = ["warm_command"]
 
 @click.command("warm")
 @click.argument("pack", type=UserPath())
-@click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+@progress_options()
 def warm_command(pack: Path, quiet: bool) -> None:
     """Read PACK once from beginning to end, so that training finds it in memory (if it fits)."""
     from packer._loading.staging import warm

@@ -106,6 +106,8 @@ class ConversionRequest(SourceRequest):
         source: Source,
         progress: Callable[[ConversionProgress], None] | None = None,
         samples: Iterable[Mapping[str, Any]] | None = None,
+        *,
+        allow_empty: bool = False,
     ) -> Summary:
         """Write the images that `open` listed, or `samples`, to one pack; see `packer._conversion.convert.convert`."""
         return convert(
@@ -120,6 +122,7 @@ class ConversionRequest(SourceRequest):
             fresh=self.fresh,
             ignore_free_space=self.ignore_free_space,
             report=self.report,
+            allow_empty=allow_empty,
             progress=progress,
             samples=samples,
         )

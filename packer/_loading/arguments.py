@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["refuse_unknown"]
+from packer._storage.limits import require_count
+
+__all__ = ["refuse_unknown", "require_threads"]
 
 _INSTEAD = {
     "num_workers": "it decodes on threads: say threads=, and processes= for dozens of CPUs",
@@ -25,3 +27,10 @@ def refuse_unknown(names: Iterable[str]) -> None:
     for name in names:
         advice = f": {_INSTEAD[name]}" if name in _INSTEAD else ""
         raise TypeError(f"a Loader has no argument {name!r}{advice}")
+
+
+def require_threads(threads: object) -> None:
+    """Raise TypeError or ValueError where `threads` is neither None nor "auto" nor a number of threads."""
+    if isinstance(threads, str) and threads != "auto":
+        raise TypeError(f'threads is a whole number, or "auto", not {threads!r}')
+    require_count("threads", None if threads == "auto" else threads)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,9 +18,16 @@ from packer.samplers._ranks import agreed, rank_and_world
 from packer.samplers._states import number_in, require_same, require_same_seeds, require_version
 from packer.samplers._uniforms import seed_of
 
-__all__ = ["Course"]
+__all__ = ["Course", "Progress"]
 
 _VERSION = 2  # of the states
+
+
+@dataclass
+class Progress:
+    """How far a pass has come: how many samples of this rank were handed out, counted in whole batches."""
+
+    handed_out: int = 0
 
 
 class Course:

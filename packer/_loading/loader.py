@@ -9,26 +9,28 @@ gets the Loader's. The sampler's epoch decides both. The Loader counts what was 
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
+import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import torch
 from torch.utils.data import default_collate
 
-from packer._loading.arguments import refuse_unknown
-from packer._loading.course import Course
+from packer._loading.arguments import refuse_unknown, require_threads
+from packer._loading.choice import Choice
+from packer._loading.course import Course, Progress
 from packer._loading.forks import require_same_process
 from packer._loading.joining import readable
+from packer._loading.keeping import Kept, Settings
 from packer._loading.memory import pinned
 from packer._loading.normalizing import Normalizer
 from packer._loading.planning import PLANNED_TOGETHER, Batch, awaited, collation_of, finished, planned, submitted
 from packer._loading.prefetch import CUDAPrefetcher, usable_device
-from packer._loading.processes import Processes
-from packer._loading.threads import Threads, Workers
+from packer._loading.threads import Workers
 from packer._storage.limits import available_cpus, require_count
 from packer._table import Ints
 
@@ -53,8 +55,9 @@ class Loader:
         The order, instead of `shuffle`. packer's samplers, such as `packer.BlockShuffleSampler`, give each rank of an
         initialised `torch.distributed` its share. Of another iterable rank 0's indices are divided among the ranks,
         each epoch anew, unless it divides itself as `DistributedSampler` does; it cannot be resumed.
-    threads : int, optional
-        How many threads decode; by default the CPUs that affinity, cgroup and SLURM grant.
+    threads : int or "auto", optional
+        How many threads decode; by default the CPUs that affinity, cgroup and SLURM grant. "auto" begins with these,
+        and finds in the first pass how many the training needs; see Notes.
     processes : int, optional
         Divide the threads over so many processes, each with one at least, which write into memory shared with this
         one. For dozens of CPUs, where the threads of one process wait for Python's lock; see Notes.
@@ -95,13 +98,17 @@ class Loader:
     -----
     The order is a function of the sampler's seed and epoch, and a crop of the crops' seed, the sampler's epoch and the
     sample: neither threads nor processes nor ranks change them. So are the numbers that a `transform` draws from the
-    generators of torch, Python and numpy, where each process has one thread: ``threads=8, processes=8``. Otherwise no
-    state holds these numbers, as a warning says. Each pass over the loader is the next epoch, unless `set_epoch` says
-    which. A pass keeps the epoch and the seeds that it began with.
+    generators of torch, Python and numpy, where each process has one thread: ``threads=8, processes=8``. Otherwise, and
+    with ``threads="auto"``, no state holds these numbers, as a warning says. Each pass over the loader is the next
+    epoch, unless `set_epoch` says which. A pass keeps the epoch and the seeds that it began with.
 
     Processes are spawned by the first pass, which takes as long as importing torch, and stay as long as the loader.
     They get the dataset and the transform pickled, and import the script that the program began with, which
     therefore does its work below ``if __name__ == "__main__":``.
+
+    With ``threads="auto"`` the first pass measures the time from batch to batch with other numbers of threads in turn,
+    and stays with the fewest that are as fast as the best; each rank does so for itself. A pass that is too short for
+    that, some dozens of batches, ends without a choice, and the number stays what it was.
     """
 
     def __init__(
@@ -111,7 +118,7 @@ class Loader:
         *,
         shuffle: bool = False,
         sampler: Any = None,
-        threads: int | None = None,
+        threads: int | str | None = None,
         processes: int | None = None,
         prefetch: int = 2,
         drop_last: bool = False,
@@ -130,7 +137,6 @@ class Loader:
         images = readable(dataset)
         for name, number, least in [
             ("batch_size", batch_size, 1),
-            ("threads", threads, 1),
             ("prefetch", prefetch, 0),
             ("processes", processes, 0),
         ]:
@@ -138,8 +144,8 @@ class Loader:
         self._course = Course(images, sampler, shuffle=shuffle, seed=seed)
         self._dataset = dataset
         self.batch_size = batch_size
-        self.threads = threads or available_cpus()
         self.processes = processes or 0
+        self.threads = threads
         self.prefetch = prefetch
         self.drop_last = drop_last
         self.device = usable_device(device) if device is not None else None
@@ -152,10 +158,21 @@ class Loader:
             self._normalizer.require_channels(3)
         self._pad = pad
         self._collation = collation_of(images, pad)
-        self._closed = False
         self._asked_for = False  # a pass, of which no batch was taken yet
-        self._progress = _Progress()
-        self._workers: tuple[tuple[Any, ...], Workers] | None = None  # with their settings, while no pass uses them
+        self._progress = Progress()
+        self._kept = Kept()
+
+    @property
+    def threads(self) -> int:
+        """How many threads there are; any number may be set between two passes, or "auto", or None for the default."""
+        return self._threads if self._choice is None else self._choice.threads
+
+    @threads.setter
+    def threads(self, threads: int | str | None) -> None:
+        require_threads(threads)
+        self._auto = threads == "auto"
+        self._choice = Choice(available_cpus(), self.processes) if self._auto else None
+        self._threads = available_cpus() if self._auto or threads is None else int(threads)
 
     @property
     def dataset(self) -> Any:
@@ -235,10 +252,7 @@ class Loader:
         A pass that is running goes on to its end. Batches that were handed out stay what they are. The dataset stays
         open.
         """
-        self._closed = True
-        kept, self._workers = self._workers, None
-        if kept is not None:
-            kept[1].close()
+        self._kept.close()
 
     def __enter__(self) -> Loader:
         return self
@@ -247,7 +261,7 @@ class Loader:
         self.close()
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
-        if self._closed:
+        if self._kept.closed:
             raise ValueError("the Loader is closed: make a new one")
         self._asked_for = True
         return self._pass()
@@ -255,15 +269,15 @@ class Loader:
     def _pass(self) -> Generator[tuple[Any, Any], None, None]:
         """Begin a pass when its first batch is asked for: frameworks make iterators of which they take no batch."""
         self._asked_for = False
-        seeding = bool(self.processes) and self.threads <= self.processes
+        seeding = bool(self.processes) and self.threads <= self.processes and not self._auto
         self._course.agree(seeding and self._course.images._transforms_items(self.transform))
         if self._course.order.begun:
             self.set_epoch(self._course.order.epoch + 1)
-        self._progress = progress = _Progress()
+        self._progress = progress = Progress()
         chunks = self._course.chunks(self.batch_size * PLANNED_TOGETHER)
         yield from self._counted(progress, self._batches(chunks, self._course.order.epoch, self._course.crop_seed))
 
-    def _counted(self, progress: _Progress, batches: Iterable[Any]) -> Generator[tuple[Any, Any], None, None]:
+    def _counted(self, progress: Progress, batches: Iterable[Any]) -> Generator[tuple[Any, Any], None, None]:
         if self.device is not None and self.device.type != "cpu":
             batches = CUDAPrefetcher(batches, self.device, **self._prepared)
         for batch in batches:
@@ -274,51 +288,46 @@ class Loader:
 
     def _batches(self, chunks: Iterator[Ints], epoch: int, seed: int) -> Generator[tuple[Any, Any], None, None]:
         process = os.getpid()
-        layout = self._course.images._in_place(self.transform) if self.collate_fn is default_collate else None
-        settings, workers = self._take_workers(layout.bytes_for(self.batch_size) if layout is not None else 0)
-        pending: deque[Batch] = deque()
-        try:
-            workers.begin(self._course.images, self.transform)
-            for batch in planned(
-                self._course.images, chunks, self.batch_size, self.drop_last, epoch, seed, layout is not None
-            ):
+        images = self._course.images
+        layout = images._in_place(self.transform) if self.collate_fn is default_collate else None
+        size, count = layout.bytes_for(self.batch_size) if layout is not None else 0, self.prefetch + 1
+        # Only the prefetcher to a CUDA device is known to hold a batch until it is copied.
+        locked = self.pin_memory and self.device is not None and self.device.type == "cuda"
+        in_work = self.batch_size * count
+        settings = Settings(self.processes, self.threads, self._auto, in_work, count, self.pin_memory, locked)
+        with self._kept.in_use(self, settings, size) as (workers, pending), self._choosing() as choice:
+            workers.begin(images, self.transform)
+            for batch in planned(images, chunks, self.batch_size, self.drop_last, epoch, seed, layout is not None):
                 pending.append(submitted(workers, batch, layout, epoch, seed))
                 if len(pending) > self.prefetch:
-                    yield self._finish(workers, pending)
+                    yield self._measured(workers, pending, choice)
                     require_same_process(process)
             while pending:
                 yield self._finish(workers, pending)
                 require_same_process(process)
+            if choice is not None:
+                choice.over = True
+
+    @contextlib.contextmanager
+    def _choosing(self) -> Iterator[Choice | None]:
+        """Give what chooses the number of threads in a pass, while none is chosen."""
+        choice = self._choice
+        if choice is None or not choice.begin(self.prefetch):
+            yield None
+            return
+        try:
+            yield choice
         finally:
-            if os.getpid() == process:  # a fork has no threads that would end the tasks
-                self._end(settings, workers, pending)
+            choice.end()
+            if choice.over and choice is self._choice:
+                self._threads, self._choice = choice.threads, None
 
-    def _end(self, settings: tuple[Any, ...], workers: Workers, pending: deque[Batch]) -> None:
-        """End a pass, also one that is left early."""
-        for task in [task for batch in pending for task in batch.tasks if not task.cancel()]:
-            task.exception()  # waits: tasks write into memory that the next batches use
-        pending.clear()  # the traceback of an error may be kept, and this frame with it
-        workers.end()
-        if self._workers is None and workers.usable and not self._closed:
-            self._workers = settings, workers
-        else:
-            workers.close()
-
-    def _take_workers(self, size: int) -> tuple[tuple[Any, ...], Workers]:
-        """Return workers for batches of `size` bytes, and their settings: those kept, or new ones."""
-        count = self.prefetch + 1
-        in_work = self.batch_size * count
-        # Only the prefetcher to a CUDA device is known to hold a batch until it is copied.
-        locked = self.pin_memory and self.device is not None and self.device.type == "cuda"
-        settings = (self.processes, self.threads, in_work, count, self.pin_memory, locked)
-        kept, self._workers = self._workers, None
-        if kept is not None:
-            if kept[0] == settings and kept[1].size >= size and kept[1].usable:
-                return kept
-            kept[1].close()
-        if self.processes:
-            return settings, Processes(self, self.processes, self.threads, in_work, size, count, locked)
-        return settings, Threads.with_memory(self.threads, in_work, size, count, self.pin_memory)
+    def _measured(self, workers: Workers, pending: deque[Batch], choice: Choice | None) -> Any:
+        asked = time.perf_counter()
+        made = self._finish(workers, pending)
+        if choice is not None and choice.handed_out(time.perf_counter() - asked):
+            workers.resize(choice.threads)
+        return made
 
     def _finish(self, workers: Workers, pending: deque[Batch]) -> Any:
         batch, results = awaited(self._course.images, workers, pending[0])
@@ -334,17 +343,8 @@ class Loader:
         return self._normalizer(made) if self.device is None or self.device.type == "cpu" else made
 
     def __repr__(self) -> str:
+        threads = f"{self.threads}{' (auto)' if self._choice else ''}"
         return (
             f"Loader({self.dataset!r}, batch_size={self.batch_size}, sampler={self.sampler!r}, "
-            f"threads={self.threads}, processes={self.processes}, device={self.device})"
+            f"threads={threads}, processes={self.processes}, device={self.device})"
         )
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_workers": None}
-
-
-@dataclass
-class _Progress:
-    """How far a pass has come: how many samples of this rank were handed out, counted in whole batches."""
-
-    handed_out: int = 0

@@ -60,10 +60,20 @@ class Processes(Workers):
         Batches that are in work at a time.
     pinned : bool
         Whether batches are page-locked.
+    resizable : bool
+        Whether `resize` may come: see `Threads`.
     """
 
     def __init__(  # noqa: PLR0917
-        self, owner: object, processes: int, threads: int, in_work: int, size: int, count: int, pinned: bool
+        self,
+        owner: object,
+        processes: int,
+        threads: int,
+        in_work: int,
+        size: int,
+        count: int,
+        pinned: bool,
+        resizable: bool = False,
     ) -> None:
         self._pid = os.getpid()
         self._lock = threading.Lock()
@@ -79,8 +89,8 @@ class Processes(Workers):
         self._address = memory.pixels.ctypes.data
         slots = count + BATCHES_THE_LOOP_MAY_KEEP if size else 0
         self._slots = [Slot(memory.pixels[number * size :][:size]) for number in range(slots)]
-        shares = [max(threads // processes + (number < threads % processes), 1) for number in range(processes)]
-        self._workers = [_Worker(memory, share, self._step * _SENT) for share in shares]
+        in_a_process = self._step * _SENT
+        self._workers = [_Worker(memory, share, in_a_process, resizable) for share in _shares(threads, processes)]
         self._readers = [
             threading.Thread(target=self._read, args=(worker,), name="packer-answers", daemon=True)
             for worker in self._workers
@@ -115,6 +125,12 @@ class Processes(Workers):
         for future in begun:
             future.result()
         self._settings = settings
+
+    def resize(self, threads: int) -> None:
+        with self._lock:
+            if self._broken is None:
+                for worker, share in zip(self._workers, _shares(threads, len(self._workers)), strict=True):
+                    worker.run(Future(), ("resize", share))
 
     def allocate(self, count: int, layout: Layout) -> Memory:
         slot = next((slot for slot in self._slots if slot.free), None)
@@ -207,14 +223,19 @@ class Processes(Workers):
                 worker.process.kill()
 
 
+def _shares(threads: int, processes: int) -> list[int]:
+    """Return how many threads each process has; one at least."""
+    return [max(threads // processes + (number < threads % processes), 1) for number in range(processes)]
+
+
 class _Worker:
     """A process, and the tasks that it was sent and has not answered yet."""
 
-    def __init__(self, memory: SharedMemory, threads: int, in_work: int) -> None:
+    def __init__(self, memory: SharedMemory, threads: int, in_work: int, resizable: bool) -> None:
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
         self.process = context.Process(
-            target=serve, args=(theirs, memory, threads, in_work), name="packer-worker", daemon=True
+            target=serve, args=(theirs, memory, threads, in_work, resizable), name="packer-worker", daemon=True
         )
         with interrupts_held(), _without_rendezvous():
             self.process.start()

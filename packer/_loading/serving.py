@@ -24,13 +24,13 @@ from packer._table import Ints
 __all__ = ["serve"]
 
 
-def serve(connection: Connection, pixels: npt.NDArray[np.uint8], threads: int, in_work: int) -> None:
+def serve(connection: Connection, pixels: npt.NDArray[np.uint8], threads: int, in_work: int, resizable: bool) -> None:
     """Serve the requests of a connection until it is closed; each worker process runs this."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one decides when it ends
     torch.set_num_threads(1)
     torch.seed()  # or random transforms would do the same in every process
     answers: queue.SimpleQueue[tuple[int, list[Future[Any]]]] = queue.SimpleQueue()
-    server = _Server(pixels, threads, in_work)
+    server = _Server(pixels, threads, in_work, resizable)
     threading.Thread(target=_answer, args=(connection, answers, server), daemon=True).start()
     while True:
         try:
@@ -48,9 +48,9 @@ def serve(connection: Connection, pixels: npt.NDArray[np.uint8], threads: int, i
 class _Server:
     """The requests that a process serves, as methods."""
 
-    def __init__(self, pixels: npt.NDArray[np.uint8], threads: int, in_work: int) -> None:
+    def __init__(self, pixels: npt.NDArray[np.uint8], threads: int, in_work: int, resizable: bool) -> None:
         self._pixels = pixels
-        self._workers = Threads(threads, in_work, [], alone=True)
+        self._workers = Threads(threads, in_work, [], alone=True, resizable=resizable)
 
     @property
     def drew(self) -> bool:
@@ -58,6 +58,10 @@ class _Server:
 
     def begin(self, settings: bytes) -> list[Future[Any]]:
         self._workers.begin(*pickle.loads(settings))  # the threads of an earlier epoch are at rest, and end
+        return []
+
+    def resize(self, threads: int) -> list[Future[Any]]:
+        self._workers.resize(threads)
         return []
 
     def fill(  # noqa: PLR0917

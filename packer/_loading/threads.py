@@ -34,7 +34,7 @@ class Workers(abc.ABC):
     """Makes batches, up to `in_work` images of them at a time.
 
     The order of calls: `begin`; for each batch `allocate` and `fill`, or `make`, and then `hand_out`; `end`, when no
-    task is running any more. Then `begin` may come again.
+    task is running any more. Then `begin` may come again. `resize` may come between two batches.
     """
 
     size: int = 0
@@ -53,6 +53,10 @@ class Workers(abc.ABC):
     @abc.abstractmethod
     def begin(self, dataset: Readable, transform: Transform) -> None:
         """Begin an epoch over `dataset`; `transform` takes the place of the dataset's."""
+
+    @abc.abstractmethod
+    def resize(self, threads: int) -> None:
+        """Let so many threads do what comes from now on; those that there were do what they were given before."""
 
     @abc.abstractmethod
     def allocate(self, count: int, layout: Layout) -> Memory:
@@ -108,34 +112,64 @@ class Threads(Workers):
     alone : bool
         Whether nobody else in this process draws random numbers. Those that one thread draws for the transforms of a
         sample are then a function of seed, epoch and sample.
+    resizable : bool
+        Whether `resize` may come. What transforms draw is then nobody's function, however many threads there are.
     """
 
     def __init__(
-        self, threads: int, in_work: int, slots: list[Slot], pinned: bool = False, *, alone: bool = False
+        self,
+        threads: int,
+        in_work: int,
+        slots: list[Slot],
+        pinned: bool = False,
+        *,
+        alone: bool = False,
+        resizable: bool = False,
     ) -> None:
-        self._threads = threads
         self._alone = alone
+        self._resizable = resizable
         self._slots = slots
         self._pinned = pinned
-        self._step = min(max(in_work // (threads * _TASKS_A_THREAD), 1), _MOST_IN_A_TASK)
+        self._in_work = in_work
+        self._divide_among(threads)
+        self._pools: list[
+            ThreadPoolExecutor
+        ] = []  # the last one is in use; the others do what they were given, and end
 
     @classmethod
-    def with_memory(cls, threads: int, in_work: int, size: int, count: int, pinned: bool) -> Threads:
+    def with_memory(  # noqa: PLR0917
+        cls, threads: int, in_work: int, size: int, count: int, pinned: bool, resizable: bool = False
+    ) -> Threads:
         """Return threads with memory for `count` batches of `size` bytes in work, and for those that the loop keeps."""
         slots = [] if pinned else [Slot(np.empty(size, np.uint8)) for _ in range(count + BATCHES_THE_LOOP_MAY_KEEP)]
-        workers = cls(threads, in_work, slots, pinned)
+        workers = cls(threads, in_work, slots, pinned, resizable=resizable)
         workers.size = size
         return workers
+
+    def _divide_among(self, threads: int) -> None:
+        self._threads = threads
+        self._step = min(max(self._in_work // (threads * _TASKS_A_THREAD), 1), _MOST_IN_A_TASK)
 
     def begin(self, dataset: Readable, transform: Transform) -> None:
         self._dataset, self._transform = dataset, transform
         transforms = dataset._transforms_items(transform)
-        self._seeding = transforms and self._alone and self._threads == 1
-        self._watching = transforms and self._threads > 1 and not self.drew
-        self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="packer-loader")
+        self._seeding = transforms and self._alone and self._threads == 1 and not self._resizable
+        self._watching = transforms and (self._threads > 1 or self._resizable) and not self.drew
+        self._pools = [self._pool()]
+
+    def resize(self, threads: int) -> None:
+        for pool in self._pools:
+            pool.shutdown(wait=False)
+        self._divide_among(threads)
+        self._pools.append(self._pool())
+
+    def _pool(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(self._threads, thread_name_prefix="packer-loader")
 
     def end(self) -> None:
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        for pool in self._pools:
+            pool.shutdown(wait=True, cancel_futures=True)
+        self._pools.clear()
 
     def allocate(self, count: int, layout: Layout) -> Memory:
         if self._pinned:
@@ -146,7 +180,7 @@ class Threads(Workers):
 
     def fill(self, memory: Memory, layout: Layout, indices: Ints, crops: Crops) -> list[Future[list[Any]]]:
         return [
-            self._pool.submit(
+            self._pools[-1].submit(
                 self._dataset._decode_into,
                 indices[some],
                 crops[some],
@@ -159,7 +193,7 @@ class Threads(Workers):
         tasks = []
         for some in split(len(indices), self._step):
             tasks.append(
-                self._pool.submit(self._watched if self._watching else self._items, indices[some], epoch, seed)
+                self._pools[-1].submit(self._watched if self._watching else self._items, indices[some], epoch, seed)
             )
             self._watching = False
         return tasks

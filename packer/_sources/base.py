@@ -146,9 +146,11 @@ class Source:
 
     def sampled(self, count: int) -> Source:
         """Return a source of `count` images, evenly spread over the list and in its order; the classes stay."""
-        if count >= len(self):
-            return self
-        return self.taken(spread(count, len(self)))
+        return self if count >= len(self) else self.taken(spread(count, len(self)))
+
+    def sizes(self) -> Ints | None:
+        """Return how many bytes each image has; None where nobody has looked yet."""
+        return None if self.stamps is None else self.stamps[:, 0].clip(0)
 
     def stamped(self) -> Source:
         """Return the source with the stamps of its files: those that it has, or the present ones."""

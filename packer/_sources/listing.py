@@ -49,7 +49,7 @@ from packer._sources.others import OtherFiles
 from packer._storage.files import AppendFile, PatchFile, replacing
 from packer._storage.packfile import PackFile
 from packer._storage.stamps import MENDABLE, Stamps, same_stamp, stamp_in
-from packer._table import Labels, Names
+from packer._table import Ints, Labels, Names
 from packer.errors import PackError, SourceError, printable
 
 __all__ = ["ListedSource", "is_listing", "let_mend", "listed_source", "write_listing"]
@@ -82,9 +82,9 @@ class ListedSource(Source):
         columns = tuple(column.taken(slice(start, stop)) for column in self.columns)
         return replace(self, names=names, labels=labels, stamps=stamps, columns=columns, first=self.first + start)
 
-    def sampled(self, count: int) -> Source:
+    def taken(self, indices: Ints) -> Source:
         self.require_undamaged()
-        return Source(**{own.name: getattr(self, own.name) for own in fields(Source)}).sampled(count)
+        return Source(**{own.name: getattr(self, own.name) for own in fields(Source)}).taken(indices)
 
     def require_undamaged(self) -> None:
         self.listing.require_undamaged(self.first, self.first + len(self))

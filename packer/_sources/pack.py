@@ -11,7 +11,7 @@ from packer._fields import Condition, Stored
 from packer._formats import Reader
 from packer._formats.columns import PackColumns
 from packer._manifest import Manifest
-from packer._sources.base import ReadBuffer, Source, StoredSample, spread
+from packer._sources.base import ReadBuffer, Source, StoredSample
 from packer._storage.paths import name_problem
 from packer._storage.stamps import Stamp
 from packer._table import Ints, Names
@@ -73,12 +73,6 @@ class PackSource(Source):
         part = self.between(0, count)  # what was counted and left out was of all samples
         return replace(part, united=replace(part.united, skipped=[], findings={}))
 
-    def sampled(self, count: int) -> PackSource:
-        """Return a source of `count` samples, evenly spread over these and in their order; the classes stay."""
-        if count >= len(self):
-            return self
-        return self._only(spread(count, len(self)))
-
     def where(self, condition: str) -> PackSource:
         """Return a source of the samples that meet a condition, in their order; the classes stay.
 
@@ -97,13 +91,13 @@ class PackSource(Source):
         if not len(places):
             raise OptionError(f"--where chooses none of the {len(self):,} samples of {printable(self.root)}")
         note = f"{len(places):,} of {len(self):,} samples chosen"
-        return replace(self, condition=condition, notes=[*self.notes, note])._only(places)
+        return replace(self, condition=condition, notes=[*self.notes, note]).taken(places)
 
-    def _only(self, places: Ints) -> PackSource:
-        """Return a source of some of these samples, in their order."""
-        names, labels = Names.of(self.names.get(index) for index in places.tolist()), self.labels[places]
+    def taken(self, indices: Ints) -> PackSource:
+        """Return a source of the samples of some indices, in their order; the classes stay."""
+        names, labels = Names.of(self.names.get(index) for index in indices.tolist()), self.labels[indices]
         united = replace(self.united, skipped=[], findings={})  # what was counted and left out was of all samples
-        chosen = self._all_samples()[places]
+        chosen = self._all_samples()[indices]
         part = replace(self, names=names, labels=labels, chosen=chosen, first=0, united=united)
         return replace(part, united=replace(united, source=part.describe()))
 
@@ -114,6 +108,10 @@ class PackSource(Source):
     def describe(self) -> dict[str, str]:
         """Return kind and digest of names, labels and classes, and the condition, for the manifest."""
         return super().describe() | ({"where": self.condition} if self.condition else {})
+
+    def sizes(self) -> Ints:
+        """Return how many bytes the image of each sample has."""
+        return np.concatenate([reader.table.size for reader in self.readers])[self._all_samples()]
 
     def stamped(self) -> PackSource:
         """Return the source: its samples have checksums, and its packs identities."""

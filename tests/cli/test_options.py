@@ -114,6 +114,7 @@ NEEDS = {
         "--voc d --yolo d.yaml --masks": "say one of them",
         "--key image=jpg": "--key is for containers",
     },
+    "doctor": {"--steps 3": "--steps is for --train"},
     "merge": {
         "--shard-size 1MB": "--shard-size is for packs of several files: .pth",
         **{
@@ -131,20 +132,25 @@ NEEDS = {
 
 ALONE = {
     "convert": "format split unlabeled labels classes-from limit resize codec exif audit check max-pixels on-error "
-    "report workers parts overwrite fresh ignore-free-space quiet",
-    "index": "unlabeled labels classes-from exif no-checksums on-error overwrite quiet",
-    "scan": "unlabeled labels classes-from limit overwrite quiet",
-    "merge": "classes prefix finish workers overwrite fresh quiet",
+    "report workers parts overwrite fresh ignore-free-space quiet json-progress",
+    "index": "unlabeled labels classes-from exif no-checksums on-error overwrite quiet json-progress",
+    "scan": "unlabeled labels classes-from limit overwrite quiet json-progress",
+    "merge": "classes prefix finish workers overwrite fresh quiet json-progress",
     "append": "labels path-column label-column delimiter label-type unlabeled extensions any-image where limit sample "
     "resize resize-mode upscale interpolation codec recode quality tiles no-tiles exif audit max-pixels on-error "
-    "report workers shard-size fresh ignore-free-space quiet field column on-missing no-classes no-metadata coco masks "
-    "voc yolo key",  # as of convert
-    "verify": "quick digest repair workers quiet with",
-    "info": "json classes",
-    "export": "quiet",
-    "stage": "quiet",
-    "unstage": "all-versions quiet",
-    "warm": "quiet",
+    "report workers shard-size fresh ignore-free-space quiet json-progress field column on-missing no-classes "
+    "no-metadata coco masks voc yolo key",  # as of convert
+    "verify": "quick digest repair workers quiet json-progress with",
+    "info": "json classes json-progress",
+    "export": "quiet json-progress",
+    "stage": "quiet json-progress",
+    "unstage": "all-versions quiet json-progress",
+    "warm": "quiet json-progress",
+    "estimate": "format unlabeled labels classes-from limit sample resize resize-mode upscale interpolation codec "
+    "recode quality tiles no-tiles exif audit max-pixels on-error report workers parts shard-size overwrite fresh "
+    "where field column on-missing no-classes no-metadata coco masks voc yolo key path-column label-column delimiter "
+    "label-type extensions any-image ignore-free-space json-progress json jobs seconds split",  # most as of convert
+    "doctor": "train seconds json",
 }
 """The options that need no other one, and are none another one's."""
 
@@ -183,6 +189,7 @@ def test_an_option_that_would_decide_nothing_is_refused(photos: Path, tmp_path: 
         "convert": [photos, out],
         "index": [photos, out.with_suffix(".index")],
         "scan": [photos, out],
+        "doctor": [],
         "merge": [pack, out],
         "verify": [pack],
     }

@@ -19,6 +19,8 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import DistributedSampler, RandomSampler, Subset
 from packer import CenterCrop, Loader, RandomResizedCrop, open_dataset
+from packer._loading import choice
+from packer.samplers import WeightedSampler
 
 pack, store, rank = sys.argv[1:]
 warnings.simplefilter("error")
@@ -37,6 +39,10 @@ said["length"] = len(Loader(dataset, 2, sampler=[1, 2, 3, 4, 5]))
 shuffled = Loader(dataset, 6, sampler=RandomSampler(range(40)))
 said["random"] = [order(shuffled) for _ in range(2)]
 said["distributed"] = order(Loader(dataset, 10, sampler=DistributedSampler(dataset)))
+choice._SECONDS = 0  # so that some dozens of batches are enough for a choice
+for threads in (1, "auto"):
+    weighted = WeightedSampler([1] * 40, 800, seed=2)
+    said[f"threads={threads}"] = order(Loader(dataset, 2, sampler=weighted, threads=threads))
 own = Loader(dataset, 6, shuffle=True)
 said["shuffle"] = [order(own) for _ in range(2)]
 said["part"] = order(Loader(Subset(dataset, range(10, 20)), 6, shuffle=True))
@@ -102,3 +108,9 @@ def test_the_ranks_agree_on_the_crops(ranks: list[dict[str, Any]]) -> None:
 def test_indices_that_are_shares_already_are_not_divided_again(ranks: list[dict[str, Any]]) -> None:
     for rank in ranks:
         assert "give each rank the same whole list" in rank["shares"]
+
+
+def test_each_rank_chooses_its_threads_and_reads_what_it_reads_with_one(ranks: list[dict[str, Any]]) -> None:
+    for rank in ranks:
+        assert len(rank["threads=1"]) == 400
+        assert rank["threads=auto"] == rank["threads=1"]

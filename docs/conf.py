@@ -1,0 +1,89 @@
+"""How the pages become a site: `scripts/docs` calls Sphinx with this file.
+
+Sphinx with furo and MyST, because they are released regularly, read the Markdown that GitHub shows, and take the
+reference from docstrings and from the commands. Material for MkDocs, the other choice, gets no features since November
+2025 and ends in 2027, and MkDocs below it has no releases.
+
+The sources begin at the repository's root, so that a link from a page to ``../formats.md`` is the same on GitHub and in
+the site. The pages are made for people without a network: nothing in them comes from another host.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import packer
+
+if TYPE_CHECKING:
+    import click
+    from sphinx.application import Sphinx
+
+project = "packer"
+author = "packer's authors"
+project_copyright = author
+version = release = packer.__version__
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_click", "sphinx_copybutton"]
+root_doc = "docs/index"
+include_patterns = [
+    "docs/**.md",
+    "README.md",
+    "README.zh.md",
+    "formats.md",
+    "SECURITY.md",
+    "CHANGELOG.md",
+    "benchmarks/README.md",
+]
+
+myst_enable_extensions = ["colon_fence"]
+myst_heading_anchors = 4
+suppress_warnings = ["myst.header"]  # the pages begin at the level that GitHub shows best
+
+highlight_language = "none"  # of what does not say its own
+smartquotes = False  # of --options
+default_role = "literal"
+autodoc_member_order = "bysource"
+autodoc_typehints = "none"  # the docstrings say the types in words
+autodoc_default_options = {"members": True}
+napoleon_google_docstring = False
+napoleon_use_ivar = True
+napoleon_use_param = False  # types are words here, and no names to link to
+napoleon_use_rtype = False
+
+pygments_dark_style = "github-dark"
+html_theme = "furo"
+html_title = "packer"
+html_static_path = ["static"]
+html_css_files = ["packer.css"]
+html_extra_path = ["extra"]
+html_copy_source = False
+html_show_sourcelink = False
+html_theme_options = {"navigation_with_keys": True}
+
+
+def setup(app: Sphinx) -> None:
+    """Have the help of the commands read as plain text, and dashes as dashes."""
+    app.connect("autodoc-process-docstring", _dashed, priority=600)  # after napoleon
+    for part in ("description", "options", "arguments"):
+        app.connect(f"sphinx-click-process-{part}", _plain)
+
+
+def _dashed(*event: Any) -> None:
+    """Set the dash between a parameter and its words, which napoleon leaves to smart quotes."""
+    lines = event[-1]
+    lines[:] = [line.replace(" -- ", " – ", 1) for line in lines]
+
+
+def _plain(app: Sphinx, context: click.Context, lines: list[str]) -> None:
+    """Show the examples in a help text as code, and its asterisks as asterisks."""
+    plain: list[str] = []
+    for line in lines:
+        example, inside = line.startswith("| "), bool(plain) and plain[-1].startswith("    ")
+        plain += ["", "::", ""] if example and not inside else [""] if inside and not example else []
+        plain.append(f"    {line[2:]}" if example else re.sub(r"(?<!\*)\*(?!\*)", r"\*", line))
+    lines[:] = plain

@@ -1,0 +1,321 @@
+"""How a command shows that it works: a bar on a terminal, lines in a log, JSON for a program. Only here that is decided.
+
+With ``--json-progress`` every object has these keys; docs/clusters.md explains them to people:
+
+``what``, ``phase``         the pack or directory, and what is done with it now; null where that is what was asked for
+``done``, ``total``         in ``unit``; null where they are not known
+``unit``                    ``"images"``, ``"bytes"`` or ``"files"``
+``rate``, ``seconds_left``  of this run, in units a second; null where nothing is known
+``seconds``                 since the phase began
+``bytes``                   read in this run
+``skipped``                 images that were left out
+``notes``                   texts by what they are about
+``state``                   ``"running"``; of the last object ``"done"``, or ``"failed"``
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Protocol, TypeVar
+
+import click
+
+from packer._cli.status import NOBODY_READS
+from packer._storage.limits import in_units
+from packer.errors import printable
+
+__all__ = ["ProgressDisplay", "duration", "progress_options"]
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+_SECONDS_TO_THE_FIRST_LINE = 2.0
+_SECONDS_BETWEEN_LINES = 5.0
+_SECONDS_BETWEEN_OBJECTS = 1.0
+_BEAT = 0.5  # seconds
+_AS_JSON = "packer.json_progress"
+_UNITS = {"images": "img", "bytes": "B", "files": "files"}
+"""What a bar and a line call a unit."""
+
+
+def progress_options(quiet: str | None = "Print nothing but errors.") -> Callable[[_F], _F]:
+    """Return what adds the options that say how progress is shown: ``--quiet``, with this help, and that of JSON."""
+
+    def added(command: _F) -> _F:
+        command = click.option(
+            "--json-progress",
+            is_flag=True,
+            expose_value=False,
+            callback=_choose_json,
+            help="Show progress as one JSON object a line on stderr, for schedulers and other programs; see docs/clusters.md.",
+        )(command)
+        return command if quiet is None else click.option("--quiet", is_flag=True, help=quiet)(command)
+
+    return added
+
+
+def _choose_json(context: click.Context, parameter: click.Parameter, asked: bool) -> None:
+    context.meta[_AS_JSON] = asked
+
+
+def duration(seconds: float) -> str:
+    """Return a time as a person would say it."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{seconds:02d} h" if hours else f"{minutes}:{seconds:02d} min"
+
+
+@dataclass
+class _Progress:
+    """How far a phase of a command is; `first` and `first_bytes` were done when it began to be counted."""
+
+    what: str
+    phase: str | None
+    unit: str
+    began: float = field(default_factory=time.monotonic)
+    counted: float | None = None
+    updated: float = 0.0
+    done: int | None = None
+    total: int | None = None
+    first: int = 0
+    first_bytes: int = 0
+    bytes: int = 0
+    skipped: int = 0
+    notes: Mapping[str, str] = field(default_factory=dict)
+
+    def update(self, done: int, total: int | None, read: int, skipped: int, notes: Mapping[str, str]) -> None:
+        self.updated = time.monotonic()
+        if self.counted is None:  # what an earlier run did, loading, and the first batch say nothing about the rate
+            self.counted, self.first, self.first_bytes = self.updated, done, read
+        self.done, self.total, self.bytes, self.skipped, self.notes = done, total, read, skipped, notes
+
+    @property
+    def title(self) -> str:
+        return self.what if self.phase is None else f"{self.what}, {self.phase}"
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether all is counted, and the phase goes on: what was written is completed, or waits for the disk."""
+        return self.total is not None and self.done is not None and self.done >= self.total > 0
+
+    @property
+    def silent(self) -> float:
+        """Seconds since something was heard."""
+        return time.monotonic() - max(self.updated, self.began)
+
+    @property
+    def rate(self) -> float | None:
+        if self.counted is None or self.done is None or self.done <= self.first:
+            return None
+        return (self.done - self.first) / self._elapsed
+
+    @property
+    def seconds_left(self) -> float | None:
+        rate = self.rate
+        return None if not rate or self.total is None or self.done is None else (self.total - self.done) / rate
+
+    def extra(self) -> dict[str, str]:
+        """What stands beside counts and rate: values by what they are values of."""
+        extra = {}
+        if self.bytes > self.first_bytes:
+            extra["MB/s"] = f"{(self.bytes - self.first_bytes) / 1e6 / self._elapsed:.0f}"
+        if self.skipped:
+            extra["skipped"] = str(self.skipped)
+        return {**extra, **self.notes}
+
+    @property
+    def _elapsed(self) -> float:
+        now = self.updated if self.is_ending else time.monotonic()
+        return max(now - (self.counted or self.began), 1e-9)
+
+
+class _Face(Protocol):
+    """How progress is shown. Silence is broken by `show` too, which is called again and again while nothing happens."""
+
+    def show(self, progress: _Progress) -> None: ...
+
+    def end(self, progress: _Progress, *, last: bool, failed: bool) -> None:
+        """End a phase; where it is the `last` one, the command too."""
+
+
+class _Bar:
+    """A bar on a terminal."""
+
+    def __init__(self) -> None:
+        self._bar: Any = None
+
+    def show(self, progress: _Progress) -> None:
+        if self._bar is None:
+            if progress.done is None and time.monotonic() - progress.began < _SECONDS_TO_THE_FIRST_LINE / 2:
+                return
+            from tqdm import tqdm
+
+            self._bar = tqdm(
+                total=progress.total,
+                initial=progress.done or 0,
+                desc=progress.title,
+                unit=_UNITS[progress.unit],
+                unit_scale=progress.unit == "bytes",
+                dynamic_ncols=True,
+                smoothing=0.1,
+                leave=progress.phase is None,
+            )
+        ending = {"ending": duration(progress.silent)} if progress.is_ending and progress.silent > _BEAT else {}
+        self._bar.set_postfix({**progress.extra(), **ending}, refresh=False)
+        if progress.done is not None:
+            self._bar.total = progress.total
+            self._bar.update(progress.done - self._bar.n)
+        if progress.silent >= _BEAT:
+            self._bar.refresh()
+
+    def end(self, progress: _Progress, *, last: bool, failed: bool) -> None:
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+
+
+class _Lines:
+    """A line every few seconds, in a log."""
+
+    def __init__(self) -> None:
+        self._next = 0.0
+
+    def show(self, progress: _Progress) -> None:
+        now = time.monotonic()
+        self._next = self._next or (progress.counted or progress.began) + _SECONDS_TO_THE_FIRST_LINE
+        if now >= self._next:
+            self._next = now + _SECONDS_BETWEEN_LINES
+            click.echo(f"{progress.title}: {_line(progress)}", err=True)
+
+    def end(self, progress: _Progress, *, last: bool, failed: bool) -> None:
+        self._next = 0.0
+
+
+class _Objects:
+    """A JSON object a line, as the module's docstring says."""
+
+    def __init__(self) -> None:
+        self._shown = 0.0
+
+    def show(self, progress: _Progress) -> None:
+        if time.monotonic() - self._shown >= _SECONDS_BETWEEN_OBJECTS:
+            self._write(progress, "running")
+
+    def end(self, progress: _Progress, *, last: bool, failed: bool) -> None:
+        self._shown = 0.0
+        if last:
+            self._write(progress, "failed" if failed else "done")
+
+    def _write(self, progress: _Progress, state: str) -> None:
+        self._shown = time.monotonic()
+        rounded = {name: None if (value := getattr(progress, name)) is None else round(value, 2) for name in _FLOATS}
+        counts = {name: getattr(progress, name) for name in ("what", "phase", "done", "total", "unit")}
+        read = {"bytes": progress.bytes - progress.first_bytes, "skipped": progress.skipped}
+        seconds = round(self._shown - progress.began, 2)
+        shown = {**counts, **rounded, "seconds": seconds, **read, "notes": dict(progress.notes), "state": state}
+        click.echo(json.dumps(shown), err=True)
+
+
+_FLOATS = ("rate", "seconds_left")
+
+
+def _line(progress: _Progress) -> str:
+    """Return counts, rate and what is left in words."""
+    if progress.done is None:
+        return f"{duration(time.monotonic() - progress.began)} so far"
+    amount, unit = (in_units, "") if progress.unit == "bytes" else (_thousands, f" {_UNITS[progress.unit]}")
+    of = "" if progress.total is None else f" of {amount(progress.total)}"
+    rate, left = progress.rate, progress.seconds_left
+    speed = "" if rate is None else f", {amount(rate) if progress.unit == 'bytes' else f'{rate:.0f}'}{unit}/s"
+    others = "".join(f", {value} {name}" for name, value in progress.extra().items())
+    last = "" if left is None else f", {duration(left)} left"
+    if progress.is_ending and progress.silent > _BEAT:
+        last = f", ending for {duration(progress.silent)}"
+    return f"{amount(progress.done)}{of}{speed}{others}{last}"
+
+
+def _thousands(number: float) -> str:
+    return f"{number:,.0f}"
+
+
+class ProgressDisplay:
+    """Shows what a command does, also while it has nothing to say; with `quiet` to programs only that asked for JSON.
+
+    Parameters
+    ----------
+    what : str
+        The pack or directory that the command is about.
+    quiet : bool
+    of_bytes : bool
+        Whether bytes are counted, and not images.
+    """
+
+    def __init__(self, what: str, *, quiet: bool = False, of_bytes: bool = False) -> None:
+        context = click.get_current_context(silent=True)
+        as_json = context is not None and bool(context.meta.get(_AS_JSON))
+        self._face: _Face | None = _Objects() if as_json else None if quiet else _Bar() if _on_terminal() else _Lines()
+        self._unit = "bytes" if of_bytes else "images"
+        self._progress = _Progress(printable(what), None, self._unit)
+        self._lock = threading.RLock()
+        self._ended = threading.Event()
+        self._beating: threading.Thread | None = None
+
+    def phase(self, name: str | None, unit: str | None = None) -> None:
+        """Begin another phase: None is what the command was asked for, others come before it and after it."""
+        with self._lock:
+            self._safely(lambda face: face.end(self._progress, last=False, failed=False))
+            self._progress = _Progress(self._progress.what, name and printable(name), unit or self._unit)
+
+    def update(
+        self, done: int, total: int | None, *, read: int = 0, skipped: int = 0, notes: Mapping[str, str] | None = None
+    ) -> None:
+        """Show that `done` of `total` images, or bytes, are done; how many there are need not be known.
+
+        Of them `skipped` were left out; `read` bytes were read for them. `notes` are what else there is to show: values
+        by what they are values of.
+        """
+        with self._lock:
+            self._progress.update(done, total, read, skipped, notes or {})
+            self._safely(lambda face: face.show(self._progress))
+
+    def __enter__(self) -> ProgressDisplay:
+        if self._face is not None:
+            self._progress.began = time.monotonic()
+            self._beating = threading.Thread(target=self._beat, name="packer-progress", daemon=True)
+            self._beating.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        if self._beating is not None:
+            self._beating.join()
+        self._safely(lambda face: face.end(self._progress, last=True, failed=kind is not None))
+
+    def _beat(self) -> None:
+        """Show that the command lives, while listing, compiling or waiting for the disk."""
+        while not self._ended.wait(_BEAT):
+            with self._lock:
+                self._safely(lambda face: face.show(self._progress))
+
+    def _safely(self, do: Callable[[_Face], None]) -> None:
+        if self._face is None:
+            return
+        try:
+            do(self._face)
+        except OSError as error:
+            if error.errno not in NOBODY_READS:
+                raise
+            self._face = None  # the work goes on
+
+
+def _on_terminal() -> bool:
+    return sys.stderr.isatty()

@@ -1,0 +1,125 @@
+"""A race of settings on a machine that other work makes uneven: measured in turn, until one of them can be chosen.
+
+All settings that are left are measured once a round, and what is compared are ratios within a round: whatever slows the
+machine for seconds slows the whole round. Who is surely slower than the best is left out, so that the rounds become
+shorter. Of those that are as fast as the best, the simplest is chosen.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from typing import Generic, NamedTuple, TypeVar
+
+__all__ = ["TOLERANCE", "Race", "Standing", "thread_counts"]
+
+TOLERANCE = 0.02
+"""By which share a simpler setting may be slower than the best, and is chosen."""
+
+_SURE = 2  # standard errors
+_UNKNOWN = {1: 0.5, 2: 0.15}  # errors of a ratio, at least, where so few rounds were measured
+_FEWEST = 3  # rounds before the best of several is believed
+_LEAST = 0.002  # of many rounds: clocks and batches are no finer
+
+Setting = TypeVar("Setting")
+
+
+class Standing(NamedTuple):
+    """How a setting compares with the best: its cost by that of the best, with the standard error of this ratio."""
+
+    ratio: float
+    error: float
+
+
+class Race(Generic[Setting]):
+    """Settings whose costs are measured in turn.
+
+    Parameters
+    ----------
+    settings : sequence
+        The simplest first.
+    most : int
+        Rounds after which the race is over.
+    tolerance : float
+        By which share a simpler setting may be slower than the best.
+
+    Attributes
+    ----------
+    costs : list of list of float
+        What each setting cost in each round that it was measured in.
+    """
+
+    def __init__(self, settings: Sequence[Setting], most: int = 8, tolerance: float = TOLERANCE) -> None:
+        self.settings = list(settings)
+        self.costs: list[list[float]] = [[] for _ in self.settings]
+        self._most, self._tolerance, self._good = most, tolerance, 1 + tolerance
+        self._left = list(range(len(self.settings)))  # that are not surely slower than the best
+        self._round = 0
+        self._turns = list(self._left)  # what of this round is to be measured, the next one at the end
+        self._turns.reverse()
+
+    @property
+    def over(self) -> bool:
+        """Whether one can be chosen, and nothing is to be measured any more."""
+        return not self._turns
+
+    @property
+    def next(self) -> Setting:
+        """The setting whose cost `note` is told next."""
+        return self.settings[self._turns[-1]]
+
+    def note(self, cost: float) -> None:
+        """Note what the next setting cost in this round; more than 0, in any unit."""
+        self.costs[self._turns.pop()].append(cost)
+        if not self._turns:
+            self._end_round()
+
+    @property
+    def chosen(self) -> Setting | None:
+        """The simplest setting that is as fast as the best; None where none was measured."""
+        for setting, standing in zip(self.settings, self.standings(), strict=True):
+            if standing is not None and standing.ratio - min(standing.error, self._tolerance / 2) <= self._good:
+                return setting
+        return None
+
+    def standings(self) -> list[Standing | None]:
+        """Return how each setting compares with the best; None for those that were left out, or not measured."""
+        left = [place for place in self._left if self.costs[place]]
+        if not left:
+            return [None] * len(self.settings)
+        best = self.costs[min(left, key=lambda place: statistics.median(self.costs[place]))]
+        return [_standing(self.costs[place], best) if place in left else None for place in range(len(self.settings))]
+
+    def _end_round(self) -> None:
+        standings = self.standings()
+
+        def surely_slower(standing: Standing | None) -> bool:
+            return standing is None or standing.ratio - _SURE * standing.error > self._good
+
+        self._left = [place for place in self._left if not surely_slower(standings[place])]
+        self._round += 1
+        simplest = standings[self._left[0]]
+        surely_good = simplest is not None and simplest.ratio + _SURE * simplest.error < self._good
+        if len(self._left) == 1 or self._round == self._most or (surely_good and self._round >= _FEWEST):
+            return
+        begin = self._round % len(self._left)
+        self._turns = [*self._left[begin:], *self._left[:begin]][::-1]
+
+
+def _standing(costs: Sequence[float], best: Sequence[float]) -> Standing:
+    """Compare costs with those of the best in the same rounds; in the rounds that both were measured in."""
+    ratios = [cost / other for cost, other in zip(costs, best, strict=False)]
+    if costs is best:
+        return Standing(1.0, 0.0)
+    spread = statistics.stdev(ratios) if len(ratios) > 1 else 0.0
+    error = 1.25 * spread / len(ratios) ** 0.5  # of a median
+    return Standing(statistics.median(ratios), max(error, _UNKNOWN.get(len(ratios), _LEAST)))
+
+
+def thread_counts(cpus: int, least: int = 1) -> list[int]:
+    """Return the numbers of threads among which to choose, in ascending order, of `least` and more.
+
+    Few CPUs: all numbers. Many: shares of them. More threads than CPUs help where they wait for a disk.
+    """
+    some = range(1, cpus + 1) if cpus <= 4 else [round(cpus * share) for share in (1 / 4, 1 / 2, 3 / 4, 1)]
+    return sorted({max(count, least) for count in (*some, round(1.5 * cpus), 2 * cpus)})

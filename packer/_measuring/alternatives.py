@@ -1,0 +1,96 @@
+"""What other options would give, from a few images each."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from packer._conversion.request import ConversionRequest
+from packer._measuring.sampling import Interval, Population
+from packer._measuring.trials import run_trials
+from packer._sources import Source
+from packer.errors import OptionError, PackerError
+
+__all__ = ["Alternative", "try_alternatives"]
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """What other options would give.
+
+    Attributes
+    ----------
+    options : str
+        The options, as the command line spells them.
+    size : Interval
+        Bytes of the pack.
+    seconds : Interval
+        Duration of the conversion on this machine.
+    """
+
+    options: str
+    size: Interval
+    seconds: Interval
+
+
+def try_alternatives(
+    request: ConversionRequest,
+    source: Source,
+    population: Population,
+    *,
+    ends: float,
+    before: float,
+    how: Mapping[str, Any],
+) -> tuple[list[Alternative], list[str]]:
+    """Try what other options would give, until the time ends; return that, and those that were not tried."""
+    found, left = [], []
+    others = list(_others(request))
+    for number, (options, asked) in enumerate(others):
+        seconds = (ends - time.monotonic()) / (len(others) - number)
+        if seconds < 0.1:
+            left.append(options)
+            continue
+        try:
+            asked.recipe.load()
+            trials = run_trials(asked, source, population, seconds=seconds, most=0, what=f"trying {options}", **how)
+        except (PackerError, ValueError):
+            continue  # such images cannot be made so
+        found.append(Alternative(options, trials.size(), trials.duration().on().plus(before)))
+    return found, left
+
+
+def _others(request: ConversionRequest) -> Iterator[tuple[str, ConversionRequest]]:
+    """Yield what else one may ask for, each with its options, but for what was asked for."""
+    resize = request.resize or 256
+    plain: dict[str, Any] = {"codec": None, "resize": None, "tiles": None, "quality": None, "recode": False}
+    plain |= {"resize_mode": None, "upscale": False, "interpolation": None}
+    resized = {name: getattr(request, name) for name in ("resize_mode", "upscale", "interpolation")}
+    for codec, tiles, size in _KINDS:
+        changed = plain | ({"resize": resize, **resized} if size else {}) | {"codec": codec, "tiles": tiles}
+        words = [f"--resize {resize}"] if size else []
+        words += [f"--codec {codec}"] if codec else []
+        words += ["--tiles"] if tiles else ["--no-tiles"] if tiles is False else []
+        try:
+            asked = replace(request, **changed)
+        except OptionError:
+            continue
+        if asked.recipe != request.recipe:
+            yield " ".join(words) or "--codec keep", asked
+
+
+_KINDS = (
+    (None, None, False),
+    (None, None, True),
+    (None, False, True),
+    (None, True, False),
+    ("webp", None, True),
+    ("png", None, True),
+    ("raw", None, True),
+    ("jpeg", None, False),
+    ("webp", None, False),
+    ("png", None, False),
+    ("raw", None, False),
+)
+"""What else is tried: a codec, whether tiled, whether resized; the most usual first."""

@@ -1,0 +1,232 @@
+"""What a conversion will give and take, from trials with some of its images."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from packer._conversion.request import ConversionRequest
+from packer._conversion.required import require_parts
+from packer._conversion.workspace import check_destination
+from packer._measuring.alternatives import Alternative, try_alternatives
+from packer._measuring.caching import share_in_memory
+from packer._measuring.sampling import Interval, Population
+from packer._measuring.scratch import scratch_directory
+from packer._measuring.spelling import command_of
+from packer._measuring.trials import ShowTrial, Trials, run_trials
+from packer._sources import Source
+from packer._storage.limits import available_cpus
+from packer._table import Ints
+from packer.errors import SourceError, printable
+
+__all__ = ["Estimate", "estimate_request"]
+
+_CHUNK = 4096  # files that are asked for their sizes at a time
+_FOR_SIZES = 0.3  # of the time
+_FOR_ITSELF = 0.45
+_ASKED = 64  # files that are looked for in memory
+
+ShowPhase = Callable[[str, int, int | None], None]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a conversion will give and take. An interval has `value`, `low` and `high`; the truth lies in it with 95 %.
+
+    Attributes
+    ----------
+    images : int
+        How many images the source has.
+    bytes_in : Interval
+        Bytes of their files.
+    tried : int
+        How many of them were converted to learn this.
+    looked_at : int
+        How many of them were asked for their sizes, which are all where there was time.
+    exact : bool
+        Whether all images were converted, so that nothing of the size is estimated.
+    size : Interval
+        Bytes of the pack.
+    seconds : Interval
+        Duration of the conversion on this machine.
+    workers, jobs : int
+        With how many threads; on how many machines `seconds_on_jobs` is.
+    seconds_on_jobs : Interval
+        Duration where so many machines such as this one make parts, and the disk serves all of them as it served one.
+    remarkable : Interval
+        How many images have a finding.
+    findings : dict of str to Interval
+        How many images have which.
+    left_out : list of dict
+        Name and reason of each image among those tried that cannot be converted.
+    unreadable : Interval
+        How many of all images those are.
+    in_memory : float or None
+        Which share of the files was in memory before the trials, so that no disk was waited for; None where nothing
+        tells.
+    room : int
+        Bytes that are free on the disk where the pack will be.
+    alternatives : list of Alternative
+    not_tried : list of str
+        Alternatives that there was no time for.
+    notes : list of str
+        What a person should know about the source.
+    command : str
+        What makes the pack.
+    part_command : str or None
+        What makes part K of it, a job a part; None where one job makes all.
+    """
+
+    images: int
+    bytes_in: Interval
+    tried: int
+    looked_at: int
+    exact: bool
+    size: Interval
+    seconds: Interval
+    workers: int
+    jobs: int
+    seconds_on_jobs: Interval
+    remarkable: Interval
+    findings: dict[str, Interval]
+    left_out: list[dict[str, str]]
+    unreadable: Interval
+    in_memory: float | None
+    room: int
+    alternatives: list[Alternative]
+    not_tried: list[str]
+    notes: list[str]
+    command: str
+    part_command: str | None
+
+
+def estimate_request(
+    request: ConversionRequest,
+    *,
+    jobs: int = 1,
+    seconds: float = 10.0,
+    seed: int = 0,
+    spent: float = 0.0,
+    progress: ShowPhase | None = None,
+) -> Estimate:
+    """Estimate what a conversion gives and takes; see `packer.estimate`.
+
+    Parameters
+    ----------
+    spent : float
+        Seconds that a process of its own needs before it begins.
+    """
+    show = progress or _nothing
+    if jobs > 1:
+        require_parts(request.format_row)
+    began = time.monotonic()
+    show(f"listing {printable(request.src)}", 0, None)
+    request.require_destination()
+    source = request.open(request.dst, request.classes())
+    check_destination(request.dst, overwrite=request.overwrite, source=source.tree)
+    source.require_undamaged()
+    request.recipe.load()
+    before = spent + time.monotonic() - began
+    population, looking = _population(source, seconds * _FOR_SIZES, seed, show)
+    before += looking
+    in_memory = share_in_memory(_files(source, population.order[-_ASKED:]))
+    ends = time.monotonic() + seconds
+    with scratch_directory(Path(os.path.abspath(request.dst)).parent) as directory:
+        how: dict[str, Any] = {"directory": directory, "show": _trials_shown(show)}
+        trials = run_trials(request, source, population, seconds=seconds * _FOR_ITSELF, what="trying", **how)
+        if len(trials.left_out()) == trials.tried:
+            entry = trials.left_out()[0]
+            raise SourceError(
+                f"{printable(source.root)}: not one of {trials.tried} images that were tried can be read, such as "
+                f"{printable(entry['name'])}: {entry['reason']}"
+            )
+        alternatives, left = try_alternatives(request, source, population, ends=ends, before=before, how=how)
+    return _estimate(
+        request,
+        source,
+        trials,
+        jobs=jobs,
+        before=before,
+        in_memory=in_memory,
+        alternatives=alternatives,
+        left=left,
+    )
+
+
+def _estimate(
+    request: ConversionRequest,
+    source: Source,
+    trials: Trials,
+    *,
+    jobs: int,
+    before: float,
+    in_memory: float | None,
+    alternatives: list[Alternative],
+    left: list[str],
+) -> Estimate:
+    """Put together what the trials say."""
+    population, duration = trials.population, trials.duration()
+    parts = replace(request, parts=request.parts or jobs) if jobs > 1 else None
+    return Estimate(
+        images=len(source),
+        bytes_in=population.bytes,
+        tried=trials.tried,
+        looked_at=population.known,
+        exact=trials.is_exact,
+        size=trials.size(),
+        seconds=duration.on().plus(before),
+        workers=request.workers or available_cpus(),
+        jobs=jobs,
+        seconds_on_jobs=duration.on(jobs).plus(before),
+        remarkable=trials.remarkable(),
+        findings=trials.findings(),
+        left_out=trials.left_out(),
+        unreadable=trials.unreadable(),
+        in_memory=in_memory,
+        room=shutil.disk_usage(Path(os.path.abspath(request.dst)).parent).free,
+        alternatives=alternatives,
+        not_tried=left,
+        notes=list(source.notes),
+        command=command_of(request),
+        part_command=None if parts is None else command_of(parts, "--part", "K"),
+    )
+
+
+def _population(source: Source, seconds: float, seed: int, show: ShowPhase) -> tuple[Population, float]:
+    """Return the images, and how many seconds asking all of them for their sizes takes."""
+    length, sizes = len(source), source.sizes()
+    if sizes is not None:
+        return Population(sizes, np.arange(length), length, seed), 0.0
+    mixed = np.random.default_rng([seed, 2]).permutation(length)
+    ends, asking, known = time.monotonic() + seconds, 0.0, list[Ints]()
+    for start in range(0, length, _CHUNK):
+        some = source.taken(mixed[start : start + _CHUNK])
+        began = time.monotonic()
+        known.append(some.present_stamps()[:, 0].clip(0))
+        asking += time.monotonic() - began
+        show("sizes", start + len(some), length)
+        if time.monotonic() > ends:
+            break
+    sizes = np.concatenate(known)
+    return Population(sizes, mixed[: len(sizes)], length, seed), asking * length / len(sizes)
+
+
+def _files(source: Source, indices: Ints) -> Iterator[str]:
+    """Yield the files of some images, where each image is a file."""
+    paths = [source.path(index) for index in indices.tolist()]
+    return iter(paths if len(set(paths)) == len(paths) else [])
+
+
+def _trials_shown(show: ShowPhase) -> ShowTrial:
+    return lambda what, progress: show(what, progress.done, progress.total)
+
+
+def _nothing(what: str, done: int, total: int | None) -> None:
+    """Show nothing."""

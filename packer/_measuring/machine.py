@@ -1,0 +1,278 @@
+"""This machine as a data loader sees it: processors, memory, limits, GPUs, libraries."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Iterator
+
+from packer._images.compiled import shortcoming
+from packer._measuring.findings import Finding
+from packer._storage.limits import _cgroup_memory, _cgroup_quota, available_cpus, in_units
+
+__all__ = ["available_now", "describe_machine"]
+
+_OF_ICE_LAKE = {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni", "avx512_vbmi"}
+_SMALL_SHARED_MEMORY = 1 << 30
+_FEW_FILES = 4096
+_LITTLE_MEMORY = 4 << 30
+
+_LIBRARIES = {
+    "torch": ("torch",),
+    "torchvision": ("torchvision",),
+    "numpy": ("numpy",),
+    "Pillow": ("pillow", "pillow-simd"),
+    "simplejpeg": ("simplejpeg",),
+    "OpenCV": ("opencv-python-headless", "opencv-python", "opencv-contrib-python", "opencv-contrib-python-headless"),
+    "h5py": ("h5py",),
+}
+"""What decodes, and what batches are made with, by the distributions that have it."""
+
+
+def describe_machine() -> Iterator[Finding]:
+    """Yield what is found, one topic after the other; nothing is written. torch is imported where there is a GPU."""
+    yield _processors()
+    yield _decoder()
+    yield _load()
+    yield _memory()
+    yield _shared_memory()
+    yield from _limits()
+    yield from _gpus()
+    yield _libraries()
+
+
+def _processors() -> Finding:
+    count, usable = os.cpu_count() or 1, available_cpus()
+    name = _cpuinfo("model name") or platform.processor() or platform.machine()
+    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
+    quota = _cgroup_quota()
+    slurm = os.environ.get("SLURM_CPUS_PER_TASK") or os.environ.get("SLURM_CPUS_ON_NODE")
+    limits = {"affinity": affinity, "cgroup": quota, "SLURM": slurm}
+    said = ", ".join(f"{what} {limit}" for what, limit in limits.items() if limit not in (None, count))
+    values = {"count": count, "usable": usable, "affinity": affinity, "cgroup": quota, "slurm": slurm, "name": name}
+    found = f"{usable} of {count} usable, {name}"
+    if affinity is None:
+        found += "; affinity is not to be had on this system"
+    if usable == count:
+        return Finding("processors", found, f"up to {usable} threads or workers decode at the same time", "", values)
+    means = f"fewer than the machine has ({said}): programs that count the machine's start too many threads"
+    advice = (
+        f"Say num_workers={usable} or threads={usable}, and OMP_NUM_THREADS={usable}; or ask for more processors "
+        "(SLURM: --cpus-per-task, Docker: --cpus)"
+    )
+    return Finding("processors", found, means, advice, values)
+
+
+def _decoder() -> Finding:
+    flags = set((_cpuinfo("flags") or "").split())
+    short = shortcoming()
+    values = {"own": short is None, "avx2": "avx2" in flags, "avx512": flags >= _OF_ICE_LAKE}
+    if short is not None:
+        means = "libjpeg-turbo and torch decode and resize instead: the same pixels, on x86-64 at about half the speed"
+        return Finding("decoder", f"not packer's own: {short.reason}", means, short.cure, values)
+    vectors = "AVX-512" if flags >= _OF_ICE_LAKE else "AVX2"
+    means = "a node without AVX2 reads the same pixels, at about half the speed"
+    return Finding("decoder", f"packer's own, with {vectors}", means, "", values)
+
+
+def _load() -> Finding:
+    if not hasattr(os, "getloadavg"):
+        return Finding("load", "not to be had on this system")
+    load, usable = os.getloadavg()[0], available_cpus()
+    values = {"load": load}
+    if load <= max(0.5 * (os.cpu_count() or 1), 0.5):
+        return Finding("load", f"{load:.1f} in the last minute", "the processors are free", "", values)
+    means = f"other programs use the processors, of which this process may use {usable}; what is measured now varies"
+    return Finding("load", f"{load:.1f} in the last minute", means, "Measure again when they are done", values)
+
+
+def _memory() -> Finding:
+    total, free, cached, limit = _meminfo("MemTotal"), _meminfo("MemAvailable"), _meminfo("Cached"), _cgroup_memory()
+    if total is None:
+        return Finding("memory", "not to be had on this system")
+    usable = min(total, limit) if limit else total
+    values = {"total": total, "available": free, "page_cache": cached, "cgroup": limit}
+    found = f"{in_units(total)}, {in_units(free or 0)} available, {in_units(cached or 0)} hold files (page cache)"
+    if limit is not None and limit < total:
+        found += f"; the cgroup grants {in_units(limit)}"
+    means = (
+        f"what is read once and fits into {in_units(min(free or usable, usable))} is read from memory in the next epoch"
+    )
+    if usable >= _LITTLE_MEMORY:
+        return Finding("memory", found, means, "", values)
+    advice = (
+        "Ask for more memory; the page cache counts as the cgroup's"
+        if limit
+        else "Use few workers: each has a copy of what the dataset's Python objects hold"
+    )
+    return Finding("memory", found, means, advice, values)
+
+
+def _shared_memory() -> Finding:
+    try:
+        state = os.statvfs("/dev/shm")
+    except (OSError, AttributeError):
+        return Finding("/dev/shm", "not there on this system", "workers hand batches over in files, or otherwise")
+    size, free = state.f_blocks * state.f_frsize, state.f_bavail * state.f_frsize
+    found = f"{in_units(size)}, {in_units(free)} free"
+    means = "a DataLoader's workers hand their batches over here"
+    advice = ""
+    if free < _SMALL_SHARED_MEMORY:
+        means += "; where it is full they end with a bus error. packer's Loader does not need it"
+        advice = "Docker: --shm-size=8g or --ipc=host; Kubernetes: an emptyDir of medium Memory at /dev/shm"
+    return Finding("/dev/shm", found, means, advice, {"size": size, "free": free})
+
+
+def _limits() -> Iterator[Finding]:
+    try:
+        import resource
+    except ImportError:
+        yield Finding("limits", "this system has no ulimit")
+        return
+    soft, hard = (_limit(value) for value in resource.getrlimit(resource.RLIMIT_NOFILE))
+    few = soft is not None and soft < _FEW_FILES
+    means = "workers hand over a file descriptor for each tensor"
+    if few:
+        means += "; where they run out: 'Too many open files', or 'received 0 items of ancdata'"
+    most = _FEW_FILES if hard is None else min(hard, 65536)
+    yield Finding(
+        "ulimit -n",
+        f"{_or_unlimited(soft)} open files, {_or_unlimited(hard)} at most",
+        means,
+        f"ulimit -n {max(most, _FEW_FILES)}"
+        + (", which an administrator must allow" if hard and hard < _FEW_FILES else "")
+        if few
+        else "",
+        {"soft": soft, "hard": hard},
+    )
+    if not hasattr(resource, "RLIMIT_MEMLOCK"):
+        return
+    soft, hard = (_limit(value) for value in resource.getrlimit(resource.RLIMIT_MEMLOCK))
+    total = _meminfo("MemTotal") or 0
+    privileged = hasattr(os, "geteuid") and os.geteuid() == 0
+    small = soft is not None and soft < total // 4 and not privileged
+    yield Finding(
+        "ulimit -l",
+        ("unlimited memory" if soft is None else in_units(soft))
+        + " may be locked"
+        + (", and more by root" if privileged and soft is not None else ""),
+        'open_dataset(pack, cache="ram") locks the pack in memory' + ("; larger packs are refused" if small else ""),
+        "ulimit -l unlimited (Docker: --ulimit memlock=-1), or stage the pack in /dev/shm with `packer stage`"
+        if small
+        else "",
+        {"soft": soft, "hard": hard},
+    )
+
+
+def _limit(value: int) -> int | None:
+    """Return a limit; None for unlimited, which the system says as a number too."""
+    return None if value < 0 or value >= 1 << 62 else value
+
+
+def _or_unlimited(value: int | None) -> str:
+    return "unlimited" if value is None else f"{value:,}"
+
+
+def available_now() -> int | None:
+    """Return how many bytes of memory files may fill now; None where the system does not say."""
+    limits = [value for value in (_meminfo("MemAvailable"), _cgroup_memory()) if value is not None]
+    return min(limits, default=None)
+
+
+_GPU_FIELDS = "name,memory.total,pcie.link.gen.max,pcie.link.width.current,pcie.link.width.max,driver_version"
+
+
+def _gpus() -> Iterator[Finding]:
+    rows = _nvidia_smi()
+    sees = _torch_cuda(bool(rows))
+    if not rows and not sees:
+        yield Finding(
+            "GPU", "none that nvidia-smi or torch know", "training runs on the processors", "", {"torch_cuda": sees}
+        )
+        return
+    for row in rows:
+        name, memory, generation, width, widest, driver = row
+        found = f"{name}, {memory}, PCIe {generation} x{width}, driver {driver}"
+        narrow = width.isdigit() and widest.isdigit() and int(width) < int(widest)
+        means = f"the link has {width} of {widest} lanes, and batches are copied so much slower" if narrow else ""
+        advice = "Move the card to a slot with all lanes" if narrow else ""
+        values = {"name": name, "memory": memory, "pcie_generation": generation, "pcie_width": width}
+        yield Finding("GPU", found, means, advice, values)
+    if rows and not sees:
+        version = _version("torch") or "not installed"
+        yield Finding(
+            "torch and GPU",
+            f"torch {version} does not see the GPU",
+            "training runs on the processors",
+            "Install a torch that is built for CUDA (pytorch.org/get-started), or look whether CUDA_VISIBLE_DEVICES is "
+            "empty",
+            {"torch_cuda": False},
+        )
+    elif sees:
+        yield Finding("torch and GPU", f"torch sees {', '.join(sees)}", "", "", {"torch_cuda": sees})
+
+
+def _nvidia_smi() -> list[list[str]]:
+    line = ["nvidia-smi", f"--query-gpu={_GPU_FIELDS}", "--format=csv,noheader"]
+    try:
+        said = subprocess.run(line, capture_output=True, text=True, timeout=20, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return []
+    rows = [[cell.strip() for cell in row.split(",")] for row in said.splitlines()]
+    return [row for row in rows if len(row) == _GPU_FIELDS.count(",") + 1]
+
+
+def _torch_cuda(likely: bool) -> list[str]:
+    """Return the names of the devices that torch can use, where it is likely that there are such."""
+    if not likely and not os.path.exists("/dev/kfd") and "torch" not in sys.modules:  # of AMD
+        return []
+    try:
+        import torch
+    except ImportError:
+        return []
+    return [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
+
+
+def _libraries() -> Finding:
+    versions = {name: version for name, alike in _LIBRARIES.items() if (version := _version(*alike)) is not None}
+    missing = [name for name in ("torch", "simplejpeg") if name not in versions]
+    found = ", ".join(
+        f"{name} {version}" for name, version in {"Python": platform.python_version(), **versions}.items()
+    )
+    short = shortcoming()
+    advice = f"pip install {' '.join(missing)}" if missing and ("torch" in missing or short is not None) else ""
+    means = "what packer's own decoder leaves (progressive JPEGs, PNG, WebP) goes to simplejpeg and Pillow"
+    return Finding("libraries", found, means, advice, {"python": sys.version.split()[0], **versions})
+
+
+def _version(*distributions: str) -> str | None:
+    for name in distributions:
+        try:
+            return importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return None
+
+
+def _cpuinfo(name: str) -> str | None:
+    """Return a line of ``/proc/cpuinfo`` on the first processor."""
+    return _line("/proc/cpuinfo", name)
+
+
+def _meminfo(name: str) -> int | None:
+    """Return a number of ``/proc/meminfo``, in bytes."""
+    line = _line("/proc/meminfo", name)
+    return int(line.split()[0]) * 1024 if line else None
+
+
+def _line(path: str, name: str) -> str | None:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return next(
+                (value.strip() for key, _, value in (line.partition(":") for line in file) if key.strip() == name), None
+            )
+    except OSError:
+        return None

@@ -1,0 +1,199 @@
+"""What `packer doctor --train` adds to somebody's training program: each pass over a loader is measured.
+
+`packer._measuring.profiling.training` starts the program with a directory at the front of ``PYTHONPATH``, whose
+``sitecustomize.py`` Python imports by itself, and which calls `install`. The program's own files stay as they are. When
+torch's DataLoader or packer's Loader are imported, their ``__iter__`` is replaced by one that measures. After enough
+steps or seconds the report is written, and the program ends by SystemExit in its loop.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import importlib
+import importlib.abc
+import importlib.machinery
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from types import ModuleType
+from typing import Any
+
+__all__ = ["SETTINGS", "install"]
+
+SETTINGS = "PACKER_PROFILE"
+"""The environment variable with the settings, as JSON: report and ended (paths), steps, seconds, finding, directory."""
+
+_LOADERS = {"torch.utils.data.dataloader": "DataLoader", "packer._loading.loader": "Loader"}
+_ENOUGH = 3
+"""Steps that a pass has, at least, where its end is the occasion to find out more."""
+
+
+def install() -> None:
+    """Measure the loaders that this program imports, if it is rank 0."""
+    settings = json.loads(os.environ[SETTINGS])
+    _go_on_with_the_next_sitecustomize(settings["directory"])
+    if os.environ.get("RANK", "0") == "0":
+        sys.meta_path.insert(0, _Finder(_Recorder(settings)))
+
+
+def _go_on_with_the_next_sitecustomize(directory: str) -> None:
+    """Import the ``sitecustomize`` that this one stands before, if there is one."""
+    sys.path[:] = [entry for entry in sys.path if entry != directory]
+    this = sys.modules.pop("sitecustomize", None)
+    with contextlib.suppress(ImportError):
+        importlib.import_module("sitecustomize")
+    if this is not None:
+        sys.modules.setdefault("sitecustomize", this)
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Finds the modules of loaders as they would be found, and wraps the loaders when they are there."""
+
+    def __init__(self, recorder: _Recorder) -> None:
+        self._recorder = recorder
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname not in _LOADERS:
+            return None
+        for finder in [finder for finder in sys.meta_path if finder is not self]:
+            spec = finder.find_spec(fullname, path, target)
+            if spec is not None and spec.loader is not None:
+                self._wrap_after_import(spec.loader, _LOADERS[fullname])
+                return spec
+        return None
+
+    def _wrap_after_import(self, loader: Any, name: str) -> None:
+        execute: Callable[[ModuleType], None] = loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            execute(module)
+            kind = getattr(module, name)
+            begin = kind.__iter__
+            kind.__iter__ = lambda this: self._recorder.measured(this, begin)
+
+        loader.exec_module = exec_module
+
+
+class _Recorder:
+    """The passes of this process so far, and the report on the loader that took most of the time."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self._settings = settings
+        self._process = os.getpid()
+        self._begun: float | None = None
+        self._steps = 0
+        self._spent: dict[int, float] = {}  # seconds of each loader's passes
+        self._longest: dict[int, tuple[Any, Any]] = {}  # each loader, and the timings of its longest pass
+        self._done: set[int] = set()
+        self._finding = False
+        atexit.register(self._at_exit)
+
+    def measured(self, loader: Any, begin: Callable[[Any], Iterator[Any]]) -> Iterator[Any]:
+        """Begin a pass over a loader."""
+        if self._finding or os.getpid() != self._process:
+            return begin(loader)
+        from packer._measuring.profiling.timings import Timings
+
+        timings = Timings()
+        asked = time.perf_counter()
+        batches = begin(loader)
+        self._longest.setdefault(id(loader), (loader, timings))
+        return _Pass(self, loader, batches, timings, asked)
+
+    def noted(self, loader: Any, timings: Any) -> bool:
+        """Note a step; tell whether these are enough."""
+        now = time.perf_counter()
+        self._begun = self._begun or now
+        self._steps += 1
+        known = self._longest.get(id(loader))
+        if known is None or timings.steps >= known[1].steps:
+            self._longest[id(loader)] = loader, timings
+        return bool(self._steps >= self._settings["steps"] or now - self._begun >= self._settings["seconds"])
+
+    def ended(self, loader: Any, timings: Any) -> None:
+        """Find out what a loader waits for after the first pass over it, if no other took more time."""
+        timings.complete = True
+        self._spent[id(loader)] = self._spent.get(id(loader), 0.0) + timings.seconds
+        if timings.steps < _ENOUGH or id(loader) in self._done:
+            return
+        if self._spent[id(loader)] >= max(self._spent.values()):
+            self._find(loader, timings)
+
+    def stop(self, loader: Any, timings: Any) -> None:
+        """End the program, with the report on the loader that took most of the time."""
+        self._spent[id(loader)] = self._spent.get(id(loader), 0.0) + timings.seconds
+        most = max(self._spent, key=self._spent.__getitem__)
+        if most not in self._done:
+            self._find(*self._longest[most])
+        atexit.unregister(self._at_exit)
+        with open(self._settings["ended"], "wb"):
+            pass
+        raise SystemExit(0)
+
+    def _find(self, loader: Any, timings: Any, *, seconds: float | None = None) -> None:
+        from packer._measuring.profiling.verdict import diagnose
+
+        self._finding = True
+        try:
+            report = diagnose(loader, timings, self._settings["finding"] if seconds is None else seconds)
+        finally:
+            self._finding = False
+        self._done.add(id(loader))
+        path = self._settings["report"]
+        with open(f"{path}.new", "w", encoding="utf-8") as file:
+            json.dump({**report.to_json(), "loader": type(loader).__name__}, file)
+        os.replace(f"{path}.new", path)
+
+    def _at_exit(self) -> None:
+        """Say at least how long the steps waited, where a program ends within its first pass."""
+        if os.getpid() != self._process or self._done:
+            return
+        measured = [entry for entry in self._longest.values() if entry[1].steps]
+        if measured:
+            with contextlib.suppress(Exception):  # the program is ending: there is nobody to tell
+                self._find(*max(measured, key=lambda entry: entry[1].seconds), seconds=0.0)
+
+
+class _Pass:
+    """The iterator of a loader, measured; otherwise the iterator itself."""
+
+    def __init__(self, recorder: _Recorder, loader: Any, batches: Iterator[Any], timings: Any, asked: float) -> None:
+        self._recorder, self._loader, self._batches, self._timings = recorder, loader, batches, timings
+        self._asked: float | None = asked  # before workers were started
+        self._given: float | None = None
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        timings = self._timings
+        asked = time.perf_counter()
+        if self._given is not None:
+            timings.works.append(asked - self._given)
+            self._given = None
+            if self._recorder.noted(self._loader, timings):
+                self._batches = iter(())  # the workers end, and leave the processors to what follows
+                self._recorder.stop(self._loader, timings)
+        begin = self._asked or asked
+        self._asked = None
+        timings.gpu.asked()
+        try:
+            batch = next(self._batches)
+        except StopIteration:
+            self._recorder.ended(self._loader, timings)
+            raise
+        self._given = time.perf_counter()
+        timings.gpu.given()
+        timings.waits.append(self._given - begin)
+        return batch
+
+    def __len__(self) -> int:
+        return len(self._batches)  # type: ignore[arg-type]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._batches, name)

@@ -1,0 +1,213 @@
+"""What can be seen of a loader: its dataset, how it makes items and batches, and on how many workers."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import random
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from packer._measuring.profiling.clocks import Timed, Watch
+
+__all__ = ["Seen", "as_in_a_worker", "innermost", "keeping_random_states", "see", "watched"]
+
+_WRAPPERS = ("source", "loader", "dataloader", "base_dataloader", "_loader")
+_DEEPEST = 5
+
+_STAGES = {"loader": "loading", "transforms": "transform", "transform": "transform", "target_transform": "transform"}
+"""Attributes of datasets that are called for each item, with the stage that they are."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """What is known of a loader.
+
+    Attributes
+    ----------
+    loader : object
+        The innermost one, which makes the batches.
+    kind : str
+        ``"DataLoader"``, ``"Loader"`` (packer's), or the name of its class.
+    dataset : object, optional
+        What items are taken of, where these can be asked for one by one.
+    unseen : str
+        Why stages cannot be separated; empty where they can.
+    batch_size : int
+    collate : callable, optional
+    workers : int
+        Processes that make batches; of packer's Loader without processes, threads. 0: the loop makes them itself.
+    threaded : bool
+        Whether several threads of one process make items.
+    transform : callable, optional
+        That of a packer Loader, in place of the dataset's.
+    """
+
+    loader: Any
+    kind: str
+    dataset: Any = None
+    unseen: str = ""
+    batch_size: int = 1
+    collate: Callable[[list[Any]], Any] | None = None
+    workers: int = 0
+    threaded: bool = False
+    transform: Any = None
+
+    @property
+    def of_packer(self) -> bool:
+        """Whether the items are a pack's, or an index's."""
+        return _is_packers(self.dataset)
+
+    @property
+    def innermost_dataset(self) -> Any:
+        """The dataset below Subsets."""
+        dataset = self.dataset
+        while type(dataset).__name__ == "Subset" and hasattr(dataset, "dataset"):
+            dataset = dataset.dataset
+        return dataset
+
+    def items(self, dataset: Any, indices: Sequence[int]) -> list[Any]:
+        """Return items of `dataset` as the loader's workers make them."""
+        if self.kind == "Loader" and self.of_packer:
+            import numpy as np
+
+            from packer._loading.joining import readable
+
+            own = _is(dataset, "packer._loading.imagedataset", "ImageDataset")  # which `watched` gave the transform
+            return readable(dataset)._items(np.array(indices), 0, 0, None if own else self.transform)
+        if hasattr(dataset, "__getitems__"):
+            return list(dataset.__getitems__(list(indices)))
+        return [dataset[index] for index in indices]
+
+
+def innermost(loader: Any) -> Any:
+    """Return what makes the batches below wrappers such as prefetchers."""
+    for _ in range(_DEEPEST):
+        if _is(loader, "packer._loading.loader", "Loader") or _is(loader, "torch.utils.data", "DataLoader"):
+            return loader
+        inner = next((getattr(loader, name, None) for name in _WRAPPERS if hasattr(loader, name)), None)
+        if inner is None or not hasattr(inner, "__iter__"):
+            return loader
+        loader = inner
+    return loader
+
+
+def see(loader: Any) -> Seen:
+    """Return what can be seen of a loader."""
+    loader = innermost(loader)
+    name = type(loader).__name__
+    if _is(loader, "packer._loading.loader", "Loader"):
+        processes, threads = loader.processes, loader.threads
+        return Seen(
+            loader=loader,
+            kind="Loader",
+            dataset=loader.dataset,
+            batch_size=loader.batch_size,
+            collate=loader.collate_fn,
+            workers=max(threads, processes),
+            threaded=threads > max(processes, 1),
+            transform=loader.transform,
+        )
+    if not _is(loader, "torch.utils.data", "DataLoader"):
+        return Seen(loader=loader, kind=name, unseen=f"a {name} does not show how it makes its batches")
+    workers = loader.num_workers
+    dataset = loader.dataset
+    if _is(dataset, "torch.utils.data", "IterableDataset") or not hasattr(dataset, "__len__"):
+        said = f"{type(dataset).__name__} gives its items in its own order, and not one by one"
+        return Seen(loader=loader, kind="DataLoader", unseen=said, workers=workers)
+    if loader.batch_sampler is None:
+        said = "the DataLoader has no batches (batch_size=None)"
+        return Seen(loader=loader, kind="DataLoader", unseen=said, workers=workers)
+    size = loader.batch_size or getattr(loader.batch_sampler, "batch_size", None) or 1
+    return Seen(
+        loader=loader,
+        kind="DataLoader",
+        dataset=dataset,
+        batch_size=size,
+        collate=loader.collate_fn,
+        workers=workers,
+    )
+
+
+def watched(dataset: Any, watch: Watch, transform: Any = None) -> Any:
+    """Return a copy of a dataset whose loading and transforms are timed; the dataset itself where it has no copy.
+
+    The copy shares the samples. `transform` takes the place of a packer dataset's own.
+    """
+    if _is(dataset, "packer._loading.imagedataset", "ImageDataset"):
+        return _watched_pack(dataset, watch, transform)
+    if _is_packers(dataset):
+        return dataset
+    try:
+        alike = copy.copy(dataset)
+        if type(dataset).__name__ == "Subset":
+            alike.dataset = watched(dataset.dataset, watch)
+        elif type(dataset).__name__ == "ConcatDataset":
+            alike.datasets = [watched(part, watch) for part in dataset.datasets]
+        for name, stage in _STAGES.items():
+            function = getattr(dataset, name, None)
+            if callable(function):
+                setattr(alike, name, Timed(watch, stage, function))
+    except Exception:  # a person's own class: copying it, or setting its attributes, may do anything
+        return dataset
+    return alike
+
+
+def _watched_pack(dataset: Any, watch: Watch, transform: Any) -> Any:
+    alike = dataset._alike()
+    if transform is not None:
+        alike.transform = transform
+    prepared = alike._preparation
+    timed = {
+        name: Timed(watch, "transform", function)
+        for name in ("transform", "target_transform", "transforms")
+        if (function := getattr(prepared, name)) is not None
+    }
+    if timed:
+        known = alike.__dict__["_prepared"]
+        alike.__dict__["_prepared"] = (known[0], known[1], prepared._replace(**timed))
+    return alike
+
+
+@contextlib.contextmanager
+def keeping_random_states() -> Iterator[None]:
+    """Let what follows in the training draw the numbers that it would have drawn without this."""
+    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+    states = random.getstate(), numpy and numpy.random.get_state(), torch and torch.get_rng_state()
+    try:
+        yield
+    finally:
+        random.setstate(states[0])
+        if numpy is not None and states[1] is not None:
+            numpy.random.set_state(states[1])
+        if torch is not None and states[2] is not None:
+            torch.set_rng_state(states[2])
+
+
+@contextlib.contextmanager
+def as_in_a_worker(threads: int = 1) -> Iterator[None]:
+    """Let torch use one thread, as a DataLoader's workers do."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        yield
+        return
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _is(value: Any, module: str, name: str) -> bool:
+    """Tell whether a value is of a class, without importing the module: who has such a value has imported it."""
+    kind = getattr(sys.modules.get(module), name, None)
+    return kind is not None and isinstance(value, kind)
+
+
+def _is_packers(dataset: Any) -> bool:
+    return _is(dataset, "packer._loading.imagedataset", "ImageDataset") or _is(
+        dataset, "packer._loading.concat", "ConcatImageDataset"
+    )

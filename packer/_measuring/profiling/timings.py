@@ -1,0 +1,144 @@
+"""How long each step of a pass waits for its batch, and a GPU's idle time, without waiting for the GPU.
+
+Kernels are queued: that the loop waits for a batch does not mean that the GPU waits. So, where CUDA is in use, an event
+is recorded on the current stream when the loop asks for a batch, and another when it has the batch. The GPU stamps them
+when it comes to them. The time between the two is what the GPU had nothing to do for want of this batch: nothing, where
+it was still at work on earlier steps.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from array import array
+from collections import deque
+from typing import Any
+
+__all__ = ["GPUIdle", "Timings"]
+
+_BLOCKS = 20
+
+
+class Timings:
+    """Seconds that each step of one pass waited and worked.
+
+    Attributes
+    ----------
+    waits, works : array of float
+        For each batch: how long the loop waited for it, and how long it worked until it asked for the next.
+    """
+
+    def __init__(self) -> None:
+        self.waits, self.works = array("d"), array("d")
+        self.gpu = GPUIdle()
+        self.complete = False
+
+    @property
+    def steps(self) -> int:
+        """How many batches there were."""
+        return len(self.works)
+
+    @property
+    def first(self) -> float:
+        """How long the first batch took, with the start of workers."""
+        return self.waits[0] if self.waits else 0.0
+
+    @property
+    def seconds(self) -> float:
+        """How long the pass took."""
+        return sum(self.waits) + sum(self.works)
+
+    @property
+    def interval(self) -> float:
+        """Mean seconds from batch to batch, after the first."""
+        return self.wait + self.work
+
+    @property
+    def wait(self) -> float:
+        """Mean seconds that a step waits, after the first where there are others."""
+        waits = self.waits[1 : self.steps] or self.waits
+        return sum(waits) / max(len(waits), 1)
+
+    @property
+    def work(self) -> float:
+        """Mean seconds of a step without its wait."""
+        return sum(self.works) / max(self.steps, 1)
+
+    def waiting(self) -> tuple[float, float]:
+        """Return the share of the time after the first batch that the loop waits, and the share's standard error.
+
+        The error is that of a ratio over blocks of consecutive steps, as waits come in bursts: of several workers that
+        are too slow, batches arrive together.
+        """
+        pairs = list(zip(self.waits[1:], self.works[1:], strict=False)) or list(
+            zip(self.waits, self.works, strict=False)
+        )
+        if not pairs:
+            return 0.0, 1.0
+        size = max(len(pairs) // _BLOCKS, 1)
+        blocks = [pairs[begin : begin + size] for begin in range(0, len(pairs), size)]
+        waits = [sum(wait for wait, _ in block) for block in blocks]
+        totals = [sum(wait + work for wait, work in block) for block in blocks]
+        share = sum(waits) / max(sum(totals), 1e-12)
+        if len(blocks) < 2:
+            return share, 1.0
+        spread = sum((wait - share * total) ** 2 for wait, total in zip(waits, totals, strict=True))
+        mean = sum(totals) / len(totals)
+        return share, math.sqrt(spread / (len(blocks) - 1) / len(blocks)) / max(mean, 1e-12)
+
+    def of_start(self) -> float:
+        """Return the share of the pass that went by until the first batch, beyond an ordinary wait."""
+        return max(self.first - self.wait, 0.0) / max(self.seconds, 1e-12)
+
+
+class GPUIdle:
+    """The time that the current CUDA stream had nothing to do while the loop waited."""
+
+    def __init__(self) -> None:
+        self._open: Any = None
+        self._origin: Any = None
+        self._last: Any = None
+        self._pending: deque[tuple[Any, Any]] = deque()
+        self._idle = 0.0
+        self._steps = 0
+
+    def asked(self) -> None:
+        """Note that the loop asks for a batch."""
+        self._open = self._event()
+
+    def given(self) -> None:
+        """Note that the loop has it."""
+        if self._open is None:
+            return
+        begin, end, self._open = self._open, self._event(), None
+        self._steps += 1
+        if self._steps == 1:  # the first wait is the start of the loader
+            self._origin = end
+            return
+        self._last = end
+        self._pending.append((begin, end))
+        while self._pending and self._pending[0][1].query():
+            self._settle()
+
+    def share(self) -> float | None:
+        """Return the idle share of the pass after its first batch; None without CUDA. Waits for the GPU, once."""
+        if self._last is None:
+            return None
+        self._last.synchronize()
+        while self._pending:
+            self._settle()
+        total: float = self._origin.elapsed_time(self._last)
+        return min(self._idle / total, 1.0) if total > 0 else None
+
+    def _settle(self) -> None:
+        begin, end = self._pending.popleft()
+        self._idle += begin.elapsed_time(end)
+
+    @staticmethod
+    def _event() -> Any:
+        torch = sys.modules.get("torch")
+        if torch is None or not torch.cuda.is_initialized():
+            return None
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event

@@ -1,0 +1,220 @@
+"""The samples of one pack, or of several in a row, as a person looks at them: by number, with columns of all."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from packer._fields import Condition, Field
+from packer._formats import Reader
+from packer._formats.columns import PackColumns
+from packer._loading.concat import ConcatImageDataset
+from packer._loading.dataset import open_dataset
+from packer._loading.imagedataset import ImageDataset
+from packer._manifest import TILED
+from packer._storage.limits import in_units
+from packer._table import Ints, Labels
+from packer.errors import OptionError
+
+__all__ = ["UNLABELED", "Catalog", "Share", "open_catalog"]
+
+UNLABELED = -1
+"""The number of the class of samples without a label."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """Some samples that lie in one pack.
+
+    Attributes
+    ----------
+    pack : int
+        Which of the packs.
+    places : (K,) int64 array
+        Which of those asked for these are.
+    rows : (K,) int64 array
+        Where they stand in the pack.
+    """
+
+    pack: int
+    places: Ints
+    rows: Ints
+
+
+class Catalog:
+    """All samples, counted from 0 through all packs.
+
+    Parameters
+    ----------
+    dataset : ImageDataset or ConcatImageDataset
+        Whole packs, with the same classes.
+
+    Raises
+    ------
+    CorruptPackError
+        If the table of a pack is damaged, which no sample can be found without.
+    """
+
+    def __init__(self, dataset: ImageDataset | ConcatImageDataset) -> None:
+        self.dataset = dataset
+        self.datasets = dataset.datasets if isinstance(dataset, ConcatImageDataset) else [dataset]
+        self.readers: list[Reader] = [one.reader for one in self.datasets]
+        for reader in self.readers:
+            reader.require_table()
+        self._ends = np.cumsum([len(reader) for reader in self.readers])
+        self.classes: list[str] = self.datasets[0].classes
+        self.label_type = self.readers[0].manifest.label_type
+        self.labels: Labels = dataset.targets
+        self._columns: dict[str, npt.NDArray[Any]] = {}
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    def close(self) -> None:
+        self.dataset.close()
+
+    @property
+    def title(self) -> str:
+        """What the packs are called: their files' names."""
+        return ", ".join(os.path.basename(reader.path) for reader in self.readers)
+
+    def begin(self, pack: int) -> int:
+        """Return the number of a pack's first sample."""
+        return int(self._ends[pack]) - len(self.readers[pack])
+
+    def place(self, index: int) -> tuple[int, int]:
+        """Return in which pack a sample lies, and where in it; IndexError where there is no such sample."""
+        if not 0 <= index < len(self):
+            raise IndexError(f"there is no sample {index}: there are {len(self)}, counted from 0")
+        pack = int(np.searchsorted(self._ends, index, side="right"))
+        return pack, index - self.begin(pack)
+
+    def shares(self, indices: Ints) -> Iterator[Share]:
+        """Yield samples pack by pack."""
+        packs = np.searchsorted(self._ends, indices, side="right")
+        for pack in np.unique(packs).tolist():
+            places = np.flatnonzero(packs == pack)
+            yield Share(pack, places, indices[places] - self.begin(pack))
+
+    def column(self, name: str) -> npt.NDArray[Any]:
+        """Return ``height``, ``width`` (pixels) or ``size`` (bytes of the image) of all samples, an (N,) array."""
+        if name not in self._columns:  # of one pack a view of its file
+            parts: list[npt.NDArray[Any]] = [getattr(reader.table, name) for reader in self.readers]
+            self._columns[name] = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        return self._columns[name]
+
+    def seed_of(self, pack: int, seed: int) -> int:
+        """Return the seed of a pack's crops, where a Loader or the dataset of all packs has `seed`."""
+        return self.dataset._seed_of(pack, seed) if isinstance(self.dataset, ConcatImageDataset) else seed
+
+    def name(self, index: int) -> str:
+        """Return a sample's name; empty where the table's names are damaged."""
+        pack, row = self.place(index)
+        return self.readers[pack].names.get(row)
+
+    def label(self, index: int) -> str:
+        """Return a sample's label as a person reads it: its class, or the number; empty where there is none."""
+        label = self.labels[index].item()
+        if self.label_type != "class":
+            return f"{label:g}" if isinstance(label, float) else str(label)
+        if label == UNLABELED:
+            return ""
+        return self.classes[label] if 0 <= label < len(self.classes) else f"class {label}, which there is not"
+
+    @functools.cached_property
+    def class_counts(self) -> list[int]:
+        """How many samples each class has; empty where labels are numbers without classes."""
+        if self.label_type != "class":
+            return []
+        known = self.labels[(self.labels >= 0) & (self.labels < len(self.classes))].astype(np.int64, copy=False)
+        return [int(count) for count in np.bincount(known, minlength=len(self.classes))]
+
+    @functools.cached_property
+    def unlabeled(self) -> int:
+        """How many samples have no label."""
+        return int(np.count_nonzero(self.labels == UNLABELED)) if self.label_type == "class" else 0
+
+    def chosen(self, condition: str) -> npt.NDArray[np.bool_]:
+        """Tell which samples meet a condition, as `ImageDataset.where` takes it; OptionError where it is none."""
+        wanted = Condition(condition)
+        own = self.label_type == "class"
+        labels = [self.labels[self.begin(pack) : end] for pack, end in enumerate(self._ends.tolist())]
+        return np.concatenate(
+            [
+                wanted.chosen(PackColumns(reader, None, part if own else None, self.classes))
+                for reader, part in zip(self.readers, labels, strict=True)
+            ]
+        )
+
+    @property
+    def fields(self) -> dict[str, Field]:
+        """The fields that a sample of any pack has, by name; of fields of one name the first pack's."""
+        return {name: field for reader in reversed(self.readers) for name, field in reader.fields.items()}
+
+    def facts(self) -> list[tuple[str, str]]:
+        """Return what holds of all packs together, in words: what, and how much."""
+        size = sum(int(reader.table.size.sum()) for reader in self.readers)
+        codecs = dict.fromkeys(reader.manifest.codec for reader in self.readers)
+        formats = dict.fromkeys(reader.manifest.format for reader in self.readers)
+        tiled = sum(reader.manifest.findings.get(TILED, 0) for reader in self.readers)
+        found = [
+            ("samples", f"{len(self):,}"),
+            ("images", f"{in_units(size)}, {in_units(size / max(len(self), 1))} each"),
+            ("codec", ", ".join(codecs)),
+            ("format", ", ".join(formats)),
+        ]
+        if self.label_type == "class":
+            found.insert(1, ("classes", f"{len(self.classes):,}"))
+        if tiled:
+            found.append(("tiled JPEGs", f"{tiled:,}"))
+        if self.fields:
+            found.append(("fields", ", ".join(f"{one.name} ({one.kind})" for one in self.fields.values())))
+        return found
+
+    def findings(self) -> list[tuple[str, int]]:
+        """Return what the conversions counted that is unusual, and how often."""
+        total: dict[str, int] = {}
+        for reader in self.readers:
+            for name, count in reader.manifest.findings.items():
+                if name != TILED:
+                    total[name] = total.get(name, 0) + count
+        return sorted(total.items(), key=lambda item: -item[1])
+
+    def left_out(self) -> list[tuple[str, str]]:
+        """Return name and reason of every file that the conversions left out."""
+        return [(entry["name"], entry["reason"]) for reader in self.readers for entry in reader.manifest.skipped]
+
+
+def open_catalog(
+    paths: Sequence[str | os.PathLike[str]], progress: Callable[[int, int], None] | None = None
+) -> Catalog:
+    """Open packs, indexes, trees of images or containers, as `packer.open_dataset` takes them.
+
+    Parameters
+    ----------
+    paths : sequence of path
+        Classes of several are united by name.
+    progress : callable, optional
+        Called with how many images were indexed, of what is no pack, and how many there are.
+
+    Raises
+    ------
+    PackerError
+        As `packer.open_dataset`.
+    OptionError
+        If the labels of several are of different types.
+    """
+    if len(paths) == 1:
+        return Catalog(open_dataset(paths[0], progress=progress))
+    try:
+        return Catalog(open_dataset(tuple(paths), classes="union", progress=progress))
+    except ValueError as error:
+        if isinstance(error, OptionError):
+            raise
+        raise OptionError(str(error)) from error

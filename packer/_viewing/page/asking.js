@@ -1,0 +1,42 @@
+// What the page asks the server, all of it below the page's own address, which has the secret in it.
+
+function address(what, wanted = {}) {
+  const given = Object.entries(wanted).filter(([, value]) => value !== "" && value != null);
+  return `ask/${what}?${new URLSearchParams(given)}`;
+}
+
+async function answered(what, wanted, signal) {
+  let response;
+  try {
+    response = await fetch(address(what, wanted), { signal });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Error("The viewer does not answer: was it ended in the terminal?");
+  }
+  if (!response.ok) {
+    const said = await response.json().catch(() => ({ error: response.statusText }));
+    throw new Error(said.error);
+  }
+  return response;
+}
+
+/** Return the answer to a question; an Error says why there is none. */
+export async function ask(what, wanted, signal) {
+  return (await answered(what, wanted, signal)).json();
+}
+
+/** Return the entries of a sheet of pictures, each with the `url` of its picture, to be revoked. */
+export async function askSheet(what, wanted, signal) {
+  const buffer = await (await answered(what, wanted, signal)).arrayBuffer();
+  const length = new DataView(buffer).getUint32(0, true);
+  const entries = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, length)));
+  let at = 4 + length;
+  for (const entry of entries) {
+    entry.url = entry.picture ? URL.createObjectURL(new Blob([new Uint8Array(buffer, at, entry.picture)], { type: "image/jpeg" })) : "";
+    at += entry.picture;
+  }
+  return entries;
+}
+
+/** Return the address of a picture, for an <img>. */
+export const picture = address;

@@ -1,0 +1,252 @@
+// A grid of pictures of any length. Only cells that are seen exist, and only their pictures are asked for.
+//
+// No element can be as high as millions of pictures need: browsers stop between 16 and 33 million pixels. So the
+// element that scrolls has at most HIGHEST, and where it stands is mapped to where the grid stands. Steps of a wheel or
+// a finger move the grid by as many pixels; what goes farther, as a drag of the scroll bar, moves it in proportion.
+
+import { askSheet } from "./asking.js";
+import { element, svg } from "./elements.js";
+import { caption, drawings } from "./overlays.js";
+
+const HIGHEST = 8_000_000;
+const GAP = 8;
+const CAPTION = 38;
+const PAGE = 20; // pictures of a request
+const AT_ONCE = 4; // requests
+const KEPT = 40; // pages
+const SIDES = [128, 192, 256, 384, 512];
+
+export class Grid {
+  /** `open(place)` is called when a picture is chosen, `failed(error)` when the server refuses. */
+  constructor({ scroll, spacer, layer, open, failed }) {
+    Object.assign(this, { scroll, spacer, layer, open, failed });
+    this.count = 0;
+    this.wanted = {};
+    this.cell = 160;
+    this.fields = false;
+    this.top = 0; // of the grid, in pixels, which may be far more than the element has
+    this.last = 0; // where the element stood
+    this.selected = 0;
+    this.pages = new Map();
+    this.asked = new Map();
+    this.cells = new Map();
+    this.frame = 0;
+    scroll.addEventListener("scroll", () => this.scrolled());
+    scroll.addEventListener("keydown", (event) => this.pressed(event));
+    layer.addEventListener("click", (event) => {
+      const cell = event.target.closest(".cell");
+      if (cell) this.open(this.select(Number(cell.dataset.place)));
+    });
+    new ResizeObserver(() => this.measure()).observe(scroll);
+  }
+
+  /** Show so many pictures of what is wanted, from the first one on. */
+  show(count, wanted) {
+    this.forget();
+    Object.assign(this, { count, wanted, selected: 0, top: 0 });
+    this.measure();
+  }
+
+  forget() {
+    for (const { controller } of this.asked.values()) controller.abort();
+    for (const page of this.pages.values()) page.forEach((entry) => URL.revokeObjectURL(entry.url));
+    for (const cell of this.cells.values()) cell.remove();
+    this.asked.clear();
+    this.pages.clear();
+    this.cells.clear();
+  }
+
+  /** Show the pictures in another size, or with fields over them or not. */
+  restyle({ cell = this.cell, fields = this.fields }) {
+    const before = this.side;
+    const again = fields !== this.fields;
+    const first = Math.floor(this.top / this.rowHeight) * this.columns;
+    Object.assign(this, { cell, fields });
+    this.arrange();
+    this.top = Math.floor(first / this.columns) * this.rowHeight;
+    if (again || this.side !== before) this.forget();
+    this.measure();
+  }
+
+  arrange() {
+    const width = Math.max(this.scroll.clientWidth - 2 * GAP, 60);
+    this.columns = Math.max(1, Math.floor((width + GAP) / (this.cell + GAP)));
+    this.across = (width - GAP * (this.columns - 1)) / this.columns;
+    this.rowHeight = this.across + CAPTION + GAP;
+    this.rows = Math.ceil(this.count / this.columns);
+    const pixels = this.across * Math.min(window.devicePixelRatio || 1, 2);
+    this.side = SIDES.find((side) => side >= pixels * 0.9) ?? SIDES.at(-1);
+  }
+
+  measure() {
+    if (!this.scroll.clientHeight) return; // another view is shown
+    this.arrange();
+    this.height = this.scroll.clientHeight;
+    this.total = this.rows * this.rowHeight + GAP;
+    this.farthest = Math.max(this.total - this.height, 0);
+    this.travel = Math.min(this.total, HIGHEST) - this.height;
+    this.spacer.style.height = `${Math.min(this.total, HIGHEST)}px`;
+    this.layer.style.height = `${this.height}px`;
+    this.moveTo(this.top);
+  }
+
+  /** Let the grid stand at `top`, and the element at the place that means the same. */
+  moveTo(top) {
+    this.top = Math.min(Math.max(top, 0), this.farthest);
+    this.settle();
+    this.draw();
+  }
+
+  settle() {
+    const place = this.farthest > 0 ? (this.top / this.farthest) * Math.max(this.travel, 0) : 0;
+    if (Math.abs(place - this.scroll.scrollTop) > 0.5) this.scroll.scrollTop = place;
+    this.last = this.scroll.scrollTop;
+  }
+
+  scrolled() {
+    const now = this.scroll.scrollTop;
+    const step = now - this.last;
+    if (step === 0) return;
+    this.last = now;
+    const mapped = this.travel > 0 ? (now / this.travel) * this.farthest : 0;
+    const near = Math.abs(step) < this.height && this.farthest > this.travel && now > 0 && now < this.travel;
+    this.top = Math.min(Math.max(near ? this.top + step : mapped, 0), this.farthest);
+    clearTimeout(this.still);
+    this.still = setTimeout(() => this.settle(), 200);
+    if (!this.frame) this.frame = requestAnimationFrame(() => this.draw());
+  }
+
+  draw() {
+    this.frame = 0;
+    const first = Math.max(Math.floor(this.top / this.rowHeight) - 1, 0) * this.columns;
+    const end = Math.min(Math.ceil((this.top + this.height) / this.rowHeight + 1) * this.columns, this.count);
+    for (const [place, cell] of this.cells) {
+      if (place < first || place >= end) {
+        cell.remove();
+        this.cells.delete(place);
+      }
+    }
+    for (let place = first; place < end; place++) {
+      let cell = this.cells.get(place);
+      if (!cell) {
+        cell = this.blank(place);
+        this.cells.set(place, cell);
+        this.layer.append(cell);
+      }
+      const x = GAP + (place % this.columns) * (this.across + GAP);
+      const y = GAP + Math.floor(place / this.columns) * this.rowHeight - this.top;
+      cell.style.transform = `translate(${x}px, ${y}px)`;
+      cell.style.width = `${this.across}px`;
+      cell.style.height = `${this.across + CAPTION}px`;
+      cell.classList.toggle("selected", place === this.selected);
+      cell.setAttribute("aria-selected", String(place === this.selected));
+      if (!cell.dataset.filled) this.fill(place, cell);
+    }
+    this.scroll.setAttribute("aria-activedescendant", `cell${this.selected}`);
+    this.seen = [Math.floor(first / PAGE), Math.ceil(end / PAGE)];
+    clearTimeout(this.soon);
+    this.soon = setTimeout(() => this.load(), this.asked.size ? 40 : 0);
+  }
+
+  blank(place) {
+    const cell = element("div", { className: "cell", id: `cell${place}` });
+    cell.dataset.place = place;
+    cell.setAttribute("role", "option");
+    cell.setAttribute("aria-posinset", String(place + 1));
+    cell.setAttribute("aria-setsize", String(this.count));
+    return cell;
+  }
+
+  fill(place, cell) {
+    const entry = this.pages.get(Math.floor(place / PAGE))?.[place % PAGE];
+    if (!entry) return;
+    cell.dataset.filled = "yes";
+    const frame = element("span", { className: "frame" });
+    if (entry.error) {
+      cell.classList.add("damaged");
+      cell.title = entry.error;
+      frame.append(element("span", { className: "why" }, "damaged"), element("span", { className: "reason" }, entry.error));
+    } else {
+      frame.append(element("img", { src: entry.url, alt: "", decoding: "async", draggable: false }));
+      cell.title = `${entry.name}\n${entry.width} x ${entry.height}`;
+    }
+    if (entry.fields?.length) {
+      const over = svg("svg", { viewBox: `0 0 ${entry.width} ${entry.height}`, class: "over" });
+      over.append(...drawings(entry, this.side, false).map(([, drawn]) => drawn));
+      frame.append(over);
+    }
+    const said = (this.fields && caption(entry)) || entry.label;
+    const short = entry.name.slice(entry.name.lastIndexOf("/") + 1);
+    cell.append(frame, element("span", { className: "name" }, short), element("span", { className: "said" }, said));
+    cell.setAttribute("aria-label", entry.error ? `${entry.name}, damaged` : `${entry.name}, ${entry.label}`);
+  }
+
+  /** Ask for the pages that are seen and not there, the first ones first, and drop what is far away. */
+  load() {
+    const [first, end] = this.seen;
+    for (const [number, { controller }] of this.asked) {
+      if (number < first || number >= end) {
+        controller.abort();
+        this.asked.delete(number);
+      }
+    }
+    for (let number = first; number < end && this.asked.size < AT_ONCE; number++) {
+      if (!this.pages.has(number) && !this.asked.has(number)) this.fetch(number);
+    }
+    for (const number of this.pages.keys()) {
+      if (this.pages.size <= KEPT) break;
+      if (number < first || number >= end) {
+        this.pages.get(number).forEach((entry) => URL.revokeObjectURL(entry.url));
+        this.pages.delete(number);
+      }
+    }
+  }
+
+  async fetch(number) {
+    const controller = new AbortController();
+    const request = { controller };
+    this.asked.set(number, request);
+    const which = { start: number * PAGE, count: PAGE, side: this.side, fields: this.fields ? 1 : "" };
+    try {
+      const entries = await askSheet("sheet", { ...this.wanted, ...which }, controller.signal);
+      if (this.asked.get(number) !== request) return entries.forEach((entry) => URL.revokeObjectURL(entry.url));
+      this.asked.delete(number);
+      this.pages.set(number, entries);
+      this.draw();
+    } catch (error) {
+      if (this.asked.get(number) === request) this.asked.delete(number);
+      if (error.name !== "AbortError") this.failed(error);
+    }
+  }
+
+  /** Select a picture and bring it into sight; return its place. */
+  select(place) {
+    this.selected = Math.min(Math.max(place, 0), Math.max(this.count - 1, 0));
+    const y = Math.floor(this.selected / this.columns) * this.rowHeight;
+    if (y < this.top) this.moveTo(y);
+    else if (y + this.rowHeight + GAP > this.top + this.height) this.moveTo(y + this.rowHeight + GAP - this.height);
+    else this.draw();
+    return this.selected;
+  }
+
+  pressed(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const screen = Math.max(Math.floor(this.height / this.rowHeight), 1) * this.columns;
+    const steps = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -this.columns, ArrowDown: this.columns, PageUp: -screen, PageDown: screen };
+    if (event.key in steps) this.select(this.selected + steps[event.key]);
+    else if (event.key === "Home") this.select(0);
+    else if (event.key === "End") this.select(this.count - 1);
+    else if (event.key === "Enter" || event.key === " ") this.open(this.selected);
+    else return;
+    event.preventDefault();
+  }
+
+  /** Return the number of the sample at a place, which the server knows where it was not seen yet. */
+  async at(place) {
+    const known = this.pages.get(Math.floor(place / PAGE))?.[place % PAGE];
+    if (known) return known.index;
+    const [entry] = await askSheet("sheet", { ...this.wanted, start: place, count: 1, side: 16 });
+    URL.revokeObjectURL(entry.url);
+    return entry.index;
+  }
+}

@@ -1,0 +1,215 @@
+// One sample: its picture with its fields over it, what is known of it, its tiles, and its crops over epochs.
+
+import { ask, askSheet, picture } from "./asking.js";
+import { $, bytes, describe, element, later, svg } from "./elements.js";
+import { drawings } from "./overlays.js";
+
+export class SampleDialog {
+  /** `grid` knows which sample stands at a place; `changed(place)` is called with the place looked at, null for none. */
+  constructor({ grid, changed, failed }) {
+    Object.assign(this, { grid, changed, failed, place: 0, sample: null, hidden: new Set(), urls: [] });
+    this.dialog = $("sample");
+    $("previous").onclick = () => this.step(-1);
+    $("next").onclick = () => this.step(1);
+    $("close").onclick = () => this.dialog.close();
+    this.dialog.addEventListener("close", () => {
+      this.revoke();
+      $("picture").removeAttribute("src");
+      changed(null);
+      $("scroll").focus();
+    });
+    this.dialog.addEventListener("keydown", (event) => this.pressed(event));
+    const again = later(() => this.cut(), 150);
+    $("crops").querySelector("form").addEventListener("input", again);
+    $("crops").querySelector("form").addEventListener("submit", (event) => event.preventDefault());
+    $("crops").addEventListener("toggle", () => this.cut());
+    $("tiles").addEventListener("toggle", () => this.draw());
+    $("picture").addEventListener("error", () => this.sample && !this.sample.error && this.unshown());
+  }
+
+  async open(place) {
+    this.place = place;
+    try {
+      const index = await this.grid.at(place);
+      const sample = await ask("sample", { index });
+      if (this.place !== place) return;
+      this.show(sample);
+      this.changed(place);
+    } catch (error) {
+      this.failed(error);
+    }
+  }
+
+  show(sample) {
+    this.sample = sample;
+    this.revoke();
+    $("sampleName").textContent = sample.name;
+    $("place").textContent = `${(this.place + 1).toLocaleString("en-US")} of ${this.grid.count.toLocaleString("en-US")}`;
+    $("previous").disabled = this.place === 0;
+    $("next").disabled = this.place === this.grid.count - 1;
+    $("damage").hidden = !sample.error;
+    $("damage").textContent = sample.error ? `Damaged: ${sample.error}` : "";
+    $("canvas").hidden = Boolean(sample.error);
+    const longest = Math.max(innerWidth, innerHeight) * Math.min(devicePixelRatio || 1, 2);
+    const side = [800, 1200, 1600, 2400].find((one) => one >= longest) ?? 3200;
+    if (sample.error) $("picture").removeAttribute("src");
+    else $("picture").src = picture("image", { index: sample.index, side });
+    $("picture").width = sample.width;
+    $("picture").height = sample.height;
+    $("canvas").style.aspectRatio = `${sample.width} / ${sample.height}`;
+    $("canvas").style.setProperty("--shape", sample.width / sample.height);
+    this.describe(sample);
+    this.side = side;
+    this.cuts = [];
+    this.draw();
+    this.cut();
+    if (!this.dialog.open) this.dialog.showModal();
+  }
+
+  describe(sample) {
+    const label = sample.number === null || sample.number < 0 ? sample.label || "none" : `${sample.label} (${sample.number})`;
+    const pairs = [
+      ["label", label],
+      ["size", `${sample.width} x ${sample.height} px`],
+      ["bytes", `${bytes(sample.size)} (${sample.size.toLocaleString("en-US")})`],
+      ["type", sample.type ?? sample.codec],
+      ["CRC-32C", sample.crc32c || "none: this index has no checksums"],
+      ["index", sample.row.toLocaleString("en-US")],
+      ["pack", sample.pack],
+      ...sample.findings.map((finding) => ["finding", finding]),
+    ];
+    describe($("about"), pairs);
+    $("fields").replaceChildren(...sample.fields.map((field) => this.field(field)));
+    $("tiles").hidden = !sample.tiles;
+    if (sample.tiles) {
+      const { rows, columns, tile_width: width, tile_height: height } = sample.tiles;
+      $("tiles").querySelector("p").textContent = `${rows} rows of ${columns}, each ${width} x ${height} px`;
+    }
+    $("crops").hidden = Boolean(sample.error);
+  }
+
+  field(field) {
+    const shown = field.picture === "mask" || field.boxes || field.polygons || field.keypoints;
+    const head = element("h3", {}, field.name, element("small", {}, field.kind));
+    const made = element("div", { className: "field" }, head);
+    if (field.error) made.append(element("p", { className: "bad" }, field.error));
+    if (shown) {
+      const box = element("input", { type: "checkbox", checked: !this.hidden.has(field.name) });
+      box.addEventListener("change", () => {
+        if (box.checked) this.hidden.delete(field.name);
+        else this.hidden.add(field.name);
+        this.draw();
+      });
+      head.prepend(box);
+    }
+    if (field.labels?.length) made.append(element("p", {}, [...new Set(field.labels)].join(", ")));
+    else if (field.text && !shown) made.append(element("p", { className: field.kind === "json" ? "code" : "" }, field.text));
+    if (field.picture === "image") {
+      made.append(element("img", { src: picture("field", { index: this.sample.index, name: field.name, side: 640 }), alt: field.name }));
+    }
+    return made;
+  }
+
+  draw() {
+    const { sample } = this;
+    if (!sample) return;
+    const shapes = $("shapes");
+    shapes.setAttribute("viewBox", `0 0 ${sample.width} ${sample.height}`);
+    shapes.replaceChildren();
+    if (sample.error) return;
+    for (const [name, drawn] of drawings(sample, this.side, true)) if (!this.hidden.has(name)) shapes.append(drawn);
+    if (sample.tiles && $("tiles").open) shapes.append(grid(sample.tiles, sample));
+    if ($("crops").open) {
+      this.cuts.forEach((cut, place) => {
+        const { left: x, top: y, width, height } = cut;
+        const turn = (place * 360) / Math.max(this.cuts.length, 1);
+        shapes.append(svg("rect", { x, y, width, height, class: "cut", "data-epoch": cut.epoch, stroke: `hsl(${turn} 90% 60%)` }));
+      });
+    }
+  }
+
+  /** Ask for the crops, and show them where that part is open. */
+  async cut() {
+    const { sample } = this;
+    const form = $("crops").querySelector("form");
+    if (!sample || sample.error || !$("crops").open || !form.checkValidity()) return this.draw();
+    const asked = (this.asked = {});
+    try {
+      const cuts = await askSheet("crops", { index: sample.index, ...Object.fromEntries(new FormData(form)) });
+      if (asked !== this.asked || sample !== this.sample) return cuts.forEach((cut) => URL.revokeObjectURL(cut.url));
+      this.revoke();
+      this.urls = cuts.map((cut) => cut.url);
+      this.cuts = cuts;
+      $("cuts").replaceChildren(...cuts.map((cut, place) => this.one(cut, place, cuts.length)));
+      this.draw();
+    } catch (error) {
+      $("cuts").replaceChildren(element("p", { className: "bad" }, error.message));
+    }
+  }
+
+  one(cut, place, count) {
+    const image = element("img", { src: cut.url, alt: `epoch ${cut.epoch}` });
+    image.style.outlineColor = `hsl(${(place * 360) / count} 90% 60%)`;
+    const said = `${cut.width} x ${cut.height} at ${cut.left}, ${cut.top}`;
+    const made = element("figure", { title: said }, image, element("figcaption", {}, `epoch ${cut.epoch}`));
+    const mark = (on) => {
+      for (const rect of $("shapes").querySelectorAll(".cut")) {
+        rect.classList.toggle("faint", on && rect.dataset.epoch !== String(cut.epoch));
+      }
+    };
+    made.onmouseenter = () => mark(true);
+    made.onmouseleave = () => mark(false);
+    return made;
+  }
+
+  unshown() {
+    $("damage").hidden = false;
+    $("damage").textContent = "The picture cannot be decoded.";
+    const { index } = this.sample;
+    fetch(picture("image", { index, side: 800 })).then((response) => response.json()).then(
+      (said) => this.sample?.index === index && ($("damage").textContent = `Damaged: ${said.error}`),
+      () => {},
+    );
+    $("canvas").hidden = true;
+  }
+
+  revoke() {
+    for (const url of this.urls) URL.revokeObjectURL(url);
+    this.urls = [];
+    $("cuts").replaceChildren();
+  }
+
+  step(by) {
+    const place = this.place + by;
+    if (place < 0 || place >= this.grid.count) return;
+    this.grid.select(place);
+    this.open(place);
+  }
+
+  pressed(event) {
+    if (event.target.matches("input, select") && event.target.type !== "checkbox") return;
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const steps = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -1, ArrowDown: 1 };
+    if (event.key in steps) this.step(steps[event.key]);
+    else if (event.key === "c") $("crops").open = !$("crops").open;
+    else if (event.key === "t") $("tiles").open = !$("tiles").open;
+    else if (event.key === "o") this.toggleFields();
+    else return;
+    event.preventDefault();
+  }
+
+  toggleFields() {
+    const names = drawings(this.sample, this.side, false).map(([name]) => name);
+    const all = names.every((name) => this.hidden.has(name));
+    for (const name of names) if (all) this.hidden.delete(name); else this.hidden.add(name);
+    this.describe(this.sample);
+    this.draw();
+  }
+}
+
+function grid({ rows, columns, tile_width: across, tile_height: down }, { width, height }) {
+  const drawn = svg("g", { class: "tileLines" });
+  for (let row = 1; row < rows; row++) drawn.append(svg("line", { x1: 0, x2: width, y1: row * down, y2: row * down }));
+  for (let column = 1; column < columns; column++) drawn.append(svg("line", { x1: column * across, x2: column * across, y1: 0, y2: height }));
+  return drawn;
+}

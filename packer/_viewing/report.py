@@ -1,0 +1,195 @@
+"""One page about packs that needs nothing else: no server, no request, no script. It can be mailed and kept."""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import Callable, Iterable, Iterator
+from html import escape
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+
+from packer import __version__
+from packer._packs.sweep import over_samples
+from packer._storage.limits import in_units
+from packer._table import Ints
+from packer._viewing.catalog import UNLABELED, Catalog
+from packer._viewing.drawing import draw
+from packer._viewing.duplicates import find_duplicates
+from packer._viewing.histograms import histograms
+from packer._viewing.pictures import Picture, Pictures
+from packer.errors import DestinationError, printable
+
+__all__ = ["write_report"]
+
+_MOST_PICTURES = 600  # 5 to 8 kB each
+_MOST_OF_A_CLASS = 12
+_SIDE = 160  # pixels
+_MOST_CHECKED = 20_000  # samples: some dozens of seconds
+_MOST_LISTED = 200
+_MOST_CLASSES = 5_000
+
+Progress = Callable[[int, int], None]
+
+
+def write_report(catalog: Catalog, target: str | os.PathLike[str], *, progress: Progress | None = None) -> int:
+    """Write a report: histograms, classes, pictures of each class, findings, duplicates, and what is damaged.
+
+    Every sample of a pack of up to 20,000 is read and decoded; of a larger one those that are shown.
+
+    Parameters
+    ----------
+    catalog : Catalog
+    target : path
+        The HTML file. One that is there is replaced.
+    progress : callable, optional
+        Called with how many samples were read, and are to be.
+
+    Returns
+    -------
+    int
+        The size of the file, in bytes.
+
+    Raises
+    ------
+    DestinationError
+        If the file cannot be written.
+    """
+    page = "\n".join(_page(catalog, progress)).encode("utf-8", "backslashreplace")
+    try:
+        Path(target).write_bytes(page)
+    except OSError as error:
+        raise DestinationError(f"{printable(target)} cannot be written: {error.strerror}") from error
+    return len(page)
+
+
+def _page(catalog: Catalog, progress: Progress | None) -> Iterator[str]:
+    style = resources.files("packer._viewing").joinpath("page").joinpath("report.css").read_text("utf-8")
+    policy = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+    title = _safe(catalog.title)
+    yield f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
+    yield f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+    yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
+    yield f"<style>{style}</style></head><body><h1>{title}</h1>"
+    facts = (f"<div><dt>{_safe(name)}</dt><dd>{_safe(said)}</dd></div>" for name, said in catalog.facts())
+    yield f"<dl>{''.join(facts)}</dl>"
+    yield f'<h2>Sizes and labels</h2><div class="charts">{"".join(map(draw, histograms(catalog)))}</div>'
+    yield from _classes(catalog)
+    pictures = Pictures(catalog)
+    shown = list(_samples(catalog))
+    chosen = np.concatenate([indices for _, indices in shown]) if shown else np.empty(0, np.int64)
+    yield from _damaged(catalog, pictures, chosen, progress)
+    yield from _pictures(catalog, pictures, shown)
+    yield from _findings(catalog)
+    yield from _duplicates(catalog, pictures)
+    yield f"<footer>packer {__version__}</footer></body></html>\n"
+
+
+def _safe(text: str) -> str:
+    return escape(printable(text))
+
+
+def _classes(catalog: Catalog) -> Iterator[str]:
+    if not catalog.classes:
+        return
+    counts = list(zip(catalog.classes, catalog.class_counts, strict=True))
+    if catalog.unlabeled:
+        counts.insert(0, ("without a label", catalog.unlabeled))
+    yield f"<h2>Classes</h2>{_more(len(counts), _MOST_CLASSES)}"
+    rows = (f"<div><span>{_safe(name)}</span><span>{count:,}</span></div>" for name, count in counts[:_MOST_CLASSES])
+    listed = f'<div class="classes">{"".join(rows)}</div>'
+    yield listed if len(counts) <= 100 else f"<details><summary>{len(counts):,} classes</summary>{listed}</details>"
+
+
+def _more(count: int, listed: int) -> str:
+    return f"<p>The first {listed:,} of {count:,}.</p>" if count > listed else ""
+
+
+def _samples(catalog: Catalog) -> Iterator[tuple[str, Ints]]:
+    """Yield samples that stand for each class, and what the class is called; evenly spread over the packs."""
+    if not catalog.classes:
+        yield "", _spread(np.arange(len(catalog)), _MOST_PICTURES // 4)
+        return
+    order = np.argsort(catalog.labels, kind="stable")
+    sorted_labels = catalog.labels[order]
+    labels = np.flatnonzero(np.array(catalog.class_counts) > 0)
+    labels = np.concatenate(([UNLABELED] * bool(catalog.unlabeled), _spread(labels, _MOST_PICTURES))).astype(np.int64)
+    each = max(1, min(_MOST_OF_A_CLASS, _MOST_PICTURES // max(len(labels), 1)))
+    for label in labels.tolist():
+        begin, end = np.searchsorted(sorted_labels, [label, label + 1]).tolist()
+        name = catalog.classes[label] if label >= 0 else "without a label"
+        yield f"{_safe(name)}<small>{end - begin:,}</small>", _spread(order[begin:end], each)
+
+
+def _spread(indices: Ints, most: int) -> Ints:
+    """Return at most so many of some numbers, evenly spread."""
+    return indices[np.unique(np.linspace(0, len(indices) - 1, min(most, len(indices))).astype(np.int64))]
+
+
+def _pictures(catalog: Catalog, pictures: Pictures, shown: list[tuple[str, Ints]]) -> Iterator[str]:
+    yield "<h2>Pictures</h2>"
+    if len(shown) > 1 and max(len(indices) for _, indices in shown) == 1:
+        firsts = np.concatenate([indices for _, indices in shown])
+        yield f"<p>One of each class.</p>{_strip(catalog, pictures.small(firsts, _SIDE))}"
+        return
+    for head, indices in shown:
+        yield (f"<h3>{head}</h3>" if head else "") + _strip(catalog, pictures.small(indices, _SIDE))
+
+
+def _strip(catalog: Catalog, pictures: Iterable[Picture]) -> str:
+    return f'<div class="strip">{"".join(_figure(catalog, one) for one in pictures)}</div>'
+
+
+def _figure(catalog: Catalog, picture: Picture) -> str:
+    name = catalog.name(picture.index)
+    label = catalog.label(picture.index)
+    if picture.error:
+        image = f'<div class="why">damaged: {_safe(picture.error)}</div>'
+    else:
+        image = f'<img alt="" src="data:image/jpeg;base64,{base64.b64encode(picture.jpeg).decode()}">'
+    said = _safe(f"{name}: {label}" if label else name)
+    return f'<figure title="{said}">{image}<figcaption>{_safe(name.rpartition("/")[2])}</figcaption></figure>'
+
+
+def _damaged(catalog: Catalog, pictures: Pictures, shown: Ints, progress: Progress | None) -> Iterator[str]:
+    whole = len(catalog) <= _MOST_CHECKED
+    indices = np.arange(len(catalog)) if whole else shown
+
+    def check(places: range) -> list[Picture]:
+        return [one for one in pictures.small(indices[places.start : places.stop], 16) if one.error]
+
+    found = [one for part in over_samples(check, len(indices), progress=progress) for one in part]
+    what = "all samples" if whole else f"the {len(indices):,} samples that are shown here"
+    said = f"{len(found):,} of" if found else "None of"
+    yield f"<h2>Damage</h2><p>{said} {what} cannot be read and decoded.</p>{_more(len(found), _MOST_LISTED)}"
+    if not whole:
+        yield "<p><code>packer verify</code> reads every sample.</p>"
+    yield _table((f"sample {one.index}: {catalog.name(one.index)}", one.error) for one in found[:_MOST_LISTED])
+
+
+def _table(rows: Iterable[tuple[str, str]]) -> str:
+    cells = "".join(f"<tr><td>{_safe(name)}</td><td>{_safe(said)}</td></tr>" for name, said in rows)
+    return f"<table>{cells}</table>" if cells else ""
+
+
+def _findings(catalog: Catalog) -> Iterator[str]:
+    found, out = catalog.findings(), catalog.left_out()
+    yield "<h2>Findings of the conversion</h2>"
+    yield _table((name, f"{count:,}") for name, count in found) or "<p>Nothing unusual was found.</p>"
+    if out:
+        yield f"<h2>Left out</h2>{_more(len(out), _MOST_LISTED)}{_table(out[:_MOST_LISTED])}"
+
+
+def _duplicates(catalog: Catalog, pictures: Pictures) -> Iterator[str]:
+    found = find_duplicates(catalog)
+    yield "<h2>Duplicates</h2>"
+    if found.reason or not found.candidates:
+        yield f"<p>{_safe(found.reason or 'No image is there twice.')}</p>"
+        return
+    yield f"<p>{found.candidates:,} groups of samples have the same checksum and size.</p>"
+    yield _more(len(found.groups), 20)
+    for group in found.groups[:20]:
+        yield f"<h3>{group.count:,} times<small>{in_units(group.size)} each, compared byte by byte</small></h3>"
+        yield _strip(catalog, pictures.small(np.array(group.indices[:6]), _SIDE))

@@ -1,0 +1,161 @@
+"""A small HTTP server for one person on one machine: bound to the loopback, with a secret in its address.
+
+Every path begins with the secret. The name in the header ``Host`` must be the loopback's, so that no page of another
+name that was made to lead here can read anything. No header lets other sites read, and the page may load nothing from
+elsewhere.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import os
+import secrets
+import socketserver
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib import resources
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from packer._viewing.answers import Answer, Answers
+from packer._viewing.catalog import Catalog
+from packer.errors import DestinationError, PackerError, printable
+
+__all__ = ["Server"]
+
+_LOOPBACK = "127.0.0.1"
+_HOSTS = (_LOOPBACK, "localhost")
+_IDLE = 60.0  # seconds until a connection is closed that asks for nothing
+_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'self'; img-src 'self' blob:; object-src 'none'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+class Server(ThreadingHTTPServer):
+    """Serves the page, and what it asks for.
+
+    Parameters
+    ----------
+    catalog : Catalog
+    port : int
+        0 for any that is free.
+
+    Attributes
+    ----------
+    address : str
+        Where the page is, with the secret.
+
+    Raises
+    ------
+    DestinationError
+        If the port is taken, or not for this user.
+    """
+
+    daemon_threads = True
+    request_queue_size = 64
+    allow_reuse_address = os.name != "nt"  # where it would let another server take this one's requests
+
+    def __init__(self, catalog: Catalog, port: int = 0) -> None:
+        self.secret = secrets.token_urlsafe(24)
+        self.ways = Answers(catalog).ways
+        self.pages = _page_files()
+        try:
+            super().__init__((_LOOPBACK, port), _Handler)
+        except OSError as error:
+            why = f"port {port} of {_LOOPBACK} cannot be had: {error.strerror}"
+            raise DestinationError(f"{why}. Without --port any free one is taken") from error
+
+    def server_bind(self) -> None:
+        """Bind, without asking any name server who this is."""
+        socketserver.TCPServer.server_bind(self)
+        self.server_name, self.server_port = _LOOPBACK, self.server_address[1]
+
+    @property
+    def address(self) -> str:
+        return f"http://{_LOOPBACK}:{self.server_port}/{self.secret}/"
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of connections: a browser that is closed breaks them off."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server_version, sys_version = "packer", ""
+    disable_nagle_algorithm = True
+    wbufsize = -1  # head and body leave together
+    timeout = _IDLE
+    server: Server
+
+    def do_GET(self) -> None:
+        """Answer, or refuse."""
+        self._send(*self._answer())
+
+    def do_HEAD(self) -> None:
+        """Answer without a body."""
+        self._send(*self._answer())
+
+    def _answer(self) -> tuple[HTTPStatus, Answer]:
+        parts = urlsplit(self.path)
+        secret, _, what = parts.path.removeprefix("/").partition("/")
+        if not self._host_is_ours() or not hmac.compare_digest(secret.encode(), self.server.secret.encode()):
+            return HTTPStatus.FORBIDDEN, _said("This address is no address of packer's viewer: take the one it printed")
+        if what.startswith("ask/"):
+            return self._asked(what.removeprefix("ask/"), dict(parse_qsl(parts.query)))
+        page = self.server.pages.get(unquote(what) or "index.html")
+        return (HTTPStatus.OK, page) if page else (HTTPStatus.NOT_FOUND, _said("There is no such page"))
+
+    def _host_is_ours(self) -> bool:
+        name, _, port = self.headers.get("Host", "").partition(":")
+        return name in _HOSTS and (port.isdecimal() or not port)
+
+    def _asked(self, name: str, wanted: dict[str, str]) -> tuple[HTTPStatus, Answer]:
+        if name not in self.server.ways:
+            return HTTPStatus.NOT_FOUND, _said("There is no such question")
+        try:
+            return HTTPStatus.OK, self.server.ways[name](wanted)
+        except IndexError as error:
+            return HTTPStatus.NOT_FOUND, _said(error)
+        except ValueError as error:  # OptionError too
+            return HTTPStatus.BAD_REQUEST, _said(error)
+        except (PackerError, OSError) as error:
+            return HTTPStatus.UNPROCESSABLE_ENTITY, _said(error)
+
+    def _send(self, status: HTTPStatus, answer: Answer) -> None:
+        self.send_response(status)
+        for name, value in _HEADERS.items():
+            self.send_header(name, value)
+        self.send_header("Content-Type", answer.type)
+        self.send_header("Content-Length", str(len(answer.body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(answer.body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing of each request."""
+
+
+def _said(message: object) -> Answer:
+    return Answer("application/json", json.dumps({"error": printable(message)}).encode("ascii"))
+
+
+def _page_files() -> dict[str, Answer]:
+    """Return the files of the page, by name."""
+    found = {}
+    for file in resources.files("packer._viewing").joinpath("page").iterdir():
+        suffix = os.path.splitext(file.name)[1]
+        if suffix in _TYPES:
+            found[file.name] = Answer(_TYPES[suffix], file.read_bytes())
+    return found

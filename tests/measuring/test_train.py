@@ -1,0 +1,108 @@
+"""`packer doctor --train`: somebody's training runs as it is, is measured, and ends; no file of it is changed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from packer._cli import EXIT_STATUS
+from tests.making import command, content, packer, packer_many
+
+SCRIPT = """
+import sys, time, torch
+from torch.utils.data import DataLoader, TensorDataset
+
+def slow(items):
+    time.sleep(0.02)
+    return torch.utils.data.default_collate(items)
+
+if __name__ == "__main__":
+    import mine
+    loader = DataLoader(TensorDataset(torch.zeros(8, 3)), 2, collate_fn=slow)
+    for epoch in range(int(sys.argv[1])):
+        for batch in loader:
+            pass
+        print("epoch", epoch, flush=True)
+    sys.exit(int(sys.argv[2]))
+"""
+SITECUSTOMIZE = "import sys, types; sys.modules['mine'] = types.ModuleType('mine')\n"
+"""A person's own, without which the script does not run."""
+
+
+@pytest.fixture
+def training(tmp_path: Path) -> Path:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "sitecustomize.py").write_text(SITECUSTOMIZE)
+    (tmp_path / "train.py").write_text(SCRIPT)
+    return tmp_path
+
+
+def environment(training: Path) -> dict[str, str]:
+    path = os.pathsep.join([str(training / "own"), os.environ.get("PYTHONPATH", "")])
+    return {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def train(training: Path, epochs: int, status: int = 0) -> str:
+    return f"{sys.executable} {training / 'train.py'} {epochs} {status}"
+
+
+def test_a_training_is_measured_and_ended_and_its_files_stay(training: Path) -> None:
+    before = content(training)
+    line = ["doctor", "--train", train(training, 10**6), "--steps", 6, "--seconds", 60, "--json"]
+    result = packer(*line, env=environment(training))
+    assert result.returncode == EXIT_STATUS["ok"], result
+    report = json.loads(result.stdout)
+    assert report["cause"] == "collation"
+    assert report["waiting"] > 0.9
+    assert "epoch 0" in result.stderr
+    assert content(training) == before
+
+
+def test_a_training_that_ends_by_itself_has_a_report_and_its_status_is_told(training: Path) -> None:
+    result = packer("doctor", "--train", train(training, 1, 3), env=environment(training))
+    assert result.returncode == EXIT_STATUS["error"], result
+    assert "epoch 0" in result.stdout
+    assert "collation takes" in result.stdout
+    assert "the command ended by itself, with status 3" in result.stderr
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Ctrl-C is a signal elsewhere")
+def test_ctrl_c_ends_the_training_and_says_what_was_measured(training: Path) -> None:
+    line = command("doctor", "--train", train(training, 10**6), "--steps", 10**6)
+    process = subprocess.Popen(
+        line,
+        env=environment(training),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    while "epoch 2" not in process.stdout.readline():
+        pass
+    time.sleep(0.1)
+    os.killpg(process.pid, signal.SIGINT)
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == EXIT_STATUS["sigint"]
+    assert "of each step waits for data" in said
+
+
+def test_a_command_without_a_loader_is_an_error_that_says_what_to_do() -> None:
+    for line, message in {
+        f"{sys.executable} -c pass": "ended with status 0 before a DataLoader or a packer.Loader gave a batch",
+        "./no-such-program": "./no-such-program cannot be started",
+    }.items():
+        result = packer("doctor", "--train", line)
+        assert result.returncode == EXIT_STATUS["error"], result
+        assert message in result.stderr
+        assert "Traceback" not in result.stderr
+    lines = [["--train", ""], ["--train", "'"], ["--train", "true", "."], ["--steps", "3"]]
+    for result in packer_many(["doctor", *words] for words in lines):
+        assert result.returncode == EXIT_STATUS["usage"], result
