@@ -137,18 +137,18 @@ ALONE = {
     "merge": "classes prefix finish workers overwrite fresh quiet json-progress",
     "append": "labels path-column label-column delimiter label-type unlabeled extensions any-image where limit sample "
     "resize resize-mode upscale interpolation codec recode quality tiles no-tiles exif audit max-pixels on-error "
-    "report workers shard-size fresh ignore-free-space quiet json-progress field column on-missing no-classes no-metadata coco masks "
-    "voc yolo key",  # as of convert
+    "report workers shard-size fresh ignore-free-space quiet json-progress field column on-missing no-classes "
+    "no-metadata coco masks voc yolo key",  # as of convert
     "verify": "quick digest repair workers quiet json-progress with",
     "info": "json classes json-progress",
     "export": "quiet json-progress",
     "stage": "quiet json-progress",
     "unstage": "all-versions quiet json-progress",
     "warm": "quiet json-progress",
-    "estimate": "format unlabeled labels classes-from limit sample resize resize-mode upscale interpolation codec recode "
-    "quality tiles no-tiles exif audit max-pixels on-error report workers parts shard-size overwrite fresh where field "
-    "column on-missing no-classes no-metadata coco masks voc yolo key path-column label-column delimiter label-type "
-    "extensions any-image ignore-free-space json-progress json jobs seconds split",  # most as of convert
+    "estimate": "format unlabeled labels classes-from limit sample resize resize-mode upscale interpolation codec "
+    "recode quality tiles no-tiles exif audit max-pixels on-error report workers parts shard-size overwrite fresh "
+    "where field column on-missing no-classes no-metadata coco masks voc yolo key path-column label-column delimiter "
+    "label-type extensions any-image ignore-free-space json-progress json jobs seconds split",  # most as of convert
 }
 """The options that need no other one, and are none another one's."""
 
