@@ -29,6 +29,7 @@ _FIRST, _LEAST, _SHORT = 2, 14, 34  # images
 _MOST_BYTES = 256 << 20  # of the images of a trial: what it writes goes to the disk
 _MOST_IMAGES = 4000
 _DOUBT = 0.15  # of a duration: other work on the machine, and disks that slow down, show only later
+_LEAST_DOUBT = 0.002  # of a size that was not counted
 _STRUCTURE = 0.05  # of what is beside the images, which grows with their number, but for a page here and there
 
 ShowTrial = Callable[[str, ConversionProgress], None]
@@ -99,7 +100,8 @@ class Trials:
         short, long = self.each[0], max(self.each, key=len)
         an_image = max(0.0, (long.beside - short.beside) / max(len(long) - len(short), 1))
         beside = long.beside + an_image * (len(self.population) - len(long))
-        return Interval.around(total.value + beside, math.hypot((total.high - total.low) / 2, _STRUCTURE * beside))
+        value, drawn = total.value + beside, (total.high - total.low) / 2
+        return Interval.around(value, math.hypot(drawn, _STRUCTURE * beside, _LEAST_DOUBT * value))
 
     def duration(self) -> Duration:
         """How long the conversion of all images takes, in seconds."""
