@@ -19,11 +19,12 @@ from packer._storage.stamps import Stamp
 from packer._table import Sample, checksum, encode_name, field_columns
 from packer.errors import CorruptPackError, ImageError
 
-__all__ = ["Batch", "Pipeline", "sample_of"]
+__all__ = ["BATCH_BYTES", "Batch", "Pipeline", "sample_of"]
 
 Batch = list[tuple[Entry, Sample | None]]
 
-_BATCH_BYTES = 2 << 20  # as many files are a batch as have about this size together
+BATCH_BYTES = 2 << 20
+"""As many files are a batch as have about this size together."""
 _MAX_BATCH = 64
 
 
@@ -78,7 +79,7 @@ class Pipeline:
     def _adapt(self, batch: Batch) -> None:
         read = sum(entry.stamp[0] for entry, _ in batch)
         self.bytes_read += read
-        fitting = _BATCH_BYTES * len(batch) // max(read, 1)
+        fitting = BATCH_BYTES * len(batch) // max(read, 1)
         self._batch = max(1, min(fitting, 2 * self._batch, _MAX_BATCH))
 
     def _prepare(self, indices: range) -> tuple[Batch, ReadBuffer]:

@@ -22,7 +22,6 @@ from packer._measuring.scratch import scratch_directory
 from packer._measuring.spelling import command_of
 from packer._measuring.trials import ShowTrial, Trials, run_trials
 from packer._sources import Source
-from packer._storage.limits import available_cpus
 from packer._table import Ints
 from packer.errors import SourceError, printable
 
@@ -114,6 +113,7 @@ def estimate_request(
     seconds: float = 10.0,
     seed: int = 0,
     spent: float = 0.0,
+    others: bool = True,
     progress: ShowPhase | None = None,
 ) -> Estimate:
     """Estimate what a conversion gives and takes; see `packer.estimate`.
@@ -122,6 +122,8 @@ def estimate_request(
     ----------
     spent : float
         Seconds that a process of its own needs before it begins.
+    others : bool
+        Whether other options are tried too.
     """
     show = progress or _nothing
     if jobs > 1:
@@ -147,7 +149,9 @@ def estimate_request(
                 f"{printable(source.root)}: not one of {trials.tried} images that were tried can be read, such as "
                 f"{printable(entry['name'])}: {entry['reason']}"
             )
-        alternatives, left = try_alternatives(request, source, population, ends=ends, before=before, how=how)
+        alternatives, left = list[Alternative](), list[str]()
+        if others:
+            alternatives, left = try_alternatives(request, source, population, ends=ends, before=before, how=how)
     return _estimate(
         request,
         source,
@@ -182,7 +186,7 @@ def _estimate(
         exact=trials.is_exact,
         size=trials.size(),
         seconds=duration.on().plus(before),
-        workers=request.workers or available_cpus(),
+        workers=trials.workers,
         jobs=jobs,
         seconds_on_jobs=duration.on(jobs).plus(before),
         remarkable=trials.remarkable(),

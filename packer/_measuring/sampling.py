@@ -131,7 +131,9 @@ class Population:
         slope = float((weight[of] * x * y).sum()) / spread if spread else 0.0
         total = float((members * _means(values, of, seen)).sum())
         total += slope * (float(self._sizes.sum()) - float((members * _means(sizes, of, seen)).sum()))
-        variances = weight * np.bincount(of, (y - slope * x) ** 2, minlength=len(seen))
+        pull = weight[of] * x * x / spread if spread else np.zeros(n)  # of each image on the slope, up to 1
+        left = (y - slope * x) / np.maximum(1 - pull, 0.1)  # as if the image had not been in it: MacKinnon and White
+        variances = weight * np.bincount(of, left**2, minlength=len(seen))
         half = _quantile(variances, seen) * math.sqrt(variances.sum())
         return Interval.around(total * scale, math.hypot(half * scale, self._unseen(float(values.std()))))
 

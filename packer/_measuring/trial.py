@@ -21,6 +21,8 @@ from packer._table import Ints
 
 __all__ = ["Trial", "convert_some"]
 
+_MOST_AROUND = 1 << 16  # bytes; beyond, something else lies there
+
 
 @dataclass(frozen=True, eq=False)
 class Trial:
@@ -31,9 +33,9 @@ class Trial:
     places : (n,) int64 array
         Which images, as places in the order of a `Population`.
     stored : (n,) float64 array
-        Bytes of each in the pack, with the blobs of its fields; 0 of one that was left out.
+        Bytes of each in the pack, with the blobs of its fields and what is around them; 0 of one that was left out.
     beside : int
-        Bytes of the pack that are no image's: its structure, table and manifest.
+        Other bytes of the pack: its structure, table and manifest.
     seconds : float
         Duration of the conversion.
     findings : list of tuple of str
@@ -124,11 +126,20 @@ def convert_some(
 
 
 def _stored(pack: Path) -> npt.NDArray[np.float64]:
-    """Return how many bytes each sample has in a pack, with the blobs of its fields."""
+    """Return how many bytes each sample takes in a pack: its data, its fields' blobs, and all up to the next sample.
+
+    That is what a format puts around a sample: the rest of a page, a record's header.
+    """
     with open_pack(pack) as reader:
         columns = reader.table.columns()
         sizes = reader.table.size.astype(np.float64)
         for field in reader.fields.values():
             if field.is_blob:
                 sizes += columns[f"field.{field.name}.size"].clip(0)
+        places, held = reader.locate(np.arange(len(reader)))
+        order = np.lexsort((places["position"], places["file"]))
+        around = np.diff(places["position"][order]) - sizes[order[:-1]]
+        del held
+    here = np.diff(places["file"][order]) == 0
+    sizes[order[:-1]] += np.where(here & (around >= 0) & (around < _MOST_AROUND), around, 0)
     return sizes

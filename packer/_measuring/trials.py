@@ -15,19 +15,22 @@ from pathlib import Path
 import numpy as np
 
 from packer._conversion.convert import ConversionProgress
+from packer._conversion.pipeline import BATCH_BYTES
 from packer._conversion.request import ConversionRequest
 from packer._measuring.sampling import Interval, Population
 from packer._measuring.trial import Trial, convert_some
 from packer._sources import Source
+from packer._storage.limits import available_cpus
 from packer._table import Ints
 
 __all__ = ["Duration", "Trials", "run_trials"]
 
-_FIRST, _SHORT = 4, 32  # images
+_FIRST, _LEAST, _SHORT = 2, 14, 34  # images
 _MOST_BYTES = 256 << 20  # of the images of a trial: what it writes goes to the disk
 _MOST_IMAGES = 4000
 _DOUBT = 0.15  # of a duration: other work on the machine, and disks that slow down, show only later
-_PLACING = 4096 / math.sqrt(12)  # bytes: by how much the places of images in a file, at pages or blocks, differ
+_LEAST_DOUBT = 0.002  # of a size that was not counted
+_STRUCTURE = 0.05  # of what is beside the images, which grows with their number, but for a page here and there
 
 ShowTrial = Callable[[str, ConversionProgress], None]
 
@@ -62,12 +65,15 @@ class Trials:
     Attributes
     ----------
     population : Population
+    workers : int
+        On how many threads.
     each : list of Trial
         The first for what happens once, the second short, the others as long as time allows. Only one where it has all
         images.
     """
 
     population: Population
+    workers: int
     each: list[Trial] = field(default_factory=list)
 
     @property
@@ -92,11 +98,10 @@ class Trials:
             return Interval.around(float(last.stored.sum()) + last.beside, 0.0)
         total = self.population.total(self._places, np.concatenate([trial.stored for trial in self.each]))
         short, long = self.each[0], max(self.each, key=len)
-        a_sample = max(0.0, (long.beside - short.beside) / max(len(long) - len(short), 1))
-        beside = long.beside + a_sample * (len(self.population) - len(long))
-        placed = 1.96 * _PLACING * len(self.population) / math.sqrt(len(long))
-        half = math.hypot((total.high - total.low) / 2, min(placed, beside))
-        return Interval.around(total.value + beside, half)
+        an_image = max(0.0, (long.beside - short.beside) / max(len(long) - len(short), 1))
+        beside = long.beside + an_image * (len(self.population) - len(long))
+        value, drawn = total.value + beside, (total.high - total.low) / 2
+        return Interval.around(value, math.hypot(drawn, _STRUCTURE * beside, _LEAST_DOUBT * value))
 
     def duration(self) -> Duration:
         """How long the conversion of all images takes, in seconds."""
@@ -142,10 +147,15 @@ class Trials:
         return np.concatenate([trial.places for trial in self._counted])
 
     def _work(self, trial: Trial) -> float:
-        """Return how much work the images of a trial are, half of it by the image and half by the byte; all are N."""
+        """Return how much work the images of a trial are, half by the image and half by the byte; all images are N."""
         mean = self.population.mean_size
         of_bytes = float(self.population.sizes(trial.places).sum()) / mean if mean else float(len(trial))
-        return (len(trial) + of_bytes) / 2
+        return (len(trial) + of_bytes) / 2 + self._idle(len(trial))
+
+    def _idle(self, images: int) -> float:
+        """Return how much work the threads could do that have ended while another one has its last batch."""
+        batch = min(BATCH_BYTES / max(self.population.mean_size, 1.0), images / (2 * self.workers))
+        return (self.workers - 1) * batch / 2
 
 
 def run_trials(
@@ -163,7 +173,11 @@ def run_trials(
 
     Where there is time for all images, the last trial is of all of them.
     """
-    ends, trials, known = time.monotonic() + seconds, Trials(population), len(population.order)
+    ends, trials, known = (
+        time.monotonic() + seconds,
+        Trials(population, request.workers or available_cpus()),
+        len(population.order),
+    )
 
     def convert(start: int, count: int) -> Trial:
         places = np.arange(start, min(start + count, known))
@@ -182,7 +196,7 @@ def run_trials(
     if known <= _FIRST:
         return trials
     affordable = int((ends - time.monotonic()) / first.seconds * len(first))
-    short = convert(_FIRST, max(_FIRST, min(_SHORT, affordable)))
+    short = convert(_FIRST, max(_LEAST, min(_SHORT, affordable)))
     begun = len(first) + len(short)
     left, each = ends - time.monotonic(), short.seconds / len(short)
     fitting = int(min(left / each, _MOST_BYTES / max(population.mean_size, 1), most))

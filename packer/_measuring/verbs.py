@@ -6,12 +6,14 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from packer._conversion.request import ConversionRequest
 from packer._conversion.required import require_format
 from packer._conversion.spoken import speaking_of_arguments
+from packer._conversion.verbs import convert
 from packer._measuring.estimating import Estimate, estimate_request
 from packer._storage.limits import require_count
 
@@ -20,7 +22,7 @@ __all__ = ["estimate"]
 _PATHS = ("labels", "classes_from", "report", "voc", "yolo")
 
 
-@speaking_of_arguments
+@partial(speaking_of_arguments, others=convert)
 def estimate(
     src: str | os.PathLike[str],
     dst: str | os.PathLike[str] | None = None,

@@ -1,0 +1,131 @@
+"""What a command shows while it works: lines in a log, and with ``--json-progress`` objects that programs read."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from packer._cli import cli
+from packer._cli.progress import ProgressDisplay
+from packer.testing.photos import draw_imagefolder
+from tests.making import packer, packer_many
+
+KEYS = [
+    "what",
+    "phase",
+    "done",
+    "total",
+    "unit",
+    "rate",
+    "seconds_left",
+    "seconds",
+    "bytes",
+    "skipped",
+    "notes",
+    "state",
+]
+
+
+def objects(result: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
+    """Return the objects that a command wrote on stderr, where nothing else was written."""
+    return [json.loads(line) for line in result.stderr.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    draw_imagefolder(root := tmp_path_factory.mktemp("progress") / "tree", classes=2, per_class=4, size=(24, 32))
+    return root
+
+
+def test_every_command_says_in_json_how_far_it_is_and_that_it_is_done(tree: Path, tmp_path: Path) -> None:
+    pack, parts, more = tmp_path / "x.lmdb", tmp_path / "parts.lmdb", tmp_path / "more"
+    for path in tree.rglob("*.jpg"):
+        new = more / path.parent.name / f"new-{path.name}"
+        new.parent.mkdir(parents=True, exist_ok=True)
+        new.write_bytes(path.read_bytes())
+    lines = {
+        "convert": [tree, pack],
+        "convert --parts 2": [tree, parts],
+        "append": [parts, more, "--codec", "keep"],
+        "index": [tree, tmp_path / "x.index"],
+        "scan": [tree, tmp_path / "x.scan"],
+        "merge": [pack, tmp_path / "merged.h5"],
+        "verify": [pack],
+        "export": [pack, tmp_path / "files"],
+        "info": [pack],
+        "warm": [pack],
+        "stage": [pack, tmp_path / "staged"],
+        "unstage": [pack, tmp_path / "staged"],
+        "estimate": [tree, tmp_path / "y.lmdb", "--seconds", 0.1],
+    }
+    results = packer_many([[*name.split(), *places, "--json-progress"] for name, places in lines.items()])
+    for name, result in zip(lines, results, strict=True):
+        assert result.returncode == 0, (name, result.stderr)
+        shown = objects(result)
+        assert all(list(one) == KEYS for one in shown), name
+        assert shown[-1]["state"] == "done", name
+        assert all(one["state"] == "running" for one in shown[:-1]), name
+    last = objects(results[0])[-1]
+    assert (last["what"], last["phase"], last["unit"]) == ("x.lmdb", None, "images")
+    assert (last["done"], last["total"], last["skipped"]) == (8, 8, 0)
+    assert objects(results[list(lines).index("warm")])[-1]["unit"] == "bytes"
+
+
+def test_quiet_leaves_the_objects_and_nothing_else(tree: Path, tmp_path: Path) -> None:
+    (bad := tmp_path / "bad" / "a").mkdir(parents=True)
+    (bad / "x.jpg").write_bytes(b"no image")
+    good, failed, silent = packer_many(
+        [
+            ["convert", tree, tmp_path / "x.lmdb", "--quiet", "--json-progress"],
+            ["convert", bad.parent, tmp_path / "y.lmdb", "--quiet", "--json-progress"],
+            ["convert", tree, tmp_path / "z.lmdb", "--quiet"],
+        ]
+    )
+    assert good.stdout == ""
+    assert objects(good)[-1]["state"] == "done"
+    *shown, message = failed.stderr.splitlines()
+    assert json.loads(shown[-1])["state"] == "failed"
+    assert message.startswith("packer: ")
+    assert (silent.stdout, silent.stderr) == ("", "")
+
+
+def test_a_phase_without_news_shows_that_it_lives(capsys: pytest.CaptureFixture[str]) -> None:
+    """Elsewhere than on a terminal a line comes after two seconds, with what is done or how long it takes."""
+    with ProgressDisplay("x.lmdb") as display:
+        display.phase("listing photos")
+        while not (shown := capsys.readouterr().err):
+            time.sleep(0.05)
+        display.phase(None)
+        display.update(0, 10)
+        display.update(10, 10, read=5_000_000, skipped=2)
+        while not (ending := capsys.readouterr().err):
+            time.sleep(0.05)
+    assert shown.startswith("x.lmdb, listing photos: ")
+    assert shown.endswith(" so far\n")
+    assert ending.startswith("x.lmdb: 10 of 10, ")
+    assert "2 skipped, ending for " in ending
+
+
+def test_every_command_that_shows_progress_can_show_it_in_json() -> None:
+    for name, known in cli.commands.items():
+        assert isinstance(known, click.Command)
+        assert "--json-progress" in {option for one in known.params for option in one.opts}, name
+
+
+def test_an_estimate_is_printed_for_people_and_for_programs(tree: Path, tmp_path: Path) -> None:
+    plain = packer("estimate", tree, tmp_path / "x.lmdb", "--seconds", 0.5, "--jobs", 2, "--limit", 6)
+    assert plain.returncode == 0, plain.stderr
+    assert "6 images" in plain.stdout
+    assert f"\n  packer convert {tree} {tmp_path / 'x.lmdb'} --limit 6\n" in plain.stdout
+    assert "--parts 2 --part K" in plain.stdout
+    found = json.loads(packer("estimate", tree, tmp_path / "x.lmdb", "--seconds", 0.5, "--json").stdout)
+    assert found["images"] == 8
+    assert found["size"]["low"] <= found["size"]["value"] <= found["size"]["high"]
+    assert found["command"] == f"packer convert {tree} {tmp_path / 'x.lmdb'}"
+    assert list(tmp_path.iterdir()) == []

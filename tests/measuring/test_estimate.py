@@ -1,0 +1,237 @@
+"""What `packer.estimate` says is what a conversion then gives, within the interval that it says."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from PIL import Image
+
+import packer
+from packer._measuring.estimating import estimate_request
+from packer._measuring.sampling import Population
+from packer._measuring.spelling import command_of
+from packer._measuring.verbs import requested
+from packer.errors import DestinationError, OptionError, SourceError
+from packer.testing.photos import draw_photo
+from tests.making import command
+
+FEW = 0.2  # seconds: only the shortest trials
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a tree of 240 photos of very different sizes."""
+    root, rng = tmp_path_factory.mktemp("estimate") / "photos", np.random.default_rng(0)
+    drawn = [draw_photo(rng, *(int(rng.lognormal(4.3, 0.7)) + 8 for _ in range(2))) for _ in range(40)]
+    for number in range(240):
+        path = root / f"class{number % 3}" / f"{number:03d}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(drawn[number % 40]).save(path, quality=60 + number % 7 * 5)
+    return root
+
+
+Values = npt.NDArray[np.float64]
+
+
+@pytest.mark.parametrize("tried", [40, 300])
+@pytest.mark.parametrize("kind", ["as large", "resized", "encoded"])
+def test_the_true_sum_lies_in_the_interval(kind: str, tried: int) -> None:
+    """Of lists with some much larger images, drawn 200 times."""
+    within = 0
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        large = rng.random(3000) < 0.2
+        sizes = np.where(large, rng.lognormal(13, 1, 3000), rng.lognormal(10, 0.5, 3000)).astype(np.int64)
+        made: dict[str, Values] = {
+            "as large": sizes.astype(np.float64),
+            "resized": (8000 + 40 * np.sqrt(sizes)) * rng.lognormal(0, 0.4, 3000),
+            "encoded": sizes * rng.lognormal(1, 0.3, 3000),
+        }
+        population, places = Population(sizes, np.arange(3000), 3000, seed), np.arange(tried)
+        found = population.total(places, made[kind][population.order[places]])
+        within += found.low - 1 <= made[kind].sum() <= found.high + 1
+    assert within >= 180
+
+
+def test_the_true_number_lies_in_the_interval() -> None:
+    """Of images with a finding that large images have more often; where few sizes are known too."""
+    for known in (2000, 1000):
+        within = 0
+        for seed in range(100):
+            rng = np.random.default_rng(seed)
+            sizes = rng.lognormal(10, 1, 2000).astype(np.int64)
+            has = rng.random(2000) < np.where(sizes > 40_000, 0.3, 0.02)
+            which = rng.permutation(2000)[:known]
+            population, places = Population(sizes[which], which, 2000, seed), np.arange(200)
+            number = population.number(places, has[population.order[places]])
+            total = population.total(places, sizes[population.order[places]].astype(np.float64))
+            within += number.low <= has.sum() <= number.high
+            within += total.low - 1 <= sizes.sum() <= total.high + 1
+        assert within >= 180
+
+
+def test_every_beginning_of_the_order_has_large_and_small_images() -> None:
+    sizes = np.random.default_rng(0).permutation(np.arange(1000))
+    order = Population(sizes, np.arange(1000), 1000).order
+    assert sorted(order.tolist()) == list(range(1000))
+    for start in range(0, 80, 20):
+        drawn = np.sort(sizes[order[start : start + 20]])
+        assert drawn[0] < 100
+        assert drawn[-1] > 900
+
+
+@pytest.mark.parametrize("options", [{}, {"resize": 48}, {"codec": "raw"}], ids=str)
+def test_the_size_is_that_of_the_conversion(photos: Path, tmp_path: Path, options: dict[str, object]) -> None:
+    request = requested(photos, tmp_path / "out.lmdb", options)
+    found = estimate_request(request, seconds=FEW, others=False)
+    made = packer.convert(photos, tmp_path / "out.lmdb", **options)  # type: ignore[arg-type]
+    assert not found.exact
+    assert 16 <= found.tried < 240
+    assert found.images == 240
+    assert found.bytes_in.low == made.bytes_in == found.bytes_in.high
+    assert found.size.low <= made.bytes_out <= found.size.high
+    assert abs(found.size.value - made.bytes_out) < 0.25 * made.bytes_out
+    assert 0 < found.seconds.low < found.seconds.value < found.seconds.high
+
+
+def test_a_tree_that_is_smaller_than_the_sample_is_known_exactly(photos: Path, tmp_path: Path) -> None:
+    for suffix, count in [(".lmdb", 1), (".h5", 60), (".pth", 60), (".wds", 60)]:
+        out = tmp_path / f"out{suffix}"
+        found = estimate_request(requested(photos, out, {"limit": count}), seconds=100, others=False)
+        made = packer.convert(photos, out, limit=count)
+        assert found.exact
+        assert found.tried == found.images == count
+        assert found.size.low == found.size.high == found.size.value
+        assert found.size.value == pytest.approx(made.bytes_out, abs=64)  # the manifest says what the source is
+
+
+def test_a_pack_and_a_container_are_estimated_as_trees_are(photos: Path, tmp_path: Path) -> None:
+    packer.convert(photos, tmp_path / "photos.lmdb")
+    packer.convert(photos, tmp_path / "photos.wds", shard_size=300_000)
+    for src in (tmp_path / "photos.lmdb", tmp_path / "photos.wds"):
+        found = estimate_request(requested(src, tmp_path / "out.h5", {"resize": 48}), seconds=FEW, others=False)
+        made = packer.convert(src, tmp_path / "out.h5", resize=48, overwrite=True)
+        assert found.images == 240
+        assert found.size.low <= made.bytes_out <= found.size.high
+        os.remove(tmp_path / "out.h5")
+
+
+def test_the_command_makes_that_pack(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    os.symlink(photos, "my photos")
+    options = {"resize": 48, "codec": "webp", "quality": 70, "limit": 40, "extensions": (".jpg", ".gif")}
+    found = estimate_request(requested("my photos", None, options), seconds=100, others=False)
+    words = shlex.split(found.command)
+    assert words[:4] == ["packer", "convert", "my photos", "myphotos.lmdb"]
+    subprocess.run(command(*words[1:]), check=True, capture_output=True)
+    made = packer.info("myphotos.lmdb")
+    assert made.samples == found.images == 40
+    assert made.codec == "webp"
+    assert made.settings["quality"] == 70
+    assert found.exact
+    assert made.bytes == pytest.approx(found.size.value, abs=64)
+    again = requested("my photos", None, {})
+    assert again.dst == Path("myphotos-2.lmdb"), "what is there is not replaced"
+
+
+def test_every_option_of_a_request_is_in_its_command(photos: Path, tmp_path: Path) -> None:
+    said = "--codec jpeg --quality 50 --no-tiles --recode --exif apply --resize 32 --resize-mode pad --on-error skip"
+    said += " --parts 3 --workers 2 --field mask=../{stem}.png --field depth=../{stem}.npy --on-missing null"
+    words = [*shlex.split(said), "--report", str(tmp_path / "a b")]
+    options = {"codec": "jpeg", "quality": 50, "tiles": False, "recode": True, "exif": "apply", "resize": 32}
+    options |= {"resize_mode": "pad", "on_error": "skip", "parts": 3, "workers": 2, "on_missing": "null"}
+    fields = {"mask": "../{stem}.png", "depth": "../{stem}.npy"}
+    request = requested(photos, tmp_path / "x.lmdb", {**options, "fields": fields})
+    spelled = shlex.split(command_of(request))
+    assert spelled[:4] == ["packer", "convert", str(photos), str(tmp_path / "x.lmdb")]
+    assert sorted(spelled[4:]) == sorted(words[:-2])
+
+
+def test_findings_and_what_cannot_be_read_are_told(photos: Path, tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    shutil.copytree(photos, tree)
+    files = sorted(tree.rglob("*.jpg"))
+    for path in files[::8]:
+        path.write_bytes(b"no image")
+    for path in files[1::4]:
+        Image.new("RGB", (20, 20)).save(path)
+    found = estimate_request(requested(tree, tmp_path / "x.lmdb", {}), seconds=2, others=False)
+    assert found.unreadable.low <= 30 <= found.unreadable.high
+    report = tmp_path / "report.jsonl"
+    packer.convert(tree, tmp_path / "x.lmdb", on_error="skip", report=report)
+    remarkable = sum('"findings"' in line for line in report.read_text().splitlines())
+    assert found.remarkable.low <= remarkable <= found.remarkable.high
+    os.remove(tmp_path / "x.lmdb")
+    report.unlink()
+    assert {"tiny (a side below 32 pixels)"} <= set(found.findings)
+    assert {entry["name"] for entry in found.left_out} <= {str(path.relative_to(tree)) for path in files[::8]}
+    assert all(entry["reason"] for entry in found.left_out)
+    for path in files:
+        path.write_bytes(b"no image")
+    with pytest.raises(SourceError, match="not one of"):
+        packer.estimate(tree, tmp_path / "x.lmdb", seconds=FEW)
+    assert os.listdir(tmp_path) == ["tree"]
+
+
+def test_other_options_are_tried_too(photos: Path, tmp_path: Path) -> None:
+    shown = []
+    found = packer.estimate(
+        photos, tmp_path / "x.lmdb", jobs=4, resize=32, codec="png", seconds=3, progress=lambda *how: shown.append(how)
+    )
+    tried = {other.options: other for other in found.alternatives}
+    assert set(tried) | set(found.not_tried) >= {"--codec keep", "--resize 32", "--tiles", "--resize 32 --codec raw"}
+    assert "--resize 32 --codec png" not in tried, "that is what was asked for"
+    assert {what for what, _, _ in shown} >= {f"listing {photos}", "sizes", "trying"}
+    for options, other in tried.items():
+        assert other.size.low <= other.size.value <= other.size.high, options
+    assert found.seconds_on_jobs.value < found.seconds.value
+    assert found.part_command is not None
+    assert found.part_command.endswith("--parts 4 --part K")
+    assert os.listdir(tmp_path) == []
+
+
+def test_what_convert_refuses_is_refused(photos: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty" / "a").mkdir(parents=True)
+    with pytest.raises(SourceError):
+        packer.estimate(tmp_path / "empty", tmp_path / "x.lmdb")
+    with pytest.raises(DestinationError, match="exists already"):
+        packer.estimate(photos, tmp_path / "empty", format="pth")
+    with pytest.raises(DestinationError, match="lies inside of"):
+        packer.estimate(photos, photos / "x.lmdb")
+    with pytest.raises(OptionError, match="resize="):
+        packer.estimate(photos, tmp_path / "x.lmdb", upscale=True)
+    with pytest.raises(OptionError, match="has no parts"):
+        packer.estimate(photos, tmp_path / "x.wds", jobs=2)
+    with pytest.raises(TypeError, match="no such argument"):
+        packer.estimate(photos, tmp_path / "x.lmdb", nonsense=True)
+    with pytest.raises(ValueError, match="more than 0"):
+        packer.estimate(photos, tmp_path / "x.lmdb", seconds=0)
+    assert os.listdir(tmp_path) == ["empty"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has no such signals")
+@pytest.mark.parametrize("number", ["SIGTERM", "SIGKILL"])
+def test_nothing_is_left_of_an_estimate_that_was_killed(photos: Path, tmp_path: Path, number: str) -> None:
+    with subprocess.Popen(
+        command("estimate", photos, tmp_path / "x.lmdb", "--codec", "png", "--seconds", 60),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        while process.poll() is None and not list(tmp_path.glob("packer-estimate-*/*")):
+            time.sleep(0.01)
+        process.send_signal(getattr(signal, number))
+    assert process.returncode != 0
+    ends = time.monotonic() + 60
+    while os.listdir(tmp_path) and time.monotonic() < ends:
+        time.sleep(0.02)
+    assert os.listdir(tmp_path) == []
