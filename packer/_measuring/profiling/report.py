@@ -37,7 +37,7 @@ class ProfileReport:
     waiting : float
         The share of the time after the first batch that the loop waits, 0 to 1; of a GPU's time where CUDA is used.
     uncertainty : float
-        The standard error of `waiting`.
+        The standard error of `waiting`; 1 where nothing tells it.
     gpu_idle : float or None
         The share of the time that the GPU was idle for want of a batch; None without CUDA.
     steps : int
