@@ -212,7 +212,7 @@ class OfMyOwn(Dataset[Any]):
 
 def test_stages_of_a_persons_own_dataset_are_seen(drawn: Path) -> None:
     dataset = OfMyOwn(
-        sorted((drawn / "large").rglob("*.jpg")), transforms.Compose([transforms.Resize(64), transforms.ToTensor()])
+        sorted((drawn / "large").rglob("*.jpg")), transforms.Compose([transforms.CenterCrop(64), transforms.ToTensor()])
     )
     own = dataset.transform
     report = looped(DataLoader(dataset, 4, num_workers=loaders.WORKERS), steps=3).report()
@@ -223,7 +223,7 @@ def test_stages_of_a_persons_own_dataset_are_seen(drawn: Path) -> None:
 
 
 def test_stages_add_up_to_what_an_item_takes(drawn: Path) -> None:
-    """Compared with cProfile's clock, the process's own."""
+    """Compared with the clock of the process."""
     seen = see(DataLoader(loaders.folder(drawn, "ordinary", transform=loaders.training()), 8))
     stages = measure_stages(seen, 0.5)
     images = seen.dataset
@@ -233,7 +233,7 @@ def test_stages_add_up_to_what_an_item_takes(drawn: Path) -> None:
     whole = (time.process_time() - begin) / len(images)
     apart = stages.total.cpu - stages.costs["collation"].cpu
     assert 0.5 * whole < apart < 2 * whole
-    assert stages.samples == 46
+    assert 8 <= stages.samples <= 46
 
 
 def test_a_loader_in_wrappers_is_found(drawn: Path) -> None:

@@ -14,6 +14,7 @@ CAUSES = {
     "items": "what dataset[i] does takes the time",
     "transform": "the transform takes the time",
     "collation": "collation takes the time",
+    "handing over": "handing batches over from the workers takes the time",
     "transfer": "the copy to the device takes the time",
     "too few workers": "too few workers make the batches",
     "too many workers": "too many workers share the processors",
@@ -32,12 +33,13 @@ class ProfileReport:
     cause : str
         ``"step"``: the loader keeps up, and the training step takes the time. Otherwise what the batches wait for:
         ``"reading"``, ``"decoding"``, ``"items"`` (what ``dataset[i]`` does, where that cannot be divided),
-        ``"transform"``, ``"collation"``, ``"transfer"``, ``"too few workers"``, ``"too many workers"``, ``"lock"``
+        ``"transform"``, ``"collation"``, ``"handing over"`` (from workers to the loop),
+        ``"transfer"``, ``"too few workers"``, ``"too many workers"``, ``"lock"``
         (Python's) or ``"unknown"``.
     waiting : float
         The share of the time after the first batch that the loop waits, 0 to 1; of a GPU's time where CUDA is used.
     uncertainty : float
-        The standard error of `waiting`.
+        The standard error of `waiting`; 1 where nothing tells it.
     gpu_idle : float or None
         The share of the time that the GPU was idle for want of a batch; None without CUDA.
     steps : int

@@ -38,7 +38,7 @@ class Stages:
     ----------
     costs : dict of str to Cost
         Seconds a sample, by stage, in the order of the work: reading, decoding, items (what ``dataset[i]`` does beside
-        these), transform, collation, transfer.
+        these), transform, collation, handing over (from a worker to the loop), transfer.
     samples : int
         How many samples were measured.
     paths : sequence of str
@@ -97,6 +97,8 @@ def measure_stages(seen: Seen, seconds: float) -> Stages:
         costs = _divided(seen, made, watch, count)
         if in_place is None and seen.collate is not None:
             costs["collation"], batch = _collated(seen.collate, made.items, seen.batch_size)
+            if seen.kind == "DataLoader" and seen.workers:
+                costs["handing over"] = _handed_over(batch) / seen.batch_size
             costs["transfer"] = _transferred(batch) / seen.batch_size
         lock = _lock(make, chosen, made.cost) if seen.threaded else 0.0
     shown = {stage: cost for stage, cost in costs.items() if cost.total > 0}
@@ -194,6 +196,19 @@ def _collated(collate: Callable[[list[Any]], Any], items: list[Any], batch_size:
         if costs[-1].total > 0.2:
             break
     return min(costs, key=lambda cost: cost.total) / batch_size, made
+
+
+def _handed_over(batch: Any) -> Cost:
+    """Return what a worker spends on giving a batch to the loop: it copies the tensors to memory that both share."""
+    from packer._loading.normalizing import map_tensors
+
+    costs = []
+    for _ in range(2):
+        copy = map_tensors(batch, lambda tensor: tensor.clone())
+        begin = moment()
+        map_tensors(copy, lambda tensor: tensor.share_memory_())
+        costs.append(since(begin))
+    return min(costs, key=lambda cost: cost.total)
 
 
 def _transferred(batch: Any) -> Cost:

@@ -6,6 +6,7 @@ a batch. Without workers the two follow one another; with workers the longer one
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from typing import Any
 
@@ -36,7 +37,9 @@ def diagnose(loader: Iterable[Any], timings: Timings, seconds: float) -> Profile
     """Return the report of a pass, for which some samples are made again, within some seconds."""
     share, error = timings.waiting()
     idle = timings.gpu.share()
-    found = Findings(timings=timings, seen=see(loader), waiting=share if idle is None else idle, error=error, idle=idle)
+    if idle is not None:
+        share, error = idle, 1.0  # of the GPU's time, whose spread nothing tells
+    found = Findings(timings=timings, seen=see(loader), waiting=share, error=error, idle=idle)
     starting = timings.of_start() > _STARTING and timings.steps > 1
     found.keeps_up = found.waiting < WORTH_A_WORD or (error < 1 and found.waiting - 2 * error < _CERTAIN)
     if found.keeps_up and not (starting and found.seen.workers > available_cpus()):
@@ -59,13 +62,16 @@ def _find(found: Findings, seconds: float) -> None:
         found.unseen = f"making a sample outside of the loop failed: {type(error).__name__}: {error}"
         return
     cpus = available_cpus()
-    if seen.kind == "DataLoader" and seen.workers > cpus:
-        found.fewer = fewer_workers(seen, cpus, _batches(found), 0.4 * seconds)
+    with contextlib.suppress(Exception):  # workers that cannot be started again say nothing, and end no training
+        if seen.kind == "DataLoader" and seen.workers > cpus:
+            found.fewer = fewer_workers(seen, cpus, _batches(found), 0.4 * seconds)
     found.cause = _cause(found, cpus)
     try:
         found.packed = measure_packed(seen, found.stages, 0.3 * seconds)
     except UnpackedError as why:
         found.unpacked = str(why)
+    except Exception as error:  # such as no room for the packs
+        found.unpacked = f"{type(error).__name__}: {error}"
     _gains(found, cpus)
 
 

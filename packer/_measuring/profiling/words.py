@@ -15,6 +15,9 @@ from packer.errors import printable
 __all__ = ["Findings", "sentences"]
 
 _FEW = 10
+_EXPLAINED = 0.5
+"""The share of the waiting that the stages explain at least, where nothing else is to be said."""
+
 _NAMES = {"items": "the rest of dataset[i]", "transfer": "the copy to the device"}
 _WORTH = 1.2
 
@@ -180,6 +183,13 @@ def _notes(found: Findings) -> Iterator[str]:
             f"The first batch came after {timings.first:.1f} s, {timings.of_start():.0%} of the pass: "
             "persistent_workers=True starts workers once, and not for each pass."
         )
+    if found.stages is not None and found.cause not in ("step", "lock", "too many workers"):
+        made = found.stages.total.total * found.seen.batch_size / max(found.seen.workers, 1)
+        if made < _EXPLAINED * timings.wait:
+            yield (
+                f"By its stages a batch would take {_ms(made)}. The rest is the way from a worker to the loop, or "
+                "other programs use the processors (`packer doctor` says their load)."
+            )
     if found.stages is not None and found.seen.kind == "DataLoader" and not found.seen.workers:
         yield "Without workers (num_workers=0) the training loop makes each batch itself, and waits for all of it."
 
