@@ -140,7 +140,8 @@ ALONE = {
     "report workers shard-size fresh ignore-free-space quiet field column on-missing no-classes no-metadata coco masks "
     "voc yolo key",  # as of convert
     "verify": "quick digest repair workers quiet with",
-    "info": "json classes",
+    "info": "json classes plot",
+    "view": "port no-browser html quiet",
     "export": "quiet",
     "stage": "quiet",
     "unstage": "all-versions quiet",
