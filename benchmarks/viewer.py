@@ -39,7 +39,7 @@ SCREEN = """
     if (cells.length && cells.every(there)) done([performance.now() - began, performance.now(), cells.length]);
     else requestAnimationFrame(look);
   };
-  requestAnimationFrame(look);
+  requestAnimationFrame(() => requestAnimationFrame(look)); // after what scrolling changes
 })
 """
 """Waits until all pictures in sight are there: milliseconds of that, and since the page was asked for; how many."""
