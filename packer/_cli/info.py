@@ -30,15 +30,36 @@ _NAMED = 5  # classes of a field
 @click.argument("pack", type=UserPath())
 @click.option("--json", "as_json", is_flag=True, help="Print everything as one JSON object.")
 @click.option("--classes", "all_classes", is_flag=True, help="List every class, not only the first and the last ones.")
+@click.option(
+    "--plot",
+    type=UserPath(),
+    metavar="FILE",
+    help="Draw histograms of sizes and labels too: .svg, or .png by matplotlib.",
+)
 @progress_options(quiet=None)
-def info_command(pack: Path, as_json: bool, all_classes: bool) -> None:
+def info_command(pack: Path, as_json: bool, all_classes: bool, plot: Path | None) -> None:
     """Say what PACK holds: settings, sizes, classes with their counts, image sizes."""
     from packer._packs.info import info
 
     with show.ProgressDisplay(pack.name) as display:
         display.phase("reading the table")
         held = info(pack)
+    if plot is not None:
+        _plot(pack, plot)
     click.echo(json.dumps(_as_json(held), indent=2) if as_json else _describe(held, all_classes))
+
+
+def _plot(pack: Path, target: Path) -> None:
+    """Draw what the table says."""
+    from packer._viewing.catalog import open_catalog
+    from packer._viewing.drawing import plot
+    from packer._viewing.histograms import histograms
+
+    catalog = open_catalog([pack])
+    try:
+        plot(target, catalog.title, histograms(catalog))
+    finally:
+        catalog.close()
 
 
 def _as_json(pack: PackInfo) -> dict[str, Any]:

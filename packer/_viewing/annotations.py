@@ -151,6 +151,8 @@ def _words(field: Field, value: Any) -> str:
     """Return a value that is drawn nowhere in words."""
     if field.kind == "class":
         return _class(field, value)
+    if field.dtype == "float32" and field.kind == "scalar":
+        return str(np.float32(value))
     if field.kind == "labels":
         text = ", ".join(_class(field, number) for number in value[:_MOST_SHAPES].tolist()) or "none"
     elif field.kind == "array":

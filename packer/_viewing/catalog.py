@@ -58,15 +58,14 @@ class Catalog:
     Raises
     ------
     CorruptPackError
-        If the table of a pack is damaged, which no sample can be found without.
+        If the labels in the table of a pack are damaged; also from what asks for columns, where the table was cut
+        short.
     """
 
     def __init__(self, dataset: ImageDataset | ConcatImageDataset) -> None:
         self.dataset = dataset
         self.datasets = dataset.datasets if isinstance(dataset, ConcatImageDataset) else [dataset]
         self.readers: list[Reader] = [one.reader for one in self.datasets]
-        for reader in self.readers:
-            reader.require_table()
         self._ends = np.cumsum([len(reader) for reader in self.readers])
         self.classes: list[str] = self.datasets[0].classes
         self.label_type = self.readers[0].manifest.label_type
@@ -104,6 +103,8 @@ class Catalog:
 
     def column(self, name: str) -> npt.NDArray[Any]:
         """Return ``height``, ``width`` (pixels) or ``size`` (bytes of the image) of all samples, an (N,) array."""
+        for reader in self.readers:  # what was cut off of a mapped file cannot be touched
+            reader.require_table()
         if name not in self._columns:  # of one pack a view of its file
             parts: list[npt.NDArray[Any]] = [getattr(reader.table, name) for reader in self.readers]
             self._columns[name] = parts[0] if len(parts) == 1 else np.concatenate(parts)

@@ -161,9 +161,9 @@ def _damaged(catalog: Catalog, pictures: Pictures, shown: Ints, progress: Progre
         return [one for one in pictures.small(indices[places.start : places.stop], 16) if one.error]
 
     found = [one for part in over_samples(check, len(indices), progress=progress) for one in part]
-    what = "all samples" if whole else f"the {len(indices):,} samples that are shown here"
-    said = f"{len(found):,} of" if found else "None of"
-    yield f"<h2>Damage</h2><p>{said} {what} cannot be read and decoded.</p>{_more(len(found), _MOST_LISTED)}"
+    what = f"all {len(indices):,} samples" if whole else f"the {len(indices):,} samples that are shown here"
+    said = f"Of {what} {len(found):,} cannot be read and decoded." if found else f"No damage in {what}."
+    yield f"<h2>Damage</h2><p>{said}</p>{_more(len(found), _MOST_LISTED)}"
     if not whole:
         yield "<p><code>packer verify</code> reads every sample.</p>"
     yield _table((f"sample {one.index}: {catalog.name(one.index)}", one.error) for one in found[:_MOST_LISTED])

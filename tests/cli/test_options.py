@@ -141,7 +141,7 @@ ALONE = {
     "report workers shard-size fresh ignore-free-space quiet json-progress field column on-missing no-classes "
     "no-metadata coco masks voc yolo key",  # as of convert
     "verify": "quick digest repair workers quiet json-progress with",
-    "info": "json classes json-progress",
+    "info": "json classes plot json-progress",
     "export": "quiet json-progress",
     "stage": "quiet json-progress",
     "unstage": "all-versions quiet json-progress",
@@ -150,6 +150,7 @@ ALONE = {
     "recode quality tiles no-tiles exif audit max-pixels on-error report workers parts shard-size overwrite fresh "
     "where field column on-missing no-classes no-metadata coco masks voc yolo key path-column label-column delimiter "
     "label-type extensions any-image ignore-free-space json-progress json jobs seconds split",  # most as of convert
+    "view": "port no-browser html quiet json-progress",
     "doctor": "train seconds json",
 }
 """The options that need no other one, and are none another one's."""

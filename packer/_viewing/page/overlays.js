@@ -54,7 +54,7 @@ function keypoints(field, radius) {
   return drawn;
 }
 
-/** Return what is drawn of each field that can be: [name, <g>]. `words` says whether boxes have their names. */
+/** Return what is drawn of each field that can be, the lowest first: [name, <g>]. `words` says whether boxes have their names. */
 export function drawings(sample, side, words) {
   const longest = Math.max(sample.width, sample.height);
   const found = [];
@@ -67,9 +67,10 @@ export function drawings(sample, side, words) {
     if (field.polygons) drawn.append(polygons(field));
     if (field.boxes) drawn.append(boxes(field, words, longest / 38));
     if (field.keypoints) drawn.append(keypoints(field, longest / 130));
-    if (drawn.childNodes.length) found.push([field.name, drawn]);
+    const above = field.keypoints ? 3 : field.boxes ? 2 : field.polygons ? 1 : 0;
+    if (drawn.childNodes.length) found.push([field.name, drawn, above]);
   }
-  return found;
+  return found.sort((one, other) => one[2] - other[2]);
 }
 
 /** Return the caption of a sample: its first field of text. */

@@ -63,7 +63,10 @@ export class SampleDialog {
     this.cuts = [];
     this.draw();
     this.cut();
-    if (!this.dialog.open) this.dialog.showModal();
+    if (!this.dialog.open) {
+      this.dialog.showModal();
+      $("stage").focus();
+    }
   }
 
   describe(sample) {
@@ -102,7 +105,7 @@ export class SampleDialog {
       });
       head.prepend(box);
     }
-    if (field.labels?.length) made.append(element("p", {}, [...new Set(field.labels)].join(", ")));
+    if (field.boxes && field.labels?.length) made.append(element("p", {}, [...new Set(field.labels)].join(", ")));
     else if (field.text && !shown) made.append(element("p", { className: field.kind === "json" ? "code" : "" }, field.text));
     if (field.picture === "image") {
       made.append(element("img", { src: picture("field", { index: this.sample.index, name: field.name, side: 640 }), alt: field.name }));

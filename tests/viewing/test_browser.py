@@ -1,0 +1,226 @@
+"""The viewer's page in a real browser: Chromium, driven by Playwright. Without them these tests are skipped."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from packer._containers.files import ForeignFiles
+from packer._formats.index import write_index
+from packer._manifest import Manifest
+from packer._storage.spool import TableBuilder
+from packer._viewing.catalog import open_catalog
+from packer._viewing.report import write_report
+from packer._viewing.server import Server
+from tests.viewing.conftest import COUNT, DAMAGED, SCRIPT, TWICE
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+FLAGS = (
+    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync"
+)
+ALL_THERE = """
+() => {
+  const cells = [...document.querySelectorAll(".cell")];
+  return cells.length > 0 && cells.every((cell) => cell.dataset.filled);
+}
+"""
+playwright_api = pytest.importorskip(
+    "playwright.sync_api", reason="the page is tested in a browser: pip install playwright"
+)
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None, reason="the page is tested in Chromium, which is not installed"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS.split())
+        yield browser
+        browser.close()
+
+
+class Visit:
+    """A page, what it asked for, and what it complained about."""
+
+    def __init__(self, browser: Any, address: str, **settings: Any) -> None:
+        self.address = address
+        self.asked: list[str] = []
+        self.complaints: list[str] = []
+        self.context = browser.new_context(**{"viewport": {"width": 1000, "height": 700}, **settings})
+        self.page = self.context.new_page()
+        self.page.set_default_timeout(60_000)
+        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.page.on("console", lambda message: self.complaints.append(message.text))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.goto(address)
+
+    def __enter__(self) -> Visit:
+        self.page.wait_for_function(ALL_THERE)
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        if exc_info == (None, None, None):
+            assert self.complaints == []
+            assert [url for url in self.asked if not url.startswith((self.address, "blob:"))] == []
+        self.context.close()
+
+    def until(self, said: str) -> None:
+        """Wait until something holds, said as JavaScript."""
+        self.page.wait_for_function(f"() => {said}")  # what is no function, the page's policy refuses
+
+    def texts(self, selector: str) -> list[str]:
+        found: list[str] = self.page.eval_on_selector_all(selector, "all => all.map((one) => one.textContent)")
+        return found
+
+
+def serving(path: Path) -> Iterator[Server]:
+    catalog = open_catalog([path])
+    with Server(catalog) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+    catalog.close()
+
+
+@pytest.fixture(scope="module")
+def server(pack: Path) -> Iterator[Server]:
+    yield from serving(pack)
+
+
+def test_the_grid_shows_samples_and_filters_them(browser: Any, server: Server) -> None:
+    with Visit(browser, server.address) as visit:
+        page = visit.page
+        assert page.title() == "some.lmdb"
+        assert page.inner_text("#count") == str(COUNT)
+        assert SCRIPT.rpartition("/")[2] in visit.texts(".cell .name")
+        assert "<b>dog</b>" in visit.texts(".class span:first-child")
+        assert page.query_selector(".cell script, .class b, .cell i") is None
+        assert len(visit.texts(".cell.damaged")) == 1
+        assert "checksum does not fit" in visit.texts(".cell.damaged .reason")[0]
+        page.keyboard.press("/")
+        page.keyboard.type("photo1")
+        visit.until("document.getElementById('count').textContent.startsWith('10 of')")
+        page.keyboard.press("Escape")
+        visit.until(f"document.getElementById('count').textContent === '{COUNT}'")
+        page.click(".class >> text=bird")
+        visit.until("document.getElementById('count').textContent.startsWith('8 of')")
+        page.fill("#where", "width >")
+        page.wait_for_selector("#error:not([hidden])")
+        visit.complaints = [text for text in visit.complaints if "400 (Bad Request)" not in text]
+
+
+def test_one_sample_is_looked_at_with_its_fields_and_crops(browser: Any, server: Server) -> None:
+    with Visit(browser, server.address, color_scheme="dark") as visit:
+        page = visit.page
+        page.keyboard.press("ArrowRight")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("#sample[open] .box")
+        assert page.inner_text("#place") == f"2 of {COUNT}"
+        assert "photo <i>1</i>" in visit.texts(".field p")
+        assert visit.texts(".boxName") == ["flat"]
+        page.wait_for_selector("#shapes image.mask", state="attached")
+        page.keyboard.press("c")
+        visit.until("document.querySelectorAll('#cuts img').length === 8")
+        assert page.locator("#shapes .cut").count() == 8
+        for _ in range(DAMAGED - 1):
+            page.keyboard.press("ArrowRight")
+        page.wait_for_selector("#damage:not([hidden])")
+        assert "checksum does not fit" in page.inner_text("#damage")
+        page.keyboard.press("Escape")
+        page.wait_for_selector("#sample:not([open])", state="attached")
+        assert page.get_attribute(".cell.selected", "data-place") == str(DAMAGED)
+
+
+def test_histograms_duplicates_and_findings_are_views_of_their_own(browser: Any, server: Server) -> None:
+    with Visit(browser, server.address) as visit:
+        page = visit.page
+        page.click("text=Histograms")
+        page.wait_for_selector("#histograms svg .bar")
+        assert page.locator("#histograms svg").count() == 5
+        page.locator("#histograms svg >> nth=4").locator(".bar >> nth=0").click()
+        visit.until("document.getElementById('count').textContent.startsWith('8 of')")
+        page.click("text=Duplicates")
+        visit.until("document.querySelectorAll('#duplicates .thumb').length === 2")
+        assert all(f"Photo{number:02d}" in " ".join(visit.texts("#duplicates .name")) for number in TWICE)
+        page.click("text=Findings")
+        page.click("text=Read and decode every sample")
+        page.wait_for_selector(f"#findings .thumb >> text=sample {DAMAGED}")
+        page.keyboard.press("?")
+        page.wait_for_selector("#keys[open]")
+
+
+def test_nothing_is_shown_without_the_secret(browser: Any, server: Server) -> None:
+    page = browser.new_page()
+    response = page.goto(f"http://127.0.0.1:{server.server_port}/")
+    assert response.status == 403
+    assert "Photo" not in page.content()
+    page.close()
+
+
+def test_a_phone_needs_no_scrolling_sideways(browser: Any, server: Server) -> None:
+    with Visit(browser, server.address, viewport={"width": 390, "height": 780}) as visit:
+        assert visit.page.evaluate("document.documentElement.scrollWidth") == 390
+        visit.page.click(".cell >> nth=2")
+        visit.page.wait_for_selector("#sample[open]")
+        assert visit.page.evaluate("document.getElementById('sample').scrollWidth") == 390
+
+
+def test_the_last_of_very_many_is_reached_by_scrolling(browser: Any, tmp_path: Path) -> None:
+    """The grid is higher than any element may be."""
+    count, data = 300_000, b"no image"
+    (tmp_path / "data.bin").write_bytes(data)
+    rows = TableBuilder()
+    for index in range(count):
+        name = b"%07d" % index
+        rows.append(label=-1, height=9, width=9, offset=0, size=len(data), crc32c=0, name=name)
+    (tmp_path / "many.index").mkdir()
+    files = ForeignFiles(tmp_path, ["data.bin"])
+    write_index(
+        tmp_path / "many.index", Manifest("index", count, [], schema=2), rows.build(), files, base="..", checksums=False
+    )
+    for server in serving(tmp_path / "many.index"):
+        with Visit(browser, server.address) as visit:
+            page = visit.page
+            places = "[...document.querySelectorAll('.cell')].map((one) => Number(one.dataset.place))"
+            page.evaluate("() => { const s = document.getElementById('scroll'); s.scrollTop = s.scrollHeight; }")
+            visit.until(f"{places}.includes({count - 1})")
+            page.wait_for_function(ALL_THERE)
+            assert f"{count - 1:07d}" in visit.texts(".cell .name")
+            page.evaluate("() => { const s = document.getElementById('scroll'); s.scrollTop = s.scrollHeight / 2; }")
+            visit.until(f"Math.abs(Math.min(...{places}) - {count // 2}) < 100")
+            before = page.evaluate(f"Math.min(...{places})")
+            page.mouse.move(600, 400)
+            page.mouse.wheel(0, 600)
+            visit.until(f"Math.min(...{places}) > {before}")
+            assert page.evaluate(f"Math.min(...{places})") - before < 40, "a wheel goes row by row"
+            page.keyboard.press("Home")
+            visit.until(f"{places}.includes(0)")
+
+
+def test_the_report_opens_from_the_disk_and_asks_for_nothing(browser: Any, pack: Path, tmp_path: Path) -> None:
+    catalog = open_catalog([pack])
+    write_report(catalog, tmp_path / "report.html")
+    catalog.close()
+    asked: list[str] = []
+    complaints: list[str] = []
+    page = browser.new_page()
+    page.on("request", lambda request: asked.append(request.url))
+    page.on("console", lambda message: complaints.append(message.text))
+    page.goto((tmp_path / "report.html").as_uri())
+    assert page.evaluate("[...document.images].every((one) => one.complete && one.naturalWidth > 0)")
+    assert page.evaluate("document.images.length") >= COUNT - 1
+    assert SCRIPT.rpartition("/")[2] in page.inner_text("body")
+    assert page.title() == "some.lmdb"
+    assert complaints == []
+    assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
+    page.close()
