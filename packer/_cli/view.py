@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from packer._cli import show
+from packer._cli.progress import progress_options
 from packer._cli.values import UserPath
 from packer._storage.limits import in_units
 from packer.errors import OptionError, printable
@@ -24,7 +25,7 @@ __all__ = ["view_command"]
 @click.option("--port", type=click.IntRange(1, 65535), help="The port of the page; by default any that is free.")
 @click.option("--no-browser", is_flag=True, help="Only print the address of the page.")
 @click.option("--html", type=UserPath(), metavar="FILE", help="Write one page that needs no server, and end.")
-@click.option("--quiet", is_flag=True, help="Print nothing but the address of the page, and errors.")
+@progress_options("Print nothing but the address of the page, and errors.")
 def view_command(packs: tuple[Path, ...], port: int | None, no_browser: bool, html: Path | None, quiet: bool) -> None:
     """Look at PACK in a browser: pictures, classes, fields, crops, histograms, duplicates.
 
