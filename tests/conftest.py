@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import os
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,11 @@ settings.load_profile("packer")
 
 # Shells start what runs in the background without SIGINT, which the programs that are tested would inherit.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Images of containers often forbid Python to keep what it compiled: then each of the processes that tests start would
+# compile packer anew, which takes longer than most of what they do.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
