@@ -45,7 +45,7 @@ class CommandServer:
         self._directory = tempfile.TemporaryDirectory()
 
     def run(self, arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
-        """Run `packer` with these arguments, in the directory of the caller."""
+        """Run `packer` with these arguments, in the directory and with the environment of the caller."""
         return self._run(arguments=arguments)
 
     def run_many(self, lines: Sequence[Sequence[str]]) -> subprocess.CompletedProcess[str]:
@@ -56,7 +56,13 @@ class CommandServer:
         output, errors = (Path(self._directory.name) / name for name in ("output", "errors"))
         output.write_bytes(b"")
         errors.write_bytes(b"")
-        job = {"cwd": os.getcwd(), "output": str(output), "errors": str(errors), **asked}
+        job = {
+            "environment": dict(os.environ),
+            "cwd": os.getcwd(),
+            "output": str(output),
+            "errors": str(errors),
+            **asked,
+        }
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(job) + "\n")
@@ -114,6 +120,8 @@ def serve() -> None:
 def _status(job: dict[str, Any]) -> int:
     """Run the commands of a job in this process; return the exit status."""
     try:
+        os.environ.clear()
+        os.environ.update(job["environment"])
         os.chdir(job["cwd"])
         os.dup2(os.open(job["output"], os.O_WRONLY | os.O_APPEND), 1)
         os.dup2(os.open(job["errors"], os.O_WRONLY | os.O_APPEND), 2)

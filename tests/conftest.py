@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import os
 import signal
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +37,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--faults", action="store_true", help="inject ten times as many faults")
 
 
+def pytest_collection_finish() -> None:
+    """Leave what is imported and collected by now out of garbage collections: with it, each takes 0.3 seconds."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="session")
 def sweep(request: pytest.FixtureRequest) -> int:
     """Return how many times the usual number of faults to inject: 1, or 10 with ``--faults``."""
@@ -49,6 +58,16 @@ def shared_data() -> Path:
     if not _SHARED_DATA.is_dir():
         pytest.skip("needs the real images in ../shared/data, which are not part of the repository")
     return _SHARED_DATA
+
+
+@pytest.fixture
+def fast_tmp(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A directory in memory, where there is one, for what is not about the disk itself: syncing costs nothing there."""
+    if not os.access("/dev/shm", os.W_OK):
+        yield tmp_path_factory.mktemp("fast")
+        return
+    with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="packer-test-") as directory:
+        yield Path(directory)
 
 
 @pytest.fixture(scope="session")

@@ -182,15 +182,19 @@ def packer_many(
     ]
 
 
-_ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+def _read_by_python() -> dict[str, str]:
+    """Return the variables of the environment that Python reads when it starts."""
+    return {name: value for name, value in os.environ.items() if name.startswith(("PYTHON", "LANG", "LC_"))}
+
+
+_READ_BY_SERVERS = _read_by_python()
 _servers: dict[bool, CommandServer] = {}
 """Servers with and without root's powers."""
 
 
 def _command_server(powerless: bool) -> CommandServer | None:
-    """Return a server for commands; None where processes do not fork, or a test changed the environment."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    if not hasattr(os, "fork") or environment != _ENVIRONMENT:
+    """Return a server for commands; None where processes do not fork, or a test changed how Python starts."""
+    if not hasattr(os, "fork") or _read_by_python() != _READ_BY_SERVERS:
         return None
     if powerless not in _servers:
         _servers[powerless] = CommandServer(_line(powerless))
