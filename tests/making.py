@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import shutil
@@ -24,6 +25,7 @@ from packer._sources import Source, imagefolder_source
 from packer._sources.base import ReadBuffer
 from packer._storage.spool import TableBuilder
 from packer._table import Sample, Table, checksum, column_checksums, encode_name
+from tests.commandserver import CommandServer
 
 SUFFIXES = {"lmdb": ".lmdb", "hdf5": ".h5", "pth": ".pth"}
 
@@ -154,27 +156,12 @@ def _line(powerless: bool) -> list[str]:
 
 
 def packer(*arguments: object, powerless: bool = False, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run `packer` to its end; its output is text."""
+    """Run `packer` to its end; its output is text. With `options`, of `subprocess.run`, Python is started for it."""
+    line = command(*arguments, powerless=powerless)
+    if not options and (server := _command_server(powerless)):
+        return server.run(line[line.index("packer") + 1 :])
     settings = {"capture_output": True, "encoding": "utf-8", "errors": "surrogateescape", "timeout": 120, **options}
-    return subprocess.run(command(*arguments, powerless=powerless), check=False, **settings)
-
-
-_MANY = """
-import contextlib, io, json, sys, traceback
-from packer._cli import main
-for arguments in json.load(sys.stdin):
-    sys.argv = ["packer", *arguments]
-    status, output, errors = 0, io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
-        try:
-            main()
-        except SystemExit as exit:
-            status = exit.code
-        except BaseException:
-            status = 1
-            traceback.print_exc()
-    print(json.dumps([status, output.getvalue(), errors.getvalue()]))
-"""
+    return subprocess.run(line, check=False, **settings)
 
 
 def packer_many(
@@ -182,9 +169,34 @@ def packer_many(
 ) -> list[subprocess.CompletedProcess[str]]:
     """Run several commands, one after the other, in one other process: starting a process costs more than most do."""
     lines = [[str(argument) for argument in arguments] for arguments in commands]
-    line = [*_line(powerless), "-c", _MANY]
-    result = subprocess.run(line, input=json.dumps(lines), capture_output=True, text=True, check=True)
+    if server := _command_server(powerless):
+        result = server.run_many(lines)
+    else:
+        code = "import json, sys; from tests.commandserver import run_many; run_many(json.load(sys.stdin))"
+        line = [*_line(powerless), "-c", code]
+        result = subprocess.run(line, input=json.dumps(lines), capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
     return [
         subprocess.CompletedProcess(arguments, *json.loads(answer))
         for arguments, answer in zip(lines, result.stdout.splitlines(), strict=True)
     ]
+
+
+def _read_by_python() -> dict[str, str]:
+    """Return the variables of the environment that Python reads when it starts."""
+    return {name: value for name, value in os.environ.items() if name.startswith(("PYTHON", "LANG", "LC_"))}
+
+
+_READ_BY_SERVERS = _read_by_python()
+_servers: dict[bool, CommandServer] = {}
+"""Servers with and without root's powers."""
+
+
+def _command_server(powerless: bool) -> CommandServer | None:
+    """Return a server for commands; None where processes do not fork, or a test changed how Python starts."""
+    if not hasattr(os, "fork") or _read_by_python() != _READ_BY_SERVERS:
+        return None
+    if powerless not in _servers:
+        _servers[powerless] = CommandServer(_line(powerless))
+        atexit.register(_servers[powerless].close)
+    return _servers[powerless]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -88,13 +89,17 @@ def test_keeping_files_needs_no_decoder_and_no_torch(tmp_path: Path, suffix: str
     assert not imported_after(convert_keep) & {"torch", "cv2", "simplejpeg", "tqdm", "numba"}
 
 
-def imports(path: Path, module: str) -> Iterator[tuple[str, bool]]:
-    """Yield what a module imports anywhere in it, and whether only type checkers see it."""
-    tree = ast.parse(path.read_text("utf-8"))
+@functools.cache
+def imports(path: Path, module: str) -> list[tuple[str, bool]]:
+    """Return what a module imports anywhere in it, and whether only type checkers see it."""
+    return list(_imports(ast.parse(path.read_text("utf-8")), module))
+
+
+def _imports(tree: ast.Module, module: str) -> Iterator[tuple[str, bool]]:
     typing_only = {
         id(inner)
         for node in ast.walk(tree)
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
         for inner in ast.walk(node)
     }
     for node in ast.walk(tree):

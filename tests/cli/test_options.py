@@ -39,6 +39,22 @@ def test_choices_and_defaults_are_the_librarys() -> None:
     assert options["max_pixels"].type.max == MAX_PIXELS  # type: ignore[attr-defined]
 
 
+OF_SOURCES = {
+    "--limit 5 --sample 5": "say one of them",
+    **{f"--{name} x": "say which with --labels" for name in ("path-column", "label-column", "delimiter")},
+    "--label-type int": "say which with --labels",
+    "--column caption:text": "say which file with --labels",
+    "--field mask": "say NAME=TEMPLATE",
+    "--on-missing null --no-metadata": "--on-missing is for fields",
+    "--no-classes --label-type int --labels l.csv": "--no-classes leaves no labels",
+    "--labels l.csv --any-image": "--any-image is for directories",
+    "--labels l.csv --extensions .gif": "--extensions is for directories",
+    "--coco c.json --voc d": "say one of them",
+    "--voc d --yolo d.yaml --masks": "say one of them",
+    "--key image=jpg": "--key is for containers",
+}
+"""What `index` and `scan` refuse."""
+
 NEEDS = {
     "convert": {
         "--path-column x": "say which with --labels",
@@ -86,34 +102,10 @@ NEEDS = {
         "--key image": "say NAME=KEY",
     },
     "index": {
-        "--limit 5 --sample 5": "say one of them",
-        **{f"--{name} x": "say which with --labels" for name in ("path-column", "label-column", "delimiter")},
-        "--label-type int": "say which with --labels",
-        "--column caption:text": "say which file with --labels",
-        "--field mask": "say NAME=TEMPLATE",
-        "--on-missing null --no-metadata": "--on-missing is for fields",
-        "--no-classes --label-type int --labels l.csv": "--no-classes leaves no labels",
-        "--labels l.csv --any-image": "--any-image is for directories",
-        "--labels l.csv --extensions .gif": "--extensions is for directories",
-        "--coco c.json --voc d": "say one of them",
-        "--voc d --yolo d.yaml --masks": "say one of them",
-        "--key image=jpg": "--key is for containers",
+        **OF_SOURCES,
         "--base d": "leave OUT.index out",
     },
-    "scan": {
-        "--limit 5 --sample 5": "say one of them",
-        **{f"--{name} x": "say which with --labels" for name in ("path-column", "label-column", "delimiter")},
-        "--label-type int": "say which with --labels",
-        "--column caption:text": "say which file with --labels",
-        "--field mask": "say NAME=TEMPLATE",
-        "--on-missing null --no-metadata": "--on-missing is for fields",
-        "--no-classes --label-type int --labels l.csv": "--no-classes leaves no labels",
-        "--labels l.csv --any-image": "--any-image is for directories",
-        "--labels l.csv --extensions .gif": "--extensions is for directories",
-        "--coco c.json --voc d": "say one of them",
-        "--voc d --yolo d.yaml --masks": "say one of them",
-        "--key image=jpg": "--key is for containers",
-    },
+    "scan": OF_SOURCES,
     "doctor": {"--steps 3": "--steps is for --train"},
     "merge": {
         "--shard-size 1MB": "--shard-size is for packs of several files: .pth",

@@ -39,15 +39,15 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
-    """Four workers, each a process that is started again when it dies."""
-    with distributed.LocalCluster(n_workers=4, threads_per_worker=1, dashboard_address=":0") as cluster:
+    """Three workers, each a process that is started again when it dies."""
+    with distributed.LocalCluster(n_workers=3, threads_per_worker=1, dashboard_address=":0") as cluster:
         yield cluster
 
 
 @pytest.fixture
 def client(cluster: Any) -> Iterator[Any]:
     with distributed.Client(cluster) as client:
-        client.wait_for_workers(4, timeout=60)
+        client.wait_for_workers(3, timeout=60)
         yield client
 
 
@@ -64,7 +64,7 @@ def test_a_cluster_gives_the_same_pack(client: Any, tree: Path, whole: str, tmp_
     assert sorted(part.number for part in parts) == list(range(12))
     assert all(part.note == "" for part in parts)
     assert sum(part.images for part in parts) == 120
-    assert max(progress.workers for progress in seen) == 4
+    assert max(progress.workers for progress in seen) == 3
     assert all(progress.total == 120 for progress in seen)
     finish(job.destination)
     assert digest(job.destination) == whole
@@ -84,7 +84,7 @@ def test_a_killed_worker_s_part_is_made_elsewhere(client: Any, tree: Path, whole
     assert victims == []
     finish(job.destination)
     assert digest(job.destination) == whole
-    client.wait_for_workers(4, timeout=60)
+    client.wait_for_workers(3, timeout=60)
     assert set(client.run(os.getpid).values()) != set(workers.values())
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,16 +11,6 @@ import pytest
 from packer.testing.photos import draw_imagefolder
 from tests.faults.crashes import CrashServer
 from tests.making import solid
-
-
-@pytest.fixture
-def fast_tmp(tmp_path: Path) -> Iterator[Path]:
-    """A directory in memory, where there is one: syncing costs nothing, and nothing here is about the disk itself."""
-    if not os.access("/dev/shm", os.W_OK):
-        yield tmp_path
-        return
-    with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="packer-test-") as directory:
-        yield Path(directory)
 
 
 @pytest.fixture(scope="package")

@@ -6,6 +6,7 @@ disk, or in the middle of it where it is a write. Starting Python for each would
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 import os
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from PIL import Image
 
 if TYPE_CHECKING:
     from packer._sources import Source
@@ -288,21 +290,36 @@ def _answer(job: dict[str, Any]) -> Any:
     return json.loads(answer) if answer else None
 
 
+def _import_what_children_import() -> None:
+    """Import what is imported late, before anything is counted: it takes longer than most conversions here."""
+    import packer._conversion.provenance
+    import packer._conversion.room
+    import packer._conversion.streaming
+    import packer._conversion.verbs
+    import packer._packs.export  # noqa: F401
+    from packer._conversion.recipe import Recipe
+    from packer._sources import container_source
+
+    Recipe("png").load()
+    Image.init()
+    container_source([Path(__file__)])  # imports the readers of all containers, and finds none
+
+
 def _serve(checkpoint_samples: int) -> None:
     import packer._conversion.checkpoints
     import packer._conversion.pipeline
-    from packer._conversion.recipe import Recipe
     from packer._formats import FORMATS
 
+    _import_what_children_import()
     packer._conversion.checkpoints._CHECKPOINT_SAMPLES = checkpoint_samples
     packer._conversion.pipeline._MAX_BATCH = checkpoint_samples
     for row in FORMATS.values():
         row.open_writer(), row.open_reader()
-    Recipe("png").load()
     for line in sys.stdin:
         job = json.loads(line)
         if job["format"] == "pth":  # not before: a process with torch in it forks slowly
             import torch  # noqa: F401
+        gc.freeze()  # so that collections in a child leave it alone, and with it uncopied
         sys.stdout.write(json.dumps(_answer(job)) + "\n")
         sys.stdout.flush()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,9 @@ from packer._formats import FORMATS
 from packer._sources.imagefolder import imagefolder_source
 
 Packs = Callable[..., Path]
+
+# Where a server forks the workers of a DataLoader, it has imported once what each of them needs.
+multiprocessing.set_forkserver_preload(["__main__", "torch", "packer", "torchvision"])
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +30,7 @@ pytestmark = pytest.mark.timeout(120)  # of any one of these, a hang is a failur
 
 READ = """
 import json, resource, sys
-path, without = sys.argv[1:]
+without, *paths = sys.argv[1:]
 if without:
     sys.modules["packer._images._native"] = None  # as where there was no compiler
 import numpy as np
@@ -38,25 +39,27 @@ from packer._loading.dataset import open_dataset
 from packer.errors import ImageError
 from packer._images import native
 assert not (without and native.PREFERRED)
-dataset = open_dataset(path, decoder="turbojpeg" if without else "auto")
-found = {}
-open_dataset(path, crop=RandomResizedCrop(224, flip=0.5))[0]  # imports, and memory that is kept
+for path in paths:
+    open_dataset(path, crop=RandomResizedCrop(224, flip=0.5))[0]  # imports, and memory that is kept
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-for crop in (RandomResizedCrop(224, flip=0.5), ResizeCenterCrop(224, 256), Resize((224, 224)), Compose([])):
-    dataset.crop = crop
+for path in paths:
+    dataset = open_dataset(path, decoder="turbojpeg" if without else "auto")
+    found = {}
+    for crop in (RandomResizedCrop(224, flip=0.5), ResizeCenterCrop(224, 256), Resize((224, 224)), Compose([])):
+        dataset.crop = crop
+        for index in range(len(dataset)):
+            try:
+                image = dataset[index][0]
+                shown = list(image.shape), round(float(image.float().mean()), 1)
+            except ImageError as error:
+                shown = str(error)
+            found[f"{type(crop).__name__} {index}"] = shown
     for index in range(len(dataset)):
-        try:
-            image = dataset[index][0]
-            shown = list(image.shape), round(float(image.float().mean()), 1)
-        except ImageError as error:
-            shown = str(error)
-        found[f"{type(crop).__name__} {index}"] = shown
-for index in range(len(dataset)):
-    height, width = int(dataset.reader.table.height[index]), int(dataset.reader.table.width[index])
-    region = dataset.read_region(index, height // 2, width // 2, 1, 1)
-    found[f"read_region {index}"] = list(region.shape), 0
-grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-print(json.dumps([grown // (1024 if sys.platform != "darwin" else 1024 * 1024), found]))
+        height, width = int(dataset.reader.table.height[index]), int(dataset.reader.table.width[index])
+        region = dataset.read_region(index, height // 2, width // 2, 1, 1)
+        found[f"read_region {index}"] = list(region.shape), 0
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    print(json.dumps([grown // (1024 if sys.platform != "darwin" else 1024 * 1024), found]))
 """
 
 
@@ -83,12 +86,19 @@ def pack_of(path: Path, codec: str) -> Path:
     return write_pack(path / f"{codec}.lmdb", "lmdb", samples, codec="raw" if codec == "raw" else "keep")
 
 
-@pytest.mark.parametrize("without", ["", "native"])
-@pytest.mark.parametrize("codec", SHAPES)
-def test_a_crop_takes_little_memory_or_is_refused(tmp_path: Path, codec: str, without: str) -> None:
+@pytest.fixture(scope="module", params=["", "native"])
+def read(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, Any]]:
+    """Return what a process is without, and by how much it grew until then and what it found, by codec."""
     pytest.importorskip("resource", reason="needs getrusage, which Windows has not")
-    run = [sys.executable, "-W", "ignore", "-c", READ, pack_of(tmp_path, codec), without]
-    grown, found = json.loads(subprocess.run(run, capture_output=True, text=True, check=True).stdout)
+    root = tmp_path_factory.mktemp("extreme")
+    run = [sys.executable, "-W", "ignore", "-c", READ, request.param, *(pack_of(root, codec) for codec in SHAPES)]
+    output = subprocess.run(run, capture_output=True, text=True, check=True).stdout
+    return request.param, dict(zip(SHAPES, map(json.loads, output.splitlines()), strict=True))
+
+
+@pytest.mark.parametrize("codec", SHAPES)
+def test_a_crop_takes_little_memory_or_is_refused(read: tuple[str, dict[str, Any]], codec: str) -> None:
+    without, (grown, found) = read[0], read[1][codec]
     assert grown < 300
     assert len(found) == 5 * len(SHAPES[codec])
     for what, shown in found.items():

@@ -140,8 +140,7 @@ def test_arrays_of_several_shapes_are_lists_or_padded_on_request(tmp_path: Path)
     assert batch["curve_count"].tolist() == [1, 3]
 
 
-@pytest.mark.parametrize("first", [np.uint8, np.uint16])
-@pytest.mark.parametrize("processes", [0, 1])
+@pytest.mark.parametrize(("first", "processes"), [(np.uint8, 0), (np.uint16, 0), (np.uint8, 1)])
 def test_masks_of_eight_and_sixteen_bits_in_one_batch_keep_their_ids(
     first: Any, processes: int, tmp_path: Path
 ) -> None:

@@ -78,11 +78,20 @@ def test_a_bad_sample_is_an_error_by_default(pack: Path) -> None:
         lambda dataset: DataLoader(dataset, 6),
         lambda dataset: DataLoader(dataset, 6, num_workers=2),
         lambda dataset: Loader(dataset, 6, threads=2),
-        lambda dataset: Loader(dataset, 6, processes=2),
         lambda dataset: Loader(dataset, 6, transform=np.array, collate_fn=stacked),
     ],
 )
 def test_the_next_good_sample_takes_its_place_in_every_loader(pack: Path, loading: Any) -> None:
+    in_their_places(pack, loading)
+
+
+@pytest.mark.parametrize("pack", [".lmdb"], indirect=True)  # two imports of torch a format
+def test_the_next_good_sample_takes_its_place_in_another_process(pack: Path) -> None:
+    in_their_places(pack, lambda dataset: Loader(dataset, 6, threads=1, processes=1))
+
+
+def in_their_places(pack: Path, loading: Any) -> None:
+    """Expect good samples in the places of bad ones, the same in each loader that `loading` makes."""
     dataset = opened(pack)
     loader = loading(dataset)
     if isinstance(loader, Loader):

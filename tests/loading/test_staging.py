@@ -39,6 +39,7 @@ from packer._storage.locks import try_lock
 from packer._table import Sample
 from packer.errors import DestinationError, NotAPackError, PackError
 from packer.testing.photos import draw_imagefolder
+from tests.loading.rank import stage_and_look
 from tests.making import SUFFIXES, without_root_powers, write_pack
 
 
@@ -102,11 +103,6 @@ def test_what_a_killed_process_left_is_replaced(pack: Path, tmp_path: Path) -> N
     assert not partial.exists()
 
 
-def _stage(arguments: tuple[str, str]) -> tuple[str, int]:
-    staged = stage(*arguments)
-    return str(staged), os.stat(staged).st_ino
-
-
 def test_what_a_killed_process_left_of_another_pack_is_removed_unless_it_is_being_written(
     pack: Path, tmp_path: Path
 ) -> None:
@@ -149,7 +145,7 @@ def test_a_running_conversion_of_a_name_with_a_date_keeps_its_work(tree: Path, t
 
 def test_several_ranks_that_start_at_once_make_one_copy(pack: Path, tmp_path: Path) -> None:
     with multiprocessing.get_context("spawn").Pool(4) as pool:
-        found = pool.map(_stage, [(str(pack), str(tmp_path / "disk"))] * 8)
+        found = pool.starmap(stage_and_look, [(str(pack), str(tmp_path / "disk"))] * 8)
     assert len(set(found)) == 1
     assert digest(Path(found[0][0])) == digest(pack)
 

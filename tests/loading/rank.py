@@ -1,0 +1,15 @@
+"""What each rank of a test does; apart from the tests, whose imports would take a process longer than its work."""
+
+from __future__ import annotations
+
+import os
+
+from packer._loading.staging import stage
+
+__all__ = ["stage_and_look"]
+
+
+def stage_and_look(pack: str, disk: str) -> tuple[str, int]:
+    """Stage a pack; return the copy's path and inode."""
+    copy = stage(pack, disk)
+    return str(copy), os.stat(copy).st_ino
