@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from packer._loading.loader import Loader
     from packer._loading.prefetch import BackgroundPrefetcher, CUDAPrefetcher
     from packer._loading.staging import stage, unstage, warm
+    from packer._measuring.bench import Benchmark, Rate, bench
+    from packer._measuring.tune import LoaderSettings, Trial, Tuning, tune
     from packer._packs.digest import digest
     from packer._packs.export import export
     from packer._packs.info import PackInfo, info
@@ -61,6 +63,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BackgroundPrefetcher",
+    "Benchmark",
     "BlockShuffleSampler",
     "CUDAPrefetcher",
     "CenterCrop",
@@ -80,6 +83,7 @@ __all__ = [
     "ImageTooLargeError",
     "LMDBImageDataset",
     "Loader",
+    "LoaderSettings",
     "MissingDependencyError",
     "NotAPackError",
     "NotTileableError",
@@ -95,6 +99,7 @@ __all__ = [
     "RandomCrop",
     "RandomHorizontalFlip",
     "RandomResizedCrop",
+    "Rate",
     "Reader",
     "Repaired",
     "Resize",
@@ -104,10 +109,13 @@ __all__ = [
     "ShuffleSampler",
     "SourceError",
     "Summary",
+    "Trial",
+    "Tuning",
     "UnsupportedVersionError",
     "WorkerError",
     "__version__",
     "append",
+    "bench",
     "convert",
     "digest",
     "export",
@@ -119,6 +127,7 @@ __all__ = [
     "pack",
     "repair",
     "stage",
+    "tune",
     "unstage",
     "verify",
     "warm",
@@ -135,6 +144,8 @@ _HOMES = {
     "packer._loading.loader": "Loader",
     "packer._loading.prefetch": "BackgroundPrefetcher CUDAPrefetcher",
     "packer._loading.staging": "stage unstage warm",
+    "packer._measuring.bench": "Benchmark Rate bench",
+    "packer._measuring.tune": "LoaderSettings Trial Tuning tune",
     "packer._packs.digest": "digest",
     "packer._packs.export": "export",
     "packer._packs.info": "PackInfo info",

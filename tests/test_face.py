@@ -101,7 +101,21 @@ def test_what_a_public_function_returns_is_public() -> None:
     assert "ConversionProgress" in known
 
 
-VERBS = ("append", "convert", "digest", "export", "index", "info", "merge", "repair", "stage", "verify", "warm")
+VERBS = (
+    "append",
+    "bench",
+    "convert",
+    "digest",
+    "export",
+    "index",
+    "info",
+    "merge",
+    "repair",
+    "stage",
+    "tune",
+    "verify",
+    "warm",
+)
 
 
 def test_every_verb_says_what_it_takes_gives_and_raises() -> None:
@@ -114,10 +128,12 @@ def test_every_verb_says_what_it_takes_gives_and_raises() -> None:
 
 
 ALONE = {
+    "bench": {"plot", "json"},
     "convert": {"part", "jobs", "cluster", "scratch", "check"},
     "index": {"base", "no_checksums"},
     "info": {"classes", "json"},
     "merge": {"finish"},
+    "tune": {"recipe", "json"},
     "verify": {"digest", "repair", "with"},
 }
 """Options that are the command's alone, as the guide says."""

@@ -145,6 +145,8 @@ ALONE = {
     "stage": "quiet",
     "unstage": "all-versions quiet",
     "warm": "quiet",
+    "bench": "batch images seconds threads recipe plot json quiet",
+    "tune": "batch step-ms seconds recipe json quiet",
 }
 """The options that need no other one, and are none another one's."""
 
