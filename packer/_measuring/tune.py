@@ -26,7 +26,7 @@ from packer.errors import WorkerError
 from packer.samplers import BlockShuffleSampler, OrderSampler, ShuffleSampler
 from packer.samplers._ranks import rank_and_world
 
-__all__ = ["ORDERS", "LoaderSettings", "Trial", "Tuning", "TuningProgress", "measure", "tune"]
+__all__ = ["ORDERS", "LoaderSettings", "Trial", "Tuning", "TuningProgress", "loader_with", "measure", "tune"]
 
 ORDERS = ("shuffle", "blocks")
 
@@ -146,7 +146,7 @@ class _Search:
         key = settings.processes, settings.threads, settings.prefetch
         loader = self.loaders.get(key)
         if loader is None:
-            loader = _loader(self.dataset, self.batch, settings)
+            loader = loader_with(self.dataset, self.batch, settings)
         loader.sampler = _Endless(self.dataset, settings.order)
         if settings.processes:
             self.loaders[key] = loader
@@ -266,7 +266,8 @@ def measure(loader: Loader) -> float:
     return seconds
 
 
-def _loader(dataset: Any, batch: int, settings: LoaderSettings) -> Loader:
+def loader_with(dataset: Any, batch: int, settings: LoaderSettings) -> Loader:
+    """Return a Loader with some settings, whose passes have no end."""
     order = _Endless(dataset, settings.order)
     return Loader(
         dataset,
