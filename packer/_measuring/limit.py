@@ -61,7 +61,7 @@ class Limit:
             _, height, width = self._shape
             place = torch.empty((AT_A_TIME, height, width, 3), dtype=torch.uint8).permute(0, 3, 1, 2)
             try:
-                while time.perf_counter() - begin < seconds:
+                while not counts[number] or time.perf_counter() - begin < seconds:
                     call, count = next(tasks)
                     call(place[:count])
                     counts[number] += count

@@ -169,9 +169,9 @@ def tune(
 ) -> Tuning:
     """Find threads, processes, batches ahead and order with which a `Loader` reads a dataset on this machine.
 
-    Nothing is decoded that the training would not decode, and no batch is kept. The dataset's files come into the
-    system's cache, as they do in the first epoch. Who trains with several ranks a node tunes on as many CPUs as a rank
-    has (``taskset``).
+    What is read comes into the system's cache, so a pack that memory holds is measured from memory. Who trains with
+    several ranks a node tunes on as many CPUs as a rank has (``taskset``). A script that calls this does its work below
+    ``if __name__ == "__main__":``, because processes are tried, too.
 
     Parameters
     ----------
