@@ -118,28 +118,29 @@ class _Search:
     seconds: float
     progress: TuningProgress | None
     costs: dict[LoaderSettings, list[float]] = field(default_factory=dict)
-    loaders: dict[tuple[int, int, int], Loader] = field(
-        default_factory=dict
-    )  # those with processes, which take long to start
+    loaders: dict[tuple[int, int, int], Loader] = field(default_factory=dict)
+    """Those with processes, which take long to start."""
     notes: list[str] = field(default_factory=list)
 
     @property
     def passed(self) -> float:
         return time.monotonic() - self.begin
 
-    def race(self, candidates: list[LoaderSettings], share: float, first: bool = False) -> LoaderSettings:
+    def race(self, candidates: list[LoaderSettings], default: LoaderSettings, share: float) -> LoaderSettings:
         """Return the simplest of those that are as fast as the fastest, measured until a share of the time is over.
 
-        But for the `first` race, one of which is measured in any case: where the time does not allow for the rounds
-        that are needed, the first candidate stays.
+        Where that time does not allow for the rounds that are needed, the default stays.
         """
         race = Race(candidates)
-        while not race.over and (self.passed < share * self.seconds or (first and not any(race.costs))):
+        while not race.over and self.passed < share * self.seconds:
             if self.progress is not None:
                 self.progress(self.passed, self.seconds, str(race.next))
             race.note(max(self.measured(race.next), self.enough))
-        chosen = race.chosen if first or race.over or race.believed else None
-        return chosen or candidates[0]
+        if not (race.over or race.believed):
+            others = ", ".join(str(candidate) for candidate in candidates if candidate != default)
+            self.notes.append(f"there was no time to compare with {others}")
+            return default
+        return race.chosen or default
 
     def measured(self, settings: LoaderSettings) -> float:
         """Measure seconds a batch."""
@@ -221,17 +222,19 @@ def _found(search: _Search) -> LoaderSettings:
     cpus = available_cpus()
     search.measured(LoaderSettings(cpus))  # brings files into the cache, and modules into memory
     search.costs.clear()
-    settings = search.race([LoaderSettings(count) for count in thread_counts(cpus)], _SHARES[0], first=True)
-    if search.enough and statistics.median(search.costs[settings]) <= search.enough:
+    default = LoaderSettings(cpus)
+    settings = search.race([LoaderSettings(count) for count in thread_counts(cpus)], default, _SHARES[0])
+    if settings in search.costs and statistics.median(search.costs[settings]) <= search.enough:
         return settings
     with_processes = [replace(settings, threads=max(count, cpus), processes=count) for count in _process_counts(cpus)]
     try:
-        settings = search.race([settings, *with_processes], _SHARES[1])
+        settings = search.race([settings, *with_processes], settings, _SHARES[1])
     except (WorkerError, pickle.PicklingError, AttributeError, TypeError) as error:
         search.notes.append(f"processes cannot be used: {error}")
     most = 8 if not settings.processes else 4  # other numbers of batches need other processes
-    settings = search.race([replace(settings, prefetch=count) for count in _ahead(search, most)], _SHARES[2])
-    return search.race([replace(settings, order=order) for order in ORDERS], _SHARES[3])
+    ahead = [replace(settings, prefetch=count) for count in _ahead(search, most)]
+    settings = search.race(ahead, settings, _SHARES[2])
+    return search.race([replace(settings, order=order) for order in ORDERS], settings, _SHARES[3])
 
 
 def _said(search: _Search, settings: LoaderSettings, step_ms: float | None) -> Tuning:
