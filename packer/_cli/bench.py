@@ -102,6 +102,10 @@ def _spread(rate: Rate) -> str:
     return f" ±{rate.spread:4.0%}" if len(rate.rates) > 1 else ""
 
 
+def _rounds(measured: Benchmark) -> str:
+    return f"medians of {measured.rounds} rounds in turn, ± half of their range" if measured.rounds > 1 else "one round"
+
+
 def _table(measured: Benchmark) -> str:
     counts = sorted({rate.threads for rate in measured.rates})
     sides = sorted(measured.sides, key=lambda side: -measured.fastest(side).median)
@@ -118,7 +122,7 @@ def _table(measured: Benchmark) -> str:
     for path, count in measured.images.items():
         lines.append(f"{path}: {count:,} samples of {in_units(measured.mean_bytes[path])}, from memory")
     lines.append(
-        f"medians of {measured.rounds} round{'s' if measured.rounds > 1 else ''} in turn, ± half of their range; batches of {measured.batch}; {measured.machine['processor']}, {measured.machine['cpus']} CPUs"
+        f"{_rounds(measured)}; batches of {measured.batch}; {measured.machine['processor']}, {measured.machine['cpus']} CPUs"
     )
     if measured.others is not None and measured.others > _BUSY:
         lines.append(f"other programs took {measured.others:.0%} of the CPUs meanwhile: measure again when they rest")

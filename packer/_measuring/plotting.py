@@ -139,7 +139,8 @@ def _height(axes: Any) -> float:
 
 
 def _caption(benchmark: Benchmark) -> str:
-    rounds = f"medians of {benchmark.rounds} rounds, bands from the slowest to the fastest"
+    several = f"medians of {benchmark.rounds} rounds, bands from the slowest to the fastest"
+    rounds = several if benchmark.rounds > 1 else "one round"
     read = f"{max(benchmark.images.values(), default=0):,} images from memory, batches of {benchmark.batch}"
     busy = (
         ""
