@@ -18,7 +18,6 @@ import importlib
 import importlib.metadata
 import io
 import json
-import multiprocessing
 import os
 import platform
 import shutil
@@ -27,14 +26,17 @@ import subprocess
 import sys
 import tempfile
 import time
-import traceback
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from peers import BATCH, OUTPUT, RESIZE, samples
+
+from packer._measuring import sides
+from packer._measuring.bench import processor
+from packer._measuring.rounds import in_turn, ratio
+from packer._measuring.sides import Measurement
 
 
 @dataclass(frozen=True)
@@ -244,103 +246,56 @@ def _describe(tree: Path) -> dict[str, int]:
 # Processes.
 
 
-class Epoch(NamedTuple):
-    rate: float
-    """Images a second."""
-    cpu_ms: float
-    """CPU time of the side's processes an image."""
-    others: float
-    """Share of the CPUs that other processes took."""
-
-
 class Runner:
-    """A side, in a process and process group of its own."""
+    """A side of the table, in a process of its own."""
 
     def __init__(self, side: Side) -> None:
         self.side = side
-        self.reason: str | None = None
-        self.note = ""
-        self.cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        self.epochs: list[Epoch] = []
-        context = multiprocessing.get_context("spawn")
-        self._connection, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(side, theirs))
-        self._process.start()
-        theirs.close()
-        self.note = self._receive() or ""
+        self.epochs: list[Measurement] = []
+        self._process = sides.Side(Peer, side, traces=True)
+
+    @property
+    def reason(self) -> str | None:
+        return self._process.reason
+
+    @reason.setter
+    def reason(self, reason: str | None) -> None:
+        self._process.reason = reason
+
+    @property
+    def note(self) -> str:
+        return self._process.note
 
     def call(self, *message: Any) -> Any:
-        if self.reason is not None:
-            return None
-        self._connection.send(message)
-        return self._receive()
+        return self._process.call(*message)
 
     def epoch(self, number: int, options: argparse.Namespace) -> None:
         """Run an epoch; number 0 is the warm-up, which is not recorded."""
         attempts = [self._attempt(number, options.images)]
-        while number and self.reason is None and attempts[-1].others > _NOISY and len(attempts) <= options.retries:
+        while number and self.reason is None and _others(attempts[-1]) > _NOISY and len(attempts) <= options.retries:
             attempts.append(self._attempt(number, options.images))
         if number and self.reason is None:
-            self.epochs.append(min(attempts, key=lambda attempt: attempt.others))
+            self.epochs.append(min(attempts, key=_others))
 
-    def _attempt(self, number: int, count: int) -> Epoch:
+    def _attempt(self, number: int, count: int) -> Measurement:
         self.call("begin", number)
-        before, busy = self._cpu_seconds(), _busy_seconds()
-        images, seconds = self.call("epoch") or (0, 1.0)
-        own = self._cpu_seconds() - before
-        others = max(0.0, _busy_seconds() - busy - own) / seconds / self.cpus
+        images, measured = self._process.measure("epoch")
         if images < count:
             self.reason = self.reason or f"gave {images} images of {count}"
-            return Epoch(0.0, 0.0, 0.0)
-        return Epoch(images / seconds, 1000 * own / images, others)
+        return measured
 
     def close(self) -> None:
-        self._connection.close()
-        self._process.join(20)
-        if self._process.is_alive():
-            self._process.kill()
-            self._process.join()
-
-    def _receive(self) -> Any:
-        try:
-            kind, value = self._connection.recv()
-        except (EOFError, ConnectionError):
-            kind, value = "failed", "its process died"
-        if kind == "failed":
-            self.reason = value
-            return None
-        return value
-
-    def _cpu_seconds(self) -> float:
-        """Return the CPU time of all processes of the group."""
-        total = 0
-        for stat in Path("/proc").glob("[0-9]*/stat"):
-            with contextlib.suppress(OSError):
-                fields = stat.read_text().rpartition(")")[2].split()
-                if int(fields[2]) == self._process.pid:
-                    total += int(fields[11]) + int(fields[12])
-        return total / os.sysconf("SC_CLK_TCK")
+        self._process.close()
 
 
-def _busy_seconds() -> float:
-    """Return how long the CPUs of this process were busy, or taken by the hypervisor, since the machine started."""
-    total = 0
-    with contextlib.suppress(OSError):
-        wanted = {f"cpu{cpu}" for cpu in os.sched_getaffinity(0)}  # there is an affinity where there is a /proc
-        for line in Path("/proc/stat").read_text().splitlines():
-            name, *values = line.split()
-            if name in wanted:
-                user, nice, system, _, _, irq, softirq, steal, *_ = map(int, values)
-                total += user + nice + system + irq + softirq + steal
-    return total / os.sysconf("SC_CLK_TCK")
+def _others(measured: Measurement) -> float:
+    return measured.others or 0.0
 
 
-def _serve(side: Side, connection: Connection) -> None:
-    """Answer requests, in the side's process, until the connection is closed."""
-    os.setpgid(0, 0)
-    if sys.platform == "linux":  # how DataLoader's workers start by default, until Python 3.14
-        multiprocessing.set_start_method("fork", force=True)
-    try:
+class Peer:
+    """What runs in the process of a side: a module of `peers`."""
+
+    def __init__(self, side: Side) -> None:
         from packer.testing.reference import torchvision
 
         with contextlib.suppress(ImportError):
@@ -348,31 +303,25 @@ def _serve(side: Side, connection: Connection) -> None:
         import torch
 
         torch.set_num_threads(1)
-        module = importlib.import_module(f"peers.{side.module}")
-        for name in module.REQUIRES:
+        self._side = side
+        self._module = importlib.import_module(f"peers.{side.module}")
+        for name in self._module.REQUIRES:
             importlib.import_module(name)
-    except Exception as error:
-        connection.send(("failed", f"not installed: {error}"))
-        return
-    connection.send(("done", module.NOTE))
-    loader: Any = None
-    with contextlib.suppress(EOFError):
-        while True:
-            request, *arguments = connection.recv()
-            try:
-                if request == "prepare":
-                    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-                        answer: Any = module.prepare(*arguments, **side.prepare)
-                elif request == "open":
-                    answer, loader = None, module.open_loader(*arguments, **side.open)
-                elif request == "begin":
-                    answer = loader.set_epoch(*arguments) if hasattr(loader, "set_epoch") else None
-                else:
-                    answer = _epoch(loader)
-                connection.send(("done", answer))
-            except Exception as error:
-                traceback.print_exc()
-                connection.send(("failed", f"{type(error).__name__}: {error}"))
+        self.note = self._module.NOTE
+
+    def prepare(self, *arguments: Any) -> Any:
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            return self._module.prepare(*arguments, **self._side.prepare)
+
+    def open(self, *arguments: Any) -> None:
+        self._loader = self._module.open_loader(*arguments, **self._side.open)
+
+    def begin(self, epoch: int) -> None:
+        if hasattr(self._loader, "set_epoch"):
+            self._loader.set_epoch(epoch)
+
+    def epoch(self) -> tuple[int, float]:
+        return _epoch(self._loader)
 
 
 def _epoch(loader: Any) -> tuple[int, float]:
@@ -433,8 +382,8 @@ def _measure(sides: list[Side], packs: dict[str, Any], crop: str, options: argpa
             runner.call("open", pack, crop, options.threads)
             runner.epoch(0, options)
         for number in range(1, options.epochs + 1):
-            for place in range(len(runners)):
-                runners[(place + number) % len(runners)].epoch(number, options)
+            for place in in_turn(len(runners), number):
+                runners[place].epoch(number, options)
     finally:
         for runner in runners:
             runner.close()
@@ -452,10 +401,8 @@ def _lock_held(pack: Any, crop: str) -> float | None:
 def _result(section: str, crop: str, runs: list[Runner]) -> dict[str, Any]:
     rates = {run.side.name: [epoch.rate for epoch in run.epochs] for run in runs if run.reason is None}
 
-    def ratio(side: str, other: str) -> float | None:
-        if side not in rates or other not in rates:
-            return None
-        return statistics.median(a / b for a, b in zip(rates[side], rates[other], strict=True))
+    def ratio_of(side: str, other: str) -> float | None:
+        return ratio(rates[side], rates[other]) if side in rates and other in rates else None
 
     rows = []
     for run in runs:
@@ -464,15 +411,15 @@ def _result(section: str, crop: str, runs: list[Runner]) -> dict[str, Any]:
             row |= {
                 "images_per_second": statistics.median(rates[run.side.name]),
                 "epochs": rates[run.side.name],
-                "cpu_ms_per_image": statistics.median(epoch.cpu_ms for epoch in run.epochs),
-                "others_share_of_cpus": [epoch.others for epoch in run.epochs],
-                "loader_ratio": ratio(LOADER, run.side.name),
+                "cpu_ms_per_image": statistics.median(epoch.cpu_ms or 0.0 for epoch in run.epochs),
+                "others_share_of_cpus": [_others(epoch) for epoch in run.epochs],
+                "loader_ratio": ratio_of(LOADER, run.side.name),
             }
         else:
             row["skipped"] = run.reason
         rows.append(row)
     goals = [
-        {"side": side, "of": other, "goal": goal, "ratio": ratio(side, other)}
+        {"side": side, "of": other, "goal": goal, "ratio": ratio_of(side, other)}
         for (where, side), wanted in GOALS.items()
         if where == section
         for other, goal in wanted
@@ -484,16 +431,12 @@ def _result(section: str, crop: str, runs: list[Runner]) -> dict[str, Any]:
 
 
 def _machine(cpus: list[int], options: argparse.Namespace) -> dict[str, Any]:
-    model = ""
-    with contextlib.suppress(OSError):
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
     versions = {}
     for package in _PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[package] = importlib.metadata.version(package)
     return {
-        "cpu": model or platform.processor(),
+        "cpu": processor(),
         "cpus_used": len(cpus) or os.cpu_count(),
         "cpus": os.cpu_count(),
         "system": platform.platform(),

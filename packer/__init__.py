@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from packer._measuring.profiling.profile import Profile, profile
     from packer._measuring.profiling.report import ProfileReport
     from packer._measuring.verbs import estimate
+    from packer._measuring.bench import Benchmark, Rate, bench
+    from packer._measuring.tune import LoaderSettings, Trial, Tuning, tune
     from packer._packs.digest import digest
     from packer._packs.export import export
     from packer._packs.info import PackInfo, info
@@ -67,6 +69,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BackgroundPrefetcher",
+    "Benchmark",
     "BlockShuffleSampler",
     "CUDAPrefetcher",
     "CenterCrop",
@@ -89,6 +92,7 @@ __all__ = [
     "ImageTooLargeError",
     "LMDBImageDataset",
     "Loader",
+    "LoaderSettings",
     "MissingDependencyError",
     "NotAPackError",
     "NotTileableError",
@@ -106,6 +110,7 @@ __all__ = [
     "RandomCrop",
     "RandomHorizontalFlip",
     "RandomResizedCrop",
+    "Rate",
     "Reader",
     "Repaired",
     "Resize",
@@ -115,10 +120,13 @@ __all__ = [
     "ShuffleSampler",
     "SourceError",
     "Summary",
+    "Trial",
+    "Tuning",
     "UnsupportedVersionError",
     "WorkerError",
     "__version__",
     "append",
+    "bench",
     "convert",
     "digest",
     "doctor",
@@ -133,6 +141,7 @@ __all__ = [
     "profile",
     "repair",
     "stage",
+    "tune",
     "unstage",
     "verify",
     "warm",
@@ -155,6 +164,8 @@ _HOMES = {
     "packer._measuring.profiling.report": "ProfileReport",
     "packer._measuring.estimating": "Estimate",
     "packer._measuring.verbs": "estimate",
+    "packer._measuring.bench": "Benchmark Rate bench",
+    "packer._measuring.tune": "LoaderSettings Trial Tuning tune",
     "packer._packs.digest": "digest",
     "packer._packs.export": "export",
     "packer._packs.info": "PackInfo info",

@@ -103,8 +103,10 @@ def test_what_a_public_function_returns_is_public() -> None:
 
 VERBS = (
     "append",
+    "bench",
     "convert",
     "digest",
+    "doctor",
     "estimate",
     "export",
     "index",
@@ -112,10 +114,10 @@ VERBS = (
     "merge",
     "repair",
     "stage",
+    "profile",
+    "tune",
     "verify",
     "warm",
-    *("append", "convert", "digest", "doctor", "export", "index", "info", "merge", "profile", "repair", "stage"),
-    *("verify", "warm"),
 )
 
 
@@ -129,12 +131,14 @@ def test_every_verb_says_what_it_takes_gives_and_raises() -> None:
 
 
 ALONE = {
+    "bench": {"plot", "json"},
     "convert": {"part", "jobs", "cluster", "scratch", "check"},
     "estimate": {"json"},
     "doctor": {"train", "steps", "json"},
     "index": {"base", "no_checksums"},
     "info": {"classes", "json", "plot"},
     "merge": {"finish"},
+    "tune": {"recipe", "json"},
     "verify": {"digest", "repair", "with"},
 }
 """Options that are the command's alone, as the guide says."""

@@ -170,7 +170,7 @@ def test_the_front_is_small() -> None:
 READ_BY_PYARROW = ("columnar.arrow", "columnar.arrowbatches", "columnar.parquet", "unpacking")
 COMPILED_BY_NUMBA = {"packer._images.jpeg.scans", "packer._images.jpeg.tokens"}
 TENSORS = {"packer._images.resize", "packer._images.rectangle"} | below(
-    "packer._loading", "packer.crops", "packer.samplers"
+    "packer._loading", "packer._measuring", "packer.crops", "packer.samplers"
 )
 
 
@@ -180,7 +180,8 @@ TENSORS = {"packer._images.resize", "packer._images.rectangle"} | below(
         ("click", below("packer._cli")),
         ("tqdm", below("packer._cli")),
         ("torch", TENSORS | below("packer.testing", "packer._measuring")),
-        ("torchvision", below("packer.testing")),
+        ("torchvision", {"packer._measuring.loaders"} | below("packer.testing")),
+        ("matplotlib", {"packer._measuring.plotting"}),
         ("cv2", {"packer._images.opencv"}),
         ("simplejpeg", {"packer._images.turbojpeg"} | below("packer.testing")),
         ("h5py", {"packer._formats.hdf5", "packer._containers.arrays.hdf5arrays"} | below("packer.testing")),

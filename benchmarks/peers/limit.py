@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from packer._measuring.limit import AT_A_TIME, Call, drawing
 from peers import BATCH, OUTPUT, RESIZE, own
 
 REQUIRES = ("torch", "simplejpeg")
@@ -24,11 +25,7 @@ NOTE = "the calls that decode and resize into the batch; nothing else"
 
 prepare = own.prepare
 
-_TASK = 8  # images that a thread takes in turn; divides a batch
 _RING = 4  # batches that are written, in turn
-
-Call = Callable[[Any], None]
-"""Draws images, into the (N, 3, H, W) places that it is given."""
 
 
 def open_loader(pack: Path, crop: str, threads: int, libraries: bool = False) -> Any:
@@ -47,7 +44,7 @@ class Limit:
         self.dataset = open_dataset(pack, crop=chosen)
         self.threads = threads
         raw = self.dataset.reader.manifest.codec == "raw"
-        self.prepare_calls = _library_calls if libraries else functools.partial(_drawing, raw)
+        self.prepare_calls = _library_calls if libraries else functools.partial(drawing, raw)
         self.batches = torch.empty((_RING, BATCH, OUTPUT, OUTPUT, 3), dtype=torch.uint8).permute(0, 1, 4, 2, 3)
         self.tasks: list[tuple[Call, Any]] = []
 
@@ -59,8 +56,8 @@ class Limit:
         boxes = [Box(*numbers) for numbers in crops.tolist()]
         sizes = list(zip(table.height.tolist(), table.width.tolist(), strict=True))
         self.tasks = []
-        for start in range(0, len(boxes), _TASK):
-            some = slice(start, start + _TASK)
+        for start in range(0, len(boxes), AT_A_TIME):
+            some = slice(start, start + AT_A_TIME)
             stored = [bytes(self.dataset.reader.read(index)) for index in range(len(boxes))[some]]
             places = self.batches[start // BATCH % _RING, start % BATCH :][: len(stored)]
             self.tasks.append((self.prepare_calls(stored, sizes[some], boxes[some]), places))
@@ -87,23 +84,6 @@ def _work(tasks: Iterator[tuple[Call, Any]], errors: list[BaseException]) -> Non
             call(places)
     except BaseException as error:
         errors.append(error)
-
-
-def _drawing(raw: bool, stored: list[bytes], sizes: list[tuple[int, int]], boxes: list[Any]) -> Call:
-    from packer._images import native
-    from packer._images.geometry import CROP
-    from packer._images.rectangle import RectangleDecoder
-
-    images = native.in_memory(stored, sizes)
-    images["raw"] = raw
-    tasks = native.tasks(images, np.array(boxes, CROP), np.zeros(len(boxes), np.int64))
-
-    def call(places: Any) -> None:
-        tasks["out"] = places.data_ptr() + OUTPUT * OUTPUT * 3 * np.arange(len(places))
-        for number in native.decode_into(tasks):  # what is left to libraries
-            RectangleDecoder().decode_into(stored[number], sizes[number], boxes[number], places[number][None])
-
-    return call
 
 
 def _library_calls(stored: list[bytes], sizes: list[tuple[int, int]], boxes: list[Any]) -> Call:

@@ -14,6 +14,7 @@ import click
 
 from packer import __version__
 from packer._cli.append import append_command
+from packer._cli.bench import bench_command
 from packer._cli.convert import convert_command
 from packer._cli.doctor import doctor_command
 from packer._cli.estimate import estimate_command
@@ -24,6 +25,7 @@ from packer._cli.merge import merge_command
 from packer._cli.scan import scan_command
 from packer._cli.stage import stage_command, unstage_command
 from packer._cli.status import EXIT_STATUS, NOBODY_READS, Interrupted, Terminated
+from packer._cli.tune import tune_command
 from packer._cli.verify import verify_command
 from packer._cli.view import view_command
 from packer._cli.warm import warm_command
@@ -88,6 +90,8 @@ cli.add_command(warm_command)
 cli.add_command(merge_command)
 cli.add_command(append_command)
 cli.add_command(scan_command)
+cli.add_command(bench_command)
+cli.add_command(tune_command)
 
 
 def main() -> None:

@@ -64,6 +64,11 @@ class Race(Generic[Setting]):
         return not self._turns
 
     @property
+    def believed(self) -> bool:
+        """Whether so many rounds were measured that small differences say something."""
+        return self._round >= _FEWEST
+
+    @property
     def next(self) -> Setting:
         """The setting whose cost `note` is told next."""
         return self.settings[self._turns[-1]]
@@ -100,7 +105,7 @@ class Race(Generic[Setting]):
         self._round += 1
         simplest = standings[self._left[0]]
         surely_good = simplest is not None and simplest.ratio + _SURE * simplest.error < self._good
-        if len(self._left) == 1 or self._round == self._most or (surely_good and self._round >= _FEWEST):
+        if len(self._left) == 1 or self._round == self._most or (surely_good and self.believed):
             return
         begin = self._round % len(self._left)
         self._turns = [*self._left[begin:], *self._left[:begin]][::-1]

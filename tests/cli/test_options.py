@@ -144,6 +144,8 @@ ALONE = {
     "label-type extensions any-image ignore-free-space json-progress json jobs seconds split",  # most as of convert
     "view": "port no-browser html quiet json-progress",
     "doctor": "train seconds json",
+    "bench": "batch images seconds threads recipe plot json quiet json-progress",
+    "tune": "batch step-ms seconds recipe json quiet json-progress",
 }
 """The options that need no other one, and are none another one's."""
 

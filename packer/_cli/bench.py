@@ -1,0 +1,129 @@
+"""`packer bench`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from packer._cli.budget import BudgetDisplay
+from packer._cli.values import UserPath
+from packer._storage.limits import in_units
+from packer.errors import printable
+
+if TYPE_CHECKING:
+    from packer._measuring.bench import Benchmark, Rate
+
+__all__ = ["bench_command"]
+
+_BUSY = 0.1  # of the CPUs, that others took
+
+
+class Counts(click.ParamType):  # type: ignore[type-arg]  # no generic before click 8.4
+    """Numbers such as 1,2,8."""
+
+    name = "n,n"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> list[int]:
+        words = str(value).split(",")
+        if not all(word.strip().isdecimal() and int(word) > 0 for word in words):
+            self.fail(f"{value!r} are not numbers such as 1,2,8", param, ctx)
+        return [int(word) for word in words]
+
+
+@click.command("bench")
+@click.argument("paths", metavar="PACK|SRC...", nargs=-1, required=True, type=UserPath())
+@click.option("--batch", type=click.IntRange(1), default=64, show_default=True, help="Samples of a batch.")
+@click.option(
+    "--images",
+    type=click.IntRange(1),
+    default=1000,
+    show_default=True,
+    help="How many samples of each are read, again and again from memory.",
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0, min_open=True),
+    default=60,
+    show_default=True,
+    help="How long it may take; starting and one round come to their end in any case.",
+)
+@click.option(
+    "--threads", type=Counts(), help="Numbers of threads, such as 1,2,8. By default 1, 2, 4 and so on, and all CPUs."
+)
+@click.option(
+    "--recipe",
+    type=UserPath(),
+    help="Python file that defines loader(path, threads), a side of one's own, or transform, or crop.",
+)
+@click.option(
+    "--plot", type=UserPath(), help="Draw rate over threads to FILE.png or FILE.svg; without a suffix to both."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print everything that was measured as one JSON object.")
+@click.option("--quiet", is_flag=True, help="Show no progress.")
+def bench_command(  # noqa: PLR0917
+    paths: tuple[Path, ...], batch: int, images: int, seconds: float, threads: list[int] | None, recipe: Path | None, plot: Path | None, as_json: bool, quiet: bool
+) -> None:  # fmt: skip
+    """Measure how fast packs, and trees as ImageFolder takes them, are read, side by side.
+
+    A pack is read through DataLoader, by packer's Loader with threads and with processes, and as fast as the decoder
+    alone can (the limit). A tree is read by torchvision's ImageFolder, and by packer's Loader where it lies.
+
+    \b
+      packer bench imagenet/train train.lmdb
+      packer bench train.lmdb small.lmdb --plot rates
+    """
+    from packer._measuring.bench import bench
+
+    if plot is not None:
+        from packer._measuring.plotting import plot as draw
+        from packer._measuring.plotting import require_plotting
+
+        require_plotting(plot)
+    with BudgetDisplay("bench", quiet=quiet) as display:
+        measured = bench(
+            paths, batch=batch, images=images, seconds=seconds, threads=threads, recipe=recipe, progress=display.update
+        )
+    files = draw(measured, plot) if plot is not None else []
+    click.echo(json.dumps(_as_json(measured), indent=2) if as_json else _table(measured))
+    for file in files:
+        click.echo(f"written to {printable(file)}", err=True)
+
+
+def _as_json(measured: Benchmark) -> dict[str, object]:
+    rates = [{**asdict(rate), "median": rate.median, "spread": rate.spread} for rate in measured.rates]
+    return {**asdict(measured), "rates": rates}
+
+
+def _spread(rate: Rate) -> str:
+    return f" ±{rate.spread:4.0%}" if len(rate.rates) > 1 else ""
+
+
+def _rounds(measured: Benchmark) -> str:
+    return f"medians of {measured.rounds} rounds in turn, ± half of their range" if measured.rounds > 1 else "one round"
+
+
+def _table(measured: Benchmark) -> str:
+    counts = sorted({rate.threads for rate in measured.rates})
+    sides = sorted(measured.sides, key=lambda side: -measured.fastest(side).median)
+    wide = max(len(side) for side in sides)
+    threads = [f"{count} thread{'s' if count > 1 else ''}" for count in counts]
+    lines = [f"{'images a second':{wide}}" + "".join(f"{name:>17}" for name in threads)]
+    for side in sides:
+        rates = {rate.threads: f"{rate.median:,.0f}{_spread(rate)}" for rate in measured.of(side)}
+        lines.append(f"{side:{wide}}" + "".join(f"{rates.get(count, ''):>17}" for count in counts))
+    slowest = sides[-1]
+    if len(sides) > 1 and (ratio := measured.ratio(sides[0], slowest)) is not None:
+        lines += ["", f"{sides[0]} is {ratio:.1f} times as fast as {slowest}"]
+    lines += ["", *(f"not measured: {side}: {reason}" for side, reason in measured.skipped.items())]
+    for path, count in measured.images.items():
+        lines.append(f"{path}: {count:,} samples of {in_units(measured.mean_bytes[path])}, from memory")
+    lines.append(
+        f"{_rounds(measured)}; batches of {measured.batch}; {measured.machine['processor']}, {measured.machine['cpus']} CPUs"
+    )
+    if measured.others is not None and measured.others > _BUSY:
+        lines.append(f"other programs took {measured.others:.0%} of the CPUs meanwhile: measure again when they rest")
+    return "\n".join(map(printable, lines))

@@ -1,0 +1,326 @@
+"""How fast one can read what one has: packs and trees side by side, with threads and processes from 1 to all.
+
+Every way of reading runs in a process of its own (`sides`), over the same number of samples, from memory. The ways take
+turns (`rounds`), each with each number of threads, until the time is over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from packer._formats import open_pack
+from packer._manifest import TILED
+from packer._measuring.rounds import in_turn, ratio, relative_spread
+from packer._measuring.sides import Side
+from packer._storage.limits import available_cpus, require_count
+from packer.errors import NotAPackError, OptionError, PackNotFoundError, printable
+
+__all__ = ["LIMIT", "Benchmark", "BenchmarkProgress", "Rate", "bench", "processor"]
+
+LIMIT = "limit"
+
+_SHORTEST, _LONGEST = 0.3, 2.0  # seconds of a measurement
+_ROUNDS = 3, 15  # that there shall be at least, and are at most
+_PACKAGES = ("packer-images", "torch", "torchvision", "numpy", "pillow", "simplejpeg")
+
+BenchmarkProgress = Callable[[float, float, str], None]
+"""Called with the seconds that have passed, the seconds that there are, and what is measured."""
+
+
+@dataclass(frozen=True)
+class Rate:
+    """How fast one way of reading is with one number of threads.
+
+    Attributes
+    ----------
+    side : str
+        The pack or tree, and the way of reading it.
+    way : str
+        "ImageFolder, DataLoader", "DataLoader", "Loader", "Loader, processes", "Loader, in place", "limit" or "recipe".
+    path : str
+    threads : int
+        Threads; of a DataLoader, worker processes; of "Loader, processes", as many threads and processes.
+    rates : tuple of float
+        Images a second, of each round.
+    others : float or None
+        The share of the CPUs that other programs took meanwhile, 0 to 1, median; None where the system does not say.
+    """
+
+    side: str
+    way: str
+    path: str
+    threads: int
+    rates: tuple[float, ...]
+    others: float | None
+
+    @property
+    def median(self) -> float:
+        """Images a second."""
+        return statistics.median(self.rates)
+
+    @property
+    def spread(self) -> float:
+        """Half of the range from the slowest to the fastest round, as a share of the median."""
+        return relative_spread(self.rates)
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """What `packer.bench` measured.
+
+    Attributes
+    ----------
+    rates : tuple of Rate
+        By side, and of each side by threads.
+    skipped : dict of str to str
+        Sides that were not measured, with the reason.
+    images : dict of str to int
+        How many samples of each path were read, again and again.
+    mean_bytes : dict of str to float
+        How many bytes a sample of each path has, the files' or the stored ones.
+    batch : int
+    rounds : int
+    seconds : float
+        How long all took.
+    machine : dict of str to str
+        What the figures depend on beside the data.
+    """
+
+    rates: tuple[Rate, ...]
+    skipped: dict[str, str]
+    images: dict[str, int]
+    mean_bytes: dict[str, float]
+    batch: int
+    rounds: int
+    seconds: float
+    machine: dict[str, str]
+
+    @property
+    def sides(self) -> list[str]:
+        """The names of the sides that were measured."""
+        return list(dict.fromkeys(rate.side for rate in self.rates))
+
+    @property
+    def others(self) -> float | None:
+        """The share of the CPUs that other programs took meanwhile, 0 to 1; None where the system does not say."""
+        known = [rate.others for rate in self.rates if rate.others is not None]
+        return statistics.median(known) if known else None
+
+    def of(self, side: str) -> list[Rate]:
+        """Return the rates of a side, by threads."""
+        return [rate for rate in self.rates if rate.side == side]
+
+    def fastest(self, side: str) -> Rate:
+        """Return the highest rate of a side."""
+        return max(self.of(side), key=lambda rate: rate.median)
+
+    def ratio(self, side: str, other: str) -> float | None:
+        """Return the highest rate of one side by that of another, the median of the rounds; None where one has none."""
+        return ratio(self.fastest(side).rates, self.fastest(other).rates)
+
+
+@dataclass
+class _Cell:
+    """A side with a number of threads, while it is measured."""
+
+    name: str
+    way: str
+    path: str
+    threads: int
+    rates: list[float] = field(default_factory=list)
+    others: list[float] = field(default_factory=list)
+
+    def done(self) -> Rate:
+        others = statistics.median(self.others) if self.others else None
+        return Rate(self.name, self.way, self.path, self.threads, tuple(self.rates), others)
+
+
+def bench(
+    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    batch: int = 64,
+    images: int = 1000,
+    seconds: float = 60,
+    threads: Sequence[int] | None = None,
+    recipe: str | os.PathLike[str] | None = None,
+    progress: BenchmarkProgress | None = None,
+) -> Benchmark:
+    """Measure how fast packs and trees of images are read, in the ways in which training code does, side by side.
+
+    Of a pack: through torch's DataLoader, through `Loader` with threads and with processes, and the limit, which is
+    packer's decoding alone of images in memory. Of a tree: torchvision's ImageFolder through DataLoader, and `Loader`
+    in place. All read from memory, shuffled, and make uint8 batches of RandomResizedCrop(224) with mirroring.
+
+    Parameters
+    ----------
+    paths : path or sequence of path
+        Packs, or trees as ImageFolder takes them.
+    batch : int
+        Samples of a batch.
+    images : int
+        How many samples of each path are read again and again; they are spread over all.
+    seconds : float
+        How long it may take, about; starting and one round at least come to their end.
+    threads : sequence of int, optional
+        With which numbers of threads; by default 1, 2, 4 and so on, and all CPUs.
+    recipe : path, optional
+        A Python file that defines ``loader(path, threads)``, a side of one's own, or ``transform``, or ``crop``.
+    progress : callable, optional
+        Called with the seconds that have passed, the seconds that there are, and what is measured.
+
+    Returns
+    -------
+    Benchmark
+
+    Raises
+    ------
+    OptionError
+        If nothing can be measured; the message has the reasons.
+    PackNotFoundError
+        If there is nothing at a path.
+    """
+    for name, number in (("batch", batch), ("images", images), *(("threads", count) for count in threads or ())):
+        require_count(name, number)
+    begin = time.monotonic()
+    given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+    recipe = None if recipe is None else os.path.abspath(recipe)
+    places = _named([os.fspath(path) for path in given])
+    counts = sorted(set(threads)) if threads else _up_to(available_cpus())
+    with contextlib.ExitStack() as stack:
+        sides: dict[str, Side] = {}
+        cells, sizes = [], {}
+        for name, way, path in _ways(places, recipe):
+            sides[name] = _started(way, path, batch, images, recipe)
+            stack.callback(sides[name].close)
+            cells += [_Cell(name, way, path, number) for number in counts]
+        for cell in cells:
+            if cell.path not in sizes or cell.threads == counts[0]:
+                if progress is not None:
+                    progress(time.monotonic() - begin, seconds, f"starting {cell.name}")
+                count, size = sides[cell.name].call("describe") or (0, 0)
+                if count:
+                    sizes[cell.path] = count, size
+        rounds = _measure(sides, cells, begin, seconds, progress)
+    rates = tuple(cell.done() for cell in cells if cell.rates and sides[cell.name].reason is None)
+    skipped = {name: side.reason for name, side in sides.items() if side.reason is not None}
+    if not rates:
+        raise OptionError(
+            "; ".join(f"{name}: {reason}" for name, reason in skipped.items()) or "there is nothing to read"
+        )
+    return Benchmark(
+        rates,
+        skipped,
+        {path: count for path, (count, _) in sizes.items()},
+        {path: size / count for path, (count, size) in sizes.items()},
+        batch,
+        rounds,
+        time.monotonic() - begin,
+        _machine(),
+    )
+
+
+def _started(way: str, path: str, batch: int, images: int, recipe: str | None) -> Side:
+    from packer._measuring.loaders import Reading
+
+    return Side(Reading, way, path, batch, images, recipe)
+
+
+def _measure(
+    sides: dict[str, Side], cells: list[_Cell], begin: float, seconds: float, progress: BenchmarkProgress | None
+) -> int:
+    """Measure all cells in turn until the time is over; return the number of rounds."""
+    least, most = _ROUNDS
+    span = min(max((begin + seconds - time.monotonic()) / (2 * least * max(len(cells), 1)), _SHORTEST), _LONGEST)
+    took = 0.0
+    for number in range(most):
+        started = time.monotonic()
+        if number and started + took > begin + seconds:
+            return number
+        for place in in_turn(len(cells), number * max(1, len(cells) // least)):
+            cell, side = cells[place], sides[cells[place].name]
+            if side.reason is not None:
+                continue
+            if progress is not None:
+                shown = f"{cell.name}, {cell.threads} thread{'s' if cell.threads > 1 else ''}"
+                progress(time.monotonic() - begin, seconds, shown)
+            count, measured = side.measure("read", cell.threads, span)
+            if count:
+                cell.rates.append(measured.rate)
+                cell.others += [measured.others] if measured.others is not None else []
+        took = time.monotonic() - started
+    return most
+
+
+def _named(paths: list[str]) -> dict[str, str]:
+    """Return the paths by names that tell them apart.
+
+    Raises
+    ------
+    OptionError, PackNotFoundError
+        If there are none, one is given twice, or there is nothing at one.
+    """
+    if not paths:
+        raise OptionError("say which pack or tree is to be measured")
+    for path in paths:
+        if not os.path.exists(path):
+            raise PackNotFoundError(f"{printable(path)}: there is nothing")
+    bare = [Path(os.path.abspath(path)).name for path in paths]
+    names = bare if len(set(bare)) == len(bare) else paths
+    if len(set(names)) < len(names):
+        raise OptionError("a pack or tree is given twice")
+    return {printable(name): path for name, path in zip(names, paths, strict=True)}
+
+
+def _ways(places: dict[str, str], recipe: str | None) -> Iterator[tuple[str, str, str]]:
+    """Yield the sides: name, way of reading, and path."""
+    from packer._measuring.loaders import WAYS_OF_PACKS, WAYS_OF_TREES
+    from packer._measuring.recipe import read_recipe
+
+    own = recipe is not None and read_recipe(recipe).loader is not None
+    for name, path in places.items():
+        kind = _kind(path)
+        for way in WAYS_OF_TREES if kind is None else WAYS_OF_PACKS:
+            yield f"{name}{f', {kind}' if kind else ''}: {way}", way, path
+        if own:
+            yield f"{name}: {Path(str(recipe)).name}", "recipe", path
+
+
+def _kind(path: str) -> str | None:
+    """Return what kind of a pack there is, in a word or none; None where there is a directory of images."""
+    try:
+        with contextlib.closing(open_pack(path)) as reader:
+            return "tiled" if reader.manifest.findings.get(TILED) else ""
+    except NotAPackError:
+        if os.path.isdir(path):
+            return None
+        raise
+
+
+def _up_to(cpus: int) -> list[int]:
+    """Return 1, 2, 4 and so on, and `cpus`."""
+    return sorted({1 << power for power in range(cpus.bit_length()) if 1 << power <= cpus} | {cpus})
+
+
+def _machine() -> dict[str, str]:
+    facts = {"processor": processor(), "cpus": str(available_cpus()), "system": platform.platform()}
+    facts["python"] = platform.python_version()
+    for package in _PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            facts[package] = importlib.metadata.version(package)
+    return facts
+
+
+def processor() -> str:
+    """Return what the processor calls itself."""
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    return platform.processor() or platform.machine()

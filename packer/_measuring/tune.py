@@ -1,0 +1,310 @@
+"""With how many threads, processes and batches ahead, and in which order, this machine reads a dataset best.
+
+Settings are found one after the other, each by a race (`packer._loading.racing`): first the number of threads, then
+whether processes are faster, then how many batches ahead, then the order. A setting that is not surely better than the
+simpler one is not taken.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import pickle
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from packer._loading.loader import Loader
+from packer._loading.racing import Race, thread_counts
+from packer._measuring.tuned import dataset_of
+from packer._storage.limits import available_cpus, available_memory, require_count
+from packer.errors import WorkerError
+from packer.samplers import BlockShuffleSampler, OrderSampler, ShuffleSampler
+from packer.samplers._ranks import rank_and_world
+
+__all__ = ["ORDERS", "LoaderSettings", "Trial", "Tuning", "TuningProgress", "loader_with", "measure", "tune"]
+
+ORDERS = ("shuffle", "blocks")
+
+_SHARES = 0.5, 0.8, 0.92, 1.0  # of the time, at which threads, processes, batches ahead and order are known
+_BATCHES, _SECONDS = 3, 0.5  # that a measurement has at least
+_MARGIN = 0.95  # of a step, in which a batch shall be made: batches differ, and so does a machine from minute to minute
+_MOST_AHEAD = 0.1  # of the memory, that batches may take
+
+TuningProgress = Callable[[float, float, str], None]
+"""Called with the seconds that have passed, the seconds that there are, and what is measured."""
+
+
+@dataclass(frozen=True)
+class LoaderSettings:
+    """Arguments of a `Loader` that change how fast it is; `order` is "shuffle", or "blocks" for BlockShuffleSampler."""
+
+    threads: int
+    processes: int = 0
+    prefetch: int = 2
+    order: str = "shuffle"
+
+    def __str__(self) -> str:
+        order = "shuffle=True" if self.order == "shuffle" else "sampler=packer.BlockShuffleSampler(len(dataset))"
+        processes = f", processes={self.processes}" if self.processes else ""
+        return f"{order}, threads={self.threads}{processes}, prefetch={self.prefetch}"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What was measured of some settings: seconds a batch, of each time."""
+
+    settings: LoaderSettings
+    seconds: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        """Seconds a batch."""
+        return statistics.median(self.seconds)
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """What `packer.tune` found.
+
+    Attributes
+    ----------
+    settings : LoaderSettings
+    batch : int
+    rate : float
+        Samples a second, with these settings.
+    error : float
+        The standard error of that rate, as a share of it.
+    step_ms : float or None
+        The step that batches are to keep up with.
+    wait_ms : float
+        For how long such a step waits for its batch; 0 where the batches keep up.
+    trials : tuple of Trial
+        All that was measured, in the order of the first time.
+    notes : tuple of str
+        What could not be tried, and what a person should know.
+    seconds : float
+        How long all took.
+    """
+
+    settings: LoaderSettings
+    batch: int
+    rate: float
+    error: float
+    step_ms: float | None
+    wait_ms: float
+    trials: tuple[Trial, ...]
+    notes: tuple[str, ...]
+    seconds: float
+
+    @property
+    def line(self) -> str:
+        """The line of Python that makes the Loader."""
+        return f"loader = packer.Loader(dataset, {self.batch}, {self.settings})"
+
+
+@dataclass
+class _Search:
+    """What is tried, while it is."""
+
+    dataset: Any
+    batch: int
+    enough: float  # seconds a batch; nobody needs less
+    begin: float
+    seconds: float
+    progress: TuningProgress | None
+    costs: dict[LoaderSettings, list[float]] = field(default_factory=dict)
+    loaders: dict[tuple[int, int, int], Loader] = field(default_factory=dict)
+    """Those with processes, which take long to start."""
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def passed(self) -> float:
+        return time.monotonic() - self.begin
+
+    def race(self, candidates: list[LoaderSettings], default: LoaderSettings, share: float) -> LoaderSettings:
+        """Return the simplest of those that are as fast as the fastest, measured until a share of the time is over.
+
+        Where that time does not allow for the rounds that are needed, the default stays.
+        """
+        race = Race(candidates)
+        while not race.over and self.passed < share * self.seconds:
+            if self.progress is not None:
+                self.progress(self.passed, self.seconds, str(race.next))
+            race.note(max(self.measured(race.next), self.enough))
+        if not (race.over or race.believed):
+            others = ", ".join(str(candidate) for candidate in candidates if candidate != default)
+            self.notes.append(f"there was no time to compare with {others}")
+            return default
+        return race.chosen or default
+
+    def measured(self, settings: LoaderSettings) -> float:
+        """Measure seconds a batch."""
+        key = settings.processes, settings.threads, settings.prefetch
+        loader = self.loaders.get(key)
+        if loader is None:
+            loader = loader_with(self.dataset, self.batch, settings)
+        loader.sampler = _Endless(self.dataset, settings.order)
+        if settings.processes:
+            self.loaders[key] = loader
+        seconds = measure(loader)
+        self.costs.setdefault(settings, []).append(seconds)
+        return seconds
+
+    def close(self) -> None:
+        for loader in self.loaders.values():
+            loader.close()
+
+
+def tune(
+    dataset: Any,
+    batch: int = 256,
+    *,
+    step_ms: float | None = None,
+    seconds: float = 90,
+    progress: TuningProgress | None = None,
+) -> Tuning:
+    """Find threads, processes, batches ahead and order with which a `Loader` reads a dataset on this machine.
+
+    What is read comes into the system's cache, so a pack that memory holds is measured from memory. Who trains with
+    several ranks a node tunes on as many CPUs as a rank has (``taskset``). A script that calls this does its work below
+    ``if __name__ == "__main__":``, because processes are tried, too.
+
+    Parameters
+    ----------
+    dataset : path, or what a `Loader` reads
+        A pack is opened with ``RandomResizedCrop(224, flip=0.5)``. A dataset has its own crop and transforms, whose
+        time counts.
+    batch : int
+        Samples of a batch.
+    step_ms : float, optional
+        How long a step of the training takes without waiting, in milliseconds. The least that keeps up with it is
+        found: the fewest threads. Without it the fastest is found.
+    seconds : float
+        How long it may take, about.
+    progress : callable, optional
+        Called with the seconds that have passed, the seconds that there are, and what is measured.
+
+    Returns
+    -------
+    Tuning
+
+    Raises
+    ------
+    ValueError, TypeError
+        If an argument is of the wrong kind, the dataset is empty, or the ranks of `torch.distributed` are at work.
+    PackError
+        If the pack cannot be read.
+    """
+    require_count("batch", batch)
+    if step_ms is not None and not step_ms > 0:
+        raise ValueError(f"step_ms is more than 0, not {step_ms}")
+    if rank_and_world()[1] > 1:
+        raise ValueError("tune before torch.distributed is initialised: ranks would wait for each other")
+    if isinstance(dataset, (str, os.PathLike)):
+        dataset = dataset_of(dataset)
+    if len(dataset) == 0:
+        raise ValueError("the dataset is empty: there is nothing to measure")
+    enough = step_ms * _MARGIN / 1000 if step_ms is not None else 0.0
+    search = _Search(dataset, batch, enough, time.monotonic(), seconds, progress)
+    try:
+        return _said(search, _found(search), step_ms)
+    finally:
+        search.close()
+
+
+def _found(search: _Search) -> LoaderSettings:
+    """Find one setting after the other."""
+    cpus = available_cpus()
+    search.measured(LoaderSettings(cpus))  # brings files into the cache, and modules into memory
+    search.costs.clear()
+    default = LoaderSettings(cpus)
+    settings = search.race([LoaderSettings(count) for count in thread_counts(cpus)], default, _SHARES[0])
+    if settings in search.costs and statistics.median(search.costs[settings]) <= search.enough:
+        return settings
+    with_processes = [replace(settings, threads=max(count, cpus), processes=count) for count in _process_counts(cpus)]
+    try:
+        settings = search.race([settings, *with_processes], settings, _SHARES[1])
+    except (WorkerError, pickle.PicklingError, AttributeError, TypeError) as error:
+        search.notes.append(f"processes cannot be used: {error}")
+    most = 8 if not settings.processes else 4  # other numbers of batches need other processes
+    ahead = [replace(settings, prefetch=count) for count in _ahead(search, most)]
+    settings = search.race(ahead, settings, _SHARES[2])
+    return search.race([replace(settings, order=order) for order in ORDERS], settings, _SHARES[3])
+
+
+def _said(search: _Search, settings: LoaderSettings, step_ms: float | None) -> Tuning:
+    costs = search.costs.get(settings) or [search.measured(settings)]
+    cost = statistics.median(costs)
+    spread = statistics.stdev(costs) / cost / len(costs) ** 0.5 * 1.25 if len(costs) > 1 else 0.25
+    wait = max(cost * 1000 - step_ms, 0.0) if step_ms is not None else 0.0
+    return Tuning(
+        settings,
+        search.batch,
+        search.batch / cost,
+        spread,
+        step_ms,
+        wait,
+        tuple(Trial(tried, tuple(measured)) for tried, measured in search.costs.items()),
+        tuple(search.notes),
+        search.passed,
+    )
+
+
+def measure(loader: Loader) -> float:
+    """Return how many seconds a batch takes when nothing waits but for batches; the first ones are not counted."""
+    iterator = iter(loader)
+    for _ in range(loader.prefetch + 1):
+        next(iterator)
+    count, begin = 0, time.perf_counter()
+    while count < _BATCHES or time.perf_counter() - begin < _SECONDS:
+        next(iterator)
+        count += 1
+    seconds = (time.perf_counter() - begin) / count
+    iterator.close()  # type: ignore[attr-defined]
+    return seconds
+
+
+def loader_with(dataset: Any, batch: int, settings: LoaderSettings) -> Loader:
+    """Return a Loader with some settings, whose passes have no end."""
+    order = _Endless(dataset, settings.order)
+    return Loader(
+        dataset,
+        batch,
+        sampler=order,
+        threads=settings.threads,
+        processes=settings.processes,
+        prefetch=settings.prefetch,
+    )
+
+
+class _Endless:
+    """An order without an end, another one each time that it begins: none is read from what was decoded before."""
+
+    def __init__(self, dataset: Any, order: str) -> None:
+        seed = int(torch.empty((), dtype=torch.int64).random_())
+        kind: type[OrderSampler] = ShuffleSampler if order == "shuffle" else BlockShuffleSampler
+        self._order = kind(len(dataset), seed=seed)
+        self._epochs = itertools.count()
+
+    def __iter__(self) -> Iterator[int]:
+        for epoch in self._epochs:
+            self._order.set_epoch(epoch)
+            yield from self._order
+
+
+def _process_counts(cpus: int) -> list[int]:
+    """Return with how many processes to try: some, and one for each CPU."""
+    return sorted({count for count in (cpus // 8, cpus // 4, cpus) if count > 1})
+
+
+def _ahead(search: _Search, most: int) -> list[int]:
+    """Return how many batches ahead to try, the usual number first; no more than memory has room for."""
+    layout = getattr(search.dataset, "_in_place", lambda transform: None)(None)
+    size, memory = (layout.bytes_for(search.batch) if layout is not None else 0), available_memory()
+    fitting = [count for count in (1, 4, 8) if memory is None or (count + 4) * size <= _MOST_AHEAD * memory]
+    return [2, *(count for count in fitting if count <= most)]

@@ -1,0 +1,169 @@
+"""`packer bench`: all ways of reading a tree and a pack in one run, as a table, as JSON and as a picture."""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+from packer import Benchmark, MissingDependencyError, OptionError, PackNotFoundError, Rate, bench
+from packer._cli import EXIT_STATUS
+from packer._conversion.convert import convert
+from packer._measuring.bench import _up_to, _ways
+from packer._measuring.loaders import Reading
+from packer._measuring.plotting import _drawn, plot
+from packer._measuring.recipe import read_recipe
+from packer._sources import imagefolder_source
+from packer.testing.photos import draw_imagefolder
+from tests.making import packer
+
+RECIPE = """
+import torch
+print("what a recipe prints is in nobody's way")
+
+def loader(path, threads):
+    return torch.utils.data.DataLoader([(torch.zeros(3, 8, 8, dtype=torch.uint8), 1)] * 20, 5)
+"""
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("bench")
+    draw_imagefolder(root / "tree", classes=2, per_class=8, size=(32, 40))
+    convert(imagefolder_source(root / "tree"), root / "pack.lmdb")
+    (root / "mine.py").write_text(RECIPE)
+    return root
+
+
+@pytest.fixture
+def _as_it_was() -> Iterator[None]:
+    """Undo what a side does to its process."""
+    threads = torch.get_num_threads()
+    with warnings.catch_warnings():
+        yield
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.usefixtures("_as_it_was")
+@pytest.mark.parametrize(
+    ("name", "way"),
+    [
+        ("tree", "ImageFolder, DataLoader"),
+        ("tree", "Loader, in place"),
+        ("pack.lmdb", "DataLoader"),
+        ("pack.lmdb", "Loader"),
+        ("pack.lmdb", "limit"),
+        ("pack.lmdb", "recipe"),
+    ],
+)
+def test_every_way_reads_the_same_samples_again_and_again(root: Path, name: str, way: str) -> None:
+    try:
+        reading = Reading(way, str(root / name), 4, 12, str(root / "mine.py"))
+    except ImportError:
+        pytest.skip("torchvision is not installed")
+    if way != "recipe":
+        sizes = sorted(path.stat().st_size for path in (root / "tree").rglob("*.jpg"))
+        count, size = reading.describe()
+        assert count == 12
+        assert sum(sizes[:12]) <= size <= sum(sizes[-12:])
+    samples, seconds = reading.read(1, 0.01)
+    assert samples >= 4
+    assert seconds >= 0.01
+
+
+def test_the_command_measures_a_tree_and_draws_it(root: Path) -> None:
+    options = ["--batch", "4", "--images", "12", "--threads", "1", "--seconds", "0.1", "--plot", "rates", "--json"]
+    result = packer("bench", "tree", *options, "--recipe", "mine.py", cwd=root, timeout=280)
+    assert result.returncode == 0, result.stderr
+    measured = json.loads(result.stdout)
+    sides = {"tree: ImageFolder, DataLoader", "tree: Loader, in place", "tree: mine.py"}
+    assert {rate["side"] for rate in measured["rates"]} | set(measured["skipped"]) == sides
+    assert set(measured["skipped"]) <= {"tree: ImageFolder, DataLoader"}  # where torchvision is not installed
+    for rate in measured["rates"]:
+        assert rate["median"] > 0
+        assert rate["threads"] == 1
+        assert len(rate["rates"]) == measured["rounds"] == 1
+    assert measured["images"] == {"tree": 12}
+    with Image.open(root / "rates.png") as picture:
+        assert picture.width > 1000
+    assert (root / "rates.svg").read_text("utf-8").startswith("<?xml")
+
+
+def test_the_ways_of_a_pack_have_its_name_and_kind(root: Path) -> None:
+    ways = [name for name, _, _ in _ways({"p.lmdb": str(root / "pack.lmdb")}, None)]
+    assert ways == [f"p.lmdb: {way}" for way in ("DataLoader", "Loader", "Loader, processes", "limit")]
+    assert [_up_to(cpus) for cpus in (1, 2, 6, 64)] == [[1], [1, 2], [1, 2, 4, 6], [1, 2, 4, 8, 16, 32, 64]]
+
+
+def benchmark(counts: tuple[int, ...], **rates: float) -> Benchmark:
+    made = [
+        Rate(name, "limit" if name == "limit" else "Loader", "p", count, (0.9 * rate * count, rate * count), None)
+        for name, rate in rates.items()
+        for count in counts
+    ]
+    return Benchmark(tuple(made), {}, {"p": 9}, {"p": 1.0}, 64, 2, 1.0, {"processor": "one", "cpus": "8"})
+
+
+def test_the_picture_begins_at_zero_and_names_every_line() -> None:
+    (axes,) = _drawn(benchmark((1, 2, 8, 64), first=100.0, second=101.0, limit=120.0)).axes
+    assert axes.get_ylim()[0] == axes.get_xlim()[0] == 0
+    assert axes.get_ylim()[1] > 120 * 64
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["2", "8", "64"]  # 1 would stand in 2
+    texts = sorted(axes.texts, key=lambda text: text.get_position()[1])
+    assert {text.get_text().split()[0] for text in texts} == {"first", "second", "limit"}
+    assert len({line.get_color() for line in axes.lines}) == 3
+    assert len(axes.collections) == 2  # bands of the two loaders
+
+
+def test_figures_of_a_benchmark_are_medians_and_ratios_within_rounds() -> None:
+    made = benchmark((1, 2), quick=200.0, slow=50.0)
+    assert made.sides == ["quick", "slow"]
+    assert made.fastest("quick").threads == 2
+    assert made.fastest("quick").median == 380
+    assert made.fastest("quick").spread == pytest.approx(20 / 380)
+    assert made.ratio("quick", "slow") == 4
+    assert made.others is None
+
+
+def test_what_a_plot_needs_is_said_before_anything_is_measured(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = packer("bench", root / "pack.lmdb", "--plot", "rates.pdf")
+    assert result.returncode == EXIT_STATUS["usage"]
+    assert "a plot is .png or .svg" in result.stderr
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(MissingDependencyError, match=r"packer-images\[plot\]"):
+        plot(benchmark((1,), one=1.0), tmp_path / "p.png")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("x = 1", "defines none of what a recipe has: loader"),
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+        ("loader = (", "SyntaxError"),
+    ],
+)
+def test_a_recipe_that_cannot_be_used_is_named(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "odd.py").write_text(text)
+    with pytest.raises(OptionError, match=message):
+        read_recipe(tmp_path / "odd.py")
+    with pytest.raises(OptionError, match="a recipe is a Python file"):
+        read_recipe(tmp_path / "odd.txt")
+
+
+def test_what_is_not_there_or_given_twice_is_named(root: Path) -> None:
+    with pytest.raises(PackNotFoundError, match=r"nothing\.lmdb"):
+        bench(root / "nothing.lmdb")
+    with pytest.raises(OptionError, match="twice"):
+        bench([root / "tree", root / "tree"])
+    with pytest.raises(OptionError, match="say which"):
+        bench([])
+    result = packer("bench", root / "tree", "--threads", "1,x")
+    assert result.returncode == EXIT_STATUS["usage"]

@@ -1,0 +1,52 @@
+"""Sides in processes of their own, and rounds in which they are measured in turn."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from packer._measuring.rounds import in_turn, ratio, relative_spread
+from packer._measuring.sides import Side
+from tests.measuring.objects import Reader
+
+
+def test_a_side_is_measured_and_says_why_it_cannot_be_any_more() -> None:
+    side = Side(Reader)
+    images, measured = side.measure("read", 0.05)
+    assert (images, side.note, side.reason) == (30, "as asked", None)
+    assert 0 < measured.rate <= 600
+    if sys.platform == "linux":
+        assert measured.cpu_ms is not None
+        assert measured.others is not None
+    assert side.call("fail") is None
+    assert side.reason == "OSError: the disk is gone"
+    assert side.measure("read", 0.05)[0] == 0
+    side.close()
+
+
+@pytest.mark.parametrize(
+    ("how", "method", "reason"),
+    [
+        ("missing", "read", "not installed: no module named 'quick'"),
+        ("badly", "read", "ValueError: a wrong pack"),
+        ("well", "die", "its process died"),
+    ],
+)
+def test_a_side_that_cannot_be_made_or_dies_says_so(how: str, method: str, reason: str) -> None:
+    side = Side(Reader, how)
+    assert side.call(method) is None
+    assert side.call("read", 0.0) is None
+    assert side.reason == reason
+    side.close()
+
+
+def test_each_round_begins_with_another_side() -> None:
+    assert [in_turn(3, number) for number in range(4)] == [[0, 1, 2], [1, 2, 0], [2, 0, 1], [0, 1, 2]]
+
+
+def test_a_ratio_is_that_within_the_rounds() -> None:
+    """The machine became ten times slower in the second round, for both."""
+    assert ratio([200.0, 20.0, 200.0], [100.0, 10.0, 50.0]) == 2.0
+    assert ratio([], [1.0]) is None
+    assert relative_spread([90.0, 100.0, 110.0]) == pytest.approx(0.1)

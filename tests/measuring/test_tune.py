@@ -1,0 +1,96 @@
+"""`packer tune`: settings that a Loader takes, and the fewest threads that keep up with a step."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import packer as packer_module
+from packer import LoaderSettings, Tuning, open_dataset, tune
+from packer._cli import EXIT_STATUS
+from packer._conversion.convert import convert
+from packer._loading.racing import thread_counts
+from packer._measuring import tune as module
+from packer._sources import imagefolder_source
+from packer._storage.limits import available_cpus
+from packer.crops import CenterCrop
+from packer.testing.photos import draw_imagefolder
+from tests.making import packer
+
+
+@pytest.fixture(scope="module")
+def pack(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("tune")
+    draw_imagefolder(root / "tree", classes=2, per_class=5, size=(32, 40))
+    convert(imagefolder_source(root / "tree"), root / "pack.lmdb")
+    (root / "crop.py").write_text("import packer\ncrop = packer.CenterCrop(16)\n")
+    return root / "pack.lmdb"
+
+
+@pytest.fixture(autouse=True)
+def _short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_SECONDS", 0.01)
+
+
+def trained(found: Tuning, pack: Path) -> int:
+    """Paste the line, and return how many samples come."""
+    names = {"packer": packer_module, "dataset": open_dataset(pack, crop=CenterCrop(16))}
+    exec(found.line, names)
+    with names["loader"] as loader:  # type: ignore[attr-defined]
+        return sum(len(labels) for _, labels in loader)
+
+
+def test_the_line_makes_a_loader(pack: Path) -> None:
+    shown: list[tuple[float, float, str]] = []
+    dataset = open_dataset(pack, crop=CenterCrop(16))
+    found = tune(dataset, 4, seconds=1.5, progress=lambda *now: shown.append(now))
+    assert found.settings.threads in {*thread_counts(available_cpus()), available_cpus()}
+    assert {trial.settings.threads for trial in found.trials} >= set(thread_counts(available_cpus()))
+    assert found.rate > 0
+    assert found.error >= 0
+    assert found.wait_ms == 0
+    assert {name for _, _, name in shown}
+    if not found.settings.processes:  # which a test's module cannot start again
+        assert trained(found, pack) == 10
+
+
+def test_of_all_that_keep_up_the_fewest_threads_are_taken(pack: Path) -> None:
+    found = tune(pack, 4, step_ms=60_000, seconds=20)
+    assert found.settings == LoaderSettings(1)
+    assert found.wait_ms == 0
+    assert trained(found, pack) == 10
+
+
+def test_where_nothing_keeps_up_it_says_how_long_a_step_waits(pack: Path) -> None:
+    found = tune(pack, 4, step_ms=1e-6, seconds=0.3)
+    assert found.wait_ms > 0
+
+
+def test_the_order_of_blocks_is_a_line_of_python(pack: Path) -> None:
+    settings = LoaderSettings(2, 0, 4, "blocks")
+    found = Tuning(settings, 4, 1.0, 0.1, None, 0.0, (), (), 1.0)
+    assert "BlockShuffleSampler" in found.line
+    assert trained(found, pack) == 10
+    assert "processes=3" in str(LoaderSettings(6, 3))
+
+
+def test_the_command_prints_the_line_and_takes_a_recipe(pack: Path) -> None:
+    words = ["--batch", "2", "--step-ms", "60000", "--seconds", "2", "--recipe", pack.with_name("crop.py")]
+    result = packer("tune", pack, *words, timeout=280)
+    assert result.returncode == 0, result.stderr
+    assert "keeps up with steps of 60000 ms" in result.stdout
+    assert result.stdout.splitlines()[-1].startswith("loader = packer.Loader(dataset, 2, shuffle=True, threads=")
+    result = packer("tune", pack, "--json", *words[:-2], timeout=280)
+    assert json.loads(result.stdout)["line"].startswith("loader = ")
+    assert packer("tune", pack.with_name("no.lmdb")).returncode == EXIT_STATUS["error"]
+
+
+def test_wrong_arguments_are_refused(pack: Path) -> None:
+    with pytest.raises(ValueError, match="step_ms is more than 0"):
+        tune(pack, step_ms=0)
+    with pytest.raises(ValueError, match="batch is 1 or more"):
+        tune(pack, 0)
+    with pytest.raises(ValueError, match="empty"):
+        tune(open_dataset(pack, crop=CenterCrop(8))[:0])
