@@ -125,6 +125,14 @@ def test_several_arrays_of_images_need_a_key(tmp_path: Path) -> None:
         opened(tmp_path / "x.h5", {"image": "z"})
 
 
+def test_groups_that_lie_in_themselves_are_looked_at_once(tmp_path: Path) -> None:
+    path = array(tmp_path / "x.h5")
+    with h5py.File(path, "a") as file:
+        for number in range(100):  # 10,000,000,000 paths of five groups each
+            file[f"link {number}"] = file["/"]
+    assert list(listed(path).labels) == LABELS
+
+
 def test_packs_of_packer_stay_packs(tmp_path: Path, photo_tree: Path) -> None:
     packer.convert(photo_tree, tmp_path / "pack.h5")
     packer.convert(tmp_path / "pack.h5", tmp_path / "again.lmdb")

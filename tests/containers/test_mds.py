@@ -216,3 +216,14 @@ def test_changed_shards_are_named(tmp_path: Path) -> None:
         dataset[2]
     with pytest.raises(SourceError, match=r"shard\.00001\.mds: sample 0 lies at bytes"):
         listed(tmp_path / "mds")
+
+
+@pytest.mark.parametrize(("name", "shards"), [("mds", "shards"), ("litdata", "chunks")])
+def test_a_shard_that_an_index_lists_twice_is_refused(tmp_path: Path, name: str, shards: str) -> None:
+    """A short index could make a full disk of one shard."""
+    shutil.copytree(GOLDEN / name, tmp_path / "set")
+    index = json.loads((tmp_path / "set/index.json").read_text())
+    index[shards] *= 2
+    (tmp_path / "set/index.json").write_text(json.dumps(index))
+    with pytest.raises(SourceError, match=r"set/(shard|chunk).*: is listed twice"):
+        listed(tmp_path / "set")
