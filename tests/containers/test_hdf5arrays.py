@@ -133,6 +133,20 @@ def test_groups_that_lie_in_themselves_are_looked_at_once(tmp_path: Path) -> Non
     assert list(listed(path).labels) == LABELS
 
 
+def test_samples_that_share_bytes_are_converted_and_have_no_index(tmp_path: Path) -> None:
+    """An index of these would be damaged as soon as it is written: so `packer verify` judges a pack."""
+    path = fuel(tmp_path / "x.h5")
+    with h5py.File(path, "r") as file:
+        at = file["encoded_images"].id.get_offset()
+    data = bytearray(path.read_bytes())
+    data[at + 16 : at + 32] = data[at : at + 16]  # where the first vector lies
+    path.write_bytes(data)
+    with pytest.raises(SourceError, match=r"n1\.JPEG are another sample's, too, .* Convert it"):
+        packer.index(path, tmp_path / "made.index", keys={"name": "filenames"})
+    packer.convert(path, tmp_path / "made.lmdb", keys={"name": "filenames"})
+    assert packer.verify(tmp_path / "made.lmdb") == []
+
+
 def test_packs_of_packer_stay_packs(tmp_path: Path, photo_tree: Path) -> None:
     packer.convert(photo_tree, tmp_path / "pack.h5")
     packer.convert(tmp_path / "pack.h5", tmp_path / "again.lmdb")
