@@ -5,6 +5,7 @@ A process is watched by Python's audit events, and by what lies in a directory t
 
 from __future__ import annotations
 
+import functools
 import os
 import resource
 import sys
@@ -28,6 +29,8 @@ _PLACES = {
 }
 """Which argument of an audit event is the path that is changed."""
 
+_TRUSTED = ("packer.", "torch", "numpy", "collections", "_codecs")
+
 
 class Guard:
     """Notes what happens beyond a directory.
@@ -38,22 +41,27 @@ class Guard:
         Where files may be written.
     outside : Path
         What must neither be read nor changed.
+    trusted : tuple of str
+        What the modules begin with that a pickle may name.
     """
 
-    def __init__(self, inside: Path, outside: Path) -> None:
+    def __init__(self, inside: Path, outside: Path, trusted: tuple[str, ...] = _TRUSTED) -> None:
+        self._trusted = trusted
         self._inside, self._outside = os.path.realpath(inside), os.path.realpath(outside)
         self._watching = False
         self._found: list[str] = []
-        sys.addaudithook(self._hear)
+        _add_hook()
 
     @contextmanager
     def watch(self) -> Iterator[list[str]]:
         """Give a list that holds, at the end, what was done that must not be."""
         before = self._content()
         self._found, self._watching = [], True
+        _guards.append(self)
         try:
             yield self._found
         finally:
+            _guards.remove(self)
             self._watching = False
             changed = sorted({path for path, _ in before ^ self._content()})
             self._found += [f"changed outside of the directory: {path}" for path in changed]
@@ -72,9 +80,7 @@ class Guard:
             return
         if event in _PROGRAMS:
             self._found.append(f"a program was started: {arguments[0]!r}")
-        elif event == "pickle.find_class" and not str(arguments[0]).startswith(
-            ("packer.", "torch", "numpy", "collections", "_codecs")
-        ):
+        elif event == "pickle.find_class" and not str(arguments[0]).startswith(self._trusted):
             self._found.append(f"unpickled: {arguments!r}")
         elif event == "open" and isinstance(arguments[0], str | bytes):
             self._judge(os.fsdecode(arguments[0]), bool((arguments[2] or 0) & _WRITING))
@@ -92,6 +98,21 @@ class Guard:
         beyond = real.startswith(self._outside) or real in ("/etc/passwd", "/dev/zero")
         if beyond or (writes and not real.startswith((self._inside, "/dev/", "/proc/"))):
             self._found.append(f"opened outside of the directory{' for writing' if writes else ''}: {real}")
+
+
+_guards: list[Guard] = []
+"""Those that watch."""
+
+
+@functools.cache
+def _add_hook() -> None:
+    """Let guards hear audit events, as long as the process lives: what hears them once cannot be taken away."""
+
+    def hear(event: str, arguments: tuple[Any, ...]) -> None:
+        for guard in _guards:
+            guard._hear(event, arguments)
+
+    sys.addaudithook(hear)
 
 
 def limit_memory(size: int) -> None:

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from packer._loading.loader import Loader
     from packer._loading.prefetch import BackgroundPrefetcher, CUDAPrefetcher
     from packer._loading.staging import stage, unstage, warm
+    from packer._measuring.bench import Benchmark, Rate, bench
     from packer._measuring.doctor import Diagnosis, doctor
     from packer._measuring.estimating import Estimate
     from packer._measuring.findings import Finding
     from packer._measuring.profiling.profile import Profile, profile
     from packer._measuring.profiling.report import ProfileReport
-    from packer._measuring.verbs import estimate
-    from packer._measuring.bench import Benchmark, Rate, bench
     from packer._measuring.tune import LoaderSettings, Trial, Tuning, tune
+    from packer._measuring.verbs import estimate
     from packer._packs.digest import digest
     from packer._packs.export import export
     from packer._packs.info import PackInfo, info

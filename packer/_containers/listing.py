@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from packer._containers.contract import Container, Entry, Named, Packed, Piece, Seal
 from packer._containers.ranges import Ranges, Seals
-from packer._containers.repeats import numbered, repeat
+from packer._containers.repeats import numbered, repeat, require_distinct_files
 from packer._containers.unpacking import PackedRanges, PackedSpool
 from packer._fields import DTYPES, Field
 from packer._sample import LABEL_TYPES, UNLABELED
@@ -103,9 +103,10 @@ def list_samples(
     Raises
     ------
     SourceError
-        As `Container.entries`; or if a sample has no name, a label is none, there are no samples, or one is compressed
-        that may not be.
+        As `Container.entries`; or if a file is listed twice, a sample has no name, a label is none, there are no
+        samples, or one is compressed that may not be.
     """
+    require_distinct_files(container.root, container.files)
     rows = _Rows(container, in_place)
     for unit in range(container.units):
         entries = container.entries(unit)
@@ -199,9 +200,8 @@ class _Rows:
         self._most = size
 
     def _require_known(self, entries: Iterable[Entry]) -> None:
-        for entry in entries:
-            if not entry.values.keys() <= self._fields.keys():
-                raise AssertionError(f"{self._container.kind} lists a field that it does not have")
+        if not all(entry.values.keys() <= self._fields.keys() for entry in entries):
+            raise AssertionError(f"{self._container.kind} lists a field that it does not have")
 
     def _label(self, entry: Entry) -> int | float:
         label = entry.label

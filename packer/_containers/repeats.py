@@ -1,16 +1,25 @@
-"""Names that occur again: containers may have two samples of one name, and a pack has not."""
+"""What occurs again: containers may have two samples of one name, which a pack has not, and list a file once."""
 
 from __future__ import annotations
 
 import posixpath
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 
 from packer._table import Ints, Names
-from packer.errors import printable
+from packer.errors import SourceError, printable
 
-__all__ = ["numbered", "repeat"]
+__all__ = ["numbered", "repeat", "require_distinct_files"]
+
+
+def require_distinct_files(root: Path, files: Sequence[str]) -> None:
+    """Refuse a file that a container lists twice: a short list of one shard could make a full disk of it."""
+    if len(set(files)) < len(files):
+        ((twice, _),) = Counter(files).most_common(1)
+        raise SourceError(f"{printable(root / twice)}: is listed twice. Name each file once")
 
 
 def repeat(names: Names) -> bool:

@@ -25,6 +25,7 @@ MOST_UNPACKED = 1 << 30
 
 _CACHED_BYTES, _CACHED_RANGES = 1 << 28, 8  # of what was unpacked last
 _NO_CRC = -1
+_FED = 1 << 16  # bytes
 _COLUMNS = np.dtype([(name, "<i8") for name in ("file", "offset", "size", "codec", "unpacked", "crc32")])
 
 
@@ -94,21 +95,30 @@ def unpack(codec: str, data: bytes, size: int) -> bytes:
 
 def _deflate(codec: str, data: bytes, size: int) -> bytes:
     """Return what deflate gives, in the frame that the codec says; of gzip also several frames."""
-    unpacked, rest = bytearray(), data
-    while rest or not unpacked:
-        inflater = zlib.decompressobj(_FRAMES[codec])
+    unpacked, at = bytearray(), 0
+    while at < len(data) or not at:
+        at += _inflate(codec, memoryview(data)[at:], size, unpacked)
+        if codec != "gzip" and at < len(data):
+            raise ValueError(f"its {codec} data end {len(data) - at} bytes too early")
+    return bytes(unpacked)
+
+
+def _inflate(codec: str, data: memoryview, size: int, unpacked: bytearray) -> int:
+    """Add what one frame gives, of `size` bytes in all; return how many bytes the frame has.
+
+    It is fed in blocks: zlib copies what follows a frame, which of many short frames would be all of the others.
+    """
+    inflater, at = zlib.decompressobj(_FRAMES[codec]), 0
+    while not inflater.eof:
+        block = data[at : at + _FED]
         try:
-            unpacked += inflater.decompress(rest, size - len(unpacked) + 1)
+            unpacked += inflater.decompress(block, size - len(unpacked) + 1)
         except zlib.error as error:
             raise ValueError(f"its {codec} data are damaged: {error}") from error
-        if not inflater.eof or len(unpacked) > size:
+        at += len(block) - len(inflater.unused_data) - len(inflater.unconsumed_tail)
+        if len(unpacked) > size or not (inflater.eof or block):
             raise ValueError(f"its {codec} data do not end after {size} bytes")
-        rest = inflater.unused_data
-        if codec != "gzip" and rest:
-            raise ValueError(f"its {codec} data end {len(rest)} bytes too early")
-        if not unpacked and not rest:
-            break
-    return bytes(unpacked)
+    return at
 
 
 def _arrow(codec: str, data: bytes, size: int) -> bytes:

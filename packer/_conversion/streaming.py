@@ -25,7 +25,7 @@ from packer._conversion.values import prepare_values
 from packer._fields import KINDS, OF_SCALARS, Field
 from packer._sample import LABEL_TYPES
 from packer._sources import Source
-from packer._sources.base import class_ids
+from packer._sources.classlist import class_ids
 from packer._table import Names
 from packer.errors import ImageError, ResumeError, SourceError, printable
 

@@ -40,6 +40,7 @@ __all__ = [
     "DATA_FILE",
     "INDEX_DIRECTORY",
     "IndexReader",
+    "as_stored",
     "base_from",
     "file_columns",
     "move_index",
@@ -130,6 +131,11 @@ def write_files(directory: Path, manifest: Manifest, table: Table, files: Sequen
     _finish(listed)
     write_table(directory / TABLE_FILE, len(table), len(table.names), [(table, 0, 0)], manifest.column_types)
     write_manifest(directory, manifest)
+
+
+def as_stored(table: Table, pixels: PixelLayout | None) -> Table:
+    """Return a table with the sizes that samples have in their files; pixels may have one channel there."""
+    return table if pixels is None else replace(table, size=table.size // 3 * len(pixels.channels))
 
 
 def base_from(root: Path, index: Path) -> str:
@@ -256,9 +262,7 @@ class IndexReader(SpreadReader):
         return names[0] if names else ""
 
     def stored(self) -> Table:
-        if self._pixels is None:
-            return self.table
-        return replace(self.table, size=self.table.size // 3 * len(self._pixels.channels))
+        return as_stored(self.table, self._pixels)
 
     def _fetch_image(self, row: Row) -> Buffer:
         if self._pixels is None:

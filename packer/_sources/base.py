@@ -33,7 +33,7 @@ from packer._storage.stamps import (
 from packer._table import Ints, Labels, Names, blocks
 from packer.errors import ImageChangedError, ImageError, SourceError, printable
 
-__all__ = ["ReadBuffer", "Source", "StoredSample", "class_ids", "listing_digest", "some", "spread", "unknown_classes"]
+__all__ = ["ReadBuffer", "Source", "StoredSample", "listing_digest", "some", "spread"]
 
 _BLOCK = 65536  # rows of a digest at a time
 
@@ -305,25 +305,6 @@ def spread(count: int, length: int) -> Ints:
 def some(names: Sequence[str]) -> str:
     """Return the first few of some names, and how many there are where these are more."""
     return ", ".join(map(printable, names[:5])) + (f", … ({len(names):,})" if len(names) > 5 else "")
-
-
-def unknown_classes(unknown: Sequence[str], what: str = "classes") -> str:
-    """Return the end of a message on classes that a given class list lacks; printable already."""
-    shown = ", ".join(unknown[:5]) + (", …" if len(unknown) > 5 else "")
-    are = "is" if len(unknown) == 1 else "are"
-    return (
-        f"{len(unknown)} of its {what} {are} unknown to the given class list: {shown}. "
-        "Correct them, or leave out --classes-from"
-    )
-
-
-def class_ids(classes: Sequence[str]) -> dict[str, int]:
-    """Return the id of each class, its place in a list of classes; SourceError where a name is listed twice."""
-    ids: dict[str, int] = {}
-    for label, name in enumerate(classes):
-        if ids.setdefault(name, label) != label:
-            raise SourceError(f"the class list names {printable(name)} twice, so that its label is not known")
-    return ids
 
 
 def listing_digest(  # noqa: PLR0917

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from packer._sample import UNLABELED
-from packer._sources.base import Source, class_ids
+from packer._sources.base import Source
 from packer._sources.beside import looked_up, paths_inside
+from packer._sources.classlist import class_ids
 from packer._sources.fieldvalues import Files
 from packer._sources.imagefolder import FilesOf, class_directories
 from packer._sources.labels import Meaning, meaning_of, quoted

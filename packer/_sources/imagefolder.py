@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from packer._containers import files_to_name
-from packer._sources.base import Source, class_ids, some, unknown_classes
+from packer._sources.base import Source, some
+from packer._sources.classlist import class_ids, unknown_classes
 from packer._sources.walking import ImageRule, Walk, is_directory
 from packer._table import Names
 from packer.errors import SourceError, printable

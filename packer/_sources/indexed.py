@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from packer import __version__
 from packer._fields import Stored
-from packer._formats.index import base_from, write_index
+from packer._formats.index import as_stored, base_from, write_index
 from packer._manifest import Manifest
 from packer._sources.base import Source
 from packer._sources.pack import PackSource
@@ -20,7 +20,7 @@ from packer._sources.places import Places
 from packer._sources.survey import Surveyed, survey
 from packer._storage.ahead import in_order
 from packer._storage.spool import Spool, TableBuilder
-from packer._table import Buffer, Names, column_types
+from packer._table import Buffer, Names, Table, column_types, decode_name
 from packer.errors import ImageError, OptionError, SourceError, printable
 
 __all__ = ["build_index"]
@@ -70,7 +70,7 @@ def build_index(
     OptionError
         If the source is a pack, or takes annotations that are computed.
     SourceError
-        If the disk fails, or not one image can be read.
+        If the disk fails, not one image can be read, or two samples share bytes.
     """
     if isinstance(source, PackSource):
         raise OptionError(f"{printable(source.root)}: is a pack already, which needs no index")
@@ -96,6 +96,8 @@ def build_index(
             progress(found.rows.stop, len(source))
     if not len(builder):
         raise SourceError(f"{printable(source.root)}: not one of its {len(source)} images can be read")
+    table = builder.build()
+    _require_apart(table, places)
     manifest = Manifest(
         "index",
         len(builder),
@@ -114,13 +116,23 @@ def build_index(
     return write_index(
         directory,
         manifest,
-        builder.build(),
+        table,
         places.files,
         base=base_from(places.files.root, destination),
         checksums=checksums,
         pixels=places.pixels,
         data=_pieces(own.array(np.uint8)),
     )
+
+
+def _require_apart(table: Table, places: Places) -> None:
+    """Refuse samples that share bytes, which a dictionary or a forged list may have: in a pack they are damage."""
+    for index in as_stored(table, places.pixels).overlapping():
+        name = printable(decode_name(table.row(index).name or b""))
+        raise SourceError(
+            f"{printable(places.files.root)}: the bytes of {name} are another sample's, too, and an index lists none "
+            "twice. Convert it, which writes them for each"
+        )
 
 
 class _Rows:

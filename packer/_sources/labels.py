@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from packer._sample import LABEL_TYPES, UNLABELED
-from packer._sources.base import class_ids, some, unknown_classes
+from packer._sources.base import some
+from packer._sources.classlist import class_ids, unknown_classes
 from packer._table import Labels
 from packer.errors import SourceError, printable
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from packer._formats import Reader, open_pack
 from packer._manifest import Manifest
-from packer._sources.base import class_ids, unknown_classes
+from packer._sources.classlist import class_ids, unknown_classes
 from packer._sources.pack import PackSource
 from packer._sources.repeats import repeats
 from packer._sources.samefields import same_fields

@@ -1,14 +1,8 @@
-"""A container through all that takes one: an index, a conversion, and a dataset; and what it lists, for fuzzing."""
+"""A container through all that takes one: an index, a conversion, and a dataset."""
 
 from __future__ import annotations
 
-import itertools
-import random
-import shutil
-import signal
-import sys
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,15 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import packer
-from packer._containers import Container, Listing, Packed, Piece, find_container, list_samples, named_paths
+from packer._containers import Container, Listing, find_container, list_samples, named_paths
 from packer._fields import Stored
 from packer._formats import open_pack
-from packer.errors import OptionError, SourceError
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "containers"
 IMAGES = {path.name: path.read_bytes() for path in sorted((GOLDEN / "images").iterdir())}
-
-_CHANGES = [b"", b"\0", b"\xff", b"\xff\xff\xff\x7f", b"\x80", b"\xff" * 8, b"\0" * 8, b"[" * 200, b'"', b"9" * 20]
 
 
 class Seen(NamedTuple):
@@ -92,74 +83,3 @@ def _owned(stored: Stored) -> Stored:
 
 def _plain(value: Any) -> Any:
     return value.tolist() if isinstance(value, np.ndarray) else value
-
-
-def fuzz(src: Path, tmp: Path, *, runs: int, seed: int = 0, target: str = "", most: int = 3) -> int:
-    """Change and cut the files of a small container: each time there is a listing or a SourceError.
-
-    What is listed lies in the files. Returns how often there was an error.
-    """
-    chance, said = random.Random(seed), list[str]()
-    place = tmp / f"fuzzed-{src.stem}"
-    copied = place / src.name
-    shutil.rmtree(place, ignore_errors=True)
-    place.mkdir()
-    shutil.copytree(src, copied) if src.is_dir() else shutil.copy(src, copied)
-    files = sorted(path for path in place.rglob("*") if path.is_file())
-    contents = [path.read_bytes() for path in files]
-    for _ in range(runs):
-        number = chance.randrange(len(files))
-        files[number].write_bytes(_changed(contents[number], chance, most))
-        try:
-            found = find_container(named_paths(copied / target if target else copied))
-            if found is not None:
-                _require_inside(found[0].open(found[1], {}))
-        except (SourceError, OptionError) as error:
-            said.append(str(error))
-        files[number].write_bytes(contents[number])
-    assert not any("\n" in text for text in said)
-    return len(said)
-
-
-def _changed(data: bytes, chance: random.Random, most: int) -> bytes:
-    changed = bytearray(data)
-    for _ in range(chance.randrange(1, most + 1)):
-        at = chance.randrange(len(changed) + 1)
-        how = chance.randrange(4)
-        if how == 0:
-            del changed[at:]
-        elif how == 1 and at < len(changed):
-            changed[at] ^= 1 << chance.randrange(8)
-        else:
-            new = chance.choice(_CHANGES)
-            changed[at : at + (len(new) if how == 2 else chance.randrange(3))] = new
-    return bytes(changed)
-
-
-def _require_inside(container: Container) -> None:
-    paths = [container.root / name for name in container.files]
-    sizes = [path.stat().st_size if path.exists() else 0 for path in paths]
-    for entry in itertools.chain.from_iterable(map(container.entries, range(container.units))):
-        for piece in (entry.image, *entry.values.values()):
-            piece = piece.piece if isinstance(piece, Packed) else piece
-            if isinstance(piece, Piece):
-                assert 0 <= piece.offset <= piece.offset + piece.size <= sizes[piece.file]
-        assert entry.values.keys() <= {field.name for field in container.fields}
-
-
-def run_for(src: Path, minutes: float, target: str = "") -> None:
-    """Fuzz a container for minutes, in bounded memory; a listing that takes ten seconds ends the run."""
-    import resource
-
-    resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
-    until, seed, errors = time.monotonic() + 60 * minutes, 0, 0
-    with tempfile.TemporaryDirectory() as tmp:
-        while time.monotonic() < until:
-            signal.alarm(60)
-            errors += fuzz(src, Path(tmp), runs=500, seed=seed, target=target)
-            seed += 1
-    sys.stdout.write(f"{src}: {500 * seed} changes, {errors} errors\n")
-
-
-if __name__ == "__main__":
-    run_for(Path(sys.argv[1]), float(sys.argv[2]), *sys.argv[3:])

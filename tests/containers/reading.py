@@ -10,7 +10,12 @@ from packer._formats import open_pack
 
 def images(listing: Listing) -> dict[str, bytes]:
     """Return the image of each sample of a listing, by name."""
-    return dict(zip(listing.names, values(listing, listing.images), strict=True))
+    return dict(zip(listing.names, images_of(listing), strict=True))
+
+
+def images_of(listing: Listing) -> list[bytes]:
+    """Return the images of a listing."""
+    return values(listing, listing.images)
 
 
 def values(listing: Listing, ranges: Ranges) -> list[bytes]:

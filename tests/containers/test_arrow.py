@@ -15,7 +15,6 @@ from packer._containers.columnar.arrow import ArrowImages
 from packer._formats import open_pack
 from packer.errors import SourceError
 from packer.testing.photos import draw_imagefolder
-from tests.containers import mutations
 from tests.containers.reading import images, labels, stored
 from tests.containers.test_parquet import FEATURES, IMAGE, table
 
@@ -153,27 +152,3 @@ def test_files_that_were_cut_short_are_named(photos: dict[str, bytes], tmp_path:
         (tmp_path / "a.arrow").write_bytes(data[:cut])
         with pytest.raises(SourceError, match=r"a\.arrow.*: .*(cut short|does not begin)"):
             listed(tmp_path / "a.arrow")
-
-
-def seeds(directory: Path) -> dict[str, bytes]:
-    """Return small streams and files."""
-    image = b"\xff\xd8\xff" + bytes(50)
-    made = table(
-        {"a.jpg": image, "b.jpg": image[::-1], "c.jpg": image},
-        text=pa.array(["x", None, "y"]),
-        ids=pa.array([[1], [], [2, 3]]),
-    )
-    paths = [
-        written(directory / "1", made, rows=2),
-        written(directory / "2", made, file=True),
-        written(directory / "3", made, compression="lz4"),
-    ]
-    return {f"{path.name}.arrow": path.read_bytes() for path in paths}
-
-
-def test_changed_files_are_listed_or_refused(tmp_path: Path, sweep: int) -> None:
-    made = seeds(tmp_path)
-    for name, data in made.items():
-        (tmp_path / name).write_bytes(data)
-        assert mutations.read_all(ArrowImages, tmp_path / name) == 3
-    assert mutations.run(ArrowImages, made, tmp_path, rounds=500 * sweep) > 10

@@ -14,7 +14,7 @@ from PIL import Image
 
 import packer
 from packer.errors import SourceError
-from tests.containers.everywhere import GOLDEN, IMAGES, everywhere, fuzz, listed
+from tests.containers.everywhere import GOLDEN, IMAGES, everywhere, listed
 
 JPEGS = [IMAGES["a.jpg"], IMAGES["c.jpg"]]
 PIXELS = np.random.default_rng(3).integers(0, 256, (2, 5, 4, 3), np.uint8)
@@ -155,9 +155,3 @@ def test_values_of_two_samples_at_one_place_are_refused(tmp_path: Path) -> None:
     path.write_bytes(data[:-24] + data[-48:-40] + data[-40:-32] + data[-8:])
     with pytest.raises(SourceError, match="two values begin at one byte"):
         listed(path)
-
-
-def test_damaged_files_are_listed_or_refused(tmp_path: Path, sweep: int) -> None:
-    fields = {"own": 255, "image": 2, "label": 1, "blob": 3}
-    rows = [{"own": b"", "image": data, "label": 1, "blob": b"xyz"} for data in JPEGS]
-    assert fuzz(beton(tmp_path / "x.beton", fields, rows), tmp_path, runs=300 * sweep)

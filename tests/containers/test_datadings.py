@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from packer.errors import SourceError
-from tests.containers.everywhere import GOLDEN, IMAGES, everywhere, fuzz, listed
+from tests.containers.everywhere import GOLDEN, IMAGES, everywhere, listed
 
 DATA = list(IMAGES.values())
 
@@ -133,7 +133,3 @@ def test_names_that_occur_again_in_one_file_are_numbered(tmp_path: Path) -> None
     listing = listed(write(tmp_path / "x.msgpack", *[{"key": "a", "image": DATA[0]}] * 2))
     assert list(listing.names) == ["a.jpg", "a~2.jpg"]
     assert listing.notes == ["names occur again, such as a.jpg: later ones end in ~2, ~3, ..."]
-
-
-def test_damaged_files_are_listed_or_refused(tmp_path: Path, sweep: int) -> None:
-    assert fuzz(GOLDEN / "datadings", tmp_path, runs=300 * sweep)

@@ -14,7 +14,7 @@ import packer
 from packer._containers import listing
 from packer._storage.packfile import PackFile
 from packer.errors import SourceError
-from tests.containers.everywhere import IMAGES, everywhere, fuzz, listed, opened
+from tests.containers.everywhere import IMAGES, everywhere, listed, opened
 
 PLANES = np.random.default_rng(9).integers(0, 256, (11, 3, 6, 5), np.uint8)
 PIXELS = np.ascontiguousarray(PLANES.transpose(0, 2, 3, 1))
@@ -125,6 +125,28 @@ def test_several_arrays_of_images_need_a_key(tmp_path: Path) -> None:
         opened(tmp_path / "x.h5", {"image": "z"})
 
 
+def test_groups_that_lie_in_themselves_are_looked_at_once(tmp_path: Path) -> None:
+    path = array(tmp_path / "x.h5")
+    with h5py.File(path, "a") as file:
+        for number in range(100):  # 10,000,000,000 paths of five groups each
+            file[f"link {number}"] = file["/"]
+    assert list(listed(path).labels) == LABELS
+
+
+def test_samples_that_share_bytes_are_converted_and_have_no_index(tmp_path: Path) -> None:
+    """An index of these would be damaged as soon as it is written: so `packer verify` judges a pack."""
+    path = fuel(tmp_path / "x.h5")
+    with h5py.File(path, "r") as file:
+        at = file["encoded_images"].id.get_offset()
+    data = bytearray(path.read_bytes())
+    data[at + 16 : at + 32] = data[at : at + 16]  # where the first vector lies
+    path.write_bytes(data)
+    with pytest.raises(SourceError, match=r"n1\.JPEG are another sample's, too, .* Convert it"):
+        packer.index(path, tmp_path / "made.index", keys={"name": "filenames"})
+    packer.convert(path, tmp_path / "made.lmdb", keys={"name": "filenames"})
+    assert packer.verify(tmp_path / "made.lmdb") == []
+
+
 def test_packs_of_packer_stay_packs(tmp_path: Path, photo_tree: Path) -> None:
     packer.convert(photo_tree, tmp_path / "pack.h5")
     packer.convert(tmp_path / "pack.h5", tmp_path / "again.lmdb")
@@ -154,11 +176,6 @@ def test_names_that_are_no_text_are_refused(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes().replace(b"imgs", b"\xe9mgs"))
     with pytest.raises(SourceError, match=r"x\.h5: (libhdf5 cannot read it|no dataset of images)"):
         listed(path)
-
-
-def test_damaged_files_are_listed_or_refused(tmp_path: Path, sweep: int) -> None:
-    assert fuzz(fuel(tmp_path / "fuel.h5"), tmp_path, runs=60 * sweep)
-    assert fuzz(array(tmp_path / "array.h5", chunks=(4, 3, 6, 5)), tmp_path, runs=60 * sweep)
 
 
 def test_data_in_other_files_are_never_read(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from packer.errors import SourceError
-from tests.containers.everywhere import GOLDEN, IMAGES, everywhere, fuzz, listed
+from tests.containers.everywhere import GOLDEN, IMAGES, everywhere, listed
 
 DATA = list(IMAGES.values())
 LEAF = {"type": None, "context": None, "children_spec": []}
@@ -104,7 +104,3 @@ def test_chunks_with_names_that_lead_out_are_refused(tmp_path: Path) -> None:
     index.write_text(index.read_text().replace("chunk-0-1.bin", "../chunk-0-1.bin"))
     with pytest.raises(SourceError, match=r"chunk 1, \.\./chunk-0-1\.bin: its name is not a plain relative path"):
         listed(tmp_path / "set")
-
-
-def test_damaged_files_are_listed_or_refused(tmp_path: Path, sweep: int) -> None:
-    assert fuzz(GOLDEN / "litdata", tmp_path, runs=300 * sweep)

@@ -16,7 +16,7 @@ from PIL import Image
 import packer
 from packer._formats import open_pack
 from packer.errors import OptionError, SourceError
-from tests.containers.everywhere import GOLDEN, IMAGES, everywhere, fuzz, listed, opened
+from tests.containers.everywhere import GOLDEN, IMAGES, everywhere, listed, opened
 
 DATA = list(IMAGES.values())
 
@@ -218,8 +218,12 @@ def test_changed_shards_are_named(tmp_path: Path) -> None:
         listed(tmp_path / "mds")
 
 
-def test_damaged_files_are_listed_or_refused(tmp_path: Path, sweep: int) -> None:
-    assert fuzz(GOLDEN / "mds", tmp_path, runs=150 * sweep)
-    assert fuzz(GOLDEN / "mds-zstd", tmp_path, runs=60 * sweep)
-    assert fuzz(GOLDEN / "mds-pil", tmp_path, runs=100 * sweep)
-    assert fuzz(GOLDEN / "mds" / "shard.00000.mds", tmp_path, runs=150 * sweep)
+@pytest.mark.parametrize(("name", "shards"), [("mds", "shards"), ("litdata", "chunks")])
+def test_a_shard_that_an_index_lists_twice_is_refused(tmp_path: Path, name: str, shards: str) -> None:
+    """A short index could make a full disk of one shard."""
+    shutil.copytree(GOLDEN / name, tmp_path / "set")
+    index = json.loads((tmp_path / "set/index.json").read_text())
+    index[shards] *= 2
+    (tmp_path / "set/index.json").write_text(json.dumps(index))
+    with pytest.raises(SourceError, match=r"set/(shard|chunk).*: is listed twice"):
+        listed(tmp_path / "set")

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import io
 import json
 import pickle
-import random
 import struct
 import zlib
 from collections.abc import Callable
@@ -23,9 +21,8 @@ import packer
 from packer import Field
 from packer._containers.arrays.n5 import N5
 from packer._containers.arrays.n5arrays import Array, read_attributes
-from packer._sources.container import container_source, listed_container
-from packer._sources.readbuffer import ReadBuffer
-from packer.errors import CorruptPackError, OptionError, PackerError, SourceError
+from packer._sources.container import container_source
+from packer.errors import CorruptPackError, OptionError, SourceError
 from packer.testing.photos import draw_photo
 
 Pixels = npt.NDArray[np.uint8]
@@ -421,41 +418,3 @@ def test_hostile_groups_end_in_a_line_that_names_the_place(
     with pytest.raises(SourceError, match=message) as error:
         container_source([group], {"image": "data", "label": "labels"})
     assert "\n" not in str(error.value)
-
-
-def fuzz(directory: Path, seed: int, runs: int) -> None:
-    """Change bytes of small groups; whatever comes of it is a listing or an error of packer's."""
-    chance = random.Random(seed)
-    files = {path: path.read_bytes() for path in sorted(directory.rglob("*")) if path.is_file()}
-    groups = [path for path in sorted(directory.iterdir()) if path.is_dir()]
-    for _ in range(runs):
-        path = chance.choice(list(files))
-        data = bytearray(files[path])
-        for _ in range(chance.randrange(1, 4)):
-            at = chance.randrange(len(data) + 1)
-            new = [b"", b"\0", b"\xff", b"\xff\xff\xff\x7f", b"\x80", b"9", b"[", b'"', chance.randbytes(4)]
-            data[at : at + chance.randrange(5)] = chance.choice(new)
-        path.write_bytes(data[: chance.choice([len(data), chance.randrange(len(data) + 1)])])
-        with contextlib.suppress(PackerError):
-            source = listed_container(N5.open([next(group for group in groups if group in path.parents)], {}))
-            for index in chance.sample(range(len(source)), min(2, len(source))):
-                source.read(index, ReadBuffer())
-        path.write_bytes(files[path])
-
-
-@pytest.fixture
-def fuzzed(tmp_path: Path, group: Path) -> Path:
-    """Return a directory of small groups."""
-    groups = tmp_path / "fuzzed"
-    groups.mkdir()
-    group.rename(groups / "g.n5")
-    write(groups / "raw.n5", {"x": (2, 3, 4, 3), "pose": (2, 2)}, x=PIXELS[:3, :3, :4], pose=np.zeros((3, 2)))
-    write(groups / "zip.n5", {"x": (2, 3, 4, 3)}, "gzip", x=PIXELS[:3, :3, :4], labels=LABELS[:3])
-    each = attributes(groups / "each.n5/jpegs", [2], [1])
-    for number in range(2):
-        block(each / str(number), [1], b"\xff\xd8\xff" + bytes(20), 1, 23)
-    return groups
-
-
-def test_changed_bytes_end_in_a_listing_or_an_error(fuzzed: Path, sweep: int) -> None:
-    fuzz(fuzzed, 1, 500 * sweep)

@@ -19,7 +19,6 @@ from packer._containers.columnar.parquet import ParquetImages
 from packer._formats import open_pack
 from packer.errors import MissingDependencyError, SourceError
 from packer.testing.photos import draw_imagefolder
-from tests.containers import mutations
 from tests.containers.reading import images, labels, stored
 
 FEATURES = {"image": {"_type": "Image"}, "label": {"names": ["cat", "dog", "owl"], "_type": "ClassLabel"}}
@@ -227,27 +226,6 @@ def test_images_alone_need_no_pyarrow_and_labels_do(
     for path in (beside, packed):
         with pytest.raises(MissingDependencyError, match=r"pip install 'packer-images\[parquet\]'"):
             listed(path)
-
-
-def seeds(directory: Path) -> dict[str, bytes]:
-    """Return small files of every kind of page."""
-    image = b"\xff\xd8\xff" + bytes(50)
-    made = table({"a.jpg": image, "b.jpg": image[::-1], "c.jpg": image}, text=pa.array(["x", None, "y"]))
-    paths = [
-        written(directory / "1", made),
-        written(directory / "2", made, data_page_version="2.0", compression="snappy"),
-        written(directory / "3", made, use_dictionary=True, row_group_size=2),
-        written(directory / "4", pa.table({"image": made["image"]}), compression="zstd", use_dictionary=True),
-    ]
-    return {f"{path.name}.parquet": path.read_bytes() for path in paths}
-
-
-def test_changed_files_are_listed_or_refused(tmp_path: Path, sweep: int) -> None:
-    made = seeds(tmp_path)
-    for name, data in made.items():
-        (tmp_path / name).write_bytes(data)
-        assert mutations.read_all(ParquetImages, tmp_path / name) == 3
-    assert mutations.run(ParquetImages, made, tmp_path, rounds=600 * sweep) > 10
 
 
 def test_a_dictionary_of_far_more_values_than_rows_is_refused(

@@ -16,7 +16,7 @@ import packer
 from packer._containers import Listing, find_container, list_samples
 from packer._sources import container_source
 from packer.errors import OptionError, SourceError
-from tests.containers.damage import images_of, keep_on, read_damaged
+from tests.containers.reading import images_of
 from tests.containers.records import MAGIC, image_record, part, photo, rec, rec_and_idx
 
 
@@ -252,19 +252,3 @@ def test_damaged_files_are_named(tmp_path: Path) -> None:
             listed(tmp_path / "a.rec")
         assert said in str(raised.value)
         assert "a.rec" in str(raised.value)
-
-
-def seeds() -> list[bytes]:
-    """Return files to be damaged."""
-    small = b"\xff\xd8\xff" + bytes(20)
-    split = image_record(small + b"." + MAGIC * 2 + b"end", 3)
-    faces = [image_record(b"", [3, 4]), image_record(small, 0), image_record(small, [1, 2]), image_record(b"", [1, 2])]
-    return [b"".join(map(rec, [split, image_record(small, 0.5), split])), b"".join(map(rec, faces))]
-
-
-def test_damaged_files_are_listed_or_refused(tmp_path: Path) -> None:
-    assert read_damaged(seeds(), tmp_path / "a.rec", 1000, bytes) > 100
-
-
-if __name__ == "__main__":
-    keep_on(seeds(), "a.rec", bytes)

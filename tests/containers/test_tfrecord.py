@@ -22,7 +22,7 @@ from packer._containers import Listing, find_container, list_samples
 from packer._containers.records.example import encode_example
 from packer._containers.records.tfrecord import masked_crc32c
 from packer.errors import ImageError, OptionError, SourceError
-from tests.containers.damage import images_of, keep_on, read_damaged
+from tests.containers.reading import images_of
 from tests.containers.records import (
     bytes_list,
     example,
@@ -31,7 +31,6 @@ from tests.containers.records import (
     photo,
     sized,
     tfrecord,
-    tfrecord_mended,
     varint,
 )
 
@@ -480,26 +479,3 @@ def test_other_files_are_no_tfrecords(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(data)
         assert find_container([tmp_path / name]) is None
     assert find_container([tmp_path]) is None
-
-
-def seeds() -> list[bytes]:
-    """Return files to be damaged."""
-    boxes = {f"image/object/bbox/{edge}": float_list(0.25, 0.5) for edge in ("xmin", "ymin", "xmax", "ymax")}
-    size = {"image/height": int_list(16), "image/width": int_list(24)}
-    texts = {"texts": bytes_list(b"a", b"b"), "several": int_list(-1, 2, packed=False)}
-    full = example({"image/encoded": bytes_list(b"\xff\xd8\xff x"), **size, **boxes, **texts})
-    small = b"\xff\xd8\xff" + bytes(20)
-    return [
-        tfrecord([full, full]),
-        tfrecord(
-            example({"image": bytes_list(small), "label": int_list(n), "key": bytes_list(b"%d" % n)}) for n in range(3)
-        ),
-    ]
-
-
-def test_damaged_files_are_listed_or_refused(tmp_path: Path) -> None:
-    assert read_damaged(seeds(), tmp_path / "a.tfrecord", 1000, tfrecord_mended) > 100
-
-
-if __name__ == "__main__":
-    keep_on(seeds(), "a.tfrecord", tfrecord_mended)

@@ -19,7 +19,6 @@ from packer._containers.zips.zipfiles import Zip
 from packer._sources import imagefolder_source
 from packer.errors import ImageError, OptionError, SourceError
 from packer.testing.photos import draw_imagefolder
-from tests.containers import mutations
 from tests.containers.reading import images, labels, stored, values
 
 
@@ -315,33 +314,6 @@ def test_names_of_old_tools(tmp_path: Path) -> None:
     data[data.index(b"PK\1\2") + 5] = 0  # the first member is from DOS
     (tmp_path / "a.zip").write_bytes(data.replace(b"k_x1", b"k\\x1").replace(b"cl_ss", b"cl\x84ss"))  # in code page 437
     assert images(listed(tmp_path / "a.zip")) == {"k/x1.jpg": b"1", "cläss/2.jpg": b"2"}
-
-
-def seeds(directory: Path) -> dict[str, bytes]:
-    """Return small archives of every kind."""
-    image = b"\xff\xd8\xff" + bytes(60)
-    tree = {"a/1.jpg": image, "b/2.png": image[::-1], "b/": b"", "t.txt": b"1"}
-    made = {
-        "stored.zip": zipped(directory / "x", tree),
-        "deflated.zip": zipped(directory / "y", tree, zipfile.ZIP_DEFLATED),
-        "stylegan.zip": zipped(
-            directory / "z", {**tree, "dataset.json": '{"labels": [["a/1.jpg", 1], ["b/2.png", 0]]}'}
-        ),
-        "swin.zip": zipped(directory / "s", {**tree, "train_map.txt": "a/1.jpg\t1\nb/2.png\t0\n"}),
-    }
-    with zipfile.ZipFile(directory / "l", "w") as archive:
-        for name, data in tree.items():
-            with archive.open(name, "w", force_zip64=True) as member:
-                member.write(data)
-    return {**{name: path.read_bytes() for name, path in made.items()}, "large.zip": (directory / "l").read_bytes()}
-
-
-def test_changed_archives_are_listed_or_refused(tmp_path: Path, sweep: int) -> None:
-    made = seeds(tmp_path)
-    for name, data in made.items():
-        (tmp_path / name).write_bytes(data)
-        assert mutations.read_all(Zip, tmp_path / name) == 2
-    assert mutations.run(Zip, made, tmp_path, rounds=1000 * sweep) > 30
 
 
 def test_labels_that_a_few_bytes_unpack_to_are_refused(photos: dict[str, bytes], tmp_path: Path) -> None:

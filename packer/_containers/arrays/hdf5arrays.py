@@ -66,7 +66,7 @@ class HDF5Arrays(Container):
             raise SourceError(f"{printable(paths[1])}: a file of HDF5 is given alone")
         path, where = paths[0], printable(paths[0])
         with _opened(path) as file:
-            datasets = dict(_datasets(file, "", 0))
+            datasets = dict(_datasets(file, "", 0, set()))
             image = keys.get("image") or _image(datasets, where)
             if image not in datasets:
                 raise SourceError(
@@ -152,17 +152,22 @@ def _opened(path: Path) -> Iterator[h5py.File]:
         raise SourceError(f"{printable(path)}: libhdf5 cannot read it: {printable(error)}") from error
 
 
-def _datasets(group: Any, prefix: str, depth: int) -> Iterator[tuple[str, h5py.Dataset]]:
-    """Yield the datasets of a group that lie in the file itself, by their paths; no more than there are of images."""
+def _datasets(group: Any, prefix: str, depth: int, seen: set[int]) -> Iterator[tuple[str, h5py.Dataset]]:
+    """Yield the datasets of a group that lie in the file itself, by their paths; no more than there are of images.
+
+    A group has as many paths as there are links to it, which may lead in circles: it is looked at by the first one.
+    """
     import h5py
 
-    if depth > _DEEPEST or len(group) > _MOST_OBJECTS:
+    address = h5py.h5o.get_info(group.id).addr
+    if address in seen or depth > _DEEPEST or len(group) > _MOST_OBJECTS:
         return
+    seen.add(address)
     for name in group:
         if isinstance(group.get(name, getlink=True), h5py.HardLink):
             one = group[name]
             if isinstance(one, h5py.Group):
-                yield from _datasets(one, f"{prefix}{name}/", depth + 1)
+                yield from _datasets(one, f"{prefix}{name}/", depth + 1, seen)
             elif isinstance(one, h5py.Dataset) and one.shape:
                 yield f"{prefix}{name}", one
 
