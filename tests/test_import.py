@@ -181,7 +181,7 @@ TENSORS = {"packer._images.resize", "packer._images.rectangle"} | below(
         ("tqdm", below("packer._cli")),
         ("torch", TENSORS | below("packer.testing", "packer._measuring")),
         ("torchvision", {"packer._measuring.loaders"} | below("packer.testing")),
-        ("matplotlib", {"packer._measuring.plotting"}),
+        ("matplotlib", {"packer._measuring.plotting", "packer._viewing.drawing"}),
         ("cv2", {"packer._images.opencv"}),
         ("simplejpeg", {"packer._images.turbojpeg"} | below("packer.testing")),
         ("h5py", {"packer._formats.hdf5", "packer._containers.arrays.hdf5arrays"} | below("packer.testing")),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from packer._cli.budget import BudgetDisplay
+from packer._cli.progress import ProgressDisplay, progress_options
 from packer._cli.values import UserPath
 from packer._storage.limits import in_units
 from packer.errors import printable
@@ -63,7 +63,7 @@ class Counts(click.ParamType):  # type: ignore[type-arg]  # no generic before cl
     "--plot", type=UserPath(), help="Draw rate over threads to FILE.png or FILE.svg; without a suffix to both."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print everything that was measured as one JSON object.")
-@click.option("--quiet", is_flag=True, help="Show no progress.")
+@progress_options("Show no progress.")
 def bench_command(  # noqa: PLR0917
     paths: tuple[Path, ...], batch: int, images: int, seconds: float, threads: list[int] | None, recipe: Path | None, plot: Path | None, as_json: bool, quiet: bool
 ) -> None:  # fmt: skip
@@ -83,9 +83,9 @@ def bench_command(  # noqa: PLR0917
         from packer._measuring.plotting import require_plotting
 
         require_plotting(plot)
-    with BudgetDisplay("bench", quiet=quiet) as display:
+    with ProgressDisplay("bench", quiet=quiet, unit="seconds") as display:
         measured = bench(
-            paths, batch=batch, images=images, seconds=seconds, threads=threads, recipe=recipe, progress=display.update
+            paths, batch=batch, images=images, seconds=seconds, threads=threads, recipe=recipe, progress=display.spend
         )
     files = draw(measured, plot) if plot is not None else []
     click.echo(json.dumps(_as_json(measured), indent=2) if as_json else _table(measured))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from packer._cli.progress import ProgressDisplay, progress_options
 from packer._cli.status import EXIT_STATUS
 from packer._cli.values import UserPath
 from packer.errors import OptionError, PackerError, printable
@@ -25,6 +26,7 @@ __all__ = ["doctor_command"]
     help="How long the disk is read (default 5), or the command of --train may run after its first batch (default 60).",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print everything as one JSON object.")
+@progress_options(quiet=None)
 def doctor_command(
     path: Path | None, train: str | None, steps: int | None, seconds: float | None, as_json: bool
 ) -> int:
@@ -46,7 +48,9 @@ def doctor_command(
         raise OptionError("--steps is for --train")
     from packer._measuring.doctor import doctor
 
-    diagnosis = doctor(path, seconds=seconds or 5.0)
+    with ProgressDisplay("this machine" if path is None else path.name) as display:
+        display.phase("looking at it")
+        diagnosis = doctor(path, seconds=seconds or 5.0)
     click.echo(json.dumps(diagnosis.to_json(), indent=2) if as_json else str(diagnosis))
     return EXIT_STATUS["ok"]
 

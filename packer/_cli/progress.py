@@ -4,7 +4,7 @@ With ``--json-progress`` every object has these keys; docs/clusters.md explains 
 
 ``what``, ``phase``         the pack or directory, and what is done with it now; null where that is what was asked for
 ``done``, ``total``         in ``unit``; null where they are not known
-``unit``                    ``"images"``, ``"bytes"`` or ``"files"``
+``unit``                    ``"images"``, ``"bytes"`` or ``"files"``; ``"seconds"`` of work that has a certain time
 ``rate``, ``seconds_left``  of this run, in units a second; null where nothing is known
 ``seconds``                 since the phase began
 ``bytes``                   read in this run
@@ -39,8 +39,9 @@ _SECONDS_BETWEEN_LINES = 5.0
 _SECONDS_BETWEEN_OBJECTS = 1.0
 _BEAT = 0.5  # seconds
 _AS_JSON = "packer.json_progress"
-_UNITS = {"images": "img", "bytes": "B", "files": "files"}
+_UNITS = {"images": "img", "bytes": "B", "files": "files", "seconds": "s"}
 """What a bar and a line call a unit."""
+_BAR_OF_SECONDS = "{desc}: {percentage:3.0f}%|{bar}| {n:.0f} of {total:.0f} s{postfix}"
 
 
 def progress_options(quiet: str | None = "Print nothing but errors.") -> Callable[[_F], _F]:
@@ -112,12 +113,14 @@ class _Progress:
 
     @property
     def rate(self) -> float | None:
-        if self.counted is None or self.done is None or self.done <= self.first:
+        if self.unit == "seconds" or self.counted is None or self.done is None or self.done <= self.first:
             return None
         return (self.done - self.first) / self._elapsed
 
     @property
     def seconds_left(self) -> float | None:
+        if self.unit == "seconds":
+            return None if self.total is None or self.done is None else self.total - self.done
         rate = self.rate
         return None if not rate or self.total is None or self.done is None else (self.total - self.done) / rate
 
@@ -166,6 +169,7 @@ class _Bar:
                 dynamic_ncols=True,
                 smoothing=0.1,
                 leave=progress.phase is None,
+                bar_format=_BAR_OF_SECONDS if progress.unit == "seconds" else None,
             )
         ending = {"ending": duration(progress.silent)} if progress.is_ending and progress.silent > _BEAT else {}
         self._bar.set_postfix({**progress.extra(), **ending}, refresh=False)
@@ -253,15 +257,15 @@ class ProgressDisplay:
     what : str
         The pack or directory that the command is about.
     quiet : bool
-    of_bytes : bool
-        Whether bytes are counted, and not images.
+    unit : str
+        What is counted: images, bytes, files, or the seconds of work that has a certain time.
     """
 
-    def __init__(self, what: str, *, quiet: bool = False, of_bytes: bool = False) -> None:
+    def __init__(self, what: str, *, quiet: bool = False, unit: str = "images") -> None:
         context = click.get_current_context(silent=True)
         as_json = context is not None and bool(context.meta.get(_AS_JSON))
         self._face: _Face | None = _Objects() if as_json else None if quiet else _Bar() if _on_terminal() else _Lines()
-        self._unit = "bytes" if of_bytes else "images"
+        self._unit = unit
         self._progress = _Progress(printable(what), None, self._unit)
         self._lock = threading.RLock()
         self._ended = threading.Event()
@@ -276,7 +280,7 @@ class ProgressDisplay:
     def update(
         self, done: int, total: int | None, *, read: int = 0, skipped: int = 0, notes: Mapping[str, str] | None = None
     ) -> None:
-        """Show that `done` of `total` images, or bytes, are done; how many there are need not be known.
+        """Show that `done` of `total` images, or of another unit, are done; how many there are need not be known.
 
         Of them `skipped` were left out; `read` bytes were read for them. `notes` are what else there is to show: values
         by what they are values of.
@@ -284,6 +288,10 @@ class ProgressDisplay:
         with self._lock:
             self._progress.update(done, total, read, skipped, notes or {})
             self._safely(lambda face: face.show(self._progress))
+
+    def spend(self, passed: float, seconds: float, now: str) -> None:
+        """Show that `passed` of `seconds` are over, and what is done `now`."""
+        self.update(round(min(passed, seconds)), round(seconds), notes={"now": printable(now)})
 
     def __enter__(self) -> ProgressDisplay:
         if self._face is not None:

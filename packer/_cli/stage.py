@@ -27,7 +27,7 @@ def stage_command(pack: Path, directory: Path, quiet: bool) -> None:
     """
     from packer._loading.staging import stage
 
-    with show.ProgressDisplay(pack.name, quiet=quiet, of_bytes=True) as display:
+    with show.ProgressDisplay(pack.name, quiet=quiet, unit="bytes") as display:
         staged = stage(pack, directory, progress=display.update)
     if not quiet:
         click.echo(printable(staged))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from packer._cli.budget import BudgetDisplay
+from packer._cli.progress import ProgressDisplay, progress_options
 from packer._cli.values import UserPath
 from packer.errors import printable
 
@@ -40,7 +40,7 @@ __all__ = ["tune_command"]
     help="Python file that defines the training's transform, or crop; by default RandomResizedCrop(224).",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print everything that was measured as one JSON object.")
-@click.option("--quiet", is_flag=True, help="Show no progress.")
+@progress_options("Show no progress.")
 def tune_command(  # noqa: PLR0917
     pack: Path, batch: int, step_ms: float | None, seconds: float, recipe: Path | None, as_json: bool, quiet: bool
 ) -> None:  # fmt: skip
@@ -52,8 +52,8 @@ def tune_command(  # noqa: PLR0917
     from packer._measuring.tune import tune
     from packer._measuring.tuned import dataset_of
 
-    with BudgetDisplay("tune", quiet=quiet) as display:
-        found = tune(dataset_of(pack, recipe), batch, step_ms=step_ms, seconds=seconds, progress=display.update)
+    with ProgressDisplay("tune", quiet=quiet, unit="seconds") as display:
+        found = tune(dataset_of(pack, recipe), batch, step_ms=step_ms, seconds=seconds, progress=display.spend)
     click.echo(json.dumps({**asdict(found), "line": found.line}, indent=2) if as_json else _said(found))
 
 

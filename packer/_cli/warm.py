@@ -22,7 +22,7 @@ def warm_command(pack: Path, quiet: bool) -> None:
     """Read PACK once from beginning to end, so that training finds it in memory (if it fits)."""
     from packer._loading.staging import warm
 
-    with show.ProgressDisplay(pack.name, quiet=quiet, of_bytes=True) as display:
+    with show.ProgressDisplay(pack.name, quiet=quiet, unit="bytes") as display:
         read = warm(pack, progress=display.update)
     if not quiet:
         click.echo(f"{printable(pack)}: {in_units(read)} read")

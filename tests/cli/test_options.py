@@ -143,7 +143,7 @@ ALONE = {
     "where field column on-missing no-classes no-metadata coco masks voc yolo key path-column label-column delimiter "
     "label-type extensions any-image ignore-free-space json-progress json jobs seconds split",  # most as of convert
     "view": "port no-browser html quiet json-progress",
-    "doctor": "train seconds json",
+    "doctor": "train seconds json json-progress",
     "bench": "batch images seconds threads recipe plot json quiet json-progress",
     "tune": "batch step-ms seconds recipe json quiet json-progress",
 }

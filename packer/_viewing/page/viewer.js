@@ -206,9 +206,8 @@ async function begin() {
   $("overlayToggle").hidden = packs.fields.length === 0;
   document.body.classList.toggle("classless", packs.classes.length === 0);
   grid.cell = Number($("cell").value);
-  read();
-  listClasses();
   await refresh();
+  setTimeout(listClasses); // while the first pictures are under way
   $("scroll").focus();
 }
 
