@@ -69,7 +69,7 @@ def test_an_index_and_a_conversion_have_samples_in_parts(tmp_path: Path) -> None
 
 @given(
     st.lists(st.lists(st.sampled_from([MAGIC, b"\x0a", b"1234", b"\xce12"]), max_size=6).map(b"".join), max_size=4),
-    st.lists(st.floats(width=32, allow_nan=False), min_size=2, max_size=5),
+    st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=2, max_size=5),
 )
 def test_what_is_written_comes_back(
     tmp_path_factory: pytest.TempPathFactory, bodies: list[bytes], labels: list[float]
