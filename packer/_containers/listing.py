@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +19,7 @@ from packer._fields import DTYPES, Field
 from packer._sample import LABEL_TYPES, UNLABELED
 from packer._storage.paths import name_problem
 from packer._storage.spool import Spool
-from packer._storage.stamps import stamp_at
+from packer._storage.stamps import filled
 from packer._table import LONGEST_NAME, Buffer, Ints, Labels, Names, encode_name
 from packer.errors import SourceError, printable
 
@@ -194,7 +193,7 @@ class _Rows:
     def _require_bytes(self) -> None:
         """Refuse more samples than bytes: what is compressed may promise any number, which would fill the disk."""
         container = self._container
-        size = sum(max(0, stamp_at(os.path.join(container.root, name))[0]) for name in container.files)
+        size = sum(filled(container.root / name) for name in container.files)
         if self._count > size:
             raise SourceError(f"{_shown(container)}: promises {self._count:,} samples and more in {size:,} bytes")
         self._most = size

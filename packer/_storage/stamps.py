@@ -21,6 +21,7 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
+from packer._storage.opening import open_regular
 from packer._table import Names, decode_name
 from packer.errors import SourceError, printable
 
@@ -31,6 +32,7 @@ __all__ = [
     "NO_STAMP",
     "Stamp",
     "Stamps",
+    "filled",
     "same_stamp",
     "stamp_at",
     "stamp_in",
@@ -66,6 +68,20 @@ _THREADS = 32
 _LAST = (1 << 63) - 1  # ns
 _SECOND = 10**9  # ns
 _EPOCH = datetime(1970, 1, 1)
+
+
+def filled(path: str | os.PathLike[str]) -> int:
+    """Return how many bytes of a file take room: a file of holes has any size for nothing; 0 where there is none."""
+    try:
+        status = os.stat(path)
+        if blocks := getattr(status, "st_blocks", 0):
+            return min(status.st_size, 512 * blocks)
+        if hasattr(os, "SEEK_DATA"):  # not all file systems count blocks
+            with open(open_regular(path), "rb") as file:
+                os.lseek(file.fileno(), 0, os.SEEK_DATA)  # ENXIO where all is a hole
+    except OSError:
+        return 0
+    return status.st_size
 
 
 def stamp_of(status: os.stat_result) -> Stamp:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import struct
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -84,3 +86,15 @@ def test_compressed_records_and_keys_are_refused(tmp_path: Path) -> None:
         listed(tmp_path / "x.bagz")
     with pytest.raises(OptionError, match="bagz has none"):
         opened(GOLDEN / "bagz" / "images.bag", {"image": "x"})
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="files have no holes by themselves")
+def test_holes_in_a_file_promise_no_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of holes has any size, and costs nothing: its zeros may be records without a byte for hours."""
+    monkeypatch.setattr("packer._containers.listing._FEW", 5000)
+    for zeros in (0, 4096):
+        path = tmp_path / "x.bag"
+        path.write_bytes(bytes(zeros))
+        os.truncate(path, 1 << 40)
+        with pytest.raises(SourceError, match=r"promises 8,192 samples and more in [0-9,]+ bytes"):
+            listed(path)

@@ -490,3 +490,11 @@ def test_a_dataset_and_a_conversion_of_it(tmp_path: Path) -> None:
         assert [bytes(reader.read(number)) for number in range(COUNT)] == IMAGES
         assert reader.table.label.tolist() == LABELS
         assert reader.manifest.classes == ["0", "1", "2", "3", "4"]
+
+
+def test_what_a_pickle_says_does_not_steer_the_terminal(tmp_path: Path) -> None:
+    data = pickle.dumps((TINY, 3), 2).replace(b"latin1", b"\x1b[2J\n1")
+    assert b"\x1b" in data
+    path = write_lmdb(tmp_path / "a", [(b"0", data)])
+    with pytest.raises(SourceError, match=r"key '0': a pickle with bytes as \\x1b\[2J\\n1"):
+        packer.index(path, tmp_path / "a.index")

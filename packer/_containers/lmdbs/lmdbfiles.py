@@ -108,7 +108,7 @@ class LMDBContainer(Container):
                 try:
                     entry = self.entry(value)
                 except ValueError as error:
-                    raise SourceError(f"{printable(file.path)}: {shown_key(value.key)}: {error}") from error
+                    raise SourceError(f"{printable(file.path)}: {shown_key(value.key)}: {printable(error)}") from error
                 yield entry
 
     def ordered(self, path: Path, blank: Value, tree: Tree) -> Iterator[Value]:

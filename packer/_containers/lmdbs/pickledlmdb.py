@@ -131,7 +131,7 @@ class _Order:
         try:
             listed = _read(Value(0, self._file, _KEYS, offset, size), most)
         except ValueError as error:
-            raise SourceError(f"{printable(self._file.path)}: {shown_key(_KEYS)}: {error}") from error
+            raise SourceError(f"{printable(self._file.path)}: {shown_key(_KEYS)}: {printable(error)}") from error
         listed = listed if isinstance(listed, (list, tuple)) else [None]
         keys = [found for one in listed if (found := _key(one, self._file))]
         if len(keys) < len(listed) or len(set(keys)) < len(keys):
@@ -167,7 +167,7 @@ def _sample(value: Value) -> dict[str, Any]:
     try:
         return _members(value)
     except ValueError as error:
-        raise SourceError(f"{printable(value.file.path)}: {shown_key(value.key)}: {error}") from error
+        raise SourceError(f"{printable(value.file.path)}: {shown_key(value.key)}: {printable(error)}") from error
 
 
 def _names_beside(path: Path, count: int) -> dict[bytes, str]:

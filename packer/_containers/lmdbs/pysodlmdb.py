@@ -79,7 +79,7 @@ def _listed_beside(path: Path) -> list[tuple[bytes, tuple[int, int, int]]]:
         try:
             return _shapes_beside(path)
         except ValueError as error:
-            raise SourceError(f"{printable(path.with_name(_SIDECAR))}: {error}") from error
+            raise SourceError(f"{printable(path.with_name(_SIDECAR))}: {printable(error)}") from error
 
 
 def _shapes_beside(path: Path) -> list[tuple[bytes, tuple[int, int, int]]]:
