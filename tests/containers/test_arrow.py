@@ -103,6 +103,13 @@ def test_other_columns_become_fields_whatever_lies_between_them(photos: dict[str
     }
 
 
+def test_paths_that_are_no_texts_are_refused(tmp_path: Path) -> None:
+    image = pa.StructArray.from_arrays([pa.array([b"x"]), pa.array([7])], names=["bytes", "path"])
+    path = written(tmp_path / "a.arrow", pa.table({"image": image}))
+    with pytest.raises(SourceError, match=r"a.arrow.*the paths of the column 'image' are int64, and no texts"):
+        packer.index(path, tmp_path / "a.index")
+
+
 def test_a_saved_dataset_is_read_in_the_order_of_its_files(photos: dict[str, bytes], tmp_path: Path) -> None:
     halves = [dict(list(photos.items())[half::2]) for half in (0, 1)]
     directory = saved(tmp_path / "set", [table(half, None) for half in halves])

@@ -83,6 +83,8 @@ class Batches:
                     found = list(self._array(batch, of, node, buffer)[0].to_pylist())
                     if len(found) != batch.rows:
                         raise ValueError(f"{len(found)} paths of {batch.rows} images")
+                    if not all(path is None or isinstance(path, str) for path in found):
+                        raise ValueError(f"the paths of the column {column!r} are {of}, and no texts")
                     return found
                 nodes, buffers = _extent(of)
                 node, buffer = node + nodes, buffer + buffers
