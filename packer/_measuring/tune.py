@@ -20,8 +20,9 @@ import torch
 
 from packer._loading.loader import Loader
 from packer._loading.racing import Race, thread_counts
+from packer._measuring.randomness import keeping_random_states
 from packer._measuring.tuned import dataset_of
-from packer._storage.limits import available_cpus, available_memory, require_count
+from packer._storage.limits import available_cpus, available_memory, require_count, require_seconds
 from packer.errors import WorkerError
 from packer.samplers import BlockShuffleSampler, OrderSampler, ShuffleSampler
 from packer.samplers._ranks import rank_and_world
@@ -201,8 +202,9 @@ def tune(
         If the pack cannot be read.
     """
     require_count("batch", batch)
-    if step_ms is not None and not step_ms > 0:
-        raise ValueError(f"step_ms is more than 0, not {step_ms}")
+    require_seconds("seconds", seconds)
+    if step_ms is not None:
+        require_seconds("step_ms", step_ms)
     if rank_and_world()[1] > 1:
         raise ValueError("tune before torch.distributed is initialised: ranks would wait for each other")
     if isinstance(dataset, (str, os.PathLike)):
@@ -212,7 +214,8 @@ def tune(
     enough = step_ms * _MARGIN / 1000 if step_ms is not None else 0.0
     search = _Search(dataset, batch, enough, time.monotonic(), seconds, progress)
     try:
-        return _said(search, _found(search), step_ms)
+        with keeping_random_states():
+            return _said(search, _found(search), step_ms)
     finally:
         search.close()
 

@@ -13,11 +13,12 @@ from typing import Any
 from packer._measuring.profiling.clocks import Cost
 from packer._measuring.profiling.packed import Packed, UnpackedError, measure_packed
 from packer._measuring.profiling.report import ProfileReport
-from packer._measuring.profiling.seen import keeping_random_states, see
+from packer._measuring.profiling.seen import see
 from packer._measuring.profiling.stages import measure_stages
 from packer._measuring.profiling.timings import Timings
 from packer._measuring.profiling.trials import fewer_workers
 from packer._measuring.profiling.words import Findings, sentences
+from packer._measuring.randomness import keeping_random_states
 from packer._storage.limits import available_cpus
 
 __all__ = ["diagnose"]
