@@ -146,6 +146,7 @@ def test_what_a_plot_needs_is_said_before_anything_is_measured(
     ("text", "message"),
     [
         ("x = 1", "defines none of what a recipe has: loader"),
+        ("import sys; sys.exit(0)", "SystemExit: 0"),
         ("1 / 0", "ZeroDivisionError: division by zero"),
         ("loader = (", "SyntaxError"),
     ],
