@@ -21,8 +21,8 @@ from packer._storage.limits import in_units
 from packer.errors import printable
 
 if TYPE_CHECKING:
-    from packer._measuring.estimating import Estimate
-    from packer._measuring.sampling import Interval
+    from packer._measuring.estimating.estimate import Estimate
+    from packer._measuring.estimating.sampling import Interval
 
 __all__ = ["estimate_command"]
 
@@ -62,8 +62,8 @@ def estimate_command(
       packer estimate imagenet/train /data/train.lmdb --resize 256 --jobs 8
     """
     spent = time.process_time()  # of this process, to begin with
-    from packer._measuring.estimating import estimate_request
-    from packer._measuring.verbs import requested as conversion
+    from packer._measuring.estimating.estimate import estimate_request
+    from packer._measuring.estimating.verbs import requested as conversion
 
     warnings.filterwarnings("ignore", module="PIL")
     options = {name: value for name, value in values.items() if value is not None}

@@ -17,10 +17,10 @@ import pytest
 from PIL import Image
 
 import packer
-from packer._measuring.estimating import estimate_request
-from packer._measuring.sampling import Population
-from packer._measuring.spelling import command_of
-from packer._measuring.verbs import requested
+from packer._measuring.estimating.estimate import estimate_request
+from packer._measuring.estimating.sampling import Population
+from packer._measuring.estimating.spelling import command_of
+from packer._measuring.estimating.verbs import requested
 from packer.errors import DestinationError, OptionError, SourceError
 from packer.testing.photos import draw_photo
 from tests.making import command

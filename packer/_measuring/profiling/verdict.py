@@ -16,8 +16,8 @@ from packer._measuring.profiling.report import ProfileReport
 from packer._measuring.profiling.seen import see
 from packer._measuring.profiling.stages import measure_stages
 from packer._measuring.profiling.timings import Timings
-from packer._measuring.profiling.trials import fewer_workers
 from packer._measuring.profiling.words import Findings, sentences
+from packer._measuring.profiling.workers import fewer_workers
 from packer._measuring.randomness import keeping_random_states
 from packer._storage.limits import available_cpus
 

@@ -14,7 +14,7 @@ from packer._conversion.request import ConversionRequest
 from packer._conversion.required import require_format
 from packer._conversion.spoken import speaking_of_arguments
 from packer._conversion.verbs import convert
-from packer._measuring.estimating import Estimate, estimate_request
+from packer._measuring.estimating.estimate import Estimate, estimate_request
 from packer._storage.limits import require_count, require_seconds
 
 __all__ = ["estimate"]
