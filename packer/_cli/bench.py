@@ -87,9 +87,8 @@ def bench_command(  # noqa: PLR0917
         measured = bench(
             paths, batch=batch, images=images, seconds=seconds, threads=threads, recipe=recipe, progress=display.spend
         )
-    files = draw(measured, plot) if plot is not None else []
     click.echo(json.dumps(_as_json(measured), indent=2) if as_json else _table(measured))
-    for file in files:
+    for file in draw(measured, plot) if plot is not None else ():
         click.echo(f"written to {printable(file)}", err=True)
 
 

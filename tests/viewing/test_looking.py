@@ -201,7 +201,11 @@ def test_a_report_is_one_page_that_asks_for_nothing(catalog: Catalog, tmp_path: 
     assert "url(" not in text
     assert "Of all 24 samples 1 cannot be read and decoded." in text
     assert f"sample {DAMAGED}: " in text
-    assert "1 groups of samples" in text
+    assert "the same checksum and size: 1." in text
+    read: list[int] = []
+    with pytest.raises(packer.DestinationError, match="does not exist. Make it first"):
+        write_report(catalog, tmp_path / "nowhere" / "report.html", progress=lambda done, total: read.append(done))
+    assert not read, "all samples were read for a report that nobody gets"
 
 
 def test_trees_and_several_packs_are_looked_at_as_one(pack: Path, tmp_path: Path) -> None:
