@@ -203,7 +203,7 @@ def test_a_report_is_one_page_that_asks_for_nothing(catalog: Catalog, tmp_path: 
     assert f"sample {DAMAGED}: " in text
     assert "the same checksum and size: 1." in text
     read: list[int] = []
-    with pytest.raises(packer.DestinationError, match="does not exist. Make it first"):
+    with pytest.raises(packer.DestinationError, match="does not exist"):
         write_report(catalog, tmp_path / "nowhere" / "report.html", progress=lambda done, total: read.append(done))
     assert not read, "all samples were read for a report that nobody gets"
 
