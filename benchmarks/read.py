@@ -34,7 +34,7 @@ from typing import Any
 from peers import BATCH, OUTPUT, RESIZE, samples
 
 from packer._measuring import sides
-from packer._measuring.bench import processor
+from packer._measuring.machine import processor
 from packer._measuring.rounds import in_turn, ratio
 from packer._measuring.sides import Measurement
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from packer._measuring.machine import processor
 from packer._storage.limits import available_cpus
 
 __all__ = ["machine", "table", "write_json"]
@@ -31,7 +32,7 @@ def machine() -> dict[str, Any]:
     packages = ("h5py", "numpy", "opencv-python-headless", "pillow", "simplejpeg", "torch")
     return {
         "system": platform.platform(),
-        "cpu": _cpu(),
+        "cpu": processor(),
         "cpus": available_cpus(),
         "python": platform.python_version(),
         **{name: importlib.metadata.version(name) for name in packages},
@@ -44,11 +45,3 @@ def write_json(path: Path | None, results: dict[str, Any]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
         print(f"\nwritten to {path}")
-
-
-def _cpu() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())

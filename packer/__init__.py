@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from packer._loading.staging import stage, unstage, warm
     from packer._measuring.bench import Benchmark, Rate, bench
     from packer._measuring.doctor import Diagnosis, doctor
-    from packer._measuring.estimating import Estimate
+    from packer._measuring.estimating.estimate import Estimate
+    from packer._measuring.estimating.verbs import estimate
     from packer._measuring.findings import Finding
     from packer._measuring.profiling.profile import Profile, profile
     from packer._measuring.profiling.report import ProfileReport
     from packer._measuring.tune import LoaderSettings, Trial, Tuning, tune
-    from packer._measuring.verbs import estimate
     from packer._packs.digest import digest
     from packer._packs.export import export
     from packer._packs.info import PackInfo, info
@@ -162,8 +162,8 @@ _HOMES = {
     "packer._measuring.findings": "Finding",
     "packer._measuring.profiling.profile": "Profile profile",
     "packer._measuring.profiling.report": "ProfileReport",
-    "packer._measuring.estimating": "Estimate",
-    "packer._measuring.verbs": "estimate",
+    "packer._measuring.estimating.estimate": "Estimate",
+    "packer._measuring.estimating.verbs": "estimate",
     "packer._measuring.bench": "Benchmark Rate bench",
     "packer._measuring.tune": "LoaderSettings Trial Tuning tune",
     "packer._packs.digest": "digest",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from packer._cli.progress import ProgressDisplay, progress_options
-from packer._cli.values import UserPath
+from packer._cli.values import Seconds, UserPath
 from packer._storage.limits import in_units
 from packer.errors import printable
 
@@ -46,7 +46,7 @@ class Counts(click.ParamType):  # type: ignore[type-arg]  # no generic before cl
 )
 @click.option(
     "--seconds",
-    type=click.FloatRange(0, min_open=True),
+    type=Seconds(),
     default=60,
     show_default=True,
     help="How long it may take; starting and one round come to their end in any case.",
@@ -87,9 +87,8 @@ def bench_command(  # noqa: PLR0917
         measured = bench(
             paths, batch=batch, images=images, seconds=seconds, threads=threads, recipe=recipe, progress=display.spend
         )
-    files = draw(measured, plot) if plot is not None else []
     click.echo(json.dumps(_as_json(measured), indent=2) if as_json else _table(measured))
-    for file in files:
+    for file in draw(measured, plot) if plot is not None else ():
         click.echo(f"written to {printable(file)}", err=True)
 
 

@@ -16,13 +16,13 @@ from packer._cli import show
 from packer._cli.convert import convert_command
 from packer._cli.progress import progress_options
 from packer._cli.source import requested
-from packer._cli.values import UserPath
+from packer._cli.values import Seconds, UserPath
 from packer._storage.limits import in_units
 from packer.errors import printable
 
 if TYPE_CHECKING:
-    from packer._measuring.estimating import Estimate
-    from packer._measuring.sampling import Interval
+    from packer._measuring.estimating.estimate import Estimate
+    from packer._measuring.estimating.sampling import Interval
 
 __all__ = ["estimate_command"]
 
@@ -42,7 +42,7 @@ _NAMED = 5  # files that cannot be converted
 )
 @click.option(
     "--seconds",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Seconds(),
     default=10.0,
     show_default=True,
     help="How long to try, listing apart.",
@@ -62,8 +62,8 @@ def estimate_command(
       packer estimate imagenet/train /data/train.lmdb --resize 256 --jobs 8
     """
     spent = time.process_time()  # of this process, to begin with
-    from packer._measuring.estimating import estimate_request
-    from packer._measuring.verbs import requested as conversion
+    from packer._measuring.estimating.estimate import estimate_request
+    from packer._measuring.estimating.verbs import requested as conversion
 
     warnings.filterwarnings("ignore", module="PIL")
     options = {name: value for name, value in values.items() if value is not None}

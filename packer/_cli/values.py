@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 from typing import Any
 
 import click
 
-__all__ = ["Delimiter", "Size", "UserPath"]
+__all__ = ["Delimiter", "Seconds", "Size", "UserPath"]
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
 
@@ -26,6 +27,17 @@ class UserPath(click.Path):
         if value == "":
             self.fail("an empty path. Is a variable of the shell not set?", param, ctx)
         return super().convert(os.path.expanduser(value), param, ctx)
+
+
+class Seconds(click.FloatRange):
+    """A time that something may take: a finite number above 0, which ``inf`` and ``nan`` are not."""
+
+    def __init__(self) -> None:
+        super().__init__(min=0, min_open=True)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        seconds = float(super().convert(value, param, ctx))
+        return seconds if math.isfinite(seconds) else self.fail(f"{value!r} is no time", param, ctx)
 
 
 class Size(click.ParamType):  # type: ignore[type-arg]  # no generic before click 8.4

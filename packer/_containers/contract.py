@@ -161,8 +161,6 @@ class PixelLayout:
 class Container(abc.ABC):
     """Files of one tool, recognised and opened, whose samples are not listed yet.
 
-    A container is pickled to processes that list its files.
-
     Attributes
     ----------
     root : Path

@@ -18,7 +18,7 @@ _BATCHES, _SECONDS = 6, 0.25  # that a measurement has at least
 
 
 class Choice:
-    """Chooses a number of threads in the first pass that comes to its end.
+    """Chooses a number of threads in the first pass over a whole epoch that comes to its end.
 
     Measurements of a few batches each are made with one number of threads after the other, in turn. The batches that
     are in work when the number changes belong to neither. Pickled, it is one that has measured nothing.
@@ -35,7 +35,7 @@ class Choice:
     threads : int
         How many there are to be now.
     over : bool
-        Whether the number stays: the best one is known, or a pass came to its end before.
+        Whether the number stays: the best one is known, or a whole epoch came to its end before.
     """
 
     def __init__(self, cpus: int, least: int = 1) -> None:

@@ -90,6 +90,11 @@ class Course:
         _require_fitting(self.order, images)
         self._images = images
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether the pass that has begun goes on at a state, so that it has not all of its epoch."""
+        return isinstance(self.order, OrderSampler) and self.order.start > 0
+
     def chunks(self, size: int) -> Iterator[Ints]:
         """Begin a pass, and return an iterator over its indices with their turns, as arrays of up to `size`."""
         if isinstance(self.order, ForeignOrder):

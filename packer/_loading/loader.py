@@ -107,7 +107,7 @@ class Loader:
     therefore does its work below ``if __name__ == "__main__":``.
 
     With ``threads="auto"`` the first pass measures the time from batch to batch with other numbers of threads in turn,
-    and stays with the fewest that are as fast as the best; each rank does so for itself. A pass that is too short for
+    and stays with the fewest that are as fast as the best; each rank does so for itself. An epoch that is too short for
     that, some dozens of batches, ends without a choice, and the number stays what it was.
     """
 
@@ -287,8 +287,7 @@ class Loader:
             self.set_epoch(self._course.order.epoch + 1)
 
     def _batches(self, chunks: Iterator[Ints], epoch: int, seed: int) -> Generator[tuple[Any, Any], None, None]:
-        process = os.getpid()
-        images = self._course.images
+        process, images, whole = os.getpid(), self._course.images, not self._course.goes_on
         layout = images._in_place(self.transform) if self.collate_fn is default_collate else None
         size, count = layout.bytes_for(self.batch_size) if layout is not None else 0, self.prefetch + 1
         # Only the prefetcher to a CUDA device is known to hold a batch until it is copied.
@@ -305,7 +304,7 @@ class Loader:
             while pending:
                 yield self._finish(workers, pending)
                 require_same_process(process)
-            if choice is not None:
+            if choice is not None and whole:  # the rest of an epoch says nothing of how long the next one is
                 choice.over = True
 
     @contextlib.contextmanager

@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Generic, NamedTuple, TypeVar
 
-__all__ = ["TOLERANCE", "Race", "Standing", "thread_counts"]
+__all__ = ["TOLERANCE", "Race", "Standing", "median_error", "thread_counts"]
 
 TOLERANCE = 0.02
 """By which share a simpler setting may be slower than the best, and is chosen."""
@@ -116,9 +116,14 @@ def _standing(costs: Sequence[float], best: Sequence[float]) -> Standing:
     ratios = [cost / other for cost, other in zip(costs, best, strict=False)]
     if costs is best:
         return Standing(1.0, 0.0)
-    spread = statistics.stdev(ratios) if len(ratios) > 1 else 0.0
-    error = 1.25 * spread / len(ratios) ** 0.5  # of a median
-    return Standing(statistics.median(ratios), max(error, _UNKNOWN.get(len(ratios), _LEAST)))
+    return Standing(statistics.median(ratios), max(median_error(ratios), _UNKNOWN.get(len(ratios), _LEAST)))
+
+
+def median_error(values: Sequence[float]) -> float:
+    """Return the standard error of the median of some measurements; 0 of a single one, which does not tell."""
+    if len(values) < 2:
+        return 0.0
+    return float(1.25 * statistics.stdev(values) / len(values) ** 0.5)  # sqrt(pi / 2) times that of the mean
 
 
 def thread_counts(cpus: int, least: int = 1) -> list[int]:

@@ -132,9 +132,8 @@ class Threads(Workers):
         self._pinned = pinned
         self._in_work = in_work
         self._divide_among(threads)
-        self._pools: list[
-            ThreadPoolExecutor
-        ] = []  # the last one is in use; the others do what they were given, and end
+        # The last one is in use. The others do what they were given, and end.
+        self._pools: list[ThreadPoolExecutor] = []
 
     @classmethod
     def with_memory(  # noqa: PLR0917

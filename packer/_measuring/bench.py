@@ -7,7 +7,6 @@ turns (`rounds`), each with each number of threads, until the time is over.
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
 import os
 import platform
 import statistics
@@ -18,12 +17,13 @@ from pathlib import Path
 
 from packer._formats import open_pack
 from packer._manifest import TILED
+from packer._measuring.machine import processor, version_of
 from packer._measuring.rounds import in_turn, ratio, relative_spread
 from packer._measuring.sides import Side
-from packer._storage.limits import available_cpus, require_count
+from packer._storage.limits import available_cpus, require_count, require_seconds
 from packer.errors import NotAPackError, OptionError, PackNotFoundError, printable
 
-__all__ = ["LIMIT", "Benchmark", "BenchmarkProgress", "Rate", "bench", "processor"]
+__all__ = ["LIMIT", "Benchmark", "BenchmarkProgress", "Rate", "bench"]
 
 LIMIT = "limit"
 
@@ -189,6 +189,7 @@ def bench(
     """
     for name, number in (("batch", batch), ("images", images), *(("threads", count) for count in threads or ())):
         require_count(name, number)
+    require_seconds("seconds", seconds)
     begin = time.monotonic()
     given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
     recipe = None if recipe is None else os.path.abspath(recipe)
@@ -312,15 +313,5 @@ def _up_to(cpus: int) -> list[int]:
 def _machine() -> dict[str, str]:
     facts = {"processor": processor(), "cpus": str(available_cpus()), "system": platform.platform()}
     facts["python"] = platform.python_version()
-    for package in _PACKAGES:
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            facts[package] = importlib.metadata.version(package)
-    return facts
-
-
-def processor() -> str:
-    """Return what the processor calls itself."""
-    with contextlib.suppress(OSError):
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
-    return platform.processor() or platform.machine()
+    versions = {package: version_of(package) for package in _PACKAGES}
+    return facts | {package: version for package, version in versions.items() if version is not None}

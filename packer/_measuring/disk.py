@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from packer._storage.opening import open_regular
 from packer.errors import SourceError, printable
 
 __all__ = ["THREADS", "DiskReadings", "FileSystem", "file_system", "read_disk"]
@@ -50,6 +51,8 @@ NETWORKS = (
     "virtiofs",
 )
 MEMORIES = ("tmpfs", "ramfs", "devtmpfs")
+
+_CHANCE = random.Random()  # of its own: the numbers of a program that asks stay what they are
 
 
 @dataclass(frozen=True)
@@ -151,10 +154,15 @@ def read_disk(path: Path, seconds: float = 5.0) -> DiskReadings:
     try:
         names = _listed(path, readings, 0.15 * seconds)
         files = _opened(names, readings, 0.15 * seconds)
+        if files:
+            _read(files, readings, seconds)
     except OSError as error:
         raise SourceError(f"{printable(path)}: {error.strerror}") from error
-    if not files:
-        return readings
+    return readings
+
+
+def _read(files: list[tuple[str, int]], readings: DiskReadings, seconds: float) -> None:
+    """Read the largest file, or all of them where that one is small too."""
     largest, size = max(files, key=lambda entry: entry[1])
     _Reader.try_direct(largest, readings)
     if size >= _LARGE:
@@ -163,18 +171,17 @@ def read_disk(path: Path, seconds: float = 5.0) -> DiskReadings:
     else:
         reads = _whole(files)
     _read_at_random(reads, readings, 0.25 * seconds)
-    return readings
 
 
 def _listed(path: Path, readings: DiskReadings, seconds: float) -> list[str]:
     """Return files below a path, or the one that it is, and note how long listing takes."""
     if not path.is_dir():
-        os.close(os.open(path, os.O_RDONLY))  # says why it cannot be read
+        os.close(open_regular(path))  # says why it cannot be read; a FIFO would wait for its other end
         return [str(path)]
     begin = time.perf_counter()
     names = list(_walked(str(path), readings, begin + seconds))
     readings.listing = (time.perf_counter() - begin) / max(readings.listed, 1)
-    random.shuffle(names)
+    _CHANCE.shuffle(names)
     return names
 
 
@@ -182,7 +189,7 @@ def _walked(top: str, readings: DiskReadings, end: float) -> Iterator[str]:
     """Yield files; a directory below the top that cannot be listed is counted."""
     waiting = [top]
     while waiting:
-        directory = waiting.pop(random.randrange(len(waiting)))  # files from all over the tree
+        directory = waiting.pop(_CHANCE.randrange(len(waiting)))  # files from all over the tree
         try:
             entries = os.scandir(directory)
         except OSError:
@@ -229,7 +236,7 @@ def _whole(files: list[tuple[str, int]]) -> list[tuple[str, int, int]]:
 
 def _samples_of(name: str, size: int) -> list[tuple[str, int, int]]:
     """Return what is read at random of a large file: places of samples."""
-    return [(name, random.randrange(0, size - _SAMPLE) // _ALIGNED * _ALIGNED, _SAMPLE) for _ in range(_MOST_FILES)]
+    return [(name, _CHANCE.randrange(0, size - _SAMPLE) // _ALIGNED * _ALIGNED, _SAMPLE) for _ in range(_MOST_FILES)]
 
 
 def _read_in_order(name: str, size: int, readings: DiskReadings, seconds: float) -> None:
@@ -259,8 +266,8 @@ def _read_at_random(reads: list[tuple[str, int, int]], readings: DiskReadings, s
             count += 1
         return count
 
-    half = len(reads) // 3  # of few files each may be read once: some are kept for the threads
-    kept, reads[:] = reads[:-half] if half else [], reads[-half:] if half else reads
+    third = len(reads) // 3  # of few files each may be read once: most are kept for the threads
+    kept, reads[:] = reads[:-third] if third else [], reads[-third:] if third else reads
     before = readings.read
     readings.random, count = _rate(lambda: until(time.perf_counter() + seconds))
     readings.size = (readings.read - before) // max(count, 1)

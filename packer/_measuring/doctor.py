@@ -14,7 +14,7 @@ from packer._measuring.disk import THREADS, DiskReadings, FileSystem, file_syste
 from packer._measuring.findings import Finding
 from packer._measuring.machine import available_now, describe_machine
 from packer._storage.files import disk_size
-from packer._storage.limits import in_units
+from packer._storage.limits import in_units, require_seconds
 from packer.errors import SourceError, printable
 
 __all__ = ["Diagnosis", "doctor"]
@@ -70,10 +70,9 @@ def doctor(path: str | os.PathLike[str] | None = None, *, seconds: float = 5.0) 
     SourceError
         If there is nothing at `path`, or it cannot be read.
     ValueError
-        If `seconds` is not a positive number.
+        If `seconds` is not a finite number above 0.
     """
-    if not seconds > 0:
-        raise ValueError(f"seconds is a positive number, not {seconds!r}")
+    require_seconds("seconds", seconds)
     findings = []
     if path is not None:
         where = Path(os.path.expanduser(path))

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 from packer._images.compiled import shortcoming
 from packer._measuring.findings import Finding
-from packer._storage.limits import _cgroup_memory, _cgroup_quota, available_cpus, in_units
+from packer._storage.limits import available_cpus, cgroup_cpus, cgroup_memory, in_units
 
-__all__ = ["available_now", "describe_machine"]
+__all__ = ["available_now", "describe_machine", "processor", "version_of"]
 
 _OF_ICE_LAKE = {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni", "avx512_vbmi"}
 _SMALL_SHARED_MEMORY = 1 << 30
@@ -46,9 +46,9 @@ def describe_machine() -> Iterator[Finding]:
 
 def _processors() -> Finding:
     count, usable = os.cpu_count() or 1, available_cpus()
-    name = _cpuinfo("model name") or platform.processor() or platform.machine()
+    name = processor()
     affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
-    quota = _cgroup_quota()
+    quota = cgroup_cpus()
     slurm = os.environ.get("SLURM_CPUS_PER_TASK") or os.environ.get("SLURM_CPUS_ON_NODE")
     limits = {"affinity": affinity, "cgroup": quota, "SLURM": slurm}
     said = ", ".join(f"{what} {limit}" for what, limit in limits.items() if limit not in (None, count))
@@ -90,7 +90,7 @@ def _load() -> Finding:
 
 
 def _memory() -> Finding:
-    total, free, cached, limit = _meminfo("MemTotal"), _meminfo("MemAvailable"), _meminfo("Cached"), _cgroup_memory()
+    total, free, cached, limit = _meminfo("MemTotal"), _meminfo("MemAvailable"), _meminfo("Cached"), cgroup_memory()
     if total is None:
         return Finding("memory", "not to be had on this system")
     usable = min(total, limit) if limit else total
@@ -178,7 +178,7 @@ def _or_unlimited(value: int | None) -> str:
 
 def available_now() -> int | None:
     """Return how many bytes of memory files may fill now; None where the system does not say."""
-    limits = [value for value in (_meminfo("MemAvailable"), _cgroup_memory()) if value is not None]
+    limits = [value for value in (_meminfo("MemAvailable"), cgroup_memory()) if value is not None]
     return min(limits, default=None)
 
 
@@ -202,7 +202,7 @@ def _gpus() -> Iterator[Finding]:
         values = {"name": name, "memory": memory, "pcie_generation": generation, "pcie_width": width}
         yield Finding("GPU", found, means, advice, values)
     if rows and not sees:
-        version = _version("torch") or "not installed"
+        version = version_of("torch") or "not installed"
         yield Finding(
             "torch and GPU",
             f"torch {version} does not see the GPU",
@@ -237,7 +237,7 @@ def _torch_cuda(likely: bool) -> list[str]:
 
 
 def _libraries() -> Finding:
-    versions = {name: version for name, alike in _LIBRARIES.items() if (version := _version(*alike)) is not None}
+    versions = {name: version for name, alike in _LIBRARIES.items() if (version := version_of(*alike)) is not None}
     missing = [name for name in ("torch", "simplejpeg") if name not in versions]
     found = ", ".join(
         f"{name} {version}" for name, version in {"Python": platform.python_version(), **versions}.items()
@@ -248,7 +248,13 @@ def _libraries() -> Finding:
     return Finding("libraries", found, means, advice, {"python": sys.version.split()[0], **versions})
 
 
-def _version(*distributions: str) -> str | None:
+def processor() -> str:
+    """Return what the processor calls itself; its architecture where it has no name, as most of ARM."""
+    return _cpuinfo("model name") or platform.processor() or platform.machine()
+
+
+def version_of(*distributions: str) -> str | None:
+    """Return the version of the first of some distributions that is installed; None where none is."""
     for name in distributions:
         try:
             return importlib.metadata.version(name)

@@ -13,8 +13,6 @@ from pathlib import Path
 
 __all__ = ["scratch_directory"]
 
-_PREFIX = "packer-estimate-"
-
 _WATCH = """
 import shutil, signal, sys
 for name in ("SIGINT", "SIGTERM", "SIGHUP"):
@@ -27,13 +25,13 @@ shutil.rmtree(sys.argv[1], ignore_errors=True)
 
 
 @contextlib.contextmanager
-def scratch_directory(beside: Path) -> Iterator[Path]:
-    """Make a directory in `beside`, or among the system's temporary files where nothing can be written there.
+def scratch_directory(what: str, inside: Path) -> Iterator[Path]:
+    """Make a directory, named after what it is for, in `inside`; where nothing can be written there, in the system's.
 
     A process of its own removes the directory where this one is killed.
     """
-    writable = os.path.isdir(beside) and os.access(beside, os.W_OK | os.X_OK)
-    made = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=beside if writable else None))
+    writable = os.path.isdir(inside) and os.access(inside, os.W_OK | os.X_OK)
+    made = Path(tempfile.mkdtemp(prefix=f"packer-{what}-", dir=inside if writable else None))
     line = [sys.executable, "-I", "-S", "-c", _WATCH, str(made)]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "start_new_session": os.name != "nt"}
     watcher = None
@@ -44,5 +42,6 @@ def scratch_directory(beside: Path) -> Iterator[Path]:
     finally:
         shutil.rmtree(made, ignore_errors=True)
         if watcher is not None:
+            watcher.kill()  # a fork of this process may hold the pipe open
             watcher.stdin.close()
             watcher.wait()

@@ -17,8 +17,6 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from packer._storage.limits import available_cpus
-
 __all__ = ["Measurement", "Side"]
 
 _PATIENCE = 20  # seconds that a side gets to end
@@ -94,7 +92,7 @@ class Side:
         whole = time.perf_counter() - begin
         if not images:
             return 0, Measurement(0.0, None, None)
-        others = max(0.0, all_busy - own) / whole / available_cpus() if _HAS_PROC else None
+        others = min(max(0.0, all_busy - own) / whole / len(os.sched_getaffinity(0)), 1.0) if _HAS_PROC else None
         return images, Measurement(images / seconds, 1000 * own / images if _HAS_PROC else None, others)
 
     def close(self) -> None:

@@ -19,9 +19,10 @@ from typing import Any
 import torch
 
 from packer._loading.loader import Loader
-from packer._loading.racing import Race, thread_counts
+from packer._loading.racing import Race, median_error, thread_counts
+from packer._measuring.randomness import keeping_random_states
 from packer._measuring.tuned import dataset_of
-from packer._storage.limits import available_cpus, available_memory, require_count
+from packer._storage.limits import available_cpus, available_memory, require_count, require_seconds
 from packer.errors import WorkerError
 from packer.samplers import BlockShuffleSampler, OrderSampler, ShuffleSampler
 from packer.samplers._ranks import rank_and_world
@@ -33,6 +34,7 @@ ORDERS = ("shuffle", "blocks")
 _SHARES = 0.5, 0.8, 0.92, 1.0  # of the time, at which threads, processes, batches ahead and order are known
 _BATCHES, _SECONDS = 3, 0.5  # that a measurement has at least
 _MARGIN = 0.95  # of a step, in which a batch shall be made: batches differ, and so does a machine from minute to minute
+_UNKNOWN = 0.25  # error of a rate that was measured once
 _MOST_AHEAD = 0.1  # of the memory, that batches may take
 
 TuningProgress = Callable[[float, float, str], None]
@@ -201,8 +203,9 @@ def tune(
         If the pack cannot be read.
     """
     require_count("batch", batch)
-    if step_ms is not None and not step_ms > 0:
-        raise ValueError(f"step_ms is more than 0, not {step_ms}")
+    require_seconds("seconds", seconds)
+    if step_ms is not None:
+        require_seconds("step_ms", step_ms)
     if rank_and_world()[1] > 1:
         raise ValueError("tune before torch.distributed is initialised: ranks would wait for each other")
     if isinstance(dataset, (str, os.PathLike)):
@@ -212,7 +215,8 @@ def tune(
     enough = step_ms * _MARGIN / 1000 if step_ms is not None else 0.0
     search = _Search(dataset, batch, enough, time.monotonic(), seconds, progress)
     try:
-        return _said(search, _found(search), step_ms)
+        with keeping_random_states():
+            return _said(search, _found(search), step_ms)
     finally:
         search.close()
 
@@ -240,13 +244,13 @@ def _found(search: _Search) -> LoaderSettings:
 def _said(search: _Search, settings: LoaderSettings, step_ms: float | None) -> Tuning:
     costs = search.costs.get(settings) or [search.measured(settings)]
     cost = statistics.median(costs)
-    spread = statistics.stdev(costs) / cost / len(costs) ** 0.5 * 1.25 if len(costs) > 1 else 0.25
+    error = median_error(costs) / cost if len(costs) > 1 else _UNKNOWN
     wait = max(cost * 1000 - step_ms, 0.0) if step_ms is not None else 0.0
     return Tuning(
         settings,
         search.batch,
         search.batch / cost,
-        spread,
+        error,
         step_ms,
         wait,
         tuple(Trial(tried, tuple(measured)) for tried, measured in search.costs.items()),

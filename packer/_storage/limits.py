@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["available_cpus", "available_memory", "in_units", "require_count"]
+__all__ = [
+    "available_cpus",
+    "available_memory",
+    "cgroup_cpus",
+    "cgroup_memory",
+    "in_units",
+    "require_count",
+    "require_seconds",
+]
 
 _ROOT = Path("/sys/fs/cgroup")
 _MEMBERSHIP = Path("/proc/self/cgroup")
@@ -16,7 +25,7 @@ _MEMBERSHIP = Path("/proc/self/cgroup")
 def available_cpus() -> int:
     """Return how many CPUs this process may use: the least of affinity, cgroup's quota and SLURM's allocation."""
     limits = [_affinity()]
-    quota = _cgroup_quota()
+    quota = cgroup_cpus()
     if quota is not None:
         limits.append(quota)
     slurm = os.environ.get("SLURM_CPUS_PER_TASK") or os.environ.get("SLURM_CPUS_ON_NODE", "")
@@ -27,7 +36,7 @@ def available_cpus() -> int:
 
 def available_memory() -> int | None:
     """Return how many bytes of memory this process may use: the node's, or its cgroup's; None where nothing says so."""
-    limits = [_cgroup_memory()]
+    limits = [cgroup_memory()]
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     return min((limit for limit in limits if limit is not None), default=None)
@@ -56,19 +65,25 @@ def require_count(name: str, value: object, least: int = 1) -> None:
         raise ValueError(f"{name} is {least} or more, not {value}")
 
 
+def require_seconds(name: str, value: float) -> None:
+    """Raise ValueError where `value` is no time that something can take: a finite number above 0."""
+    if not 0 < value < math.inf:
+        raise ValueError(f"{name} is a number above 0, not {value!r}")
+
+
 def _affinity() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
-def _cgroup_quota(root: Path = _ROOT, membership: Path = _MEMBERSHIP) -> int | None:
+def cgroup_cpus(root: Path = _ROOT, membership: Path = _MEMBERSHIP) -> int | None:
     """Return how many CPUs the cgroup and those above it grant, rounded up; None where there is no limit."""
     granted = [cpus for directory in _cgroups("cpu", root, membership) for cpus in _quota_of(directory)]
     return max(1, -int(-min(granted) // 1)) if granted else None
 
 
-def _cgroup_memory(root: Path = _ROOT, membership: Path = _MEMBERSHIP) -> int | None:
+def cgroup_memory(root: Path = _ROOT, membership: Path = _MEMBERSHIP) -> int | None:
     """Return how many bytes of memory the cgroup and those above it grant; None where there is no limit."""
     granted = [
         int(word)

@@ -93,14 +93,15 @@ def _edges(values: Numbers, whole: bool) -> tuple[npt.NDArray[np.float64], bool]
         return np.array([0.0, 1.0]), False
     low, high = float(values.min()), float(values.max())
     if low == high:
-        margin = 0.5 if not whole else 0
-        return np.array([low - margin, high + (margin or 1)]), False
+        below, above = (0.0, 1.0) if whole else (0.5, 0.5)  # of a number so large that this is nothing: to the next one
+        low = min(low - below, low if whole else np.nextafter(low, -np.inf))
+        return np.array([low, max(high + above, np.nextafter(high, np.inf))]), False
     if low > 0 and high / low > _WIDE:
         edges = np.geomspace(low, high, _BARS + 1)
         edges = np.unique(np.floor(edges)) if whole else edges
         edges[-1] = high + 1 if whole else np.nextafter(high, np.inf)
         return edges, True
-    step = _round_step((high - low) / _BARS, whole)
+    step = _round_step(high / _BARS - low / _BARS, whole)
     first = np.floor(low / step)
     return np.arange(first, np.floor(high / step) + 2) * step, False
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from packer import __version__
 from packer._packs.sweep import over_samples
+from packer._storage.files import require_directory
 from packer._storage.limits import in_units
 from packer._table import Ints
 from packer._viewing.catalog import UNLABELED, Catalog
@@ -57,6 +58,7 @@ def write_report(catalog: Catalog, target: str | os.PathLike[str], *, progress: 
     DestinationError
         If the file cannot be written.
     """
+    require_directory(Path(target).absolute().parent, target)
     page = "\n".join(_page(catalog, progress)).encode("utf-8", "backslashreplace")
     try:
         Path(target).write_bytes(page)
@@ -188,7 +190,7 @@ def _duplicates(catalog: Catalog, pictures: Pictures) -> Iterator[str]:
     if found.reason or not found.candidates:
         yield f"<p>{_safe(found.reason or 'No image is there twice.')}</p>"
         return
-    yield f"<p>{found.candidates:,} groups of samples have the same checksum and size.</p>"
+    yield f"<p>Groups of samples that have the same checksum and size: {found.candidates:,}.</p>"
     yield _more(len(found.groups), 20)
     for group in found.groups[:20]:
         yield f"<h3>{group.count:,} times<small>{in_units(group.size)} each, compared byte by byte</small></h3>"

@@ -196,6 +196,13 @@ def test_an_option_that_would_decide_nothing_is_refused(photos: Path, tmp_path: 
     assert not list(tmp_path.iterdir())
 
 
+def test_a_time_without_an_end_is_refused() -> None:
+    lines = ["estimate x --seconds inf", "bench x --seconds nan", "tune x --step-ms inf", "doctor --seconds nan"]
+    for line, result in zip(lines, packer_many(line.split() for line in lines), strict=True):
+        assert result.returncode == EXIT_STATUS["usage"], (line, result)
+        assert "is no time" in result.stderr, (line, result.stderr)
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a terminal that can be read")
 @pytest.mark.parametrize(
     "arguments",

@@ -142,6 +142,20 @@ def test_a_small_dataset_ends_without_a_choice(pack: Path) -> None:
     assert "auto" not in repr(tuned)
 
 
+def test_the_rest_of_an_epoch_is_not_the_first_one(pack: Path) -> None:
+    first = loader(pack, 1)
+    iterator = iter(first)
+    for _ in range(LENGTH // BATCH - 2):
+        next(iterator)
+    tuned = loader(pack, "auto")
+    tuned.load_state_dict(first.state_dict())
+    assert same(batches(tuned), [(images.clone(), labels) for images, labels in iterator])
+    assert "auto" in repr(tuned)
+    tuned.set_epoch(0)
+    assert same(batches(tuned), batches(loader(pack, 1)))
+    assert "auto" not in repr(tuned)
+
+
 def test_a_pass_that_is_left_early_is_not_the_first_one(pack: Path) -> None:
     tuned = loader(pack, "auto")
     next(iter(tuned))  # as frameworks do, to see whether everything works

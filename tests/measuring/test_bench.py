@@ -137,6 +137,9 @@ def test_what_a_plot_needs_is_said_before_anything_is_measured(
     result = packer("bench", root / "pack.lmdb", "--plot", "rates.pdf")
     assert result.returncode == EXIT_STATUS["usage"]
     assert "a plot is .png or .svg" in result.stderr
+    result = packer("bench", root / "pack.lmdb", "--plot", tmp_path / "nowhere" / "rates.png")
+    assert result.returncode == EXIT_STATUS["error"]
+    assert "nowhere" in result.stderr
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(MissingDependencyError, match=r"packer-images\[plot\]"):
         plot(benchmark((1,), one=1.0), tmp_path / "p.png")
@@ -146,6 +149,7 @@ def test_what_a_plot_needs_is_said_before_anything_is_measured(
     ("text", "message"),
     [
         ("x = 1", "defines none of what a recipe has: loader"),
+        ("import sys; sys.exit(0)", "SystemExit: 0"),
         ("1 / 0", "ZeroDivisionError: division by zero"),
         ("loader = (", "SyntaxError"),
     ],

@@ -117,10 +117,17 @@ def test_a_path_that_is_not_there_or_is_empty_is_told(tmp_path: Path) -> None:
     assert empty.returncode == nothing.returncode == EXIT_STATUS["ok"], (empty, nothing)
     assert "the directory is empty" in empty.stdout
     assert "nothing was measured" in nothing.stdout
-    with pytest.raises(ValueError, match="positive"):
+    with pytest.raises(ValueError, match="a number above 0"):
         packer.doctor(seconds=0)
     with pytest.raises(SourceError):
         packer.doctor(tmp_path / "missing")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs a system with FIFOs")
+def test_a_fifo_is_told_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(SourceError, match="is a FIFO"):
+        packer.doctor(tmp_path / "fifo", seconds=0.2)
 
 
 @without_root_powers

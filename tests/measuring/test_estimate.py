@@ -17,10 +17,10 @@ import pytest
 from PIL import Image
 
 import packer
-from packer._measuring.estimating import estimate_request
-from packer._measuring.sampling import Population
-from packer._measuring.spelling import command_of
-from packer._measuring.verbs import requested
+from packer._measuring.estimating.estimate import estimate_request
+from packer._measuring.estimating.sampling import Population
+from packer._measuring.estimating.spelling import command_of
+from packer._measuring.estimating.verbs import requested
 from packer.errors import DestinationError, OptionError, SourceError
 from packer.testing.photos import draw_photo
 from tests.making import command
@@ -214,8 +214,8 @@ def test_what_convert_refuses_is_refused(photos: Path, tmp_path: Path) -> None:
         packer.estimate(photos, tmp_path / "x.wds", jobs=2)
     with pytest.raises(TypeError, match="no such argument"):
         packer.estimate(photos, tmp_path / "x.lmdb", nonsense=True)
-    with pytest.raises(ValueError, match="more than 0"):
-        packer.estimate(photos, tmp_path / "x.lmdb", seconds=0)
+    with pytest.raises(ValueError, match="a number above 0"):
+        packer.estimate(photos, tmp_path / "x.lmdb", seconds=float("inf"))
     assert os.listdir(tmp_path) == ["empty"]
 
 

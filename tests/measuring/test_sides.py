@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 
 import pytest
@@ -23,6 +25,23 @@ def test_a_side_is_measured_and_says_why_it_cannot_be_any_more() -> None:
     assert side.reason == "OSError: the disk is gone"
     assert side.measure("read", 0.05)[0] == 0
     side.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_others_take_a_share_of_the_cpus_however_few_are_granted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_CPUS_PER_TASK", "1")
+    line = [sys.executable, "-c", "while True: pass"]
+    others = [subprocess.Popen(line) for _ in os.sched_getaffinity(0)]
+    side = Side(Reader)
+    try:
+        _, measured = side.measure("read", 0.3)
+    finally:
+        side.close()
+        for process in others:
+            process.kill()
+            process.wait()
+    assert measured.others is not None
+    assert 0 < measured.others <= 1
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from packer._cli import EXIT_STATUS
+from packer._measuring.profiling import training as module
+from packer._measuring.profiling.training import profile_training
 from tests.making import command, content, packer, packer_many
 
 SCRIPT = """
@@ -32,6 +34,19 @@ if __name__ == "__main__":
         print("epoch", epoch, flush=True)
     sys.exit(int(sys.argv[2]))
 """
+STUBBORN = """
+import signal, time, torch
+from torch.utils.data import DataLoader, TensorDataset
+
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+try:
+    for batch in DataLoader(TensorDataset(torch.zeros(8, 3))):
+        pass
+finally:
+    time.sleep(600)
+"""
+"""What takes no notice of being ended."""
+
 SITECUSTOMIZE = "import sys, types; sys.modules['mine'] = types.ModuleType('mine')\n"
 """A person's own, without which the script does not run."""
 
@@ -92,6 +107,15 @@ def test_ctrl_c_ends_the_training_and_says_what_was_measured(training: Path) -> 
     said, _ = process.communicate(timeout=60)
     assert process.returncode == EXIT_STATUS["sigint"]
     assert "of each step waits for data" in said
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has no such signals")
+def test_a_training_that_will_not_end_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_PATIENCE", 0.2)
+    (tmp_path / "stubborn.py").write_text(STUBBORN)
+    result = profile_training(f"{sys.executable} {tmp_path / 'stubborn.py'}", steps=3, seconds=60, finding=0.0)
+    assert result.report is not None
+    assert result.status is None
 
 
 def test_a_command_without_a_loader_is_an_error_that_says_what_to_do() -> None:

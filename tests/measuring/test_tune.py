@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 import packer as packer_module
-from packer import LoaderSettings, Tuning, open_dataset, tune
+from packer import LoaderSettings, Tuning, doctor, open_dataset, tune
 from packer._cli import EXIT_STATUS
 from packer._conversion.convert import convert
 from packer._loading.racing import thread_counts
@@ -88,9 +91,24 @@ def test_the_command_prints_the_line_and_takes_a_recipe(pack: Path) -> None:
 
 
 def test_wrong_arguments_are_refused(pack: Path) -> None:
-    with pytest.raises(ValueError, match="step_ms is more than 0"):
+    with pytest.raises(ValueError, match="step_ms is a number above 0"):
         tune(pack, step_ms=0)
+    with pytest.raises(ValueError, match="seconds is a number above 0"):
+        tune(pack, seconds=float("nan"))
     with pytest.raises(ValueError, match="batch is 1 or more"):
         tune(pack, 0)
     with pytest.raises(ValueError, match="empty"):
         tune(open_dataset(pack, crop=CenterCrop(8))[:0])
+
+
+def test_the_programs_random_numbers_are_what_they_would_have_been_without_it(pack: Path) -> None:
+    drawn = []
+    for seconds in (None, 0.1):
+        torch.manual_seed(0)
+        random.seed(0)
+        np.random.seed(0)
+        if seconds is not None:
+            tune(pack, 4, seconds=seconds)
+            doctor(pack, seconds=0.1)
+        drawn.append((torch.rand(1).item(), random.random(), np.random.rand()))
+    assert drawn[0] == drawn[1]

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from packer._storage.limits import _cgroup_memory, _cgroup_quota, available_cpus, available_memory
+from packer._storage.limits import available_cpus, available_memory, cgroup_cpus, cgroup_memory, require_seconds
 
 UNLIMITED = {name: value for name, value in os.environ.items() if not name.startswith("SLURM")}
 
@@ -44,7 +44,7 @@ def quota(root: Path, membership: str, **files: str) -> int | None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     (root / "membership").write_text(membership)
-    return _cgroup_quota(root / "cgroup", root / "membership")
+    return cgroup_cpus(root / "cgroup", root / "membership")
 
 
 @pytest.mark.parametrize(
@@ -81,8 +81,8 @@ def test_cgroup_v1(tmp_path: Path) -> None:
 
 
 def test_no_cgroup(tmp_path: Path) -> None:
-    assert _cgroup_quota(tmp_path, tmp_path / "missing") is None
-    assert _cgroup_memory(tmp_path, tmp_path / "missing") is None
+    assert cgroup_cpus(tmp_path, tmp_path / "missing") is None
+    assert cgroup_memory(tmp_path, tmp_path / "missing") is None
 
 
 def test_memory_is_at_most_the_machines() -> None:
@@ -100,10 +100,16 @@ def test_memory_is_at_most_the_machines() -> None:
         ("4:cpu:/job\n", {"memory/job/memory.limit_in_bytes": "8192\n"}, None),
     ],
 )
-def test_cgroup_memory(tmp_path: Path, membership: str, files: dict[str, str], memory: int | None) -> None:
+def testcgroup_memory(tmp_path: Path, membership: str, files: dict[str, str], memory: int | None) -> None:
     for name, text in files.items():
         path = tmp_path / "cgroup" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     (tmp_path / "membership").write_text(membership)
-    assert _cgroup_memory(tmp_path / "cgroup", tmp_path / "membership") == memory
+    assert cgroup_memory(tmp_path / "cgroup", tmp_path / "membership") == memory
+
+
+@pytest.mark.parametrize("wrong", [0, -1.0, float("inf"), float("nan")])
+def test_a_time_that_never_ends_or_is_none_is_refused(wrong: float) -> None:
+    with pytest.raises(ValueError, match="span is a number above 0"):
+        require_seconds("span", wrong)

@@ -166,6 +166,18 @@ def test_a_histogram_over_a_wide_range_has_growing_bars() -> None:
     assert "<svg" in draw(Histogram("size", "Bytes", "", edges.tolist(), np.histogram(values, edges)[0].tolist(), True))
 
 
+@pytest.mark.parametrize("value", [5, 10**18, -(10**18), 0.5, 1e300])
+@pytest.mark.parametrize("spread", [0, 1])
+def test_labels_of_any_size_are_drawn(tmp_path: Path, value: float, spread: int) -> None:
+    labels = [value, value, value + spread]
+    samples = [{"image": np.full((8, 8, 3), 90, np.uint8), "label": label} for label in labels]
+    packer.pack(samples, tmp_path / "pack.lmdb", label_type=type(value).__name__)
+    with packer.open_dataset(tmp_path / "pack.lmdb") as dataset:
+        drawn = histograms(Catalog(dataset))[-1]
+    assert (drawn.measure, sum(drawn.counts)) == ("label", 3)
+    assert draw(drawn).count("<rect") == len(drawn.counts)
+
+
 def test_plots_are_written_as_svg_without_any_library(catalog: Catalog, tmp_path: Path) -> None:
     plot(tmp_path / "plot.svg", "a < b", histograms(catalog))
     text = (tmp_path / "plot.svg").read_text("utf-8")
@@ -189,7 +201,11 @@ def test_a_report_is_one_page_that_asks_for_nothing(catalog: Catalog, tmp_path: 
     assert "url(" not in text
     assert "Of all 24 samples 1 cannot be read and decoded." in text
     assert f"sample {DAMAGED}: " in text
-    assert "1 groups of samples" in text
+    assert "the same checksum and size: 1." in text
+    read: list[int] = []
+    with pytest.raises(packer.DestinationError, match="does not exist"):
+        write_report(catalog, tmp_path / "nowhere" / "report.html", progress=lambda done, total: read.append(done))
+    assert not read, "all samples were read for a report that nobody gets"
 
 
 def test_trees_and_several_packs_are_looked_at_as_one(pack: Path, tmp_path: Path) -> None:

@@ -6,8 +6,6 @@ The packs lie in memory where that can be, and else in a temporary directory, fo
 from __future__ import annotations
 
 import contextlib
-import os
-import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,11 +15,12 @@ from typing import Any
 from packer._measuring.profiling.clocks import Cost
 from packer._measuring.profiling.seen import Seen
 from packer._measuring.profiling.stages import Stages, measure_stages
+from packer._measuring.scratch import scratch_directory
 
 __all__ = ["Packed", "UnpackedError", "measure_packed"]
 
 _SAMPLES = 32
-_SHARED_MEMORY = "/dev/shm"
+_SHARED_MEMORY = Path("/dev/shm")
 _RESIZED = 256
 _WORTH_RESIZING = 1.1
 
@@ -64,7 +63,7 @@ def measure_packed(seen: Seen, stages: Stages, seconds: float) -> list[Packed]:
         raise UnpackedError("which files the images are is not to be seen in the dataset")
     settings = _settings(seen, stages)
     found: list[Packed] = []
-    with _directory() as directory, warnings.catch_warnings():
+    with scratch_directory("profile", _SHARED_MEMORY) as directory, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what fuse= cannot take over, which is no fault here
         for options, given in _ways(seen, samples):
             try:
@@ -128,11 +127,3 @@ def _shorter_side(samples: Sequence[Mapping[str, Any]]) -> float:
             with Image.open(io.BytesIO(given) if isinstance(given, bytes) else given) as image:
                 sides.append(min(image.size))
     return sum(sides) / max(len(sides), 1)
-
-
-@contextlib.contextmanager
-def _directory() -> Iterator[Path]:
-    """Yield a directory that is gone afterwards."""
-    in_memory = os.path.isdir(_SHARED_MEMORY) and os.access(_SHARED_MEMORY, os.W_OK)
-    with tempfile.TemporaryDirectory(prefix="packer-profile-", dir=_SHARED_MEMORY if in_memory else None) as name:
-        yield Path(name)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import random
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import Any
 
 from packer._measuring.profiling.clocks import Timed, Watch
 
-__all__ = ["Seen", "as_in_a_worker", "innermost", "keeping_random_states", "see", "watched"]
+__all__ = ["Seen", "as_in_a_worker", "innermost", "see", "watched"]
 
 _WRAPPERS = ("source", "loader", "dataloader", "base_dataloader", "_loader")
 _DEEPEST = 5
@@ -169,21 +168,6 @@ def _watched_pack(dataset: Any, watch: Watch, transform: Any) -> Any:
         known = alike.__dict__["_prepared"]
         alike.__dict__["_prepared"] = (known[0], known[1], prepared._replace(**timed))
     return alike
-
-
-@contextlib.contextmanager
-def keeping_random_states() -> Iterator[None]:
-    """Let what follows in the training draw the numbers that it would have drawn without this."""
-    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
-    states = random.getstate(), numpy and numpy.random.get_state(), torch and torch.get_rng_state()
-    try:
-        yield
-    finally:
-        random.setstate(states[0])
-        if numpy is not None and states[1] is not None:
-            numpy.random.set_state(states[1])
-        if torch is not None and states[2] is not None:
-            torch.set_rng_state(states[2])
 
 
 @contextlib.contextmanager

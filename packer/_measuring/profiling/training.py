@@ -28,7 +28,7 @@ install()
 """
 
 _PATIENCE = 30.0
-"""Seconds that a command gets to end after its report was written."""
+"""Seconds that a command gets to end after its report was written, and then again after SIGTERM."""
 
 _LOOKS = 0.1
 """Seconds between two looks whether the command has ended."""
@@ -113,15 +113,16 @@ def profile_training(
 
 def _awaited(process: subprocess.Popen[bytes], ended: Path) -> tuple[int, bool]:
     """Wait for the end of a command, which Ctrl-C reaches too; return its status, and whether Ctrl-C was pressed."""
-    interrupted, since = False, None
+    interrupted, since, ends = False, None, [process.kill, process.terminate]
     while True:
         try:
             while process.poll() is None:
                 time.sleep(_LOOKS)
                 if since is None and (interrupted or ended.exists()):
                     since = time.monotonic()
-                if since is not None and time.monotonic() - since > _PATIENCE:
-                    process.terminate()  # it goes on after SystemExit, or after Ctrl-C
+                if ends and since is not None and time.monotonic() - since > _PATIENCE:
+                    ends.pop()()  # it goes on after SystemExit, or after Ctrl-C
+                    since = time.monotonic()
             return process.returncode, interrupted
         except KeyboardInterrupt:
             if interrupted:

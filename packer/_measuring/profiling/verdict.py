@@ -13,11 +13,12 @@ from typing import Any
 from packer._measuring.profiling.clocks import Cost
 from packer._measuring.profiling.packed import Packed, UnpackedError, measure_packed
 from packer._measuring.profiling.report import ProfileReport
-from packer._measuring.profiling.seen import keeping_random_states, see
+from packer._measuring.profiling.seen import see
 from packer._measuring.profiling.stages import measure_stages
 from packer._measuring.profiling.timings import Timings
-from packer._measuring.profiling.trials import fewer_workers
-from packer._measuring.profiling.words import Findings, sentences
+from packer._measuring.profiling.words import GAIN, Findings, sentences
+from packer._measuring.profiling.workers import fewer_workers
+from packer._measuring.randomness import keeping_random_states
 from packer._storage.limits import available_cpus
 
 __all__ = ["diagnose"]
@@ -28,7 +29,6 @@ WORTH_A_WORD = 0.1
 _CERTAIN = 0.03  # what the share of waiting is at least, within its error, where it counts
 _STARTING = 0.5  # the share of a pass from which on the start of many workers is worth a look
 _LOCKED = 0.25  # of the time that two threads make items; 0.5 is what Python alone gives
-_GAIN = 1.2  # from which on a change is worth while
 _OUTWEIGHS = 1.5  # how much more a stage must have to give than the number of workers, which is changed at no cost
 _DOMINANT = 4.0  # and at least so much
 
@@ -87,7 +87,7 @@ def _cause(found: Findings, cpus: int) -> str:
     stages = found.stages
     assert stages is not None
     if found.keeps_up:  # and workers take long to start
-        return "too many workers" if found.fewer is not None and found.fewer > _GAIN else "step"
+        return "too many workers" if found.fewer is not None and found.fewer > GAIN else "step"
     if stages.lock > _LOCKED:
         return "lock"
     work = stages.total
@@ -95,10 +95,10 @@ def _cause(found: Findings, cpus: int) -> str:
         return "reading"
     largest = max(stages.costs, key=lambda stage: stages.costs[stage].total, default="unknown")
     without = 1 / max(1 - stages.share(largest), 1e-3)  # how many times as fast a sample is made without the stage
-    if found.fewer is not None and found.fewer > _GAIN and without < _DOMINANT:
+    if found.fewer is not None and found.fewer > GAIN and without < _DOMINANT:
         return "too many workers"
     more = _more_workers(found, cpus)
-    if more > _GAIN and without < max(_DOMINANT, _OUTWEIGHS * more):
+    if more > GAIN and without < max(_DOMINANT, _OUTWEIGHS * more):
         return "too few workers"
     return largest
 
@@ -143,7 +143,7 @@ def _packing(found: Findings, packed: Packed) -> float:
 
 def _report(found: Findings) -> ProfileReport:
     timings, stages = found.timings, found.stages
-    helps = any(gain > _GAIN for name, gain in found.gains.items() if name.startswith("packing"))
+    helps = any(gain > GAIN for name, gain in found.gains.items() if name.startswith("packing"))
     found.packing_helps = helps and found.cause not in ("step", "unknown")
     return ProfileReport(
         cause=found.cause,

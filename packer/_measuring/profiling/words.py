@@ -12,14 +12,15 @@ from packer._measuring.profiling.stages import Stages
 from packer._measuring.profiling.timings import Timings
 from packer.errors import printable
 
-__all__ = ["Findings", "sentences"]
+__all__ = ["GAIN", "Findings", "sentences"]
 
 _FEW = 10
 _EXPLAINED = 0.5
 """The share of the waiting that the stages explain at least, where nothing else is to be said."""
 
 _NAMES = {"items": "the rest of dataset[i]", "transfer": "the copy to the device"}
-_WORTH = 1.2
+GAIN = 1.2
+"""How many times as fast a change makes the loop, from which on it is worth while."""
 
 
 @dataclass(kw_only=True)
@@ -170,7 +171,7 @@ def _own_cure(found: Findings) -> Iterator[str]:
         yield f"What takes the time cannot be told: {printable(found.unseen)}."
     if found.unpacked and found.stages is not None:
         yield f"What packing would give was not measured: {printable(found.unpacked)}."
-    if workers is not None and cause not in ("too few workers", "too many workers") and workers[1] > _WORTH:
+    if workers is not None and cause not in ("too few workers", "too many workers") and workers[1] > GAIN:
         yield f"{workers[0]} would give about {_times(workers[1])}."
 
 

@@ -46,8 +46,8 @@ export async function showDuplicates(look) {
 }
 
 function summary(groups, candidates) {
-  const compared = `Compared byte by byte: ${counted(groups.length)} groups of the same image.`;
-  return `${counted(candidates)} groups of samples have the same checksum and size. ${compared}`;
+  const same = `Groups of samples that have the same checksum and size: ${counted(candidates)}`;
+  return `${same}. Compared byte by byte, and the same image: ${counted(groups.length)}.`;
 }
 
 function thumbnail(entry, look) {

@@ -14,8 +14,8 @@ from packer._conversion.request import ConversionRequest
 from packer._conversion.required import require_format
 from packer._conversion.spoken import speaking_of_arguments
 from packer._conversion.verbs import convert
-from packer._measuring.estimating import Estimate, estimate_request
-from packer._storage.limits import require_count
+from packer._measuring.estimating.estimate import Estimate, estimate_request
+from packer._storage.limits import require_count, require_seconds
 
 __all__ = ["estimate"]
 
@@ -71,8 +71,7 @@ def estimate(
         As `convert`.
     """
     require_count("jobs", jobs)
-    if not seconds > 0:
-        raise ValueError(f"seconds is more than 0, not {seconds}")
+    require_seconds("seconds", seconds)
     request = requested(src, dst, options)
     return estimate_request(request, jobs=jobs or 1, seconds=seconds, seed=seed, progress=progress)
 

@@ -17,8 +17,8 @@ import numpy as np
 from packer._conversion.convert import ConversionProgress
 from packer._conversion.pipeline import BATCH_BYTES
 from packer._conversion.request import ConversionRequest
-from packer._measuring.sampling import Interval, Population
-from packer._measuring.trial import Trial, convert_some
+from packer._measuring.estimating.sampling import Interval, Population
+from packer._measuring.estimating.trial import Trial, convert_some
 from packer._sources import Source
 from packer._storage.limits import available_cpus
 from packer._table import Ints

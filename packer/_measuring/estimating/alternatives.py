@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from packer._conversion.request import ConversionRequest
-from packer._measuring.sampling import Interval, Population
-from packer._measuring.trials import run_trials
+from packer._measuring.estimating.sampling import Interval, Population
+from packer._measuring.estimating.trials import run_trials
 from packer._sources import Source
 from packer.errors import OptionError, PackerError
 

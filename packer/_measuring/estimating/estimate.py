@@ -15,12 +15,12 @@ import numpy as np
 from packer._conversion.request import ConversionRequest
 from packer._conversion.required import require_parts
 from packer._conversion.workspace import check_destination
-from packer._measuring.alternatives import Alternative, try_alternatives
-from packer._measuring.caching import share_in_memory
-from packer._measuring.sampling import Interval, Population
+from packer._measuring.estimating.alternatives import Alternative, try_alternatives
+from packer._measuring.estimating.caching import share_in_memory
+from packer._measuring.estimating.sampling import Interval, Population
+from packer._measuring.estimating.spelling import command_of
+from packer._measuring.estimating.trials import ShowTrial, Trials, run_trials
 from packer._measuring.scratch import scratch_directory
-from packer._measuring.spelling import command_of
-from packer._measuring.trials import ShowTrial, Trials, run_trials
 from packer._sources import Source
 from packer._table import Ints
 from packer.errors import SourceError, printable
@@ -140,7 +140,7 @@ def estimate_request(
     before += looking
     in_memory = share_in_memory(_files(source, population.order[-_ASKED:]))
     ends = time.monotonic() + seconds
-    with scratch_directory(Path(os.path.abspath(request.dst)).parent) as directory:
+    with scratch_directory("estimate", Path(os.path.abspath(request.dst)).parent) as directory:
         how: dict[str, Any] = {"directory": directory, "show": _trials_shown(show)}
         trials = run_trials(request, source, population, seconds=seconds * _FOR_ITSELF, what="trying", **how)
         if len(trials.left_out()) == trials.tried:
