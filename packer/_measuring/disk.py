@@ -175,7 +175,7 @@ def _read(files: list[tuple[str, int]], readings: DiskReadings, seconds: float) 
 
 def _listed(path: Path, readings: DiskReadings, seconds: float) -> list[str]:
     """Return files below a path, or the one that it is, and note how long listing takes."""
-    if not path.is_dir():
+    if not os.path.isdir(path):
         os.close(open_regular(path))  # says why it cannot be read; a FIFO would wait for its other end
         return [str(path)]
     begin = time.perf_counter()

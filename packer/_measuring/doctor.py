@@ -94,7 +94,7 @@ def _disk(path: Path, seconds: float) -> Iterator[Finding]:
     system = file_system(path)
     readings = read_disk(path, seconds)
     yield _system(path, system)
-    if path.is_dir():
+    if os.path.isdir(path):
         yield _listing(readings)
     if not readings.read:
         yield Finding("reading", f"no file below {printable(path)} could be read", "nothing was measured")
@@ -102,7 +102,7 @@ def _disk(path: Path, seconds: float) -> Iterator[Finding]:
     if len(readings.opening) > 1:
         yield _opening(readings)
     yield _reading(readings, system)
-    if path.is_file():
+    if os.path.isfile(path):
         yield _fitting(disk_size(path))
 
 

@@ -61,7 +61,8 @@ def test_progress_in_bytes(pack: Path, tmp_path: Path, arguments: list[str]) -> 
     command, *rest = arguments
     code = (
         "from packer._formats import copying; copying._CHUNK = 1000\n"
-        "from packer._cli import main, show; show._SECONDS_BETWEEN_LINES = 0.0; main()"
+        "from packer._cli import main, progress\n"
+        "progress._SECONDS_BETWEEN_LINES = progress._SECONDS_TO_THE_FIRST_LINE = 0.0; main()"
     )
     line = [sys.executable, "-c", code, command, str(pack), *rest]
     result = subprocess.run(line, capture_output=True, text=True, check=True, cwd=tmp_path)

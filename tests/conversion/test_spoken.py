@@ -72,6 +72,14 @@ def test_messages_name_options_that_there_are() -> None:
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 named |= set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", node.value))
     of_others = {"--dereference", "--hard-dereference", "--sparse", "--encoded"}  # of tar and of convert_imageset
+    of_others |= {
+        "--cpus",
+        "--shm-size",
+        "--ulimit",
+        "--ipc",
+        "--cpus-per-task",
+        "--query-gpu",
+    }  # Docker, SLURM, nvidia-smi
     assert named - options - of_others - {"--help", "--version", "--faults"} == set()
 
 

@@ -12,10 +12,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from packer._images.probe import inspect
 from packer._measuring.profiling.clocks import Cost
 from packer._measuring.profiling.seen import Seen
 from packer._measuring.profiling.stages import Stages, measure_stages
 from packer._measuring.scratch import scratch_directory
+from packer.errors import ImageError
 
 __all__ = ["Packed", "UnpackedError", "measure_packed"]
 
@@ -115,15 +117,10 @@ def _ways(seen: Seen, samples: Sequence[Mapping[str, Any]]) -> Iterator[tuple[st
 
 def _shorter_side(samples: Sequence[Mapping[str, Any]]) -> float:
     """Return the mean of the shorter sides, in pixels, as the images' headers have them."""
-    import io
-
-    from PIL import Image
-
     sides: list[int] = []
     for sample in samples:
-        with contextlib.suppress(OSError, ValueError), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            given = sample["image"]
-            with Image.open(io.BytesIO(given) if isinstance(given, bytes) else given) as image:
-                sides.append(min(image.size))
+        given = sample["image"]
+        with contextlib.suppress(OSError, ImageError):
+            info = inspect(given if isinstance(given, bytes) else Path(given).read_bytes())
+            sides.append(min(info.height, info.width))
     return sum(sides) / max(len(sides), 1)

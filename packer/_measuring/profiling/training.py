@@ -107,7 +107,7 @@ def profile_training(
             raise PackerError(f"--train: {printable(words[0])} cannot be started: {error.strerror}") from error
         status, interrupted = _awaited(process, ended)
         report = _read(found)
-        stopped = ended.exists()
+        stopped = os.path.exists(ended)
     return TrainingProfile(report, None if stopped else status, interrupted)
 
 
@@ -118,7 +118,7 @@ def _awaited(process: subprocess.Popen[bytes], ended: Path) -> tuple[int, bool]:
         try:
             while process.poll() is None:
                 time.sleep(_LOOKS)
-                if since is None and (interrupted or ended.exists()):
+                if since is None and (interrupted or os.path.exists(ended)):
                     since = time.monotonic()
                 if ends and since is not None and time.monotonic() - since > _PATIENCE:
                     ends.pop()()  # it goes on after SystemExit, or after Ctrl-C
