@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from packer._measuring.bench import LIMIT, Benchmark
-from packer._storage.files import writing_to
+from packer._storage.files import require_directory, writing_to
 from packer.errors import MissingDependencyError, OptionError, pip_install, printable
 
 __all__ = ["plot", "require_plotting"]
@@ -54,6 +54,7 @@ def require_plotting(path: Path) -> None:
     """Raise the errors of `plot` that do not need a benchmark, before a minute is spent on one."""
     if path.suffix and path.suffix not in _KINDS:
         raise OptionError(f"{printable(path)}: a plot is .png or .svg; without a suffix it is both")
+    require_directory(path.parent, path)
     _figure()
 
 

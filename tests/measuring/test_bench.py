@@ -12,12 +12,12 @@ import pytest
 import torch
 from PIL import Image
 
-from packer import Benchmark, MissingDependencyError, OptionError, PackNotFoundError, Rate, bench
+from packer import Benchmark, DestinationError, MissingDependencyError, OptionError, PackNotFoundError, Rate, bench
 from packer._cli import EXIT_STATUS
 from packer._conversion.convert import convert
 from packer._measuring.bench import _up_to, _ways
 from packer._measuring.loaders import Reading
-from packer._measuring.plotting import _drawn, plot
+from packer._measuring.plotting import _drawn, plot, require_plotting
 from packer._measuring.recipe import read_recipe
 from packer._sources import imagefolder_source
 from packer.testing.photos import draw_imagefolder
@@ -137,6 +137,8 @@ def test_what_a_plot_needs_is_said_before_anything_is_measured(
     result = packer("bench", root / "pack.lmdb", "--plot", "rates.pdf")
     assert result.returncode == EXIT_STATUS["usage"]
     assert "a plot is .png or .svg" in result.stderr
+    with pytest.raises(DestinationError, match=r"the directory .*nowhere does not exist"):
+        require_plotting(tmp_path / "nowhere" / "rates")
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(MissingDependencyError, match=r"packer-images\[plot\]"):
         plot(benchmark((1,), one=1.0), tmp_path / "p.png")
