@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from packer._storage.limits import available_cpus
+from packer.errors import PackerError
 
 __all__ = ["Measurement", "Side"]
 
@@ -169,4 +170,4 @@ def _serve(connection: Connection, make: Callable[..., Any], arguments: tuple[An
 
 
 def _in_words(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
+    return str(error) if isinstance(error, PackerError) else f"{type(error).__name__}: {error}"

@@ -225,9 +225,8 @@ def require_output(path: str | os.PathLike[str], what: str, begins: bytes) -> No
         with writing_to(path), open(path, "rb") as file:
             start = file.read(len(begins))
         if start and start.lower() != begins:
-            raise DestinationError(
-                f"{shown}: the {what} would replace a file that is not a {what}. Choose another name."
-            )
+            message = f"the {what} would replace a file that is not a {what}. Choose another name."
+            raise DestinationError(f"{shown}: {message}")
 
 
 def require_directory(directory: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
