@@ -24,7 +24,7 @@ from packer._cli.info import info_command
 from packer._cli.merge import merge_command
 from packer._cli.scan import scan_command
 from packer._cli.stage import stage_command, unstage_command
-from packer._cli.status import EXIT_STATUS, NOBODY_READS, Interrupted, Terminated
+from packer._cli.status import DISK_IS_FULL, EXIT_STATUS, NOBODY_READS, Interrupted, Terminated
 from packer._cli.tune import tune_command
 from packer._cli.verify import verify_command
 from packer._cli.view import view_command
@@ -121,9 +121,14 @@ def main() -> None:
     except OSError as error:
         if error.filename is not None:
             _end(f"{printable(error.filename)}: {error.strerror}", "error")
-        if error.errno not in NOBODY_READS:
+        if error.errno not in (*NOBODY_READS, *DISK_IS_FULL):
             raise
         _discard(sys.stdout)
+        if error.errno in DISK_IS_FULL:
+            _end(
+                f"the output cannot be written: {error.strerror}. Free some space, or write it to another disk.",
+                "error",
+            )
         sys.exit(EXIT_STATUS["error"])
 
 

@@ -106,6 +106,8 @@ def _rounds(measured: Benchmark) -> str:
 
 
 def _table(measured: Benchmark) -> str:
+    from packer._measuring.bench import LIMIT
+
     counts = sorted({rate.threads for rate in measured.rates})
     sides = sorted(measured.sides, key=lambda side: -measured.fastest(side).median)
     wide = max(len(side) for side in sides)
@@ -114,9 +116,9 @@ def _table(measured: Benchmark) -> str:
     for side in sides:
         rates = {rate.threads: f"{rate.median:,.0f}{_spread(rate)}" for rate in measured.of(side)}
         lines.append(f"{side:{wide}}" + "".join(f"{rates.get(count, ''):>17}" for count in counts))
-    slowest = sides[-1]
-    if len(sides) > 1 and (ratio := measured.ratio(sides[0], slowest)) is not None:
-        lines += ["", f"{sides[0]} is {ratio:.1f} times as fast as {slowest}"]
+    ways = [side for side in sides if measured.fastest(side).way != LIMIT]  # nobody trains with the limit
+    if len(ways) > 1 and (ratio := measured.ratio(ways[0], ways[-1])) is not None:
+        lines += ["", f"{ways[0]} is {ratio:.1f} times as fast as {ways[-1]}"]
     lines += ["", *(f"not measured: {side}: {reason}" for side, reason in measured.skipped.items())]
     for path, count in measured.images.items():
         lines.append(f"{path}: {count:,} samples of {in_units(measured.mean_bytes[path])}, from memory")

@@ -40,6 +40,10 @@ def view_command(packs: tuple[Path, ...], port: int | None, no_browser: bool, ht
         raise OptionError("--html writes a file, for which there is no --port and no --no-browser")
     from packer._viewing.catalog import open_catalog
 
+    if html is not None:
+        from packer._viewing.report import require_report
+
+        require_report(html)
     with show.ProgressDisplay("indexing", quiet=quiet) as display:
         catalog = open_catalog(packs, display.update)
     try:

@@ -209,7 +209,7 @@ def _require_new_names(pack: Path, source: Source) -> None:
         if index is not None:
             raise SourceError(
                 f"{printable(pack)} has a sample {printable(names[index])} already, and {printable(source.root)} "
-                "brings another one of this name"
+                "brings another one of this name. Rename the file, or leave it out; nothing was appended."
             )
 
 

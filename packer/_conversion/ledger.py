@@ -11,7 +11,7 @@ from typing import Any
 
 from packer._conversion.journal import Entry
 from packer._manifest import TILED
-from packer._storage.files import require_directory, writing_to
+from packer._storage.files import require_output, writing_to
 from packer._storage.spool import Spool, TableBuilder
 from packer._table import COLUMNS
 from packer.errors import DestinationError, printable
@@ -20,13 +20,9 @@ __all__ = ["Ledger", "check_report"]
 
 
 def check_report(report: str | os.PathLike[str], keep: Iterable[Path] = ()) -> None:
-    """Raise DestinationError where a report cannot be written, or would replace what to `keep` or a file in it."""
+    """Raise DestinationError where a report cannot be written, or would replace what to `keep` or no report."""
+    require_output(report, "report", b"{")
     path, shown = Path(os.path.abspath(report)), printable(os.fspath(report))
-    require_directory(path.parent, report)
-    if os.path.isdir(path):
-        raise DestinationError(f"{shown}: is a directory. Say the name of a file for the report.")
-    if not os.access(path if os.path.exists(path) else path.parent, os.W_OK):
-        raise DestinationError(f"{shown}: the report cannot be written: Permission denied")
     for other in keep:
         same = path == Path(os.path.abspath(other))
         if same or (os.path.exists(path) and Path(os.path.realpath(path)).is_relative_to(os.path.realpath(other))):

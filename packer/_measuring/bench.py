@@ -213,9 +213,7 @@ def bench(
     rates = tuple(cell.done() for cell in cells if cell.rates and sides[cell.name].reason is None)
     skipped = {name: side.reason for name, side in sides.items() if side.reason is not None}
     if not rates:
-        raise OptionError(
-            "; ".join(f"{name}: {reason}" for name, reason in skipped.items()) or "there is nothing to read"
-        )
+        raise OptionError("; ".join(_reasons(skipped)) or "there is nothing to read")
     return Benchmark(
         rates,
         skipped,
@@ -226,6 +224,12 @@ def bench(
         time.monotonic() - begin,
         _machine(),
     )
+
+
+def _reasons(skipped: dict[str, str]) -> Iterator[str]:
+    """Yield why nothing was measured, each reason once, with the first side that has it."""
+    for reason in dict.fromkeys(skipped.values()):
+        yield f"{next(name for name, other in skipped.items() if other == reason)}: {reason}"
 
 
 def _started(way: str, path: str, batch: int, images: int, recipe: str | None) -> Side:

@@ -17,6 +17,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from packer.errors import PackerError
+
 __all__ = ["Measurement", "Side"]
 
 _PATIENCE = 20  # seconds that a side gets to end
@@ -167,4 +169,4 @@ def _serve(connection: Connection, make: Callable[..., Any], arguments: tuple[An
 
 
 def _in_words(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
+    return str(error) if isinstance(error, PackerError) else f"{type(error).__name__}: {error}"

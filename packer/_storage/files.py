@@ -24,6 +24,7 @@ __all__ = [
     "remove",
     "replacing",
     "require_directory",
+    "require_output",
     "sync_directory",
     "synced_directory",
     "writing_to",
@@ -201,6 +202,31 @@ def replacing(path: Path) -> Iterator[AppendFile]:
             os.unlink(partial)
         raise
     sync_directory(path.parent)
+
+
+def require_output(path: str | os.PathLike[str], what: str, begins: bytes) -> None:
+    """Refuse a path at which a file, such as a report, cannot be written, or would replace a file that is none.
+
+    A slip of the hand, such as ``--html train.lmdb``, would cost a pack whose originals may be gone.
+
+    Raises
+    ------
+    DestinationError
+        Also where a file is there that is not empty, and does not begin with `begins` as every file of this kind does.
+    """
+    shown = printable(os.fspath(path))
+    parent = os.path.dirname(os.path.abspath(path))
+    require_directory(parent, path)
+    if os.path.isdir(path):
+        raise DestinationError(f"{shown}: is a directory. Say the name of a file for the {what}.")
+    if not os.access(path if os.path.exists(path) else parent, os.W_OK):
+        raise DestinationError(f"{shown}: the {what} cannot be written: Permission denied")
+    if os.path.isfile(path):  # reading anything else, such as a FIFO, may not end
+        with writing_to(path), open(path, "rb") as file:
+            start = file.read(len(begins))
+        if start and start.lower() != begins:
+            message = f"the {what} would replace a file that is not a {what}. Choose another name."
+            raise DestinationError(f"{shown}: {message}")
 
 
 def require_directory(directory: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:

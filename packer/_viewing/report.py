@@ -13,7 +13,7 @@ import numpy as np
 
 from packer import __version__
 from packer._packs.sweep import over_samples
-from packer._storage.files import require_directory
+from packer._storage.files import require_output
 from packer._storage.limits import in_units
 from packer._table import Ints
 from packer._viewing.catalog import UNLABELED, Catalog
@@ -23,7 +23,7 @@ from packer._viewing.histograms import histograms
 from packer._viewing.pictures import Picture, Pictures
 from packer.errors import DestinationError, printable
 
-__all__ = ["write_report"]
+__all__ = ["require_report", "write_report"]
 
 _MOST_PICTURES = 600  # 5 to 8 kB each
 _MOST_OF_A_CLASS = 12
@@ -44,7 +44,7 @@ def write_report(catalog: Catalog, target: str | os.PathLike[str], *, progress: 
     ----------
     catalog : Catalog
     target : path
-        The HTML file. One that is there is replaced.
+        The HTML file. A page that is there is replaced, another file is not.
     progress : callable, optional
         Called with how many samples were read, and are to be.
 
@@ -56,15 +56,20 @@ def write_report(catalog: Catalog, target: str | os.PathLike[str], *, progress: 
     Raises
     ------
     DestinationError
-        If the file cannot be written.
+        If the file cannot be written, or would replace a file that is no page.
     """
-    require_directory(Path(target).absolute().parent, target)
+    require_report(target)
     page = "\n".join(_page(catalog, progress)).encode("utf-8", "backslashreplace")
     try:
         Path(target).write_bytes(page)
     except OSError as error:
         raise DestinationError(f"{printable(target)} cannot be written: {error.strerror}") from error
     return len(page)
+
+
+def require_report(target: str | os.PathLike[str]) -> None:
+    """Raise the errors of `write_report` that do not need a pack, before every sample is read for one."""
+    require_output(target, "page", b"<!doctype html>")
 
 
 def _page(catalog: Catalog, progress: Progress | None) -> Iterator[str]:

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from packer._cli import EXIT_STATUS
 from packer._table import Sample
 from tests.making import packer, solid, write_pack
@@ -62,3 +64,14 @@ def test_without_arguments() -> None:
     assert "Usage:" in result.stdout + result.stderr
     assert "Traceback" not in result.stderr
     assert result.returncode in (0, 2)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="has no disk that is always full")
+def test_output_to_a_full_disk_is_one_line() -> None:
+    with open("/dev/full", "w") as full:
+        result = subprocess.run(
+            [sys.executable, "-m", "packer", "--help"], check=False, stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert result.returncode == EXIT_STATUS["error"]
+    assert result.stderr.startswith("packer: the output cannot be written: No space left on device.")
+    assert result.stderr.count("\n") == 1

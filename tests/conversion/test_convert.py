@@ -187,6 +187,17 @@ def test_the_report_lists_findings(tmp_path: Path) -> None:
     assert sum(len(line["findings"]) for line in lines) == sum(summary.manifest.findings.values()) == 2
 
 
+def test_a_report_replaces_a_report_and_never_a_pack(tmp_path: Path) -> None:
+    solid(tmp_path / "root" / "a" / "tiny.png")
+    for _ in range(2):
+        convert_tree(tmp_path / "root", tmp_path / "x.lmdb", overwrite=True, report=tmp_path / "report.jsonl")
+    before = (tmp_path / "x.lmdb").read_bytes()
+    with pytest.raises(DestinationError, match="would replace a file that is not a report"):
+        convert_tree(tmp_path / "root", tmp_path / "y.lmdb", report=tmp_path / "x.lmdb")
+    assert (tmp_path / "x.lmdb").read_bytes() == before
+    assert not (tmp_path / "y.lmdb").exists()
+
+
 @formats
 def test_nothing_at_the_destination_before_the_end(tree: Path, tmp_path: Path, format: str) -> None:
     path = tmp_path / f"pack{SUFFIXES[format]}"

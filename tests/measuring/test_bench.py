@@ -14,6 +14,7 @@ from PIL import Image
 
 from packer import Benchmark, MissingDependencyError, OptionError, PackNotFoundError, Rate, bench
 from packer._cli import EXIT_STATUS
+from packer._cli.bench import _table
 from packer._conversion.convert import convert
 from packer._measuring.bench import _up_to, _ways
 from packer._measuring.loaders import Reading
@@ -129,6 +130,25 @@ def test_figures_of_a_benchmark_are_medians_and_ratios_within_rounds() -> None:
     assert made.fastest("quick").spread == pytest.approx(20 / 380)
     assert made.ratio("quick", "slow") == 4
     assert made.others is None
+
+
+def test_the_fastest_way_is_one_that_training_can_take() -> None:
+    rates = [
+        Rate(f"p: {way}", way, "p", 1, (rate,), None) for way, rate in (("limit", 9.0), ("Loader", 8.0), ("slow", 2.0))
+    ]
+    measured = Benchmark(tuple(rates), {}, {"p": 3}, {"p": 100.0}, 1, 1, 1.0, {"processor": "one", "cpus": "1"})
+    assert "p: Loader is 4.0 times as fast as p: slow" in _table(measured)
+
+
+def test_why_nothing_could_be_measured_is_said_once(root: Path, tmp_path: Path) -> None:
+    content = bytearray((root / "pack.lmdb").read_bytes())
+    start = content.index(b"\xff\xd8\xff")
+    content[start + 100 : start + 110] = bytes(10)
+    (tmp_path / "damaged.lmdb").write_bytes(content)
+    with pytest.raises(OptionError) as caught:
+        bench(tmp_path / "damaged.lmdb", batch=4, threads=[1], seconds=0.1)
+    assert str(caught.value).count("damaged: the checksum does not fit") == 1
+    assert "Error:" not in str(caught.value)
 
 
 def test_what_a_plot_needs_is_said_before_anything_is_measured(

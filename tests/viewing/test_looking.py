@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shutil
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -12,6 +13,7 @@ import pytest
 from PIL import Image
 
 import packer
+from packer._cli import EXIT_STATUS
 from packer._viewing.annotations import annotations_of, mask_picture
 from packer._viewing.catalog import Catalog, open_catalog
 from packer._viewing.drawing import draw, plot
@@ -20,6 +22,7 @@ from packer._viewing.finding import ORDERS, Finder, Query
 from packer._viewing.histograms import Histogram, histograms
 from packer._viewing.pictures import Pictures
 from packer._viewing.report import write_report
+from tests.making import packer as run
 from tests.viewing.conftest import CLASSES, COUNT, DAMAGED, SCRIPT, TWICE
 
 
@@ -219,3 +222,16 @@ def test_trees_and_several_packs_are_looked_at_as_one(pack: Path, tmp_path: Path
     assert not Pictures(catalog).small(np.array([COUNT]), 64)[0].error
     assert COUNT in found(catalog, label=2)
     assert "checksums" in find_duplicates(catalog).reason
+
+
+def test_a_page_replaces_a_page_and_never_a_pack(pack: Path, catalog: Catalog, tmp_path: Path) -> None:
+    target = tmp_path / "report.html"
+    target.touch()
+    assert write_report(catalog, target) == write_report(catalog, target)
+    copy = Path(shutil.copy(pack, tmp_path))
+    result = run("view", copy, "--html", copy)
+    assert result.returncode == EXIT_STATUS["error"]
+    assert "the page would replace a file that is not a page" in result.stderr
+    assert copy.read_bytes() == pack.read_bytes()
+    with pytest.raises(packer.DestinationError, match=r"the directory .*nowhere does not exist"):
+        write_report(catalog, tmp_path / "nowhere" / "report.html")

@@ -104,7 +104,8 @@ def profile_training(
                 stdout=sys.stderr.fileno() if to_stderr else None,
             )
         except OSError as error:
-            raise PackerError(f"--train: {printable(words[0])} cannot be started: {error.strerror}") from error
+            hint = f". Say --train 'python {printable(command.strip())}'" if words[0].endswith(".py") else ""
+            raise PackerError(f"--train: {printable(words[0])} cannot be started: {error.strerror}{hint}") from error
         status, interrupted = _awaited(process, ended)
         report = _read(found)
         stopped = os.path.exists(ended)
