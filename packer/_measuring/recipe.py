@@ -57,7 +57,7 @@ def read_recipe(path: str | os.PathLike[str] | None) -> Recipe:
     try:
         with contextlib.redirect_stdout(sys.stderr):  # standard output is the command's, and may be JSON
             spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a script that reads its command line ends so
         raise OptionError(f"the recipe {printable(path)}: {type(error).__name__}: {printable(error)}") from error
     found = {name: getattr(module, name, None) for name in ("loader", "transform", "crop")}
     if all(value is None for value in found.values()):

@@ -6,9 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+from PIL import Image
+
 from packer._cli import EXIT_STATUS
+from packer._formats import open_pack
 from packer._table import Sample
-from tests.making import packer, solid, write_pack
+from tests.making import command, packer, solid, write_pack
 
 
 def test_statuses(tmp_path: Path) -> None:
@@ -62,3 +66,15 @@ def test_without_arguments() -> None:
     assert "Usage:" in result.stdout + result.stderr
     assert "Traceback" not in result.stderr
     assert result.returncode in (0, 2)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a shell closes streams elsewhere")
+@pytest.mark.parametrize("closed", ["2>&-", "<&- >&- 2>&-"])
+def test_a_command_works_where_standard_streams_are_closed(tmp_path: Path, closed: str) -> None:
+    tree = tmp_path / "tree" / "a"
+    tree.mkdir(parents=True)
+    Image.new("RGB", (8, 8)).save(tree / "1.jpg")
+    line = command("convert", tree.parent, tmp_path / "a.lmdb")
+    assert subprocess.run(["sh", "-c", f'exec "$@" {closed}', "sh", *line], check=False).returncode == 0
+    with open_pack(tmp_path / "a.lmdb") as pack:
+        assert len(pack) == 1

@@ -246,12 +246,11 @@ def test_the_command_prints_an_address_serves_it_and_ends_by_ctrl_c(pack: Path) 
 
 def test_ctrl_c_ends_it_in_order_while_pictures_are_made(pack: Path) -> None:
     command = [sys.executable, "-m", "packer", "view", str(pack), "--no-browser", "--quiet"]
-    over = threading.Event()
 
     def look(port: int, path: str) -> None:
-        with contextlib.suppress(OSError, http.client.HTTPException):
-            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
-            while not over.is_set():
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        with contextlib.suppress(Exception), contextlib.closing(connection):
+            while True:
                 connection.request("GET", path)
                 connection.getresponse().read()
 
@@ -260,13 +259,15 @@ def test_ctrl_c_ends_it_in_order_while_pictures_are_made(pack: Path) -> None:
             assert viewer.stdout is not None
             address = urlsplit(viewer.stdout.readline().strip())
             asked_for = address.port or 0, f"{address.path}ask/crops?index=1&size=1024&epochs=16"
-            for _ in range(4):
-                threading.Thread(target=look, args=asked_for, daemon=True).start()
+            threads = [threading.Thread(target=look, args=asked_for) for _ in range(4)]
+            for thread in threads:
+                thread.start()
             time.sleep(0.5)
             viewer.send_signal(signal.SIGINT)
             _, error = viewer.communicate(timeout=60)
+        for thread in threads:
+            thread.join()
         assert (viewer.returncode, error) == (0, "")
-    over.set()
 
 
 def test_a_port_that_is_taken_is_refused_and_another_viewer_takes_another(server: Server, pack: Path) -> None:
