@@ -96,6 +96,7 @@ cli.add_command(tune_command)
 
 def main() -> None:
     """Run the command line and exit with its status."""
+    _open_what_is_closed()
     _spell_out_what_cannot_be_encoded()
     signal.signal(signal.SIGTERM, _terminate)
     hangup = getattr(signal, "SIGHUP", None)  # the terminal was closed
@@ -130,6 +131,13 @@ def main() -> None:
                 "error",
             )
         sys.exit(EXIT_STATUS["error"])
+
+
+def _open_what_is_closed() -> None:
+    """Let standard streams that were closed (``2>&-``) lead nowhere, lest a file of a pack gets the number of one."""
+    for name in ("stdin", "stdout", "stderr"):  # 0, 1, 2: the lowest number that is free is given
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115
 
 
 def _spell_out_what_cannot_be_encoded() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -75,6 +76,7 @@ def _serve(catalog: Catalog, port: int, *, browser: bool, quiet: bool) -> None:
         if browser:
             import webbrowser
 
-            webbrowser.open(server.address)
+            # Some browsers, and what BROWSER names, are waited for until they end.
+            threading.Thread(target=webbrowser.open, args=(server.address,), daemon=True).start()
         with contextlib.suppress(KeyboardInterrupt):  # which is how a person ends it
             server.serve_forever()

@@ -9,6 +9,7 @@ import os
 import stat
 import threading
 import weakref
+import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -24,6 +25,7 @@ __all__ = ["LARGEST_READ", "Descriptor", "PackFile", "pread"]
 LARGEST_READ = 2 << 30
 """Bytes that are read at once at most, and so the most that a sample has: a file with holes costs nobody a disk."""
 
+_CHECKED = 1 << 20  # bytes that are read at a time, where only their checksum is wanted
 _MAPPED_FROM = 1 << 16  # bytes; smaller arrays are read, which costs less than a page of address space each
 _seek_lock = threading.Lock()
 
@@ -100,6 +102,13 @@ class PackFile:
         except MemoryError as error:
             raise PackError(f"{printable(self.path)}: {size:,} bytes do not fit into memory") from error
         return data
+
+    def crc32(self, offset: int, size: int) -> int:
+        """Return the CRC-32 of `size` bytes from byte `offset` on, as zlib has it."""
+        found = 0
+        for begin in range(offset, offset + size, _CHECKED):
+            found = zlib.crc32(self.read(begin, min(_CHECKED, offset + size - begin)), found)
+        return found
 
     def locate(
         self, offset: npt.NDArray[np.int64], size: npt.NDArray[np.int64]

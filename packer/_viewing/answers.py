@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -31,7 +32,8 @@ __all__ = ["Answer", "Answers", "Wanted"]
 
 _MOST_PICTURES = 240
 _SIDES = (16, 4096)
-_MOST_EPOCHS = 64
+_MOST_PIXELS = 1 << 26  # of a sheet
+_MOST_EPOCHS, _LARGEST_CROP = 64, 1024
 _SECONDS_OF_CHECKING = 0.3
 _CHECKED_AT_ONCE = 16
 
@@ -101,7 +103,8 @@ class Answers:
     def _sheet(self, wanted: Wanted) -> Answer:
         count = min(_number(wanted, "count", 60), _MOST_PICTURES)
         indices = self._finder.find(_query(wanted)).part(_number(wanted, "start"), count)
-        pictures = self._pictures.small(indices, _side(wanted))
+        side = min(_side(wanted), math.isqrt(_MOST_PIXELS // max(len(indices), 1)))
+        pictures = self._pictures.small(indices, side)
         entries = [{**self._about(one.index), "error": one.error, "picture": len(one.jpeg)} for one in pictures]
         if wanted.get("fields"):
             for entry, one in zip(entries, pictures, strict=True):
@@ -152,7 +155,9 @@ class Answers:
 
     def _crops(self, wanted: Wanted) -> Answer:
         size, first = _number(wanted, "size", 224), _number(wanted, "epoch")
-        crop = RandomResizedCrop(min(size, _SIDES[1]), scale=(_real(wanted, "least", 0.08), _real(wanted, "most", 1.0)))
+        crop = RandomResizedCrop(
+            min(size, _LARGEST_CROP), scale=(_real(wanted, "least", 0.08), _real(wanted, "most", 1.0))
+        )
         epochs = range(first, first + min(_number(wanted, "epochs", 8), _MOST_EPOCHS))
         cuts = self._pictures.cuts(_number(wanted, "index"), crop, _number(wanted, "seed"), epochs)
         entries = [{**asdict(cut), "jpeg": "", "picture": len(cut.jpeg)} for cut in cuts]

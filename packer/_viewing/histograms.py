@@ -16,6 +16,8 @@ __all__ = ["Histogram", "histograms"]
 
 _BARS = 40
 _MOST_CLASSES = 120  # that have a bar of their own
+_FARTHEST = 1e300  # values beyond lie in no bar
+_ALIKE = 1e-12  # by the largest: values that numbers of 64 bits hardly tell apart, such as times in nanoseconds
 _WIDE = 30.0  # times the smallest value: from there on the bars are as wide as the values are large
 
 Numbers = npt.NDArray[Any]
@@ -91,11 +93,10 @@ def _edges(values: Numbers, whole: bool) -> tuple[npt.NDArray[np.float64], bool]
     """Return where bars begin and end, and whether their widths grow; of whole numbers at whole numbers."""
     if not len(values):
         return np.array([0.0, 1.0]), False
-    low, high = float(values.min()), float(values.max())
-    if low == high:
-        below, above = (0.0, 1.0) if whole else (0.5, 0.5)  # of a number so large that this is nothing: to the next one
-        low = min(low - below, low if whole else np.nextafter(low, -np.inf))
-        return np.array([low, max(high + above, np.nextafter(high, np.inf))]), False
+    low, high = (min(max(float(one), -_FARTHEST), _FARTHEST) for one in (values.min(), values.max()))
+    if high - low <= _ALIKE * max(abs(low), abs(high)):
+        margin = max(0.0 if whole else 0.5, 2 * _ALIKE * max(abs(low), abs(high)))
+        return np.array([low - margin, high + (margin or 1)]), False
     if low > 0 and high / low > _WIDE:
         edges = np.geomspace(low, high, _BARS + 1)
         edges = np.unique(np.floor(edges)) if whole else edges

@@ -7,11 +7,14 @@ elsewhere.
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import json
 import os
 import secrets
 import socketserver
+import threading
+from collections.abc import Iterator
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import resources
@@ -27,6 +30,9 @@ __all__ = ["Server"]
 _LOOPBACK = "127.0.0.1"
 _HOSTS = (_LOOPBACK, "localhost")
 _IDLE = 60.0  # seconds until a connection is closed that asks for nothing
+_STRANGE = 10.0  # seconds, of one that has not shown the secret
+_MOST_CONNECTIONS = 64  # at a time, each with a thread; a browser has six
+_PATIENCE = 20.0  # seconds until what is under way is waited for no longer
 _TYPES = {
     ".html": "text/html; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
@@ -70,7 +76,9 @@ class Server(ThreadingHTTPServer):
 
     def __init__(self, catalog: Catalog, port: int = 0) -> None:
         self.secret = secrets.token_urlsafe(24)
-        self.ways = Answers(catalog).ways
+        self.catalog, self.ways = catalog, Answers(catalog).ways
+        self._places = threading.BoundedSemaphore(_MOST_CONNECTIONS)
+        self._changed, self._under_way, self._ends = threading.Condition(), 0, False
         self.pages = _page_files()
         try:
             super().__init__((_LOOPBACK, port), _Handler)
@@ -87,6 +95,45 @@ class Server(ThreadingHTTPServer):
     def address(self) -> str:
         return f"http://{_LOOPBACK}:{self.server_port}/{self.secret}/"
 
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread of its own, or close the connection where there are too many."""
+        if not self._places.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except BaseException:  # no thread can be started
+            self._places.release()
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Answer, and let another connection in."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._places.release()
+
+    @contextlib.contextmanager
+    def question(self) -> Iterator[None]:
+        """Count a question that is under way; PackerError where no more are answered."""
+        with self._changed:
+            if self._ends:
+                raise PackerError("the viewer ends")
+            self._under_way += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._under_way -= 1
+                self._changed.notify_all()
+
+    def server_close(self) -> None:
+        """Close, when what is under way has ended: a process that ends while images are decoded is aborted."""
+        with self._changed:
+            self._ends = True
+            self._changed.wait_for(lambda: not self._under_way, _PATIENCE)
+        super().server_close()
+
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing of connections: a browser that is closed breaks them off."""
 
@@ -96,7 +143,7 @@ class _Handler(BaseHTTPRequestHandler):
     server_version, sys_version = "packer", ""
     disable_nagle_algorithm = True
     wbufsize = -1  # head and body leave together
-    timeout = _IDLE
+    timeout = _STRANGE
     server: Server
 
     def do_GET(self) -> None:
@@ -108,10 +155,14 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(*self._answer())
 
     def _answer(self) -> tuple[HTTPStatus, Answer]:
-        parts = urlsplit(self.path)
+        try:
+            parts = urlsplit(self.path)
+        except ValueError as error:
+            return HTTPStatus.BAD_REQUEST, _said(error)
         secret, _, what = parts.path.removeprefix("/").partition("/")
         if not self._host_is_ours() or not hmac.compare_digest(secret.encode(), self.server.secret.encode()):
             return HTTPStatus.FORBIDDEN, _said("This address is no address of packer's viewer: take the one it printed")
+        self.connection.settimeout(_IDLE)
         if what.startswith("ask/"):
             return self._asked(what.removeprefix("ask/"), dict(parse_qsl(parts.query)))
         page = self.server.pages.get(unquote(what) or "index.html")
@@ -125,13 +176,18 @@ class _Handler(BaseHTTPRequestHandler):
         if name not in self.server.ways:
             return HTTPStatus.NOT_FOUND, _said("There is no such question")
         try:
-            return HTTPStatus.OK, self.server.ways[name](wanted)
+            with self.server.question():
+                for reader in self.server.catalog.readers:  # what was cut off of a mapped file cannot be touched
+                    reader.require_table()
+                return HTTPStatus.OK, self.server.ways[name](wanted)
         except IndexError as error:
             return HTTPStatus.NOT_FOUND, _said(error)
         except ValueError as error:  # OptionError too
             return HTTPStatus.BAD_REQUEST, _said(error)
         except (PackerError, OSError) as error:
             return HTTPStatus.UNPROCESSABLE_ENTITY, _said(error)
+        except Exception as error:  # such as no memory: the page says so, and the others go on
+            return HTTPStatus.INTERNAL_SERVER_ERROR, _said(f"{type(error).__name__}: {error}")
 
     def _send(self, status: HTTPStatus, answer: Answer) -> None:
         self.send_response(status)

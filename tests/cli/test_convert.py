@@ -421,7 +421,10 @@ def long(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_progress_where_there_is_no_terminal(tree: Path, tmp_path: Path) -> None:
     """Lines, every few seconds; here after every batch."""
-    code = "from packer._cli import main, progress; progress._SECONDS_BETWEEN_LINES = progress._SECONDS_TO_THE_FIRST_LINE = 0.0; main()"
+    code = (
+        "from packer._cli import main, progress\n"
+        "progress._SECONDS_BETWEEN_LINES = progress._SECONDS_TO_THE_FIRST_LINE = 0.0; main()"
+    )
     line = [sys.executable, "-c", code, "convert", str(tree), str(tmp_path / "x\x1b[31m.lmdb")]
     result = subprocess.run(line, capture_output=True, text=True, check=False)
     assert result.returncode == 0

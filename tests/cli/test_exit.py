@@ -7,10 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from packer._cli import EXIT_STATUS
+from packer._formats import open_pack
 from packer._table import Sample
-from tests.making import packer, solid, write_pack
+from tests.making import command, packer, solid, write_pack
 
 
 def test_statuses(tmp_path: Path) -> None:
@@ -75,3 +77,15 @@ def test_output_to_a_full_disk_is_one_line() -> None:
     assert result.returncode == EXIT_STATUS["error"]
     assert result.stderr.startswith("packer: the output cannot be written: No space left on device.")
     assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a shell closes streams elsewhere")
+@pytest.mark.parametrize("closed", ["2>&-", "<&- >&- 2>&-"])
+def test_a_command_works_where_standard_streams_are_closed(tmp_path: Path, closed: str) -> None:
+    tree = tmp_path / "tree" / "a"
+    tree.mkdir(parents=True)
+    Image.new("RGB", (8, 8)).save(tree / "1.jpg")
+    line = command("convert", tree.parent, tmp_path / "a.lmdb")
+    assert subprocess.run(["sh", "-c", f'exec "$@" {closed}', "sh", *line], check=False).returncode == 0
+    with open_pack(tmp_path / "a.lmdb") as pack:
+        assert len(pack) == 1

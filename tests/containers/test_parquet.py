@@ -196,6 +196,22 @@ def test_files_that_were_cut_short_are_named(photos: dict[str, bytes], tmp_path:
         listed(path)
 
 
+@pytest.mark.parametrize("compression", ["none", "snappy"])
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+def test_a_page_that_does_not_fit_its_checksum_is_damaged(
+    photos: dict[str, bytes], tmp_path: Path, compression: str, version: str
+) -> None:
+    options = {"compression": compression, "data_page_version": version, "write_page_checksum": True}
+    path = written(tmp_path / "a.parquet", table(photos), **options)
+    packer.convert(path, tmp_path / "a.lmdb")
+    assert stored(tmp_path / "a.lmdb") == photos
+    changed = bytearray(path.read_bytes())
+    changed[changed.index(list(photos.values())[3][-40:-20])] ^= 1
+    path.write_bytes(changed)
+    with pytest.raises(SourceError, match=r"byte \d+: damaged: the checksum of a page of [\d,]+ bytes does not fit"):
+        packer.convert(path, tmp_path / "b.lmdb")
+
+
 def test_pages_with_other_encodings_are_refused(photos: dict[str, bytes], tmp_path: Path) -> None:
     encoding = {"image.bytes": "DELTA_LENGTH_BYTE_ARRAY"}
     path = written(tmp_path / "a.parquet", table(photos), column_encoding=encoding)

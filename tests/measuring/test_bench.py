@@ -191,3 +191,9 @@ def test_what_is_not_there_or_given_twice_is_named(root: Path) -> None:
         bench([])
     result = packer("bench", root / "tree", "--threads", "1,x")
     assert result.returncode == EXIT_STATUS["usage"]
+
+
+def test_a_recipe_that_ends_python_is_refused_and_named(tmp_path: Path) -> None:
+    (tmp_path / "training.py").write_text("import argparse\nargparse.ArgumentParser().parse_args(['--unknown'])\n")
+    with pytest.raises(OptionError, match=r"the recipe .*training.py: SystemExit: 2"):
+        read_recipe(tmp_path / "training.py")

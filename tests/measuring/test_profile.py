@@ -121,6 +121,64 @@ def test_what_training_draws_is_the_same_with_and_without(drawn: Path) -> None:
     assert numbers(True) == numbers(False)
 
 
+class Stateful(Dataset[Any]):
+    """Draws from generators of its own, counts, notes, opens what it needs, and closes that when it goes."""
+
+    def __init__(self) -> None:
+        self.rng, self.transform = np.random.default_rng(3), Shifted()
+        self.augment = self.transform  # the same one, under two names
+        self.count, self.seen, self.counts = 0, list[int](), np.zeros(64, np.int64)
+        self.file = open(__file__, "rb")  # noqa: SIM115, held as long as the dataset
+        self.later: Any = None
+
+    def __len__(self) -> int:
+        return 64
+
+    def __getitem__(self, index: int) -> Any:
+        time.sleep(0.001)
+        self.later = self.later or open(__file__, "rb")  # noqa: SIM115
+        self.file.seek(0)
+        assert self.file.read(3) == b'"""'
+        self.count += 1
+        self.seen.append(index)
+        self.counts[index] += 1
+        return self.augment(self.transform(self.rng.random())), self.count, len(self.seen)
+
+    def together(self, items: list[Any]) -> Any:
+        return torch.utils.data.default_collate([(*item, self.rng.random()) for item in items])
+
+    def __del__(self) -> None:
+        self.file.close()
+
+
+class Shifted:
+    def __init__(self) -> None:
+        self.random = random.Random(5)
+
+    def __call__(self, value: float) -> float:
+        return value + self.random.random()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_dataset_with_a_state_of_its_own_is_left_as_it_is(workers: int) -> None:
+    def trained(profiled: bool) -> Any:
+        torch.manual_seed(0)
+        dataset = Stateful()
+        loader = DataLoader(dataset, 8, shuffle=True, num_workers=workers, collate_fn=dataset.together)
+        passes = packer.profile(loader, show=False, seconds=SECONDS) if profiled else loader
+        drawn = []
+        for _ in range(2):
+            drawn += [[part.tolist() for part in batch] for batch in passes]
+            if isinstance(passes, packer.Profile):
+                assert "reading" in passes.report().stages
+        return drawn, dataset.count, dataset.seen, dataset.counts.tolist(), dataset.file.closed
+
+    trained(True)
+    opened = set(os.listdir("/proc/self/fd")) if sys.platform == "linux" else set()
+    assert trained(True) == trained(False)
+    assert sys.platform != "linux" or set(os.listdir("/proc/self/fd")) == opened
+
+
 def test_a_report_is_printed_once_and_by_rank_0_alone(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

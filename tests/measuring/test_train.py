@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -118,6 +119,13 @@ def test_a_training_that_will_not_end_is_ended(tmp_path: Path, monkeypatch: pyte
     assert result.status is None
 
 
+def test_a_command_sets_variables_and_quotes_words_as_in_a_shell(training: Path) -> None:
+    said = "import os, sys; print(os.environ['FOO'], sys.argv[1:])"
+    line = f"FOO='a b' BAR= {sys.executable} -c {shlex.quote(said)} 'x | y' '&&' --name=\"a|b\" c\\;"
+    result = packer("doctor", "--train", line)
+    assert result.stdout == "a b ['x | y', '&&', '--name=a|b', 'c;']\n"
+
+
 def test_a_command_without_a_loader_is_an_error_that_says_what_to_do() -> None:
     for line, message in {
         f"{sys.executable} -c pass": "ended with status 0 before a DataLoader or a packer.Loader gave a batch",
@@ -128,6 +136,10 @@ def test_a_command_without_a_loader_is_an_error_that_says_what_to_do() -> None:
         assert result.returncode == EXIT_STATUS["error"], result
         assert message in result.stderr
         assert "Traceback" not in result.stderr
+    shell = [f"{sys.executable} -c pass {rest}" for rest in ("| cat", "> nowhere", "&& true", "; true")]
+    for result in packer_many(["doctor", "--train", line] for line in shell):
+        assert result.returncode == EXIT_STATUS["usage"], result
+        assert "is a shell's" in result.stderr
     lines = [["--train", ""], ["--train", "'"], ["--train", "true", "."], ["--steps", "3"]]
     for result in packer_many(["doctor", *words] for words in lines):
         assert result.returncode == EXIT_STATUS["usage"], result

@@ -181,6 +181,24 @@ def test_labels_of_any_size_are_drawn(tmp_path: Path, value: float, spread: int)
     assert draw(drawn).count("<rect") == len(drawn.counts)
 
 
+@pytest.mark.parametrize(
+    "values",
+    [(2**60, 2**60), (2**53, 2**53 + 1), (-(2**63), 2**63 - 1), (1.7e18, 1.7e18), (-1e308, 1e308), (0.0, 1e-320)],
+)
+def test_numbers_of_any_size_have_a_histogram(tmp_path: Path, values: tuple[float, float]) -> None:
+    image = io.BytesIO()
+    Image.new("RGB", (8, 8)).save(image, "png")
+    kind = "int" if isinstance(values[0], int) else "float"
+    samples = [{"image": image.getvalue(), "label": value} for value in values]
+    packer.pack(samples, tmp_path / "a.lmdb", label_type=kind)
+    catalog = open_catalog([tmp_path / "a.lmdb"])
+    labels = histograms(catalog)[-1]
+    assert sorted(set(labels.edges)) == labels.edges
+    assert sum(labels.counts) == (0 if values[1] == 1e308 else 2)
+    write_report(catalog, tmp_path / "a.html")
+    catalog.close()
+
+
 def test_plots_are_written_as_svg_without_any_library(catalog: Catalog, tmp_path: Path) -> None:
     plot(tmp_path / "plot.svg", "a < b", histograms(catalog))
     text = (tmp_path / "plot.svg").read_text("utf-8")

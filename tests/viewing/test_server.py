@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
+import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote, urlsplit
@@ -164,6 +168,67 @@ def test_a_browser_that_goes_away_is_no_matter(server: Server, capfd: pytest.Cap
     assert capfd.readouterr().err == ""
 
 
+def test_strangers_do_not_take_a_thread_each(server: Server) -> None:
+    before = threading.active_count()
+    held = [socket.create_connection(("127.0.0.1", server.server_port)) for _ in range(100)]
+    for connection in held:
+        connection.settimeout(20)
+        with contextlib.suppress(OSError):
+            connection.sendall(b"GET /")
+    closed = [connection for connection in held[64:] if not received(connection)]
+    assert len(closed) == 36
+    assert threading.active_count() <= before + 64
+    for connection in held:
+        connection.close()
+    for _ in range(200):
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            assert answer(server, "/")[0].status == 403
+            break
+        time.sleep(0.05)
+    with socket.create_connection(("127.0.0.1", server.server_port)) as connection:
+        connection.sendall(b"GET http://[/ HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert connection.recv(12) == b"HTTP/1.1 400"
+
+
+def received(connection: socket.socket) -> bytes:
+    try:
+        return connection.recv(1)
+    except ConnectionResetError:
+        return b""
+
+
+def test_a_pack_that_is_cut_short_while_it_is_shown_is_said_to_be(
+    pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("packer._storage.packfile._MAPPED_FROM", 1)  # as of a pack of many samples
+    shutil.copy(pack, cut := tmp_path / "cut.lmdb")
+    catalog = open_catalog([cut])
+    with Server(catalog) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}).start()
+        os.truncate(cut, 0)
+        for what in ("sheet?count=9&fields=1", "sample?index=1", "found?order=largest", "histograms", "check", "packs"):
+            assert "became shorter" in json.loads(asked(server, what, 422))["error"]
+        server.shutdown()
+    catalog.close()
+
+
+def test_a_browser_that_is_waited_for_is_answered_meanwhile(pack: Path, tmp_path: Path) -> None:
+    browser, seen = tmp_path / "browser.py", tmp_path / "seen"
+    browser.write_text(
+        "import sys, urllib.request, pathlib\n"
+        "with urllib.request.urlopen(sys.argv[1], timeout=20) as page:\n"
+        f"    pathlib.Path({str(seen)!r}).write_bytes(page.read())\n"
+    )
+    environment = {**os.environ, "BROWSER": f"{sys.executable} {browser} %s"}
+    command = [sys.executable, "-m", "packer", "view", str(pack), "--quiet"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as viewer:
+        until = time.monotonic() + 30
+        while not seen.exists() and time.monotonic() < until:
+            time.sleep(0.05)
+        viewer.send_signal(signal.SIGINT)
+    assert b"<html" in seen.read_bytes()
+
+
 def test_the_command_prints_an_address_serves_it_and_ends_by_ctrl_c(pack: Path) -> None:
     command = [sys.executable, "-m", "packer", "view", str(pack), "--no-browser"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as viewer:
@@ -177,6 +242,32 @@ def test_the_command_prints_an_address_serves_it_and_ends_by_ctrl_c(pack: Path) 
         connection.close()
     assert viewer.returncode == 0
     assert error == "Ctrl-C ends it.\n"
+
+
+def test_ctrl_c_ends_it_in_order_while_pictures_are_made(pack: Path) -> None:
+    command = [sys.executable, "-m", "packer", "view", str(pack), "--no-browser", "--quiet"]
+
+    def look(port: int, path: str) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        with contextlib.suppress(Exception), contextlib.closing(connection):
+            while True:
+                connection.request("GET", path)
+                connection.getresponse().read()
+
+    for _ in range(2):
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as viewer:
+            assert viewer.stdout is not None
+            address = urlsplit(viewer.stdout.readline().strip())
+            asked_for = address.port or 0, f"{address.path}ask/crops?index=1&size=1024&epochs=16"
+            threads = [threading.Thread(target=look, args=asked_for) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            time.sleep(0.5)
+            viewer.send_signal(signal.SIGINT)
+            _, error = viewer.communicate(timeout=60)
+        for thread in threads:
+            thread.join()
+        assert (viewer.returncode, error) == (0, "")
 
 
 def test_a_port_that_is_taken_is_refused_and_another_viewer_takes_another(server: Server, pack: Path) -> None:

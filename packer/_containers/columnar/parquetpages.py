@@ -2,7 +2,8 @@
 
 The layout is that of apache/parquet-format: ``parquet.thrift`` and ``Encodings.md``. A column that is no list has one
 value a row in every row group, in pages with a header each. A byte string is its length in 4 bytes, and its bytes; or
-a number in a dictionary of such, which is a page of its own. It never crosses a page.
+a number in a dictionary of such, which is a page of its own. It never crosses a page. A header may have the CRC-32 of
+its page as it lies in the file.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ _PAGE: Shape = {
     1: int,
     2: int,
     3: int,
+    4: int,
     5: {1: int, 2: int, 3: int},
     7: {1: int, 2: int},
     8: {1: int, 4: int, 5: int, 6: int, 7: bool},
@@ -212,6 +214,8 @@ class _Chunk:
             if not 0 <= size <= self._end - at:
                 raise _damaged(self._file, at, "a page does not lie in its column")
             self._at = at + size
+            if 4 in header and header[4] & 0xFFFFFFFF != self._file.crc32(at, size):
+                raise _damaged(self._file, at, f"the checksum of a page of {size:,} bytes does not fit")
             if kind == _DICTIONARY_PAGE:
                 self._read_dictionary(header, at, size)
             elif kind in (_DATA, _DATA_2):

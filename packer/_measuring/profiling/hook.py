@@ -145,9 +145,10 @@ class _Recorder:
             self._finding = False
         self._done.add(id(loader))
         path = self._settings["report"]
-        with open(f"{path}.new", "w", encoding="utf-8") as file:
+        new = f"{path}.{self._process}"  # ranks that were spawned have no RANK
+        with open(new, "w", encoding="utf-8") as file:
             json.dump({**report.to_json(), "loader": type(loader).__name__}, file)
-        os.replace(f"{path}.new", path)
+        os.replace(new, path)
 
     def _at_exit(self) -> None:
         """Say at least how long the steps waited, where a program ends within its first pass."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from packer._images.probe import inspect
+from packer._measuring.profiling.apart import apart
 from packer._measuring.profiling.clocks import Cost
 from packer._measuring.profiling.seen import Seen
 from packer._measuring.profiling.stages import Stages, measure_stages
@@ -102,7 +103,7 @@ def _settings(seen: Seen, stages: Stages) -> dict[str, Any]:
         return {name: getattr(dataset, attribute) for name, attribute in names.items()}
     if not hasattr(dataset, "transform"):
         raise UnpackedError("the dataset has no transform that could be applied to a pack's images")
-    transform = dataset.transform
+    transform = apart(dataset.transform)
     output = "numpy" if stages.form == "numpy" else "pil" if transform is None else None
     return {"transform": transform, "fuse": transform is not None, "output": output}
 

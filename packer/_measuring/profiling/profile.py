@@ -49,8 +49,9 @@ def profile(loader: Iterable[Any], *, steps: int | None = None, seconds: float =
     Notes
     -----
     A step costs about a microsecond more. Nothing is read from the loader beyond the batches asked for, and the random
-    numbers that the training draws are the same with and without. A loop that is left early has no report printed;
-    ``report()`` makes it.
+    numbers that the training draws are the same with and without. Stages are tried on a copy of the dataset, with
+    generators, counters and lists of its own; large arrays, and files that are open, are those of the dataset. A loop
+    that is left early has no report printed; ``report()`` makes it.
 
     Examples
     --------

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from packer._measuring.profiling.apart import Known, apart
 from packer._measuring.profiling.clocks import Timed, Watch
 
 __all__ = ["Seen", "as_in_a_worker", "innermost", "see", "watched"]
@@ -130,37 +130,45 @@ def see(loader: Any) -> Seen:
     )
 
 
-def watched(dataset: Any, watch: Watch, transform: Any = None) -> Any:
+def watched(dataset: Any, watch: Watch, transform: Any = None, known: Known | None = None) -> Any:
     """Return a copy of a dataset whose loading and transforms are timed; the dataset itself where it has no copy.
 
-    The copy shares the samples. `transform` takes the place of a packer dataset's own.
+    The copy has a state of its own (`apart`). `transform` takes the place of a packer dataset's own. `known` are the
+    copies that were made so far.
     """
     if _is(dataset, "packer._loading.imagedataset", "ImageDataset"):
         return _watched_pack(dataset, watch, transform)
     if _is_packers(dataset):
         return dataset
-    try:
-        alike = copy.copy(dataset)
-        if type(dataset).__name__ == "Subset":
-            alike.dataset = watched(dataset.dataset, watch)
-        elif type(dataset).__name__ == "ConcatDataset":
-            alike.datasets = [watched(part, watch) for part in dataset.datasets]
-        for name, stage in _STAGES.items():
-            function = getattr(dataset, name, None)
-            if callable(function):
-                setattr(alike, name, Timed(watch, stage, function))
-    except Exception:  # a person's own class: copying it, or setting its attributes, may do anything
+    return _watched_own(dataset, watch, {} if known is None else known)
+
+
+def _watched_own(dataset: Any, watch: Watch, known: Known) -> Any:
+    """Return a copy of a dataset that is not packer's, with its loading and transforms timed."""
+    alike = apart(dataset, known)
+    if alike is dataset:
         return dataset
+    try:
+        if type(dataset).__name__ == "Subset":
+            alike.dataset = watched(dataset.dataset, watch, known=known)
+        elif type(dataset).__name__ == "ConcatDataset":
+            alike.datasets = [watched(part, watch, known=known) for part in dataset.datasets]
+        for name, stage in _STAGES.items():
+            function = getattr(alike, name, None)
+            if callable(function) and not isinstance(function, Timed):
+                setattr(alike, name, Timed(watch, stage, function))
+    except Exception:  # a person's own class: setting its attributes may do anything
+        return apart(dataset)
     return alike
 
 
 def _watched_pack(dataset: Any, watch: Watch, transform: Any) -> Any:
     alike = dataset._alike()
     if transform is not None:
-        alike.transform = transform
+        alike.transform = apart(transform)
     prepared = alike._preparation
     timed = {
-        name: Timed(watch, "transform", function)
+        name: Timed(watch, "transform", apart(function))
         for name in ("transform", "target_transform", "transforms")
         if (function := getattr(prepared, name)) is not None
     }

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from packer._measuring.profiling.apart import Known, apart
 from packer._measuring.profiling.clocks import Cost, Watch, moment, openers_watched, since
 from packer._measuring.profiling.seen import Seen, as_in_a_worker, watched
 
@@ -84,7 +85,8 @@ def measure_stages(seen: Seen, seconds: float) -> Stages:
         What the dataset, its transforms or the collation raise.
     """
     watch = Watch()
-    dataset = watched(seen.dataset, watch, seen.transform)
+    known: Known = {}
+    dataset = watched(seen.dataset, watch, seen.transform, known)
     chosen = np.random.default_rng().permutation(len(dataset))[: _MOST_SAMPLES + 2].tolist()
     with as_in_a_worker(), openers_watched(watch):
         in_place = _in_place(seen)
@@ -96,7 +98,7 @@ def measure_stages(seen: Seen, seconds: float) -> Stages:
         count = len(made.indices)
         costs = _divided(seen, made, watch, count)
         if in_place is None and seen.collate is not None:
-            costs["collation"], batch = _collated(seen.collate, made.items, seen.batch_size)
+            costs["collation"], batch = _collated(apart(seen.collate, known), made.items, seen.batch_size)
             if seen.kind == "DataLoader" and seen.workers:
                 costs["handing over"] = _handed_over(batch) / seen.batch_size
             costs["transfer"] = _transferred(batch) / seen.batch_size

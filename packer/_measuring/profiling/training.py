@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -26,6 +27,9 @@ if {root!r} not in sys.path:
 from packer._measuring.profiling.hook import install
 install()
 """
+
+_QUOTED = re.compile(r"\\.|'[^']*'|" r'"(?:\\.|[^"\\])*"', re.DOTALL)
+"""What a shell takes as it is."""
 
 _PATIENCE = 30.0
 """Seconds that a command gets to end after its report was written, and then again after SIGTERM."""
@@ -61,7 +65,7 @@ def profile_training(
     Parameters
     ----------
     command : str
-        As in a shell, without pipes and the like.
+        As in a shell, with variables such as ``CUDA_VISIBLE_DEVICES=0`` before it, without pipes and the like.
     steps : int
         The command is ended after so many steps, of all its loaders.
     seconds : float
@@ -74,16 +78,11 @@ def profile_training(
     Raises
     ------
     OptionError
-        If the command has no words.
+        If the command has no words, or is several commands, or leads its output elsewhere.
     PackerError
         If it cannot be started.
     """
-    try:
-        words = shlex.split(command)
-    except ValueError as error:
-        raise OptionError(f"--train {printable(command)}: {error}") from error
-    if not words:
-        raise OptionError("--train is a command, such as 'python train.py'")
+    words, variables = _words(command)
     with tempfile.TemporaryDirectory(prefix="packer-train-") as name:
         directory, found, ended = Path(name), Path(name) / "report.json", Path(name) / "ended"
         root = str(Path(packer.__file__).parents[1])
@@ -96,11 +95,11 @@ def profile_training(
             "finding": finding,
             "directory": str(directory),
         }
-        path = os.pathsep.join(filter(None, [str(directory), os.environ.get("PYTHONPATH", "")]))
+        path = os.pathsep.join(filter(None, [str(directory), {**os.environ, **variables}.get("PYTHONPATH", "")]))
         try:
             process = subprocess.Popen(
                 words,
-                env={**os.environ, SETTINGS: json.dumps(settings), "PYTHONPATH": path},
+                env={**os.environ, **variables, SETTINGS: json.dumps(settings), "PYTHONPATH": path},
                 stdout=sys.stderr.fileno() if to_stderr else None,
             )
         except OSError as error:
@@ -110,6 +109,27 @@ def profile_training(
         report = _read(found)
         stopped = os.path.exists(ended)
     return TrainingProfile(report, None if stopped else status, interrupted)
+
+
+def _words(command: str) -> tuple[list[str], dict[str, str]]:
+    """Return the words of a command, and the variables that it sets for itself."""
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise OptionError(f"--train {printable(command)}: {error}") from error
+    variables = {}
+    while words and re.match(r"[A-Za-z_]\w*=", words[0]):
+        name, _, value = words.pop(0).partition("=")
+        variables[name] = value
+    if not words:
+        raise OptionError("--train is a command, such as 'python train.py'")
+    shell = re.search(r"[;<>|&]+", _QUOTED.sub("", command))
+    if shell is not None:
+        raise OptionError(
+            f"--train is one command, and {shell[0]} is a shell's: quote it where it belongs to a word, or give the "
+            "line to a shell, as in --train \"sh -c 'cd project && python train.py'\""
+        )
+    return words, variables
 
 
 def _awaited(process: subprocess.Popen[bytes], ended: Path) -> tuple[int, bool]:
