@@ -62,6 +62,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=90, help="that packer.tune may take (90)")
     parser.add_argument("--rounds", type=int, default=3, help="of the grid (3)")
     parser.add_argument("--finals", type=int, default=9, help="rounds of the choice against the best (9)")
+    parser.add_argument(
+        "--no-processes", action="store_true", help="leave processes out of the grid, as they start slowly"
+    )
     parser.add_argument("--packs", nargs="+", choices=PACKS, default=list(PACKS))
     parser.add_argument("--work", type=Path, help="directory for the packs, kept and used again; else temporary")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything that was measured to FILE")
@@ -73,7 +76,7 @@ def _compare(pack: Path, options: argparse.Namespace) -> dict[str, Any]:
     begin = time.monotonic()
     found = packer.tune(dataset, options.batch, seconds=options.seconds)
     seconds = time.monotonic() - begin
-    grid = _measured(dataset, options.batch, _grid(), options.rounds)
+    grid = _measured(dataset, options.batch, _grid(not options.no_processes), options.rounds)
     best = min(grid, key=lambda settings: statistics.median(grid[settings]))
     finals = _measured(dataset, options.batch, [found.settings, best], options.finals) if best != found.settings else {}
     others = ratio(finals[best], finals[found.settings]) if finals else 1.0  # seconds, so the other way round
@@ -88,9 +91,9 @@ def _compare(pack: Path, options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _grid() -> list[LoaderSettings]:
+def _grid(processes: bool) -> list[LoaderSettings]:
     cpus = available_cpus()
-    made = itertools.product(thread_counts(cpus), sorted({0, cpus}), (1, 2, 4), ORDERS)
+    made = itertools.product(thread_counts(cpus), sorted({0, cpus} if processes else {0}), (1, 2, 4), ORDERS)
     return [LoaderSettings(*one) for one in made if one[0] >= one[1]]
 
 

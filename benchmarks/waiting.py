@@ -4,13 +4,15 @@ python benchmarks/waiting.py [verdicts] [overhead] [predicted PHOTOS]
 
 ``verdicts``: ten loaders, eight of which are slow for one reason each, with the cause that the profile names.
 ``overhead``: a DataLoader and packer's Loader whose steps take 1 ms, with and without a profile, in turn; the median of
-the ratios of neighbouring passes. ``predicted``: an ImageFolder of PHOTOS (a directory of classes) through a DataLoader
-of two workers, and the same from packs; the gain that the profile predicted beside the gain that there is.
+what neighbouring passes of some hundred steps differ by, with the interval that it lies in with 95 %. ``predicted``: an
+ImageFolder of PHOTOS (a directory of classes) through a DataLoader of two workers, and the same from packs; the gain
+that the profile predicted beside the gain that there is.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import statistics
 import sys
 import tempfile
@@ -30,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import packer
 from tests.measuring import loaders
 
-ROUNDS = 7
+PAIRS = 200
 STEP = 0.001
 
 
@@ -47,39 +49,43 @@ def verdicts(root: Path) -> None:
     print(f"{right} of {len(loaders.LOADERS)} are right")
 
 
-def passed(loader: Iterable[Any]) -> float:
-    """Return how much processor time of this process a pass takes: less depends on the neighbours than of a clock."""
-    begin = time.process_time()
+def passed(loader: Iterable[Any], step: float) -> float:
+    """Return how much processor time of the loop's thread a step of a pass takes.
+
+    A profile works in that thread alone. A clock, or the threads that decode, would depend on other work far more.
+    """
+    steps, begin = 0, time.thread_time()
     for _ in loader:
-        loaders.busy(STEP)
-    return time.process_time() - begin
+        loaders.busy(step)
+        steps += 1
+    return (time.thread_time() - begin) / steps
 
 
 def overhead(root: Path) -> None:
-    """Print what a profile costs."""
+    """Print what a profile costs: the median of many pairs of short passes, with and without it, and its error."""
     pack = loaders.packed(root, "small", crop=packer.RandomResizedCrop(32), seed=0)
-    for name, loader in (
-        ("DataLoader", DataLoader(TensorDataset(torch.zeros(800, 3, 8, 8)), 4)),
-        ("packer's Loader", packer.Loader(torch.utils.data.ConcatDataset([pack] * 3), 1, threads=1)),
+    for name, loader, step in (
+        ("DataLoader", DataLoader(TensorDataset(torch.zeros(200, 3, 8, 8)), 4), STEP),
+        ("packer's Loader", packer.Loader(pack, 1, threads=1), STEP),
+        ("a list, empty steps", [None] * 5000, 0.0),
     ):
-        profiled = packer.profile(loader, show=False, seconds=0)
-        passed(loader), passed(profiled)
-        ratios = []
-        for number in range(ROUNDS):
-            sides = {"with": profiled, "without": loader}
-            took = {side: passed(sides[side]) for side in (sides if number % 2 else reversed(sides))}
-            ratios.append(took["with"] / took["without"] - 1)
-        print(f"{name:>20}: {statistics.median(ratios):+.2%} ({min(ratios):+.2%} to {max(ratios):+.2%})")
-    bare = statistics.median(per_step([None] * 100_000) for _ in range(5))
-    measured = statistics.median(per_step(packer.profile([None] * 100_000, show=False, seconds=0)) for _ in range(5))
-    print(f"{'a step':>20}: {1e6 * (measured - bare):.2f} µs")
+        sides = {"with": packer.profile(loader, show=False, seconds=0), "without": loader}
+        passed(sides["with"], step), passed(loader, step)
+        costs, bare = [], []
+        for number in range(PAIRS):
+            took = {side: passed(sides[side], step) for side in (sides if number % 2 else reversed(sides))}
+            costs.append(took["with"] - took["without"])
+            bare.append(took["without"])
+        cost, of = statistics.median(costs), statistics.median(bare)
+        low, high = _median_within(costs)
+        share = f"{cost / of:+.2%} ({low / of:+.2%} to {high / of:+.2%}) of {1e3 * of:.2f} ms; " if step else ""
+        print(f"{name:>20}: {share}{1e6 * cost:.2f} µs ({1e6 * low:.2f} to {1e6 * high:.2f}) a step", flush=True)
 
 
-def per_step(loader: Any) -> float:
-    begin = time.process_time()
-    for _ in loader:
-        pass
-    return (time.process_time() - begin) / len(loader)
+def _median_within(values: list[float]) -> tuple[float, float]:
+    """Return between which two the median lies with 95 %, by the ranks of a binomial distribution."""
+    values, half = sorted(values), 0.98 * math.sqrt(len(values))
+    return values[math.floor(len(values) / 2 - half)], values[math.ceil(len(values) / 2 + half) - 1]
 
 
 def predicted(photos: Path, root: Path) -> None:

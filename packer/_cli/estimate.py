@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["estimate_command"]
 
 _NO_PART_OF_IT = ("src", "dst", "splits", "check", "part", "cluster", "jobs", "scratch", "quiet", "json_progress")
+_REMARKABLE_LOAD = 0.1  # of the processors
 _NAMED = 5  # files that cannot be converted
 
 
@@ -45,7 +46,7 @@ _NAMED = 5  # files that cannot be converted
     type=Seconds(),
     default=10.0,
     show_default=True,
-    help="How long to try, listing apart.",
+    help="How long it may take, about; a long listing comes in addition.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print everything as one JSON object.")
 @progress_options(quiet=None)
@@ -61,7 +62,7 @@ def estimate_command(
       packer estimate imagenet/train
       packer estimate imagenet/train /data/train.lmdb --resize 256 --jobs 8
     """
-    spent = time.process_time()  # of this process, to begin with
+    spent, began = time.process_time(), time.perf_counter()  # of this process, to begin with
     from packer._measuring.estimating.estimate import estimate_request
     from packer._measuring.estimating.verbs import requested as conversion
 
@@ -78,6 +79,7 @@ def estimate_command(
             if total is not None:
                 display.update(done, total)
 
+        spent += time.perf_counter() - began
         found = estimate_request(request, jobs=jobs or 1, seconds=seconds, spent=spent, progress=update)
     if as_json:
         click.echo(json.dumps(asdict(found), indent=2))
@@ -120,6 +122,8 @@ def _told(found: Estimate) -> Iterator[str]:
         held = f"{found.in_memory:.0%} of the files were in memory"
         cold = "" if found.in_memory < 0.05 else ": where they are not, reading them may take longer"
         yield f"  {'disk':<12}{held}{cold}"
+    if (found.others or 0) > _REMARKABLE_LOAD:
+        yield f"  {'others':<12}other work took {found.others:.0%} of the processors: without it, the conversion is faster"
     lacking = found.size.high - found.room
     fits = "enough" if lacking <= 0 else f"up to {in_units(lacking)} too little"
     yield f"  {'room':<12}{in_units(found.room)} free: {fits}"

@@ -17,12 +17,12 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from packer._measuring.load import HAS_PROC, busy_seconds, others_share
 from packer.errors import PackerError
 
 __all__ = ["Measurement", "Side"]
 
 _PATIENCE = 20  # seconds that a side gets to end
-_HAS_PROC = sys.platform == "linux"
 
 
 class Measurement(NamedTuple):
@@ -88,14 +88,14 @@ class Side:
     def measure(self, method: str, *arguments: Any) -> tuple[int, Measurement]:
         """Call a method that reads, and returns images and seconds; return the number of images, 0 where it failed."""
         self.wait()
-        begin, before, busy = time.perf_counter(), self._cpu_seconds(), _busy_seconds()
+        begin, before, busy = time.perf_counter(), self._cpu_seconds(), busy_seconds()
         images, seconds = self.call(method, *arguments) or (0, 1.0)
-        own, all_busy = self._cpu_seconds() - before, _busy_seconds() - busy
+        own, all_busy = self._cpu_seconds() - before, busy_seconds() - busy
         whole = time.perf_counter() - begin
         if not images:
             return 0, Measurement(0.0, None, None)
-        others = min(max(0.0, all_busy - own) / whole / len(os.sched_getaffinity(0)), 1.0) if _HAS_PROC else None
-        return images, Measurement(images / seconds, 1000 * own / images if _HAS_PROC else None, others)
+        cost = 1000 * own / images if HAS_PROC else None
+        return images, Measurement(images / seconds, cost, others_share(all_busy - own, whole))
 
     def close(self) -> None:
         """End the process."""
@@ -118,27 +118,12 @@ class Side:
     def _cpu_seconds(self) -> float:
         """Return the CPU time of all processes of the group, and of those of them that ended."""
         total = 0
-        for stat in Path("/proc").glob("[0-9]*/stat") if _HAS_PROC else ():
+        for stat in Path("/proc").glob("[0-9]*/stat") if HAS_PROC else ():
             with contextlib.suppress(OSError):
                 fields = stat.read_text().rpartition(")")[2].split()
                 if int(fields[2]) == self._process.pid:
                     total += sum(map(int, fields[11:15]))
-        return total / os.sysconf("SC_CLK_TCK") if _HAS_PROC else 0.0
-
-
-def _busy_seconds() -> float:
-    """Return how long the CPUs of this process were busy, or taken by the hypervisor, since the machine started."""
-    if not _HAS_PROC:
-        return 0.0
-    total = 0
-    with contextlib.suppress(OSError):
-        wanted = {f"cpu{cpu}" for cpu in os.sched_getaffinity(0)}
-        for line in Path("/proc/stat").read_text().splitlines():
-            name, *values = line.split()
-            if name in wanted:
-                user, nice, system, _, _, irq, softirq, steal, *_ = map(int, values)
-                total += user + nice + system + irq + softirq + steal
-    return total / os.sysconf("SC_CLK_TCK")
+        return total / os.sysconf("SC_CLK_TCK") if HAS_PROC else 0.0
 
 
 def _serve(connection: Connection, make: Callable[..., Any], arguments: tuple[Any, ...], traces: bool) -> None:

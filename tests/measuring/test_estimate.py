@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,12 +21,15 @@ import packer
 from packer._measuring.estimating.estimate import estimate_request
 from packer._measuring.estimating.sampling import Population
 from packer._measuring.estimating.spelling import command_of
+from packer._measuring.estimating.trials import Trials, run_trials
 from packer._measuring.estimating.verbs import requested
+from packer._measuring.load import Load
+from packer._storage.limits import available_cpus
 from packer.errors import DestinationError, OptionError, SourceError
 from packer.testing.photos import draw_photo
 from tests.making import command
 
-FEW = 0.2  # seconds: only the shortest trials
+FEW = 0.01  # seconds: only the shortest trials
 
 
 @pytest.fixture(scope="module")
@@ -102,6 +106,45 @@ def test_the_size_is_that_of_the_conversion(photos: Path, tmp_path: Path, option
     assert found.size.low <= made.bytes_out <= found.size.high
     assert abs(found.size.value - made.bytes_out) < 0.25 * made.bytes_out
     assert 0 < found.seconds.low < found.seconds.value < found.seconds.high
+
+
+def _tried(photos: Path, directory: Path, *, until: float, ends: float, wanted: int) -> Trials:
+    """Run trials that may take so many seconds from now."""
+    request = requested(photos, directory / "out.lmdb", {"resize": 48})
+    source, now = request.open(request.dst, None), time.monotonic()
+    population = Population(source.present_stamps()[:, 0], np.arange(240), 240)
+    limits = {"until": now + until, "ends": now + ends, "wanted": wanted}
+    return run_trials(request, source, population, directory, **limits, show=lambda *what: None, what="")
+
+
+def test_as_many_images_as_are_wanted_are_tried_unless_the_time_is_over(photos: Path, tmp_path: Path) -> None:
+    assert 100 <= _tried(photos, tmp_path, until=0, ends=100, wanted=100).tried < 240
+    assert 16 <= _tried(photos, tmp_path, until=0, ends=0, wanted=100).tried < 40
+    assert not _tried(photos, tmp_path, until=0, ends=0, wanted=0).each, "nothing is tried that there is no time for"
+    assert os.listdir(tmp_path) == []
+
+
+def test_what_happens_once_is_not_counted_for_each_image(photos: Path, tmp_path: Path) -> None:
+    trials = _tried(photos, tmp_path, until=0, ends=100, wanted=100)
+    for trial in trials.each:
+        assert 0 < trial.around < trial.seconds
+    trials.first, trials.others = 1.0, 0.0
+    slow = Trials(trials.population, trials.workers, trials.first, list(trials.each), others=0.0)
+    slow.each[0] = replace(slow.each[0], seconds=slow.each[0].seconds + 20)  # it compiled what it needed
+    fast, once = trials.duration(), slow.duration()
+    assert once.work == fast.work
+    assert 15 < once.first - fast.first < 21
+    slow.others = 0.9
+    assert slow.duration().work.high > fast.work.high, "others who use the machine make it less certain"
+
+
+def test_work_of_others_is_seen(photos: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as process:
+        time.sleep(0.1)
+        with Load() as load:
+            time.sleep(0.4)
+        process.kill()
+    assert load.others is None or 0.2 / available_cpus() < load.others <= 1
 
 
 def test_a_tree_that_is_smaller_than_the_sample_is_known_exactly(photos: Path, tmp_path: Path) -> None:

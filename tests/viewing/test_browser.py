@@ -100,6 +100,9 @@ def server(pack: Path) -> Iterator[Server]:
 def test_the_grid_shows_samples_and_filters_them(browser: Any, server: Server) -> None:
     with Visit(browser, server.address) as visit:
         page = visit.page
+        first = [url.partition("/ask/")[2].partition("?")[0] for url in visit.asked if "/ask/" in url]
+        assert set(first) == {"packs", "sheet"}, "the first screen waits for nothing else"
+        assert first.count("packs") == 1
         assert page.title() == "some.lmdb"
         assert page.inner_text("#count") == str(COUNT)
         assert SCRIPT.rpartition("/")[2] in visit.texts(".cell .name")

@@ -15,6 +15,8 @@ from packer.errors import OptionError, PackerError
 
 __all__ = ["Alternative", "try_alternatives"]
 
+_LEAST_SECONDS = 0.1  # of what is tried
+
 
 @dataclass(frozen=True)
 class Alternative:
@@ -48,15 +50,20 @@ def try_alternatives(
     found, left = [], []
     others = list(_others(request))
     for number, (options, asked) in enumerate(others):
-        seconds = (ends - time.monotonic()) / (len(others) - number)
-        if seconds < 0.1:
+        now = time.monotonic()
+        until = now + (ends - now) / (len(others) - number)
+        if until - now < _LEAST_SECONDS:
             left.append(options)
             continue
         try:
-            asked.recipe.load()
-            trials = run_trials(asked, source, population, seconds=seconds, most=0, what=f"trying {options}", **how)
+            trials = run_trials(
+                asked, source, population, until=until, ends=ends, wanted=0, what=f"trying {options}", **how
+            )
         except (PackerError, ValueError):
             continue  # such images cannot be made so
+        if not trials.each:
+            left.append(options)
+            continue
         found.append(Alternative(options, trials.size(), trials.duration().on().plus(before)))
     return found, left
 

@@ -29,7 +29,7 @@ __all__ = ["Estimate", "estimate_request"]
 
 _CHUNK = 4096  # files that are asked for their sizes at a time
 _FOR_SIZES = 0.3  # of the time
-_FOR_ITSELF = 0.45
+_FOR_ITSELF = 0.65
 _ASKED = 64  # files that are looked for in memory
 
 ShowPhase = Callable[[str, int, int | None], None]
@@ -70,6 +70,8 @@ class Estimate:
     in_memory : float or None
         Which share of the files was in memory before the trials, so that no disk was waited for; None where nothing
         tells.
+    others : float or None
+        Which share of the processors other work took meanwhile; None where nothing tells.
     room : int
         Bytes that are free on the disk where the pack will be.
     alternatives : list of Alternative
@@ -98,6 +100,7 @@ class Estimate:
     left_out: list[dict[str, str]]
     unreadable: Interval
     in_memory: float | None
+    others: float | None
     room: int
     alternatives: list[Alternative]
     not_tried: list[str]
@@ -134,15 +137,15 @@ def estimate_request(
     source = request.open(request.dst, request.classes())
     check_destination(request.dst, overwrite=request.overwrite, source=source.tree)
     source.require_undamaged()
-    request.recipe.load()
     before = spent + time.monotonic() - began
+    ends = time.monotonic() + max(seconds / 2, seconds - before)
     population, looking = _population(source, seconds * _FOR_SIZES, seed, show)
     before += looking
     in_memory = share_in_memory(_files(source, population.order[-_ASKED:]))
-    ends = time.monotonic() + seconds
     with scratch_directory("estimate", Path(os.path.abspath(request.dst)).parent) as directory:
         how: dict[str, Any] = {"directory": directory, "show": _trials_shown(show)}
-        trials = run_trials(request, source, population, seconds=seconds * _FOR_ITSELF, what="trying", **how)
+        until = ends - (1 - _FOR_ITSELF) * seconds if others else ends
+        trials = run_trials(request, source, population, until=until, ends=ends, what="trying", **how)
         if len(trials.left_out()) == trials.tried:
             entry = trials.left_out()[0]
             raise SourceError(
@@ -194,6 +197,7 @@ def _estimate(
         left_out=trials.left_out(),
         unreadable=trials.unreadable(),
         in_memory=in_memory,
+        others=trials.others,
         room=shutil.disk_usage(Path(os.path.abspath(request.dst)).parent).free,
         alternatives=alternatives,
         not_tried=left,

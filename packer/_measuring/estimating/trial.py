@@ -38,6 +38,8 @@ class Trial:
         Other bytes of the pack: its structure, table and manifest.
     seconds : float
         Duration of the conversion.
+    around : float
+        How much of that was before the first batch was written, and after the last one.
     findings : list of tuple of str
         What was found of each image.
     is_left_out : (n,) bool array
@@ -50,6 +52,7 @@ class Trial:
     stored: npt.NDArray[np.float64]
     beside: int
     seconds: float
+    around: float
     findings: list[tuple[str, ...]]
     is_left_out: npt.NDArray[np.bool_]
     left_out: list[dict[str, str]]
@@ -100,9 +103,16 @@ def convert_some(
         fresh=True,
         ignore_free_space=True,
     )
+    written = list[float]()
+
+    def note(done: ConversionProgress) -> None:
+        written.append(time.perf_counter())
+        if progress is not None:
+            progress(done)
+
     try:
         began = time.perf_counter()
-        summary = asked.convert(some, progress, allow_empty=True)
+        summary = asked.convert(some, note, allow_empty=True)
         seconds = time.perf_counter() - began
         noted = map(json.loads, report.read_text("utf-8").splitlines())
         findings = {line["name"]: tuple(line["findings"]) for line in noted if "findings" in line}
@@ -116,6 +126,7 @@ def convert_some(
             stored,
             summary.bytes_out - int(stored.sum()),
             seconds,
+            max(0.0, seconds - (written[-1] - written[0])) if written else seconds,
             [findings.get(name, ()) for name in names],
             is_left_out,
             summary.manifest.skipped,

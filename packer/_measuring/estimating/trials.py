@@ -1,7 +1,8 @@
 """Several trials of one conversion, and what they say of converting all images: how large, how long, what is found.
 
-A conversion takes the time that it needs to begin and to end, and a time for each image and each byte. Trials of
-different lengths tell the two apart. The very first images also pay for what is loaded and compiled once.
+A conversion takes the time that it needs to begin and to end, and a time for each image and each byte. A trial tells
+when its first batch was written and when the last one, so that the two can be told apart. What is loaded and compiled
+once is loaded before the trials, or in the first of them where only some images need it.
 """
 
 from __future__ import annotations
@@ -9,25 +10,28 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
 from packer._conversion.convert import ConversionProgress
-from packer._conversion.pipeline import BATCH_BYTES
+from packer._conversion.pipeline import BATCH_BYTES, Pipeline
 from packer._conversion.request import ConversionRequest
 from packer._measuring.estimating.sampling import Interval, Population
 from packer._measuring.estimating.trial import Trial, convert_some
+from packer._measuring.load import Load
 from packer._sources import Source
 from packer._storage.limits import available_cpus
 from packer._table import Ints
 
 __all__ = ["Duration", "Trials", "run_trials"]
 
-_FIRST, _LEAST, _SHORT = 2, 14, 34  # images
+_LEAST, _SHORT, _WANTED = 16, 34, 300  # images of a trial; of all trials of what is asked for
 _MOST_BYTES = 256 << 20  # of the images of a trial: what it writes goes to the disk
 _MOST_IMAGES = 4000
+_OF_MIDDLE_SIZE = 10  # place of such an image in a population's order
 _DOUBT = 0.15  # of a duration: other work on the machine, and disks that slow down, show only later
 _LEAST_DOUBT = 0.002  # of a size that was not counted
 _STRUCTURE = 0.05  # of what is beside the images, which grows with their number, but for a page here and there
@@ -67,14 +71,19 @@ class Trials:
     population : Population
     workers : int
         On how many threads.
+    first : float
+        Seconds that were spent once, to load what images need.
     each : list of Trial
-        The first for what happens once, the second short, the others as long as time allows. Only one where it has all
-        images.
+        A short one, and others as long as time allows. The last one has all images where there is time for that.
+    others : float or None
+        Share of the processors that other work took meanwhile.
     """
 
     population: Population
     workers: int
+    first: float = 0.0
     each: list[Trial] = field(default_factory=list)
+    others: float | None = None
 
     @property
     def tried(self) -> int:
@@ -105,21 +114,16 @@ class Trials:
 
     def duration(self) -> Duration:
         """How long the conversion of all images takes, in seconds."""
-        works = [self._work(trial) for trial in self.each]
-        whole = len(self.population)
-        if len(self.each) == 1:
-            return Duration(0.0, 0.0, Interval.around(self.each[0].seconds, self.each[0].seconds * _DOUBT))
-        short, *long = self.each[1:] if len(self.each) > 2 else self.each
-        mean_work = float(np.mean(works[-len(long) :]))
-        mean_seconds = float(np.mean([trial.seconds for trial in long]))
-        rate = mean_seconds / mean_work
-        if mean_work > 2 * self._work(short):
-            rate = max(rate / 2, min(rate, (mean_seconds - short.seconds) / (mean_work - self._work(short))))
-        fixed = max(0.0, mean_seconds - rate * mean_work)
-        rates = [(trial.seconds - fixed) / self._work(trial) for trial in long]
-        doubt = math.hypot(_DOUBT, (max(rates) - min(rates)) / rate)
-        first = max(0.0, self.each[0].seconds - fixed - rate * works[0])
-        return Duration(first, fixed, Interval.around(rate * whole, rate * whole * doubt))
+        long, whole = self.each[1:] or self.each, len(self.population)
+        if len(long[-1]) == whole:
+            long = long[-1:]
+        fixed = min(trial.around for trial in self.each)  # all of it, where there is a single batch
+        works = [self._work(trial) for trial in long]
+        rates = [max(trial.seconds - fixed, 1e-6) / work for trial, work in zip(long, works, strict=True)]
+        rate = float(np.average(rates, weights=works))
+        doubt = math.hypot(_DOUBT, (max(rates) - min(rates)) / rate, (self.others or 0.0) / 2)
+        late = self.each[0].seconds - fixed - rate * self._work(self.each[0])  # of what only some images need
+        return Duration(self.first + max(0.0, late), fixed, Interval.around(rate * whole, rate * whole * doubt))
 
     def findings(self) -> dict[str, Interval]:
         """How many of all images have each finding."""
@@ -164,47 +168,69 @@ def run_trials(
     population: Population,
     directory: Path,
     *,
-    seconds: float,
-    most: int = _MOST_IMAGES,
+    until: float,
+    ends: float,
+    wanted: int = _WANTED,
     show: ShowTrial,
     what: str,
 ) -> Trials:
-    """Convert some images several times, other ones each time, for about so many `seconds`.
+    """Convert some images several times, other ones each time.
 
     Where there is time for all images, the last trial is of all of them.
+
+    Parameters
+    ----------
+    until, ends : float
+        Of `time.monotonic`. The trials go on until the first of these, and until the second one where they have less
+        than `wanted` images by then. There is at least one trial, but where none fits and no image is wanted.
     """
-    ends, trials, known = (
-        time.monotonic() + seconds,
-        Trials(population, request.workers or available_cpus()),
-        len(population.order),
-    )
+    trials = Trials(population, request.workers or available_cpus())
+    known, begun = len(population.order), 0
+    trials.first, an_image = _load(request, source, population)
 
-    def convert(start: int, count: int) -> Trial:
+    def convert(start: int, count: int) -> None:
         places = np.arange(start, min(start + count, known))
-        trial = convert_some(
-            request,
-            source,
-            places,
-            population.order[places],
-            directory=directory,
-            progress=lambda progress: show(what, progress),
+        indices = population.order[places]
+        trials.each.append(
+            convert_some(
+                request, source, places, indices, directory=directory, progress=lambda progress: show(what, progress)
+            )
         )
-        trials.each.append(trial)
-        return trial
 
-    first = convert(0, _FIRST)
-    if known <= _FIRST:
+    def fitting(moment: float) -> int:
+        return max(0, int((moment - time.monotonic()) / an_image))
+
+    if not wanted and fitting(ends) < _LEAST:
         return trials
-    affordable = int((ends - time.monotonic()) / first.seconds * len(first))
-    short = convert(_FIRST, max(_LEAST, min(_SHORT, affordable)))
-    begun = len(first) + len(short)
-    left, each = ends - time.monotonic(), short.seconds / len(short)
-    fitting = int(min(left / each, _MOST_BYTES / max(population.mean_size, 1), most))
-    if known == len(population) and fitting >= known:
-        convert(0, known)
-        return trials
-    long = min(fitting, known - begun) // 2
-    if long > len(short):
-        for start in (begun, begun + long):
-            convert(start, long)
+    with Load() as load:
+        convert(0, max(_LEAST, min(_SHORT, fitting(until) // 4)))
+        for parts in (2, 1):
+            last = trials.each[-1]
+            begun, an_image = begun + len(last), max(last.seconds - last.around, 1e-6) / len(last)
+            most = int(_MOST_BYTES / max(population.mean_size, 1))
+            if known == len(population) and known <= min(fitting(until), most, _MOST_IMAGES):
+                convert(0, known)
+                break
+            count = max(min(fitting(until), most, _MOST_IMAGES) // parts, min(wanted - begun, fitting(ends)) // parts)
+            if min(count, known - begun) >= _LEAST:
+                convert(begun, min(count, -(-(known - begun) // parts)))
+    trials.others = load.others
     return trials
+
+
+def _load(request: ConversionRequest, source: Source, population: Population) -> tuple[float, float]:
+    """Load what images need; return the seconds of that, and those that an image takes then, on all threads.
+
+    A small image and one of the middle are prepared, twice: they may take different ways.
+    """
+    request.recipe.load()
+    some = source.taken(np.unique(population.order[[0, min(len(population.order) - 1, _OF_MIDDLE_SIZE)]]))
+    seconds = []
+    with ThreadPoolExecutor(1) as pool:
+        for _ in range(2):
+            began = time.perf_counter()
+            for _ in Pipeline(some, request.recipe, "skip", start=0).run(pool, ahead=1):
+                pass
+            seconds.append(time.perf_counter() - began)
+    once, again = seconds
+    return max(0.0, once - again), max(again, 1e-6) / len(some)

@@ -48,7 +48,7 @@ def estimate(
     jobs : int, optional
         On how many machines such as this one parts may be made; 1 by default.
     seconds : float
-        How long the trials may take together, listing apart.
+        How long it may take, about; a listing that takes more than half of that comes in addition.
     seed : int
         Decides which images are tried.
     progress : callable, optional

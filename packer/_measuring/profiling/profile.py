@@ -119,19 +119,21 @@ class Profile:
 
 def measured_pass(loader: Iterable[Any], timings: Timings, steps: int | None = None) -> Iterator[Any]:
     """Yield the batches of a pass, or the first `steps`, and note when they are asked for and given."""
-    clock, gpu = time.perf_counter, timings.gpu
+    clock, gpu, waits, works = time.perf_counter, timings.gpu, timings.waits, timings.works
     asked = clock()
-    gpu.asked()
+    in_use = gpu.asked()
     batches = iter(loader)
-    for batch in itertools.islice(batches, steps):
+    for number, batch in enumerate(itertools.islice(batches, steps), 1):
         given = clock()
-        gpu.given()
-        timings.waits.append(given - asked)
+        if in_use:
+            gpu.given()
+        waits.append(given - asked)
         try:
             yield batch
         finally:
             del batch  # the loop alone decides how long a batch lives
             asked = clock()
-            timings.works.append(asked - given)
-        gpu.asked()
+            works.append(asked - given)
+        if in_use or not number & (number - 1):  # who trains with CUDA uses it from the first steps on
+            in_use = gpu.asked()
     timings.complete = True

@@ -102,9 +102,10 @@ class GPUIdle:
         self._idle = 0.0
         self._steps = 0
 
-    def asked(self) -> None:
-        """Note that the loop asks for a batch."""
+    def asked(self) -> bool:
+        """Note that the loop asks for a batch; return whether CUDA is in use."""
         self._open = self._event()
+        return self._open is not None
 
     def given(self) -> None:
         """Note that the loop has it."""

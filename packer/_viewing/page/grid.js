@@ -143,6 +143,9 @@ export class Grid {
       if (!cell.dataset.filled) this.fill(place, cell);
     }
     this.scroll.setAttribute("aria-activedescendant", `cell${this.selected}`);
+    const top = Math.floor(this.top / this.rowHeight) * this.columns;
+    const bottom = Math.min(Math.ceil((this.top + this.height) / this.rowHeight) * this.columns, this.count);
+    this.inSight = [Math.floor(top / PAGE), Math.ceil(bottom / PAGE)];
     this.seen = [Math.floor(first / PAGE), Math.ceil(end / PAGE)];
     clearTimeout(this.soon);
     this.soon = setTimeout(() => this.load(), this.asked.size ? 40 : 0);
@@ -181,7 +184,7 @@ export class Grid {
     cell.setAttribute("aria-label", entry.error ? `${entry.name}, damaged` : `${entry.name}, ${entry.label}`);
   }
 
-  /** Ask for the pages that are seen and not there, the first ones first, and drop what is far away. */
+  /** Ask for the pages in sight that are not there, and after those for the ones beside; drop what is far away. */
   load() {
     const [first, end] = this.seen;
     for (const [number, { controller }] of this.asked) {
@@ -190,8 +193,9 @@ export class Grid {
         this.asked.delete(number);
       }
     }
-    for (let number = first; number < end && this.asked.size < AT_ONCE; number++) {
-      if (!this.pages.has(number) && !this.asked.has(number)) this.fetch(number);
+    const inSight = this.missing(this.inSight);
+    for (const number of inSight.length ? inSight : this.missing(this.seen)) {
+      if (this.asked.size < AT_ONCE && !this.asked.has(number)) this.fetch(number);
     }
     for (const number of this.pages.keys()) {
       if (this.pages.size <= KEPT) break;
@@ -200,6 +204,10 @@ export class Grid {
         this.pages.delete(number);
       }
     }
+  }
+
+  missing([first, end]) {
+    return Array.from({ length: Math.max(end - first, 0) }, (_, place) => first + place).filter((number) => !this.pages.has(number));
   }
 
   async fetch(number) {
