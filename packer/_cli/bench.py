@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from packer._cli.progress import ProgressDisplay, progress_options
-from packer._cli.values import Seconds, UserPath
+from packer._cli.values import Duration, UserPath
 from packer._storage.limits import in_units
 from packer.errors import printable
 
@@ -46,7 +46,7 @@ class Counts(click.ParamType):  # type: ignore[type-arg]  # no generic before cl
 )
 @click.option(
     "--seconds",
-    type=Seconds(),
+    type=Duration(),
     default=60,
     show_default=True,
     help="How long it may take; starting and one round come to their end in any case.",

@@ -10,7 +10,7 @@ import click
 
 from packer._cli.progress import ProgressDisplay, progress_options
 from packer._cli.status import EXIT_STATUS
-from packer._cli.values import Seconds, UserPath
+from packer._cli.values import Duration, UserPath
 from packer.errors import OptionError, PackerError, printable
 
 __all__ = ["doctor_command"]
@@ -22,7 +22,7 @@ __all__ = ["doctor_command"]
 @click.option("--steps", type=click.IntRange(1), help="End the command of --train after so many steps.  [default: 200]")
 @click.option(
     "--seconds",
-    type=Seconds(),
+    type=Duration(),
     help="How long the disk is read (default 5), or the command of --train may run after its first batch (default 60).",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print everything as one JSON object.")

@@ -16,7 +16,7 @@ from packer._cli import show
 from packer._cli.convert import convert_command
 from packer._cli.progress import progress_options
 from packer._cli.source import requested
-from packer._cli.values import Seconds, UserPath
+from packer._cli.values import Duration, UserPath
 from packer._storage.limits import in_units
 from packer.errors import printable
 
@@ -43,7 +43,7 @@ _NAMED = 5  # files that cannot be converted
 )
 @click.option(
     "--seconds",
-    type=Seconds(),
+    type=Duration(),
     default=10.0,
     show_default=True,
     help="How long it may take, about; a long listing comes in addition.",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from packer._cli.progress import ProgressDisplay, progress_options
-from packer._cli.values import Seconds, UserPath
+from packer._cli.values import Duration, UserPath
 from packer.errors import printable
 
 if TYPE_CHECKING:
@@ -24,12 +24,12 @@ __all__ = ["tune_command"]
 @click.option("--batch", type=click.IntRange(1), default=256, show_default=True, help="Samples of a batch.")
 @click.option(
     "--step-ms",
-    type=Seconds(),
+    type=Duration(),
     help="How long a step of the training takes without waiting: the fewest threads that keep up with it are found, instead of the fastest.",
 )
 @click.option(
     "--seconds",
-    type=Seconds(),
+    type=Duration(),
     default=90,
     show_default=True,
     help="How long it may take, about.",

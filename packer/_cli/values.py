@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-__all__ = ["Delimiter", "Seconds", "Size", "UserPath"]
+__all__ = ["Delimiter", "Duration", "Size", "UserPath"]
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
 
@@ -29,7 +29,7 @@ class UserPath(click.Path):
         return super().convert(os.path.expanduser(value), param, ctx)
 
 
-class Seconds(click.FloatRange):
+class Duration(click.FloatRange):
     """A time that something may take: a finite number above 0, which ``inf`` and ``nan`` are not."""
 
     def __init__(self) -> None:

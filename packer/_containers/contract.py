@@ -109,7 +109,8 @@ class Entry(NamedTuple):
         The size of an image that is pixels, which lie as the container's `PixelLayout` says. Where some images of a
         container have a shape and others have none, it can be converted, and has no index.
     seal : Seal, optional
-        Of an image that is a `Piece`, where the container is `sealed`. Whoever reads all of the image compares it.
+        The checksum that the file has of an image that is a `Piece`, where the container is `sealed`. Whoever reads all
+        of the image compares it.
     """
 
     name: str

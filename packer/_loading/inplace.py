@@ -31,9 +31,9 @@ from packer.errors import (
     warn,
 )
 
-__all__ = ["Wanted", "index_of", "is_pack"]
+__all__ = ["SHARED_MEMORY", "Wanted", "index_of", "is_pack"]
 
-_SHARED_MEMORY = Path("/dev/shm")
+SHARED_MEMORY = Path("/dev/shm")
 _PREFIX, _LOCK = "packer-index-", "lock"
 
 ProgressCallback = Callable[[int, int], None]
@@ -203,7 +203,7 @@ def _temporary() -> Path:
     It has a locked file. A process that is killed leaves the directory, which the next one removes: nobody holds the
     lock any more.
     """
-    memory = _SHARED_MEMORY if os.access(_SHARED_MEMORY, os.W_OK) else None
+    memory = SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK) else None
     if memory is not None and shutil.disk_usage(memory).free < 1 << 30:
         memory = None
     _remove_abandoned(memory or Path(tempfile.gettempdir()))

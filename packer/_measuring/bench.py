@@ -155,9 +155,10 @@ def bench(
 ) -> Benchmark:
     """Measure how fast packs and trees of images are read, in the ways in which training code does, side by side.
 
-    Of a pack: through torch's DataLoader, through `Loader` with threads and with processes, and the limit, which is
-    packer's decoding alone of images in memory. Of a tree: torchvision's ImageFolder through DataLoader, and `Loader`
-    in place. All read from memory, shuffled, and make uint8 batches of RandomResizedCrop(224) with mirroring.
+    A pack is read through torch's DataLoader, and through `Loader` with threads and with processes; beside them stands
+    the limit, which is packer's decoding alone of images in memory. A tree is read by torchvision's ImageFolder through
+    DataLoader, and by `Loader` in place. All read from memory, shuffled, and make uint8 batches of
+    RandomResizedCrop(224) with mirroring.
 
     Parameters
     ----------

@@ -50,7 +50,7 @@ Values = npt.NDArray[np.float64]
 @pytest.mark.parametrize("tried", [40, 300])
 @pytest.mark.parametrize("kind", ["as large", "resized", "encoded"])
 def test_the_true_sum_lies_in_the_interval(kind: str, tried: int) -> None:
-    """Of lists with some much larger images, drawn 200 times."""
+    """The lists have some much larger images, and are drawn 200 times."""
     within = 0
     for seed in range(200):
         rng = np.random.default_rng(seed)
@@ -68,7 +68,7 @@ def test_the_true_sum_lies_in_the_interval(kind: str, tried: int) -> None:
 
 
 def test_the_true_number_lies_in_the_interval() -> None:
-    """Of images with a finding that large images have more often; where few sizes are known too."""
+    """Large images have the finding more often; it is counted where few sizes are known too."""
     for known in (2000, 1000):
         within = 0
         for seed in range(100):

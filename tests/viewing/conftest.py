@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,8 @@ import pytest
 from PIL import Image
 
 import packer
+from packer._viewing.catalog import open_catalog
+from packer._viewing.server import Server
 from packer.testing.photos import draw_photo
 
 CLASSES = ["cat", "<b>dog</b>", "bird"]
@@ -61,3 +65,19 @@ def pack(tmp_path_factory: pytest.TempPathFactory) -> Path:
     content[content.index(data) + len(data) // 2] ^= 0xFF
     path.write_bytes(content)
     return path
+
+
+def serving(path: Path) -> Iterator[Server]:
+    catalog = open_catalog([path])
+    with Server(catalog) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+    catalog.close()
+
+
+@pytest.fixture(scope="module")
+def server(pack: Path) -> Iterator[Server]:
+    yield from serving(pack)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from packer._storage.spool import TableBuilder
 from packer._viewing.catalog import open_catalog
 from packer._viewing.report import write_report
 from packer._viewing.server import Server
-from tests.viewing.conftest import COUNT, DAMAGED, SCRIPT, TWICE
+from tests.viewing.conftest import COUNT, DAMAGED, SCRIPT, TWICE, serving
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 FLAGS = (
@@ -79,22 +78,6 @@ class Visit:
     def texts(self, selector: str) -> list[str]:
         found: list[str] = self.page.eval_on_selector_all(selector, "all => all.map((one) => one.textContent)")
         return found
-
-
-def serving(path: Path) -> Iterator[Server]:
-    catalog = open_catalog([path])
-    with Server(catalog) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-        thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
-    catalog.close()
-
-
-@pytest.fixture(scope="module")
-def server(pack: Path) -> Iterator[Server]:
-    yield from serving(pack)
 
 
 def test_the_grid_shows_samples_and_filters_them(browser: Any, server: Server) -> None:

@@ -14,7 +14,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
@@ -26,18 +25,6 @@ from packer._cli import cli
 from packer._viewing.catalog import open_catalog
 from packer._viewing.server import Server
 from tests.viewing.conftest import COUNT, DAMAGED, SCRIPT
-
-
-@pytest.fixture(scope="module")
-def server(pack: Path) -> Iterator[Server]:
-    catalog = open_catalog([pack])
-    with Server(catalog) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-        thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
-    catalog.close()
 
 
 def answer(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from packer._images.probe import inspect
+from packer._loading.inplace import SHARED_MEMORY
 from packer._measuring.profiling.apart import apart
 from packer._measuring.profiling.clocks import Cost
 from packer._measuring.profiling.seen import Seen
@@ -23,7 +24,6 @@ from packer.errors import ImageError
 __all__ = ["Packed", "UnpackedError", "measure_packed"]
 
 _SAMPLES = 32
-_SHARED_MEMORY = Path("/dev/shm")
 _RESIZED = 256
 _WORTH_RESIZING = 1.1
 
@@ -66,7 +66,7 @@ def measure_packed(seen: Seen, stages: Stages, seconds: float) -> list[Packed]:
         raise UnpackedError("which files the images are is not to be seen in the dataset")
     settings = _settings(seen, stages)
     found: list[Packed] = []
-    with scratch_directory("profile", _SHARED_MEMORY) as directory, warnings.catch_warnings():
+    with scratch_directory("profile", SHARED_MEMORY) as directory, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what fuse= cannot take over, which is no fault here
         for options, given in _ways(seen, samples):
             try:
