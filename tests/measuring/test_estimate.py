@@ -129,7 +129,7 @@ def test_what_happens_once_is_not_counted_for_each_image(photos: Path, tmp_path:
     for trial in trials.each:
         assert 0 < trial.around < trial.seconds
     trials.first, trials.others = 1.0, 0.0
-    slow = Trials(trials.population, trials.workers, trials.first, list(trials.each), others=0.0)
+    slow = replace(trials, each=list(trials.each))
     slow.each[0] = replace(slow.each[0], seconds=slow.each[0].seconds + 20)  # it compiled what it needed
     fast, once = trials.duration(), slow.duration()
     assert once.work == fast.work
