@@ -233,7 +233,9 @@ def _load(request: ConversionRequest, source: Source, population: Population) ->
 
     Images of several sizes are prepared, twice: they may take different ways, and what a way needs is loaded at first.
     """
+    begin = moment()
     request.recipe.load()
+    loaded = since(begin).total
     places = np.arange(0, min(_OF_EACH_SIZE, len(population.order)), _APART)
     once, again = (
         np.array([_prepared(request, source, population.order[[place]]) for place in places]) for _ in range(2)
@@ -241,7 +243,7 @@ def _load(request: ConversionRequest, source: Source, population: Population) ->
     sizes, mean = population.sizes(places), population.mean_size
     a_byte, an_image = np.polyfit(sizes, again, 1) if np.ptp(sizes) else (0.0, 1.0)
     by_bytes = a_byte * mean / max(an_image + a_byte * mean, 1e-9)
-    return max(0.0, float((once - again).sum())), min(max(float(by_bytes), 0.0), 1.0), max(float(again.mean()), 1e-6)
+    return loaded + max(0.0, float((once - again).sum())), min(max(float(by_bytes), 0.0), 1.0), max(float(again.mean()), 1e-6)
 
 
 def _prepared(request: ConversionRequest, source: Source, indices: Ints) -> float:
