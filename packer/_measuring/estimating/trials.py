@@ -207,8 +207,8 @@ def run_trials(
             )
         )
 
-    def fitting(moment: float) -> int:
-        return max(0, int((moment - time.monotonic()) / an_image))
+    def fitting(end: float) -> int:
+        return max(0, int((end - time.monotonic()) / an_image))
 
     if not wanted and fitting(ends) < _LEAST:
         return trials
@@ -229,27 +229,38 @@ def run_trials(
 
 
 def _load(request: ConversionRequest, source: Source, population: Population) -> tuple[float, float, float]:
-    """Load what images need; return the seconds of that, which share of an image's grows with its bytes, and the mean.
+    """Load what images need.
 
     Images of several sizes are prepared, twice: they may take different ways, and what a way needs is loaded at first.
+
+    Returns
+    -------
+    first : float
+        Seconds of that, which every process needs once.
+    by_bytes : float
+        Which share of an image's time grows with its bytes.
+    an_image : float
+        Seconds of an image, on one thread, with what others on this machine take.
     """
     begin = moment()
     request.recipe.load()
     loaded = since(begin).total
     places = np.arange(0, min(_OF_EACH_SIZE, len(population.order)), _APART)
-    once, again = (
-        np.array([_prepared(request, source, population.order[[place]]) for place in places]) for _ in range(2)
-    )
-    sizes, mean = population.sizes(places), population.mean_size
-    a_byte, an_image = np.polyfit(sizes, again, 1) if np.ptp(sizes) else (0.0, 1.0)
-    by_bytes = a_byte * mean / max(an_image + a_byte * mean, 1e-9)
-    return loaded + max(0.0, float((once - again).sum())), min(max(float(by_bytes), 0.0), 1.0), max(float(again.mean()), 1e-6)
+    some = population.order[places]
+    once = np.array([_prepared(request, source, index) for index in some])
+    began = time.perf_counter()
+    again = np.array([_prepared(request, source, index) for index in some])
+    an_image = (time.perf_counter() - began) / len(some)
+    a_byte, any_image = np.polyfit(population.sizes(places), again, 1) if np.ptp(population.sizes(places)) else (0, 1)
+    of_bytes = a_byte * population.mean_size
+    by_bytes = min(max(float(of_bytes / max(any_image + of_bytes, 1e-9)), 0.0), 1.0)
+    return loaded + max(0.0, float((once - again).sum())), by_bytes, max(an_image, 1e-6)
 
 
-def _prepared(request: ConversionRequest, source: Source, indices: Ints) -> float:
-    """Return how long preparing some images takes on one thread."""
+def _prepared(request: ConversionRequest, source: Source, index: int) -> float:
+    """Return how long preparing an image takes on one thread that nobody disturbs."""
     begin = moment()
-    pipeline = Pipeline(source.taken(indices), request.recipe, "skip", start=0)
+    pipeline = Pipeline(source.taken(np.array([index])), request.recipe, "skip", start=0)
     for _ in pipeline.run(_Here(), ahead=1):
         pass
     return since(begin).total
