@@ -19,6 +19,7 @@ import pytest
 from PIL import Image
 
 import packer
+from packer._measuring.estimating.alternatives import try_alternatives
 from packer._measuring.estimating.estimate import estimate_request
 from packer._measuring.estimating.sampling import Population
 from packer._measuring.estimating.spelling import command_of
@@ -282,6 +283,17 @@ def test_other_options_are_tried_too(photos: Path, tmp_path: Path) -> None:
     assert found.part_command is not None
     assert found.part_command.endswith("--parts 4 --part K")
     assert os.listdir(tmp_path) == []
+
+
+def test_what_was_loaded_already_counts_for_whoever_needs_it(photos: Path, tmp_path: Path) -> None:
+    request = requested(photos, tmp_path / "x.lmdb", {"resize": 48, "tiles": True})
+    source = request.open(request.dst, None)
+    population = Population(source.present_stamps()[:, 0], np.arange(240), 240)
+    how = {"directory": tmp_path, "show": lambda *what: None}
+    ends = time.monotonic() + 10
+    tried, _ = try_alternatives(request, source, population, ends=ends, before=0.0, first=1000.0, how=how)
+    seconds = {other.options: other.seconds.value for other in tried}
+    assert seconds["--codec keep"] < 1000 < seconds["--tiles"]
 
 
 def test_what_convert_refuses_is_refused(photos: Path, tmp_path: Path) -> None:

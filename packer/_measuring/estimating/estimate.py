@@ -154,7 +154,10 @@ def estimate_request(
             )
         alternatives, left = list[Alternative](), list[str]()
         if others:
-            alternatives, left = try_alternatives(request, source, population, ends=ends, before=before, how=how)
+            first = trials.duration().first
+            alternatives, left = try_alternatives(
+                request, source, population, ends=ends, before=before, first=first, how=how
+            )
     return _estimate(
         request,
         source,
