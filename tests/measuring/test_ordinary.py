@@ -66,7 +66,7 @@ def test_the_first_batches_of_many_workers_do_not_say_that_the_loader_keeps_up()
     report = looped(DataLoader(Remote(0.1), 1, num_workers=4), 0.002, steps=4).report()
     assert report.cause == "reading", "though all four were made while the first was waited for"
     assert "Only 4 steps were measured, and 4 workers make as many at a time" in str(report)
-    report = looped(DataLoader(Remote(0.001), 1, num_workers=4), 0.02, steps=4).report()
+    report = looped(DataLoader(Remote(0.001), 1, num_workers=4), 0.3, steps=4).report()
     assert report.cause == "step"
 
 
@@ -78,6 +78,19 @@ def test_workers_are_not_advised_where_their_batches_take_longer_on_the_way(draw
     report = profiled.report()
     assert report.cause in ("items", "collation")
     assert "num_workers" not in str(report).split("Without workers")[0]
+    assert "default_collate does" not in str(report), "it is that of torch already"
+
+
+@forks
+def test_workers_of_what_lies_in_memory_are_advised_against() -> None:
+    dataset = TensorDataset(torch.zeros(512, 3, 64, 64), torch.zeros(512))
+    profiled = packer.profile(DataLoader(dataset, 16, num_workers=2), show=False, seconds=0.6)
+    for _ in profiled:
+        pass
+    report = profiled.report()
+    assert report.cause == "handing over", report
+    assert report.gains["num_workers=0"] > 1.2
+    assert "num_workers=0 would give about" in str(report)
 
 
 def hashed(seconds: float) -> None:

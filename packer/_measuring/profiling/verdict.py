@@ -17,7 +17,7 @@ from packer._measuring.profiling.report import ProfileReport
 from packer._measuring.profiling.seen import Seen, see
 from packer._measuring.profiling.stages import measure_stages
 from packer._measuring.profiling.timings import Timings
-from packer._measuring.profiling.words import GAIN, Findings, sentences
+from packer._measuring.profiling.words import GAIN, SHARED, Findings, sentences
 from packer._measuring.profiling.workers import fewer_workers
 from packer._measuring.randomness import keeping_random_states
 from packer._storage.limits import available_cpus
@@ -32,8 +32,7 @@ _STARTING = 0.5  # the share of a pass from which on the start of many workers i
 _LOCKED = 0.25  # of the time that two threads make items; 0.5 is what Python alone gives
 _OUTWEIGHS = 1.5  # how much more a stage must have to give than the number of workers, which is changed at no cost
 _DOMINANT = 4.0  # and at least so much
-_SHARED = 2.0  # how many times as long work takes where two threads share a core
-_BUSIEST = 0.1  # of the processors, that are taken to be left beside other programs
+_BUSIEST = 0.02  # of the processors, that are taken to be left beside other programs
 _A_BATCH = 0.0005  # seconds that the loop needs at least to take a batch from a worker
 _FORKED, _SPAWNED = 0.02, 2.0  # seconds that the start of a worker takes
 
@@ -159,6 +158,10 @@ def _gains(found: Findings, cpus: int) -> None:
         found.gains[f"{name}={cpus}"] = found.fewer
     elif seen.workers < cpus:
         found.gains[f"{name}={cpus}"] = _more_workers(found, cpus)
+    if found.cause == "handing over":
+        here = stages.total - stages.costs["handing over"]
+        now = found.interval(found.made(stages.total, seen.workers), seen.workers, stages.total)
+        found.gains[f"{name}=0"] = now / max(found.interval(found.made(here, 0), 0, here), 1e-9)
     for packed in found.packed:
         found.gains[" with ".join(filter(None, ["packing", packed.options]))] = _packing(found, packed)
 
@@ -171,7 +174,7 @@ def _packing(found: Findings, packed: Packed) -> float:
     measured = found.timings.interval if workers else found.timings.wait
     # What a batch takes beyond its stages grows with them where processors are shared, with the other thread of a core
     # or with other programs. What is still beyond, such as the way from a worker to the loop, stays.
-    scale = min(measured / max(now, 1e-12), _SHARED / max(1 - stages.others, _BUSIEST))
+    scale = min(measured / max(now, 1e-12), SHARED / max(1 - stages.others, _BUSIEST))
     if workers:
         scale = max(scale, 1.0)
     stays = max(measured - now * scale, 0.0)

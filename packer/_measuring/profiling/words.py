@@ -14,13 +14,22 @@ from packer._measuring.profiling.timings import Timings
 from packer._storage.limits import available_cpus
 from packer.errors import printable
 
-__all__ = ["GAIN", "Findings", "sentences"]
+__all__ = ["GAIN", "SHARED", "Findings", "sentences"]
 
 _FEW = 10
 _EXPLAINED = 0.5
 """The share of the waiting that the stages explain at least, where nothing else is to be said."""
 
 _NAMES = {"items": "the rest of dataset[i]", "transfer": "the copy to the device"}
+_COLLATION = "The collate_fn runs for every batch: stack tensors of one size, as torch's default_collate does."
+_COLLATION_BY_TORCH = (
+    "A dataset in memory can be asked for a batch at once: DataLoader(dataset, batch_size=None, "
+    "sampler=torch.utils.data.BatchSampler(torch.utils.data.RandomSampler(dataset), 64, False))."
+)
+
+SHARED = 2.0
+"""How many times as long work takes at most where two threads share a core."""
+
 GAIN = 1.2
 """How many times as fast a change makes the loop, from which on it is worth while."""
 
@@ -86,10 +95,10 @@ class Findings:
     @property
     def _step_cpu(self) -> float:
         """The seconds that a step itself is on processors."""
-        made_here = 0.0
-        if not self.seen.apart and self.stages is not None:
-            made_here = self.stages.total.cpu * self.seen.batch_size
-        return max(self.timings.work_cpu - made_here, 0.0)
+        if self.seen.apart or self.stages is None:
+            return self.timings.work_cpu
+        here = self.stages.total.cpu * self.seen.batch_size * (SHARED if self.seen.threaded else 1)
+        return max(self.timings.work_cpu - here, 0.0)
 
 
 def sentences(found: Findings) -> Iterator[str]:
@@ -166,7 +175,8 @@ def _basis(found: Findings) -> str:
 def _own_cure(found: Findings) -> Iterator[str]:
     """Yield what helps against the cause itself."""
     seen, cause = found.seen, found.cause
-    workers = next(((name, gain) for name, gain in found.gains.items() if not name.startswith("packing")), None)
+    numbers = ((name, gain) for name, gain in found.gains.items() if not name.startswith("packing"))
+    workers = max(numbers, key=lambda number: number[1], default=None)
     if cause in ("too few workers", "too many workers") and workers is not None:
         instead = f" instead of {seen.workers}"
         yield f"Say {workers[0]}{instead}: that alone gives about {_times(workers[1])}."
@@ -176,7 +186,7 @@ def _own_cure(found: Findings) -> Iterator[str]:
             "tensors, or do it for whole batches on the GPU."
         )
     elif cause == "collation":
-        yield "The collate_fn runs for every batch: stack tensors of one size, as torch's default_collate does."
+        yield _COLLATION_BY_TORCH if getattr(seen.collate, "__name__", "") == "default_collate" else _COLLATION
     elif cause == "lock":
         yield (
             f"Two threads wait for each other for {found.stages.lock if found.stages else 0:.0%} of their time: "
