@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import importlib
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ import pytest
 
 import packer
 from packer._conversion.convert import convert
+from packer._images import native
 from packer._sources import imagefolder_source
 from packer.testing.photos import draw_imagefolder
 from tests.making import SUFFIXES
@@ -87,6 +89,14 @@ def test_keeping_files_needs_no_decoder_and_no_torch(tmp_path: Path, suffix: str
     draw_imagefolder(tmp_path / "tree", classes=2, per_class=2, size=(16, 16))
     convert_keep = command("convert", "--quiet", str(tmp_path / "tree"), str(tmp_path / f"keep{suffix}"))
     assert not imported_after(convert_keep) & {"torch", "cv2", "simplejpeg", "tqdm", "numba"}
+
+
+@pytest.mark.skipif(not native.PREFERRED, reason="without packer's own decoder, torch resizes")
+def test_resizing_loads_no_torch_and_records_its_version(tmp_path: Path) -> None:
+    draw_imagefolder(tmp_path / "tree", classes=2, per_class=2, size=(16, 16))
+    words = ("convert", "--quiet", "--resize", "8", str(tmp_path / "tree"), str(tmp_path / "small.lmdb"))
+    assert "torch" not in imported_after(command(*words))
+    assert packer.info(tmp_path / "small.lmdb").versions["torch"] == importlib.import_module("torch").__version__
 
 
 @functools.cache

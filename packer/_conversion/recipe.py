@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import importlib.util
+import runpy
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from packer._images.decode import fast_decoder
@@ -130,4 +135,13 @@ class Recipe:
         if self.codec == "jpeg":
             used.add(jpeg_encoder()[0])
         modules = sorted(_LIBRARIES[library] for library in used)
-        return {name: str(importlib.import_module(module).__version__) for name, module in modules}
+        return {name: _version_of(module) for name, module in modules}
+
+
+def _version_of(module: str) -> str:
+    """Return what a library says its version is; torch is not imported for that, as it takes seconds to come and go."""
+    found = importlib.util.find_spec(module)
+    if module == "torch" and module not in sys.modules and found is not None and found.origin is not None:
+        with contextlib.suppress(OSError, KeyError):  # of a torch that keeps it elsewhere
+            return str(runpy.run_path(str(Path(found.origin).with_name("version.py")))["__version__"])
+    return str(importlib.import_module(module).__version__)

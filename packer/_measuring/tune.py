@@ -7,6 +7,7 @@ simpler one is not taken.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import pickle
@@ -141,8 +142,8 @@ class _Search:
         if not (race.over or race.believed):
             others = ", ".join(str(candidate) for candidate in candidates if candidate != default)
             self.notes.append(f"there was no time to compare with {others}")
-            return default
-        return race.chosen or default
+            return self._kept(default)
+        return self._kept(race.chosen or default)
 
     def measured(self, settings: LoaderSettings) -> float:
         """Measure seconds a batch."""
@@ -156,6 +157,13 @@ class _Search:
         seconds = measure(loader)
         self.costs.setdefault(settings, []).append(seconds)
         return seconds
+
+    def _kept(self, settings: LoaderSettings) -> LoaderSettings:
+        """End the processes of other settings, which have a library of their own in memory each."""
+        kept = settings.processes, settings.threads, settings.prefetch
+        for key in [key for key in self.loaders if key != kept]:
+            self.loaders.pop(key).close()
+        return settings
 
     def close(self) -> None:
         for loader in self.loaders.values():
@@ -208,17 +216,16 @@ def tune(
         require_seconds("step_ms", step_ms)
     if rank_and_world()[1] > 1:
         raise ValueError("tune before torch.distributed is initialised: ranks would wait for each other")
-    if isinstance(dataset, (str, os.PathLike)):
-        dataset = dataset_of(dataset)
-    if len(dataset) == 0:
-        raise ValueError("the dataset is empty: there is nothing to measure")
     enough = step_ms * _MARGIN / 1000 if step_ms is not None else 0.0
-    search = _Search(dataset, batch, enough, time.monotonic(), seconds, progress)
-    try:
+    with contextlib.ExitStack() as held:
+        if isinstance(dataset, (str, os.PathLike)):
+            dataset = held.enter_context(dataset_of(dataset))
+        if len(dataset) == 0:
+            raise ValueError("the dataset is empty: there is nothing to measure")
+        search = _Search(dataset, batch, enough, time.monotonic(), seconds, progress)
+        held.callback(search.close)
         with keeping_random_states():
             return _said(search, _found(search), step_ms)
-    finally:
-        search.close()
 
 
 def _found(search: _Search) -> LoaderSettings:
@@ -261,16 +268,14 @@ def _said(search: _Search, settings: LoaderSettings, step_ms: float | None) -> T
 
 def measure(loader: Loader) -> float:
     """Return how many seconds a batch takes when nothing waits but for batches; the first ones are not counted."""
-    iterator = iter(loader)
-    for _ in range(loader.prefetch + 1):
-        next(iterator)
-    count, begin = 0, time.perf_counter()
-    while count < _BATCHES or time.perf_counter() - begin < _SECONDS:
-        next(iterator)
-        count += 1
-    seconds = (time.perf_counter() - begin) / count
-    iterator.close()  # type: ignore[attr-defined]
-    return seconds
+    with contextlib.closing(iter(loader)) as iterator:  # type: ignore[type-var]
+        for _ in range(loader.prefetch + 1):
+            next(iterator)
+        count, begin = 0, time.perf_counter()
+        while count < _BATCHES or time.perf_counter() - begin < _SECONDS:
+            next(iterator)
+            count += 1
+        return (time.perf_counter() - begin) / count
 
 
 def loader_with(dataset: Any, batch: int, settings: LoaderSettings) -> Loader:

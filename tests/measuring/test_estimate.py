@@ -6,6 +6,7 @@ import os
 import shlex
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -18,10 +19,11 @@ import pytest
 from PIL import Image
 
 import packer
+from packer._measuring.estimating.alternatives import try_alternatives
 from packer._measuring.estimating.estimate import estimate_request
 from packer._measuring.estimating.sampling import Population
 from packer._measuring.estimating.spelling import command_of
-from packer._measuring.estimating.trials import Trials, run_trials
+from packer._measuring.estimating.trials import Trials, _load, run_trials
 from packer._measuring.estimating.verbs import requested
 from packer._measuring.load import Load
 from packer._storage.limits import available_cpus
@@ -108,9 +110,9 @@ def test_the_size_is_that_of_the_conversion(photos: Path, tmp_path: Path, option
     assert 0 < found.seconds.low < found.seconds.value < found.seconds.high
 
 
-def _tried(photos: Path, directory: Path, *, until: float, ends: float, wanted: int) -> Trials:
+def _tried(photos: Path, directory: Path, *, until: float, ends: float, wanted: int, **more: bool) -> Trials:
     """Run trials that may take so many seconds from now."""
-    request = requested(photos, directory / "out.lmdb", {"resize": 48})
+    request = requested(photos, directory / "out.lmdb", {"resize": 48, **more})
     source, now = request.open(request.dst, None), time.monotonic()
     population = Population(source.present_stamps()[:, 0], np.arange(240), 240)
     limits = {"until": now + until, "ends": now + ends, "wanted": wanted}
@@ -124,12 +126,52 @@ def test_as_many_images_as_are_wanted_are_tried_unless_the_time_is_over(photos: 
     assert os.listdir(tmp_path) == []
 
 
+def test_many_images_are_drawn_as_all_are_and_few_have_more_large_ones() -> None:
+    sizes = np.random.default_rng(0).lognormal(11, 0.7, 6000).astype(np.int64)
+    means = [
+        statistics.fmean(population.sizes(np.arange(start, end)).mean() / sizes.mean() for population in drawn)
+        for drawn in [[Population(sizes, np.arange(6000), 6000, seed) for seed in range(5)]]
+        for start, end in ((0, 40), (160, 2000))
+    ]
+    assert means[0] > 1.2
+    assert means[1] == pytest.approx(1, abs=0.03)
+
+
+@pytest.mark.parametrize(
+    ("options", "least", "most"), [({"codec": "png"}, 0.5, 1.0), ({"resize": 300}, 0.0, 1.0)], ids=str
+)
+def test_the_share_of_the_time_that_grows_with_the_bytes_is_measured(
+    photos: Path, tmp_path: Path, options: dict[str, object], least: float, most: float
+) -> None:
+    """Encoding takes as long as there are pixels; of images that all are as large, no share grows."""
+    request = requested(photos, tmp_path / "out.lmdb", options)
+    source = request.open(request.dst, None)
+    population = Population(source.present_stamps()[:, 0], np.arange(240), 240)
+    _, by_bytes, an_image = _load(request, source, population)
+    assert least <= by_bytes <= most
+    assert an_image > 0
+    assert 0 <= _load(request, source, Population(np.full(240, 9000), np.arange(240), 240))[1] <= 0.01
+
+
+def test_what_a_process_loads_once_is_counted_once(photos: Path, tmp_path: Path) -> None:
+    code = """
+import sys
+from pathlib import Path
+from tests.measuring.test_estimate import _tried
+photos, directory = map(Path, sys.argv[1:])
+first = [_tried(photos, directory, until=0, ends=0, wanted=20, tiles=True).first for _ in range(2)]
+assert "numba" in sys.modules
+assert first[0] > 0.1 > first[1], first
+"""
+    subprocess.run([sys.executable, "-c", code, photos, tmp_path], check=True)
+
+
 def test_what_happens_once_is_not_counted_for_each_image(photos: Path, tmp_path: Path) -> None:
     trials = _tried(photos, tmp_path, until=0, ends=100, wanted=100)
     for trial in trials.each:
         assert 0 < trial.around < trial.seconds
     trials.first, trials.others = 1.0, 0.0
-    slow = Trials(trials.population, trials.workers, trials.first, list(trials.each), others=0.0)
+    slow = replace(trials, each=list(trials.each))
     slow.each[0] = replace(slow.each[0], seconds=slow.each[0].seconds + 20)  # it compiled what it needed
     fast, once = trials.duration(), slow.duration()
     assert once.work == fast.work
@@ -241,6 +283,17 @@ def test_other_options_are_tried_too(photos: Path, tmp_path: Path) -> None:
     assert found.part_command is not None
     assert found.part_command.endswith("--parts 4 --part K")
     assert os.listdir(tmp_path) == []
+
+
+def test_what_was_loaded_already_counts_for_whoever_needs_it(photos: Path, tmp_path: Path) -> None:
+    request = requested(photos, tmp_path / "x.lmdb", {"resize": 48, "tiles": True})
+    source = request.open(request.dst, None)
+    population = Population(source.present_stamps()[:, 0], np.arange(240), 240)
+    how = {"directory": tmp_path, "show": lambda *what: None}
+    ends = time.monotonic() + 10
+    tried, _ = try_alternatives(request, source, population, ends=ends, before=0.0, first=1000.0, how=how)
+    seconds = {other.options: other.seconds.value for other in tried}
+    assert seconds["--codec keep"] < 1000 < seconds["--tiles"]
 
 
 def test_what_convert_refuses_is_refused(photos: Path, tmp_path: Path) -> None:

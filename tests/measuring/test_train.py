@@ -48,6 +48,27 @@ finally:
 """
 """What takes no notice of being ended."""
 
+ALTERNATING = """
+import time, torch
+from torch.utils.data import DataLoader, TensorDataset, default_collate
+
+def slow(items):
+    time.sleep(0.02)
+    return default_collate(items)
+
+class Slow(TensorDataset):
+    def __getitem__(self, index):
+        time.sleep(0.01)
+        return super().__getitem__(index)
+
+training = DataLoader(TensorDataset(torch.zeros(8, 3)), 2, collate_fn=slow)
+testing = DataLoader(Slow(torch.zeros(16, 3)), 4)
+for loader in (training, testing, training, training):
+    for batch in loader:
+        pass
+"""
+"""Of these loaders, one takes more of the time at first, and the other one in the end."""
+
 SITECUSTOMIZE = "import sys, types; sys.modules['mine'] = types.ModuleType('mine')\n"
 """A person's own, without which the script does not run."""
 
@@ -117,6 +138,12 @@ def test_a_training_that_will_not_end_is_ended(tmp_path: Path, monkeypatch: pyte
     result = profile_training(f"{sys.executable} {tmp_path / 'stubborn.py'}", steps=3, seconds=60, finding=0.0)
     assert result.report is not None
     assert result.status is None
+
+
+def test_the_report_is_on_the_loader_that_took_most_of_the_time_in_the_end(tmp_path: Path) -> None:
+    (tmp_path / "alternating.py").write_text(ALTERNATING)
+    result = packer("doctor", "--train", f"{sys.executable} {tmp_path / 'alternating.py'}", "--json")
+    assert json.loads(result.stdout)["cause"] == "collation", result
 
 
 def test_a_command_sets_variables_and_quotes_words_as_in_a_shell(training: Path) -> None:

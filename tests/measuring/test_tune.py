@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import multiprocessing
+import os
 import random
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -88,6 +93,35 @@ def test_the_command_prints_the_line_and_takes_a_recipe(pack: Path) -> None:
     result = packer("tune", pack, "--json", *words[:-2], timeout=280)
     assert json.loads(result.stdout)["line"].startswith("loader = ")
     assert packer("tune", pack.with_name("no.lmdb")).returncode == EXIT_STATUS["error"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks /proc")
+def test_a_pack_that_was_opened_to_be_measured_is_closed(pack: Path) -> None:
+    def opened() -> int:
+        return sum(os.path.realpath(f"/proc/self/fd/{fd}") == str(pack) for fd in os.listdir("/proc/self/fd"))
+
+    gc.collect()
+    before = opened()
+    gc.disable()
+    try:
+        tune(pack, 4, step_ms=60_000, seconds=0.3)
+        assert opened() == before
+        with pytest.raises(ValueError, match="empty"):
+            tune(open_dataset(pack, crop=CenterCrop(8))[:0])
+    finally:
+        gc.enable()
+
+
+def test_processes_of_settings_that_were_not_taken_end(pack: Path) -> None:
+    dataset = open_dataset(pack, crop=CenterCrop(16))
+    search = module._Search(dataset, 4, 0.0, time.monotonic(), 60.0, None)
+    try:
+        search.measured(LoaderSettings(1, 1))
+        assert multiprocessing.active_children()
+        assert search.race([LoaderSettings(1)], LoaderSettings(1), 1.0) == LoaderSettings(1)
+        assert not multiprocessing.active_children()
+    finally:
+        search.close()
 
 
 def test_wrong_arguments_are_refused(pack: Path) -> None:

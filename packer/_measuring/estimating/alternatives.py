@@ -44,10 +44,16 @@ def try_alternatives(
     *,
     ends: float,
     before: float,
+    first: float,
     how: Mapping[str, Any],
 ) -> tuple[list[Alternative], list[str]]:
-    """Try what other options would give, until the time ends; return that, and those that were not tried."""
+    """Try what other options would give, until the time ends; return that, and those that were not tried.
+
+    Each would be converted by a process of its own, which loads what it needs. Here that is loaded by whoever needs it
+    first, which may have been what was asked for: it spent `first` seconds on it.
+    """
     found, left = [], []
+    loaded = {bool(request.recipe.tiles): first}  # of what is loaded, only what tiles takes long
     others = list(_others(request))
     for number, (options, asked) in enumerate(others):
         now = time.monotonic()
@@ -64,7 +70,10 @@ def try_alternatives(
         if not trials.each:
             left.append(options)
             continue
-        found.append(Alternative(options, trials.size(), trials.duration().on().plus(before)))
+        duration, tiled = trials.duration(), bool(asked.recipe.tiles)
+        loaded[tiled] = max(duration.first, loaded.get(tiled, 0.0))
+        duration = replace(duration, first=loaded[tiled])
+        found.append(Alternative(options, trials.size(), duration.on().plus(before)))
     return found, left
 
 

@@ -37,7 +37,10 @@ ShowPhase = Callable[[str, int, int | None], None]
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a conversion will give and take. An interval has `value`, `low` and `high`; the truth lies in it with 95 %.
+    """What a conversion will give and take.
+
+    An interval has `value`, `low` and `high`; the truth lies in it with 95 %: of a duration, where the machine and its
+    disks go on as they did while some images were tried.
 
     Attributes
     ----------
@@ -154,7 +157,10 @@ def estimate_request(
             )
         alternatives, left = list[Alternative](), list[str]()
         if others:
-            alternatives, left = try_alternatives(request, source, population, ends=ends, before=before, how=how)
+            first = trials.duration().first
+            alternatives, left = try_alternatives(
+                request, source, population, ends=ends, before=before, first=first, how=how
+            )
     return _estimate(
         request,
         source,

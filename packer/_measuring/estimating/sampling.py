@@ -1,8 +1,9 @@
 """Which images of a list stand for all, and what is known of all when these are known.
 
 Images of like sizes are a stratum. Strata of large images have fewer of them, as what is asked for, such as the bytes
-in the pack, varies more among these; from every stratum the same number is drawn. The sum over all images is estimated
-by regression on the size, which is known of every image. See Cochran, Sampling Techniques, 5.5 and 7.10.
+in the pack, varies more among these; from every stratum the same number is drawn at first. What is drawn beyond that is
+drawn from all alike, so that many images together take the time that as many of all take. The sum over all images is
+estimated by regression on the size, which is known of every image. See Cochran, Sampling Techniques, 5.5 and 7.10.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ Floats = npt.NDArray[np.float64]
 
 _STRATA = 20
 _FROM_EACH = 4  # images of a stratum that an estimate wants, at least
+_ALIKE = 8  # images of each stratum that are drawn before others
 _STEP = 7  # from a stratum to the next one, so that few images are spread too; prime to _STRATA
 _Z = 1.96  # of 95 %
 
@@ -84,7 +86,9 @@ class Population:
         turn = np.empty(known, np.int64)  # of an image among those of its stratum
         drawn = np.random.default_rng([seed, 1]).permutation(known)
         turn[drawn[np.argsort(stratum[drawn], kind="stable")]] = np.arange(known) - np.searchsorted(stratum, stratum)
-        place = np.lexsort((stratum * _STEP % _STRATA, turn))
+        first = turn < _ALIKE
+        later = np.random.default_rng([seed, 3]).permutation(known)
+        place = np.lexsort((np.where(first, stratum * _STEP % _STRATA, later), np.where(first, turn, _ALIKE)))
         self.order = which[by_size[place]]
         self._rank_of = place  # of the images in `order`, their ranks by size
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from packer._conversion.request import ConversionRequest
 from packer._measuring.estimating.sampling import Interval, Population
 from packer._measuring.estimating.trial import Trial, convert_some
 from packer._measuring.load import Load
+from packer._measuring.profiling.clocks import moment, since
 from packer._sources import Source
 from packer._storage.limits import available_cpus
 from packer._table import Ints
@@ -31,8 +33,9 @@ __all__ = ["Duration", "Trials", "run_trials"]
 _LEAST, _SHORT, _WANTED = 16, 34, 300  # images of a trial; of all trials of what is asked for
 _MOST_BYTES = 256 << 20  # of the images of a trial: what it writes goes to the disk
 _MOST_IMAGES = 4000
-_OF_MIDDLE_SIZE = 10  # place of such an image in a population's order
-_DOUBT = 0.15  # of a duration: other work on the machine, and disks that slow down, show only later
+_OF_EACH_SIZE, _APART = 20, 5  # the first images of a population's order are of all sizes
+_DOUBT = 0.2  # of a duration: other work on the machine, and disks that slow down, show only later
+_OF_BYTES = 0.3  # how far the share of the time that grows with the bytes may be off
 _LEAST_DOUBT = 0.002  # of a size that was not counted
 _STRUCTURE = 0.05  # of what is beside the images, which grows with their number, but for a page here and there
 
@@ -73,6 +76,8 @@ class Trials:
         On how many threads.
     first : float
         Seconds that were spent once, to load what images need.
+    by_bytes : float
+        Which share of the time of all images grows with their bytes; the rest is the same for each image.
     each : list of Trial
         A short one, and others as long as time allows. The last one has all images where there is time for that.
     others : float or None
@@ -82,6 +87,7 @@ class Trials:
     population: Population
     workers: int
     first: float = 0.0
+    by_bytes: float = 0.5
     each: list[Trial] = field(default_factory=list)
     others: float | None = None
 
@@ -121,7 +127,8 @@ class Trials:
         works = [self._work(trial) for trial in long]
         rates = [max(trial.seconds - fixed, 1e-6) / work for trial, work in zip(long, works, strict=True)]
         rate = float(np.average(rates, weights=works))
-        doubt = math.hypot(_DOUBT, (max(rates) - min(rates)) / rate, (self.others or 0.0) / 2)
+        unlike = float(np.average([self._unlike(trial) for trial in long], weights=works))
+        doubt = math.hypot(_DOUBT, (max(rates) - min(rates)) / rate, (self.others or 0.0) / 2, _OF_BYTES * unlike)
         late = self.each[0].seconds - fixed - rate * self._work(self.each[0])  # of what only some images need
         return Duration(self.first + max(0.0, late), fixed, Interval.around(rate * whole, rate * whole * doubt))
 
@@ -151,10 +158,13 @@ class Trials:
         return np.concatenate([trial.places for trial in self._counted])
 
     def _work(self, trial: Trial) -> float:
-        """Return how much work the images of a trial are, half by the image and half by the byte; all images are N."""
+        """Return how much work the images of a trial are, by the image and by the byte; all images are N."""
+        return len(trial) * (1 + self.by_bytes * self._unlike(trial)) + self._idle(len(trial))
+
+    def _unlike(self, trial: Trial) -> float:
+        """Return by which share the images of a trial are larger than all are."""
         mean = self.population.mean_size
-        of_bytes = float(self.population.sizes(trial.places).sum()) / mean if mean else float(len(trial))
-        return (len(trial) + of_bytes) / 2 + self._idle(len(trial))
+        return float(self.population.sizes(trial.places).mean()) / mean - 1 if mean else 0.0
 
     def _idle(self, images: int) -> float:
         """Return how much work the threads could do that have ended while another one has its last batch."""
@@ -186,7 +196,7 @@ def run_trials(
     """
     trials = Trials(population, request.workers or available_cpus())
     known, begun = len(population.order), 0
-    trials.first, an_image = _load(request, source, population)
+    trials.first, trials.by_bytes, an_image = _load(request, source, population)
 
     def convert(start: int, count: int) -> None:
         places = np.arange(start, min(start + count, known))
@@ -197,8 +207,8 @@ def run_trials(
             )
         )
 
-    def fitting(moment: float) -> int:
-        return max(0, int((moment - time.monotonic()) / an_image))
+    def fitting(end: float) -> int:
+        return max(0, int((end - time.monotonic()) / an_image))
 
     if not wanted and fitting(ends) < _LEAST:
         return trials
@@ -218,19 +228,51 @@ def run_trials(
     return trials
 
 
-def _load(request: ConversionRequest, source: Source, population: Population) -> tuple[float, float]:
-    """Load what images need; return the seconds of that, and those that an image takes then, on all threads.
+def _load(request: ConversionRequest, source: Source, population: Population) -> tuple[float, float, float]:
+    """Load what images need.
 
-    A small image and one of the middle are prepared, twice: they may take different ways.
+    Images of several sizes are prepared, twice: they may take different ways, and what a way needs is loaded at first.
+
+    Returns
+    -------
+    first : float
+        Seconds of that, which every process needs once.
+    by_bytes : float
+        Which share of an image's time grows with its bytes.
+    an_image : float
+        Seconds of an image, on one thread, with what others on this machine take.
     """
+    begin = moment()
     request.recipe.load()
-    some = source.taken(np.unique(population.order[[0, min(len(population.order) - 1, _OF_MIDDLE_SIZE)]]))
-    seconds = []
-    with ThreadPoolExecutor(1) as pool:
-        for _ in range(2):
-            began = time.perf_counter()
-            for _ in Pipeline(some, request.recipe, "skip", start=0).run(pool, ahead=1):
-                pass
-            seconds.append(time.perf_counter() - began)
-    once, again = seconds
-    return max(0.0, once - again), max(again, 1e-6) / len(some)
+    loaded = since(begin).total
+    places = np.arange(0, min(_OF_EACH_SIZE, len(population.order)), _APART)
+    some = population.order[places]
+    once = np.array([_prepared(request, source, index) for index in some])
+    began = time.perf_counter()
+    again = np.array([_prepared(request, source, index) for index in some])
+    an_image = (time.perf_counter() - began) / len(some)
+    a_byte, any_image = np.polyfit(population.sizes(places), again, 1) if np.ptp(population.sizes(places)) else (0, 1)
+    of_bytes = a_byte * population.mean_size
+    by_bytes = min(max(float(of_bytes / max(any_image + of_bytes, 1e-9)), 0.0), 1.0)
+    return loaded + max(0.0, float((once - again).sum())), by_bytes, max(an_image, 1e-6)
+
+
+def _prepared(request: ConversionRequest, source: Source, index: int) -> float:
+    """Return how long preparing an image takes on one thread that nobody disturbs."""
+    begin = moment()
+    pipeline = Pipeline(source.taken(np.array([index])), request.recipe, "skip", start=0)
+    for _ in pipeline.run(_Here(), ahead=1):
+        pass
+    return since(begin).total
+
+
+class _Here(Executor):
+    """Does what it is given at once, on this thread."""
+
+    def submit(self, function: Callable[..., Any], /, *arguments: Any, **options: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        try:
+            done.set_result(function(*arguments, **options))
+        except BaseException as error:
+            done.set_exception(error)
+        return done

@@ -89,7 +89,7 @@ class _Recorder:
         self._steps = 0
         self._spent: dict[int, float] = {}  # seconds of each loader's passes
         self._longest: dict[int, tuple[Any, Any]] = {}  # each loader, and the timings of its longest pass
-        self._done: set[int] = set()
+        self._done: dict[int, dict[str, Any]] = {}  # the reports that there are
         self._finding = False
         atexit.register(self._at_exit)
 
@@ -118,37 +118,48 @@ class _Recorder:
     def ended(self, loader: Any, timings: Any) -> None:
         """Find out what a loader waits for after the first pass over it, if no other took more time."""
         timings.complete = True
-        self._spent[id(loader)] = self._spent.get(id(loader), 0.0) + timings.seconds
-        if timings.steps < _ENOUGH or id(loader) in self._done:
-            return
-        if self._spent[id(loader)] >= max(self._spent.values()):
-            self._find(loader, timings)
+        self._spend(loader, timings)
+        if timings.steps >= _ENOUGH and self._most == id(loader):
+            self._report(loader, timings)
 
     def stop(self, loader: Any, timings: Any) -> None:
         """End the program, with the report on the loader that took most of the time."""
-        self._spent[id(loader)] = self._spent.get(id(loader), 0.0) + timings.seconds
-        most = max(self._spent, key=self._spent.__getitem__)
-        if most not in self._done:
-            self._find(*self._longest[most])
+        self._spend(loader, timings)
+        self._report(*self._longest[self._most])
         atexit.unregister(self._at_exit)
         with open(self._settings["ended"], "wb"):
             pass
         raise SystemExit(0)
 
-    def _find(self, loader: Any, timings: Any, *, seconds: float | None = None) -> None:
+    def _spend(self, loader: Any, timings: Any) -> None:
+        """Note the time of a pass that is over."""
+        timings.end()
+        self._spent[id(loader)] = self._spent.get(id(loader), 0.0) + timings.seconds
+
+    @property
+    def _most(self) -> int:
+        """The loader that took most of the time."""
+        return max(self._spent, key=self._spent.__getitem__)
+
+    def _report(self, loader: Any, timings: Any, *, seconds: float | None = None) -> None:
+        """Write the report on a loader, in place of another one's; what it takes to find out is done once."""
+        if id(loader) not in self._done:
+            seconds = self._settings["finding"] if seconds is None else seconds
+            self._done[id(loader)] = self._found(loader, timings, seconds)
+        path = self._settings["report"]
+        new = f"{path}.{self._process}"  # ranks that were spawned have no RANK
+        with open(new, "w", encoding="utf-8") as file:
+            json.dump(self._done[id(loader)], file)
+        os.replace(new, path)
+
+    def _found(self, loader: Any, timings: Any, seconds: float) -> dict[str, Any]:
         from packer._measuring.profiling.verdict import diagnose
 
         self._finding = True
         try:
-            report = diagnose(loader, timings, self._settings["finding"] if seconds is None else seconds)
+            return diagnose(loader, timings, seconds).to_json()
         finally:
             self._finding = False
-        self._done.add(id(loader))
-        path = self._settings["report"]
-        new = f"{path}.{self._process}"  # ranks that were spawned have no RANK
-        with open(new, "w", encoding="utf-8") as file:
-            json.dump({**report.to_json(), "loader": type(loader).__name__}, file)
-        os.replace(new, path)
 
     def _at_exit(self) -> None:
         """Say at least how long the steps waited, where a program ends within its first pass."""
@@ -157,7 +168,9 @@ class _Recorder:
         measured = [entry for entry in self._longest.values() if entry[1].steps]
         if measured:
             with contextlib.suppress(Exception):  # the program is ending: there is nobody to tell
-                self._find(*max(measured, key=lambda entry: entry[1].seconds), seconds=0.0)
+                loader, timings = max(measured, key=lambda entry: entry[1].seconds)
+                timings.end()
+                self._report(loader, timings, seconds=0.0)
 
 
 class _Pass:
@@ -189,6 +202,8 @@ class _Pass:
             self._recorder.ended(self._loader, timings)
             raise
         self._given = time.perf_counter()
+        if not timings.waits:
+            timings.begin()
         timings.gpu.given()
         timings.waits.append(self._given - begin)
         return batch

@@ -26,6 +26,8 @@ __all__ = ["Packed", "UnpackedError", "measure_packed"]
 _SAMPLES = 32
 _RESIZED = 256
 _WORTH_RESIZING = 1.1
+_OF_PACKS = {"crop": "_crop", "output": "_output", "fuse": "_fuse", "mode": "_mode", "transform": "_transform"}
+"""Settings of packer's datasets, with the attributes that hold them."""
 
 
 class UnpackedError(Exception):
@@ -86,24 +88,27 @@ def _samples(seen: Seen, stages: Stages) -> Iterator[dict[str, Any]]:
         for path in list(dict.fromkeys(stages.paths))[:_SAMPLES]:
             yield {"image": Path(path), "label": 0}
         return
-    dataset = seen.dataset
-    if hasattr(dataset, "reader"):
-        step = max(len(dataset) // _SAMPLES, 1)
-        for row in dataset._rows_of(list(range(0, len(dataset), step)[:_SAMPLES])).tolist():
-            yield {"image": bytes(dataset.reader.read(row)), "label": 0}
+    packs = [pack for pack in seen.leaves if len(pack)][:_SAMPLES]
+    for pack in packs:
+        step = max(len(pack) * len(packs) // _SAMPLES, 1)
+        for row in pack._rows_of(list(range(0, len(pack), step)[: _SAMPLES // len(packs)])).tolist():
+            yield {"image": bytes(pack.reader.read(row)), "label": 0}
 
 
 def _settings(seen: Seen, stages: Stages) -> dict[str, Any]:
     """Return the settings with which packer's dataset gives what the loader's dataset gives."""
-    dataset = seen.innermost_dataset
-    if seen.of_packer:
-        if dataset._parts is not None:
-            raise UnpackedError("the samples have fields beside the image")
-        names = {"crop": "_crop", "output": "_output", "fuse": "_fuse", "mode": "_mode", "transform": "_transform"}
-        return {name: getattr(dataset, attribute) for name, attribute in names.items()}
-    if not hasattr(dataset, "transform"):
+    dataset, *others = seen.leaves
+    names = _OF_PACKS if seen.of_packer else {"transform": "transform"}
+    if any(not hasattr(leaf, name) for leaf in seen.leaves for name in names.values()):
         raise UnpackedError("the dataset has no transform that could be applied to a pack's images")
-    transform = apart(dataset.transform)
+    settings = {name: getattr(dataset, attribute) for name, attribute in names.items()}
+    if any(getattr(other, names[name]) != value for other in others for name, value in settings.items()):
+        raise UnpackedError("the datasets in a row have transforms of their own")
+    if seen.of_packer:
+        if any(pack._parts is not None for pack in seen.leaves):
+            raise UnpackedError("the samples have fields beside the image")
+        return settings
+    transform = apart(settings["transform"])
     output = "numpy" if stages.form == "numpy" else "pil" if transform is None else None
     return {"transform": transform, "fuse": transform is not None, "output": output}
 

@@ -86,7 +86,8 @@ class Profile:
         yield from measured_pass(self.loader, timings, self._steps)
         if self._show:
             self._show = False
-            sys.stderr.write(f"{self.report()}\n")
+            said = self.report() if timings.steps else "packer.profile: the loader gave no batch"
+            sys.stderr.write(f"{said}\n")
 
     def report(self, seconds: float | None = None) -> ProfileReport:
         """Return what the last pass says. What it takes to find out is done once.
@@ -123,17 +124,22 @@ def measured_pass(loader: Iterable[Any], timings: Timings, steps: int | None = N
     asked = clock()
     in_use = gpu.asked()
     batches = iter(loader)
-    for number, batch in enumerate(itertools.islice(batches, steps), 1):
-        given = clock()
-        if in_use:
-            gpu.given()
-        waits.append(given - asked)
-        try:
-            yield batch
-        finally:
-            del batch  # the loop alone decides how long a batch lives
-            asked = clock()
-            works.append(asked - given)
-        if in_use or not number & (number - 1):  # who trains with CUDA uses it from the first steps on
-            in_use = gpu.asked()
-    timings.complete = True
+    try:
+        for number, batch in enumerate(itertools.islice(batches, steps), 1):
+            given = clock()
+            if in_use:
+                gpu.given()
+            waits.append(given - asked)
+            if number == 1:
+                timings.begin()
+            try:
+                yield batch
+            finally:
+                del batch  # the loop alone decides how long a batch lives
+                asked = clock()
+                works.append(asked - given)
+            if in_use or not number & (number - 1):  # who trains with CUDA uses it from the first steps on
+                in_use = gpu.asked()
+        timings.complete = True
+    finally:
+        timings.end()

@@ -38,8 +38,12 @@ class Seen:
     collate : callable, optional
     workers : int
         Processes that make batches; of packer's Loader without processes, threads. 0: the loop makes them itself.
+    burst : int
+        How many batches are made at the same time: a DataLoader's workers make one each.
     threaded : bool
         Whether several threads of one process make items.
+    apart : bool
+        Whether other processes than the loop's make the items.
     transform : callable, optional
         That of a packer Loader, in place of the dataset's.
     """
@@ -51,21 +55,20 @@ class Seen:
     batch_size: int = 1
     collate: Callable[[list[Any]], Any] | None = None
     workers: int = 0
+    burst: int = 1
     threaded: bool = False
+    apart: bool = False
     transform: Any = None
 
     @property
     def of_packer(self) -> bool:
-        """Whether the items are a pack's, or an index's."""
-        return _is_packers(self.dataset)
+        """Whether the items are a pack's, or an index's, or some of such."""
+        return all(map(_is_pack, self.leaves))
 
     @property
-    def innermost_dataset(self) -> Any:
-        """The dataset below Subsets."""
-        dataset = self.dataset
-        while type(dataset).__name__ == "Subset" and hasattr(dataset, "dataset"):
-            dataset = dataset.dataset
-        return dataset
+    def leaves(self) -> list[Any]:
+        """The datasets below Subsets and several in a row."""
+        return list(_leaves(self.dataset))
 
     def items(self, dataset: Any, indices: Sequence[int]) -> list[Any]:
         """Return items of `dataset` as the loader's workers make them."""
@@ -74,7 +77,7 @@ class Seen:
 
             from packer._loading.joining import readable
 
-            own = _is(dataset, "packer._loading.imagedataset", "ImageDataset")  # which `watched` gave the transform
+            own = not _is_row_of_packs(dataset)  # then `watched` gave the transform to what is read
             return readable(dataset)._items(np.array(indices), 0, 0, None if own else self.transform)
         if hasattr(dataset, "__getitems__"):
             return list(dataset.__getitems__(list(indices)))
@@ -87,7 +90,7 @@ def innermost(loader: Any) -> Any:
         if _is(loader, "packer._loading.loader", "Loader") or _is(loader, "torch.utils.data", "DataLoader"):
             return loader
         inner = next((getattr(loader, name, None) for name in _WRAPPERS if hasattr(loader, name)), None)
-        if inner is None or not hasattr(inner, "__iter__"):
+        if not hasattr(inner, "__iter__") or isinstance(inner, str | bytes):
             return loader
         loader = inner
     return loader
@@ -107,27 +110,21 @@ def see(loader: Any) -> Seen:
             collate=loader.collate_fn,
             workers=max(threads, processes),
             threaded=threads > max(processes, 1),
+            apart=processes > 0,
             transform=loader.transform,
         )
     if not _is(loader, "torch.utils.data", "DataLoader"):
         return Seen(loader=loader, kind=name, unseen=f"a {name} does not show how it makes its batches")
-    workers = loader.num_workers
-    dataset = loader.dataset
+    workers, dataset = loader.num_workers, loader.dataset
+    made: dict[str, Any] = {"workers": workers, "burst": max(workers, 1), "apart": workers > 0}
     if _is(dataset, "torch.utils.data", "IterableDataset") or not hasattr(dataset, "__len__"):
         said = f"{type(dataset).__name__} gives its items in its own order, and not one by one"
-        return Seen(loader=loader, kind="DataLoader", unseen=said, workers=workers)
+        return Seen(loader=loader, kind="DataLoader", unseen=said, **made)
     if loader.batch_sampler is None:
         said = "the DataLoader has no batches (batch_size=None)"
-        return Seen(loader=loader, kind="DataLoader", unseen=said, workers=workers)
+        return Seen(loader=loader, kind="DataLoader", unseen=said, **made)
     size = loader.batch_size or getattr(loader.batch_sampler, "batch_size", None) or 1
-    return Seen(
-        loader=loader,
-        kind="DataLoader",
-        dataset=dataset,
-        batch_size=size,
-        collate=loader.collate_fn,
-        workers=workers,
-    )
+    return Seen(loader=loader, kind="DataLoader", dataset=dataset, batch_size=size, collate=loader.collate_fn, **made)
 
 
 def watched(dataset: Any, watch: Watch, transform: Any = None, known: Known | None = None) -> Any:
@@ -136,23 +133,23 @@ def watched(dataset: Any, watch: Watch, transform: Any = None, known: Known | No
     The copy has a state of its own (`apart`). `transform` takes the place of a packer dataset's own. `known` are the
     copies that were made so far.
     """
-    if _is(dataset, "packer._loading.imagedataset", "ImageDataset"):
+    if _is_pack(dataset):
         return _watched_pack(dataset, watch, transform)
-    if _is_packers(dataset):
+    if _is_row_of_packs(dataset):
         return dataset
-    return _watched_own(dataset, watch, {} if known is None else known)
+    return _watched_own(dataset, watch, transform, {} if known is None else known)
 
 
-def _watched_own(dataset: Any, watch: Watch, known: Known) -> Any:
+def _watched_own(dataset: Any, watch: Watch, transform: Any, known: Known) -> Any:
     """Return a copy of a dataset that is not packer's, with its loading and transforms timed."""
     alike = apart(dataset, known)
     if alike is dataset:
         return dataset
     try:
         if type(dataset).__name__ == "Subset":
-            alike.dataset = watched(dataset.dataset, watch, known=known)
+            alike.dataset = watched(dataset.dataset, watch, transform, known)
         elif type(dataset).__name__ == "ConcatDataset":
-            alike.datasets = [watched(part, watch, known=known) for part in dataset.datasets]
+            alike.datasets = [watched(part, watch, transform, known) for part in dataset.datasets]
         for name, stage in _STAGES.items():
             function = getattr(alike, name, None)
             if callable(function) and not isinstance(function, Timed):
@@ -199,7 +196,19 @@ def _is(value: Any, module: str, name: str) -> bool:
     return kind is not None and isinstance(value, kind)
 
 
-def _is_packers(dataset: Any) -> bool:
-    return _is(dataset, "packer._loading.imagedataset", "ImageDataset") or _is(
-        dataset, "packer._loading.concat", "ConcatImageDataset"
-    )
+def _is_pack(dataset: Any) -> bool:
+    return _is(dataset, "packer._loading.imagedataset", "ImageDataset")
+
+
+def _is_row_of_packs(dataset: Any) -> bool:
+    return _is(dataset, "packer._loading.concat", "ConcatImageDataset")
+
+
+def _leaves(dataset: Any) -> Iterator[Any]:
+    if type(dataset).__name__ == "Subset" and hasattr(dataset, "dataset"):
+        yield from _leaves(dataset.dataset)
+    elif type(dataset).__name__ in ("ConcatDataset", "ConcatImageDataset") and hasattr(dataset, "datasets"):
+        for part in dataset.datasets:
+            yield from _leaves(part)
+    else:
+        yield dataset

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from packer._measuring.load import Load
 from packer._measuring.profiling.apart import Known, apart
 from packer._measuring.profiling.clocks import Cost, Watch, moment, openers_watched, since
 from packer._measuring.profiling.seen import Seen, as_in_a_worker, watched
@@ -49,6 +50,10 @@ class Stages:
     lock : float
         The share of the time that two threads, making items at the same time, wait for each other; 0 for a loader
         without threads.
+    handing : Cost
+        Seconds a sample that a worker would need for handing over, where there are no workers.
+    others : float
+        The share of the processors that was taken by others meanwhile, with workers that stay.
     """
 
     costs: dict[str, Cost]
@@ -56,6 +61,8 @@ class Stages:
     paths: Sequence[str] = ()
     form: str = ""
     lock: float = 0.0
+    handing: Cost = field(default_factory=Cost)
+    others: float = 0.0
 
     @property
     def total(self) -> Cost:
@@ -88,7 +95,8 @@ def measure_stages(seen: Seen, seconds: float) -> Stages:
     known: Known = {}
     dataset = watched(seen.dataset, watch, seen.transform, known)
     chosen = np.random.default_rng().permutation(len(dataset))[: _MOST_SAMPLES + 2].tolist()
-    with as_in_a_worker(), openers_watched(watch):
+    handing, load = Cost(), Load()
+    with load, as_in_a_worker(), openers_watched(watch):
         in_place = _in_place(seen)
         make = in_place or (lambda indices: seen.items(dataset, indices))
         make(chosen[:2])  # imports, and memory that is allocated once
@@ -99,12 +107,22 @@ def measure_stages(seen: Seen, seconds: float) -> Stages:
         costs = _divided(seen, made, watch, count)
         if in_place is None and seen.collate is not None:
             costs["collation"], batch = _collated(apart(seen.collate, known), made.items, seen.batch_size)
-            if seen.kind == "DataLoader" and seen.workers:
-                costs["handing over"] = _handed_over(batch) / seen.batch_size
+            if seen.kind == "DataLoader":
+                handing = _handed_over(batch, seen.workers > 0) / seen.batch_size
+            if seen.workers:
+                costs["handing over"] = handing
             costs["transfer"] = _transferred(batch) / seen.batch_size
         lock = _lock(make, chosen, made.cost) if seen.threaded else 0.0
     shown = {stage: cost for stage, cost in costs.items() if cost.total > 0}
-    return Stages(costs=shown, samples=count, paths=watch.paths, form=_form(watch.loaded), lock=lock)
+    return Stages(
+        costs=shown,
+        samples=count,
+        paths=watch.paths,
+        form=_form(watch.loaded),
+        lock=lock,
+        handing=handing,
+        others=load.others or 0.0,
+    )
 
 
 def _make(make: Callable[[list[int]], Any], indices: list[int], batch_size: int, seconds: float) -> _Made:
@@ -155,8 +173,10 @@ def _reading_files(paths: Sequence[str]) -> Cost:
 
 def _reading_pack(seen: Seen, indices: list[int]) -> Cost:
     """Return what reading samples of a pack costs that were read just now; nothing for several packs."""
-    dataset = seen.innermost_dataset
-    if dataset is not seen.dataset or not hasattr(dataset, "reader"):
+    dataset = seen.dataset
+    while type(dataset).__name__ == "Subset":
+        indices, dataset = [dataset.indices[index] for index in indices], dataset.dataset
+    if not hasattr(dataset, "reader"):
         return Cost()
     rows = dataset._rows_of(indices)
     begin = moment()
@@ -200,15 +220,18 @@ def _collated(collate: Callable[[list[Any]], Any], items: list[Any], batch_size:
     return min(costs, key=lambda cost: cost.total) / batch_size, made
 
 
-def _handed_over(batch: Any) -> Cost:
-    """Return what a worker spends on giving a batch to the loop: it copies the tensors to memory that both share."""
+def _handed_over(batch: Any, shared: bool) -> Cost:
+    """Return what a worker spends on giving a batch to the loop: it copies the tensors to memory that both share.
+
+    Where it is not `shared`, any memory is copied to: who has no workers may have no room for what is shared.
+    """
     from packer._loading.normalizing import map_tensors
 
     costs = []
     for _ in range(2):
         copy = map_tensors(batch, lambda tensor: tensor.clone())
         begin = moment()
-        map_tensors(copy, lambda tensor: tensor.share_memory_())
+        map_tensors(copy, lambda tensor: tensor.share_memory_() if shared else tensor.clone())
         costs.append(since(begin))
     return min(costs, key=lambda cost: cost.total)
 

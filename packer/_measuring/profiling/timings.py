@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import sys
+import time
 from array import array
 from collections import deque
 from typing import Any
@@ -17,21 +18,44 @@ from typing import Any
 __all__ = ["GPUIdle", "Timings"]
 
 _BLOCKS = 20
+_FEWEST = 5
+"""Blocks from which on their spread is known."""
 
 
 class Timings:
     """Seconds that each step of one pass waited and worked.
 
+    Several workers make a batch each at the same time, so that batches come in bursts. The first burst comes with the
+    first batch, whoever waits longer later: its batches say nothing of the pass.
+
     Attributes
     ----------
     waits, works : array of float
         For each batch: how long the loop waited for it, and how long it worked until it asked for the next.
+    burst : int
+        How many batches are made at the same time, each by a worker of its own.
+    cpu : float
+        Seconds that this process was on processors, from the first batch to the end of the pass.
+    complete : bool
+        Whether the pass came to its end.
     """
 
     def __init__(self) -> None:
         self.waits, self.works = array("d"), array("d")
         self.gpu = GPUIdle()
+        self.burst = 1
+        self.cpu = 0.0
         self.complete = False
+        self._began: float | None = None
+
+    def begin(self) -> None:
+        """Note that the first batch is there."""
+        self._began = time.process_time()
+
+    def end(self) -> None:
+        """Note that the loop has worked on its last batch."""
+        if self._began is not None:
+            self.cpu = time.process_time() - self._began
 
     @property
     def steps(self) -> int:
@@ -49,14 +73,26 @@ class Timings:
         return sum(self.waits) + sum(self.works)
 
     @property
+    def tells(self) -> bool:
+        """Whether there was a whole burst after the first one."""
+        return self.steps >= 2 * self.burst
+
+    @property
+    def _counted(self) -> slice:
+        """The batches that count: whole bursts after the first one; where there are none, all after the first batch."""
+        if not self.tells:
+            return slice(1 if self.steps > 1 else 0, self.steps)
+        return slice(self.burst, self.steps // self.burst * self.burst)
+
+    @property
     def interval(self) -> float:
-        """Mean seconds from batch to batch, after the first."""
+        """Mean seconds from batch to batch, after the first ones."""
         return self.wait + self.work
 
     @property
     def wait(self) -> float:
-        """Mean seconds that a step waits, after the first where there are others."""
-        waits = self.waits[1 : self.steps] or self.waits
+        """Mean seconds that a step waits, after the first ones where there are others."""
+        waits = self.waits[self._counted] or self.waits
         return sum(waits) / max(len(waits), 1)
 
     @property
@@ -64,23 +100,25 @@ class Timings:
         """Mean seconds of a step without its wait."""
         return sum(self.works) / max(self.steps, 1)
 
-    def waiting(self) -> tuple[float, float]:
-        """Return the share of the time after the first batch that the loop waits, and the share's standard error.
+    @property
+    def work_cpu(self) -> float:
+        """Mean seconds of a step that this process is on processors, with what it does for the loader."""
+        return self.cpu / max(self.steps, 1)
 
-        The error is that of a ratio over blocks of consecutive steps, as waits come in bursts: of several workers that
-        are too slow, batches arrive together.
+    def waiting(self) -> tuple[float, float]:
+        """Return the share of the time after the first batches that the loop waits, and the share's standard error.
+
+        The error is that of a ratio over blocks of consecutive steps, whole bursts of them; 1 where they are too few.
         """
-        pairs = list(zip(self.waits[1:], self.works[1:], strict=False)) or list(
-            zip(self.waits, self.works, strict=False)
-        )
+        pairs = list(zip(self.waits, self.works, strict=False))[self._counted]
         if not pairs:
             return 0.0, 1.0
-        size = max(len(pairs) // _BLOCKS, 1)
+        size = max(len(pairs) // _BLOCKS // self.burst, 1) * self.burst
         blocks = [pairs[begin : begin + size] for begin in range(0, len(pairs), size)]
         waits = [sum(wait for wait, _ in block) for block in blocks]
         totals = [sum(wait + work for wait, work in block) for block in blocks]
         share = sum(waits) / max(sum(totals), 1e-12)
-        if len(blocks) < 2:
+        if len(blocks) < (_FEWEST if self.burst > 1 else 2):
             return share, 1.0
         spread = sum((wait - share * total) ** 2 for wait, total in zip(waits, totals, strict=True))
         mean = sum(totals) / len(totals)

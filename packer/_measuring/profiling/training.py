@@ -159,5 +159,4 @@ def _read(found: Path) -> ProfileReport | None:
         said = json.loads(found.read_text("utf-8"))
     except (OSError, ValueError):
         return None
-    said.pop("loader")
     return ProfileReport(**{**said, "sentences": tuple(said["sentences"])})

@@ -7,16 +7,17 @@ a batch. Without workers the two follow one another; with workers the longer one
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 from collections.abc import Iterable
 from typing import Any
 
 from packer._measuring.profiling.clocks import Cost
 from packer._measuring.profiling.packed import Packed, UnpackedError, measure_packed
 from packer._measuring.profiling.report import ProfileReport
-from packer._measuring.profiling.seen import see
+from packer._measuring.profiling.seen import Seen, see
 from packer._measuring.profiling.stages import measure_stages
 from packer._measuring.profiling.timings import Timings
-from packer._measuring.profiling.words import GAIN, Findings, sentences
+from packer._measuring.profiling.words import GAIN, SHARED, Findings, sentences
 from packer._measuring.profiling.workers import fewer_workers
 from packer._measuring.randomness import keeping_random_states
 from packer._storage.limits import available_cpus
@@ -31,18 +32,23 @@ _STARTING = 0.5  # the share of a pass from which on the start of many workers i
 _LOCKED = 0.25  # of the time that two threads make items; 0.5 is what Python alone gives
 _OUTWEIGHS = 1.5  # how much more a stage must have to give than the number of workers, which is changed at no cost
 _DOMINANT = 4.0  # and at least so much
+_BUSIEST = 0.02  # of the processors, that are taken to be left beside other programs
+_A_BATCH = 0.0005  # seconds that the loop needs at least to take a batch from a worker
+_FORKED, _SPAWNED = 0.02, 2.0  # seconds that the start of a worker takes
 
 
 def diagnose(loader: Iterable[Any], timings: Timings, seconds: float) -> ProfileReport:
     """Return the report of a pass, for which some samples are made again, within some seconds."""
+    seen = see(loader)
+    timings.burst = seen.burst
     share, error = timings.waiting()
     idle = timings.gpu.share()
     if idle is not None:
         share, error = idle, 1.0  # of the GPU's time, whose spread nothing tells
-    found = Findings(timings=timings, seen=see(loader), waiting=share, error=error, idle=idle)
+    found = Findings(timings=timings, seen=seen, waiting=share, error=error, idle=idle)
     starting = timings.of_start() > _STARTING and timings.steps > 1
     found.keeps_up = found.waiting < WORTH_A_WORD or (error < 1 and found.waiting - 2 * error < _CERTAIN)
-    if found.keeps_up and not (starting and found.seen.workers > available_cpus()):
+    if found.keeps_up and timings.tells and not (starting and seen.workers > available_cpus()):
         found.cause = "step"
     elif seconds > 0:
         with keeping_random_states():
@@ -64,8 +70,11 @@ def _find(found: Findings, seconds: float) -> None:
     cpus = available_cpus()
     with contextlib.suppress(Exception):  # workers that cannot be started again say nothing, and end no training
         if seen.kind == "DataLoader" and seen.workers > cpus:
-            found.fewer = fewer_workers(seen, cpus, _batches(found), 0.4 * seconds)
+            sample = found.stages.total.total
+            found.fewer = fewer_workers(seen, cpus, _batches(found), sample=sample, seconds=0.4 * seconds)
     found.cause = _cause(found, cpus)
+    if found.cause == "step":
+        return
     try:
         found.packed = measure_packed(seen, found.stages, 0.3 * seconds)
     except UnpackedError as why:
@@ -86,8 +95,19 @@ def _batches(found: Findings) -> int:
 def _cause(found: Findings, cpus: int) -> str:
     stages = found.stages
     assert stages is not None
-    if found.keeps_up:  # and workers take long to start
-        return "too many workers" if found.fewer is not None and found.fewer > GAIN else "step"
+    fewer = found.fewer is not None and found.fewer > GAIN
+    if found.keeps_up and fewer:  # after its first batch, for which it waits long
+        return "too many workers"
+    made = found.made(stages.total, found.seen.workers)
+    if found.keeps_up and (found.timings.tells or made <= found.timings.work):
+        return "step"
+    return _slowest(found, fewer, cpus)
+
+
+def _slowest(found: Findings, fewer: bool, cpus: int) -> str:
+    """Return what a loader that does not keep up is slow for; `fewer` workers may be faster."""
+    stages = found.stages
+    assert stages is not None
     if stages.lock > _LOCKED:
         return "lock"
     work = stages.total
@@ -95,7 +115,7 @@ def _cause(found: Findings, cpus: int) -> str:
         return "reading"
     largest = max(stages.costs, key=lambda stage: stages.costs[stage].total, default="unknown")
     without = 1 / max(1 - stages.share(largest), 1e-3)  # how many times as fast a sample is made without the stage
-    if found.fewer is not None and found.fewer > GAIN and without < _DOMINANT:
+    if fewer and without < _DOMINANT:
         return "too many workers"
     more = _more_workers(found, cpus)
     if more > GAIN and without < max(_DOMINANT, _OUTWEIGHS * more):
@@ -109,9 +129,24 @@ def _more_workers(found: Findings, cpus: int) -> float:
     assert stages is not None
     if seen.workers >= cpus:
         return 1.0
-    work = stages.total.total * seen.batch_size
-    now = found.interval(work / max(seen.workers, 1), seen.workers)
-    return now / max(found.interval(work / cpus, cpus), 1e-9)
+    now = found.interval(found.made(stages.total, seen.workers), seen.workers, stages.total)
+    more = stages.total + stages.handing if not seen.workers else stages.total
+    made = found.made(more, cpus)
+    if seen.kind == "DataLoader":
+        made = max(made, _A_BATCH) + _start(seen, cpus - seen.workers) / max(_batches(found), 1)
+    return now / max(found.interval(made, cpus, more), 1e-9)
+
+
+def _start(seen: Seen, workers: int) -> float:
+    """Return how long the start of some workers takes, which come one after the other where they are forks."""
+    if seen.loader.persistent_workers:
+        return 0.0
+    context, method = seen.loader.multiprocessing_context, multiprocessing.get_start_method(allow_none=True)
+    if context is not None:
+        method = context.get_start_method()
+    elif method is None:  # nobody has decided yet, nor does this: a program may do so later
+        method = multiprocessing.get_all_start_methods()[0]
+    return _FORKED * workers if method == "fork" else _SPAWNED
 
 
 def _gains(found: Findings, cpus: int) -> None:
@@ -123,6 +158,10 @@ def _gains(found: Findings, cpus: int) -> None:
         found.gains[f"{name}={cpus}"] = found.fewer
     elif seen.workers < cpus:
         found.gains[f"{name}={cpus}"] = _more_workers(found, cpus)
+    if found.cause == "handing over":
+        here = stages.total - stages.costs["handing over"]
+        now = found.interval(found.made(stages.total, seen.workers), seen.workers, stages.total)
+        found.gains[f"{name}=0"] = now / max(found.interval(found.made(here, 0), 0, here), 1e-9)
     for packed in found.packed:
         found.gains[" with ".join(filter(None, ["packing", packed.options]))] = _packing(found, packed)
 
@@ -130,14 +169,17 @@ def _gains(found: Findings, cpus: int) -> None:
 def _packing(found: Findings, packed: Packed) -> float:
     """Return how many times as fast the loop would be with batches of a pack, on the same workers."""
     assert found.stages is not None
-    batch = found.seen.batch_size
-    now, then = found.stages.total.total * batch, packed.cost.total * batch
-    # What a batch takes beyond its stages, such as the way from a worker to the loop, stays.
-    measured = found.timings.interval if found.seen.workers else found.timings.wait
-    made = now / max(found.seen.workers, 1)
-    scale = max(measured / max(made, 1e-12), 1.0) if found.seen.workers else measured / max(now, 1e-12)
-    before = found.interval(made * scale, found.seen.workers)
-    after = found.interval(then / max(found.seen.workers, 1) * scale, found.seen.workers)
+    workers, stages = found.seen.workers, found.stages
+    now, then = found.made(stages.total, workers), found.made(packed.cost, workers)
+    measured = found.timings.interval if workers else found.timings.wait
+    # What a batch takes beyond its stages grows with them where processors are shared, with the other thread of a core
+    # or with other programs. What is still beyond, such as the way from a worker to the loop, stays.
+    scale = min(measured / max(now, 1e-12), SHARED / max(1 - stages.others, _BUSIEST))
+    if workers:
+        scale = max(scale, 1.0)
+    stays = max(measured - now * scale, 0.0)
+    before = found.interval(now * scale + stays, workers, stages.total)
+    after = found.interval(then * scale + stays, workers, packed.cost)
     return before / max(after, 1e-9)
 
 

@@ -5,20 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from packer._measuring.profiling.clocks import Cost
 from packer._measuring.profiling.packed import Packed
 from packer._measuring.profiling.report import CAUSES
 from packer._measuring.profiling.seen import Seen
 from packer._measuring.profiling.stages import Stages
 from packer._measuring.profiling.timings import Timings
+from packer._storage.limits import available_cpus
 from packer.errors import printable
 
-__all__ = ["GAIN", "Findings", "sentences"]
+__all__ = ["GAIN", "SHARED", "Findings", "sentences"]
 
 _FEW = 10
 _EXPLAINED = 0.5
 """The share of the waiting that the stages explain at least, where nothing else is to be said."""
 
 _NAMES = {"items": "the rest of dataset[i]", "transfer": "the copy to the device"}
+_COLLATION = "The collate_fn runs for every batch: stack tensors of one size, as torch's default_collate does."
+_COLLATION_BY_TORCH = (
+    "A dataset in memory can be asked for a batch at once: DataLoader(dataset, batch_size=None, "
+    "sampler=torch.utils.data.BatchSampler(torch.utils.data.RandomSampler(dataset), 64, False))."
+)
+
+SHARED = 2.0
+"""How many times as long work takes at most where two threads share a core."""
+
 GAIN = 1.2
 """How many times as fast a change makes the loop, from which on it is worth while."""
 
@@ -65,12 +76,29 @@ class Findings:
     packing_helps: bool = False
     keeps_up: bool = False
 
-    def interval(self, made: float, workers: int) -> float:
-        """Return the seconds from batch to batch where a batch comes every `made` seconds."""
+    def made(self, sample: Cost, workers: int) -> float:
+        """Return every how many seconds a batch comes of samples that cost so much, from so many workers."""
+        batch, count = self.seen.batch_size, max(workers, 1)
+        return batch * (sample.cpu / min(count, available_cpus()) + sample.blocked / count)
+
+    def interval(self, made: float, workers: int, sample: Cost) -> float:
+        """Return the seconds from batch to batch where one comes every `made` seconds, of samples that cost so much.
+
+        Loader and loop share the processors: a batch and its step take no less than all processors need for both.
+        """
         step = self.timings.work
         if self.idle is not None:  # the loop works while the GPU does: its own time says little of the step
             step = max(self.timings.interval * (1 - self.idle), 0.0)
-        return step + made if workers == 0 else max(step, made)
+        least = (self._step_cpu + sample.cpu * self.seen.batch_size) / available_cpus()
+        return max(step + made if workers == 0 else max(step, made), least)
+
+    @property
+    def _step_cpu(self) -> float:
+        """The seconds that a step itself is on processors."""
+        if self.seen.apart or self.stages is None:
+            return self.timings.work_cpu
+        here = self.stages.total.cpu * self.seen.batch_size * (SHARED if self.seen.threaded else 1)
+        return max(self.timings.work_cpu - here, 0.0)
 
 
 def sentences(found: Findings) -> Iterator[str]:
@@ -147,7 +175,8 @@ def _basis(found: Findings) -> str:
 def _own_cure(found: Findings) -> Iterator[str]:
     """Yield what helps against the cause itself."""
     seen, cause = found.seen, found.cause
-    workers = next(((name, gain) for name, gain in found.gains.items() if not name.startswith("packing")), None)
+    numbers = ((name, gain) for name, gain in found.gains.items() if not name.startswith("packing"))
+    workers = max(numbers, key=lambda number: number[1], default=None)
     if cause in ("too few workers", "too many workers") and workers is not None:
         instead = f" instead of {seen.workers}"
         yield f"Say {workers[0]}{instead}: that alone gives about {_times(workers[1])}."
@@ -157,7 +186,7 @@ def _own_cure(found: Findings) -> Iterator[str]:
             "tensors, or do it for whole batches on the GPU."
         )
     elif cause == "collation":
-        yield "The collate_fn runs for every batch: stack tensors of one size, as torch's default_collate does."
+        yield _COLLATION_BY_TORCH if getattr(seen.collate, "__name__", "") == "default_collate" else _COLLATION
     elif cause == "lock":
         yield (
             f"Two threads wait for each other for {found.stages.lock if found.stages else 0:.0%} of their time: "
@@ -177,15 +206,15 @@ def _own_cure(found: Findings) -> Iterator[str]:
 
 def _notes(found: Findings) -> Iterator[str]:
     timings = found.timings
-    if timings.steps < _FEW:
-        yield f"Only {timings.steps} steps were measured, which is little to go by."
+    if timings.steps < _FEW or not timings.tells:
+        at_a_time = f", and {timings.burst} workers make as many at a time" if timings.burst > 1 else ""
+        yield f"Only {timings.steps} steps were measured{at_a_time}, which is little to go by."
     if timings.of_start() > 0.2 and timings.complete:
-        yield (
-            f"The first batch came after {timings.first:.1f} s, {timings.of_start():.0%} of the pass: "
-            "persistent_workers=True starts workers once, and not for each pass."
-        )
+        starts = found.seen.kind == "DataLoader" and found.seen.workers and not found.seen.loader.persistent_workers
+        cure = ": persistent_workers=True starts workers once, and not for each pass" if starts else ""
+        yield f"The first batch came after {timings.first:.1f} s, {timings.of_start():.0%} of the pass{cure}."
     if found.stages is not None and found.cause not in ("step", "lock", "too many workers"):
-        made = found.stages.total.total * found.seen.batch_size / max(found.seen.workers, 1)
+        made = found.made(found.stages.total, found.seen.workers)
         if made < _EXPLAINED * timings.wait:
             yield (
                 f"By its stages a batch would take {_ms(made)}. The rest is the way from a worker to the loop, or "

@@ -15,25 +15,35 @@ __all__ = ["fewer_workers"]
 _A_WORKER = 2  # batches that each worker makes at least, where they last for longer than the trial
 
 
-def fewer_workers(seen: Seen, workers: int, batches: int, seconds: float) -> float | None:
-    """Return how many times as fast a pass of `batches` is with fewer workers; None where that is not to be measured.
+def fewer_workers(seen: Seen, workers: int, batches: int, *, sample: float, seconds: float) -> float:
+    """Return how many times as fast a pass of `batches` is with fewer workers.
 
-    Both take their start and the same batches, in turn, as long as the time lasts.
+    Both take their start and the same batches, in turn, as long as the time lasts. Where whole batches would take too
+    long, they are smaller ones.
+
+    Parameters
+    ----------
+    workers : int
+        As many as there are processors.
+    sample : float
+        Seconds that a sample takes on one of these.
     """
     count = min(batches, max(seen.workers * _A_WORKER, 8))
-    chosen = np.random.default_rng().integers(len(seen.dataset), size=(count, seen.batch_size)).tolist()
+    fitting = int(seconds / 2 * workers / max(sample, 1e-9))  # samples, for two passes
+    size = min(seen.batch_size, max(fitting // count, 1))
+    chosen = np.random.default_rng().integers(len(seen.dataset), size=(count, size)).tolist()
     best: dict[int, float] = {}
     begun = time.perf_counter()
     for _ in range(2):
         for number in (seen.workers, workers):
-            took = _pass(seen, number, chosen, batches)
+            took = _pass(seen, number, chosen, batches * seen.batch_size / size)
             best[number] = min(took, best.get(number, took))
         if time.perf_counter() - begun > seconds / 2:
             break
     return best[seen.workers] / max(best[workers], 1e-9)
 
 
-def _pass(seen: Seen, workers: int, chosen: list[list[int]], batches: int) -> float:
+def _pass(seen: Seen, workers: int, chosen: list[list[int]], batches: float) -> float:
     """Return how long a pass of `batches` takes, of which some are made and the others taken for as fast."""
     given, begin = [], time.perf_counter()
     with warnings.catch_warnings():

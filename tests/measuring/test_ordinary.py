@@ -1,0 +1,190 @@
+"""What a profile says of loaders as people have them: nothing is slow on purpose, and advice that is taken helps."""
+
+from __future__ import annotations
+
+import hashlib
+import multiprocessing
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset, TensorDataset, random_split
+
+import packer
+from packer._measuring.profiling.clocks import Cost
+from packer._measuring.profiling.packed import Packed
+from packer._measuring.profiling.seen import Seen, see
+from packer._measuring.profiling.stages import Stages
+from packer._measuring.profiling.timings import Timings
+from packer._measuring.profiling.verdict import _packing
+from packer._measuring.profiling.words import Findings
+from packer._measuring.profiling.workers import fewer_workers
+from tests.measuring import loaders
+from tests.measuring.test_profile import _two_processors, drawn, looped  # noqa: F401
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # torch warns of many workers, and of forks beside threads
+
+forks = pytest.mark.skipif(sys.platform != "linux", reason="its workers are forks")
+
+
+class Remote(Dataset[int]):
+    """Items that come from far."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def __len__(self) -> int:
+        return 64
+
+    def __getitem__(self, index: int) -> int:
+        time.sleep(self.seconds)
+        return index
+
+
+@pytest.mark.parametrize("steps", [16, 19, 24, 100])
+def test_batches_of_several_workers_come_in_bursts(steps: int) -> None:
+    """Eight workers need 0.8 s for a batch each, of which the loop uses 0.4 s."""
+    timings = Timings()
+    timings.burst = 8
+    for number in range(steps):
+        timings.waits.append((1.3 if not number else 0.4) if number % 8 == 0 else 0.0)
+        timings.works.append(0.05)
+    share, error = timings.waiting()
+    assert timings.tells
+    assert share == pytest.approx(0.5)
+    assert timings.interval == pytest.approx(0.1)
+    assert error == (1.0 if steps < 48 else pytest.approx(0.0)), "a few bursts do not tell their spread"
+
+
+@forks
+def test_the_first_batches_of_many_workers_do_not_say_that_the_loader_keeps_up() -> None:
+    report = looped(DataLoader(Remote(0.1), 1, num_workers=4), 0.002, steps=4).report()
+    assert report.cause == "reading", "though all four were made while the first was waited for"
+    assert "Only 4 steps were measured, and 4 workers make as many at a time" in str(report)
+    report = looped(DataLoader(Remote(0.001), 1, num_workers=4), 0.3, steps=4).report()
+    assert report.cause == "step"
+
+
+def test_workers_are_not_advised_where_their_batches_take_longer_on_the_way(drawn: Path) -> None:  # noqa: F811
+    loader = DataLoader(TensorDataset(torch.zeros(2048, 16), torch.zeros(2048)), 16)
+    profiled = packer.profile(loader, show=False, seconds=0.6)
+    for _ in profiled:
+        pass
+    report = profiled.report()
+    assert report.cause in ("items", "collation")
+    assert "num_workers" not in str(report).split("Without workers")[0]
+    assert "default_collate does" not in str(report), "it is that of torch already"
+
+
+@forks
+def test_workers_of_what_lies_in_memory_are_advised_against() -> None:
+    dataset = TensorDataset(torch.zeros(512, 3, 64, 64), torch.zeros(512))
+    profiled = packer.profile(DataLoader(dataset, 16, num_workers=2), show=False, seconds=0.6)
+    for _ in profiled:
+        pass
+    report = profiled.report()
+    assert report.cause == "handing over", report
+    assert report.gains["num_workers=0"] > 1.2
+    assert "num_workers=0 would give about" in str(report)
+
+
+def hashed(seconds: float) -> None:
+    """Keep a processor at work, without Python's lock."""
+    end, data = time.thread_time() + seconds, bytes(1 << 18)
+    while time.thread_time() < end:
+        hashlib.sha256(data)
+
+
+def test_a_step_that_needs_the_processors_itself_leaves_none_for_workers(drawn: Path) -> None:  # noqa: F811
+    dataset = loaders.folder(drawn, "ordinary", transform=loaders.training())
+    profiled = packer.profile(DataLoader(dataset, 4), show=False, seconds=1, steps=8)
+    for _ in profiled:
+        both = [threading.Thread(target=hashed, args=(0.02,)) for _ in range(2)]
+        for thread in both:
+            thread.start()
+        for thread in both:
+            thread.join()
+    gain = profiled.report().gains["num_workers=2"]
+    assert 1 <= gain < 1.65, "twice as fast would need four processors"
+
+
+def test_a_part_of_a_pack_is_a_pack(drawn: Path) -> None:  # noqa: F811
+    pack = loaders.packed(drawn, "small", transform=loaders.slow_transform, output="pil")
+    train, _ = random_split(pack, [48, 16])
+    row = ConcatDataset([Subset(train, range(24)), pack])
+    for loader in (DataLoader(train, 8), DataLoader(row, 8), packer.Loader(row, 8, threads=1)):
+        assert see(loader).of_packer
+        report = looped(loader, steps=3).report()
+        assert "this is a pack already, and packing will not help you" in str(report), report
+        assert "was not measured" not in str(report)
+    assert not see(DataLoader(ConcatDataset([pack, TensorDataset(torch.zeros(3))]))).of_packer
+
+
+def test_parts_of_trees_in_a_row_are_packed_as_one_tree(drawn: Path) -> None:  # noqa: F811
+    transform = loaders.training()
+    trees = [loaders.folder(drawn, name, transform=transform) for name in ("large", "ordinary")]
+    row = ConcatDataset([Subset(trees[0], range(12)), trees[1]])
+    report = looped(DataLoader(Subset(row, range(0, 60, 2)), 4), steps=3).report()
+    assert {"packing", "packing with --resize 256"} <= set(report.gains)
+    trees[1].transform = loaders.training()  # type: ignore[attr-defined]
+    report = looped(DataLoader(row, 4), steps=3).report()
+    assert "the datasets in a row have transforms of their own" in str(report)
+
+
+def test_a_loader_without_batches_ends_no_training(capsys: pytest.CaptureFixture[str]) -> None:
+    assert list(packer.profile([])) == []
+    assert "the loader gave no batch" in capsys.readouterr().err
+
+
+def test_persistent_workers_are_advised_to_who_has_workers_that_start_again() -> None:
+    def slow_to_start() -> Iterator[int]:
+        time.sleep(0.3)
+        yield from range(12)
+
+    said = str(looped(slow_to_start(), seconds=0).report())
+    assert "The first batch came after 0.3 s" in said
+    assert "persistent_workers" not in said
+
+
+@forks
+def test_numbers_of_workers_are_compared_within_their_time() -> None:
+    class Counted(Remote):
+        def __getitem__(self, index: int) -> int:
+            with made.get_lock():
+                made.value += 1
+            return index
+
+    made = multiprocessing.Value("i", 0)
+    seen = see(DataLoader(Counted(0.0), 32, num_workers=8))
+    assert fewer_workers(seen, 2, 100, sample=0.02, seconds=1.0) > 0
+    assert 16 <= made.value <= 4 * 50, "for a second, of which each pass has a half, on two processors"
+
+
+@pytest.mark.parametrize(
+    ("waited", "others", "least", "most"), [(0.02, 0.0, 3.9, 4), (0.3, 0.0, 1, 1.1), (0.3, 0.9, 1.9, 2.1)]
+)
+def test_what_stages_do_not_explain_is_not_promised_to_go_with_packing(
+    waited: float, others: float, least: float, most: float
+) -> None:
+    """A batch of 10 ms, of which packing takes three quarters, comes every 20 ms, or 300, beside others or alone."""
+    timings = Timings()
+    timings.waits.extend([waited] * 20)
+    timings.works.extend([0.0] * 20)
+    found = Findings(timings=timings, seen=Seen(loader=None, kind="DataLoader", workers=1), waiting=1.0, error=0.0)
+    found.stages = Stages(costs={"decoding": Cost(0.01)}, samples=8, others=others)
+    assert least <= _packing(found, Packed("", Cost(0.0025), 8)) <= most
+
+
+def test_a_path_is_no_loader_within_a_loader() -> None:
+    class FromPath:
+        source = os.fspath("photos.tar")
+
+        def __iter__(self) -> Iterator[int]:
+            return iter(range(3))
+
+    assert see(FromPath()).kind == "FromPath"
