@@ -104,6 +104,7 @@ def test_a_sheet_has_the_pictures_of_many_samples(server: Server) -> None:
     assert pictures.count(b"\xff\xd8\xff") == COUNT - 1
     assert entries[1]["fields"]
     assert sheet(asked(server, "sheet?start=99"))[0] == []
+    assert sheet(asked(server, "sheet?start=" + "9" * 30))[0] == []
 
 
 def test_questions_that_make_no_sense_are_answered_in_a_sentence(server: Server) -> None:
@@ -112,7 +113,7 @@ def test_questions_that_make_no_sense_are_answered_in_a_sentence(server: Server)
         ("found?class=x", 400, "invalid literal"),
         ("sheet?start=-5", 400, "0 or more"),
         ("sample?index=999", 404, "there is no sample 999"),
-        (f"image?index={DAMAGED}", 422, "checksum does not fit"),
+        ("sheet?start=" + "9" * 30 + "&order=by+heart", 400, "an order is one of"),
         ("field?index=1&name=nothing&as=mask", 400, "no field nothing"),
         ("crops?index=1&size=0", 400, ""),
     ]:
@@ -125,7 +126,11 @@ def test_one_sample_is_told_with_its_metadata(server: Server) -> None:
     assert re.fullmatch("[0-9a-f]{8}", said["crc32c"])
     assert {field["name"] for field in said["fields"]} == {"mask", "boxes", "kind", "caption"}
     assert "checksum does not fit" in json.loads(asked(server, f"sample?index={DAMAGED}"))["error"]
-    assert asked(server, "image?index=4").startswith(b"\xff\xd8\xff")
+    (entry,), picture = sheet(asked(server, "image?index=4"))
+    assert (entry["error"], picture[:3], entry["picture"]) == ("", b"\xff\xd8\xff", len(picture))
+    (entry,), picture = sheet(asked(server, f"image?index={DAMAGED}"))
+    assert "checksum does not fit" in str(entry["error"])
+    assert picture == b""
     assert asked(server, "field?index=4&name=mask&as=mask").startswith(b"\x89PNG")
     assert len(sheet(asked(server, "crops?index=4&seed=1&epochs=5&size=32"))[0]) == 5
 
