@@ -99,16 +99,19 @@ def _step(height: int, width: int, side: int) -> float:
 
 def _fewer(pixels: Numbers, side: int) -> Numbers:
     """Return the nearest pixels of a picture of at most `side` a side: between two ids there is none."""
-    step = _step(*pixels.shape[:2], side)
-    return pixels[_places(pixels.shape[0], step)][:, _places(pixels.shape[1], step)]
+    height, width = pixels.shape[:2]
+    step = _step(height, width, side)
+    fewer: Numbers = pixels[_places(height, step)][:, _places(width, step)]
+    return fewer
 
 
 def _ids(pixels: Numbers) -> Numbers:
     """Return (H, W) numbers of (H, W, channels)."""
     if pixels.shape[2] < 3 or pixels.dtype != np.uint8:
-        return pixels[..., 0]
+        first: Numbers = pixels[..., 0]
+        return first
     red, green, blue = (pixels[..., channel].astype(np.int64) for channel in range(3))
-    return red + (green << 8) + (blue << 16)
+    return np.asarray(red + (green << 8) + (blue << 16))
 
 
 def _levels(pixels: Numbers) -> npt.NDArray[np.uint8]:
@@ -118,7 +121,7 @@ def _levels(pixels: Numbers) -> npt.NDArray[np.uint8]:
     finite = np.isfinite(halves)
     low, high = (halves[finite].min(), halves[finite].max()) if finite.any() else (0.0, 0.0)
     share = (np.where(finite, halves, low) - low) / (high - low if high > low else 1.0)
-    return np.rint(share * 255).astype(np.uint8)
+    return np.asarray(np.rint(share * 255), np.uint8)
 
 
 def _painted(segmentations: Sequence[Any], height: int, width: int, side: int) -> Ints:
@@ -138,7 +141,8 @@ def _painted(segmentations: Sequence[Any], height: int, width: int, side: int) -
         before = np.diff(_pixels_before(np.cumsum(runs), rows, columns, height), prepend=0)
         covered = np.repeat(np.arange(len(runs)) % 2 == 1, before)
         numbers[covered.reshape(numbers.shape)] = number
-    return numbers.T
+    painted: Ints = numbers.T
+    return painted
 
 
 def _pixels_before(ends: Runs, rows: Ints, columns: Ints, height: int) -> Ints:
@@ -146,7 +150,7 @@ def _pixels_before(ends: Runs, rows: Ints, columns: Ints, height: int) -> Ints:
     column, row = np.divmod(ends, height)
     at = np.searchsorted(columns, column)
     within = np.append(columns, -1)[at] == column
-    return at * len(rows) + np.where(within, np.searchsorted(rows, row), 0)
+    return np.asarray(at * len(rows) + np.where(within, np.searchsorted(rows, row), 0))
 
 
 def _coloured(numbers: Numbers) -> bytes:
