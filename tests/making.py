@@ -24,7 +24,7 @@ from packer._manifest import Manifest
 from packer._sources import Source, imagefolder_source
 from packer._sources.base import ReadBuffer
 from packer._storage.spool import TableBuilder
-from packer._table import Sample, Table, checksum, column_checksums, encode_name
+from packer._table import Sample, Table, checksum, column_checksums, column_types, encode_name, field_columns
 from tests.commandserver import CommandServer
 
 SUFFIXES = {"lmdb": ".lmdb", "hdf5": ".h5", "pth": ".pth"}
@@ -64,12 +64,14 @@ def write_pack(
     samples: Iterable[Sample],
     *,
     classes: Sequence[str] = ("a", "b"),
+    fields: Sequence[Field] = (),
     change: Callable[[int, dict[str, Any]], None] = lambda index, row: None,
     **manifest: Any,
 ) -> Path:
     """Write a pack with a format's own writer, without any of the checks that stand before it."""
-    writer = FORMATS[format].open_writer()(path, {}, TableBuilder().build())
-    rows = TableBuilder()
+    types = column_types(manifest.get("label_type", "class"), fields)
+    writer = FORMATS[format].open_writer()(path, {}, TableBuilder(types=types).build())
+    rows = TableBuilder(types=types)
     for index, sample in enumerate(samples):
         name = encode_name(sample.name)
         row: dict[str, Any] = {
@@ -80,6 +82,7 @@ def write_pack(
             "size": len(sample.data),
             "name": name,
             "crc32c": checksum(sample.data, sample.label, sample.height, sample.width, name),
+            "more": field_columns(fields, sample.fields, name),
         }
         change(index, row)
         rows.append(**row)
@@ -90,7 +93,8 @@ def write_pack(
             count=len(table),
             classes=list(classes),
             columns=column_checksums(table),
-            **{"layout": writer.layout(), **manifest},
+            fields=tuple(fields),
+            **{"layout": writer.layout(), **({"schema": 2} if fields else {}), **manifest},
         ),
         table,
     )

@@ -77,6 +77,6 @@ def _serve(catalog: Catalog, port: int, *, browser: bool, quiet: bool) -> None:
             import webbrowser
 
             # Some browsers, and what BROWSER names, are waited for until they end.
-            threading.Thread(target=webbrowser.open, args=(server.address,), daemon=True).start()
+            threading.Thread(target=webbrowser.open, args=(server.door,), daemon=True).start()
         with contextlib.suppress(KeyboardInterrupt):  # which is how a person ends it
             server.serve_forever()

@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-import colorsys
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
-from PIL import Image
 
 from packer._fields import PIXELS, Field
-from packer._fields.rle import mask_of, runs_of
+from packer._fields.rle import segmentation_problem
 from packer._formats import Reader
-from packer._images.encode import encode, encode_png
-from packer._images.modes import decode_as, decode_unchanged
 from packer._storage.limits import in_units
-from packer._viewing.catalog import Catalog
-from packer.errors import ImageError, PackError
+from packer._viewing.catalog import Catalog, legible
+from packer.errors import PackError
 
-__all__ = ["annotations_of", "further_image", "mask_picture"]
+__all__ = ["annotations_of"]
 
+_MOST_BYTES = 1 << 22  # of all values of a sample that are read, and drawn or put into words
 _MOST_SHAPES = 2_000  # of a field, that a page draws
 _LONGEST = 2_000  # characters of a value
-_OPAQUE = 255
-_GOLDEN_ANGLE = 137.508 / 360
+_FARTHEST = 1e7  # pixels: no shape is drawn farther away
 
 
 def annotations_of(catalog: Catalog, index: int) -> list[dict[str, Any]]:
@@ -34,68 +29,33 @@ def annotations_of(catalog: Catalog, index: int) -> list[dict[str, Any]]:
     Returns
     -------
     list of dict
-        ``name``, ``kind``, and what there is of ``text`` (the value in words), ``error`` (why it cannot be read),
-        ``boxes`` (x y x y), ``keypoints`` (of each object its points: x y visibility), ``polygons`` (of each object a
-        list of x y x y ...), ``labels`` (of each object its class), ``picture`` ("mask" or "image": there is one to ask
-        for). Places are in pixels of the image. JSON can say all of it.
-    """
-    pack, row = catalog.place(index)
-    reader = catalog.readers[pack]
-    values = {field.name: _value(reader, row, field) for field in reader.fields.values()}
-    names = _object_names(reader.fields, values)
-    return [_described(field, values[field.name], names) for field in reader.fields.values()]
-
-
-def mask_picture(catalog: Catalog, index: int, name: str, side: int) -> bytes:
-    """Return a mask, or run lengths of a segmentation, as a PNG of colours over nothing; at most `side` pixels a side.
-
-    0 is not coloured, as it is the background in nearly all masks. Values keep their colours in all samples.
+        ``name``, ``kind``, and what there is of ``text`` (the value in words), ``error`` (why it cannot be read, or
+        what of it cannot be drawn), ``boxes`` (x y x y), ``keypoints`` (of each object its points: x y visibility),
+        ``polygons`` (of each object a list of x y x y ...), ``labels`` (of each object its class), ``picture`` ("mask"
+        or "image": there is one to ask for). Places are in pixels of the image. JSON can say all of it.
 
     Raises
     ------
-    PackerError
-        If the value is damaged.
-    ValueError
-        If the sample has no such mask.
+    IndexError, CorruptPackError
+        As from `Catalog.place`.
     """
     pack, row = catalog.place(index)
     reader = catalog.readers[pack]
-    field = _field(reader, name)
-    if field.kind == "segmentation":
-        height, width = int(reader.table.height[row]), int(reader.table.width[row])
-        return _coloured(_drawn(_stored(reader, row, field) or [], height, width), side)
-    if field.kind != "mask":
-        raise ValueError(f"{name} is no mask")
-    blob = reader.value(row, name)
-    if not isinstance(blob, bytes | bytearray | memoryview):
-        raise ValueError(f"sample {index} has no {name}")
-    return _coloured(decode_unchanged(blob, exif=reader.manifest.exif)[..., 0], side)
+    values: dict[str, Any] = {}
+    left = _MOST_BYTES
+    for field in reader.fields.values():
+        size = int(reader.table.more[f"field.{field.name}.size"][row]) if field.is_blob else 0
+        values[field.name] = _value(reader, row, field) if size <= left else _Large(size)
+        left -= max(size, 0) if size <= left else 0
+    names = _object_names(reader.fields, values)
+    shape = int(reader.table.height[row]), int(reader.table.width[row])
+    return [_described(field, values[field.name], names, shape) for field in reader.fields.values()]
 
 
-def further_image(catalog: Catalog, index: int, name: str, side: int) -> bytes:
-    """Return a further image of a sample as a JPEG; errors as of `mask_picture`."""
-    pack, row = catalog.place(index)
-    reader = catalog.readers[pack]
-    blob = reader.value(row, name) if _field(reader, name).kind == "image" else None
-    if not isinstance(blob, bytes | bytearray | memoryview):
-        raise ValueError(f"sample {index} has no image {name}")
-    pixels = decode_as(blob, "unchanged", exif=reader.manifest.exif)
-    if pixels.dtype != np.uint8:  # 16 bits, such as depth: all levels that there are, from black to white
-        low, high = int(pixels.min()), int(pixels.max())
-        pixels = ((pixels - low) * (_OPAQUE / max(high - low, 1))).astype(np.uint8)
-    image = Image.fromarray(pixels[..., 0] if pixels.shape[2] != 3 else pixels).convert("RGB")
-    image.thumbnail((side, side))
-    return encode(np.asarray(image), "jpeg", 90)
+class _Large(NamedTuple):
+    """A value that is too large to be read for a page."""
 
-
-def _field(reader: Reader, name: str) -> Field:
-    if name not in reader.fields:
-        raise ValueError(f"there is no field {name}")
-    return reader.fields[name]
-
-
-def _stored(reader: Reader, row: int, field: Field) -> Any:
-    return field.decode(reader.value(row, field.name))
+    size: int
 
 
 def _value(reader: Reader, row: int, field: Field) -> Any:
@@ -114,83 +74,76 @@ def _object_names(fields: Mapping[str, Field], values: Mapping[str, Any]) -> dic
     found: dict[int, list[str]] = {}
     for field in fields.values():
         ids = values[field.name]
-        if field.kind == "labels" and isinstance(ids, np.ndarray):
-            found.setdefault(len(ids), [_class(field, number) for number in ids.tolist()])
+        if field.kind == "labels" and isinstance(ids, np.ndarray) and len(ids) not in found:
+            found[len(ids)] = _classes(field, ids[:_MOST_SHAPES].tolist())
     return found
 
 
-def _class(field: Field, number: int) -> str:
-    ids: Sequence[int] = field.ids or range(len(field.classes))
-    return field.classes[ids.index(number)] if number in ids else str(number)
+def _classes(field: Field, ids: list[int]) -> list[str]:
+    """Return what the classes with some ids are called; of those without a name, the ids."""
+    wanted = set(ids)
+    known = zip(field.ids or range(len(field.classes)), field.classes, strict=True)
+    names = {number: legible(name) for number, name in known if number in wanted}
+    return [names.get(number, str(number)) for number in ids]
 
 
-def _described(field: Field, value: Any, names: Mapping[int, list[str]]) -> dict[str, Any]:
+def _described(field: Field, value: Any, names: Mapping[int, list[str]], shape: tuple[int, int]) -> dict[str, Any]:
     said: dict[str, Any] = {"name": field.name, "kind": field.kind}
+    picture = {"picture": field.kind} if field.kind in PIXELS else {}
     if value is None:
         return said | {"text": "none"}
     if isinstance(value, Exception):
         return said | {"error": str(value)}
+    if isinstance(value, _Large):
+        return said | picture | {"text": in_units(value.size) + ("" if picture else ", too much to be shown here")}
     if field.kind in PIXELS or field.kind == "bytes":
-        return said | {"text": in_units(len(value))} | ({"picture": field.kind} if field.kind in PIXELS else {})
+        return said | picture | {"text": in_units(len(value))}
     if field.kind in ("boxes", "keypoints", "segmentation"):
-        shapes = _shapes(field, value[:_MOST_SHAPES])
+        drawn = value[:_MOST_SHAPES]
+        shapes = _segmented(drawn, shape) if field.kind == "segmentation" else _placed(field.kind, drawn)
         more = f", of which {_MOST_SHAPES} are drawn" if len(value) > _MOST_SHAPES else ""
-        return said | shapes | {"text": f"{len(value)}{more}", "labels": names.get(len(value), [])[:_MOST_SHAPES]}
+        return said | shapes | {"text": f"{len(value)}{more}", "labels": names.get(len(value), [])}
     return said | {"text": _words(field, value)}
 
 
-def _shapes(field: Field, value: Any) -> dict[str, Any]:
-    if field.kind != "segmentation":
-        return {field.kind: np.round(np.nan_to_num(value.astype(np.float64)), 2).tolist()}
-    polygons = [[shape for shape in one if shape] if isinstance(one, list) else [] for one in value]
-    runs = any(isinstance(one, dict) for one in value)
-    return {"polygons": polygons} | ({"picture": "mask"} if runs else {})
+def _placed(kind: str, value: Any) -> dict[str, Any]:
+    numbers = np.nan_to_num(value.astype(np.float64))
+    return {kind: np.round(np.clip(numbers, -_FARTHEST, _FARTHEST), 2).tolist()}
+
+
+def _segmented(value: list[Any], shape: tuple[int, int]) -> dict[str, Any]:
+    """Return the polygons of objects, whether there are run lengths to paint, and what is wrong with the first one."""
+    problems = [_problem(one, shape) for one in value]
+    polygons = [
+        [points for points in one if points] if isinstance(one, list) and not problem else []
+        for one, problem in zip(value, problems, strict=True)
+    ]
+    said: dict[str, Any] = {"polygons": polygons}
+    if any(isinstance(one, dict) and not problem for one, problem in zip(value, problems, strict=True)):
+        said["picture"] = "mask"
+    wrong = next(((place, problem) for place, problem in enumerate(problems) if problem), None)
+    return said if wrong is None else said | {"error": f"segmentation {wrong[0]}: {wrong[1]}"}
+
+
+def _problem(segmentation: Any, shape: tuple[int, int]) -> str | None:
+    """Say why a segmentation cannot be drawn over an image of a height and a width."""
+    problem = segmentation_problem(segmentation)
+    if problem is None and isinstance(segmentation, dict) and segmentation["size"] != list(shape):
+        return f"its size is {segmentation['size']}, and the image's is {list(shape)}"
+    return problem
 
 
 def _words(field: Field, value: Any) -> str:
     """Return a value that is drawn nowhere in words."""
     if field.kind == "class":
-        return _class(field, value)
+        return _classes(field, [value])[0]
     if field.dtype == "float32" and field.kind == "scalar":
         return str(np.float32(value))
     if field.kind == "labels":
-        text = ", ".join(_class(field, number) for number in value[:_MOST_SHAPES].tolist()) or "none"
+        text = ", ".join(_classes(field, value[:_MOST_SHAPES].tolist())) or "none"
     elif field.kind == "array":
         extremes = f", {value.min()} to {value.max()}" if value.size and value.dtype.kind != "b" else ""
         text = f"{' x '.join(map(str, value.shape))} {value.dtype}{extremes}"
     else:
         text = json.dumps(value, indent=1, ensure_ascii=False) if field.kind == "json" else str(value)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} … ({len(text):,} characters)"
-
-
-def _drawn(segmentations: Sequence[Any], height: int, width: int) -> npt.NDArray[np.int64]:
-    """Return which object's run lengths cover each pixel, counted from 1; the last where several do."""
-    numbers = np.zeros((height, width), np.int64)
-    for number, one in enumerate(segmentations[:_MOST_SHAPES], 1):
-        if isinstance(one, dict):
-            numbers[mask_of(runs_of(one, height, width), height, width) > 0] = number
-    return numbers
-
-
-def _coloured(numbers: npt.NDArray[Any], side: int) -> bytes:
-    """Return a PNG in which each number but 0 has a colour of its own."""
-    height, width = numbers.shape
-    longest = max(height, width)
-    if not longest:
-        raise ImageError("the mask has no pixels")
-    step = max(1.0, longest / side)
-    rows = (np.arange(int(height / step) or 1) * step).astype(np.int64)
-    columns = (np.arange(int(width / step) or 1) * step).astype(np.int64)
-    present, places = np.unique(numbers[rows][:, columns], return_inverse=True)
-    palette = np.array([_colour(number) for number in present.tolist()], np.uint8)
-    return encode_png(Image.fromarray(palette[places.reshape(len(rows), len(columns))], "RGBA"))
-
-
-def _colour(number: int) -> tuple[int, int, int, int]:
-    """Return red, green, blue and opacity; viewer.js gives the objects of a sample the same colours."""
-    if number == 0:
-        return 0, 0, 0, 0
-    if number == _OPAQUE:  # "do not care" in the masks of many data sets
-        return 230, 230, 230, _OPAQUE
-    red, green, blue = colorsys.hls_to_rgb((number - 1) * _GOLDEN_ANGLE % 1, 0.55, 0.85)
-    return round(red * 255), round(green * 255), round(blue * 255), _OPAQUE

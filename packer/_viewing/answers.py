@@ -11,20 +11,22 @@ import json
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from packer._images.jpeg.tiles import read_tiles
 from packer._images.probe import inspect
 from packer._manifest import TILED
-from packer._viewing.annotations import annotations_of, further_image, mask_picture
-from packer._viewing.catalog import Catalog
+from packer._viewing.annotations import annotations_of
+from packer._viewing.catalog import Catalog, legible
+from packer._viewing.damage import Damage
 from packer._viewing.drawing import draw
 from packer._viewing.duplicates import find_duplicates
 from packer._viewing.finding import ORDERS, Finder, Query
 from packer._viewing.histograms import histograms
-from packer._viewing.pictures import Pictures
+from packer._viewing.layers import further_image, mask_picture
+from packer._viewing.pictures import Picture, Pictures
 from packer.crops import RandomResizedCrop
 from packer.errors import ImageError, PackError
 
@@ -34,6 +36,7 @@ _MOST_PICTURES = 240
 _SIDES = (16, 4096)
 _MOST_PIXELS = 1 << 26  # of a sheet
 _MOST_EPOCHS, _LARGEST_CROP = 64, 1024
+_MOST_LISTED = 1000
 _SECONDS_OF_CHECKING = 0.3
 _CHECKED_AT_ONCE = 16
 
@@ -61,7 +64,7 @@ class Answers:
         self._finder = Finder(catalog)
         self._pictures = Pictures(catalog)
         self._once = threading.Lock()
-        self._damaged: dict[int, str] = {}
+        self._damage = Damage(len(catalog))
         self.ways: dict[str, Callable[[Wanted], Answer]] = {
             "packs": self._packs,
             "found": self._found,
@@ -86,12 +89,12 @@ class Answers:
                 "count": len(catalog),
                 "facts": catalog.facts(),
                 "labels": catalog.label_type,
-                "classes": [{"name": name, "count": count} for name, count in pairs],
+                "classes": [{"name": legible(name), "count": count} for name, count in pairs],
                 "unlabeled": catalog.unlabeled,
                 "fields": [{"name": one.name, "kind": one.kind} for one in catalog.fields.values()],
                 "orders": ORDERS[1:],
-                "findings": catalog.findings(),
-                "leftOut": catalog.left_out()[:1000],
+                "findings": [(legible(name), count) for name, count in catalog.findings()[:_MOST_LISTED]],
+                "leftOut": [(legible(name), legible(reason)) for name, reason in catalog.left_out()[:_MOST_LISTED]],
                 "leftOutCount": len(catalog.left_out()),
             }
         )
@@ -109,8 +112,13 @@ class Answers:
         if wanted.get("fields"):
             for entry, one in zip(entries, pictures, strict=True):
                 entry["fields"] = [] if one.error else annotations_of(self._catalog, one.index)
-        self._damaged.update({one.index: one.error for one in pictures if one.error})
+        self._note(pictures)
         return _together(entries, [one.jpeg for one in pictures])
+
+    def _note(self, pictures: Iterable[Picture]) -> None:
+        for one in pictures:
+            if one.error:
+                self._damage.add(one.index, one.error)
 
     def _about(self, index: int) -> dict[str, Any]:
         """Return what the table says of a sample."""
@@ -119,7 +127,7 @@ class Answers:
         table = catalog.readers[pack].table
         return {
             "index": index,
-            "name": _text(catalog.name(index)),
+            "name": catalog.name(index),
             "label": catalog.label(index),
             "width": int(table.width[row]),
             "height": int(table.height[row]),
@@ -141,17 +149,21 @@ class Answers:
                 about |= {"type": held.kind, "findings": [name for name in held.findings if name != TILED]}
                 about["tiles"] = _tiles(data) if held.kind == "jpeg" else None
         except (PackError, ImageError) as error:
-            about["error"] = self._damaged[index] = str(error)
+            about["error"] = legible(str(error))
+            self._damage.add(index, about["error"])
         return _json({**about, "fields": annotations_of(catalog, index)})
 
     def _image(self, wanted: Wanted) -> Answer:
-        return Answer("image/jpeg", self._pictures.whole(_number(wanted, "index"), _side(wanted)))
+        picture = self._pictures.whole(_number(wanted, "index"), _side(wanted))
+        self._note([picture])
+        return _together([{"error": picture.error, "picture": len(picture.jpeg)}], [picture.jpeg])
 
     def _field(self, wanted: Wanted) -> Answer:
-        index, name = _number(wanted, "index"), wanted.get("name", "")
-        if wanted.get("as") == "mask":
-            return Answer("image/png", mask_picture(self._catalog, index, name, _side(wanted)))
-        return Answer("image/jpeg", further_image(self._catalog, index, name, _side(wanted)))
+        asked = self._catalog, _number(wanted, "index"), wanted.get("name", ""), _side(wanted)
+        with self._pictures.turn:
+            if wanted.get("as") == "mask":
+                return Answer("image/png", mask_picture(*asked))
+            return Answer("image/jpeg", further_image(*asked))
 
     def _crops(self, wanted: Wanted) -> Answer:
         size, first = _number(wanted, "size", 224), _number(wanted, "epoch")
@@ -180,12 +192,11 @@ class Answers:
         start, until = _number(wanted, "start"), time.monotonic() + _SECONDS_OF_CHECKING
         everything = self._finder.find(Query())
         while start < len(self._catalog) and time.monotonic() < until:
-            for one in self._pictures.small(everything.part(start, _CHECKED_AT_ONCE), _SIDES[0]):
-                if one.error:
-                    self._damaged[one.index] = one.error
+            self._note(self._pictures.small(everything.part(start, _CHECKED_AT_ONCE), _SIDES[0]))
             start += _CHECKED_AT_ONCE
-        damaged = [{"index": index, "error": error} for index, error in sorted(self._damaged.items())[:1000]]
-        return _json({"next": min(start, len(self._catalog)), "damaged": damaged, "count": len(self._damaged)})
+        count, reasons = self._damage.listed()
+        damaged = [{"index": index, "error": error} for index, error in reasons]
+        return _json({"next": min(start, len(self._catalog)), "damaged": damaged, "count": count})
 
 
 def _query(wanted: Wanted) -> Query:
@@ -221,11 +232,6 @@ def _tiles(data: Any) -> dict[str, int] | None:
     """Return how the tiles of a JPEG lie; None where it has none."""
     tiles = read_tiles(data)
     return None if tiles is None else tiles.grid._asdict()
-
-
-def _text(text: str) -> str:
-    """Return a text that UTF-8 can hold: bytes that are not UTF-8 are spelled out."""
-    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _json(value: object) -> Answer:

@@ -20,12 +20,23 @@ from packer._loading.imagedataset import ImageDataset
 from packer._manifest import TILED
 from packer._storage.limits import in_units
 from packer._table import Ints, Labels
-from packer.errors import OptionError
+from packer.errors import OptionError, printable
 
-__all__ = ["UNLABELED", "Catalog", "Share", "open_catalog"]
+__all__ = ["UNLABELED", "Catalog", "Share", "legible", "open_catalog"]
 
 UNLABELED = -1
 """The number of the class of samples without a label."""
+
+_LONGEST = 1000  # characters of what a pack calls something
+
+
+def legible(text: str) -> str:
+    """Return a name as a page shows it: as `printable` does, and of a very long one its beginning and its end.
+
+    A stranger's pack may have one of 64 kB for each of the pictures on a screen, and classes of any length.
+    """
+    cut = text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]} … {text[-_LONGEST // 2 :]}"
+    return printable(cut)
 
 
 @dataclass(frozen=True)
@@ -58,8 +69,8 @@ class Catalog:
     Raises
     ------
     CorruptPackError
-        If the labels in the table of a pack are damaged; also from what asks for columns, where the table was cut
-        short.
+        If the labels in the table of a pack are damaged; also from every way to a row or a column, where the file of a
+        table was cut short: what was cut off of a mapped file cannot be touched.
     """
 
     def __init__(self, dataset: ImageDataset | ConcatImageDataset) -> None:
@@ -69,7 +80,7 @@ class Catalog:
         self._ends = np.cumsum([len(reader) for reader in self.readers])
         self.classes: list[str] = self.datasets[0].classes
         self.label_type = self.readers[0].manifest.label_type
-        self.labels: Labels = dataset.targets
+        self._labels: Labels = dataset.targets
         self._columns: dict[str, npt.NDArray[Any]] = {}
 
     def __len__(self) -> int:
@@ -83,6 +94,11 @@ class Catalog:
         """What the packs are called: their files' names."""
         return ", ".join(os.path.basename(reader.path) for reader in self.readers)
 
+    def require_tables(self) -> None:
+        """Raise CorruptPackError where the file of a table was cut short since it was opened."""
+        for reader in self.readers:
+            reader.require_table()
+
     def begin(self, pack: int) -> int:
         """Return the number of a pack's first sample."""
         return int(self._ends[pack]) - len(self.readers[pack])
@@ -92,6 +108,7 @@ class Catalog:
         if not 0 <= index < len(self):
             raise IndexError(f"there is no sample {index}: there are {len(self)}, counted from 0")
         pack = int(np.searchsorted(self._ends, index, side="right"))
+        self.readers[pack].require_table()
         return pack, index - self.begin(pack)
 
     def shares(self, indices: Ints) -> Iterator[Share]:
@@ -103,21 +120,26 @@ class Catalog:
 
     def column(self, name: str) -> npt.NDArray[Any]:
         """Return ``height``, ``width`` (pixels) or ``size`` (bytes of the image) of all samples, an (N,) array."""
-        for reader in self.readers:  # what was cut off of a mapped file cannot be touched
-            reader.require_table()
+        self.require_tables()
         if name not in self._columns:  # of one pack a view of its file
             parts: list[npt.NDArray[Any]] = [getattr(reader.table, name) for reader in self.readers]
             self._columns[name] = parts[0] if len(parts) == 1 else np.concatenate(parts)
         return self._columns[name]
+
+    @property
+    def labels(self) -> Labels:
+        """The label of each sample, (N,); of one pack a view of its file."""
+        self.require_tables()
+        return self._labels
 
     def seed_of(self, pack: int, seed: int) -> int:
         """Return the seed of a pack's crops, where a Loader or the dataset of all packs has `seed`."""
         return self.dataset._seed_of(pack, seed) if isinstance(self.dataset, ConcatImageDataset) else seed
 
     def name(self, index: int) -> str:
-        """Return a sample's name; empty where the table's names are damaged."""
+        """Return a sample's name as a page shows it; empty where the table's names are damaged."""
         pack, row = self.place(index)
-        return self.readers[pack].names.get(row)
+        return legible(self.readers[pack].names.get(row))
 
     def label(self, index: int) -> str:
         """Return a sample's label as a person reads it: its class, or the number; empty where there is none."""
@@ -126,14 +148,15 @@ class Catalog:
             return f"{label:g}" if isinstance(label, float) else str(label)
         if label == UNLABELED:
             return ""
-        return self.classes[label] if 0 <= label < len(self.classes) else f"class {label}, which there is not"
+        return legible(self.classes[label]) if 0 <= label < len(self.classes) else f"class {label}, which there is not"
 
     @functools.cached_property
     def class_counts(self) -> list[int]:
         """How many samples each class has; empty where labels are numbers without classes."""
         if self.label_type != "class":
             return []
-        known = self.labels[(self.labels >= 0) & (self.labels < len(self.classes))].astype(np.int64, copy=False)
+        labels = self.labels
+        known = labels[(labels >= 0) & (labels < len(self.classes))].astype(np.int64, copy=False)
         return [int(count) for count in np.bincount(known, minlength=len(self.classes))]
 
     @functools.cached_property
@@ -144,8 +167,8 @@ class Catalog:
     def chosen(self, condition: str) -> npt.NDArray[np.bool_]:
         """Tell which samples meet a condition, as `ImageDataset.where` takes it; OptionError where it is none."""
         wanted = Condition(condition)
-        own = self.label_type == "class"
-        labels = [self.labels[self.begin(pack) : end] for pack, end in enumerate(self._ends.tolist())]
+        own, every = self.label_type == "class", self.labels
+        labels = [every[self.begin(pack) : end] for pack, end in enumerate(self._ends.tolist())]
         return np.concatenate(
             [
                 wanted.chosen(PackColumns(reader, None, part if own else None, self.classes))
@@ -160,6 +183,7 @@ class Catalog:
 
     def facts(self) -> list[tuple[str, str]]:
         """Return what holds of all packs together, in words: what, and how much."""
+        self.require_tables()
         size = sum(int(reader.table.size.sum()) for reader in self.readers)
         codecs = dict.fromkeys(reader.manifest.codec for reader in self.readers)
         formats = dict.fromkeys(reader.manifest.format for reader in self.readers)

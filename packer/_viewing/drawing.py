@@ -9,6 +9,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from packer._viewing.catalog import legible
 from packer._viewing.histograms import Histogram
 from packer.errors import DestinationError, MissingDependencyError, OptionError, pip_install, printable
 
@@ -102,7 +103,7 @@ def _elements(histogram: Histogram) -> Iterator[str]:
 
 
 def _safe(text: str) -> str:
-    return escape(printable(text))
+    return escape(legible(text))
 
 
 def _shares(histogram: Histogram) -> list[float]:

@@ -23,6 +23,7 @@ _POLYNOMIAL = 0x82F63B78  # of CRC-32C, reflected
 _BLOCK = 1 << 16  # rows
 _MOST_GROUPS = 200  # that are read and compared
 _MOST_MEMBERS = 32  # of a group
+_MOST_READ = 1 << 32  # bytes, of all groups
 
 Checksums = npt.NDArray[np.uint32]
 
@@ -69,7 +70,9 @@ def find_duplicates(catalog: Catalog) -> Duplicates:
     """Find images that lie in the packs more than once.
 
     All groups of one checksum and one size are counted. The images of the first groups are read and compared.
+    CorruptPackError where the file of a table was cut short.
     """
+    catalog.require_tables()
     if not all(reader.has_checksums for reader in catalog.readers):
         return Duplicates([], 0, "An index without checksums does not tell; `packer index` makes one that has them.")
     checksums = np.concatenate([image_checksums(reader.table) for reader in catalog.readers])
@@ -79,10 +82,13 @@ def find_duplicates(catalog: Catalog) -> Duplicates:
     bounds = np.flatnonzero(differs[: len(order) + 1])
     counts = np.diff(bounds)
     several = np.flatnonzero(counts > 1)
-    groups = []
+    groups, left = [], _MOST_READ
     for number in several[:_MOST_GROUPS].tolist():
         begin, count = int(bounds[number]), int(counts[number])
         members = np.sort(order[begin : begin + count])[:_MOST_MEMBERS]
+        left -= int(sizes[begin]) * len(members)
+        if left < 0:
+            break
         groups += [Group(same, count, int(sizes[begin])) for same in _same_bytes(catalog, members) if len(same) > 1]
     return Duplicates(groups, len(several))
 
@@ -103,6 +109,8 @@ def _without_row(table: Table, start: int, stop: int) -> Checksums:
     begins = np.concatenate((table.name_end[start - 1 : start] if start else [0], ends[:-1]))
     proper = (begins >= 0) & (begins <= ends) & (ends <= len(table.names)) & (ends - begins <= 1 << 16)
     lengths = np.where(proper, ends - begins, 0)
+    if lengths.sum() > len(table.names):  # ends that go back and forth; undoing long names takes hours
+        lengths[:] = 0
     state = ~np.asarray(table.crc32c[start:stop], np.uint32)
     rows = np.flatnonzero(lengths)
     for back in range(int(lengths.max(initial=0))):

@@ -82,7 +82,8 @@ class Found:
 
     def part(self, start: int, count: int) -> Ints:
         """Return the numbers of some samples, from place `start` on."""
-        stop = min(max(start, 0) + max(count, 0), self.count)
+        start = min(max(start, 0), self.count)
+        stop = min(start + max(count, 0), self.count)
         return np.arange(start, stop) if self.indices is None else self.indices[start:stop]
 
 

@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from packer._images.encode import encode
 from packer._images.geometry import CROP, Box, Crops, require_affordable
 from packer._loading.decoding import BatchDecoder
 from packer._storage.limits import available_cpus
 from packer._table import Ints
-from packer._viewing.catalog import Catalog
+from packer._viewing.catalog import Catalog, legible
 from packer.crops import RandomResizedCrop
 from packer.errors import ImageError, PackerError
 
@@ -62,13 +61,18 @@ class Pictures:
     Parameters
     ----------
     catalog : Catalog
+
+    Attributes
+    ----------
+    turn : threading.BoundedSemaphore
+        Held by whoever decodes, or else takes much memory.
     """
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self._decoders = [BatchDecoder(reader, scaled=True) for reader in catalog.readers]
         self._exact = [BatchDecoder(reader) for reader in catalog.readers]
-        self._turns = threading.BoundedSemaphore(available_cpus() + 1)
+        self.turn = threading.BoundedSemaphore(available_cpus() + 1)
 
     def small(self, indices: Ints, side: int) -> list[Picture]:
         """Return pictures of samples, of which none is wider or higher than `side` pixels.
@@ -76,23 +80,22 @@ class Pictures:
         A sample that cannot be read or decoded has an error in place of a picture.
         """
         found: list[Picture] = [Picture(0)] * len(indices)
-        with self._turns:
+        with self.turn:
             for share in self._catalog.shares(indices):
-                pictures = _small_ones(self._decoders[share.pack], share.rows, side)
+                pictures = _pictures(self._decoders[share.pack], share.rows, side, SMALL_QUALITY)
                 for place, picture in zip(share.places.tolist(), pictures, strict=True):
                     found[place] = Picture(int(indices[place]), picture.jpeg, picture.error)
         return found
 
-    def whole(self, index: int, side: int) -> bytes:
-        """Return one sample's picture, its own size unless that is above `side` pixels; PackerError where it has none.
+    def whole(self, index: int, side: int) -> Picture:
+        """Return one sample's picture, in its own size unless that is above `side` pixels, or its error.
 
         The bytes are checked and decoded as training reads them.
         """
         pack, row = self._catalog.place(index)
-        with self._turns:
-            rows = np.array([row])
-            crops = _fitting(self._exact[pack], rows, side)
-            return encode(self._exact[pack].cut(rows, crops)[0], "jpeg", _QUALITY)
+        with self.turn:
+            (picture,) = _pictures(self._exact[pack], np.array([row]), side, _QUALITY)
+        return Picture(index, picture.jpeg, picture.error)
 
     def cuts(self, index: int, crop: RandomResizedCrop, seed: int, epochs: Sequence[int]) -> list[Cut]:
         """Return the crops that a dataset with a seed takes of a sample, in each of several epochs.
@@ -105,7 +108,7 @@ class Pictures:
         own = self._catalog.seed_of(pack, seed)
         for place, epoch in enumerate(epochs):
             crops[place] = decoder.choose_crops(crop, [row], epoch, own)[0]
-        with self._turns:
+        with self.turn:
             images = decoder.cut(rows, crops)
         return [
             Cut(epoch, *Box(*chosen).rectangle, encode(image, "jpeg", _QUALITY))
@@ -113,23 +116,26 @@ class Pictures:
         ]
 
 
-def _small_ones(decoder: BatchDecoder, rows: Ints, side: int) -> list[Picture]:
-    """Return pictures of rows of a pack; all at once, and one by one where that fails."""
+def _pictures(decoder: BatchDecoder, rows: Ints, side: int, quality: int) -> list[Picture]:
+    """Return pictures of rows of a pack; all at once, and one by one where that fails.
+
+    One may fail for lack of memory too, which torch calls a RuntimeError: the others are shown all the same.
+    """
     try:
         images = decoder.cut(rows, _fitting(decoder, rows, side))
-        return [_encoded(image) for image in images]
-    except (PackerError, OSError, ValueError) as error:
+        return [Picture(0, encode(image, "jpeg", quality)) for image in images]
+    except (PackerError, OSError, ValueError, MemoryError, RuntimeError) as error:
         if len(rows) == 1:
-            return [Picture(0, error=str(error))]
-    return [picture for row in rows for picture in _small_ones(decoder, np.array([row]), side)]
-
-
-def _encoded(image: npt.NDArray[np.uint8]) -> Picture:
-    return Picture(0, encode(image, "jpeg", SMALL_QUALITY))
+            return [Picture(0, error=legible(str(error) or type(error).__name__))]
+    return [picture for row in rows for picture in _pictures(decoder, np.array([row]), side, quality)]
 
 
 def _fitting(decoder: BatchDecoder, rows: Ints, side: int) -> Crops:
-    """Return crops that are whole images, made smaller where they do not fit into a square of `side` pixels."""
+    """Return crops that are whole images, made smaller where they do not fit into a square of `side` pixels.
+
+    PackerError where a size in the table is none, or the table was cut short.
+    """
+    decoder.reader.require_table()
     table = decoder.reader.table
     heights, widths = table.height[rows].astype(np.int64), table.width[rows].astype(np.int64)
     for wrong in np.flatnonzero(np.minimum(heights, widths) < 1)[:1]:

@@ -16,7 +16,7 @@ from packer._packs.sweep import over_samples
 from packer._storage.files import require_output
 from packer._storage.limits import in_units
 from packer._table import Ints
-from packer._viewing.catalog import UNLABELED, Catalog
+from packer._viewing.catalog import UNLABELED, Catalog, legible
 from packer._viewing.drawing import draw
 from packer._viewing.duplicates import find_duplicates
 from packer._viewing.histograms import histograms
@@ -57,6 +57,8 @@ def write_report(catalog: Catalog, target: str | os.PathLike[str], *, progress: 
     ------
     DestinationError
         If the file cannot be written, or would replace a file that is no page.
+    CorruptPackError
+        If the file of a table was cut short meanwhile.
     """
     require_report(target)
     page = "\n".join(_page(catalog, progress)).encode("utf-8", "backslashreplace")
@@ -95,7 +97,7 @@ def _page(catalog: Catalog, progress: Progress | None) -> Iterator[str]:
 
 
 def _safe(text: str) -> str:
-    return escape(printable(text))
+    return escape(legible(text))
 
 
 def _classes(catalog: Catalog) -> Iterator[str]:
@@ -184,7 +186,7 @@ def _table(rows: Iterable[tuple[str, str]]) -> str:
 def _findings(catalog: Catalog) -> Iterator[str]:
     found, out = catalog.findings(), catalog.left_out()
     yield "<h2>Findings of the conversion</h2>"
-    yield _table((name, f"{count:,}") for name, count in found) or "<p>Nothing unusual was found.</p>"
+    yield _table((name, f"{count:,}") for name, count in found[:_MOST_LISTED]) or "<p>Nothing unusual was found.</p>"
     if out:
         yield f"<h2>Left out</h2>{_more(len(out), _MOST_LISTED)}{_table(out[:_MOST_LISTED])}"
 

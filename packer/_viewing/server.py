@@ -3,6 +3,9 @@
 Every path begins with the secret. The name in the header ``Host`` must be the loopback's, so that no page of another
 name that was made to lead here can read anything. No header lets other sites read, and the page may load nothing from
 elsewhere.
+
+Other users of the machine see with which arguments a browser is started. So it is started with an address that leads
+to the page once, and only who is this user.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import hmac
 import json
 import os
 import secrets
+import socket
 import socketserver
 import threading
 from collections.abc import Iterator
@@ -23,6 +27,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from packer._viewing.answers import Answer, Answers
 from packer._viewing.catalog import Catalog
+from packer._viewing.peers import is_own
 from packer.errors import DestinationError, PackerError, printable
 
 __all__ = ["Server"]
@@ -31,7 +36,7 @@ _LOOPBACK = "127.0.0.1"
 _HOSTS = (_LOOPBACK, "localhost")
 _IDLE = 60.0  # seconds until a connection is closed that asks for nothing
 _STRANGE = 10.0  # seconds, of one that has not shown the secret
-_MOST_CONNECTIONS = 64  # at a time, each with a thread; a browser has six
+_MOST_CONNECTIONS = 64  # at a time, each with a thread; a browser has six, and strangers give way to it
 _PATIENCE = 20.0  # seconds until what is under way is waited for no longer
 _TYPES = {
     ".html": "text/html; charset=utf-8",
@@ -63,6 +68,8 @@ class Server(ThreadingHTTPServer):
     ----------
     address : str
         Where the page is, with the secret.
+    door : str
+        An address that leads to the page, once: for the arguments of a browser.
 
     Raises
     ------
@@ -76,8 +83,10 @@ class Server(ThreadingHTTPServer):
 
     def __init__(self, catalog: Catalog, port: int = 0) -> None:
         self.secret = secrets.token_urlsafe(24)
+        self._once = secrets.token_urlsafe(24)
         self.catalog, self.ways = catalog, Answers(catalog).ways
-        self._places = threading.BoundedSemaphore(_MOST_CONNECTIONS)
+        self._open: dict[Any, bool] = {}  # connections, the oldest first, and which of them have shown the secret
+        self._opening = threading.Lock()
         self._changed, self._under_way, self._ends = threading.Condition(), 0, False
         self.pages = _page_files()
         try:
@@ -95,15 +104,34 @@ class Server(ThreadingHTTPServer):
     def address(self) -> str:
         return f"http://{_LOOPBACK}:{self.server_port}/{self.secret}/"
 
+    @property
+    def door(self) -> str:
+        return f"http://{_LOOPBACK}:{self.server_port}/{self._once}/"
+
+    def opens(self, key: str, client: tuple[str, int]) -> bool:
+        """Tell whether a key opens the door, which it does once, for a process of this user."""
+        with self._opening:
+            if not _same(key, self._once) or not is_own(client, (_LOOPBACK, self.server_port)):
+                return False
+            self._once = ""
+            return True
+
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread of its own, or close the connection where there are too many."""
-        if not self._places.acquire(blocking=False):
-            self.shutdown_request(request)
-            return
+        """Answer in a thread of its own. Where there are too many connections, the stranger that came first goes."""
+        with self._opening:
+            if len(self._open) >= _MOST_CONNECTIONS:
+                oldest = next((one for one, known in self._open.items() if not known), request)
+                self._open.pop(oldest, None)
+                with contextlib.suppress(OSError):  # it may have gone by itself
+                    oldest.shutdown(socket.SHUT_RDWR)  # which wakes its thread
+                if oldest is request:
+                    self.shutdown_request(request)
+                    return
+            self._open[request] = False
         try:
             super().process_request(request, client_address)
         except BaseException:  # no thread can be started
-            self._places.release()
+            self._forget(request)
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
@@ -111,7 +139,17 @@ class Server(ThreadingHTTPServer):
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._places.release()
+            self._forget(request)
+
+    def welcome(self, request: Any) -> None:
+        """Let a connection stay that has shown the secret."""
+        with self._opening:
+            if request in self._open:
+                self._open[request] = True
+
+    def _forget(self, request: Any) -> None:
+        with self._opening:
+            self._open.pop(request, None)
 
     @contextlib.contextmanager
     def question(self) -> Iterator[None]:
@@ -160,8 +198,12 @@ class _Handler(BaseHTTPRequestHandler):
         except ValueError as error:
             return HTTPStatus.BAD_REQUEST, _said(error)
         secret, _, what = parts.path.removeprefix("/").partition("/")
-        if not self._host_is_ours() or not hmac.compare_digest(secret.encode(), self.server.secret.encode()):
+        if self._host_is_ours() and not what and self.server.opens(secret, self.client_address):
+            return HTTPStatus.SEE_OTHER, _said("The page is elsewhere")
+        if not self._host_is_ours() or not _same(secret, self.server.secret):
+            self.close_connection = True
             return HTTPStatus.FORBIDDEN, _said("This address is no address of packer's viewer: take the one it printed")
+        self.server.welcome(self.connection)
         self.connection.settimeout(_IDLE)
         if what.startswith("ask/"):
             return self._asked(what.removeprefix("ask/"), dict(parse_qsl(parts.query)))
@@ -177,12 +219,11 @@ class _Handler(BaseHTTPRequestHandler):
             return HTTPStatus.NOT_FOUND, _said("There is no such question")
         try:
             with self.server.question():
-                for reader in self.server.catalog.readers:  # what was cut off of a mapped file cannot be touched
-                    reader.require_table()
+                self.server.catalog.require_tables()
                 return HTTPStatus.OK, self.server.ways[name](wanted)
         except IndexError as error:
             return HTTPStatus.NOT_FOUND, _said(error)
-        except ValueError as error:  # OptionError too
+        except (ValueError, OverflowError) as error:  # OptionError too; a number that is far too large
             return HTTPStatus.BAD_REQUEST, _said(error)
         except (PackerError, OSError) as error:
             return HTTPStatus.UNPROCESSABLE_ENTITY, _said(error)
@@ -193,6 +234,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         for name, value in _HEADERS.items():
             self.send_header(name, value)
+        if status is HTTPStatus.SEE_OTHER:
+            self.send_header("Location", self.server.address)
+        if self.close_connection:
+            self.send_header("Connection", "close")
         self.send_header("Content-Type", answer.type)
         self.send_header("Content-Length", str(len(answer.body)))
         self.end_headers()
@@ -201,6 +246,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         """Say nothing of each request."""
+
+
+def _same(key: str, secret: str) -> bool:
+    """Compare in a time that says nothing of the secret; an empty one is no key's."""
+    return bool(secret) and hmac.compare_digest(key.encode(), secret.encode())
 
 
 def _said(message: object) -> Answer:

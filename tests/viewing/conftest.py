@@ -70,7 +70,7 @@ def pack(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def serving(path: Path) -> Iterator[Server]:
     catalog = open_catalog([path])
     with Server(catalog) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         thread.start()
         yield server
         server.shutdown()

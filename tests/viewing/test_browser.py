@@ -7,16 +7,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from packer._containers.files import ForeignFiles
+from packer._fields import Field
 from packer._formats.index import write_index
 from packer._manifest import Manifest
 from packer._storage.spool import TableBuilder
+from packer._table import Sample
 from packer._viewing.catalog import open_catalog
 from packer._viewing.report import write_report
 from packer._viewing.server import Server
+from tests.making import solid, write_pack
 from tests.viewing.conftest import COUNT, DAMAGED, SCRIPT, TWICE, serving
+from tests.viewing.test_hostile import GREY
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 FLAGS = (
@@ -210,3 +215,39 @@ def test_the_report_opens_from_the_disk_and_asks_for_nothing(browser: Any, pack:
     assert complaints == []
     assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
     page.close()
+
+
+def test_values_and_images_of_a_stranger_are_shown_as_what_they_are_and_break_nothing(
+    browser: Any, tmp_path: Path
+) -> None:
+    fields = [Field("runs", "segmentation"), Field("boxes", "boxes"), Field("mask", "mask"), Field("text", "text")]
+    boxes = np.array([[-3e38, 0, 3e38, np.inf], [np.nan, 1, 2, 3]], "<f4").tobytes()
+    whole = tmp_path / "whole.jpg"
+    solid(whole, size=(64, 48))
+    broken = whole.read_bytes()[:-200]  # with a checksum that fits
+    rows = [
+        Sample("\u202egpj.a", 0, GREY, 6, 8, (b'["<script>"]', boxes, b"no image", b"<i>\x00")),
+        Sample("b", 0, GREY, -6, 2**31 - 1, (b'[[["x", {}, 1, 2, 3, 4]]]', b"", GREY, b"\xff")),
+        Sample("c", 0, broken, 48, 64, (None, None, None, None)),
+        Sample("d", 7, GREY, 6, 8, (b"{}", boxes, GREY, b"two\nlines")),
+    ]
+    pack = write_pack(tmp_path / "stranger.lmdb", "lmdb", rows, fields=fields, classes=["<img src=x onerror=alert(1)>"])
+    for server in serving(pack):
+        with Visit(browser, server.address, viewport={"width": 390, "height": 780}) as visit:
+            page = visit.page
+            assert page.evaluate("document.documentElement.scrollWidth") == 390
+            assert len(visit.texts(".cell.damaged")) == 2
+            assert visit.texts(".cell .name")[0] == "\\u202egpj.a"
+            page.keyboard.press("o")
+            visit.until("document.querySelectorAll('.over').length === 2")
+            page.keyboard.press("Enter")
+            for place in range(4):
+                page.wait_for_function(f"() => document.getElementById('place').textContent === '{place + 1} of 4'")
+                assert bool(page.locator("#damage").is_visible()) == (place in (1, 2))
+                if place == 0:
+                    page.wait_for_selector("#field-mask .bad")
+                page.keyboard.press("ArrowRight")
+            page.keyboard.press("Escape")
+            page.click("text=Histograms", force=True)
+            page.wait_for_selector("#histograms svg .bar")
+            visit.complaints = [text for text in visit.complaints if "422" not in text]  # the mask that is none

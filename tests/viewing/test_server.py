@@ -24,7 +24,7 @@ import packer
 from packer._cli import cli
 from packer._viewing.catalog import open_catalog
 from packer._viewing.server import Server
-from tests.viewing.conftest import COUNT, DAMAGED, SCRIPT
+from tests.viewing.conftest import COUNT, DAMAGED, SCRIPT, serving
 
 
 def answer(
@@ -104,6 +104,7 @@ def test_a_sheet_has_the_pictures_of_many_samples(server: Server) -> None:
     assert pictures.count(b"\xff\xd8\xff") == COUNT - 1
     assert entries[1]["fields"]
     assert sheet(asked(server, "sheet?start=99"))[0] == []
+    assert sheet(asked(server, "sheet?start=" + "9" * 30))[0] == []
 
 
 def test_questions_that_make_no_sense_are_answered_in_a_sentence(server: Server) -> None:
@@ -112,7 +113,7 @@ def test_questions_that_make_no_sense_are_answered_in_a_sentence(server: Server)
         ("found?class=x", 400, "invalid literal"),
         ("sheet?start=-5", 400, "0 or more"),
         ("sample?index=999", 404, "there is no sample 999"),
-        (f"image?index={DAMAGED}", 422, "checksum does not fit"),
+        ("sheet?start=" + "9" * 30 + "&order=by+heart", 400, "an order is one of"),
         ("field?index=1&name=nothing&as=mask", 400, "no field nothing"),
         ("crops?index=1&size=0", 400, ""),
     ]:
@@ -125,7 +126,11 @@ def test_one_sample_is_told_with_its_metadata(server: Server) -> None:
     assert re.fullmatch("[0-9a-f]{8}", said["crc32c"])
     assert {field["name"] for field in said["fields"]} == {"mask", "boxes", "kind", "caption"}
     assert "checksum does not fit" in json.loads(asked(server, f"sample?index={DAMAGED}"))["error"]
-    assert asked(server, "image?index=4").startswith(b"\xff\xd8\xff")
+    (entry,), picture = sheet(asked(server, "image?index=4"))
+    assert (entry["error"], picture[:3], entry["picture"]) == ("", b"\xff\xd8\xff", len(picture))
+    (entry,), picture = sheet(asked(server, f"image?index={DAMAGED}"))
+    assert "checksum does not fit" in str(entry["error"])
+    assert picture == b""
     assert asked(server, "field?index=4&name=mask&as=mask").startswith(b"\x89PNG")
     assert len(sheet(asked(server, "crops?index=4&seed=1&epochs=5&size=32"))[0]) == 5
 
@@ -155,26 +160,57 @@ def test_a_browser_that_goes_away_is_no_matter(server: Server, capfd: pytest.Cap
     assert capfd.readouterr().err == ""
 
 
-def test_strangers_do_not_take_a_thread_each(server: Server) -> None:
+def test_strangers_neither_take_a_thread_each_nor_keep_anybody_out(server: Server) -> None:
     before = threading.active_count()
+    friend = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=20)
+    friend.request("GET", f"/{server.secret}/")
+    friend.getresponse().read()
     held = [socket.create_connection(("127.0.0.1", server.server_port)) for _ in range(100)]
     for connection in held:
         connection.settimeout(20)
         with contextlib.suppress(OSError):
             connection.sendall(b"GET /")
-    closed = [connection for connection in held[64:] if not received(connection)]
-    assert len(closed) == 36
-    assert threading.active_count() <= before + 64
-    for connection in held:
+    gone = held[: 100 - 63]  # who came first gives way; 63 and the friend stay
+    assert not any(map(received, gone))
+    assert threading.active_count() <= before + 66
+    assert json.loads(asked(server, "packs"))["count"] == COUNT
+    friend.request("GET", f"/{server.secret}/ask/packs")
+    assert json.loads(friend.getresponse().read())["count"] == COUNT
+    for connection in [*held, friend]:
         connection.close()
-    for _ in range(200):
-        with contextlib.suppress(OSError, http.client.HTTPException):
-            assert answer(server, "/")[0].status == 403
-            break
-        time.sleep(0.05)
     with socket.create_connection(("127.0.0.1", server.server_port)) as connection:
         connection.sendall(b"GET http://[/ HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert connection.recv(12) == b"HTTP/1.1 400"
+
+
+def test_who_does_not_know_the_secret_is_not_asked_again(server: Server) -> None:
+    with socket.create_connection(("127.0.0.1", server.server_port), timeout=20) as connection:
+        connection.sendall(b"GET /guess/ HTTP/1.1\r\nHost: localhost\r\n\r\n" * 2)
+        said = b"".join(iter(lambda: received(connection), b""))
+    assert said.count(b"HTTP/1.1") == 1
+    assert b"HTTP/1.1 403" in said
+
+
+ASK = """
+exec 3<>/dev/tcp/127.0.0.1/$0
+printf 'GET %s HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n' "$1" >&3
+head -n 1 <&3
+"""
+
+
+def test_what_a_browser_is_started_with_leads_to_the_page_once_and_no_other_user(pack: Path) -> None:
+    for server in serving(pack):
+        door = urlsplit(server.door)
+        assert server.secret not in server.door
+        if sys.platform == "linux" and os.geteuid() == 0 and shutil.which("bash"):
+            line = ["bash", "-c", ASK, str(server.server_port), door.path]
+            done = subprocess.run(line, user=65534, group=65534, capture_output=True, text=True, cwd="/", check=True)
+            assert done.stdout.startswith("HTTP/1.1 403")
+        assert answer(server, f"{door.path}ask/packs")[0].status == 403
+        response, _ = answer(server, door.path)
+        assert (response.status, response.getheader("Location")) == (303, server.address)
+        assert answer(server, door.path)[0].status == 403
+        assert answer(server, "//")[0].status == 403, "an address that is spent is not an empty one"
 
 
 def received(connection: socket.socket) -> bytes:
@@ -204,7 +240,7 @@ def test_a_browser_that_is_waited_for_is_answered_meanwhile(pack: Path, tmp_path
     browser.write_text(
         "import sys, urllib.request, pathlib\n"
         "with urllib.request.urlopen(sys.argv[1], timeout=20) as page:\n"
-        f"    pathlib.Path({str(seen)!r}).write_bytes(page.read())\n"
+        f"    pathlib.Path({str(seen)!r}).write_bytes(sys.argv[1].encode() + page.url.encode() + page.read())\n"
     )
     environment = {**os.environ, "BROWSER": f"{sys.executable} {browser} %s"}
     command = [sys.executable, "-m", "packer", "view", str(pack), "--quiet"]
@@ -213,7 +249,11 @@ def test_a_browser_that_is_waited_for_is_answered_meanwhile(pack: Path, tmp_path
         while not seen.exists() and time.monotonic() < until:
             time.sleep(0.05)
         viewer.send_signal(signal.SIGINT)
-    assert b"<html" in seen.read_bytes()
+        assert viewer.stdout is not None
+        address = viewer.stdout.readline().strip()
+    given, _, page = seen.read_bytes().partition(address)
+    assert given.startswith(b"http://127.0.0.1:"), "not the address that shows the secret to all users"
+    assert b"<html" in page
 
 
 def test_the_command_prints_an_address_serves_it_and_ends_by_ctrl_c(pack: Path) -> None:

@@ -14,13 +14,20 @@ const CAPTION = 38;
 const PAGE = 20; // pictures of a request
 const AT_ONCE = 4; // requests
 const KEPT = 40; // pages
+const FIRST = 3; // pages that fill most screens
 const SIDES = [128, 192, 256, 384, 512];
+
+/** Return which size pictures of cells of some width have; it is known before the page is laid out. */
+function sideFor(cell) {
+  const pixels = cell * Math.min(window.devicePixelRatio || 1, 2);
+  return SIDES.find((side) => side >= pixels) ?? SIDES.at(-1);
+}
 
 export class Grid {
   /** `open(place)` is called when a picture is chosen, `failed(error)` when the server refuses. */
   constructor({ scroll, spacer, layer, open, failed }) {
     Object.assign(this, { scroll, spacer, layer, open, failed });
-    this.count = 0;
+    this.count = null; // not known yet
     this.wanted = {};
     this.cell = 160;
     this.fields = false;
@@ -40,9 +47,15 @@ export class Grid {
     new ResizeObserver(() => this.measure()).observe(scroll);
   }
 
+  /** Ask for the first pictures of what is wanted, before it is known how many there are, and before anything is laid out. */
+  hasten(wanted, cell) {
+    Object.assign(this, { wanted, cell, side: sideFor(cell) });
+    for (let number = 0; number < FIRST; number++) this.fetch(number);
+  }
+
   /** Show so many pictures of what is wanted, from the first one on. */
   show(count, wanted) {
-    this.forget();
+    if (JSON.stringify(wanted) !== JSON.stringify(this.wanted)) this.forget();
     Object.assign(this, { count, wanted, selected: 0, top: 0 });
     this.measure();
   }
@@ -74,12 +87,11 @@ export class Grid {
     this.across = (width - GAP * (this.columns - 1)) / this.columns;
     this.rowHeight = this.across + CAPTION + GAP;
     this.rows = Math.ceil(this.count / this.columns);
-    const pixels = this.across * Math.min(window.devicePixelRatio || 1, 2);
-    this.side = SIDES.find((side) => side >= pixels * 0.9) ?? SIDES.at(-1);
+    this.side = sideFor(this.cell);
   }
 
   measure() {
-    if (!this.scroll.clientHeight) return; // another view is shown
+    if (this.count === null || !this.scroll.clientHeight) return; // another view is shown
     this.arrange();
     this.height = this.scroll.clientHeight;
     this.total = this.rows * this.rowHeight + GAP;
@@ -220,7 +232,7 @@ export class Grid {
       if (this.asked.get(number) !== request) return entries.forEach((entry) => URL.revokeObjectURL(entry.url));
       this.asked.delete(number);
       this.pages.set(number, entries);
-      this.draw();
+      if (this.columns) this.draw();
     } catch (error) {
       if (this.asked.get(number) === request) this.asked.delete(number);
       if (error.name !== "AbortError") this.failed(error);

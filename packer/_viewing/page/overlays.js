@@ -54,15 +54,20 @@ function keypoints(field, radius) {
   return drawn;
 }
 
-/** Return what is drawn of each field that can be, the lowest first: [name, <g>]. `words` says whether boxes have their names. */
-export function drawings(sample, side, words) {
+/**
+ * Return what is drawn of each field that can be, the lowest first: [name, <g>]. `words` says whether boxes have their
+ * names; `failed(name)` is called of a mask that cannot be shown.
+ */
+export function drawings(sample, side, words, failed = () => {}) {
   const longest = Math.max(sample.width, sample.height);
   const found = [];
   for (const field of sample.fields ?? []) {
     const drawn = svg("g", { "data-field": field.name });
     if (field.picture === "mask") {
       const href = picture("field", { index: sample.index, name: field.name, as: "mask", side });
-      drawn.append(svg("image", { href, width: sample.width, height: sample.height, class: "mask", preserveAspectRatio: "none" }));
+      const mask = svg("image", { href, width: sample.width, height: sample.height, class: "mask", preserveAspectRatio: "none" });
+      mask.addEventListener("error", () => failed(field.name));
+      drawn.append(mask);
     }
     if (field.polygons) drawn.append(polygons(field));
     if (field.boxes) drawn.append(boxes(field, words, longest / 38));

@@ -7,14 +7,14 @@ import { drawings } from "./overlays.js";
 export class SampleDialog {
   /** `grid` knows which sample stands at a place; `changed(place)` is called with the place looked at, null for none. */
   constructor({ grid, changed, failed }) {
-    Object.assign(this, { grid, changed, failed, place: 0, sample: null, hidden: new Set(), urls: [] });
+    Object.assign(this, { grid, changed, failed, place: 0, sample: null, hidden: new Set(), url: "", urls: [] });
     this.dialog = $("sample");
     $("previous").onclick = () => this.step(-1);
     $("next").onclick = () => this.step(1);
     $("close").onclick = () => this.dialog.close();
     this.dialog.addEventListener("close", () => {
-      this.revoke();
-      $("picture").removeAttribute("src");
+      this.forget();
+      this.place = null; // what is under way is not wanted any more
       changed(null);
       $("scroll").focus();
     });
@@ -24,42 +24,40 @@ export class SampleDialog {
     $("crops").querySelector("form").addEventListener("submit", (event) => event.preventDefault());
     $("crops").addEventListener("toggle", () => this.cut());
     $("tiles").addEventListener("toggle", () => this.draw());
-    $("picture").addEventListener("error", () => this.sample && !this.sample.error && this.unshown());
   }
 
   async open(place) {
     this.place = place;
     try {
       const index = await this.grid.at(place);
-      const sample = await ask("sample", { index });
-      if (this.place !== place) return;
-      this.show(sample);
+      const longest = Math.max(innerWidth, innerHeight) * Math.min(devicePixelRatio || 1, 2);
+      this.side = [800, 1200, 1600, 2400].find((one) => one >= longest) ?? 3200;
+      const [sample, [shown]] = await Promise.all([ask("sample", { index }), askSheet("image", { index, side: this.side })]);
+      if (this.place !== place) return URL.revokeObjectURL(shown.url);
+      this.show({ ...sample, error: sample.error || shown.error }, shown.url);
       this.changed(place);
     } catch (error) {
-      this.failed(error);
+      if (!this.dialog.open) this.failed(error); // which is said behind the dialog
+      else if (this.place === place) this.damaged(error.message);
     }
   }
 
-  show(sample) {
-    this.sample = sample;
-    this.revoke();
+  show(sample, url) {
+    this.forget();
+    Object.assign(this, { sample, url });
     $("sampleName").textContent = sample.name;
     $("place").textContent = `${(this.place + 1).toLocaleString("en-US")} of ${this.grid.count.toLocaleString("en-US")}`;
     $("previous").disabled = this.place === 0;
     $("next").disabled = this.place === this.grid.count - 1;
-    $("damage").hidden = !sample.error;
-    $("damage").textContent = sample.error ? `Damaged: ${sample.error}` : "";
-    $("canvas").hidden = Boolean(sample.error);
-    const longest = Math.max(innerWidth, innerHeight) * Math.min(devicePixelRatio || 1, 2);
-    const side = [800, 1200, 1600, 2400].find((one) => one >= longest) ?? 3200;
-    if (sample.error) $("picture").removeAttribute("src");
-    else $("picture").src = picture("image", { index: sample.index, side });
-    $("picture").width = sample.width;
-    $("picture").height = sample.height;
-    $("canvas").style.aspectRatio = `${sample.width} / ${sample.height}`;
-    $("canvas").style.setProperty("--shape", sample.width / sample.height);
+    this.damaged(sample.error ? `Damaged: ${sample.error}` : "");
+    if (!sample.error) {
+      $("picture").src = url;
+      $("picture").width = sample.width;
+      $("picture").height = sample.height;
+      $("canvas").style.aspectRatio = `${sample.width} / ${sample.height}`;
+      $("canvas").style.setProperty("--shape", sample.width / sample.height);
+    }
     this.describe(sample);
-    this.side = side;
     this.cuts = [];
     this.draw();
     this.cut();
@@ -67,6 +65,13 @@ export class SampleDialog {
       this.dialog.showModal();
       $("stage").focus();
     }
+  }
+
+  /** Say why there is no picture; nothing where there is one. */
+  damaged(why) {
+    $("damage").hidden = !why;
+    $("damage").textContent = why;
+    $("canvas").hidden = Boolean(why);
   }
 
   describe(sample) {
@@ -94,7 +99,7 @@ export class SampleDialog {
   field(field) {
     const shown = field.picture === "mask" || field.boxes || field.polygons || field.keypoints;
     const head = element("h3", {}, field.name, element("small", {}, field.kind));
-    const made = element("div", { className: "field" }, head);
+    const made = element("div", { className: "field", id: `field-${field.name}` }, head);
     if (field.error) made.append(element("p", { className: "bad" }, field.error));
     if (shown) {
       const box = element("input", { type: "checkbox", checked: !this.hidden.has(field.name) });
@@ -108,7 +113,9 @@ export class SampleDialog {
     if (field.boxes && field.labels?.length) made.append(element("p", {}, [...new Set(field.labels)].join(", ")));
     else if (field.text && !shown) made.append(element("p", { className: field.kind === "json" ? "code" : "" }, field.text));
     if (field.picture === "image") {
-      made.append(element("img", { src: picture("field", { index: this.sample.index, name: field.name, side: 640 }), alt: field.name }));
+      const image = element("img", { src: picture("field", { index: this.sample.index, name: field.name, side: 640 }), alt: field.name });
+      image.onerror = () => undrawn(made);
+      made.append(image);
     }
     return made;
   }
@@ -117,10 +124,10 @@ export class SampleDialog {
     const { sample } = this;
     if (!sample) return;
     const shapes = $("shapes");
-    shapes.setAttribute("viewBox", `0 0 ${sample.width} ${sample.height}`);
     shapes.replaceChildren();
     if (sample.error) return;
-    for (const [name, drawn] of drawings(sample, this.side, true)) if (!this.hidden.has(name)) shapes.append(drawn);
+    shapes.setAttribute("viewBox", `0 0 ${sample.width} ${sample.height}`);
+    for (const [name, drawn] of drawings(sample, this.side, true, (name) => sample === this.sample && undrawn($(`field-${name}`)))) if (!this.hidden.has(name)) shapes.append(drawn);
     if (sample.tiles && $("tiles").open) shapes.append(grid(sample.tiles, sample));
     if ($("crops").open) {
       this.cuts.forEach((cut, place) => {
@@ -140,7 +147,7 @@ export class SampleDialog {
     try {
       const cuts = await askSheet("crops", { index: sample.index, ...Object.fromEntries(new FormData(form)) });
       if (asked !== this.asked || sample !== this.sample) return cuts.forEach((cut) => URL.revokeObjectURL(cut.url));
-      this.revoke();
+      this.forgetCuts();
       this.urls = cuts.map((cut) => cut.url);
       this.cuts = cuts;
       $("cuts").replaceChildren(...cuts.map((cut, place) => this.one(cut, place, cuts.length)));
@@ -165,18 +172,13 @@ export class SampleDialog {
     return made;
   }
 
-  unshown() {
-    $("damage").hidden = false;
-    $("damage").textContent = "The picture cannot be decoded.";
-    const { index } = this.sample;
-    fetch(picture("image", { index, side: 800 })).then((response) => response.json()).then(
-      (said) => this.sample?.index === index && ($("damage").textContent = `Damaged: ${said.error}`),
-      () => {},
-    );
-    $("canvas").hidden = true;
+  forget() {
+    URL.revokeObjectURL(this.url);
+    $("picture").removeAttribute("src");
+    this.forgetCuts();
   }
 
-  revoke() {
+  forgetCuts() {
     for (const url of this.urls) URL.revokeObjectURL(url);
     this.urls = [];
     $("cuts").replaceChildren();
@@ -208,6 +210,11 @@ export class SampleDialog {
     this.describe(this.sample);
     this.draw();
   }
+}
+
+/** Say of a field that its picture cannot be shown. */
+function undrawn(field) {
+  if (!field.querySelector(".bad")) field.append(element("p", { className: "bad" }, "It cannot be decoded."));
 }
 
 function grid({ rows, columns, tile_width: across, tile_height: down }, { width, height }) {

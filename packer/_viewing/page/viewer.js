@@ -136,7 +136,7 @@ function theme(chosen) {
   if (chosen) document.documentElement.dataset.theme = chosen;
 }
 
-function prepareControls() {
+function prepareControls(cell) {
   const typed = (id, key) => {
     const change = later(() => go({ [key]: $(id).value }, true), 180);
     $(id).addEventListener("input", change);
@@ -153,7 +153,7 @@ function prepareControls() {
   typed("where", "where");
   $("order").onchange = () => go({ order: $("order").value });
   $("classSearch").oninput = later(listClasses, 80);
-  $("cell").value = stored("cell") ?? (innerWidth < 600 ? 104 : 160);
+  $("cell").value = cell;
   $("cell").oninput = () => {
     stored("cell", $("cell").value);
     grid.restyle({ cell: Number($("cell").value) });
@@ -192,7 +192,10 @@ function pressed(event) {
 
 async function begin() {
   theme(stored("theme"));
-  prepareControls();
+  read();
+  const cell = Number(stored("cell") ?? (innerWidth < 600 ? 104 : 160));
+  if (state.view === "pictures") grid.hasten(query(), cell);
+  prepareControls(cell);
   try {
     packs = await ask("packs");
   } catch (error) {
@@ -206,7 +209,7 @@ async function begin() {
   $("order").append(...packs.orders.map((order) => element("option", { value: order }, order)));
   $("overlayToggle").hidden = packs.fields.length === 0;
   document.body.classList.toggle("classless", packs.classes.length === 0);
-  grid.cell = Number($("cell").value);
+  grid.cell = cell;
   await refresh();
   setTimeout(listClasses); // while the first pictures are under way
   $("scroll").focus();
