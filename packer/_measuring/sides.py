@@ -23,6 +23,7 @@ from packer.errors import PackerError
 __all__ = ["Measurement", "Side"]
 
 _PATIENCE = 20  # seconds that a side gets to end
+_DIED = "its process died"
 
 
 class Measurement(NamedTuple):
@@ -53,12 +54,15 @@ class Side:
     ----------
     reason : str or None
         Why the side cannot be measured, or None.
+    error : type of PackerError or None
+        What kind of error that is, where it is one of packer's.
     note : str
         The object's own `note`.
     """
 
     def __init__(self, make: Callable[..., Any], *arguments: Any, traces: bool = False) -> None:
         self.reason: str | None = None
+        self.error: type[PackerError] | None = None
         self.note = ""
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
@@ -81,7 +85,7 @@ class Side:
         try:
             self._connection.send((method, *arguments))
         except OSError:
-            self.reason = "its process died"
+            self.reason = _DIED
             return None
         return self._receive()
 
@@ -109,9 +113,9 @@ class Side:
         try:
             kind, value = self._connection.recv()
         except (EOFError, OSError):
-            kind, value = "failed", "its process died"
+            kind, value = "failed", (_DIED, None)
         if kind == "failed":
-            self.reason = value
+            self.reason, self.error = value
             return None
         return value
 
@@ -135,10 +139,10 @@ def _serve(connection: Connection, make: Callable[..., Any], arguments: tuple[An
     try:
         side = make(*arguments)
     except ImportError as error:
-        connection.send(("failed", f"not installed: {error}"))
+        connection.send(("failed", (f"not installed: {error}", None)))
         return
     except Exception as error:
-        connection.send(("failed", _in_words(error)))
+        connection.send(("failed", _failure(error)))
         return
     connection.send(("done", getattr(side, "note", "")))
     with contextlib.suppress(EOFError, OSError):
@@ -149,9 +153,10 @@ def _serve(connection: Connection, make: Callable[..., Any], arguments: tuple[An
             except Exception as error:
                 if traces:
                     traceback.print_exc()
-                answer = "failed", _in_words(error)
+                answer = "failed", _failure(error)
             connection.send(answer)
 
 
-def _in_words(error: Exception) -> str:
-    return str(error) if isinstance(error, PackerError) else f"{type(error).__name__}: {error}"
+def _failure(error: Exception) -> tuple[str, type[PackerError] | None]:
+    """Return an error in words, and its class where it is one of packer's."""
+    return (str(error), type(error)) if isinstance(error, PackerError) else (f"{type(error).__name__}: {error}", None)
