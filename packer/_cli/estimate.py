@@ -15,7 +15,7 @@ import click
 from packer._cli import show
 from packer._cli.convert import convert_command
 from packer._cli.progress import progress_options
-from packer._cli.source import requested
+from packer._cli.source import CommandOfSource, requested
 from packer._cli.values import Duration, UserPath
 from packer._storage.limits import in_units
 from packer.errors import printable
@@ -31,7 +31,7 @@ _REMARKABLE_LOAD = 0.1  # of the processors
 _NAMED = 5  # files that cannot be converted
 
 
-@click.command("estimate")
+@click.command("estimate", cls=CommandOfSource)
 @click.argument("src", type=UserPath())
 @click.argument("dst", metavar="[DST]", required=False, type=UserPath())
 @click.option("--split", metavar="NAME", help="Which images of --voc or --yolo.")
