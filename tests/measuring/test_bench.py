@@ -12,7 +12,16 @@ import pytest
 import torch
 from PIL import Image
 
-from packer import Benchmark, CorruptPackError, MissingDependencyError, OptionError, PackNotFoundError, Rate, SourceError, bench
+from packer import (
+    Benchmark,
+    CorruptPackError,
+    MissingDependencyError,
+    OptionError,
+    PackNotFoundError,
+    Rate,
+    SourceError,
+    bench,
+)
 from packer._cli import EXIT_STATUS
 from packer._cli.bench import _table
 from packer._conversion.convert import convert
