@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from packer._measuring.load import HAS_PROC, busy_seconds, others_share
+from packer._storage.interrupts import interrupts_held
 from packer.errors import PackerError
 
 __all__ = ["Measurement", "Side"]
@@ -67,15 +68,17 @@ class Side:
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs, make, arguments, traces))
-        self._process.start()
+        with interrupts_held():  # Ctrl-C is for who asks: a side ends with its connection
+            self._process.start()
         theirs.close()
-        self._ready = False
+        self._ready = self._made = False
 
     def wait(self) -> None:
         """Wait until the object is made, which goes on meanwhile; every call waits for that."""
         if not self._ready:
             self._ready = True
             self.note = self._receive() or ""
+            self._made = True
 
     def call(self, method: str, *arguments: Any) -> Any:
         """Call a method there; None where it fails, or has failed before: `reason` says why."""
@@ -104,6 +107,8 @@ class Side:
     def close(self) -> None:
         """End the process."""
         self._connection.close()
+        if not self._made:  # importing torch takes seconds, and nobody waits for it any more
+            self._process.kill()
         self._process.join(_PATIENCE)
         if self._process.is_alive():
             self._process.kill()
