@@ -109,11 +109,11 @@ def _described(found: Estimate, src: Path, dst: Path) -> Iterator[str]:
             size = f"{_size(other.size):>10}   {_between(other.size, in_units):<24}"
             yield f"  {other.options:<32}{size}{show.duration(other.seconds.value):>10}"
     if found.not_tried:
-        yield f"  not tried, for want of time: {', '.join(found.not_tried)}"
+        yield f"  not tried, for want of time or room: {', '.join(found.not_tried)}"
     yield ""
     yield f"  {found.command}"
     if found.part_command is not None:
-        yield f"  {found.part_command}    each job, K from 0"
+        yield f"  {found.part_command}    # in each job, K from 0"
 
 
 def _told(found: Estimate) -> Iterator[str]:

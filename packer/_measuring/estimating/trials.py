@@ -36,7 +36,8 @@ _DOUBT = 0.15  # of a duration: other work on the machine, and disks that slow d
 _LEAST_DOUBT = 0.002  # of a size that was not counted
 _STRUCTURE = 0.05  # of what is beside the images, which grows with their number, but for a page here and there
 
-ShowTrial = Callable[[str, ConversionProgress], None]
+ShowTrial = Callable[[str, ConversionProgress | None], None]
+"""Called with what is tried, and how far that is; None while it is prepared."""
 
 
 @dataclass(frozen=True)
@@ -184,6 +185,7 @@ def run_trials(
         Of `time.monotonic`. The trials go on until the first of these, and until the second one where they have less
         than `wanted` images by then. There is at least one trial, but where none fits and no image is wanted.
     """
+    show(what, None)
     trials = Trials(population, request.workers or available_cpus())
     known, begun = len(population.order), 0
     trials.first, an_image = _load(request, source, population)
