@@ -82,7 +82,7 @@ class Answers:
         return _json(
             {
                 "title": catalog.title,
-                "paths": [reader.path for reader in catalog.readers],
+                "paths": catalog.paths,
                 "count": len(catalog),
                 "facts": catalog.facts(),
                 "labels": catalog.label_type,
@@ -133,7 +133,7 @@ class Answers:
         crc = f"{int(reader.table.crc32c[row]):08x}" if reader.has_checksums else ""
         number = int(catalog.labels[index]) if catalog.label_type == "class" else None
         about: dict[str, Any] = {**self._about(index), "number": number, "crc32c": crc}
-        about |= {"pack": reader.path, "row": row, "codec": reader.manifest.codec, "error": "", "findings": []}
+        about |= {"pack": catalog.paths[pack], "row": row, "codec": reader.manifest.codec, "error": "", "findings": []}
         try:
             data = reader.read(row)
             if reader.manifest.codec != "raw":

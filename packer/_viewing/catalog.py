@@ -54,6 +54,12 @@ class Catalog:
     ----------
     dataset : ImageDataset or ConcatImageDataset
         Whole packs, with the same classes.
+    paths : sequence of path, optional
+        What a person opened, of which each became one of the packs; by default the packs' own paths.
+
+    Attributes
+    ----------
+    paths : list of str
 
     Raises
     ------
@@ -62,10 +68,15 @@ class Catalog:
         short.
     """
 
-    def __init__(self, dataset: ImageDataset | ConcatImageDataset) -> None:
+    def __init__(
+        self, dataset: ImageDataset | ConcatImageDataset, paths: Sequence[str | os.PathLike[str]] = ()
+    ) -> None:
         self.dataset = dataset
         self.datasets = dataset.datasets if isinstance(dataset, ConcatImageDataset) else [dataset]
         self.readers: list[Reader] = [one.reader for one in self.datasets]
+        self.paths = [os.path.abspath(os.path.expanduser(path)) for path in paths] or [
+            reader.path for reader in self.readers
+        ]
         self._ends = np.cumsum([len(reader) for reader in self.readers])
         self.classes: list[str] = self.datasets[0].classes
         self.label_type = self.readers[0].manifest.label_type
@@ -80,8 +91,8 @@ class Catalog:
 
     @property
     def title(self) -> str:
-        """What the packs are called: their files' names."""
-        return ", ".join(os.path.basename(reader.path) for reader in self.readers)
+        """What the packs are called: the names of what was opened, not of an index that was made of it meanwhile."""
+        return ", ".join(map(os.path.basename, self.paths))
 
     def begin(self, pack: int) -> int:
         """Return the number of a pack's first sample."""
@@ -212,9 +223,9 @@ def open_catalog(
         If the labels of several are of different types.
     """
     if len(paths) == 1:
-        return Catalog(open_dataset(paths[0], progress=progress))
+        return Catalog(open_dataset(paths[0], progress=progress), paths)
     try:
-        return Catalog(open_dataset(tuple(paths), classes="union", progress=progress))
+        return Catalog(open_dataset(tuple(paths), classes="union", progress=progress), paths)
     except ValueError as error:
         if isinstance(error, OptionError):
             raise

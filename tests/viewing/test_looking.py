@@ -255,6 +255,8 @@ def test_trees_and_several_packs_are_looked_at_as_one(pack: Path, tmp_path: Path
     Image.new("RGB", (30, 20)).save(tree / "b.png")
     catalog = open_catalog([pack, tmp_path / "tree"])
     assert len(catalog) == COUNT + 1
+    assert catalog.title == f"{pack.name}, tree"
+    assert catalog.paths == [str(pack), str(tmp_path / "tree")]
     assert catalog.label(COUNT) == "bird"
     assert catalog.class_counts == [8, 8, 9]
     assert not Pictures(catalog).small(np.array([COUNT]), 64)[0].error
