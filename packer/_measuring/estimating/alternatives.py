@@ -67,7 +67,7 @@ def try_alternatives(
         if not trials.each:
             left.append(options)
             continue
-        found.append(Alternative(options, trials.size(), trials.duration().on().plus(before)))
+        found.append(Alternative(options, trials.size(), trials.duration().on(before=before)))
     return found, left
 
 

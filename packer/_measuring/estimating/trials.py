@@ -58,9 +58,13 @@ class Duration:
     fixed: float
     work: Interval
 
-    def on(self, jobs: int = 1) -> Interval:
-        """Return the seconds where so many machines share the work."""
-        return self.work.times(1 / jobs).plus(self.first + self.fixed)
+    def on(self, jobs: int = 1, before: float = 0.0) -> Interval:
+        """Return the seconds where so many machines share the work, after so many seconds before it.
+
+        What is spent once varies as the work does, by which share that was seen of the work.
+        """
+        seconds = self.work.value / jobs + self.first + self.fixed + before
+        return Interval.around(seconds, seconds * (self.work.high - self.work.value) / max(self.work.value, 1e-9))
 
 
 @dataclass
