@@ -7,8 +7,10 @@ turns (`rounds`), each with each number of threads, until the time is over.
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import platform
+import shlex
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -285,7 +287,8 @@ def _named(paths: list[str]) -> dict[str, str]:
         raise OptionError("say which pack or tree is to be measured")
     for path in paths:
         if not os.path.exists(path):
-            raise PackNotFoundError(f"{printable(path)}: there is nothing")
+            index = f". What other tools made is measured by an index: packer index {shlex.quote(path)} OUT.index"
+            raise PackNotFoundError(printable(f"{path}: there is nothing{index if glob.has_magic(path) else ''}"))
     bare = [Path(os.path.abspath(path)).name for path in paths]
     names = bare if len(set(bare)) == len(bare) else paths
     if len(set(names)) < len(names):
@@ -295,12 +298,13 @@ def _named(paths: list[str]) -> dict[str, str]:
 
 def _ways(places: dict[str, str], recipe: str | None) -> Iterator[tuple[str, str, str]]:
     """Yield the sides: name, way of reading, and path."""
+    kinds = {path: _kind(path) for path in places.values()}  # what is wrong is said before torch is imported
     from packer._measuring.loaders import WAYS_OF_PACKS, WAYS_OF_TREES
     from packer._measuring.recipe import read_recipe
 
     own = recipe is not None and read_recipe(recipe).loader is not None
     for name, path in places.items():
-        kind = _kind(path)
+        kind = kinds[path]
         for way in WAYS_OF_TREES if kind is None else WAYS_OF_PACKS:
             yield f"{name}{f', {kind}' if kind else ''}: {way}", way, path
         if own:
@@ -331,7 +335,7 @@ def _require_images(tree: Path) -> None:
     """Raise SourceError where a tree has no images; of a large one no more is listed than the first class with some."""
     walk = Walk(tree, ImageRule())
     if not any(walk.images_below(folder) for folder in class_directories(tree)):
-        imagefolder_source(tree)
+        imagefolder_source(tree)  # which says what there is instead
 
 
 def _up_to(cpus: int) -> list[int]:

@@ -205,6 +205,8 @@ def test_a_recipe_that_cannot_be_used_is_named(tmp_path: Path, text: str, messag
 def test_what_is_not_there_or_given_twice_is_named(root: Path) -> None:
     with pytest.raises(PackNotFoundError, match=r"nothing\.lmdb"):
         bench(root / "nothing.lmdb")
+    with pytest.raises(PackNotFoundError, match=r"packer index '/nowhere/\*\.tar' OUT\.index"):
+        bench("/nowhere/*.tar")
     with pytest.raises(OptionError, match="twice"):
         bench([root / "tree", root / "tree"])
     with pytest.raises(OptionError, match="say which"):
