@@ -1,6 +1,26 @@
-"""`python -m packer`."""
+"""`python -m packer`, and what the console script `packer` calls."""
 
-from packer._cli import main
+from __future__ import annotations
+
+import signal
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Run the command line.
+
+    Its modules take a while to be imported. Until then Ctrl-C ends the process as it ends a program in C: Python's own
+    answer is a traceback, or none at all, where Ctrl-C comes amid an import.
+    """
+    answer = signal.getsignal(signal.SIGINT)
+    if answer is signal.default_int_handler:  # and not ignored, as in a script's background
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from packer._cli import main as run
+
+    signal.signal(signal.SIGINT, answer)
+    run()
+
 
 if __name__ == "__main__":  # processes that are spawned import this module too
     main()

@@ -11,6 +11,7 @@ import click
 from packer._cli import show
 from packer._cli.convert import convert_command, explaining
 from packer._cli.progress import progress_options
+from packer._cli.source import CommandOfSource
 from packer._cli.values import UserPath
 from packer._cli.writing import say, status_of
 from packer.errors import printable
@@ -21,7 +22,7 @@ _OF_A_PACK = ("src", "dst", "format", "splits", "classes_from", "check", "overwr
 _OF_PARTS = ("parts", "part", "cluster", "jobs", "scratch")
 
 
-@click.command("append")
+@click.command("append", cls=CommandOfSource)
 @click.argument("pack", type=UserPath())
 @click.argument("src", type=UserPath())
 @progress_options()

@@ -16,7 +16,7 @@ from packer._cli import show
 from packer._cli.options import RunOptions
 from packer._cli.parts import make_parts
 from packer._cli.progress import progress_options
-from packer._cli.source import requested, require_one_class_map, source_options, targets
+from packer._cli.source import CommandOfSource, requested, require_one_class_map, source_options, targets
 from packer._cli.values import Size, UserPath
 from packer._cli.writing import done_already, resumable, say, status_of
 from packer._sample import CODECS
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["convert_command", "explaining"]
 
 
-@click.command("convert")
+@click.command("convert", cls=CommandOfSource)
 @click.argument("src", type=UserPath())
 @click.argument("dst", type=UserPath())
 @click.option(

@@ -15,7 +15,7 @@ import click
 from packer._cli import show
 from packer._cli.convert import convert_command
 from packer._cli.progress import progress_options
-from packer._cli.source import requested
+from packer._cli.source import CommandOfSource, requested
 from packer._cli.values import Duration, UserPath
 from packer._storage.limits import in_units
 from packer.errors import printable
@@ -31,7 +31,7 @@ _REMARKABLE_LOAD = 0.1  # of the processors
 _NAMED = 5  # files that cannot be converted
 
 
-@click.command("estimate")
+@click.command("estimate", cls=CommandOfSource)
 @click.argument("src", type=UserPath())
 @click.argument("dst", metavar="[DST]", required=False, type=UserPath())
 @click.option("--split", metavar="NAME", help="Which images of --voc or --yolo.")
@@ -109,11 +109,11 @@ def _described(found: Estimate, src: Path, dst: Path) -> Iterator[str]:
             size = f"{_size(other.size):>10}   {_between(other.size, in_units):<24}"
             yield f"  {other.options:<32}{size}{show.duration(other.seconds.value):>10}"
     if found.not_tried:
-        yield f"  not tried, for want of time: {', '.join(found.not_tried)}"
+        yield f"  not tried, for want of time or room: {', '.join(found.not_tried)}"
     yield ""
     yield f"  {found.command}"
     if found.part_command is not None:
-        yield f"  {found.part_command}    each job, K from 0"
+        yield f"  {found.part_command}    # in each job, K from 0"
 
 
 def _told(found: Estimate) -> Iterator[str]:

@@ -10,7 +10,7 @@ import click
 
 from packer._cli import show
 from packer._cli.progress import progress_options
-from packer._cli.source import requested, source_options
+from packer._cli.source import CommandOfSource, requested, source_options
 from packer._cli.values import UserPath
 from packer._cli.writing import say, status_of
 from packer.errors import ImageError, printable
@@ -18,7 +18,7 @@ from packer.errors import ImageError, printable
 __all__ = ["index_command"]
 
 
-@click.command("index")
+@click.command("index", cls=CommandOfSource)
 @click.argument("src", type=UserPath())
 @click.argument("dst", metavar="[OUT.index]", required=False, type=UserPath())
 @source_options

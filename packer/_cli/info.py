@@ -41,12 +41,17 @@ def info_command(pack: Path, as_json: bool, all_classes: bool, plot: Path | None
     """Say what PACK holds: settings, sizes, classes with their counts, image sizes."""
     from packer._packs.info import info
 
+    if plot is not None:
+        from packer._viewing.drawing import require_plot
+
+        require_plot(plot)
     with show.ProgressDisplay(pack.name) as display:
         display.phase("reading the table")
         held = info(pack)
+    click.echo(json.dumps(_as_json(held), indent=2) if as_json else _describe(held, all_classes))
     if plot is not None:
         _plot(pack, plot)
-    click.echo(json.dumps(_as_json(held), indent=2) if as_json else _describe(held, all_classes))
+        click.echo(f"written to {printable(plot)}", err=True)
 
 
 def _plot(pack: Path, target: Path) -> None:

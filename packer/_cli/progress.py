@@ -104,7 +104,9 @@ class _Progress:
     @property
     def is_ending(self) -> bool:
         """Whether all is counted, and the phase goes on: what was written is completed, or waits for the disk."""
-        return self.total is not None and self.done is not None and self.done >= self.total > 0
+        return (
+            self.unit != "seconds" and self.total is not None and self.done is not None and self.done >= self.total > 0
+        )
 
     @property
     def silent(self) -> float:
@@ -232,8 +234,12 @@ _FLOATS = ("rate", "seconds_left")
 
 def _line(progress: _Progress) -> str:
     """Return counts, rate and what is left in words."""
+    spent = duration(time.monotonic() - progress.began)
     if progress.done is None:
-        return f"{duration(time.monotonic() - progress.began)} so far"
+        return f"{spent} so far"
+    if progress.unit == "seconds":
+        of = "" if progress.total is None else f" of {duration(progress.total)}"
+        return f"{spent}{of}, {', '.join(progress.extra().values())}"
     amount, unit = (in_units, "") if progress.unit == "bytes" else (_thousands, f" {_UNITS[progress.unit]}")
     of = "" if progress.total is None else f" of {amount(progress.total)}"
     rate, left = progress.rate, progress.seconds_left

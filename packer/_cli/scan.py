@@ -9,14 +9,14 @@ import click
 
 from packer._cli import show
 from packer._cli.progress import progress_options
-from packer._cli.source import requested, source_options
+from packer._cli.source import CommandOfSource, requested, source_options
 from packer._cli.values import UserPath
 from packer.errors import printable
 
 __all__ = ["scan_command"]
 
 
-@click.command("scan")
+@click.command("scan", cls=CommandOfSource)
 @click.argument("src", type=UserPath())
 @click.argument("listing", metavar="FILE", type=UserPath())
 @source_options

@@ -14,10 +14,26 @@ from packer._cli.values import Delimiter, UserPath
 from packer._sample import LABEL_TYPES
 from packer.errors import OptionError, SourceError, printable
 
-__all__ = ["requested", "require_one_class_map", "source_options", "targets"]
+__all__ = ["CommandOfSource", "requested", "require_one_class_map", "source_options", "targets"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _T = TypeVar("_T")
+
+
+class CommandOfSource(click.Command):
+    """A command with one SRC: a shell that writes a pattern out gives it more paths, and the error says what to do."""
+
+    allow_extra_args = True
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Refuse the paths that are left over."""
+        left = super().parse_args(ctx, args)
+        if left and not ctx.resilient_parsing:
+            more = "" if len(left) == 1 else f" and {len(left) - 1} more"
+            raise click.UsageError(
+                f"{left[0]}{more}: too many paths. A pattern stands in quotes, such as 'shards/*.tar'", ctx
+            )
+        return left
 
 
 _OF_LABELS = [

@@ -95,9 +95,9 @@ class Recipe:
                 "--codec keep stores the files' own bytes, which cannot be resized; use jpeg, png, webp, bmp or raw"
             )
         if self.tiles and self.codec not in ("keep", "jpeg"):
-            raise OptionError(f"--tiles makes parts of JPEGs; codec {self.codec} has none")
+            raise OptionError(f"--tiles makes parts of JPEGs; --codec {self.codec} has none")
         if self.recode and self.codec not in _ENCODED:
-            raise OptionError(f"--recode encodes files anew, as {', '.join(_ENCODED)}; codec {self.codec} does not")
+            raise OptionError(f"--recode encodes files anew, as {', '.join(_ENCODED)}; --codec {self.codec} does not")
 
     def settings(self) -> dict[str, Any]:
         """Return the fields as the manifest records them; those in `_YOUNGER` only where they decide something."""

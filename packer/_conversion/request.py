@@ -129,10 +129,12 @@ class ConversionRequest(SourceRequest):
 
     def _refuse_without_effect(self, recipe: Recipe) -> None:
         """Raise OptionError where an option was given that decides nothing."""
+        kept = "files keep their own bytes, unless --codec or --resize is said"
+        why = kept if recipe.codec == "keep" else f"--codec {recipe.codec} has none"
         if self.quality is not None and recipe.codec not in LOSSY:
-            raise OptionError(f"--quality is for {' and '.join(LOSSY)}: codec {recipe.codec} has none")
+            raise OptionError(f"--quality is for {' and '.join(LOSSY)}: {why}")
         if self.tiles is False and recipe.codec != "jpeg":
-            raise OptionError(f"--no-tiles is for JPEGs that are encoded: codec {recipe.codec} makes none")
+            raise OptionError(f"--no-tiles is for JPEGs that are encoded: {why}")
         resizing = [name for name in ("interpolation", "resize_mode", "upscale") if getattr(self, name)]
         if recipe.resize is None and resizing:
             raise OptionError(f"{option(resizing[0])} says how to resize: say to which size with --resize")

@@ -7,8 +7,10 @@ turns (`rounds`), each with each number of threads, until the time is over.
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import platform
+import shlex
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,8 +22,10 @@ from packer._manifest import TILED
 from packer._measuring.machine import processor, version_of
 from packer._measuring.rounds import in_turn, ratio, relative_spread
 from packer._measuring.sides import Side
+from packer._sources import class_directories, imagefolder_source
+from packer._sources.walking import ImageRule, Walk
 from packer._storage.limits import available_cpus, require_count, require_seconds
-from packer.errors import NotAPackError, OptionError, PackNotFoundError, printable
+from packer.errors import NotAPackError, OptionError, PackNotFoundError, SourceError, printable
 
 __all__ = ["LIMIT", "Benchmark", "BenchmarkProgress", "Rate", "bench"]
 
@@ -184,9 +188,13 @@ def bench(
     Raises
     ------
     OptionError
-        If nothing can be measured; the message has the reasons.
+        If no path is given, one is given twice, or the recipe cannot be used.
     PackNotFoundError
         If there is nothing at a path.
+    SourceError
+        If a path has no images, or nothing can be measured; the message has the reasons.
+    PackError
+        If a pack cannot be read.
     """
     for name, number in (("batch", batch), ("images", images), *(("threads", count) for count in threads or ())):
         require_count(name, number)
@@ -214,7 +222,9 @@ def bench(
     rates = tuple(cell.done() for cell in cells if cell.rates and sides[cell.name].reason is None)
     skipped = {name: side.reason for name, side in sides.items() if side.reason is not None}
     if not rates:
-        raise OptionError("; ".join(_reasons(skipped)) or "there is nothing to read")
+        kinds = {side.error for side in sides.values()}
+        kind = kinds.pop() if len(kinds) == 1 else None
+        raise (kind or SourceError)("; ".join(_reasons(skipped)))
     return Benchmark(
         rates,
         skipped,
@@ -277,7 +287,8 @@ def _named(paths: list[str]) -> dict[str, str]:
         raise OptionError("say which pack or tree is to be measured")
     for path in paths:
         if not os.path.exists(path):
-            raise PackNotFoundError(f"{printable(path)}: there is nothing")
+            index = f". What other tools made is measured by an index: packer index {shlex.quote(path)} OUT.index"
+            raise PackNotFoundError(printable(f"{path}: there is nothing{index if glob.has_magic(path) else ''}"))
     bare = [Path(os.path.abspath(path)).name for path in paths]
     names = bare if len(set(bare)) == len(bare) else paths
     if len(set(names)) < len(names):
@@ -287,12 +298,13 @@ def _named(paths: list[str]) -> dict[str, str]:
 
 def _ways(places: dict[str, str], recipe: str | None) -> Iterator[tuple[str, str, str]]:
     """Yield the sides: name, way of reading, and path."""
+    kinds = {path: _kind(path) for path in places.values()}  # what is wrong is said before torch is imported
     from packer._measuring.loaders import WAYS_OF_PACKS, WAYS_OF_TREES
     from packer._measuring.recipe import read_recipe
 
     own = recipe is not None and read_recipe(recipe).loader is not None
     for name, path in places.items():
-        kind = _kind(path)
+        kind = kinds[path]
         for way in WAYS_OF_TREES if kind is None else WAYS_OF_PACKS:
             yield f"{name}{f', {kind}' if kind else ''}: {way}", way, path
         if own:
@@ -300,14 +312,30 @@ def _ways(places: dict[str, str], recipe: str | None) -> Iterator[tuple[str, str
 
 
 def _kind(path: str) -> str | None:
-    """Return what kind of a pack there is, in a word or none; None where there is a directory of images."""
+    """Return what kind of a pack there is, in a word or none; None where there is a directory of images.
+
+    Raises
+    ------
+    SourceError
+        If there are no images in it.
+    """
     try:
         with contextlib.closing(open_pack(path)) as reader:
+            if not len(reader):
+                raise SourceError(f"{printable(path)}: no samples in it, and nothing to measure")
             return "tiled" if reader.manifest.findings.get(TILED) else ""
     except NotAPackError:
         if os.path.isdir(path):
+            _require_images(Path(path))
             return None
         raise
+
+
+def _require_images(tree: Path) -> None:
+    """Raise SourceError where a tree has no images; of a large one no more is listed than the first class with some."""
+    walk = Walk(tree, ImageRule())
+    if not any(walk.images_below(folder) for folder in class_directories(tree)):
+        imagefolder_source(tree)  # which says what there is instead
 
 
 def _up_to(cpus: int) -> list[int]:

@@ -129,7 +129,9 @@ def _listing(readings: DiskReadings) -> Finding:
     found = f"{readings.listed:,} entries, {1e6 * readings.listing:.0f} µs each"
     if readings.unreadable:
         found += f"; {readings.unreadable:,} could not be read"
-    means = f"a million files are listed in {1e6 * readings.listing / 60:.1f} min, each time that training starts"
+    million = 1e6 * readings.listing
+    long = f"{million:.0f} s" if million < 60 else f"{million / 60:.0f} min"
+    means = f"a million files are listed in {long}, each time that training starts"
     advice = ""
     if readings.listing > _MUCH_TO_LIST:
         advice = "Pack the images: a pack opens in milliseconds. Or list them once, with `packer index`"

@@ -21,7 +21,7 @@ from packer._measuring.limit import Limit
 from packer._measuring.recipe import Recipe, read_recipe
 from packer._table import Ints
 from packer.crops import RandomResizedCrop
-from packer.errors import OptionError
+from packer.errors import OptionError, SourceError
 
 __all__ = ["PROCESSES", "WAYS_OF_PACKS", "WAYS_OF_TREES", "Reading", "endless", "read_for"]
 
@@ -165,7 +165,7 @@ def _dataset(way: str, path: str, recipe: Recipe) -> Any:
     else:
         dataset = open_dataset(path, recipe.transform, fuse=way != "DataLoader")
     if not len(dataset):
-        raise OptionError("there are no samples in it")
+        raise SourceError("there are no samples in it")
     return dataset
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from packer._measuring.bench import LIMIT, Benchmark
-from packer._storage.files import require_directory, writing_to
+from packer._storage.files import require_output, write_output
 from packer.errors import MissingDependencyError, OptionError, pip_install, printable
 
 __all__ = ["plot", "require_plotting"]
@@ -23,7 +23,8 @@ _LEADER = {"arrowstyle": "-", "linewidth": 0.6, "shrinkA": 1, "shrinkB": 3, "rel
 _APART = 0.04  # of the axis, that numbers need between each other
 _MARKERS = "osD^vPX"
 _TEXT, _FAINT, _LIMIT = "#222222", "#767676", "#555555"
-_KINDS = (".png", ".svg")
+_KINDS = {".png": b"\x89png\r\n\x1a\n", ".svg": b"<?xml"}
+"""The kinds of pictures, and how their files begin; in lower case."""
 
 
 def plot(benchmark: Benchmark, path: str | os.PathLike[str]) -> list[Path]:
@@ -41,12 +42,11 @@ def plot(benchmark: Benchmark, path: str | os.PathLike[str]) -> list[Path]:
     path = Path(path)
     require_plotting(path)
     figure = _drawn(benchmark)
-    files = [path] if path.suffix else [path.with_name(path.name + kind) for kind in _KINDS]
+    files = _files(path)
     for file in files:
         buffer = io.BytesIO()
         figure.savefig(buffer, format=file.suffix[1:], dpi=160)
-        with writing_to(file):
-            file.write_bytes(buffer.getvalue())
+        write_output(file, buffer.getvalue())
     return files
 
 
@@ -54,8 +54,13 @@ def require_plotting(path: Path) -> None:
     """Raise the errors of `plot` that do not need a benchmark, before a minute is spent on one."""
     if path.suffix and path.suffix not in _KINDS:
         raise OptionError(f"{printable(path)}: a plot is .png or .svg; without a suffix it is both")
-    require_directory(path.absolute().parent, path)
+    for file in _files(path):
+        require_output(file, "picture", _KINDS[file.suffix])
     _figure()
+
+
+def _files(path: Path) -> list[Path]:
+    return [path] if path.suffix else [path.with_name(path.name + kind) for kind in _KINDS]
 
 
 def _figure() -> Any:

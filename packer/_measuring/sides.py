@@ -18,11 +18,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from packer._measuring.load import HAS_PROC, busy_seconds, others_share
+from packer._storage.interrupts import interrupts_held
 from packer.errors import PackerError
 
 __all__ = ["Measurement", "Side"]
 
 _PATIENCE = 20  # seconds that a side gets to end
+_DIED = "its process died"
 
 
 class Measurement(NamedTuple):
@@ -53,25 +55,30 @@ class Side:
     ----------
     reason : str or None
         Why the side cannot be measured, or None.
+    error : type of PackerError or None
+        What kind of error that is, where it is one of packer's.
     note : str
         The object's own `note`.
     """
 
     def __init__(self, make: Callable[..., Any], *arguments: Any, traces: bool = False) -> None:
         self.reason: str | None = None
+        self.error: type[PackerError] | None = None
         self.note = ""
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs, make, arguments, traces))
-        self._process.start()
+        with interrupts_held():  # Ctrl-C is for who asks: a side ends with its connection
+            self._process.start()
         theirs.close()
-        self._ready = False
+        self._ready = self._made = False
 
     def wait(self) -> None:
         """Wait until the object is made, which goes on meanwhile; every call waits for that."""
         if not self._ready:
             self._ready = True
             self.note = self._receive() or ""
+            self._made = True
 
     def call(self, method: str, *arguments: Any) -> Any:
         """Call a method there; None where it fails, or has failed before: `reason` says why."""
@@ -81,7 +88,7 @@ class Side:
         try:
             self._connection.send((method, *arguments))
         except OSError:
-            self.reason = "its process died"
+            self.reason = _DIED
             return None
         return self._receive()
 
@@ -100,6 +107,8 @@ class Side:
     def close(self) -> None:
         """End the process."""
         self._connection.close()
+        if not self._made:  # importing torch takes seconds, and nobody waits for it any more
+            self._process.kill()
         self._process.join(_PATIENCE)
         if self._process.is_alive():
             self._process.kill()
@@ -109,9 +118,9 @@ class Side:
         try:
             kind, value = self._connection.recv()
         except (EOFError, OSError):
-            kind, value = "failed", "its process died"
+            kind, value = "failed", (_DIED, None)
         if kind == "failed":
-            self.reason = value
+            self.reason, self.error = value
             return None
         return value
 
@@ -135,10 +144,10 @@ def _serve(connection: Connection, make: Callable[..., Any], arguments: tuple[An
     try:
         side = make(*arguments)
     except ImportError as error:
-        connection.send(("failed", f"not installed: {error}"))
+        connection.send(("failed", (f"not installed: {error}", None)))
         return
     except Exception as error:
-        connection.send(("failed", _in_words(error)))
+        connection.send(("failed", _failure(error)))
         return
     connection.send(("done", getattr(side, "note", "")))
     with contextlib.suppress(EOFError, OSError):
@@ -149,9 +158,10 @@ def _serve(connection: Connection, make: Callable[..., Any], arguments: tuple[An
             except Exception as error:
                 if traces:
                     traceback.print_exc()
-                answer = "failed", _in_words(error)
+                answer = "failed", _failure(error)
             connection.send(answer)
 
 
-def _in_words(error: Exception) -> str:
-    return str(error) if isinstance(error, PackerError) else f"{type(error).__name__}: {error}"
+def _failure(error: Exception) -> tuple[str, type[PackerError] | None]:
+    """Return an error in words, and its class where it is one of packer's."""
+    return (str(error), type(error)) if isinstance(error, PackerError) else (f"{type(error).__name__}: {error}", None)

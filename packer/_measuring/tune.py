@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from packer._loading.loader import Loader
-from packer._loading.racing import Race, median_error, thread_counts
+from packer._loading.racing import TOLERANCE, Race, median_error, thread_counts
 from packer._measuring.randomness import keeping_random_states
 from packer._measuring.tuned import dataset_of
 from packer._storage.limits import available_cpus, available_memory, require_count, require_seconds
@@ -36,6 +36,7 @@ _SHARES = 0.5, 0.8, 0.92, 1.0  # of the time, at which threads, processes, batch
 _BATCHES, _SECONDS = 3, 0.5  # that a measurement has at least
 _MARGIN = 0.95  # of a step, in which a batch shall be made: batches differ, and so does a machine from minute to minute
 _UNKNOWN = 0.25  # error of a rate that was measured once
+_DOUBT = 0.1  # of a rate that was measured once or twice, by which another one is surely higher
 _MOST_AHEAD = 0.1  # of the memory, that batches may take
 
 TuningProgress = Callable[[float, float, str], None]
@@ -124,26 +125,35 @@ class _Search:
     loaders: dict[tuple[int, int, int], Loader] = field(default_factory=dict)
     """Those with processes, which take long to start."""
     notes: list[str] = field(default_factory=list)
+    unsure: bool = False
+    """Whether the time was too short for one of the races."""
+    untried: list[LoaderSettings] = field(default_factory=list)
 
     @property
     def passed(self) -> float:
         return time.monotonic() - self.begin
 
     def race(self, candidates: list[LoaderSettings], default: LoaderSettings, share: float) -> LoaderSettings:
-        """Return the simplest of those that are as fast as the fastest, measured until a share of the time is over.
-
-        Where that time does not allow for the rounds that are needed, the default stays.
-        """
+        """Return the simplest of those that are as fast as the fastest, measured until a share of the time is over."""
         race = Race(candidates)
         while not race.over and self.passed < share * self.seconds:
             if self.progress is not None:
                 self.progress(self.passed, self.seconds, str(race.next))
             race.note(max(self.measured(race.next), self.enough))
-        if not (race.over or race.believed):
-            others = ", ".join(str(candidate) for candidate in candidates if candidate != default)
-            self.notes.append(f"there was no time to compare with {others}")
-            return self._kept(default)
-        return self._kept(race.chosen or default)
+        over = race.over or race.believed
+        return self._kept((race.chosen or default) if over else self._guessed(candidates, default))
+
+    def _guessed(self, candidates: list[LoaderSettings], default: LoaderSettings) -> LoaderSettings:
+        """Choose where the time was too short: the default, but for what keeps up, or is faster beyond all doubt."""
+        self.unsure = True
+        if default not in self.costs:
+            self.measured(default)
+        self.untried += [candidate for candidate in candidates if candidate not in self.costs]
+        costs = {one: max(statistics.median(self.costs[one]), self.enough) for one in candidates if one in self.costs}
+        best = min(costs.values())
+        if self.enough < best and costs[default] <= (1 + _DOUBT) * best:
+            return default
+        return next(one for one, cost in costs.items() if cost <= (1 + TOLERANCE) * best)
 
     def measured(self, settings: LoaderSettings) -> float:
         """Measure seconds a batch."""
@@ -253,6 +263,11 @@ def _said(search: _Search, settings: LoaderSettings, step_ms: float | None) -> T
     cost = statistics.median(costs)
     error = median_error(costs) / cost if len(costs) > 1 else _UNKNOWN
     wait = max(cost * 1000 - step_ms, 0.0) if step_ms is not None else 0.0
+    if search.unsure:
+        not_tried = f", and {len(search.untried)} were not tried" if search.untried else ""
+        search.notes.append(
+            f"{search.seconds:g} seconds are too few to be sure: settings were measured once or twice{not_tried}"
+        )
     return Tuning(
         settings,
         search.batch,

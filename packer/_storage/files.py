@@ -27,6 +27,7 @@ __all__ = [
     "require_output",
     "sync_directory",
     "synced_directory",
+    "write_output",
     "writing_to",
 ]
 
@@ -175,7 +176,7 @@ def writing_to(path: str | os.PathLike[str], then: str = "the same command then 
         advice = {
             errno.ENOSPC: f" Free some space, or use another disk; {then}.",
             errno.EDQUOT: f" Your quota is used up. Free some of it; {then}.",
-            errno.EFBIG: " The limit on the size of files (ulimit -f) is too low for this pack.",
+            errno.EFBIG: " The limit on the size of files (ulimit -f) is too low.",
         }.get(error.errno or 0, "")
         raise DestinationError(f"{printable(os.fspath(path))}: cannot be written: {error.strerror}.{advice}") from error
 
@@ -241,6 +242,29 @@ def require_directory(directory: str | os.PathLike[str], path: str | os.PathLike
     raise DestinationError(
         f"{printable(os.fspath(path))}: the directory {printable(os.fspath(directory))} does not exist. Make it first."
     )
+
+
+def write_output(path: str | os.PathLike[str], content: bytes) -> None:
+    """Write what a person asked for, such as a report: all of it, or else what stood there stays.
+
+    Raises
+    ------
+    DestinationError
+        If it cannot be written.
+    """
+    target = Path(os.path.realpath(path))
+    special = os.path.exists(target) and not target.is_file()  # such as a FIFO, or a terminal
+    new = target if special else target.with_name(f"{target.name}.{os.getpid()}.partial")
+    with writing_to(path, "then give the command again"):
+        try:
+            new.write_bytes(content)
+            if not special:
+                os.replace(new, target)
+        except OSError:
+            if not special:
+                with suppress(OSError):
+                    os.unlink(new)
+            raise
 
 
 def disk_size(path: str | os.PathLike[str]) -> int:

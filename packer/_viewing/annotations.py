@@ -12,7 +12,8 @@ from packer._fields import PIXELS, Field
 from packer._fields.rle import segmentation_problem
 from packer._formats import Reader
 from packer._storage.limits import in_units
-from packer._viewing.catalog import Catalog, legible
+from packer._viewing.catalog import Catalog
+from packer._viewing.names import legible
 from packer.errors import PackError
 
 __all__ = ["annotations_of"]

@@ -19,13 +19,14 @@ from packer._images.jpeg.tiles import read_tiles
 from packer._images.probe import inspect
 from packer._manifest import TILED
 from packer._viewing.annotations import annotations_of
-from packer._viewing.catalog import Catalog, legible
+from packer._viewing.catalog import Catalog
 from packer._viewing.damage import Damage
 from packer._viewing.drawing import draw
 from packer._viewing.duplicates import find_duplicates
 from packer._viewing.finding import ORDERS, Finder, Query
 from packer._viewing.histograms import histograms
 from packer._viewing.layers import further_image, mask_picture
+from packer._viewing.names import legible
 from packer._viewing.pictures import Picture, Pictures
 from packer.crops import RandomResizedCrop
 from packer.errors import ImageError, PackError
@@ -85,7 +86,7 @@ class Answers:
         return _json(
             {
                 "title": catalog.title,
-                "paths": [reader.path for reader in catalog.readers],
+                "paths": catalog.paths,
                 "count": len(catalog),
                 "facts": catalog.facts(),
                 "labels": catalog.label_type,
@@ -141,7 +142,7 @@ class Answers:
         crc = f"{int(reader.table.crc32c[row]):08x}" if reader.has_checksums else ""
         number = int(catalog.labels[index]) if catalog.label_type == "class" else None
         about: dict[str, Any] = {**self._about(index), "number": number, "crc32c": crc}
-        about |= {"pack": reader.path, "row": row, "codec": reader.manifest.codec, "error": "", "findings": []}
+        about |= {"pack": catalog.paths[pack], "row": row, "codec": reader.manifest.codec, "error": "", "findings": []}
         try:
             data = reader.read(row)
             if reader.manifest.codec != "raw":

@@ -20,23 +20,13 @@ from packer._loading.imagedataset import ImageDataset
 from packer._manifest import TILED
 from packer._storage.limits import in_units
 from packer._table import Ints, Labels
-from packer.errors import OptionError, printable
+from packer._viewing.names import legible
+from packer.errors import OptionError
 
-__all__ = ["UNLABELED", "Catalog", "Share", "legible", "open_catalog"]
+__all__ = ["UNLABELED", "Catalog", "Share", "open_catalog"]
 
 UNLABELED = -1
 """The number of the class of samples without a label."""
-
-_LONGEST = 1000  # characters of what a pack calls something
-
-
-def legible(text: str) -> str:
-    """Return a name as a page shows it: as `printable` does, and of a very long one its beginning and its end.
-
-    A stranger's pack may have one of 64 kB for each of the pictures on a screen, and classes of any length.
-    """
-    cut = text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]} … {text[-_LONGEST // 2 :]}"
-    return printable(cut)
 
 
 @dataclass(frozen=True)
@@ -65,6 +55,12 @@ class Catalog:
     ----------
     dataset : ImageDataset or ConcatImageDataset
         Whole packs, with the same classes.
+    paths : sequence of path, optional
+        What a person opened, of which each became one of the packs; by default the packs' own paths.
+
+    Attributes
+    ----------
+    paths : list of str
 
     Raises
     ------
@@ -73,10 +69,15 @@ class Catalog:
         table was cut short: what was cut off of a mapped file cannot be touched.
     """
 
-    def __init__(self, dataset: ImageDataset | ConcatImageDataset) -> None:
+    def __init__(
+        self, dataset: ImageDataset | ConcatImageDataset, paths: Sequence[str | os.PathLike[str]] = ()
+    ) -> None:
         self.dataset = dataset
         self.datasets = dataset.datasets if isinstance(dataset, ConcatImageDataset) else [dataset]
         self.readers: list[Reader] = [one.reader for one in self.datasets]
+        self.paths = [os.path.abspath(os.path.expanduser(path)) for path in paths] or [
+            reader.path for reader in self.readers
+        ]
         self._ends = np.cumsum([len(reader) for reader in self.readers])
         self.classes: list[str] = self.datasets[0].classes
         self.label_type = self.readers[0].manifest.label_type
@@ -91,8 +92,8 @@ class Catalog:
 
     @property
     def title(self) -> str:
-        """What the packs are called: their files' names."""
-        return ", ".join(os.path.basename(reader.path) for reader in self.readers)
+        """What the packs are called: the names of what was opened, not of an index that was made of it meanwhile."""
+        return ", ".join(map(os.path.basename, self.paths))
 
     def require_tables(self) -> None:
         """Raise CorruptPackError where the file of a table was cut short since it was opened."""
@@ -236,9 +237,9 @@ def open_catalog(
         If the labels of several are of different types.
     """
     if len(paths) == 1:
-        return Catalog(open_dataset(paths[0], progress=progress))
+        return Catalog(open_dataset(paths[0], progress=progress), paths)
     try:
-        return Catalog(open_dataset(tuple(paths), classes="union", progress=progress))
+        return Catalog(open_dataset(tuple(paths), classes="union", progress=progress), paths)
     except ValueError as error:
         if isinstance(error, OptionError):
             raise

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import importlib.util
+import io
 import math
 import os
 from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from packer._viewing.catalog import legible
-from packer._viewing.histograms import Histogram
-from packer.errors import DestinationError, MissingDependencyError, OptionError, pip_install, printable
+from packer._storage.files import require_output, write_output
+from packer._viewing.names import legible
+from packer.errors import MissingDependencyError, OptionError, pip_install, printable
 
-__all__ = ["draw", "plot"]
+if TYPE_CHECKING:
+    from packer._viewing.histograms import Histogram
+
+__all__ = ["draw", "plot", "require_plot"]
 
 _WIDTH, _HEIGHT = 460, 230
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 18, 40, 30  # around the bars
+_BEGINS = {".svg": b"<svg", ".png": b"\x89png\r\n\x1a\n"}
+"""The kinds of pictures, and how their files begin; in lower case."""
+
 _GAP = 12  # between two histograms of a file
 _HEAD = 40
 
@@ -35,29 +43,43 @@ def draw(histogram: Histogram) -> str:
     return f'<svg xmlns="http://www.w3.org/2000/svg" {size}>{"".join(_elements(histogram))}</svg>'
 
 
+def require_plot(path: str | os.PathLike[str]) -> None:
+    """Raise where `plot` could not draw to a path, before anything is read for it.
+
+    Raises
+    ------
+    OptionError
+        If the name is not that of a ``.svg`` or ``.png``.
+    MissingDependencyError
+        If matplotlib is needed, and not installed.
+    DestinationError
+        If there is no such directory, or another file is there.
+    """
+    target = Path(path)
+    suffix = target.suffix.lower()
+    if suffix not in _BEGINS:
+        raise OptionError(f"{printable(target)}: a plot is a file such as plot.svg or plot.png")
+    if suffix == ".png" and importlib.util.find_spec("matplotlib") is None:
+        raise MissingDependencyError(
+            f"a plot as PNG needs matplotlib: {pip_install('plot')}. A plot as .svg needs nothing"
+        )
+    require_output(target, "picture", _BEGINS[suffix])
+
+
 def plot(path: str | os.PathLike[str], title: str, histograms: Sequence[Histogram]) -> None:
     """Write histograms to a picture: ``.svg``, or ``.png`` by matplotlib.
 
     Raises
     ------
-    OptionError
-        If the name ends otherwise.
-    MissingDependencyError
-        If matplotlib is needed, and not installed.
+    OptionError, MissingDependencyError
+        As `require_plot`.
     DestinationError
         If the file cannot be written.
     """
+    require_plot(path)
     target = Path(path)
-    suffix = target.suffix.lower()
-    if suffix not in (".svg", ".png"):
-        raise OptionError(f"{printable(target)}: a plot is a file such as plot.svg or plot.png")
-    try:
-        if suffix == ".svg":
-            target.write_text(_sheet(title, histograms), "utf-8")
-        else:
-            _png(target, title, histograms)
-    except OSError as error:
-        raise DestinationError(f"{printable(target)} cannot be written: {error.strerror or error}") from error
+    drawn = _png(title, histograms) if target.suffix.lower() == ".png" else _sheet(title, histograms).encode()
+    write_output(target, drawn)
 
 
 def _sheet(title: str, histograms: Sequence[Histogram]) -> str:
@@ -133,13 +155,9 @@ def _short(value: float) -> str:
     return f"{value:.4g}"
 
 
-def _png(target: Path, title: str, histograms: Sequence[Histogram]) -> None:
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingDependencyError(
-            f"a plot as PNG needs matplotlib: {pip_install('plot')}. A plot as .svg needs nothing"
-        ) from error
+def _png(title: str, histograms: Sequence[Histogram]) -> bytes:
+    from matplotlib.figure import Figure
+
     rows = -(-len(histograms) // 2)
     figure: Any = Figure(figsize=(9.6, 0.6 + 2.4 * rows), dpi=150, layout="constrained")
     figure.suptitle(printable(title))
@@ -153,4 +171,6 @@ def _png(target: Path, title: str, histograms: Sequence[Histogram]) -> None:
         axis.set_title(f"{printable(one.title)}{f', {one.unit}' if one.unit else ''}", fontsize=10, loc="left")
         axis.set_xscale("log" if one.logarithmic else "linear")
         axis.spines[["top", "right"]].set_visible(False)
-    figure.savefig(target)
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format="png")
+    return drawn.getvalue()

@@ -13,7 +13,8 @@ from packer._images.geometry import CROP, Box, Crops, require_affordable
 from packer._loading.decoding import BatchDecoder
 from packer._storage.limits import available_cpus
 from packer._table import Ints
-from packer._viewing.catalog import Catalog, legible
+from packer._viewing.catalog import Catalog
+from packer._viewing.names import legible
 from packer.crops import RandomResizedCrop
 from packer.errors import ImageError, PackerError
 

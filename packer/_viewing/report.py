@@ -7,21 +7,20 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from html import escape
 from importlib import resources
-from pathlib import Path
 
 import numpy as np
 
 from packer import __version__
 from packer._packs.sweep import over_samples
-from packer._storage.files import require_output
+from packer._storage.files import require_output, write_output
 from packer._storage.limits import in_units
 from packer._table import Ints
-from packer._viewing.catalog import UNLABELED, Catalog, legible
+from packer._viewing.catalog import UNLABELED, Catalog
 from packer._viewing.drawing import draw
 from packer._viewing.duplicates import find_duplicates
 from packer._viewing.histograms import histograms
+from packer._viewing.names import legible
 from packer._viewing.pictures import Picture, Pictures
-from packer.errors import DestinationError, printable
 
 __all__ = ["require_report", "write_report"]
 
@@ -62,10 +61,7 @@ def write_report(catalog: Catalog, target: str | os.PathLike[str], *, progress: 
     """
     require_report(target)
     page = "\n".join(_page(catalog, progress)).encode("utf-8", "backslashreplace")
-    try:
-        Path(target).write_bytes(page)
-    except OSError as error:
-        raise DestinationError(f"{printable(target)} cannot be written: {error.strerror}") from error
+    write_output(target, page)
     return len(page)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -89,3 +90,27 @@ def test_a_command_works_where_standard_streams_are_closed(tmp_path: Path, close
     assert subprocess.run(["sh", "-c", f'exec "$@" {closed}', "sh", *line], check=False).returncode == 0
     with open_pack(tmp_path / "a.lmdb") as pack:
         assert len(pack) == 1
+
+
+INTERRUPTED = """
+import runpy, signal, sys
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "packer._cli.bench":
+            sys.meta_path.remove(self)
+            signal.raise_signal(signal.SIGINT)
+
+signal.signal(signal.SIGINT, signal.default_int_handler if sys.argv.pop() == "heard" else signal.SIG_IGN)
+sys.meta_path.insert(0, Finder())
+runpy.run_module("packer", run_name="__main__", alter_sys=True)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a signal ends a process otherwise")
+def test_ctrl_c_while_the_command_line_is_imported_is_no_traceback() -> None:
+    line = [sys.executable, "-c", INTERRUPTED, "--version"]
+    heard = subprocess.run([*line, "heard"], check=False, capture_output=True, text=True)
+    assert (heard.returncode, heard.stdout, heard.stderr) == (-signal.SIGINT, "", "")
+    ignored = subprocess.run([*line, "ignored"], check=False, capture_output=True, text=True)
+    assert (ignored.returncode, ignored.stderr) == (0, "")

@@ -236,3 +236,16 @@ def test_words_of_the_command_line_never_steer_the_terminal(tmp_path: Path, argu
     assert b"\x1b" not in shown
     assert b"\x07" not in shown
     assert b"Traceback" not in shown
+
+
+def test_a_pattern_that_a_shell_wrote_out_is_to_be_quoted() -> None:
+    lines = {
+        "index a.tar b.tar c.index": "c.index: too many paths",
+        "convert a.tar b.tar c.tar d.lmdb": "c.tar and 1 more: too many paths",
+        "estimate a.tar b.tar c.lmdb": "c.lmdb: too many paths",
+        "scan a.tar b.tar c.scan": "c.scan: too many paths",
+        "append train.lmdb a.tar b.tar": "b.tar: too many paths",
+    }
+    for line, result in zip(lines, packer_many([line.split() for line in lines]), strict=True):
+        assert result.returncode == EXIT_STATUS["usage"]
+        assert f"Error: {lines[line]}. A pattern stands in quotes, such as 'shards/*.tar'" in result.stderr

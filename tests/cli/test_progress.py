@@ -12,7 +12,7 @@ import click
 import pytest
 
 from packer._cli import cli
-from packer._cli.progress import ProgressDisplay
+from packer._cli.progress import ProgressDisplay, _line, _Progress
 from packer.testing.photos import draw_imagefolder
 from tests.making import packer, packer_many
 
@@ -112,6 +112,13 @@ def test_a_phase_without_news_shows_that_it_lives(capsys: pytest.CaptureFixture[
     assert "2 skipped, ending for " in ending
 
 
+def test_work_of_a_certain_time_says_how_much_of_it_is_over_and_what_is_done() -> None:
+    progress = _Progress("bench", None, "seconds", began=time.monotonic() - 12)
+    progress.update(10, 10, 0, 0, {"now": "starting a.lmdb: DataLoader"})
+    progress.updated -= 9
+    assert _line(progress) == "12.0 s of 10.0 s, starting a.lmdb: DataLoader"
+
+
 def test_every_command_that_shows_progress_can_show_it_in_json() -> None:
     for name, known in cli.commands.items():
         assert isinstance(known, click.Command)
@@ -123,7 +130,7 @@ def test_an_estimate_is_printed_for_people_and_for_programs(tree: Path, tmp_path
     assert plain.returncode == 0, plain.stderr
     assert "6 images" in plain.stdout
     assert f"\n  packer convert {tree} {tmp_path / 'x.lmdb'} --limit 6\n" in plain.stdout
-    assert "--parts 2 --part K" in plain.stdout
+    assert "--parts 2 --part K    # in each job, K from 0\n" in plain.stdout
     found = json.loads(packer("estimate", tree, tmp_path / "x.lmdb", "--seconds", 0.5, "--json").stdout)
     assert found["images"] == 8
     assert found["size"]["low"] <= found["size"]["value"] <= found["size"]["high"]

@@ -150,7 +150,11 @@ def test_repair_is_the_command(tree: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"quality": 80}, OptionError, "^quality= is for jpeg and webp: codec keep has none$"),
+        (
+            {"quality": 80},
+            OptionError,
+            "^quality= is for jpeg and webp: files keep their own bytes, unless codec= or resize= is said$",
+        ),
         ({"resize_mode": "crop"}, OptionError, "^resize_mode= says how to resize: say to which size with resize=$"),
         ({"upscale": True}, OptionError, "^upscale=True says how to resize"),
         ({"delimiter": ";"}, OptionError, "^delimiter= says how to read a file of labels: say which with labels=$"),
@@ -161,7 +165,7 @@ def test_repair_is_the_command(tree: Path, tmp_path: Path) -> None:
             "^report= is for packs without parts; `packer info --json` lists",
         ),
         ({"codec": "keep", "resize": 8}, OptionError, "cannot be resized"),
-        ({"codec": "png", "tiles": True}, OptionError, "codec png has none"),
+        ({"codec": "png", "tiles": True}, OptionError, "codec='png' has none"),
         ({"resize": 0}, ValueError, "resize is 1 or more, not 0"),
         ({"resize": "256"}, TypeError, "resize is a whole number, not '256'"),
         ({"limit": True}, TypeError, "limit is a whole number, not True"),

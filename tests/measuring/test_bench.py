@@ -12,7 +12,16 @@ import pytest
 import torch
 from PIL import Image
 
-from packer import Benchmark, MissingDependencyError, OptionError, PackNotFoundError, Rate, bench
+from packer import (
+    Benchmark,
+    CorruptPackError,
+    MissingDependencyError,
+    OptionError,
+    PackNotFoundError,
+    Rate,
+    SourceError,
+    bench,
+)
 from packer._cli import EXIT_STATUS
 from packer._cli.bench import _table
 from packer._conversion.convert import convert
@@ -22,7 +31,7 @@ from packer._measuring.plotting import _drawn, plot
 from packer._measuring.recipe import read_recipe
 from packer._sources import imagefolder_source
 from packer.testing.photos import draw_imagefolder
-from tests.making import packer
+from tests.making import packer, write_pack
 
 RECIPE = """
 import torch
@@ -145,10 +154,21 @@ def test_why_nothing_could_be_measured_is_said_once(root: Path, tmp_path: Path) 
     start = content.index(b"\xff\xd8\xff")
     content[start + 100 : start + 110] = bytes(10)
     (tmp_path / "damaged.lmdb").write_bytes(content)
-    with pytest.raises(OptionError) as caught:
+    with pytest.raises(CorruptPackError) as caught:
         bench(tmp_path / "damaged.lmdb", batch=4, threads=[1], seconds=0.1)
     assert str(caught.value).count("damaged: the checksum does not fit") == 1
     assert "Error:" not in str(caught.value)
+
+
+def test_a_tree_or_a_pack_without_images_is_named_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("packer._measuring.bench._started", None)
+    (tmp_path / "tree" / "a").mkdir(parents=True)
+    with pytest.raises(SourceError, match="tree: no images"):
+        bench(tmp_path / "tree")
+    with pytest.raises(SourceError, match=r"none\.lmdb: no samples"):
+        bench(write_pack(tmp_path / "none.lmdb", "lmdb", []))
 
 
 def test_what_a_plot_needs_is_said_before_anything_is_measured(
@@ -185,6 +205,8 @@ def test_a_recipe_that_cannot_be_used_is_named(tmp_path: Path, text: str, messag
 def test_what_is_not_there_or_given_twice_is_named(root: Path) -> None:
     with pytest.raises(PackNotFoundError, match=r"nothing\.lmdb"):
         bench(root / "nothing.lmdb")
+    with pytest.raises(PackNotFoundError, match=r"packer index '/nowhere/\*\.tar' OUT\.index"):
+        bench("/nowhere/*.tar")
     with pytest.raises(OptionError, match="twice"):
         bench([root / "tree", root / "tree"])
     with pytest.raises(OptionError, match="say which"):

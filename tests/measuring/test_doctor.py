@@ -16,7 +16,8 @@ import pytest
 import packer
 from packer._cli import EXIT_STATUS
 from packer._images.compiled import shortcoming
-from packer._measuring.disk import file_system, read_disk
+from packer._measuring.disk import DiskReadings, file_system, read_disk
+from packer._measuring.doctor import _listing
 from packer.errors import SourceError
 from packer.testing.photos import draw_imagefolder
 from tests.making import content, packer_many, without_root_powers
@@ -151,3 +152,9 @@ def test_file_systems_are_told_apart() -> None:
     assert shared.is_memory
     assert not shared.is_network
     assert file_system(Path("/proc/self")).kind == "proc"
+
+
+def test_the_time_of_a_long_listing_has_its_unit() -> None:
+    for seconds, said in ((1e-6, "1 s"), (1e-3, "17 min")):
+        finding = _listing(DiskReadings(listed=10, listing=seconds))
+        assert finding.means == f"a million files are listed in {said}, each time that training starts"

@@ -21,9 +21,9 @@ from PIL import Image
 import packer
 from packer._measuring.estimating.alternatives import try_alternatives
 from packer._measuring.estimating.estimate import estimate_request
-from packer._measuring.estimating.sampling import Population
+from packer._measuring.estimating.sampling import Interval, Population
 from packer._measuring.estimating.spelling import command_of
-from packer._measuring.estimating.trials import Trials, _load, run_trials
+from packer._measuring.estimating.trials import Duration, Trials, _load, run_trials
 from packer._measuring.estimating.verbs import requested
 from packer._measuring.load import Load
 from packer._storage.limits import available_cpus
@@ -331,3 +331,8 @@ def test_nothing_is_left_of_an_estimate_that_was_killed(photos: Path, tmp_path: 
     while os.listdir(tmp_path) and time.monotonic() < ends:
         time.sleep(0.02)
     assert os.listdir(tmp_path) == []
+
+
+def test_what_is_spent_once_is_as_uncertain_as_the_work() -> None:
+    seconds = Duration(1.0, 2.0, Interval.around(4.0, 1.0)).on(2, before=5.0)
+    assert (seconds.value, seconds.low, seconds.high) == (10.0, 7.5, 12.5)

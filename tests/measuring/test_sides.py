@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -25,6 +27,15 @@ def test_a_side_is_measured_and_says_why_it_cannot_be_any_more() -> None:
     assert side.reason == "OSError: the disk is gone"
     assert side.measure("read", 0.05)[0] == 0
     side.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_ctrl_c_does_not_reach_a_side_not_even_while_it_imports() -> None:
+    side = Side(Reader)
+    blocked = Path(f"/proc/{side._process.pid}/status").read_text("ascii").partition("SigBlk:")[2].split()[0]
+    assert int(blocked, 16) >> signal.SIGINT - 1 & 1
+    side.close()
+    assert side._process.exitcode == -signal.SIGKILL  # nobody waited until it was made
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")

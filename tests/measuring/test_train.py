@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from packer import OptionError
 from packer._cli import EXIT_STATUS
 from packer._measuring.profiling import training as module
 from packer._measuring.profiling.training import profile_training
@@ -151,6 +152,12 @@ def test_a_command_sets_variables_and_quotes_words_as_in_a_shell(training: Path)
     line = f"FOO='a b' BAR= {sys.executable} -c {shlex.quote(said)} 'x | y' '&&' --name=\"a|b\" c\\;"
     result = packer("doctor", "--train", line)
     assert result.stdout == "a b ['x | y', '&&', '--name=a|b', 'c;']\n"
+
+
+def test_a_command_of_no_words_is_refused() -> None:
+    for nothing in ("", "  ", "''", "A=1"):
+        with pytest.raises(OptionError, match="--train is a command, such as"):
+            profile_training(nothing)
 
 
 def test_a_command_without_a_loader_is_an_error_that_says_what_to_do() -> None:

@@ -71,6 +71,19 @@ def test_of_all_that_keep_up_the_fewest_threads_are_taken(pack: Path) -> None:
     assert trained(found, pack) == 10
 
 
+def test_too_little_time_takes_what_is_faster_beyond_doubt_and_says_so(pack: Path) -> None:
+    candidates = [LoaderSettings(threads) for threads in (1, 2, 3, 4)]
+    for third, enough, taken in ((1.0, 0.0, 3), (1.15, 0.0, 2), (1.0, 3.0, 1)):
+        measured = dict(zip(candidates, ([2.0], [1.2, 1.2], [third]), strict=False))
+        search = module._Search(None, 4, enough, 0.0, 1.0, None, measured)
+        assert search._guessed(candidates, LoaderSettings(2)) == LoaderSettings(taken)
+        assert search.untried == [LoaderSettings(4)]
+    found = tune(pack, 4, seconds=0.05)
+    (note,) = found.notes
+    assert note.startswith("0.05 seconds are too few to be sure")
+    assert found.rate >= max(4 / trial.median for trial in found.trials) / 1.1
+
+
 def test_where_nothing_keeps_up_it_says_how_long_a_step_waits(pack: Path) -> None:
     found = tune(pack, 4, step_ms=1e-6, seconds=0.3)
     assert found.wait_ms > 0

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import io
+import shlex
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -23,6 +26,7 @@ from packer._viewing.histograms import Histogram, histograms
 from packer._viewing.layers import mask_picture
 from packer._viewing.pictures import Pictures
 from packer._viewing.report import write_report
+from tests.making import command
 from tests.making import packer as run
 from tests.viewing.conftest import CLASSES, COUNT, DAMAGED, SCRIPT, TWICE
 
@@ -207,8 +211,24 @@ def test_plots_are_written_as_svg_without_any_library(catalog: Catalog, tmp_path
     assert "&lt;b&gt;dog&lt;/b&gt;" in text
     with pytest.raises(packer.OptionError, match=r"such as plot\.svg or plot\.png"):
         plot(tmp_path / "plot.gif", "", histograms(catalog))
-    with pytest.raises(packer.DestinationError, match="cannot be written"):
+    with pytest.raises(packer.DestinationError, match="Make it first"):
         plot(tmp_path / "nowhere" / "plot.svg", "", histograms(catalog))
+    (tmp_path / "notes.svg").write_text("no picture")
+    with pytest.raises(packer.DestinationError, match="would replace a file that is not a picture"):
+        plot(tmp_path / "notes.svg", "", histograms(catalog))
+    code = "import sys; import packer._viewing.drawing; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0, "what is wrong is said at once"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has no limit on the size of files")
+def test_a_plot_that_cannot_be_written_leaves_the_one_that_was_there(pack: Path, tmp_path: Path) -> None:
+    (tmp_path / "plot.svg").write_text("<svg>the one before</svg>")
+    line = shlex.join([*command("info", pack, "--plot", tmp_path / "plot.svg")])
+    result = subprocess.run(["bash", "-c", f"ulimit -f 1; {line}"], check=False, capture_output=True, text=True)
+    assert result.returncode == 1
+    assert "plot.svg: cannot be written: File too large." in result.stderr
+    assert (tmp_path / "plot.svg").read_text() == "<svg>the one before</svg>"
+    assert list(tmp_path.iterdir()) == [tmp_path / "plot.svg"]
 
 
 def test_a_report_is_one_page_that_asks_for_nothing(catalog: Catalog, tmp_path: Path) -> None:
@@ -235,6 +255,8 @@ def test_trees_and_several_packs_are_looked_at_as_one(pack: Path, tmp_path: Path
     Image.new("RGB", (30, 20)).save(tree / "b.png")
     catalog = open_catalog([pack, tmp_path / "tree"])
     assert len(catalog) == COUNT + 1
+    assert catalog.title == f"{pack.name}, tree"
+    assert catalog.paths == [str(pack), str(tmp_path / "tree")]
     assert catalog.label(COUNT) == "bird"
     assert catalog.class_counts == [8, 8, 9]
     assert not Pictures(catalog).small(np.array([COUNT]), 64)[0].error

@@ -11,7 +11,7 @@ from packer._conversion.request import ConversionRequest
 from packer._measuring.estimating.sampling import Interval, Population
 from packer._measuring.estimating.trials import run_trials
 from packer._sources import Source
-from packer.errors import OptionError, PackerError
+from packer.errors import DestinationError, OptionError, PackerError
 
 __all__ = ["Alternative", "try_alternatives"]
 
@@ -65,6 +65,9 @@ def try_alternatives(
             trials = run_trials(
                 asked, source, population, until=until, ends=ends, wanted=0, what=f"trying {options}", **how
             )
+        except (DestinationError, OSError):  # no room for it
+            left.append(options)
+            continue
         except (PackerError, ValueError):
             continue  # such images cannot be made so
         if not trials.each:
@@ -73,7 +76,7 @@ def try_alternatives(
         duration, tiled = trials.duration(), bool(asked.recipe.tiles)
         loaded[tiled] = max(duration.first, loaded.get(tiled, 0.0))
         duration = replace(duration, first=loaded[tiled])
-        found.append(Alternative(options, trials.size(), duration.on().plus(before)))
+        found.append(Alternative(options, trials.size(), duration.on(before=before)))
     return found, left
 
 

@@ -22,6 +22,7 @@ from packer._measuring.estimating.spelling import command_of
 from packer._measuring.estimating.trials import ShowTrial, Trials, run_trials
 from packer._measuring.scratch import scratch_directory
 from packer._sources import Source
+from packer._storage.files import writing_to
 from packer._table import Ints
 from packer.errors import SourceError, printable
 
@@ -79,7 +80,7 @@ class Estimate:
         Bytes that are free on the disk where the pack will be.
     alternatives : list of Alternative
     not_tried : list of str
-        Alternatives that there was no time for.
+        Alternatives that there was no time or no room for.
     notes : list of str
         What a person should know about the source.
     command : str
@@ -145,7 +146,11 @@ def estimate_request(
     population, looking = _population(source, seconds * _FOR_SIZES, seed, show)
     before += looking
     in_memory = share_in_memory(_files(source, population.order[-_ASKED:]))
-    with scratch_directory("estimate", Path(os.path.abspath(request.dst)).parent) as directory:
+    beside = Path(os.path.abspath(request.dst)).parent
+    with (
+        writing_to(beside, "an estimate converts some images beside DST"),
+        scratch_directory("estimate", beside) as directory,
+    ):
         how: dict[str, Any] = {"directory": directory, "show": _trials_shown(show)}
         until = ends - (1 - _FOR_ITSELF) * seconds if others else ends
         trials = run_trials(request, source, population, until=until, ends=ends, what="trying", **how)
@@ -194,10 +199,10 @@ def _estimate(
         looked_at=population.known,
         exact=trials.is_exact,
         size=trials.size(),
-        seconds=duration.on().plus(before),
+        seconds=duration.on(before=before),
         workers=trials.workers,
         jobs=jobs,
-        seconds_on_jobs=duration.on(jobs).plus(before),
+        seconds_on_jobs=duration.on(jobs, before),
         remarkable=trials.remarkable(),
         findings=trials.findings(),
         left_out=trials.left_out(),
@@ -239,7 +244,7 @@ def _files(source: Source, indices: Ints) -> Iterator[str]:
 
 
 def _trials_shown(show: ShowPhase) -> ShowTrial:
-    return lambda what, progress: show(what, progress.done, progress.total)
+    return lambda what, progress: show(what, progress.done, progress.total) if progress else show(what, 0, None)
 
 
 def _nothing(what: str, done: int, total: int | None) -> None:

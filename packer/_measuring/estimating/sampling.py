@@ -44,10 +44,6 @@ class Interval:
         """Return what so many times the number is."""
         return Interval(self.value * factor, self.low * factor, self.high * factor)
 
-    def plus(self, constant: float) -> Interval:
-        """Return the number with what is known added to it."""
-        return Interval(self.value + constant, self.low + constant, self.high + constant)
-
     @classmethod
     def around(cls, value: float, half: float) -> Interval:
         """Return an interval as wide on both sides; nothing that is counted or measured here is below 0."""

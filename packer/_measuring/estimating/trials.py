@@ -39,7 +39,8 @@ _OF_BYTES = 0.3  # how far the share of the time that grows with the bytes may b
 _LEAST_DOUBT = 0.002  # of a size that was not counted
 _STRUCTURE = 0.05  # of what is beside the images, which grows with their number, but for a page here and there
 
-ShowTrial = Callable[[str, ConversionProgress], None]
+ShowTrial = Callable[[str, ConversionProgress | None], None]
+"""Called with what is tried, and how far that is; None while it is prepared."""
 
 
 @dataclass(frozen=True)
@@ -60,9 +61,13 @@ class Duration:
     fixed: float
     work: Interval
 
-    def on(self, jobs: int = 1) -> Interval:
-        """Return the seconds where so many machines share the work."""
-        return self.work.times(1 / jobs).plus(self.first + self.fixed)
+    def on(self, jobs: int = 1, before: float = 0.0) -> Interval:
+        """Return the seconds where so many machines share the work, after so many seconds before it.
+
+        What is spent once varies as the work does, by which share that was seen of the work.
+        """
+        seconds = self.work.value / jobs + self.first + self.fixed + before
+        return Interval.around(seconds, seconds * (self.work.high - self.work.value) / max(self.work.value, 1e-9))
 
 
 @dataclass
@@ -194,6 +199,7 @@ def run_trials(
         Of `time.monotonic`. The trials go on until the first of these, and until the second one where they have less
         than `wanted` images by then. There is at least one trial, but where none fits and no image is wanted.
     """
+    show(what, None)
     trials = Trials(population, request.workers or available_cpus())
     known, begun = len(population.order), 0
     trials.first, trials.by_bytes, an_image = _load(request, source, population)

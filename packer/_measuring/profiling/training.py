@@ -121,7 +121,7 @@ def _words(command: str) -> tuple[list[str], dict[str, str]]:
     while words and re.match(r"[A-Za-z_]\w*=", words[0]):
         name, _, value = words.pop(0).partition("=")
         variables[name] = value
-    if not words:
+    if not words or not words[0]:
         raise OptionError("--train is a command, such as 'python train.py'")
     shell = re.search(r"[;<>|&]+", _QUOTED.sub("", command))
     if shell is not None:
