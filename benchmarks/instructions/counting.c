@@ -1,5 +1,5 @@
 /* A plugin of QEMU 5 to 8 that counts the instructions of a program, and writes their number into the file that it is given:
-   qemu-aarch64 -plugin counting.so,arg=FILE PROGRAM */
+   qemu-aarch64 -plugin counting.so,into=FILE PROGRAM */
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -40,10 +40,9 @@ EXPORT int
 qemu_plugin_install(qemu_plugin_id_t id, const void *information, int given, char **arguments)
 {
     (void)information;
-    if (given != 1)
+    if (given != 1 || strncmp(arguments[0], "into=", 5))
         return -1;
-    const char *path = strchr(arguments[0], '=');
     qemu_plugin_register_vcpu_tb_trans_cb(id, translated);
-    qemu_plugin_register_atexit_cb(id, ended, strdup(path != NULL ? path + 1 : arguments[0]));
+    qemu_plugin_register_atexit_cb(id, ended, strdup(arguments[0] + 5));
     return 0;
 }
