@@ -65,7 +65,9 @@ def measure(qemu: str, paths: list[str], directory: Path) -> dict[str, dict[str,
             library, totals = directory / kind / "packer" / "_images" / "_native.abi3.so", []
             for times in (1, 3):
                 drawing = ["benchmarks/instructions/drawing.py", str(library), way, str(times), *paths]
-                drawn.add(emulated(*drawing, QEMU=f"{qemu} -plugin {plugin},into={count}"))
+                # Threads that wait, and the order of dicts, would differ from run to run.
+                same = {"OPENBLAS_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
+                drawn.add(emulated(*drawing, QEMU=f"{qemu} -plugin {plugin},into={count}", **same))
                 totals.append(int(count.read_text()))
             counts[way][kind] = (totals[1] - totals[0]) / 2 / len(paths)
         if len(drawn) > 1:
