@@ -1,6 +1,6 @@
-HAS_VECTORS: int
 SURVEY_FIELDS: str
 TASK_FIELDS: str
+VECTORS: str
 
 def cut_out(
     data: bytes, height: int, width: int, top: int, left: int, tall: int, wide: int, halvings: int, /

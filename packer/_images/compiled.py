@@ -17,7 +17,10 @@ except ImportError as error:
     _native = None  # type: ignore[assignment]
     _failure = error
 
-__all__ = ["Shortcoming", "_native", "shortcoming"]
+__all__ = ["VECTORS", "Shortcoming", "_native", "shortcoming"]
+
+VECTORS = _native.VECTORS if _failure is None else ""
+"""What packer's C uses here: ``"AVX-512"``, ``"AVX2"`` or ``"NEON"``; empty where there are none that it knows."""
 
 
 class Shortcoming(NamedTuple):
@@ -39,12 +42,12 @@ def shortcoming() -> Shortcoming | None:
     """Return why packer's own decoder does not decode here, or None where it does."""
     if _failure is not None:
         return _not_loaded(_failure)
-    if _native.HAS_VECTORS:
+    if VECTORS:
         return None
     machine = platform.machine()
     if machine.lower() in ("x86_64", "amd64"):
         return Shortcoming("this processor has no AVX2", "Give a virtual machine a processor type that has AVX2")
-    return Shortcoming(f"the decoder is written for x86-64 with AVX2, and this machine is {machine}", "")
+    return Shortcoming(f"it is written for x86-64 with AVX2 and for 64-bit ARM, and this machine is {machine}", "")
 
 
 def _not_loaded(failure: ImportError) -> Shortcoming:

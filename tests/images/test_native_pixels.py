@@ -1,15 +1,14 @@
-"""packer's own decoder: libjpeg-turbo's pixels and torch's resizing to the bit, or another decoder has to do it."""
+"""packer's own decoder: libjpeg-turbo's pixels to the bit, or another decoder has to do it."""
 
 from __future__ import annotations
 
 import hashlib
 import itertools
-import os
+import json
 import platform
 import struct
 import subprocess
 import sys
-import sysconfig
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,28 +17,21 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from packer._conversion.convert import convert
-from packer._formats import Reader, open_pack
+from packer._formats import open_pack
 from packer._images import native, turbojpeg
 from packer._images.decode import decode
 from packer._images.encode import encode_tiled
-from packer._images.geometry import CROP, INTERPOLATIONS, PADDINGS, Box, Rectangle
+from packer._images.geometry import CROP, INTERPOLATIONS, Box, Rectangle
 from packer._images.jpeg.header import read_header, segments
 from packer._images.jpeg.tiles import read_tiles
-from packer._images.rectangle import RectangleDecoder, resize_by_torch, resize_into
-from packer._loading.dataset import open_dataset
-from packer._loading.decoding import BatchDecoder
-from packer._sources import imagefolder_source
-from packer.crops import Compose, Crop, RandomResizedCrop, Resize, ResizeCenterCrop
-from packer.errors import ImageError, ImageTooLargeError
+from packer.errors import ImageError
 from tests.images.drawn import damaged, encoded, photo
 
-pytestmark = pytest.mark.skipif(not native.PREFERRED, reason="needs a C compiler when packer is installed, and AVX2")
+pytestmark = pytest.mark.skipif(not native.PREFERRED, reason="needs a C compiler at the installation, and AVX2 or NEON")
 
 Pixels = npt.NDArray[np.uint8]
 
@@ -96,6 +88,22 @@ def rectangles(draw: st.DrawFn, height: int, width: int) -> Rectangle:
         spans.append((draw(st.one_of(st.just(side - length), st.integers(0, side - length))), length))
     (top, tall), (left, wide) = spans
     return top, left, tall, wide
+
+
+interpolations = st.sampled_from(range(len(INTERPOLATIONS)))
+
+
+@st.composite
+def boxes(draw: st.DrawFn, height: int, width: int, most: int = 300) -> Box:
+    """Draw a box inside of an image."""
+    rectangle = draw(rectangles(height, width))
+    sides = st.integers(1, most)
+    scaled = draw(st.one_of(st.just(rectangle[2:]), st.tuples(sides, sides)))
+    out = scaled
+    if draw(st.booleans()):
+        out = draw(st.integers(1, scaled[0])), draw(st.integers(1, scaled[1]))
+    place = draw(st.integers(0, scaled[0] - out[0])), draw(st.integers(0, scaled[1] - out[1]))
+    return Box.of(rectangle, scaled, place, out, draw(st.booleans()))._replace(interpolation=draw(interpolations))
 
 
 def decode_into(images: list[tuple[bytes, tuple[int, int], Box, int]]) -> list[bool]:
@@ -187,6 +195,24 @@ def test_long_and_narrow() -> None:
         whole = turbojpeg.decode_jpeg(data)
         assert same(native.decode(data, *size), whole)
         assert same(cut(data, size, (size[0] - 5, size[1] - 5, 5, 5)), whole[-5:, -5:])
+
+
+GOLDEN = sorted(
+    path for path in (Path(__file__).parents[1] / "golden").glob("schema-*/*.lmdb") if path.stem[:4] in ("keep", "jpeg")
+)
+
+
+@pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
+def test_golden_photos_have_the_pixels_that_were_written_down(path: Path) -> None:
+    rows = json.loads((path.parent / "samples.json").read_text())[path.name]
+    done = 0
+    with open_pack(path) as reader:
+        for index, (_, _, height, width, _, digest, _) in enumerate(rows):
+            pixels = native.decode(bytes(reader.read(index)), height, width)
+            if pixels is not None:
+                assert hashlib.sha256(pixels.tobytes()).hexdigest() == digest
+                done += 1
+    assert done
 
 
 def changed_segments(data: bytes, marker: int, change: Any) -> bytes:
@@ -338,119 +364,7 @@ def test_a_restart_that_is_missing_or_wrong() -> None:
         assert same(cut(wrong, SIZE, (0, 0, 15, 31)), decode(data)[:15, :31])  # that lies before it
 
 
-# It resizes as torch does.
-
-
-def placed(height: int, width: int) -> torch.Tensor:
-    return torch.zeros((1, height, width, 3), dtype=torch.uint8).permute(0, 3, 1, 2)
-
-
-interpolations = st.sampled_from(range(len(INTERPOLATIONS)))
-
-
-@st.composite
-def boxes(draw: st.DrawFn, height: int, width: int, most: int = 300) -> Box:
-    """Draw a box inside of an image."""
-    rectangle = draw(rectangles(height, width))
-    sides = st.integers(1, most)
-    scaled = draw(st.one_of(st.just(rectangle[2:]), st.tuples(sides, sides)))
-    out = scaled
-    if draw(st.booleans()):
-        out = draw(st.integers(1, scaled[0])), draw(st.integers(1, scaled[1]))
-    place = draw(st.integers(0, scaled[0] - out[0])), draw(st.integers(0, scaled[1] - out[1]))
-    return Box.of(rectangle, scaled, place, out, draw(st.booleans()))._replace(interpolation=draw(interpolations))
-
-
 RESIZED = {sampling: jpeg(np.array(photo(131, 157)), sampling, 95, 3) for sampling in SAMPLINGS}
-
-
-@settings(max_examples=400)
-@given(sampling=st.sampled_from(SAMPLINGS), box=boxes(131, 157))
-def test_windows_are_those_of_torch(sampling: str, box: Box) -> None:
-    size, expected = box.out, placed(*box.out)
-    top, left, height, width = box.rectangle
-    pixels = turbojpeg.decode_jpeg(RESIZED[sampling])[top : top + height, left : left + width]
-    if box.scaled == box.crop:  # then only the window is handed to it
-        (row, column) = box.cut
-        pixels = pixels[row : row + size[0], column : column + size[1]]
-    resize_by_torch(np.ascontiguousarray(pixels), box, expected)
-    found = decoded(RESIZED[sampling], (131, 157), box)
-    assert same(found, expected[0].permute(1, 2, 0).numpy())
-
-
-@settings(max_examples=200)
-@given(data=st.data(), side=st.sampled_from([1, 2, 3, 31, 224, 500]))
-def test_whole_rectangles_are_interpolated_as_torch_interpolates(data: st.DataObject, side: int) -> None:
-    rectangle = top, left, height, width = data.draw(rectangles(131, 157))
-    target = data.draw(st.tuples(st.integers(1, side), st.integers(1, side)))
-    whole = torch.from_numpy(turbojpeg.decode_jpeg(RESIZED["4:2:0"])[None]).permute(0, 3, 1, 2)
-    crop = whole[:, :, top : top + height, left : left + width]
-    place = data.draw(interpolations)
-    expected = torch.nn.functional.interpolate(crop, size=target, mode=INTERPOLATIONS[place], antialias=True)
-    box = Box.of(rectangle, target)._replace(interpolation=place)
-    found = decoded(RESIZED["4:2:0"], (131, 157), box)
-    assert same(found, expected[0].permute(1, 2, 0).numpy())
-    flipped = decoded(RESIZED["4:2:0"], (131, 157), box._replace(flip=1))
-    assert same(flipped, expected[0].permute(1, 2, 0).numpy()[:, ::-1])
-
-
-@settings(max_examples=200)
-@given(data=st.data())
-def test_pixels_are_resized_as_torch_resizes(data: st.DataObject) -> None:
-    size = data.draw(st.tuples(st.integers(1, 200), st.integers(1, 200)))
-    pixels = np.random.default_rng(size).integers(0, 256, (*size, 3), np.uint8)
-    scaled = data.draw(st.tuples(st.integers(1, 300), st.integers(1, 300)))
-    box = Box.of((0, 0, *size), scaled, flip=data.draw(st.booleans()))._replace(interpolation=data.draw(interpolations))
-    expected, found = placed(*scaled), placed(*scaled)
-    resize_by_torch(pixels, box, expected)
-    assert native.resize(pixels, box, found.data_ptr())
-    assert torch.equal(found, expected)
-    spread = np.repeat(pixels, 2, 1)[:, ::2]  # rows and pixels that do not lie behind each other
-    found.zero_()
-    assert native.resize(spread, box, found.data_ptr())
-    assert torch.equal(found, expected)
-
-
-@pytest.mark.parametrize("place", range(len(INTERPOLATIONS)))
-@pytest.mark.parametrize("target", [(64, 96), (192, 288), (480, 33), (5, 7), (1, 1)])
-@pytest.mark.parametrize("size", [(7, 11), (40, 90), (255, 3)])
-def test_black_and_white_is_resized_as_torch_resizes(
-    size: tuple[int, int], target: tuple[int, int], place: int
-) -> None:
-    """Bicubic overshoots, and is cut off after each pass; many weights of these sizes lie halfway between integers."""
-    pixels = np.random.default_rng(size).choice(np.array([0, 255], np.uint8), (*size, 3))
-    images = torch.from_numpy(pixels)[None].permute(0, 3, 1, 2)
-    expected = torch.nn.functional.interpolate(images, size=target, mode=INTERPOLATIONS[place], antialias=True)
-    found = placed(*target)
-    assert native.resize(pixels, Box.of((0, 0, *size), target)._replace(interpolation=place), found.data_ptr())
-    assert torch.equal(found, expected)
-
-
-def test_resizing_alone_pads_nothing() -> None:
-    box = Box.of((0, 0, 5, 5), (5, 5), (0, -1))
-    with pytest.raises(ValueError, match="the window does not lie inside"):
-        native.resize(np.zeros((5, 5, 3), np.uint8), box, placed(5, 5).data_ptr())
-
-
-@pytest.mark.parametrize("size", [(3, 70_000), (70_000, 3)])
-def test_sides_that_are_longer_than_those_of_any_jpeg(size: tuple[int, int]) -> None:
-    pixels = np.random.default_rng(0).integers(0, 256, (*size, 3), np.uint8)
-    data, box = encoded(pixels, "PNG"), Box.of((0, 0, *size), (5, 7))
-    found, expected = placed(5, 7), placed(5, 7)
-    assert decoded(data, size, box) is None
-    resize_by_torch(pixels, box, expected)
-    assert native.resize(pixels, box, found.data_ptr())
-    assert torch.equal(found, expected)
-    RectangleDecoder().decode_into(data, size, box, found.zero_())
-    assert torch.equal(found, expected)
-
-
-@pytest.mark.parametrize("size", [(1, (1 << 20) + 1), ((1 << 20) + 1, 1)])
-def test_sides_of_more_than_a_million_pixels_are_not_resized(size: tuple[int, int]) -> None:
-    pixels, found = np.zeros((*size, 3), np.uint8), placed(5, 7)
-    assert not native.resize(pixels, Box.of((0, 0, *size), (5, 7)), found.data_ptr())
-    with pytest.raises(ImageTooLargeError, match="cannot be resized to 7 x 5: the shape is too extreme"):
-        resize_into(pixels, Box.of((0, 0, *size), (5, 7)), found)
 
 
 FAR = 2**63 - 1
@@ -516,7 +430,7 @@ def test_images_beside_damaged_ones() -> None:
         assert np.array_equal(outs[number], decode(images[number])[3:23, 4:34])
 
 
-# Tiles, threads, memory, and packs.
+# Tiles, threads, and memory.
 
 
 def test_of_tiles_that_a_rectangle_does_not_touch_nothing_is_decoded() -> None:
@@ -577,97 +491,3 @@ def test_large_images_need_little_memory(tmp_path: Path) -> None:
     line = [sys.executable, "-c", MEMORY, tmp_path / "large.jpg", tmp_path / "small.jpg"]
     result = subprocess.run(line, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
-
-
-def digest_of_items(path: str) -> str:
-    """Return the digest of all items of a pack, cropped in several ways."""
-    digest = hashlib.sha256()
-    for crop in (None, RandomResizedCrop(33, flip=0.5), ResizeCenterCrop(20, 31), Resize((19, 19)), Compose([])):
-        dataset = open_dataset(path, output="numpy", crop=crop, seed=0)
-        for image, _ in dataset.__getitems__(range(len(dataset))):
-            digest.update(repr(image.shape).encode() + image.tobytes())
-        digest.update(dataset.read_region(0, 1, 2, 13, 14).tobytes())
-        dataset.reader.close()
-    with open_pack(path) as reader:
-        for crop in (RandomResizedCrop(33, flip=0.5), ResizeCenterCrop(20, 31), Compose([])):
-            digest.update(padded_bicubic(reader, crop))
-    return digest.hexdigest()
-
-
-def padded_bicubic(reader: Reader, crop: Crop) -> bytes:
-    """Return the pixels of all images, cropped, resized bicubic and padded in all ways."""
-    count, drawn = len(reader), b""
-    crops = BatchDecoder(reader).choose_crops(crop, range(count), 0, 0)
-    crops["interpolation"] = INTERPOLATIONS.index("bicubic")
-    crops["cut_top"], crops["cut_left"], crops["out_height"], crops["out_width"] = -5, 3, 41, 90
-    for padding in range(len(PADDINGS)):
-        crops["padding"], crops["fill"] = (np.arange(count) + padding) % len(PADDINGS), 0x030201
-        outs = torch.zeros((count, 41, 90, 3), dtype=torch.uint8).permute(0, 3, 1, 2)
-        BatchDecoder(reader).decode_into(range(count), crops, outs)
-        drawn += outs.permute(0, 2, 3, 1).numpy().tobytes()
-    return drawn
-
-
-HIDDEN = """
-import sys
-sys.modules["packer._images._native"] = None
-from packer._images import native
-assert not native.PREFERRED
-from tests.images.test_native_pixels import digest_of_items
-print(digest_of_items(sys.argv[1]))
-"""
-
-
-@pytest.fixture(scope="module")
-def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a pack of images of all kinds."""
-    root = tmp_path_factory.mktemp("packed")
-    folder = root / "tree" / "class"
-    folder.mkdir(parents=True)
-    files = {f"{sampling.replace(':', '')}.jpg": data for sampling, data in RESIZED.items()}
-    files |= {f"{name}.img.jpg": UNUSUAL[name] for name in ("PNG", "progressive", "RGB", "CMYK")}
-    files |= {"tiled.jpg": encode_tiled(np.array(photo(121, 190)), 85), "tall.jpg": jpeg(np.array(photo(200, 30)))}
-    for name, data in files.items():
-        (folder / name).write_bytes(data)
-    convert(imagefolder_source(root / "tree"), root / "pack.lmdb")
-    return root / "pack.lmdb"
-
-
-def test_packs_are_read_the_same_without_the_compiled_part(packed: Path) -> None:
-    root = str(Path(__file__).parents[2])
-    line = [sys.executable, "-c", HIDDEN, str(packed)]
-    hidden = subprocess.run(line, capture_output=True, text=True, check=False, cwd=root)
-    assert hidden.returncode == 0, hidden.stderr
-    assert hidden.stdout.strip() == digest_of_items(str(packed))
-
-
-COMPILED = """
-import importlib.util, sys
-spec = importlib.util.spec_from_file_location("packer._images._native", sys.argv[1])
-sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(sys.modules[spec.name])
-from packer._images import native
-assert native.PREFERRED == (sys.argv[3] != "PLAIN")  # without vectors, libjpeg-turbo is faster
-native.PREFERRED = True
-from tests.images.test_native_pixels import digest_of_items
-print(digest_of_items(sys.argv[2]))
-"""
-
-
-@pytest.mark.parametrize("without", ["PLAIN", "NO_AVX512"])
-def test_processors_without_these_vectors_draw_the_same(without: str, packed: Path, tmp_path: Path) -> None:
-    root = Path(__file__).parents[2]
-    sources = sorted((root / "packer/_images/native").glob("*.c"))
-    compiler = sysconfig.get_config_var("CC")
-    if os.name != "posix" or not compiler or not sources:
-        pytest.skip("needs a C compiler and the sources")
-    library = tmp_path / "_native.so"
-    line = [*compiler.split(), "-std=c11", "-O1", "-shared", "-fPIC", "-ffp-contract=off", f"-DPACKER_{without}"]
-    line += ["-DPy_LIMITED_API=0x030A0000", f"-I{sysconfig.get_path('include')}", "-o", library, *sources, "-lm"]
-    made = subprocess.run(line, capture_output=True, text=True, check=False)
-    if made.returncode:
-        pytest.skip(f"needs a C compiler that works: {made.stderr[-200:]}")
-    line = [sys.executable, "-c", COMPILED, str(library), str(packed), without]
-    plain = subprocess.run(line, capture_output=True, text=True, check=False, cwd=root)
-    assert plain.returncode == 0, plain.stderr
-    assert plain.stdout.strip() == digest_of_items(str(packed))

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from packer._images.compiled import _native
+from packer._images.compiled import VECTORS, _native
 from packer._images.geometry import CROP, Box, Crops
 from packer._storage.locations import LOCATION, MEMORY
 from packer._table import Buffer, Ints
@@ -23,9 +23,9 @@ __all__ = ["PREFERRED", "TASK", "decode", "decode_into", "in_memory", "look_up",
 Pixels = npt.NDArray[np.uint8]
 Records = npt.NDArray[Any]
 
-PREFERRED = _native is not None and bool(_native.HAS_VECTORS)
-"""Whether this is the fastest way: C was compiled, and there are the vectors that it uses (AVX2). libjpeg-turbo knows
-more kinds of vectors, and without them is twice as fast."""
+PREFERRED = bool(VECTORS)
+"""Whether this is the fastest way: C was compiled, and there are the vectors that it uses (AVX2 or NEON). libjpeg-turbo
+knows more kinds of vectors, and without them is twice as fast."""
 
 TASK = np.dtype([*LOCATION.descr, *CROP.descr, ("out", np.int64)])
 """An image and what is wanted of it: the fields of `LOCATION` and of `CROP`, and the address of the result's memory,

@@ -45,7 +45,15 @@ crc32c_plain(uint32_t crc, const uint8_t *data, size_t size)
     return crc_of(castagnoli_table, crc, data, size);
 }
 
+#if HAS_CRC32
 #if HAS_AVX2
+#define TAKE_WORD(state, word) _mm_crc32_u64(state, word)
+#define TAKE_BYTE(state, byte) _mm_crc32_u8(state, byte)
+#else
+#define TAKE_WORD(state, word) __crc32cd((uint32_t)(state), word)
+#define TAKE_BYTE(state, byte) __crc32cb(state, byte)
+#endif
+
 static uint32_t powers[64]; /* x^(8 * 2^n) modulo the polynomial */
 
 static uint32_t
@@ -74,12 +82,12 @@ take_word(uint64_t state, const uint8_t *data)
 {
     uint64_t word;
     memcpy(&word, data, 8);
-    return _mm_crc32_u64(state, word);
+    return TAKE_WORD(state, word);
 }
 
 /* An instruction takes three cycles and can begin in each, so three thirds are taken at once. */
 CRC32 uint32_t
-crc32c_sse42(uint32_t crc, const uint8_t *data, size_t size)
+crc32c_instructed(uint32_t crc, const uint8_t *data, size_t size)
 {
     uint32_t state = ~crc;
     size_t third = size / 24 * 8;
@@ -97,7 +105,7 @@ crc32c_sse42(uint32_t crc, const uint8_t *data, size_t size)
     for (; size >= 8; data += 8, size -= 8)
         state = (uint32_t)take_word(state, data);
     for (; size > 0; size--)
-        state = _mm_crc32_u8(state, *data++);
+        state = TAKE_BYTE(state, *data++);
     return ~state;
 }
 #endif
@@ -110,7 +118,7 @@ checksums_init(void)
         return;
     fill_table(zlib_table, ZLIB);
     fill_table(castagnoli_table, CASTAGNOLI);
-#if HAS_AVX2
+#if HAS_CRC32
     powers[0] = 1u << (31 - 8);
     for (int n = 1; n < 64; n++)
         powers[n] = multiply(powers[n - 1], powers[n - 1]);

@@ -15,8 +15,8 @@ uint32_t crc32_zlib(uint32_t crc, const uint8_t *data, size_t size);
 
 /* CRC-32C (RFC 3720, 12.1). */
 uint32_t crc32c_plain(uint32_t crc, const uint8_t *data, size_t size);
-#if HAS_AVX2
-uint32_t crc32c_sse42(uint32_t crc, const uint8_t *data, size_t size);
+#if HAS_CRC32
+uint32_t crc32c_instructed(uint32_t crc, const uint8_t *data, size_t size);
 #endif
 
 #endif

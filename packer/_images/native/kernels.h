@@ -2,7 +2,8 @@
 
    Every function stands here in plain C as well. The plain ones are what the others are compared with, they finish what is
    left of a row and take the blocks of damaged images that do not fit into 16 bits, and they let this code run on
-   processors of other kinds; but packer asks libjpeg-turbo there, which has vectors for them and is faster. */
+   processors of other kinds than x86-64 and ARM; but packer asks libjpeg-turbo there, which has vectors for them and is
+   faster. */
 
 #ifndef PACKER_KERNELS_H
 #define PACKER_KERNELS_H
@@ -21,7 +22,8 @@ typedef struct { /* the coefficients of a block, and where its samples belong */
 } Coded;
 
 typedef struct {
-    int has_avx2; /* and BMI2; without them, libjpeg-turbo is faster */
+    const char *vectors; /* their name; none in plain C, than which libjpeg-turbo is faster */
+    int has_avx2;        /* and BMI2 */
     /* Transforms the coefficients of some blocks into 8 x 8 samples each, and leaves zeros in their place. */
     void (*transform)(const Coded *blocks, int count);
     /* Makes `count` samples of chroma twice as wide. Where chroma is also half as high, `other` is the neighbouring row of
@@ -85,6 +87,19 @@ void copy_avx2(const uint8_t *rgbx, uint8_t *out, ptrdiff_t count, int flip);
 #endif
 #if HAS_AVX512
 void down_avx512(const Resizing *resizing, ptrdiff_t row);
+#endif
+
+/* neon_kernels.c */
+#if HAS_NEON
+void transform_neon(const Coded *blocks, int count);
+void widen_neon(const uint8_t *row, const uint8_t *other, int16_t *sums, uint8_t *to, ptrdiff_t count);
+void convert_neon(const uint8_t *luma, const uint8_t *blue, const uint8_t *red, uint8_t *to, ptrdiff_t count);
+void expand_neon(const uint8_t *rgb, uint8_t *rgbx, ptrdiff_t count);
+size_t copy_run_neon(uint8_t *to, const uint8_t *from, size_t most, const uint8_t *stop);
+const uint8_t *find_marker_neon(const uint8_t *from, const uint8_t *stop);
+void across_neon(const Resizing *resizing, const uint8_t *upper, const uint8_t *lower, int16_t *to);
+void down_neon(const Resizing *resizing, ptrdiff_t row);
+void copy_neon(const uint8_t *rgbx, uint8_t *out, ptrdiff_t count, int flip);
 #endif
 
 #endif

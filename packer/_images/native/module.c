@@ -106,7 +106,7 @@ PyInit__native(void)
     kernels_init();
     PyObject *module = PyModule_Create(&definition);
     if (module != NULL
-        && (PyModule_AddIntConstant(module, "HAS_VECTORS", kernels->has_avx2) < 0
+        && (PyModule_AddStringConstant(module, "VECTORS", kernels->vectors) < 0
             || PyModule_AddStringConstant(module, "SURVEY_FIELDS", survey_fields) < 0
             || PyModule_AddStringConstant(module, "TASK_FIELDS", task_fields) < 0)) {
         Py_DECREF(module);

@@ -1,0 +1,167 @@
+"""What packer's C computes with the vectors of this processor is what it computes in plain C, to the bit."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import subprocess
+import sysconfig
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from packer._images import native
+from packer._images.encode import encode_tiled
+from packer._images.geometry import PADDINGS, Box
+from tests.images.drawn import damaged, photo
+from tests.images.test_native_pixels import (
+    RESIZED,
+    SAMPLINGS,
+    boxes,
+    changed_segments,
+    decoded,
+    interpolations,
+    jpeg,
+    jpegs,
+)
+
+pytestmark = pytest.mark.skipif(not native.PREFERRED, reason="needs a C compiler at the installation, and AVX2 or NEON")
+
+Pixels = npt.NDArray[np.uint8]
+ROOT = Path(__file__).parents[2]
+X86 = platform.machine().lower() in ("x86_64", "amd64")
+FEWER = ["PLAIN", "NO_AVX512"] if X86 else ["PLAIN"]
+
+
+def compiled(path: Path, without: str) -> None:
+    """Compile packer's C without some vectors."""
+    sources = sorted((ROOT / "packer/_images/native").glob("*.c"))
+    compiler = sysconfig.get_config_var("CC")
+    if os.name != "posix" or not compiler or not sources:
+        pytest.skip("needs a C compiler and the sources")
+    line = [*compiler.split(), "-std=c11", "-O1", "-shared", "-fPIC", "-ffp-contract=off", f"-DPACKER_{without}"]
+    line += ["-DPy_LIMITED_API=0x030A0000", f"-I{sysconfig.get_path('include')}", "-o", str(path)]
+    made = subprocess.run([*line, *map(str, sources), "-lm"], capture_output=True, text=True, check=False)
+    if made.returncode:
+        pytest.skip(f"needs a C compiler that works: {made.stderr[-200:]}")
+
+
+@pytest.fixture(scope="module", params=FEWER)
+def other(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
+    """Return packer's C without the vectors of this processor, or without some of them."""
+    path = tmp_path_factory.mktemp("compiled") / "_native.so"
+    compiled(path, request.param)
+    spec = importlib.util.spec_from_file_location("packer._images._native", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def by_both(other: ModuleType) -> Iterator[Callable[[Callable[[], Pixels | None]], bool]]:
+    """Return a function that tells whether something gives the same with all vectors and with fewer."""
+    with pytest.MonkeyPatch.context() as patch:
+
+        def same(draw: Callable[[], Pixels | None]) -> bool:
+            patch.undo()
+            with_all = draw()
+            patch.setattr(native, "_native", other)
+            with_fewer = draw()
+            if with_all is None or with_fewer is None:
+                return with_all is with_fewer
+            return np.array_equal(with_all, with_fewer)
+
+        yield same
+
+
+Both = Callable[[Callable[[], Pixels | None]], bool]
+many = settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def test_the_module_says_which_vectors_it_has(other: ModuleType, request: pytest.FixtureRequest) -> None:
+    assert native._native.VECTORS in (("AVX-512", "AVX2") if X86 else ("NEON",))
+    fewer: str = other.VECTORS
+    assert fewer == ("" if "PLAIN" in request.node.name else "AVX2")
+
+
+@many
+@given(image=jpegs(100))
+def test_whole_images(by_both: Both, image: tuple[bytes, tuple[int, int], str]) -> None:
+    data, size, _ = image
+    assert by_both(lambda: native.decode(data, *size))
+
+
+@many
+@given(sampling=st.sampled_from(SAMPLINGS), box=boxes(131, 157), padding=st.sampled_from(range(len(PADDINGS))))
+def test_windows(by_both: Both, sampling: str, box: Box, padding: int) -> None:
+    assert by_both(lambda: decoded(RESIZED[sampling], (131, 157), box))
+    padded = box._replace(cut_top=box.cut_top - 3, cut_left=box.cut_left - 5, padding=padding, fill=0x030201)
+    assert by_both(lambda: decoded(RESIZED[sampling], (131, 157), padded))
+
+
+@many
+@given(image=jpegs(70), data=st.data())
+def test_damaged_images(by_both: Both, image: tuple[bytes, tuple[int, int], str], data: st.DataObject) -> None:
+    stored = data.draw(damaged(image[0]))
+    assert by_both(lambda: native.decode(stored, *image[1]))
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_coefficients_that_no_image_has(by_both: Both, sampling: str) -> None:
+    rng = np.random.default_rng(0)
+    for factors in ([255] * 64, [20] * 64, [130] + [1] * 63, [1] + [255] * 63, rng.integers(1, 256, 64).tolist()):
+        pixels = rng.choice(np.array([0, 255], np.uint8), (48, 64, 3))
+        pixels[:24] = rng.integers(0, 256, (24, 64, 3), np.uint8)
+        data = changed_segments(
+            jpeg(pixels, sampling, 100),
+            0xDB,
+            lambda tables, factors=factors: b"".join(
+                tables[at : at + 1] + bytes(factors) for at in range(0, len(tables), 65)
+            ),
+        )
+        assert by_both(lambda data=data: native.decode(data, 48, 64))  # type: ignore[misc]
+
+
+@many
+@given(data=st.data())
+def test_resized_pixels(by_both: Both, data: st.DataObject) -> None:
+    size = data.draw(st.tuples(st.integers(1, 150), st.integers(1, 150)))
+    scaled = data.draw(st.tuples(st.integers(1, 200), st.integers(1, 200)))
+    levels = data.draw(st.sampled_from([(0, 255), range(256)]))
+    pixels = np.random.default_rng(size).choice(np.array(levels, np.uint8), (*size, 3))
+    box = Box.of((0, 0, *size), scaled, flip=data.draw(st.booleans()))._replace(interpolation=data.draw(interpolations))
+
+    def resized() -> Pixels:
+        out = np.zeros((*scaled, 3), np.uint8)
+        assert native.resize(pixels, box, out.ctypes.data)
+        return out
+
+    assert by_both(resized)
+
+
+def test_parts_of_tiles(by_both: Both) -> None:
+    """Between the tiles, markers are sought; and many bytes of the scans are stuffed."""
+    noise = np.random.default_rng(0).integers(0, 256, (650, 800, 3), np.uint8)
+    for pixels in (noise, np.array(photo(650, 800))):
+        data = encode_tiled(pixels, 98)
+        for box in ((300, 400, 100, 90), (649, 799, 1, 1), (0, 300, 650, 1), (100, 0, 7, 800)):
+            found = Box.of(box, box[2:])
+            assert by_both(lambda data=data, found=found: decoded(data, (650, 800), found))  # type: ignore[misc]
+
+
+@given(size=st.one_of(st.integers(0, 100), st.integers(1500, 20_000)), start=st.integers(0, 15))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_checksums(other: ModuleType, size: int, start: int) -> None:
+    data = np.random.default_rng(size).integers(0, 256, start + size, np.uint8).tobytes()[start:]
+    before = native._native.crc32c(b"before", 0)
+    assert before == other.crc32c(b"before", 0)
+    assert native._native.crc32c(data, before) == other.crc32c(data, before)
