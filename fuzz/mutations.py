@@ -48,7 +48,7 @@ def drawn_jpegs(chance: random.Random, count: int) -> list[bytes]:
             "JPEG",
             quality=chance.randrange(10, 100),
             subsampling=chance.randrange(3),
-            progressive=chance.random() < 0.2,
+            progressive=chance.random() < 0.4,
             restart_marker_blocks=chance.choice([0, 0, 1, 2, 3, 5, 7, 1000]),
             exif=exif,
             icc_profile=bytes(chance.randrange(200)) if number % 4 == 0 else None,
@@ -181,6 +181,22 @@ def _restart_marker(chance: random.Random, data: bytes, others: Sequence[bytes])
     return data[:at] + piece + data[at + 2 :]
 
 
+def _scans(chance: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
+    """Leave a scan out, write it twice, put it elsewhere, or change its header, which says what it brings."""
+    starts = [at for at in range(len(data) - 9) if data[at : at + 2] == b"\xff\xda"]
+    if not starts:
+        return data
+    begin = chance.choice(starts)
+    if chance.random() < 0.5:
+        at = begin + 4 + chance.randrange(min(4 + 2 * data[begin + 4], len(data) - begin - 4))
+        value = chance.choice([0, 1, 2, 5, 6, 63, 64, 0x10, 0x21, 0x32, 0xE0, 0xFF, data[at] ^ 1])
+        return data[:at] + bytes([value]) + data[at + 1 :]
+    end = next((at for at in starts if at > begin), len(data) - 2)
+    piece, rest = data[begin:end], data[:begin] + data[end:]
+    at = chance.choice([at if at <= begin else at - len(piece) for at in starts])
+    return chance.choice([rest, data[:begin] + piece + data[begin:], rest[:at] + piece + rest[at:]])
+
+
 def _before_the_end(chance: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
     """Write bytes after the last row, before the marker that ends the image, or leave out or change that marker."""
     junk = chance.choice([bytes(chance.choice([1, 9, 9000])), b"\xff\x0f", b"\xff\xc4\0\x02", _junk(chance)])
@@ -210,7 +226,7 @@ MUTATIONS: dict[str, Mutation] = {
     for function in (
         *(_truncated, _flipped, _overwritten, _inserted, _removed, _spliced),
         *(_length_of_a_segment, _order_of_segments, _bytes_between_segments, _metadata, _frame),
-        *(_restart_marker, _before_the_end, _after_the_end),
+        *(_restart_marker, _scans, _before_the_end, _after_the_end),
     )
 }
 """Changes, by what becomes of the image."""

@@ -109,7 +109,7 @@ def _library_call(stored: bytes, size: tuple[int, int], box: Any) -> Call:
         data, (part_top, part_left, rows, columns) = part
         top, left, cut = top - part_top, left - part_left, False
     else:
-        data, rows = cutting.first_rows(stored, size, top + height)
+        data, rows = cutting.first_rows(stored, size, top + height) or (stored, size[0])  # progressive: all
         columns, cut = size[1], rows < size[0]
     data = bytes(data)
     resize = torch.ops.aten._upsample_bilinear2d_aa.out

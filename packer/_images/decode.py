@@ -1,8 +1,8 @@
 """Encoded images to pixels, and the choice of the decoder.
 
-Baseline JPEGs go to packer's own decoder, where that is the fastest, and other ordinary JPEGs to a library. Plain BMPs
-need none. Images that these complain about, and all other images, go to Pillow, whose pixels, or whose error, are the
-answer. So the choice of the decoder changes the speed and nothing else.
+JPEGs go to packer's own decoder, where that is the fastest, and what that leaves of ordinary JPEGs to a library. Plain
+BMPs need none. Images that these complain about, and all other images, go to Pillow, whose pixels, or whose error, are
+the answer. So the choice of the decoder changes the speed and nothing else.
 """
 
 from __future__ import annotations
@@ -118,11 +118,11 @@ def decode(
         header = header or jpeg.read_header(data)
         if header is not None:
             require_affordable(header, data, max_pixels)
+        if header is not None and decoder == "auto" and native.PREFERRED:
+            own = native.decode(data, header.height, header.width)
+            if own is not None:
+                return apply_orientation(own, header.orientation) if exif == "apply" else own
         if header is not None and header.ordinary:
-            if decoder == "auto" and native.PREFERRED and header.sequential:
-                pixels = native.decode(data, header.height, header.width)
-                if pixels is not None:
-                    return apply_orientation(pixels, header.orientation) if exif == "apply" else pixels
             try:
                 pixels = fast_decoder(decoder)[1](data)
             except ImageError:

@@ -12,11 +12,12 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from packer._images import pillow, png
+from packer._images import native, pillow, png
 from packer._images.decode import apply_orientation, decode
 from packer._images.depths import require_all_bits
 from packer._images.geometry import MAX_PIXELS
 from packer._images.jpeg import header as jpeg
+from packer._images.probe import require_affordable
 from packer._table import Buffer
 from packer.errors import ImageError
 
@@ -127,10 +128,12 @@ def decode_unchanged(
         If the image has another size; if Pillow cannot read it, or reads fewer bits than there are: of AVIFs with more
         than 8 bits; of TIFFs, JPEG 2000s and PPMs in colour with more than 8 bits; of TIFFs with more than 32 bits.
     """
-    components = _components(data)
-    if components:
-        rgb = decode(data, exif=exif, decoder=decoder, max_pixels=max_pixels)
-        return _of_rows(_grey(rgb) if components == 1 else rgb, size, rows)
+    header = _ordinary(data)
+    if header is not None and header.components == 1:
+        return _of_rows(_levels(data, header, exif, decoder, max_pixels), size, rows)
+    if header is not None:
+        rgb = decode(data, exif=exif, decoder=decoder, max_pixels=max_pixels, header=header)
+        return _of_rows(rgb, size, rows)
     found = png.read(data)
     if found is not None and found.plain:
         pillow.require_pixels(found.height, found.width, max_pixels)
@@ -147,10 +150,12 @@ def decode_unchanged(
 
 
 def _decode_grey(data: Buffer, exif: str, decoder: str, max_pixels: int) -> npt.NDArray[np.uint8]:
-    components = _components(data)
-    if components:
-        rgb = decode(data, exif=exif, decoder=decoder, max_pixels=max_pixels)
-        return _grey(rgb) if components == 1 else np.array(Image.fromarray(rgb).convert("L"))[..., None]
+    header = _ordinary(data)
+    if header is not None and header.components == 1:
+        return _levels(data, header, exif, decoder, max_pixels)
+    if header is not None:
+        rgb = decode(data, exif=exif, decoder=decoder, max_pixels=max_pixels, header=header)
+        return np.array(Image.fromarray(rgb).convert("L"))[..., None]
     with pillow.opened(data, max_pixels) as image:
         if image.mode[0] in "IF":
             raise ImageError("its grey has more than 8 bits, which 'L' would cut: decode it with mode='unchanged'")
@@ -171,16 +176,20 @@ def holds_ids(data: Buffer) -> bool:
         return image.mode in _IDS
 
 
-def _components(data: Buffer) -> int:
-    """Return 1 or 3 of a JPEG that Pillow opens in mode L or RGB, and that libraries decode; 0 of other images."""
-    if bytes(data[:3]) != b"\xff\xd8\xff":
-        return 0
-    header = jpeg.read_header(data)
-    return header.components if header is not None and header.ordinary and header.components in (1, 3) else 0
+def _ordinary(data: Buffer) -> jpeg.JPEGHeader | None:
+    """Return the header of a JPEG that Pillow opens in mode L or RGB, and libraries decode; None of other images."""
+    header = jpeg.read_header(data) if bytes(data[:3]) == b"\xff\xd8\xff" else None
+    return header if header is not None and header.ordinary else None
 
 
-def _grey(rgb: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """Return the levels of an image in grey that was decoded as RGB."""
+def _levels(data: Buffer, header: jpeg.JPEGHeader, exif: str, decoder: str, max_pixels: int) -> npt.NDArray[np.uint8]:
+    """Decode a JPEG of one component; without red, green and blue where packer's own decoder can."""
+    if decoder == "auto" and native.PREFERRED:
+        require_affordable(header, data, max_pixels)
+        own = native.decode_grey(data, header.height, header.width)
+        if own is not None:
+            return apply_orientation(own, header.orientation) if exif == "apply" else own
+    rgb = decode(data, exif=exif, decoder=decoder, max_pixels=max_pixels, header=header)
     return np.ascontiguousarray(rgb[..., :1])
 
 

@@ -243,7 +243,7 @@ def _libraries() -> Finding:
     )
     short = shortcoming()
     advice = f"pip install {' '.join(missing)}" if missing and ("torch" in missing or short is not None) else ""
-    means = "what packer's own decoder leaves (progressive JPEGs, PNG, WebP) goes to simplejpeg and Pillow"
+    means = "what packer's own decoder leaves (PNG, WebP, damaged JPEGs) goes to simplejpeg and Pillow"
     return Finding("libraries", found, means, advice, {"python": sys.version.split()[0], **versions})
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from packer._conversion.convert import convert
 from packer._formats import Reader, open_pack
@@ -20,7 +21,7 @@ from packer._loading.dataset import open_dataset
 from packer._loading.decoding import BatchDecoder
 from packer._sources import imagefolder_source
 from packer.crops import Compose, Crop, RandomResizedCrop, Resize, ResizeCenterCrop
-from tests.images.drawn import photo
+from tests.images.drawn import encoded, photo
 from tests.images.test_native_pixels import RESIZED, UNUSUAL, jpeg
 
 pytestmark = pytest.mark.skipif(not native.PREFERRED, reason="needs a C compiler at the installation, and AVX2 or NEON")
@@ -72,7 +73,10 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = root / "tree" / "class"
     folder.mkdir(parents=True)
     files = {f"{sampling.replace(':', '')}.jpg": data for sampling, data in RESIZED.items()}
-    files |= {f"{name}.img.jpg": UNUSUAL[name] for name in ("PNG", "progressive", "RGB", "CMYK")}
+    files |= {f"{name}.img.jpg": UNUSUAL[name] for name in ("PNG", "RGB")}
+    pixels = np.array(photo(131, 157))
+    files |= {f"progressive {name}.jpg": jpeg(pixels, name, 90, 5, progressive=True) for name in ("grey", "4:2:0")}
+    files["CMYK.jpg"] = encoded(Image.fromarray(pixels).convert("CMYK"), "JPEG", progressive=True)
     files |= {"tiled.jpg": encode_tiled(np.array(photo(121, 190)), 85), "tall.jpg": jpeg(np.array(photo(200, 30)))}
     for name, data in files.items():
         (folder / name).write_bytes(data)

@@ -1,8 +1,8 @@
 """Images read, decoded, resized and padded in C, without Python's lock: see packer/_images/native.
 
-packer's own decoder knows baseline JPEGs, which nearly all JPEGs are, and gives libjpeg-turbo's pixels. It decodes no
-more than the window depends on: it skips tiles that are not touched, and ends below the rectangle. Unusual and damaged
-images are left to other decoders.
+packer's own decoder knows nearly all JPEGs, and gives libjpeg-turbo's pixels, and of CMYK those that Pillow makes of
+these. It decodes no more than the window depends on: it skips tiles that are not touched, and ends below the rectangle.
+Unusual and damaged images are left to other decoders.
 """
 
 from __future__ import annotations
@@ -18,7 +18,18 @@ from packer._images.geometry import CROP, Box, Crops
 from packer._storage.locations import LOCATION, MEMORY
 from packer._table import Buffer, Ints
 
-__all__ = ["PREFERRED", "TASK", "decode", "decode_into", "in_memory", "look_up", "resize", "task_of", "tasks"]
+__all__ = [
+    "PREFERRED",
+    "TASK",
+    "decode",
+    "decode_grey",
+    "decode_into",
+    "in_memory",
+    "look_up",
+    "resize",
+    "task_of",
+    "tasks",
+]
 
 Pixels = npt.NDArray[np.uint8]
 Records = npt.NDArray[Any]
@@ -85,7 +96,7 @@ def decode_into(tasks: Records) -> list[int]:
     -------
     list of int
         The numbers of the tasks that are left to other decoders: the bytes are not there, or not what they were, or
-        no undamaged baseline JPEG of that size. Their windows may have any pixels.
+        no undamaged JPEG of that size of a usual kind. Their windows may have any pixels.
 
     Raises
     ------
@@ -116,6 +127,25 @@ def decode(data: Buffer, height: int, width: int, scaled: tuple[int, int] | None
     out = np.empty((*(scaled or (height, width)), 3), np.uint8)
     box = Box.of((0, 0, height, width), (out.shape[0], out.shape[1]))
     return None if decode_into(task_of(data, (height, width), box, out.ctypes.data)) else out
+
+
+def decode_grey(data: Buffer, height: int, width: int) -> Pixels | None:
+    """Decode a JPEG in grey, without making red, green and blue of it.
+
+    Parameters
+    ----------
+    data : bytes-like
+        Any image.
+    height, width : int
+        Its pixels, each 1 or more.
+
+    Returns
+    -------
+    (height, width, 1) uint8 array or None
+        None where the image is left to other decoders; also an image in colour.
+    """
+    out = np.empty((height, width, 1), np.uint8)
+    return out if _native.decode_grey(bytes(data), height, width, out.ctypes.data) else None
 
 
 def resize(pixels: Pixels, box: Box, address: int) -> bool:

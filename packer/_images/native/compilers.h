@@ -3,6 +3,8 @@
 #ifndef PACKER_COMPILERS_H
 #define PACKER_COMPILERS_H
 
+#include <stdint.h>
+
 #if defined(__GNUC__) || defined(__clang__)
 #define INLINE static inline __attribute__((always_inline))
 #define UNLIKELY(condition) __builtin_expect(!!(condition), 0)
@@ -10,5 +12,33 @@
 #define INLINE static inline
 #define UNLIKELY(condition) (condition)
 #endif
+
+/* Returns how many bits are 1. */
+INLINE int
+count_ones(uint64_t bits)
+{
+#if defined(__GNUC__) || defined(__clang__)
+    return __builtin_popcountll(bits);
+#else
+    int count = 0;
+    for (; bits; bits &= bits - 1)
+        count++;
+    return count;
+#endif
+}
+
+/* Returns how many bits stand above the highest one that is 1; there is one. */
+INLINE int
+leading_zeros(uint64_t bits)
+{
+#if defined(__GNUC__) || defined(__clang__)
+    return __builtin_clzll(bits);
+#else
+    int count = 0;
+    for (; !(bits >> 63); bits <<= 1)
+        count++;
+    return count;
+#endif
+}
 
 #endif

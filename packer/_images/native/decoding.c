@@ -1,6 +1,7 @@
 /* See decoding.h: which MCUs a rectangle depends on, and their samples made into pixels. */
 
 #include "decoding.h"
+#include "compilers.h"
 #include "jpeg.h"
 #include "kernels.h"
 
@@ -10,63 +11,109 @@ enum { PAD = 64 }; /* bytes beside rows: the arithmetic takes many at once */
 
 typedef struct {
     Rectangle wanted;
+    Layout layout;
     ptrdiff_t next; /* row of the image that is converted next */
     ptrdiff_t top, left; /* where the planes begin */
     int16_t *sums;
-    uint8_t *chroma[2];
+    uint8_t *upsampled[COMPONENTS];
     uint8_t *pixels;
     ptrdiff_t stride; /* of the pixels */
 } Conversion;
+
+/* Concludes how libjpeg makes a component as large as the image: its "fancy" upsampling, where there is one. */
+static Upsampling
+upsampling_of(const Component *c)
+{
+    if (c->wide == 1 && c->tall <= 2)
+        return c->tall == 1 ? AS_IT_IS : SMOOTH_DOWN;
+    return c->wide == 2 && c->tall <= 2 && c->width > 2 ? SMOOTH : REPEATED;
+}
+
+/* Returns the samples of a component for the pixels of a row, which counts from where the planes begin. */
+INLINE const uint8_t *
+upsample(const Component *c, const Conversion *to, ptrdiff_t row, uint8_t *out)
+{
+    const ptrdiff_t left = to->wanted.left - to->left, width = to->wanted.width, first = c->begin;
+    if (c->upsampling == AS_IT_IS)
+        return samples_of(c, row) + first;
+    const ptrdiff_t near = c->tall <= 2 ? row >> (c->tall - 1) : row / c->tall;
+    const uint8_t *samples = samples_of(c, near) + first, *neighbour = NULL;
+    if (c->upsampling != REPEATED && c->tall == 2) { /* a row of samples lies between two of pixels */
+        ptrdiff_t last = c->height - 1 - to->top / 2;
+        neighbour = samples_of(c, row & 1 ? smaller(near + 1, last) : larger(near - 1, 0)) + first;
+    }
+    if (c->upsampling == SMOOTH) {
+        kernels->widen(samples, neighbour, to->sums, out, (left + width + 1) / 2 - first);
+        return out + (left - 2 * first);
+    }
+    if (c->upsampling == SMOOTH_DOWN) {
+        for (ptrdiff_t i = 0; i < width; i++)
+            out[i] = (uint8_t)((3 * samples[i] + neighbour[i] + 1 + (row & 1)) >> 2);
+        return out;
+    }
+    for (ptrdiff_t i = 0; i < width; i++)
+        out[i] = samples[(left + i) / c->wide - first];
+    return out;
+}
+
+/* Makes red, green and blue of the colours of print, which are stored inverted, as Pillow makes them. */
+static void
+convert_print(const uint8_t *const samples[COMPONENTS], int is_ycck, uint8_t *pixels, ptrdiff_t width)
+{
+    if (is_ycck)
+        kernels->convert(samples[0], samples[1], samples[2], pixels, width);
+    for (ptrdiff_t i = 0; i < width; i++, pixels += 4) {
+        const int light = samples[3][i];
+        for (int colour = 0; colour < 3; colour++) {
+            int ink = is_ycck ? pixels[colour] : 255 - samples[colour][i], product = ink * light + 128;
+            pixels[colour] = (uint8_t)(light - ((product + (product >> 8)) >> 8));
+        }
+    }
+}
+
+/* Makes the pixels of a row, four bytes each. */
+INLINE void
+convert_row(const Decoder *d, const Conversion *to, ptrdiff_t row, uint8_t *pixels)
+{
+    const ptrdiff_t width = to->wanted.width;
+    const uint8_t *samples[COMPONENTS];
+    for (int i = 0; i < d->count; i++)
+        samples[i] = upsample(&d->components[i], to, row, to->upsampled[i]);
+    if (d->colours == YCC)
+        kernels->convert(samples[0], samples[1], samples[2], pixels, width);
+    else if (d->colours == GREY)
+        for (ptrdiff_t i = 0; i < width; i++)
+            pixels[4 * i] = pixels[4 * i + 1] = pixels[4 * i + 2] = samples[0][i];
+    else
+        convert_print(samples, d->colours == YCCK, pixels, width);
+}
 
 /* Converts rows to pixels, down to before `bottom`, and hands them out. */
 static void
 convert_rows(const Decoder *d, Conversion *to, ptrdiff_t bottom, TakeRows take, void *taker)
 {
-    const Component *luma = &d->components[0];
-    const ptrdiff_t left = to->wanted.left - to->left, width = to->wanted.width;
-    const ptrdiff_t first = left / d->across, count_of_chroma = (left + width + d->across - 1) / d->across - first;
     ptrdiff_t count = 0;
-    for (; to->next < bottom; to->next++, count++) {
+    for (; to->next < bottom; to->next++) {
         ptrdiff_t row = to->next - to->top;
-        const uint8_t *lights = samples_of(luma, row) + left;
-        uint8_t *pixels = to->pixels + count * to->stride;
-        if (d->count == 1) {
-            for (ptrdiff_t i = 0; i < width; i++)
-                pixels[4 * i] = pixels[4 * i + 1] = pixels[4 * i + 2] = lights[i];
-            continue;
-        }
-        /* A row of chroma that is half as high lies between two of luma: nearer to it is `near`. */
-        ptrdiff_t near = row / d->down, last = (d->height + 1) / 2 - 1 - to->top / 2;
-        ptrdiff_t other = row & 1 ? smaller(near + 1, last) : larger(near - 1, 0);
-        const uint8_t *chroma[2];
-        for (int i = 0; i < 2; i++) {
-            const Component *c = &d->components[1 + i];
-            const uint8_t *samples = samples_of(c, near) + first;
-            const uint8_t *neighbour = d->down == 2 ? samples_of(c, other) + first : NULL;
-            if (d->across == 2)
-                kernels->widen(samples, neighbour, to->sums, to->chroma[i], count_of_chroma);
-            else if (d->down == 2)
-                for (ptrdiff_t j = 0; j < width; j++)
-                    to->chroma[i][j] = (uint8_t)((3 * samples[j] + neighbour[j] + 1 + (row & 1)) >> 2);
-            chroma[i] = d->across * d->down == 1 ? samples : to->chroma[i] + (left - first * d->across);
-        }
-        kernels->convert(lights, chroma[0], chroma[1], pixels, width);
+        if (to->layout == ONE_BYTE)
+            take(taker, upsample(&d->components[0], to, row, to->upsampled[0]), to->stride, 1);
+        else
+            convert_row(d, to, row, to->pixels + count++ * to->stride);
     }
     if (count)
         take(taker, to->pixels, to->stride, count);
 }
 
-/* Puts a sample of chroma beside the image's edges, for upsampling, which looks at the neighbours. */
+/* Puts a sample beside the image's edges, for upsampling, which looks at the neighbours. */
 static void
 repeat_edges(const Decoder *d, const Window *window, ptrdiff_t row)
 {
-    if (d->across == 1)
-        return;
-    for (int i = 1; i < d->count; i++) {
-        const Component *c = &d->components[i];
-        uint8_t *line = samples_of(c, (row - window->first_row) * 8);
-        ptrdiff_t end = (d->width + 1) / 2 - window->first * 8;
-        for (int y = 0; y < 8; y++, line += c->stride) {
+    for (const Component *c = d->components; c < d->components + d->count; c++) {
+        if (c->upsampling != SMOOTH)
+            continue;
+        ptrdiff_t end = c->width - window->first * 8 * c->across, first = (row - window->first_row) * 8 * c->down;
+        for (ptrdiff_t y = 0; y < 8 * c->down; y++) {
+            uint8_t *line = samples_of(c, first + y);
             if (window->first == 0)
                 line[-1] = line[0];
             if (window->end == d->columns)
@@ -83,11 +130,15 @@ lay_out(Decoder *d, const Window *window, Conversion *to, int held)
     ptrdiff_t widest = wide * d->across + 2 * PAD;
     to->stride = 4 * ((to->wanted.width + PAD) & ~(ptrdiff_t)15);
     ptrdiff_t rows = (8 * d->down + 2) * to->stride;
-    ptrdiff_t needed = rows + 4 * widest + PAD; /* some megabytes at most */
+    ptrdiff_t needed = rows + (2 + d->count) * widest + PAD; /* some megabytes at most */
     for (Component *c = d->components; c < d->components + d->count; c++) {
+        ptrdiff_t height = 8;
+        while (height < held * 8 * c->down)
+            height *= 2;
         c->stride = wide * c->across + 2 * PAD;
-        c->mask = held * 8 * c->down - 1;
-        needed += c->stride * (c->mask + 1);
+        c->mask = height - 1;
+        c->begin = (to->wanted.left - to->left) / c->wide;
+        needed += c->stride * height;
     }
     if (d->size < needed) {
         free(d->memory);
@@ -101,11 +152,10 @@ lay_out(Decoder *d, const Window *window, Conversion *to, int held)
     at += rows;
     to->sums = (int16_t *)(void *)at + PAD;
     at += 2 * widest;
-    to->chroma[0] = at;
-    to->chroma[1] = at + widest;
-    at += 2 * widest;
     for (int i = 0; i < d->count; i++) {
         Component *c = &d->components[i];
+        to->upsampled[i] = at;
+        at += widest;
         c->plane = at + PAD;
         at += c->stride * (c->mask + 1);
     }
@@ -121,46 +171,75 @@ decoder_new(void)
 void
 decoder_free(Decoder *d)
 {
-    if (d != NULL)
+    if (d != NULL) {
         free(d->memory);
+        free(d->stored);
+    }
     free(d);
 }
 
 size_t
 decoder_memory(const Decoder *d)
 {
-    return sizeof *d + (size_t)d->size;
+    return sizeof *d + (size_t)d->size + d->stored_size;
+}
+
+/* Returns the MCUs on which a rectangle depends. Upsampling looks at the samples beside those that lie in the rectangle. */
+static Window
+window_of(const Decoder *d, const Rectangle *wanted, ptrdiff_t above, ptrdiff_t beside)
+{
+    const ptrdiff_t tall = 8 * d->down, wide = 8 * d->across;
+    return (Window){
+        larger(wanted->top - above, 0) / tall, smaller((wanted->top + wanted->height + above + tall - 1) / tall, d->rows),
+        larger(wanted->left - beside, 0) / wide, smaller((wanted->left + wanted->width + beside + wide - 1) / wide, d->columns),
+    };
+}
+
+/* Makes the samples of rows of MCUs. */
+static int
+decode_samples(Decoder *d, const Window *window, ptrdiff_t row, int rows)
+{
+    if (!d->progressive)
+        return decode_rows(d, window, row, rows);
+    transform_mcus(d, window, row);
+    return 1;
 }
 
 Outcome
 decoder_decode(Decoder *d, const uint8_t *data, ptrdiff_t size, ptrdiff_t height, ptrdiff_t width, Rectangle wanted,
-               TakeRows take, void *taker)
+               Layout layout, TakeRows take, void *taker)
 {
     d->height = height;
     d->width = width;
-    if (!read_headers(d, data, size))
+    if (!read_headers(d, data, size) || (layout == ONE_BYTE && d->colours != GREY))
         return UNDECODED;
-    /* Upsampling looks at the samples of chroma beside those that lie in the rectangle. */
-    ptrdiff_t above = d->down - 1, beside = d->across - 1, tall = 8 * d->down, wide = 8 * d->across;
-    Window window = {
-        larger(wanted.top - above, 0) / tall, smaller((wanted.top + wanted.height + above + tall - 1) / tall, d->rows),
-        larger(wanted.left - beside, 0) / wide, smaller((wanted.left + wanted.width + beside + wide - 1) / wide, d->columns),
+    ptrdiff_t above = 0, beside = 0;
+    for (Component *c = d->components; c < d->components + d->count; c++) {
+        c->upsampling = upsampling_of(c);
+        above |= c->upsampling != REPEATED && c->tall == 2;
+        beside |= c->upsampling == SMOOTH;
+    }
+    const Window window = window_of(d, &wanted, above, beside);
+    Conversion to = {
+        .wanted = wanted, .layout = layout, .next = wanted.top, .left = window.first * 8 * d->across,
+        .top = window.first_row * 8 * d->down,
     };
-    Conversion to = {.wanted = wanted, .next = wanted.top, .left = window.first * wide, .top = window.first_row * tall};
-    int together = rows_go_together(d) ? 2 : 1;
-    if (!lay_out(d, &window, &to, 2 * together))
+    int together = !d->progressive && rows_go_together(d) ? 2 : 1;
+    if (d->progressive && !is_plausible(d))
+        return UNDECODED;
+    if (!lay_out(d, &window, &to, 2 * together) || (d->progressive && !make_room_for_coefficients(d, &window)))
         return NO_MEMORY;
-    if (!begin_scan(d))
+    if (!(d->progressive ? decode_scans(d, &window) : begin_scan(d)))
         return UNDECODED;
     ptrdiff_t bottom = wanted.top + wanted.height;
     for (ptrdiff_t row = window.first_row; row < window.row_end;) {
         int rows = row + together <= window.row_end ? together : 1;
-        if (!decode_rows(d, &window, row, rows))
+        if (!decode_samples(d, &window, row, rows))
             return UNDECODED;
         for (; rows > 0; rows--, row++) {
             repeat_edges(d, &window, row);
-            /* The last row of the MCUs waits for the chroma below it. */
-            ptrdiff_t ready = (row + 1) * tall - (d->down == 2 && row + 1 < d->rows);
+            /* The last row of the MCUs waits for the samples below it. */
+            ptrdiff_t ready = (row + 1) * 8 * d->down - (above && row + 1 < d->rows);
             convert_rows(d, &to, smaller(ready, bottom), take, taker);
         }
     }

@@ -1,4 +1,4 @@
-/* Decodes rectangles of baseline JPEGs: the pixels that libjpeg-turbo gives, with no more work than they need. */
+/* Decodes rectangles of JPEGs: the pixels that libjpeg-turbo gives, with no more work than they need. */
 
 #ifndef PACKER_DECODING_H
 #define PACKER_DECODING_H
@@ -8,8 +8,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Takes the next `count` rows of the rectangle: pixels of four bytes, R, G, B and one of any value. At least 32 bytes
-   after the last pixel of each row may be read. */
+typedef enum { FOUR_BYTES, ONE_BYTE } Layout; /* of a pixel: R, G, B and one of any value; or the level of grey */
+
+/* Takes the next `count` rows of the rectangle. At least 32 bytes after the last pixel of each row may be read. */
 typedef void (*TakeRows)(void *taker, const uint8_t *rows, ptrdiff_t stride, ptrdiff_t count);
 
 typedef struct Decoder Decoder; /* memory that is used for one image after the other */
@@ -22,9 +23,10 @@ size_t decoder_memory(const Decoder *); /* bytes that it keeps for the next imag
 typedef enum { DECODED, UNDECODED, NO_MEMORY } Outcome;
 
 /* Decodes a rectangle of a JPEG of `height` x `width` pixels and hands its rows to `take`. UNDECODED is the answer to
-   whatever is not an undamaged baseline image of that size, in one scan, grey or YCbCr, in the usual samplings; some
-   rows may have been handed out by then. */
+   whatever is not an undamaged image of that size, of 8 bits, sequential in one scan or progressive and complete, grey,
+   YCbCr, CMYK or YCCK; to more scans than are allowed; and of images in colour, where one byte a pixel is wanted. Some rows
+   may have been handed out by then. */
 Outcome decoder_decode(Decoder *, const uint8_t *data, ptrdiff_t size, ptrdiff_t height, ptrdiff_t width,
-                       Rectangle wanted, TakeRows take, void *taker);
+                       Rectangle wanted, Layout layout, TakeRows take, void *taker);
 
 #endif

@@ -4,6 +4,10 @@
 #define PACKER_GEOMETRY_H
 
 #include <stddef.h>
+#include <stdint.h>
+
+static const int64_t MOST_PIXELS = 2 * INT64_C(89478485); /* of an image: MAX_PIXELS in packer/_images/geometry.py */
+enum { PASSES = 16 }; /* over so many pixels: _SCANS in packer/_images/probe.py */
 
 typedef struct { /* pixels */
     ptrdiff_t top, left, height, width;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 enum { LONGEST_SIDE = 65500 }; /* of an image that libjpeg decodes */
+enum { LOWEST_FIRST = 13, LOWEST_OTHER = 5 }; /* bits that a scan may leave for later: others would not fit into 16 */
 
 static int
 read_quanta(Decoder *d, const uint8_t *at, const uint8_t *end)
@@ -32,6 +33,7 @@ read_tables(Decoder *d, const uint8_t *at, const uint8_t *end)
         const uint8_t *counts = at, *symbols = at + 17;
         int32_t code = 0, index = 0;
         memset(table->look, 0, sizeof table->look);
+        table->has_runs = 0;
         for (int length = 1; length <= 16; length++, code <<= 1) {
             int32_t count = counts[length];
             if (code + count >= 1 << length || index + count > 256 || count > end - symbols - index)
@@ -39,8 +41,9 @@ read_tables(Decoder *d, const uint8_t *at, const uint8_t *end)
             table->symbol[length] = index - code;
             for (int32_t last = index + count; index < last; index++, code++) {
                 int run = symbols[index] >> 4, bits = symbols[index] & 15;
-                if (is_ac ? bits > 10 || (!bits && run && run != 15) : run || bits > 11)
+                if (is_ac ? bits > 10 : run || bits > 11)
                     return 0;
+                table->has_runs |= is_ac && !bits && run && run != 15;
                 Symbol symbol = (1 - (1 << bits)) * 0x10000 + run * 0x100 + length + bits;
                 table->symbols[index] = symbol;
                 if (length <= LOOK) {
@@ -58,9 +61,55 @@ read_tables(Decoder *d, const uint8_t *at, const uint8_t *end)
 }
 
 static int
+read_interval(Decoder *d, const uint8_t *at, const uint8_t *end)
+{
+    d->interval = end - at == 2 ? two_bytes(at) : 0;
+    return end - at == 2;
+}
+
+static ptrdiff_t
+divided(ptrdiff_t count, ptrdiff_t size) /* rounded up */
+{
+    return (count + size - 1) / size;
+}
+
+static int
+read_factors(Component *c, uint8_t says, int alone)
+{
+    int across = says >> 4, down = says & 15;
+    c->across = alone ? 1 : across; /* of one component, an MCU is a block, whatever its factors say */
+    c->down = alone ? 1 : down;
+    return across >= 1 && across <= 4 && down >= 1 && down <= 4;
+}
+
+/* Concludes from the factors of all components how many samples each has; 0 where they do not divide each other. */
+static int
+lay_out_components(Decoder *d)
+{
+    d->across = d->down = 1;
+    for (int i = 0; i < d->count; i++) {
+        d->across = larger(d->across, d->components[i].across);
+        d->down = larger(d->down, d->components[i].down);
+    }
+    for (Component *c = d->components; c < d->components + d->count; c++) {
+        if (d->across % c->across || d->down % c->down)
+            return 0;
+        c->wide = d->across / c->across;
+        c->tall = d->down / c->down;
+        c->width = divided(d->width, c->wide);
+        c->height = divided(d->height, c->tall);
+    }
+    d->columns = divided(d->width, 8 * d->across);
+    d->rows = divided(d->height, 8 * d->down);
+    return 1;
+}
+
+static int
 read_frame(Decoder *d, const uint8_t *at, const uint8_t *end)
 {
-    if (d->count || end - at < 6 || at[0] != 8 || (at[5] != 1 && at[5] != 3) || end - at != 6 + 3 * at[5])
+    if (d->count || end - at < 6 || at[0] != 8 || end - at != 6 + 3 * at[5])
+        return 0;
+    if (at[5] != 1 && at[5] != 3 && at[5] != 4)
         return 0;
     if (two_bytes(at + 1) != d->height || two_bytes(at + 3) != d->width)
         return 0;
@@ -71,42 +120,76 @@ read_frame(Decoder *d, const uint8_t *at, const uint8_t *end)
         Component *c = &d->components[i];
         const uint8_t *says = at + 6 + 3 * i;
         c->id = says[0];
-        c->across = d->count == 1 ? 1 : says[1] >> 4; /* of one component, an MCU is a block, whatever its factors say */
-        c->down = d->count == 1 ? 1 : says[1] & 15;
-        if (says[2] > 3 || says[1] >> 4 < 1 || says[1] >> 4 > 4 || (says[1] & 15) < 1 || (says[1] & 15) > 4)
-            return 0;
-        if (i && (c->across != 1 || c->down != 1))
+        if (says[2] > 3 || !read_factors(c, says[1], d->count == 1))
             return 0;
         c->quantum = d->quanta[says[2]];
+        memset(c->lowest, -1, sizeof c->lowest);
     }
-    d->across = d->components[0].across;
-    d->down = d->components[0].down;
-    if (d->across < 1 || d->across > 2 || d->down < 1 || d->down > 2)
-        return 0;
-    if (d->across == 2 && d->width <= 4) /* libjpeg upsamples so few columns in another way */
-        return 0;
-    d->columns = (d->width + 8 * d->across - 1) / (8 * d->across);
-    d->rows = (d->height + 8 * d->down - 1) / (8 * d->down);
-    return 1;
+    return lay_out_components(d);
 }
 
+/* Takes the components that a scan has, which are in the order of the frame, and the tables that it says for them. */
 static int
-read_scan_header(Decoder *d, const uint8_t *at, const uint8_t *end)
+read_components(Decoder *d, const uint8_t *at)
 {
-    if (!d->count || end - at != 4 + 2 * d->count || at[0] != d->count)
-        return 0;
-    for (int i = 0; i < d->count; i++) {
-        Component *c = &d->components[i];
-        const uint8_t *says = at + 1 + 2 * i;
-        if (says[0] != c->id || says[1] & 0xCC || !(d->quantised >> ((c->quantum - d->quanta[0]) / 64) & 1))
+    Scan *scan = &d->scan;
+    Component *c = d->components, *end = c + d->count;
+    ptrdiff_t blocks = 0;
+    for (scan->count = 0; scan->count < at[0]; scan->count++, c++) {
+        const uint8_t *says = at + 1 + 2 * scan->count;
+        while (c < end && c->id != says[0])
+            c++;
+        if (c == end || says[1] & 0xCC)
             return 0;
         c->dc = &d->tables[0][says[1] >> 4];
         c->ac = &d->tables[1][says[1] & 3];
-        if (!c->dc->defined || !c->ac->defined)
+        scan->components[scan->count] = c;
+        blocks += c->across * c->down;
+    }
+    c = scan->components[0];
+    scan->columns = scan->count == 1 ? divided(c->width, 8) : d->columns;
+    scan->rows = scan->count == 1 ? divided(c->height, 8) : d->rows;
+    d->mcus = scan->rows * scan->columns;
+    return scan->count == 1 || blocks <= BLOCKS;
+}
+
+/* Tells whether the tables are there that a scan needs. */
+static int
+has_tables(const Decoder *d)
+{
+    const Scan *scan = &d->scan;
+    for (int i = 0; i < scan->count; i++) {
+        const Component *c = scan->components[i];
+        if (!(d->quantised >> ((c->quantum - d->quanta[0]) / 64) & 1))
+            return 0;
+        if ((scan->first == 0 && !scan->refines && !c->dc->defined) || (scan->last > 0 && !c->ac->defined))
+            return 0;
+        if (!d->progressive && c->ac->has_runs)
             return 0;
     }
+    return 1;
+}
+
+/* Reads the header of a scan: of all coefficients; or of a progressive image, the first ones, or some others of a component. */
+static int
+read_scan_header(Decoder *d, const uint8_t *at, const uint8_t *end)
+{
+    if (!d->count || end - at < 6 || at[0] < 1 || at[0] > d->count || end - at != 4 + 2 * at[0])
+        return 0;
     const uint8_t *spectrum = end - 3;
-    return spectrum[0] == 0 && spectrum[1] == 63 && spectrum[2] == 0;
+    Scan *scan = &d->scan;
+    int high = spectrum[2] >> 4;
+    scan->first = spectrum[0];
+    scan->last = spectrum[1];
+    scan->low = spectrum[2] & 15;
+    scan->refines = high > 0;
+    if (!read_components(d, at) || !has_tables(d))
+        return 0;
+    if (!d->progressive)
+        return scan->count == d->count && scan->first == 0 && scan->last == 63 && spectrum[2] == 0;
+    if (scan->first == 0 ? scan->last != 0 : scan->count != 1 || scan->last < scan->first || scan->last > 63)
+        return 0;
+    return scan->refines ? scan->low == high - 1 : scan->low <= (scan->first == 0 ? LOWEST_FIRST : LOWEST_OTHER);
 }
 
 typedef struct { /* what the metadata say */
@@ -126,12 +209,21 @@ read_metadata(Metadata *metadata, uint8_t marker, const uint8_t *content, ptrdif
     return 1;
 }
 
-/* Tells whether an image has the colours that this decoder converts, grey or YCbCr, as libjpeg concludes that. */
+/* Concludes which colours an image has, as libjpeg does; 0 where they are others than those that this decoder converts. */
 static int
-has_known_colours(const Decoder *d, const Metadata *metadata)
+conclude_colours(Decoder *d, const Metadata *metadata)
 {
     const Component *c = d->components;
-    if (d->count == 1 || metadata->is_jfif || metadata->adobe == 1)
+    if (d->count == 1) {
+        d->colours = GREY;
+        return 1;
+    }
+    if (d->count == 4) {
+        d->colours = metadata->adobe == 2 ? YCCK : CMYK;
+        return metadata->adobe <= 0 || metadata->adobe == 2;
+    }
+    d->colours = YCC;
+    if (metadata->is_jfif || metadata->adobe == 1)
         return 1;
     return metadata->adobe < 0 && c[0].id == 1 && c[1].id == 2 && c[2].id == 3;
 }
@@ -149,13 +241,23 @@ read_segment(Decoder *d, Metadata *metadata, uint8_t marker, const uint8_t *cont
         return read_tables(d, content, end);
     case SOF0:
     case SOF1:
+    case SOF2:
+        d->progressive = marker == SOF2;
         return read_frame(d, content, end);
     case DRI:
-        d->interval = end - content == 2 ? two_bytes(content) : 0;
-        return end - content == 2;
+        return read_interval(d, content, end);
     default:
         return 0;
     }
+}
+
+/* Returns where a segment ends that begins at `at`; NULL where there is none, or it does not end before `stop`. */
+static const uint8_t *
+end_of_marker(const uint8_t *at, const uint8_t *stop)
+{
+    if (stop - at < 4 || at[0] != 0xFF || stop - at < 2 + two_bytes(at + 2) || two_bytes(at + 2) < 2)
+        return NULL;
+    return at + 2 + two_bytes(at + 2);
 }
 
 int
@@ -163,23 +265,39 @@ read_headers(Decoder *d, const uint8_t *data, ptrdiff_t size)
 {
     if (size < 4 || data[0] != 0xFF || data[1] != SOI)
         return 0;
-    const uint8_t *at = data + 2, *stop = data + size;
+    const uint8_t *at = data + 2, *end;
     Metadata metadata = {.adobe = -1};
-    d->count = d->quantised = 0;
+    d->stop = data + size;
+    d->count = d->quantised = d->progressive = 0;
     d->interval = 0;
     for (int i = 0; i < 8; i++)
         d->tables[i >> 2][i & 3].defined = 0;
-    for (;;) {
-        if (stop - at < 4 || at[0] != 0xFF || stop - at < 2 + two_bytes(at + 2) || two_bytes(at + 2) < 2)
-            return 0;
-        const uint8_t *content = at + 4, *end = at + 2 + two_bytes(at + 2);
+    for (; (end = end_of_marker(at, d->stop)) != NULL; at = end) {
         if (at[1] == SOS) {
             d->from = end;
-            d->stop = stop;
-            return read_scan_header(d, content, end) && has_known_colours(d, &metadata);
+            return read_scan_header(d, at + 4, end) && conclude_colours(d, &metadata);
         }
-        if (!read_segment(d, &metadata, at[1], content, end))
+        if (!read_segment(d, &metadata, at[1], at + 4, end))
             return 0;
-        at = end;
     }
+    return 0;
+}
+
+/* New quanta are left to others: which components they belong to depends on the scans before. */
+After
+read_after_scan(Decoder *d, const uint8_t *at)
+{
+    for (const uint8_t *end; d->stop - at >= 2 && at[0] == 0xFF; at = end) {
+        if (at[1] == EOI)
+            return NO_MORE_SCANS;
+        if ((end = end_of_marker(at, d->stop)) == NULL)
+            break;
+        if (at[1] == SOS) {
+            d->from = end;
+            return read_scan_header(d, at + 4, end) ? ANOTHER_SCAN : UNKNOWN;
+        }
+        if (at[1] == DHT ? !read_tables(d, at + 4, end) : at[1] == DRI ? !read_interval(d, at + 4, end) : 1)
+            break;
+    }
+    return UNKNOWN;
 }

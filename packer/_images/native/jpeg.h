@@ -7,11 +7,14 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 enum {
     LOOK = 10,   /* bits of code that one look in a table knows */
-    BLOCKS = 6,  /* at most, of an MCU */
-    MCU_BYTES = BLOCKS * 64 * 27 / 8 + 16, /* at most, of codes and values of 16 + 11 bits, and what is read beyond */
+    COMPONENTS = 4, /* at most */
+    BLOCKS = 10, /* at most, of an MCU */
+    BLOCK_BYTES = 64 * 27 / 8, /* at most, of codes and values of 16 + 11 bits */
+    BEYOND = 16, /* bytes that may be read after those of an MCU */
     CHUNK = 8192 /* bytes of the scan that are at hand */
 };
 
@@ -25,16 +28,36 @@ typedef struct {
     int32_t symbol[17];     /* minus the first code of so many bits plus the index of its symbol */
     Symbol symbols[256];
     int defined;
+    int has_runs; /* whether a code says how many blocks end, as those of progressive scans may */
 } Table;
+
+/* How the samples of a component become as many as there are pixels; see `upsampling_of` in decoding.c. */
+typedef enum { AS_IT_IS, SMOOTH, SMOOTH_DOWN, REPEATED } Upsampling;
 
 typedef struct {
     ptrdiff_t across, down; /* sampling factors: blocks of an MCU */
+    ptrdiff_t wide, tall;   /* pixels, for which a sample stands */
+    ptrdiff_t width, height; /* samples */
+    Upsampling upsampling;
+    ptrdiff_t begin;        /* in a row of the plane, the first sample for the rectangle */
     ptrdiff_t stride, mask; /* of the plane of samples; of its rows, whose number is a power of two */
     uint8_t *plane;
     const int16_t *quantum;
     const Table *dc, *ac;
     int id;
+    /* Of a progressive image. */
+    int16_t *coefficients; /* of the blocks of the wanted MCUs, row by row */
+    uint64_t *nonzero;     /* of all blocks; see FLAG in progressive.c */
+    int8_t lowest[64]; /* the lowest bit that has come of each coefficient, in zigzag order; -1 where none has */
 } Component;
+
+typedef struct { /* what a scan brings: coefficients `first` to `last`, down to the bit `low` */
+    Component *components[COMPONENTS];
+    int count;
+    int first, last, low;
+    int refines; /* whether the bits above have come before */
+    ptrdiff_t rows, columns; /* MCUs; of one component, an MCU is a block */
+} Scan;
 
 typedef struct { /* bits of the scan: the next one is the uppermost of `bits` */
     uint64_t bits;
@@ -48,46 +71,81 @@ typedef struct { /* where in the scan decoding has come to */
     int ended;              /* whether all bytes of the segment are at hand */
     const uint8_t *end;     /* of the bytes at hand */
     Bits at;
-    int predictions[3];     /* of the next block of each component */
-    uint8_t chunk[CHUNK + MCU_BYTES];
+    int predictions[COMPONENTS]; /* of the next block of each component */
+    uint8_t chunk[CHUNK + BLOCKS * BLOCK_BYTES + BEYOND];
 } Stream;
+
+typedef enum { GREY, YCC, CMYK, YCCK } Colours;
 
 typedef struct Decoder {
     /* Headers. */
     Table tables[2][4];     /* DC, AC */
     int16_t quanta[4][64];  /* in the order of the coefficients */
     unsigned quantised;     /* which of these there are */
-    Component components[3];
-    int count;                /* of components: 1 or 3 */
+    Component components[COMPONENTS];
+    int count;                /* of components: 1, 3 or 4 */
+    Colours colours;
+    int progressive;
     ptrdiff_t height, width;  /* pixels */
     ptrdiff_t interval;       /* MCUs between two markers; 0 without them */
-    ptrdiff_t across, down;   /* blocks of luma of an MCU */
+    ptrdiff_t across, down;   /* blocks of an MCU, of the component that has the most of them */
     ptrdiff_t rows, columns;  /* MCUs */
     /* The scan. */
+    Scan scan;
     const uint8_t *from, *stop; /* it lies between these */
+    ptrdiff_t mcus;             /* of the scan */
     Stream streams[2];          /* two where two rows are decoded together */
     int current;                /* which of them goes on with the next row */
     /* Samples and pixels. */
     uint8_t *memory;
     ptrdiff_t size;
+    uint8_t *stored; /* coefficients of a progressive image */
+    size_t stored_size;
 } Decoder;
 
-/* headers.c: reads everything up to the scan of a JPEG of d->height * d->width pixels; 0 where it is not one that this
+/* headers.c: reads everything up to the first scan of a JPEG of d->height * d->width pixels; 0 where it is not one that this
    decoder knows. */
 int read_headers(Decoder *d, const uint8_t *data, ptrdiff_t size);
 
-/* scan.c: goes to the first MCU; decodes the wanted ones of a row, or of two where `rows_go_together` says that they can be,
-   after those that were decoded before, into the planes of samples. 0 where the scan is damaged. */
+/* headers.c: reads what stands after a scan of a progressive image. */
+typedef enum { UNKNOWN, ANOTHER_SCAN, NO_MORE_SCANS } After;
+After read_after_scan(Decoder *d, const uint8_t *at);
+
+/* segments.c: goes to the first MCU of the scan, or to that of a segment after the present one; brings more of the segment's
+   bytes. 0 where the segment does not end with the marker that belongs there. */
 int begin_scan(Decoder *d);
+int enter_segment(const Decoder *d, Stream *s, ptrdiff_t segment);
+int fill(const Decoder *d, Stream *s);
+
+/* scan.c: decodes the wanted MCUs of a row, or of two where `rows_go_together` says that they can be, after those that were
+   decoded before, into the planes of samples. 0 where the scan is damaged. */
 int rows_go_together(const Decoder *d);
 int decode_rows(Decoder *d, const Window *window, ptrdiff_t row, int rows);
 
-/* Returns a row of a component's samples. The planes hold two or four rows of MCUs, one after the other in turn: upsampling
-   looks no further, and so much stays in the caches. */
+/* progressive.c: tells whether the data may be those of so large an image; makes room for the coefficients of the wanted MCUs,
+   0 without memory; decodes them, 0 where a scan is damaged or something is missing; makes samples of those of a row of
+   MCUs, once. */
+int is_plausible(const Decoder *d);
+int make_room_for_coefficients(Decoder *d, const Window *window);
+int decode_scans(Decoder *d, const Window *window);
+void transform_mcus(const Decoder *d, const Window *window, ptrdiff_t row);
+
+/* Returns a row of a component's samples. The planes hold two or four rows of MCUs, or some more, one after the other in turn:
+   upsampling looks no further, and so much stays in the caches. */
 static inline uint8_t *
 samples_of(const Component *c, ptrdiff_t row)
 {
     return c->plane + (row & c->mask) * c->stride;
+}
+
+/* Makes the samples of a block that has no other coefficient than the first: what the transform gives of it. */
+static inline void
+fill_block(int dc, uint8_t *to, ptrdiff_t stride)
+{
+    int sample = (((int16_t)(dc * 4) + 16) >> 5) + 128;
+    sample = sample < 0 ? 0 : sample > 255 ? 255 : sample;
+    for (int row = 0; row < 8; row++, to += stride)
+        memset(to, sample, 8);
 }
 
 static const uint8_t zigzag[64 + 16] = { /* where a coefficient stands, by its place in the zigzag order, or after it */

@@ -1,14 +1,12 @@
 /* See survey.h. Nothing is decoded: JPEGs, PNGs and WebPs say their size in the first bytes. */
 
 #include "checksums.h"
+#include "geometry.h"
 #include "markers.h"
 #include "metadata.h"
 #include "survey.h"
 
 #include <string.h>
-
-static const int64_t MOST_PIXELS = 2 * INT64_C(89478485); /* MAX_PIXELS in packer/_images/geometry.py */
-enum { PASSES = 16 }; /* over so many pixels */
 
 static uint32_t
 four_bytes(const uint8_t *at)

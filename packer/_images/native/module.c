@@ -18,10 +18,15 @@ PyDoc_STRVAR(first_rows_doc,
 
 PyDoc_STRVAR(decode_into_doc,
 "decode_into(tasks, count)\n--\n\n"
-"Read images, decode rectangles of baseline JPEGs, resize them, and write windows of the results, padded.\n\n"
+"Read images, decode rectangles of JPEGs, resize them, and write windows of the results, padded.\n\n"
 "`tasks` is the address of so many records; see packer._images.native.TASK. Returns which were not done, as their numbers:\n"
 "those are to be read and decoded in another way, as their bytes are not there or not what they were, or are no\n"
-"undamaged baseline JPEG of that size in one of the usual samplings; the window has any pixels then.");
+"undamaged JPEG of that size of a usual kind; the window has any pixels then.");
+
+PyDoc_STRVAR(decode_grey_doc,
+"decode_grey(data, height, width, out)\n--\n\n"
+"Decode a grey JPEG, and write its levels at the address `out`, height * width bytes.\n\n"
+"False where the data are no undamaged JPEG of that size in grey; what was written then are any bytes.");
 
 PyDoc_STRVAR(resize_doc,
 "resize(pixels, stride, rows, columns, crop_height, crop_width, scaled_height, scaled_width, cut_top, cut_left, out_height, out_width,\n"
@@ -83,6 +88,7 @@ crc32c(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
 static PyMethodDef methods[] = {
     {"cut_out", (PyCFunction)(void (*)(void))cut_out, METH_FASTCALL, cut_out_doc},
     {"first_rows", (PyCFunction)(void (*)(void))first_rows, METH_FASTCALL, first_rows_doc},
+    {"decode_grey", (PyCFunction)(void (*)(void))decode_grey, METH_FASTCALL, decode_grey_doc},
     {"decode_into", (PyCFunction)(void (*)(void))decode_into, METH_FASTCALL, decode_into_doc},
     {"crc32c", (PyCFunction)(void (*)(void))crc32c, METH_FASTCALL, crc32c_doc},
     {"look_up", (PyCFunction)(void (*)(void))look_up, METH_FASTCALL, look_up_doc},

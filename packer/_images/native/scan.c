@@ -1,124 +1,11 @@
 /* Decodes the entropy-coded segments of JPEGs (ITU-T T.81, annex F.2), and ends at the first violation of the standard. */
 
+#include "bits.h"
 #include "compilers.h"
 #include "jpeg.h"
 #include "kernels.h"
-#include "markers.h"
 
 #include <string.h>
-
-/* Brings more of the segment's bytes, without the zeros that are stuffed after 0xFF; 0 where it does not end with the
-   marker that belongs there. */
-static int
-fill(const Decoder *d, Stream *s)
-{
-    for (int i = 0; i < d->count; i++) /* what a chunk adds is less than 2^30 */
-        if (s->predictions[i] > 1 << 30 || s->predictions[i] < -(1 << 30))
-            return 0;
-    ptrdiff_t left = larger(s->end - s->at.next, 0);
-    memmove(s->chunk, s->at.next, (size_t)left);
-    uint8_t *to = s->chunk + left, *room = s->chunk + CHUNK;
-    const uint8_t *from = s->from;
-    s->at.next = s->chunk;
-    while (to < room && !s->ended) {
-        size_t count = kernels->copy_run(to, from, (size_t)(room - to), d->stop);
-        to += count;
-        from += count;
-        if (to >= room)
-            break;
-        if (d->stop - from < 2)
-            return 0;
-        if (from[1]) {
-            int last = !d->interval || (s->segment + 1) * d->interval >= d->rows * d->columns;
-            if (from[1] != (last ? EOI : RST0 + (s->segment & 7)))
-                return 0;
-            s->ended = 1; /* damaged bits may go on for an MCU, in what was here before; then it is not taken */
-        } else {
-            *to++ = 0xFF;
-            from += 2;
-        }
-    }
-    s->from = from;
-    s->end = to;
-    return 1;
-}
-
-/* Goes to the beginning of a segment after the present one. */
-static int
-enter(const Decoder *d, Stream *s, ptrdiff_t segment)
-{
-    for (; s->segment < segment; s->segment++, s->ended = 0) {
-        const uint8_t *marker = s->ended ? s->from : kernels->find_marker(s->from, d->stop);
-        if (marker == NULL || marker[1] != RST0 + (s->segment & 7))
-            return 0;
-        s->from = marker + 2;
-    }
-    s->mcu = segment * d->interval;
-    s->ended = 0;
-    s->at = (Bits){0, 0, s->chunk};
-    s->end = s->chunk;
-    memset(s->predictions, 0, sizeof s->predictions);
-    return fill(d, s);
-}
-
-INLINE void
-refill(Bits *b)
-{
-#if defined(__GNUC__) || defined(__clang__)
-    uint64_t word;
-    memcpy(&word, b->next, 8);
-#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-    word = __builtin_bswap64(word);
-#endif
-#else
-    uint64_t word = 0;
-    for (int i = 0; i < 8; i++)
-        word = word << 8 | b->next[i];
-#endif
-    b->bits |= word >> b->count;
-    b->next += (63 - b->count) >> 3;
-    b->count |= 56;
-}
-
-/* Returns where the byte begins that follows the last one of which a bit was taken. */
-INLINE const uint8_t *
-position(const Bits *b)
-{
-    return b->next - (b->count >> 3);
-}
-
-/* Returns the symbol of a code that is longer than those in the table. */
-static Symbol
-look_further(const Table *table, uint64_t bits)
-{
-    for (int length = LOOK + 1; length <= 16; length++) {
-        int32_t code = (int32_t)(bits >> (64 - length));
-        if (code < table->end[length])
-            return table->symbols[(code + table->symbol[length]) & 255];
-    }
-    return 0;
-}
-
-/* Returns the value that follows a code (T.81, F.2.2.1: EXTEND), and goes on after it. */
-INLINE int
-take_value(Bits *b, Symbol symbol)
-{
-    int least = symbol >> 16, value = (int)(b->bits >> (-symbol & 63)) & -least;
-    b->bits <<= symbol & 63;
-    b->count -= symbol & 63;
-    return value + (least & (2 * value + least) >> 31); /* no branch, which would be guessed wrong every other time */
-}
-
-/* Decodes the first coefficient; 0 where the bits are none of one. */
-INLINE int
-decode_first(Bits *b, int *prediction, const Table *dc)
-{
-    Symbol symbol = dc->look[b->bits >> (64 - LOOK)];
-    if (UNLIKELY(!symbol) && !(symbol = look_further(dc, b->bits)))
-        return 0;
-    *prediction += take_value(b, symbol);
-    return 1;
-}
 
 /* Decodes the coefficients of a block from index k on, which were zeros, or past them where they are not wanted. Returns
    the index after the last coefficient in zigzag order, 0 where the bits are none of a block. */
@@ -192,7 +79,7 @@ typedef struct { /* a block of each MCU */
     ptrdiff_t stride, step;
 } Block;
 
-enum { MOST_WAITING = 2 * BLOCKS };
+enum { MOST_WAITING = 12 }; /* all of an MCU; of two, those of the usual samplings */
 
 typedef struct { /* blocks that were decoded and not yet transformed */
     _Alignas(64) int16_t coefficients[MOST_WAITING][64]; /* all but the first of each are zeros, where nothing waits */
@@ -214,15 +101,6 @@ lay_out_blocks(Decoder *d, Block *block, ptrdiff_t row)
         }
     }
     return (int)(block - first);
-}
-
-static void
-fill_block(int dc, uint8_t *to, ptrdiff_t stride)
-{
-    int sample = (((int16_t)(dc * 4) + 16) >> 5) + 128; /* what the transform gives of a block without other coefficients */
-    sample = sample < 0 ? 0 : sample > 255 ? 255 : sample;
-    for (int row = 0; row < 8; row++, to += stride)
-        memset(to, sample, 8);
 }
 
 static void
@@ -252,19 +130,6 @@ take_block(Waiting *waiting, Block *block, int16_t *coefficients, int end)
     block->to += block->step;
 }
 
-/* Sees to it that the bytes of an MCU are at hand. */
-INLINE int
-provide(const Decoder *d, Stream *s, Bits *bits)
-{
-    if (UNLIKELY(s->end - bits->next < MCU_BYTES && !s->ended)) {
-        s->at = *bits;
-        if (!fill(d, s))
-            return 0;
-        *bits = s->at;
-    }
-    return 1;
-}
-
 /* Decodes MCUs up to `stop`, which is not beyond the segment's end; leaves out those that nobody is `waiting` for. */
 INLINE int
 decode_mcus(const Decoder *d, Stream *s, Block *blocks, int count, ptrdiff_t stop, Waiting *waiting)
@@ -272,7 +137,7 @@ decode_mcus(const Decoder *d, Stream *s, Block *blocks, int count, ptrdiff_t sto
     Bits bits = s->at;
     int16_t *coefficients = NULL;
     for (; s->mcu < stop; s->mcu++) {
-        if (!provide(d, s, &bits))
+        if (!provide(d, s, &bits, count))
             return 0;
         if (waiting != NULL)
             make_room(waiting, count);
@@ -304,7 +169,7 @@ decode_mcus_of_both(const Decoder *d, Stream *s, Stream *t, Block *blocks, Block
 {
     Bits a = s->at, b = t->at;
     for (; s->mcu < stop; s->mcu++, t->mcu++) {
-        if (!provide(d, s, &a) || !provide(d, t, &b))
+        if (!provide(d, s, &a, count) || !provide(d, t, &b, count))
             return 0;
         make_room(waiting, 2 * count);
         for (int i = 0; i < count; i++) {
@@ -331,27 +196,12 @@ decode_mcus_of_both(const Decoder *d, Stream *s, Stream *t, Block *blocks, Block
     return 1;
 }
 
-/* Returns the MCU after the last one of a segment. The last segment of all may have fewer than the others. */
-INLINE ptrdiff_t
-end_of_segment(const Decoder *d, const Stream *s)
-{
-    const ptrdiff_t all = d->rows * d->columns;
-    return d->interval ? smaller((s->segment + 1) * d->interval, all) : all;
-}
-
-/* Tells whether nothing is left over of a segment, where its MCUs were all decoded. */
-INLINE int
-is_used_up(const Decoder *d, const Stream *s)
-{
-    return s->mcu < end_of_segment(d, s) || position(&s->at) == s->end;
-}
-
 /* Goes to an MCU of this or a later segment. */
 INLINE int
 go_to(const Decoder *d, Stream *s, ptrdiff_t mcu, Block *blocks, int count)
 {
     ptrdiff_t segment = d->interval ? mcu / d->interval : 0;
-    if (segment != s->segment && (!is_used_up(d, s) || !enter(d, s, segment)))
+    if (segment != s->segment && (!is_used_up(d, s) || !enter_segment(d, s, segment)))
         return 0;
     return decode_mcus(d, s, blocks, count, mcu, NULL);
 }
@@ -395,20 +245,12 @@ decode_rows_with(Decoder *d, const Window *window, ptrdiff_t row, int rows)
 }
 
 int
-begin_scan(Decoder *d)
-{
-    Stream *s = &d->streams[0];
-    d->current = 0;
-    s->from = d->from;
-    s->segment = 0;
-    s->ended = 0;
-    return enter(d, s, 0);
-}
-
-int
 rows_go_together(const Decoder *d)
 {
-    return d->interval && d->columns % d->interval == 0;
+    int blocks = 0;
+    for (int i = 0; i < d->count; i++)
+        blocks += (int)(d->components[i].across * d->components[i].down);
+    return d->interval && d->columns % d->interval == 0 && 2 * blocks <= MOST_WAITING;
 }
 
 static int

@@ -179,7 +179,7 @@ draw(Workspace *workspace, const Task *task, const uint8_t *data, const Wanted *
         (ptrdiff_t)task->top + first_row, (ptrdiff_t)task->left + first, row_end - first_row, end - first,
     };
     return decoder_decode(workspace->decoder, data, (ptrdiff_t)task->size, (ptrdiff_t)task->height, (ptrdiff_t)task->width,
-                          needed, take_rows, workspace->resizing);
+                          needed, FOUR_BYTES, take_rows, workspace->resizing);
 }
 
 static Outcome
@@ -283,6 +283,46 @@ decode_into(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
     free(outcomes);
     free(names);
     return left;
+}
+
+typedef struct {
+    uint8_t *to;
+    size_t width;
+} Levels;
+
+static void
+take_levels(void *taker, const uint8_t *rows, ptrdiff_t stride, ptrdiff_t count)
+{
+    Levels *levels = taker;
+    for (; count > 0; count--, rows += stride, levels->to += levels->width)
+        memcpy(levels->to, rows, levels->width);
+}
+
+PyObject *
+decode_grey(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
+{
+    const uint8_t *data;
+    Py_ssize_t size;
+    int64_t n[3];
+    if (!read_arguments(arguments, given, &data, &size, n, 3))
+        return NULL;
+    if (!is_side(n[0]) || !is_side(n[1])) {
+        PyErr_SetString(PyExc_ValueError, "the image is empty or too large");
+        return NULL;
+    }
+    Workspace *workspace = take_workspace();
+    if (workspace == NULL)
+        return NULL;
+    Outcome outcome;
+    Py_BEGIN_ALLOW_THREADS
+    const Rectangle whole = {0, 0, (ptrdiff_t)n[0], (ptrdiff_t)n[1]};
+    Levels levels = {(uint8_t *)(uintptr_t)n[2], (size_t)n[1]};
+    outcome = decoder_decode(workspace->decoder, data, size, whole.height, whole.width, whole, ONE_BYTE, take_levels, &levels);
+    Py_END_ALLOW_THREADS
+    return_workspace(workspace);
+    if (outcome == NO_MEMORY)
+        return PyErr_NoMemory();
+    return PyBool_FromLong(outcome == DECODED);
 }
 
 PyObject *
