@@ -111,7 +111,7 @@ INLINE int
 take_value(Bits *b, Entry entry)
 {
     int size = entry >> SIZE & 15, value = (int)take_amplitude(b, entry);
-    return value < 1 << size >> 1 ? value - (1 << size) + 1 : value;
+    return value + ((1 - (1 << size)) & (value - (1 << size >> 1)) >> 31); /* no branch, as in scan.c */
 }
 
 /* Returns how many bits are left before `end`; negative where more were taken. */

@@ -1,6 +1,7 @@
 /* See recoding.h. */
 
 #include "recoding.h"
+#include "kernels.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -60,35 +61,39 @@ lay_out_blocks(Block *blocks, const Frame *frame, const int *components, int cou
 
 /* Reads the coefficients from k to the last one of a scan (T.81, G.1.2.2). `run` receives how many blocks after this one have
    no coefficients. */
-static Problem
-read_others(Bits *b, const Code *code, int k, const Scan *scan, int16_t *block, int *run)
+INLINE Problem
+read_others(Bits *bits, const Code *code, int k, const Scan *scan, int16_t *block, int *run)
 {
-    for (; k <= scan->last; k++) {
-        refill(b);
-        Entry entry = find_code(code, b->bits);
+    const int last = scan->last, low = scan->low;
+    Bits b = *bits;
+    for (; k <= last; k++) {
+        refill(&b);
+        Entry entry = find_code(code, b.bits);
         int zeros = symbol_of(entry) >> 4, size = symbol_of(entry) & 15;
         if (!entry || size > 10)
             return bad_code;
-        int value = take_value(b, entry) * (1 << scan->low);
+        int value = take_value(&b, entry) * (1 << low);
         if (!size && zeros < 15) {
-            *run = (1 << zeros) - 1 + take(b, zeros);
+            *run = (1 << zeros) - 1 + take(&b, zeros);
+            *bits = b;
             return NULL;
         }
         k += zeros;
         if (!size)
             continue;
-        if (k > scan->last || abs(value) > MOST_AC)
+        if (k > last || abs(value) > MOST_AC)
             return bad_value;
         block[k] = (int16_t)value;
     }
-    return k == scan->last + 1 ? NULL : bad_value;
+    *bits = b;
+    return k == last + 1 ? NULL : bad_value;
 }
 
 /* Reads one bit more of a coefficient that is not 0. */
-static int16_t
+INLINE int16_t
 refined(Bits *b, int coefficient, int low)
 {
-    if (b->count < 1)
+    if (UNLIKELY(b->count < 1))
         refill(b);
     int bit = take(b, 1) << low;
     return (int16_t)(coefficient > 0 ? coefficient + bit : coefficient - bit);
@@ -96,43 +101,46 @@ refined(Bits *b, int coefficient, int low)
 
 /* Reads one bit more of the coefficients from k to the last one of a scan (T.81, G.1.2.3). `run` is how many blocks, this one and
    those after it, get no new coefficients. */
-static Problem
-refine_others(Bits *b, const Code *code, int k, const Scan *scan, int16_t *block, int *run)
+INLINE Problem
+refine_others(Bits *bits, const Code *code, int k, const Scan *scan, int16_t *block, int *run)
 {
-    while (k <= scan->last) {
+    const int last = scan->last, low = scan->low;
+    Bits b = *bits;
+    while (k <= last) {
         int zeros = 64, value = 0; /* before the next new coefficient, and that */
         if (!*run) {
-            refill(b);
-            Entry entry = find_code(code, b->bits);
+            refill(&b);
+            Entry entry = find_code(code, b.bits);
             int size = symbol_of(entry) & 15;
             if (!entry || size > 1)
                 return bad_code;
             zeros = symbol_of(entry) >> 4;
-            value = take_value(b, entry) * (1 << scan->low);
+            value = take_value(&b, entry) * (1 << low);
             if (!size && zeros < 15) {
-                *run = (1 << zeros) + take(b, zeros);
+                *run = (1 << zeros) + take(&b, zeros);
                 zeros = 64;
             }
         }
-        for (; k <= scan->last && (block[k] || zeros); k++) {
+        for (; k <= last && (block[k] || zeros); k++) {
             if (block[k])
-                block[k] = refined(b, block[k], scan->low);
+                block[k] = refined(&b, block[k], low);
             else
                 zeros--;
         }
         if (!*run) {
-            if (k > scan->last)
+            if (k > last)
                 return bad_value;
             block[k++] = (int16_t)value;
         }
     }
     if (*run)
         --*run;
+    *bits = b;
     return NULL;
 }
 
 /* Reads a DC coefficient, or one bit more of it. */
-static Problem
+INLINE Problem
 read_first(Bits *b, const Code *code, const Scan *scan, int *last, int16_t *block)
 {
     refill(b);
@@ -158,7 +166,7 @@ typedef struct { /* where in a scan reading has come to */
     int run;               /* blocks that have no coefficients, or no new ones */
 } Reading;
 
-static Problem
+INLINE Problem
 read_block(Reading *r, const Block *block, const Scan *scan, int progressive, int16_t *coefficients)
 {
     int k = scan->first;
@@ -181,8 +189,8 @@ read_block(Reading *r, const Block *block, const Scan *scan, int progressive, in
     return r->run && !progressive ? bad_code : problem;
 }
 
-Problem
-read_coefficients(const CodedScan *coded, const Scan *scan, const Frame *frame, const Planes *planes)
+INLINE Problem
+read_coefficients_with(const CodedScan *coded, const Scan *scan, const Frame *frame, const Planes *planes)
 {
     Block blocks[MCU_BLOCKS];
     const int count = lay_out_blocks(blocks, frame, scan->components, scan->count, coded);
@@ -211,41 +219,65 @@ read_coefficients(const CodedScan *coded, const Scan *scan, const Frame *frame, 
     return judge_end(&r.bits, r.end);
 }
 
+/* Returns which coefficients of a block are not 0, the first one in the lowest bit. */
+INLINE uint64_t
+find_coefficients(const int16_t *block)
+{
+    uint64_t found = 0;
+    for (int k = 0; k < 64; k++)
+        found |= (uint64_t)(block[k] != 0) << k;
+    return found;
+}
+
+INLINE int
+lowest_bit(uint64_t bits)
+{
+#if defined(__GNUC__) || defined(__clang__)
+    return __builtin_ctzll(bits);
+#else
+    int place = 0;
+    for (; !(bits & 1); bits >>= 1)
+        place++;
+    return place;
+#endif
+}
+
 /* Writes the tokens of the AC coefficients of a block; returns where they end, or NULL where a coefficient is out of range. */
-static uint32_t *
+INLINE uint32_t *
 put_others(uint32_t *token, uint32_t *counts, uint32_t key, const int16_t *block)
 {
-    uint32_t zeros = 0;
-    for (int k = 1; k < 64; k++) {
-        if (!block[k]) {
-            zeros++;
-            continue;
-        }
+    int last = 0;
+    for (uint64_t left = find_coefficients(block) & ~(uint64_t)1; left; left &= left - 1) {
+        int k = lowest_bit(left), zeros = k - last - 1;
         for (; zeros > 15; zeros -= 16) {
             *token++ = (key + 0xF0) << AMPLITUDE;
             counts[key + 0xF0]++;
         }
-        if (!put_value(token++, counts, key + (zeros << 4), block[k], 10))
+        if (!put_value(token++, counts, key + ((uint32_t)zeros << 4), block[k], 10))
             return NULL;
-        zeros = 0;
+        last = k;
     }
-    if (zeros) {
+    if (last < 63) {
         *token++ = key << AMPLITUDE;
         counts[key]++;
     }
     return token;
 }
 
-Problem
-put_coefficients(const Planes *planes, const Frame *frame, Tokens *tokens)
+INLINE Problem
+put_coefficients_with(const Planes *planes, const Frame *frame, Tokens *tokens)
 {
     static const int all[COMPONENTS] = {0, 1, 2};
     static const int16_t nothing[64] = {0}; /* what follows the DC coefficient of padding */
     Block blocks[MCU_BLOCKS];
     const int count = lay_out_blocks(blocks, frame, all, frame->count, NULL);
     uint32_t *token = tokens->tokens;
-    ptrdiff_t new_restart = 0, tile = 0;
+    ptrdiff_t new_restart = 0, tile = 0, columns[COMPONENTS], rows[COMPONENTS]; /* blocks beyond them are padding */
     int sent[COMPONENTS] = {0};
+    for (int i = 0; i < frame->count; i++) {
+        columns[i] = touched(frame->width, frame->components[i].across, frame->most_across);
+        rows[i] = touched(frame->height, frame->components[i].down, frame->most_down);
+    }
     for (ptrdiff_t mcu = 0, row = 0; row < frame->down; row++) {
         for (ptrdiff_t column = 0; column < frame->across; column++, mcu++) {
             if (mcu == new_restart) {
@@ -256,11 +288,8 @@ put_coefficients(const Planes *planes, const Frame *frame, Tokens *tokens)
             }
             for (const Block *block = blocks; block < blocks + count; block++) {
                 const int i = block->component;
-                const FrameComponent *c = &frame->components[i];
                 ptrdiff_t x = block->column + column * block->across, y = block->row + row * block->down;
-                /* Blocks that the image does not touch are padding. */
-                int padding = x >= touched(frame->width, c->across, frame->most_across)
-                           || y >= touched(frame->height, c->down, frame->most_down);
+                int padding = x >= columns[i] || y >= rows[i];
                 const int16_t *from = planes->coefficients + 64 * (planes->first[i] + y * planes->stride[i] + x);
                 uint32_t key = i ? SECOND_TABLE : 0;
                 int dc = padding ? sent[i] : from[0];
@@ -275,4 +304,50 @@ put_coefficients(const Planes *planes, const Frame *frame, Tokens *tokens)
     }
     tokens->ends[tile] = token - tokens->tokens;
     return NULL;
+}
+
+static Problem
+read_coefficients_plain(const CodedScan *coded, const Scan *scan, const Frame *frame, const Planes *planes)
+{
+    return read_coefficients_with(coded, scan, frame, planes);
+}
+
+static Problem
+put_coefficients_plain(const Planes *planes, const Frame *frame, Tokens *tokens)
+{
+    return put_coefficients_with(planes, frame, tokens);
+}
+
+#if HAS_AVX2 /* what counts here is BMI2's shifts */
+AVX2 static Problem
+read_coefficients_avx2(const CodedScan *coded, const Scan *scan, const Frame *frame, const Planes *planes)
+{
+    return read_coefficients_with(coded, scan, frame, planes);
+}
+
+AVX2 static Problem
+put_coefficients_avx2(const Planes *planes, const Frame *frame, Tokens *tokens)
+{
+    return put_coefficients_with(planes, frame, tokens);
+}
+#endif
+
+Problem
+read_coefficients(const CodedScan *coded, const Scan *scan, const Frame *frame, const Planes *planes)
+{
+#if HAS_AVX2
+    if (kernels->has_avx2)
+        return read_coefficients_avx2(coded, scan, frame, planes);
+#endif
+    return read_coefficients_plain(coded, scan, frame, planes);
+}
+
+Problem
+put_coefficients(const Planes *planes, const Frame *frame, Tokens *tokens)
+{
+#if HAS_AVX2
+    if (kernels->has_avx2)
+        return put_coefficients_avx2(planes, frame, tokens);
+#endif
+    return put_coefficients_plain(planes, frame, tokens);
 }

@@ -60,9 +60,10 @@ lay_out_blocks(const CodedScan *scan, const Frame *frame, Block *blocks)
     return count;
 }
 
-/* Reads the AC coefficients of a block into tokens. Returns where these end, or NULL where there is a problem. */
+/* Reads the AC coefficients of a block into tokens; `first` is the token of the first key. Returns where they end, or NULL where
+   there is a problem. */
 INLINE uint32_t *
-read_others(Bits *bits, const Code *code, uint32_t key, uint32_t *token, uint32_t *counts, Problem *problem)
+read_others(Bits *bits, const Code *code, uint32_t first, uint32_t *token, uint32_t *counts, Problem *problem)
 {
     Bits b = *bits;
     for (int k = 1;;) {
@@ -73,9 +74,8 @@ read_others(Bits *bits, const Code *code, uint32_t key, uint32_t *token, uint32_
                 *problem = bad_code;
                 return NULL;
             }
-            uint32_t symbol = key + (uint32_t)symbol_of(entry);
-            *token++ = symbol << AMPLITUDE | take_amplitude(&b, entry);
-            counts[symbol]++;
+            *token = (((uint32_t)entry & (255u << SYMBOL)) + first) | take_amplitude(&b, entry);
+            counts[*token++ >> AMPLITUDE]++;
             k += entry >> SKIP;
             if (k < 64)
                 continue;
@@ -126,7 +126,7 @@ read_tokens_with(const CodedScan *scan, const Frame *frame, Tokens *tokens)
             if (UNLIKELY(!put_value(token++, tokens->counts, block->key, *now - *before, 11)))
                 return bad_value;
             *before = *now; /* 2047 away from the last one at most, and a tile is a row at most: so this does not overflow */
-            token = read_others(&b, block->ac, block->key + AC_KEY, token, tokens->counts, &problem);
+            token = read_others(&b, block->ac, (block->key + AC_KEY) << AMPLITUDE, token, tokens->counts, &problem);
             if (UNLIKELY(token == NULL))
                 return problem;
         }

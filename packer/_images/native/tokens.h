@@ -59,7 +59,7 @@ put_value(uint32_t *token, uint32_t *counts, uint32_t key, int value, int most)
 {
     uint32_t rest = (uint32_t)(value < 0 ? -value : value);
 #if defined(__GNUC__) || defined(__clang__)
-    int size = rest ? 32 - __builtin_clz(rest) : 0;
+    int size = 31 - __builtin_clz(rest << 1 | 1);
 #else
     int size = 0;
     for (; rest; rest >>= 1)
@@ -68,7 +68,7 @@ put_value(uint32_t *token, uint32_t *counts, uint32_t key, int value, int most)
     if (size > most)
         return 0;
     key += (uint32_t)size;
-    *token = key << AMPLITUDE | (uint32_t)(value < 0 ? value + (1 << size) - 1 : value);
+    *token = key << AMPLITUDE | ((uint32_t)(value - (value < 0)) & ((1u << size) - 1)); /* no branch on the sign */
     counts[key]++;
     return 1;
 }
