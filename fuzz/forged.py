@@ -31,7 +31,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fuzz.findings import PACKAGE
-from packer.errors import PackerError
 from packer.testing.photos import draw_imagefolder
 
 __all__ = ["Outcome", "campaign", "main"]
@@ -104,13 +103,9 @@ class _Worker:
         self._intact = rooms.given / "intact.lmdb"
         convert(with_fields(imagefolder_source(rooms.tree)), self._intact)
 
-    def load(self, uses: Sequence[str]) -> None:
-        """Import what the uses need before memory is limited; where numba is missing, tiles are refused."""
+    def load(self) -> None:
+        """Import what the uses need before memory is limited."""
         import fuzz.uses  # noqa: F401
-
-        if any("--tiles" in use for use in uses):
-            with contextlib.suppress(ImportError, PackerError):
-                import packer._images.jpeg.transcode  # noqa: F401 - compiles
 
     def run(self, numbers: Sequence[int], uses: Sequence[str], each: int, send: Any, log: Any) -> None:
         """Make the forgeries and use each in so many ways; `send` gets a message before and after each use."""
@@ -187,7 +182,7 @@ def campaign(
     with tempfile.TemporaryDirectory(dir=memory, prefix="packer-forged-") as directory:
         rooms = _Rooms(Path(directory))
         worker = _Worker(rooms, seed)
-        worker.load(uses)
+        worker.load()
         pending: list[int] = []
         while pending := pending or [number for number, _ in zip(numbers, range(_A_PROCESS), strict=False)]:
             for outcome in _in_a_process(worker, pending, uses, each):

@@ -14,6 +14,7 @@ from packer._images import native, turbojpeg
 from packer._images.decode import DECODERS, decode
 from packer._images.geometry import Box, Rectangle, shown
 from packer._images.jpeg import cutting
+from packer._images.jpeg import transcode as jpeg
 from packer._images.jpeg.cutting import cut_out, cut_out_in_python, first_rows, first_rows_in_python
 from packer._images.jpeg.header import read_header
 from packer._images.jpeg.tiles import Tiles, read_tiles
@@ -219,11 +220,9 @@ def _opened(data: bytes) -> npt.NDArray[Any] | None:
 
 def transcode(data: bytes) -> None:
     """Make a tiled JPEG of a JPEG: it has the same pixels, or none is made."""
-    from packer._images.jpeg import transcode as module  # compiles
-
     try:
         inspect(data, MAX_PIXELS)
-        made = module.transcode(data)
+        made = jpeg.transcode(data)
     except ImageError:
         return
     assert read_tiles(made) is not None

@@ -154,12 +154,10 @@ def _import_what_commands_import() -> None:
     import packer._packs.export
     import packer._packs.info
     import packer._packs.repair
-    import packer._packs.verify
+    import packer._packs.verify  # noqa: F401
     from packer._conversion.recipe import Recipe
     from packer._formats import FORMATS
 
     for row in FORMATS.values():
         row.open_writer(), row.open_reader()
     Recipe("jpeg").load()
-    with contextlib.suppress(ImportError):
-        import packer._images.jpeg.transcode  # noqa: F401 - imports numba

@@ -81,14 +81,14 @@ def test_reading_images_loads_no_library_that_they_do_not_need(tmp_path: Path) -
         convert(imagefolder_source(tmp_path / "tree"), path)
         code = f"import packer\ndataset = packer.open_dataset({str(path)!r}, crop=packer.RandomResizedCrop(8))\n"
         loaded = imported_after(code + "[*packer.Loader(dataset, 2), dataset[0]]")
-        assert not loaded & {"h5py", "cv2", "numba", "torchvision", "click"}, suffix
+        assert not loaded & {"h5py", "cv2", "torchvision", "click"}, suffix
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES.values())
 def test_keeping_files_needs_no_decoder_and_no_torch(tmp_path: Path, suffix: str) -> None:
     draw_imagefolder(tmp_path / "tree", classes=2, per_class=2, size=(16, 16))
     convert_keep = command("convert", "--quiet", str(tmp_path / "tree"), str(tmp_path / f"keep{suffix}"))
-    assert not imported_after(convert_keep) & {"torch", "cv2", "simplejpeg", "tqdm", "numba"}
+    assert not imported_after(convert_keep) & {"torch", "cv2", "simplejpeg", "tqdm"}
 
 
 @pytest.mark.skipif(not native.PREFERRED, reason="without packer's own decoder, torch resizes")
@@ -178,7 +178,6 @@ def test_the_front_is_small() -> None:
 
 
 READ_BY_PYARROW = ("columnar.arrow", "columnar.arrowbatches", "columnar.parquet", "unpacking")
-COMPILED_BY_NUMBA = {"packer._images.jpeg.scans", "packer._images.jpeg.tokens"}
 TENSORS = {"packer._images.resize", "packer._images.rectangle"} | below(
     "packer._loading", "packer._measuring", "packer.crops", "packer.samplers"
 )
@@ -196,12 +195,8 @@ TENSORS = {"packer._images.resize", "packer._images.rectangle"} | below(
         ("simplejpeg", {"packer._images.turbojpeg"} | below("packer.testing")),
         ("h5py", {"packer._formats.hdf5", "packer._containers.arrays.hdf5arrays"} | below("packer.testing")),
         ("lmdb", {"packer._packs.library"} | below("packer.testing")),
-        ("numba", {"packer._images.jpeg.huffman"}),
         ("pyarrow", {"packer._sources.tables", *(f"packer._containers.{name}" for name in READ_BY_PYARROW)}),
         ("packer._images._native", {"packer._images.compiled"}),
-        ("packer._images.jpeg.huffman", COMPILED_BY_NUMBA | {"packer._images.jpeg.transcode"}),
-        ("packer._images.jpeg.scans", {"packer._images.jpeg.transcode"}),
-        ("packer._images.jpeg.tokens", {"packer._images.jpeg.transcode"}),
         ("logging", set()),
     ],
 )
@@ -222,10 +217,9 @@ def test_arithmetic_on_rectangles_needs_no_pillow(module: str) -> None:
 
 
 def test_modules_and_functions_are_short() -> None:
-    """The modules that numba compiles may have more lines."""
     for module, path in MODULES.items():
         text = path.read_text("utf-8")
-        assert len(text.splitlines()) <= 350 or module in COMPILED_BY_NUMBA, module
+        assert len(text.splitlines()) <= 350, module
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 assert lines_of_body(node) <= 60, f"{module}: {node.name}"

@@ -81,7 +81,7 @@ __all__ = ["convert_command", "explaining"]
 @click.option(
     "--tiles/--no-tiles",
     default=None,
-    help="Store JPEGs tiled, so that a crop is decoded without the rest of its image. Kept JPEGs are transcoded losslessly: their pixels stay, their bytes do not; this needs numba.  --no-tiles encodes without tiles; images that have some and are kept, keep them.  [default: what is encoded is tiled, what is kept is not]",
+    help="Store JPEGs tiled, so that a crop is decoded without the rest of its image. Kept JPEGs are transcoded losslessly: their pixels stay, their bytes do not.  --no-tiles encodes without tiles; images that have some and are kept, keep them.  [default: what is encoded is tiled, what is kept is not]",
 )
 @click.option(
     "--exif",

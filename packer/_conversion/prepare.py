@@ -13,6 +13,7 @@ from packer._conversion.recipe import Recipe
 from packer._images import native
 from packer._images.decode import decode, fast_decoder
 from packer._images.encode import encode, encode_tiled
+from packer._images.jpeg.transcode import transcode
 from packer._images.probe import ImageInfo, inspect
 from packer._images.resize import resize
 from packer._manifest import TILED
@@ -145,8 +146,6 @@ def tiled(data: Buffer, info: ImageInfo, pixels: npt.NDArray[np.uint8] | None) -
     Where `pixels` are given, the pixels of the tiled JPEG are compared with them. A library decodes both, because
     packer's own decoder might misread both in the same way.
     """
-    from packer._images.jpeg.transcode import transcode  # imports numba
-
     if info.kind != "jpeg":
         return data, f"not tiled: {info.kind.upper()}"
     try:

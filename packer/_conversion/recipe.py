@@ -15,6 +15,7 @@ from typing import Any
 from packer._images.decode import fast_decoder
 from packer._images.encode import jpeg_encoder
 from packer._images.geometry import MAX_PIXELS
+from packer._images.jpeg.transcode import require_transcoder
 from packer._images.resize import require_kernel
 from packer._images.sizing import ResizeSpec
 from packer._sample import CODECS
@@ -123,7 +124,7 @@ class Recipe:
         if self.resize is not None:
             require_kernel()
         if self.tiles:
-            from packer._images.jpeg import transcode  # noqa: F401 - imports numba
+            require_transcoder()
 
     def versions(self) -> dict[str, str]:
         """Return the versions of the libraries that have a say in the bytes."""

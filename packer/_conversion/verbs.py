@@ -212,7 +212,7 @@ def convert(
     DestinationError, PackLockedError, ResumeError
         If the pack cannot be written, another process writes it, or the unfinished pack was started differently.
     MissingDependencyError
-        If `tiles` needs numba, Parquet pyarrow, or `yolo` PyYAML, which is not installed.
+        If `tiles` needs packer's own C, Parquet pyarrow, or `yolo` PyYAML, which is not there.
     """
     request = ConversionRequest(
         src=_path(src),

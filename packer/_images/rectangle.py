@@ -1,12 +1,7 @@
 """A rectangle of an image, decoded with as little work as gives the same pixels, and resized into its place.
 
-<<<<<<< HEAD
-Baseline JPEGs are decoded and resized in C (`packer._images.native`). The code below is for all other images, for
-halving, and for machines without AVX2 or NEON.
-=======
 JPEGs are decoded and resized in C (`packer._images.native`). The code below is for all other images, for halving, and
-for machines without AVX2.
->>>>>>> n25-prog
+for machines without AVX2 or NEON.
 
 In a tiled JPEG only the tiles that the rectangle touches are decoded. In another sequential JPEG the rows below the
 rectangle are left out, by giving the decoder a header with a smaller height.

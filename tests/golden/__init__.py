@@ -2,6 +2,8 @@
 
 ``python -m tests.golden`` writes the packs that are missing; those that are there stay as they are. ``samples.json``
 says what is in them, and ``fields.json`` which values of fields.
+
+``transcoded`` has JPEGs of all kinds, and digests of the tiled JPEGs that packer has made of them from the beginning.
 """
 
 from packer._sample import CODECS

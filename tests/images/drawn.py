@@ -83,6 +83,11 @@ def tiff_orientation(order: str, kind: int, value: int) -> bytes:
     return b"Exif\0\0" + magic + struct.pack(order + "IHHHI", 8, 1, 0x0112, kind, 1) + field + struct.pack("I", 0)
 
 
+def segment(marker: int, payload: bytes) -> bytes:
+    """Return a marker segment of a JPEG."""
+    return struct.pack(">BBH", 0xFF, marker, len(payload) + 2) + payload
+
+
 def png_chunk(name: bytes, body: bytes) -> bytes:
     """Return a PNG chunk with a valid CRC."""
     return struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))

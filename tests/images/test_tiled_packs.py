@@ -18,6 +18,7 @@ from packer._conversion.job import Job
 from packer._conversion.prepare import prepare
 from packer._conversion.recipe import Recipe
 from packer._formats import open_pack
+from packer._images.compiled import _native
 from packer._images.jpeg.tiles import read_tiles
 from packer._images.sizing import ResizeSpec
 from packer._manifest import TILED
@@ -29,13 +30,8 @@ from tests.conftest import odd_images
 from tests.images.drawn import SUBSAMPLINGS, VARIANTS, encoded, jpeg, photo, pillow_pixels
 from tests.making import SUFFIXES, content, packer
 
-needs_numba = pytest.mark.usefixtures("numba")
+needs_c = pytest.mark.skipif(_native is None, reason="needs a C compiler when packer is installed")
 ODD = odd_images()
-
-
-@pytest.fixture(scope="module")
-def numba() -> None:
-    pytest.importorskip("numba", reason="needs numba (pip install numba)")
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +47,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory, odd_tree: Path) -> Path:
     return root
 
 
-@needs_numba
+@needs_c
 @pytest.mark.parametrize("format", SUFFIXES)
 def test_kept_jpegs_are_tiled_and_others_kept(tree: Path, tmp_path: Path, format: str) -> None:
     source = imagefolder_source(tree)
@@ -100,14 +96,14 @@ def test_encoded_jpegs_have_the_pixels_that_they_have_without(size: tuple[int, i
     assert np.array_equal(pillow_pixels(made.data), pillow_pixels(plain.data))
 
 
-@needs_numba
+@needs_c
 def test_jpegs_that_need_no_resizing_are_transcoded() -> None:
     made = prepare(jpeg(), "c/x.jpg", Recipe("jpeg", ResizeSpec(500), tiles=True))
     assert TILED in made.findings
     assert np.array_equal(pillow_pixels(made.data), pillow_pixels(jpeg()))
 
 
-@needs_numba
+@needs_c
 @pytest.mark.parametrize("name", ODD)
 def test_checked_by_decoding(name: str) -> None:
     made = prepare(memoryview(ODD[name]), name, Recipe(audit="decode", tiles=True))
@@ -115,11 +111,9 @@ def test_checked_by_decoding(name: str) -> None:
     assert np.array_equal(pillow_pixels(bytes(made.data)), pillow_pixels(ODD[name]))
 
 
-@needs_numba
+@needs_c
 def test_a_check_that_fails_keeps_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    from packer._images.jpeg import transcode
-
-    monkeypatch.setattr(transcode, "transcode", lambda data: jpeg(variant="coarse"))
+    monkeypatch.setattr("packer._conversion.prepare.transcode", lambda data: jpeg(variant="coarse"))
     made = prepare(jpeg(), "c/x.jpg", Recipe(audit="decode", tiles=True))
     assert (bytes(made.data), made.findings) == (jpeg(), ("not tiled: its pixels would change",))
 
@@ -130,7 +124,7 @@ def test_tiles_are_of_jpegs(codec: str) -> None:
         Recipe(codec, tiles=True)
 
 
-@needs_numba
+@needs_c
 def test_the_same_bytes_on_any_number_of_threads_and_after_an_interruption(tree: Path, tmp_path: Path) -> None:
     source = imagefolder_source(tree)
     expected = convert(source, tmp_path / "x.lmdb", recipe=Recipe(tiles=True), workers=1).manifest
@@ -149,7 +143,7 @@ def test_the_same_bytes_on_any_number_of_threads_and_after_an_interruption(tree:
     assert content(tmp_path / "x.lmdb") == content(tmp_path / "y.lmdb")
 
 
-@needs_numba
+@needs_c
 def test_what_the_commands_say(tree: Path, tmp_path: Path) -> None:
     report = tmp_path / "report.jsonl"
     result = packer("convert", tree, tmp_path / "x.lmdb", "--tiles", "--report", report)
@@ -170,7 +164,7 @@ def test_what_the_commands_say(tree: Path, tmp_path: Path) -> None:
     assert "tiled" not in plain.stdout + packer("info", tmp_path / "y.lmdb").stdout
 
 
-@needs_numba
+@needs_c
 @pytest.mark.parametrize("recipe", [Recipe(), Recipe("jpeg", ResizeSpec(40))])
 def test_a_pack_is_tiled(tree: Path, tmp_path: Path, recipe: Recipe) -> None:
     """Its samples keep their pixels, and its manifest says what it said before."""
@@ -207,18 +201,17 @@ def test_a_pack_without_jpegs_is_not_tiled(tree: Path, tmp_path: Path, codec: st
     convert(source, tmp_path / "z.lmdb", recipe=Recipe("jpeg", tiles=True))
 
 
-def test_without_numba(tree: Path, tmp_path: Path) -> None:
-    code = "import sys; sys.modules['numba'] = None; from packer._cli import main; main()"
+def test_without_packers_own_c(tree: Path, tmp_path: Path) -> None:
+    code = "import sys; sys.modules['packer._images._native'] = None; from packer._cli import main; main()"
     arguments = ["convert", str(tree), str(tmp_path / "x.lmdb"), "--tiles"]
     result = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
     assert (result.returncode, result.stdout) == (1, "")
-    wanted = "packer: tiled JPEGs are written with numba: pip install 'packer-images[tiles]' ("
-    assert result.stderr.startswith(wanted)
+    assert result.stderr.startswith("packer: tiled JPEGs are written by packer's own C: not compiled, ")
     assert result.stderr.count("\n") == 1
     assert not os.listdir(tmp_path)
 
 
-@needs_numba
+@needs_c
 def test_export_gives_ordinary_jpegs(tree: Path, tmp_path: Path) -> None:
     convert(imagefolder_source(tree), tmp_path / "x.h5", recipe=Recipe(tiles=True))
     export(tmp_path / "x.h5", tmp_path / "out")

@@ -70,6 +70,12 @@ PyDoc_STRVAR(survey_doc,
 "Read images, no more of each than tells its size unless it is checked, and write that and the checksum into its record.\n\n"
 "`records` is the address of so many records; see packer._images.native.survey.SURVEY.");
 
+PyDoc_STRVAR(transcode_doc,
+"transcode(data, most_pixels, least_tile)\n--\n\n"
+"Return the pieces of a tiled JPEG that is made of a JPEG, or why none can be made, a string.\n\n"
+"The pieces are those of packer._images.jpeg.tiles.assemble: metadata, headers, tiles of a row, bytes of each row as 64-bit\n"
+"integers, and the scan; then comes where in the data the image ends. A tile has `least_tile` bytes or more, on average.");
+
 PyDoc_STRVAR(crc32c_doc,
 "crc32c(data, crc)\n--\n\n"
 "Return the CRC-32C of bytes that follow others, whose CRC-32C is `crc`, or 0 where there are none.");
@@ -98,6 +104,7 @@ static PyMethodDef methods[] = {
     {"unpack", (PyCFunction)(void (*)(void))unpack, METH_FASTCALL, unpack_doc},
     {"gather", (PyCFunction)(void (*)(void))gather, METH_FASTCALL, gather_doc},
     {"survey", (PyCFunction)(void (*)(void))survey, METH_FASTCALL, survey_doc},
+    {"transcode", (PyCFunction)(void (*)(void))transcode, METH_FASTCALL, transcode_doc},
     {NULL, NULL, 0, NULL},
 };
 

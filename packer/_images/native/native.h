@@ -17,6 +17,7 @@ PyObject *unfilter(PyObject *module, PyObject *const *arguments, Py_ssize_t give
 PyObject *unpack(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
 PyObject *gather(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
 PyObject *survey(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
+PyObject *transcode(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
 
 extern const char survey_fields[]; /* of a record that `survey` takes, as `task_fields` */
 extern const char task_fields[]; /* the names of the 64-bit integers of a record that `decode_into` takes, each before a space */

@@ -1,0 +1,124 @@
+/* Huffman codes of scans (ITU-T T.81, annexes F and K.2): read symbol by symbol, and the best ones found.
+
+   headers.c and scan.c have tables of their own for the decoder, which wants to know of a code only which values may follow.
+   Here the symbol itself is wanted. */
+
+#ifndef PACKER_HUFFMAN_H
+#define PACKER_HUFFMAN_H
+
+#include "compilers.h"
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+enum { LOOK = 10 }; /* bits of code that one look in a table knows */
+
+/* What a code says: in the lowest 6 bits how many it and the value after it have together; from bit SIZE on how many the value
+   has; from bit SYMBOL on the symbol; from bit SKIP on by how much a symbol of AC goes on among the coefficients, AT_END for
+   the end of a block. Negative where the symbol is none of AC. 0 is no code. */
+typedef int32_t Entry;
+
+enum { SIZE = 6, SYMBOL = 11, SKIP = SYMBOL + 8, AT_END = 128 };
+
+typedef struct { /* a Huffman code, to be read */
+    Entry look[1 << LOOK]; /* by the next bits; 0 for longer codes */
+    int32_t end[17];       /* by length, the end of the codes up to this length, as 16 bits from the left */
+    int32_t before[17];    /* by length, how many codes are shorter */
+    Entry entries[256];    /* in the order of the codes */
+} Code;
+
+typedef struct { /* bits of a scan: the next one is the uppermost of `bits` */
+    uint64_t bits;
+    int count; /* of them that are there */
+    const uint8_t *next;
+} Bits;
+
+/* Prepares a table for reading: how many codes there are of each of 16 lengths, then the symbols in the order of their codes.
+   There are 256 at most, and no code is all ones. */
+void prepare_code(Code *code, const uint8_t *table);
+
+/* Finds the Huffman code of least total length in which no code is longer than 16 bits or all ones (T.81, K.2), of 256 symbols
+   that occur so often. Writes how many codes there are of each of 16 lengths, and the symbols in the order of their codes.
+   Returns how many symbols occur. */
+int find_best_code(const uint32_t *counts, uint8_t *lengths, uint8_t *symbols);
+
+/* Returns the code, of more than LOOK bits, that the bits begin with; 0 where they begin with none. */
+Entry look_further(const Code *code, uint64_t bits);
+
+/* Returns the code that the bits begin with; 0 where they begin with none. */
+INLINE Entry
+find_code(const Code *code, uint64_t bits)
+{
+    Entry entry = code->look[bits >> (64 - LOOK)];
+    return entry ? entry : look_further(code, bits);
+}
+
+INLINE int
+symbol_of(Entry entry)
+{
+    return entry >> SYMBOL & 255;
+}
+
+/* Brings 56 bits or more. */
+INLINE void
+refill(Bits *b)
+{
+#if defined(__GNUC__) || defined(__clang__)
+    uint64_t word;
+    memcpy(&word, b->next, 8);
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    word = __builtin_bswap64(word);
+#endif
+#else
+    uint64_t word = 0;
+    for (int i = 0; i < 8; i++)
+        word = word << 8 | b->next[i];
+#endif
+    b->bits |= word >> b->count;
+    b->next += (63 - b->count) >> 3;
+    b->count |= 56;
+}
+
+/* Goes on after some bits, of those that are there. */
+INLINE void
+pass(Bits *b, int count)
+{
+    b->bits <<= count;
+    b->count -= count;
+}
+
+/* Takes some bits, of those that are there, as a number. */
+INLINE int
+take(Bits *b, int count)
+{
+    int number = count ? (int)(b->bits >> (64 - count)) : 0;
+    pass(b, count);
+    return number;
+}
+
+/* Takes a code and the amplitude after it, which it returns. */
+INLINE uint32_t
+take_amplitude(Bits *b, Entry entry)
+{
+    uint32_t amplitude = (uint32_t)(b->bits >> (-entry & 63)) & ((1u << (entry >> SIZE & 15)) - 1);
+    pass(b, entry & 63);
+    return amplitude;
+}
+
+/* Takes a code and the amplitude after it, and returns the value for which that stands (T.81, F.2.2.1: EXTEND). */
+INLINE int
+take_value(Bits *b, Entry entry)
+{
+    int size = entry >> SIZE & 15, value = (int)take_amplitude(b, entry);
+    return value + ((1 - (1 << size)) & (value - (1 << size >> 1)) >> 31); /* no branch, as in scan.c */
+}
+
+/* Returns how many bits are left before `end`; negative where more were taken. */
+INLINE ptrdiff_t
+bits_left(const Bits *b, const uint8_t *end)
+{
+    return (end - b->next) * 8 + b->count;
+}
+
+#endif
