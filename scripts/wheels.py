@@ -82,7 +82,9 @@ CONFIGURATION = """\
 #ifdef _WIN32
 #define MS_WINDOWS
 #define MS_WIN64
+#ifndef PACKER_STAND_IN /* tests/native, which is Python */
 #define HAVE_DECLSPEC_DLL
+#endif
 #define Py_ENABLE_SHARED
 #endif
 """
@@ -159,8 +161,7 @@ def keep(path: Path, folder: Path) -> Path:
 def compile_for(platform: Platform, source: Path, into: Path) -> Path:
     """Return packer's C, compiled for a platform."""
     into.mkdir()
-    headers = shutil.copytree(sysconfig.get_path("include"), into / "include")
-    (headers / "pyconfig.h").write_text(CONFIGURATION)
+    headers = headers_of_python(into)
     flags = (source / NATIVE / "compile_flags.txt").read_text().split()
     flags += ["-fPIC", "-g0", "-s", "-shared", "-I", str(headers)]
     libraries = [python3_dll(into)] if platform.windows else ["-lm"]
@@ -170,6 +171,13 @@ def compile_for(platform: Platform, source: Path, into: Path) -> Path:
     binary = into / platform.binary
     run("ziglang", "cc", "-target", platform.zig, *flags, "-o", binary, *sources, *libraries)
     return binary
+
+
+def headers_of_python(into: Path) -> Path:
+    """Return a directory with Python's headers, for any machine."""
+    headers = Path(shutil.copytree(sysconfig.get_path("include"), into / "include"))
+    (headers / "pyconfig.h").write_text(CONFIGURATION)
+    return headers
 
 
 def python3_dll(into: Path) -> Path:
