@@ -10,18 +10,20 @@ from setuptools.command.build_ext import build_ext
 
 SOURCES = Path("packer/_images/native")
 
-# -O3 for its vectors; without contraction, as the weights of resizing are to be torch's to the bit.
-FLAGS = ["-std=c11", "-O3", "-ffp-contract=off", "-fvisibility=hidden"]
+# What scripts/wheels and clangd compile with, too. -O3 for its vectors; without contraction, as the weights of resizing
+# are to be torch's to the bit; and of Python what every version from 3.10 on has: one binary for all.
+FLAGS = (SOURCES / "compile_flags.txt").read_text().split()
+
+COMPILED = os.environ.get("PACKER_COMPILED")  # 1: no wheel without C. 0: none with C, which scripts/wheels adds
 
 NATIVE = Extension(
     "packer._images._native",
     sorted(map(str, SOURCES.glob("*.c"))),
-    depends=sorted(map(str, SOURCES.glob("*.h"))),
-    define_macros=[("Py_LIMITED_API", "0x030A0000")],  # one binary for every Python from 3.10 on
+    depends=sorted(map(str, [*SOURCES.glob("*.h"), SOURCES / "compile_flags.txt"])),
     py_limited_api=True,
-    extra_compile_args=["/std:c11", "/O2"] if os.name == "nt" else FLAGS,
-    # Without a compiler, Python and other libraries do the same. A wheel for others is built with PACKER_COMPILED=1.
-    optional=not os.environ.get("PACKER_COMPILED"),
+    extra_compile_args=["/std:c11", "/O2", *(f for f in FLAGS if f[:2] == "-D")] if os.name == "nt" else FLAGS,
+    # Without a compiler, Python and other libraries do the same.
+    optional=COMPILED != "1",
 )
 
 
@@ -48,7 +50,7 @@ class Wheel(bdist_wheel):
         super().run()
 
 
-if sysconfig.get_config_var("Py_GIL_DISABLED"):  # Python without its lock has no such interface
+if COMPILED == "0" or sysconfig.get_config_var("Py_GIL_DISABLED"):  # Python without its lock has no such interface
     setup()
 else:
     setup(

@@ -193,6 +193,7 @@ TENSORS = {"packer._images.resize", "packer._images.rectangle"} | below(
         ("matplotlib", {"packer._measuring.plotting", "packer._viewing.drawing"}),
         ("cv2", {"packer._images.opencv"}),
         ("simplejpeg", {"packer._images.turbojpeg"} | below("packer.testing")),
+        ("turbojpeg", {"packer._images.pyturbojpeg"}),
         ("h5py", {"packer._formats.hdf5", "packer._containers.arrays.hdf5arrays"} | below("packer.testing")),
         ("lmdb", {"packer._packs.library"} | below("packer.testing")),
         ("pyarrow", {"packer._sources.tables", *(f"packer._containers.{name}" for name in READ_BY_PYARROW)}),

@@ -18,26 +18,33 @@ import packer
 from packer.errors import DISTRIBUTION
 
 ROOT = Path(packer.__file__).parents[1]
-NEEDED = ("setup.py", "pyproject.toml", "README.md", "LICENSE")
+NEEDED = ("setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE")
 
 needs_sources = pytest.mark.skipif(not (ROOT / "setup.py").exists(), reason="needs the repository")
 x86 = pytest.mark.skipif(platform.machine().lower() not in ("x86_64", "amd64"), reason="x86-64 alone has AVX2")
 
 
+IGNORED = shutil.ignore_patterns("*.so", "*.pyd", "__pycache__")
+
+
 class Builder:
-    """A copy of what a wheel is built from, without a trace of earlier builds."""
+    """What a wheel is built from, as an sdist has it: without git, and without a trace of earlier builds."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        shutil.copytree(
-            ROOT / "packer", folder / "packer", ignore=shutil.ignore_patterns("*.so", "*.pyd", "__pycache__")
-        )
+        pytest.importorskip("setuptools", minversion="77", reason="needs setuptools 77")
+        copy = folder / "copy"
+        shutil.copytree(ROOT / "packer", copy / "packer", ignore=IGNORED)
         for name in NEEDED:
-            shutil.copy(ROOT / name, folder)
+            shutil.copy(ROOT / name, copy)
+        command = [sys.executable, "setup.py", "-q", "sdist", "--formats=zip", "--dist-dir", str(folder)]
+        subprocess.run(command, cwd=copy, check=True, capture_output=True, timeout=200)
+        (sdist,) = folder.glob("*.zip")
+        with zipfile.ZipFile(sdist) as file:
+            file.extractall(folder)
+        self.folder = folder / sdist.stem
 
     def build(self, **environment: str) -> Path:
         """Build a wheel as pip does."""
-        pytest.importorskip("setuptools", minversion="77", reason="needs setuptools 77")
         into = self.folder / "dist"
         shutil.rmtree(into, ignore_errors=True)
         command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-build-isolation", "--no-deps", "--no-index"]
@@ -58,11 +65,16 @@ def binaries(wheel: Path) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def wheels(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Return two wheels: one of this machine's compiler, and one that was built after it, without a compiler."""
+def builder(tmp_path_factory: pytest.TempPathFactory) -> Builder:
     if not (ROOT / "setup.py").exists():
         pytest.skip("needs the repository")
-    builder, kept = Builder(tmp_path_factory.mktemp("sources")), tmp_path_factory.mktemp("wheels")
+    return Builder(tmp_path_factory.mktemp("sources"))
+
+
+@pytest.fixture(scope="module")
+def wheels(builder: Builder, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Return two wheels: one of this machine's compiler, and one that was built after it, without a compiler."""
+    kept = tmp_path_factory.mktemp("wheels")
     hasty = tmp_path_factory.mktemp("compiler") / "cc"
     hasty.write_text('#!/bin/sh\nexec cc "$@" -O0\n')
     hasty.chmod(0o755)
@@ -115,14 +127,33 @@ def test_a_wheel_with_c_is_for_every_python_of_one_platform(wheels: tuple[Path, 
 
 
 @needs_sources
-def test_where_c_is_wanted_a_build_without_it_fails(tmp_path: Path) -> None:
-    pytest.importorskip("setuptools", minversion="77", reason="needs setuptools 77")
-    command = [sys.executable, "setup.py", "-q", "build_ext"]
+def test_a_wheel_has_every_file_of_the_package_but_the_sources_of_c(wheels: tuple[Path, Path]) -> None:
+    paths = [path for path in (ROOT / "packer").rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    files = {path.relative_to(ROOT).as_posix() for path in paths}
+    sources = {name for name in files if name.endswith((".c", ".h", "compile_flags.txt"))}
+    left_out = {name for name in files if name.endswith((".so", ".pyd"))}
+    assert len(sources) > 40
+    for wheel in wheels:
+        with zipfile.ZipFile(wheel) as file:
+            names = {name for name in file.namelist() if name.startswith("packer/")} - set(binaries(wheel))
+        assert names == files - sources - left_out
+
+
+def test_where_c_is_wanted_a_build_without_it_fails(builder: Builder, tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "setup.py",
+        "-q",
+        "build_ext",
+        "--build-temp",
+        str(tmp_path),
+        "--build-lib",
+        str(tmp_path),
+    ]
     told = os.environ | {"CC": "/nonexistent"}
-    folder = Builder(tmp_path).folder
-    assert subprocess.run(command, cwd=folder, env=told, check=False, capture_output=True).returncode == 0
+    assert subprocess.run(command, cwd=builder.folder, env=told, check=False, capture_output=True).returncode == 0
     told["PACKER_COMPILED"] = "1"
-    assert subprocess.run(command, cwd=folder, env=told, check=False, capture_output=True).returncode != 0
+    assert subprocess.run(command, cwd=builder.folder, env=told, check=False, capture_output=True).returncode != 0
 
 
 def test_the_version_says_that_c_is_missing_and_what_to_do(without_c: Path) -> None:

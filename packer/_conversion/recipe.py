@@ -28,6 +28,7 @@ AUDITS = ("structure", "decode")
 
 _LIBRARIES = {
     "turbojpeg": ("simplejpeg", "simplejpeg"),
+    "pyturbojpeg": ("pyturbojpeg", "turbojpeg"),
     "opencv": ("opencv", "cv2"),
     "pillow": ("pillow", "PIL"),
     "torch": ("torch", "torch"),

@@ -22,12 +22,27 @@ from packer._images.probe import require_affordable
 from packer._table import Buffer
 from packer.errors import ImageError, MissingDependencyError, pip_install, warn
 
-__all__ = ["DECODERS", "apply_orientation", "decode", "decoder_advice", "fast_decoder", "warn_of_slow_decoding"]
+__all__ = [
+    "DECODERS",
+    "LIBJPEG_TURBO",
+    "apply_orientation",
+    "decode",
+    "decoder_advice",
+    "fast_decoder",
+    "warn_of_slow_decoding",
+]
 
-DECODERS = ("turbojpeg", "opencv", "pillow")
+LIBJPEG_TURBO = ("turbojpeg", "pyturbojpeg")
+"""libjpeg-turbo: simplejpeg's, and the system's. Both decode parts of JPEGs, and halves."""
+
+DECODERS = (*LIBJPEG_TURBO, "opencv", "pillow")
 """The libraries that decode JPEGs, the fastest first; with ``"auto"``, packer's own decoder comes before them."""
 
-_INSTALLING = {"turbojpeg": "pip install simplejpeg", "opencv": pip_install("opencv")}
+_INSTALLING = {
+    "turbojpeg": "pip install simplejpeg",
+    "pyturbojpeg": f"{pip_install('pyturbojpeg')}, and the system's libjpeg-turbo, on Debian libturbojpeg0",
+    "opencv": pip_install("opencv"),
+}
 
 Sample = TypeVar("Sample", bound=np.generic)
 Decoder = Callable[[Buffer], npt.NDArray[np.uint8]]
@@ -63,10 +78,10 @@ def decoder_advice() -> str | None:
     """Return one line that says how to decode faster on this machine, or None where nothing can be done."""
     name, _ = fast_decoder()
     short = compiled.shortcoming()
-    if short is None or (name == "turbojpeg" and not short.cure):
+    if short is None or (name in LIBJPEG_TURBO and not short.cure):
         return None
     advice = f"packer's own decoder does not work here: {short.reason}. {name} decodes instead, "
-    if name == "turbojpeg":
+    if name in LIBJPEG_TURBO:
         advice += "the same pixels, more slowly (on x86-64 at about half the speed)."
     else:
         advice += "and crops are decoded in full: simplejpeg is not installed either (pip install simplejpeg)."

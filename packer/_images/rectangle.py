@@ -95,7 +95,7 @@ class RectangleDecoder:
     def __init__(self, exif: str = "ignore", decoder: str = "auto", max_pixels: int = MAX_PIXELS) -> None:
         name, function = decode.fast_decoder(decoder)
         self._library = name
-        self._decode_part: Any = function if name == "turbojpeg" else None
+        self._decode_part: Any = function if name in decode.LIBJPEG_TURBO else None
         self._in_c = decoder == "auto" and native.PREFERRED
         self.native = self._in_c and exif == "ignore"
         self._exif = exif

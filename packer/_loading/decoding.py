@@ -37,7 +37,7 @@ class BatchDecoder:
     Parameters
     ----------
     reader : packer.Reader
-    decoder : {"auto", "turbojpeg", "opencv", "pillow"}
+    decoder : {"auto", "turbojpeg", "pyturbojpeg", "opencv", "pillow"}
         As for `packer._images.decode.decode`.
     scaled : bool
         Whether the decoder may halve an image whose crop is at least twice as large as wanted.

@@ -93,7 +93,7 @@ class ImageDataset(Batched):
         transforms do.
     check : {"always", "never"}
         Whether every read is compared with the sample's checksum.
-    decoder : {"auto", "turbojpeg", "opencv", "pillow"}
+    decoder : {"auto", "turbojpeg", "pyturbojpeg", "opencv", "pillow"}
         Which library decodes ordinary JPEGs. The choice changes the speed; the pixels are Pillow's with each.
     scaled_decode : bool
         Whether the decoder may halve an image whose crop is at least twice as large as wanted. Faster; the pixels

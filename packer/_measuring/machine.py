@@ -26,10 +26,14 @@ _LIBRARIES = {
     "numpy": ("numpy",),
     "Pillow": ("pillow", "pillow-simd"),
     "simplejpeg": ("simplejpeg",),
+    "PyTurboJPEG": ("PyTurboJPEG",),
     "OpenCV": ("opencv-python-headless", "opencv-python", "opencv-contrib-python", "opencv-contrib-python-headless"),
     "h5py": ("h5py",),
 }
 """What decodes, and what batches are made with, by the distributions that have it."""
+
+_DECODERS = {"turbojpeg": "simplejpeg", "pyturbojpeg": "PyTurboJPEG", "opencv": "OpenCV", "pillow": "Pillow"}
+"""Whose functions a decoder's name stands for."""
 
 
 def describe_machine() -> Iterator[Finding]:
@@ -236,15 +240,31 @@ def _torch_cuda(likely: bool) -> list[str]:
 
 
 def _libraries() -> Finding:
+    from packer._images.decode import LIBJPEG_TURBO, fast_decoder
+
     versions = {name: version for name, alike in _LIBRARIES.items() if (version := version_of(*alike)) is not None}
-    missing = [name for name in ("torch", "simplejpeg") if name not in versions]
     found = ", ".join(
         f"{name} {version}" for name, version in {"Python": platform.python_version(), **versions}.items()
     )
-    short = shortcoming()
-    advice = f"pip install {' '.join(missing)}" if missing and ("torch" in missing or short is not None) else ""
-    means = "what packer's own decoder leaves (PNG, WebP, damaged JPEGs) goes to simplejpeg and Pillow"
-    return Finding("libraries", found, means, advice, {"python": sys.version.split()[0], **versions})
+    decoder, _ = fast_decoder()
+    file = _loaded("libturbojpeg") if decoder == "pyturbojpeg" else None
+    values = {"python": sys.version.split()[0], "jpeg": decoder, "libturbojpeg": file, **versions}
+    name = _DECODERS[decoder] + (f" (over {file})" if file else "")
+    means = f"JPEGs that packer's own decoder leaves go to {name}, and images of other types to Pillow"
+    missing = [name for name in ("torch",) if name not in versions]
+    if decoder not in LIBJPEG_TURBO and shortcoming() is not None:
+        missing.append("simplejpeg")
+    return Finding("libraries", found, means, f"pip install {' '.join(missing)}" if missing else "", values)
+
+
+def _loaded(name: str) -> str | None:
+    """Return the file of a library that this process has loaded; None where the system does not say."""
+    try:
+        with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
+            paths = (line.split(maxsplit=5)[-1].strip() for line in file)
+            return next((path for path in paths if os.path.basename(path).startswith(name)), None)
+    except OSError:
+        return None
 
 
 def processor() -> str:

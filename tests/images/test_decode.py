@@ -231,11 +231,13 @@ def test_limit(kind: str, decoder: str) -> None:
 
 
 def test_unknown_decoder() -> None:
-    with pytest.raises(ValueError, match=r"'auto' or one of .*'turbojpeg', 'opencv', 'pillow'.*not 'dali'"):
+    with pytest.raises(ValueError, match=r"'auto' or one of .*'pyturbojpeg', 'opencv', 'pillow'.*not 'dali'"):
         decode(jpeg(), decoder="dali")
 
 
-@pytest.mark.parametrize("missing", [("simplejpeg",), ("simplejpeg", "cv2")], ids=", ".join)
+@pytest.mark.parametrize(
+    "missing", [("simplejpeg",), ("simplejpeg", "turbojpeg"), ("simplejpeg", "turbojpeg", "cv2")], ids=", ".join
+)
 def test_without_the_libraries(missing: tuple[str, ...], tmp_path: Path) -> None:
     for name in missing:
         (tmp_path / f"{name}.py").write_text("raise ImportError('hidden by a test')\n")
@@ -264,6 +266,10 @@ print(hashlib.sha256(decode(bytes.fromhex(sys.stdin.read())).tobytes()).hexdiges
     expected = pillow_pixels(jpeg())
     assert expected is not None
     assert refusal == "the decoder turbojpeg: hidden by a test (pip install simplejpeg)"
-    assert chosen == ("opencv" if len(missing) == 1 else "pillow")
-    assert f"{chosen} decodes instead, and crops are decoded in full: simplejpeg is not installed" in advice
+    left = [name for name in INSTALLED if name != "turbojpeg" and (name != "pyturbojpeg" or "turbojpeg" not in missing)]
+    assert chosen == (left[0] if "cv2" not in missing else "pillow")
+    if chosen == "pyturbojpeg":
+        assert "pyturbojpeg decodes instead, the same pixels, more slowly" in advice
+    else:
+        assert f"{chosen} decodes instead, and crops are decoded in full: simplejpeg is not installed" in advice
     assert digest == hashlib.sha256(expected.tobytes()).hexdigest()

@@ -4,6 +4,7 @@
 #define PACKER_VECTORS_H
 
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__)) && !defined(PACKER_PLAIN)
+#include "processor.h"
 #include <immintrin.h>
 #define HAS_AVX2 1
 #define AVX2 __attribute__((target("avx2,bmi,bmi2")))
@@ -59,8 +60,7 @@ static inline int
 has_avx2(void)
 {
 #if HAS_AVX2
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2")
-        && __builtin_cpu_supports("sse4.2");
+    return ask_processor().avx2 != 0;
 #else
     return 0;
 #endif
@@ -70,9 +70,7 @@ static inline int
 has_avx512(void)
 {
 #if HAS_AVX512
-    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")
-        && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")
-        && __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512vbmi");
+    return ask_processor().avx512 != 0;
 #else
     return 0;
 #endif

@@ -1,0 +1,133 @@
+"""The system's libjpeg-turbo, through PyTurboJPEG, which carries none. `ImportError` where either is not there.
+
+A system's library may be of any age. So two small images are decoded first: with libraries before 2.1 other pixels come
+out, and a binding that passes over what libjpeg complains about would let half an image pass. Progressive images that
+end early are left to Pillow: libjpeg smooths them, by rules that differ between 2.1 and 3.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+
+import numpy as np
+import numpy.typing as npt
+import turbojpeg
+from PIL import Image
+
+from packer._images import pillow
+from packer._images.jpeg.header import JPEGHeader, read_header
+from packer._table import Buffer
+from packer.errors import ImageError
+
+__all__ = ["decode_jpeg"]
+
+_AFTER_THE_LAST_ROW = "extraneous bytes before marker"
+_MARKER = re.compile(rb"\xff[\x01-\xcf\xd8-\xfe]")  # between scans: no stuffed byte, no restart, no fill byte
+_SOS, _EOI = 0xDA, 0xD9
+
+
+class _Library(turbojpeg.TurboJPEG):  # type: ignore[misc]
+    """PyTurboJPEG, with an error wherever libjpeg complains.
+
+    PyTurboJPEG 1 gives what a damaged image has, and a warning of Python's, which threads cannot tell apart.
+    `_require_sound` finds out whether the method still has this name.
+    """
+
+    def _TurboJPEG__report_error(self, handle: int) -> None:  # noqa: N802 - how Python spells a private method
+        raise OSError(self._TurboJPEG__get_error_string(handle))
+
+
+def decode_jpeg(
+    data: Buffer, out: npt.NDArray[np.uint8] | None = None, *, scaled: bool = False, cut: bool = False
+) -> npt.NDArray[np.uint8]:
+    """Decode to uint8 RGB; ImageError where libjpeg complains. As `packer._images.turbojpeg.decode_jpeg`.
+
+    Parameters
+    ----------
+    data : bytes-like
+    out : (height, width, 3) uint8 array, optional
+        Where the pixels go; contiguous.
+    scaled : bool
+        Whether `out` is smaller than the image: a half, a quarter or an eighth of it, rounded up.
+    cut : bool
+        Whether the header announces fewer rows than there are, so that coded data are left over. Needs `out`.
+
+    Returns
+    -------
+    (height, width, 3) uint8 array
+    """
+    header = read_header(data)
+    if header is not None and not header.sequential and not _is_complete(data, header):
+        raise ImageError("a progressive image that ends early")
+    factor = _factor(header, out.shape[:2]) if out is not None and scaled else None
+    try:
+        pixels = _library.decode(data, turbojpeg.TJPF_RGB, factor, 0, out)
+    except (OSError, ValueError) as error:
+        # libjpeg keeps its first warning. If that is of what follows the last row, all rows are as they should be.
+        if cut and out is not None and _AFTER_THE_LAST_ROW in str(error):
+            return out
+        raise ImageError(str(error)) from error
+    if out is not None and pixels is not out:
+        raise ImageError(f"it has {pixels.shape[1]} x {pixels.shape[0]} pixels and not {out.shape[1]} x {out.shape[0]}")
+    return pixels  # type: ignore[no-any-return]
+
+
+def _is_complete(data: Buffer, header: JPEGHeader) -> bool:
+    """Tell whether the scans of a progressive image bring every coefficient to its last bit; not of a damaged one."""
+    bits = {component: [1] * 64 for component in data[header.frame + 6 :][: 3 * header.components : 3]}  # to come
+    position = header.frame - 2
+    try:
+        while True:
+            found = _MARKER.search(data, position + (data[position] << 8 | data[position + 1]))
+            if found is None or data[found.end() - 1] == _EOI:
+                return not any(map(any, bits.values()))
+            position = found.end()
+            if data[position - 1] == _SOS:
+                end = position + 3 + 2 * data[position + 2]
+                first, last, accuracy = data[end : end + 3]
+                for component in data[position + 3 : end : 2]:
+                    bits[component][first : last + 1] = [accuracy & 15] * (last + 1 - first)
+    except (IndexError, KeyError, ValueError):
+        return False
+
+
+def _factor(header: JPEGHeader | None, size: tuple[int, ...]) -> tuple[int, int]:
+    """Return the scale by which an image has `size`."""
+    if header is not None:
+        for halvings in range(4):
+            if (-(-header.height >> halvings), -(-header.width >> halvings)) == tuple(size):
+                return 1, 1 << halvings
+    raise ImageError("the image has another size")
+
+
+def _load() -> _Library:
+    try:
+        return _Library()
+    except (RuntimeError, OSError, AttributeError, KeyError) as error:  # none there, or none that this binding knows
+        (reason, *_) = str(error).splitlines() or [repr(error)]
+        raise ImportError(f"PyTurboJPEG {turbojpeg.__version__}: {reason}") from error
+
+
+def _require_sound() -> None:
+    """Raise ImportError where the library does not draw what Pillow draws, or says nothing of half an image."""
+    stream = io.BytesIO()
+    colours = np.random.default_rng(0).integers(0, 256, (16, 16, 3), np.uint8)
+    Image.fromarray(colours).save(stream, "JPEG", subsampling="4:2:2", quality=90)
+    header = read_header(stream.getvalue())
+    assert header is not None
+    image = bytearray(stream.getvalue())
+    image[header.frame + 7] = 0x12  # 4:4:0, which has the blocks of 4:2:2 in the same order
+    if not np.array_equal(decode_jpeg(bytes(image)), pillow.decode(image)):
+        raise ImportError(
+            "the system's libturbojpeg draws other pixels than Pillow; it takes libjpeg-turbo 2.1 or newer"
+        )
+    try:
+        decode_jpeg(bytes(image[: (header.scan + len(image)) // 2]))
+    except ImageError:
+        return
+    raise ImportError(f"PyTurboJPEG {turbojpeg.__version__} does not say what libjpeg complains about")
+
+
+_library = _load()
+_require_sound()

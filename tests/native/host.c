@@ -1,0 +1,150 @@
+/* Runs packer's module without Python: host MODULE JPEG ...
+
+   So what a wheel holds is tried on systems that have no Python at hand, such as under Wine, or with musl. For each image it
+   prints a line: its name, its height and width, and the CRC-32C of its pixels and of those of a crop that was resized and
+   mirrored; or that the image is left to other decoders. tests/native/expected.py prints the same lines by other
+   libraries. */
+
+#include "stand_in.h"
+#include "../../packer/_images/native/task.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifdef _WIN32
+#include <windows.h>
+#else
+#include <dlfcn.h>
+#endif
+
+enum { SIDE = 96 }; /* pixels of the resized crop */
+
+typedef PyObject *(*Initialise)(void);
+typedef PyObject *(*Function)(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
+
+static PyObject *module;
+
+static void
+end(const char *what, const char *why)
+{
+    fprintf(stderr, "%s: %s\n", what, why);
+    exit(1);
+}
+
+static Initialise
+load(const char *path)
+{
+#ifdef _WIN32
+    HMODULE library = LoadLibraryA(path);
+    Initialise initialise = library ? (Initialise)(void (*)(void))GetProcAddress(library, "PyInit__native") : NULL;
+    const char *why = "it does not load";
+#else
+    void *library = dlopen(path, RTLD_NOW);
+    Initialise initialise = library ? (Initialise)dlsym(library, "PyInit__native") : NULL;
+    const char *why = initialise ? NULL : dlerror();
+#endif
+    if (initialise == NULL)
+        end(path, why);
+    return initialise;
+}
+
+static Function
+function(const char *name)
+{
+    PyCFunction found = stand_in_function(module, name);
+    if (found == NULL)
+        end(name, "the module has no such function");
+    return (Function)(void (*)(void))found;
+}
+
+static char *
+read_file(const char *path, size_t *size)
+{
+    FILE *file = fopen(path, "rb");
+    char *data = NULL;
+    if (file == NULL || fseek(file, 0, SEEK_END) != 0)
+        end(path, "it cannot be read");
+    *size = (size_t)ftell(file);
+    rewind(file);
+    data = malloc(*size + 1);
+    if (data == NULL || fread(data, 1, *size, file) != *size)
+        end(path, "it cannot be read");
+    fclose(file);
+    return data;
+}
+
+/* Finds the height and width of a JPEG; 0 where there are none. */
+static int
+find_size(const uint8_t *data, size_t size, Task *task)
+{
+    for (size_t at = 2; at + 9 <= size && data[at] == 0xFF; at += 2 + ((size_t)data[at + 2] << 8 | data[at + 3])) {
+        uint8_t marker = data[at + 1];
+        if (marker >= 0xC0 && marker <= 0xCF && marker != 0xC4 && marker != 0xC8 && marker != 0xCC) {
+            task->height = data[at + 5] << 8 | data[at + 6];
+            task->width = data[at + 7] << 8 | data[at + 8];
+            return task->height > 0 && task->width > 0;
+        }
+    }
+    return 0;
+}
+
+/* Does a task and writes the checksum of the pixels; 0 where it is left to others. */
+static int
+decode(Task *task, uint32_t *checksum)
+{
+    size_t size = 3 * (size_t)task->out_height * (size_t)task->out_width;
+    uint8_t *pixels = calloc(size, 1);
+    if (pixels == NULL)
+        end("decode_into", "no memory");
+    task->out = (int64_t)(uintptr_t)pixels;
+    PyObject *arguments[] = {stand_in_number((long long)(uintptr_t)task), stand_in_number(1)};
+    PyObject *left = function("decode_into")(module, arguments, 2);
+    if (left == NULL)
+        end("decode_into", stand_in_error());
+    int done = stand_in_length(left) == 0;
+    PyObject *bytes[] = {stand_in_bytes((const char *)pixels, (Py_ssize_t)size), stand_in_number(0)};
+    *checksum = (uint32_t)stand_in_value(function("crc32c")(module, bytes, 2));
+    free(pixels);
+    return done;
+}
+
+static void
+try_image(const char *path)
+{
+    const char *name = path + strlen(path);
+    while (name > path && name[-1] != '/' && name[-1] != '\\')
+        name--;
+    size_t size;
+    char *data = read_file(path, &size);
+    Task task = {.file = MEMORY, .position = (int64_t)(uintptr_t)data, .size = (int64_t)size};
+    uint32_t whole, crop;
+    if (!find_size((const uint8_t *)data, size, &task))
+        end(path, "this is no JPEG");
+    int64_t height = task.height, width = task.width;
+    task.crop_height = task.scaled_height = task.out_height = height;
+    task.crop_width = task.scaled_width = task.out_width = width;
+    int done = decode(&task, &whole);
+    task.top = height / 4, task.left = width / 4;
+    task.crop_height = (height + 1) / 2, task.crop_width = (width + 1) / 2;
+    task.scaled_height = task.scaled_width = task.out_height = task.out_width = SIDE;
+    task.flip = 1;
+    if (done && decode(&task, &crop))
+        printf("%s %d %d %08x %08x\n", name, (int)height, (int)width, whole, crop);
+    else
+        printf("%s %d %d left\n", name, (int)height, (int)width);
+    free(data);
+}
+
+int
+main(int count, char **arguments)
+{
+    if (count < 3)
+        end("usage", "host MODULE JPEG ...");
+    module = load(arguments[1])();
+    if (module == NULL)
+        end(arguments[1], stand_in_error());
+    for (int i = 2; i < count; i++)
+        try_image(arguments[i]);
+    return 0;
+}

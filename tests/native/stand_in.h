@@ -1,0 +1,23 @@
+/* Stands in for Python: those few of its names that packer's module asks for, as far as decoding needs them. */
+
+#ifndef PACKER_STAND_IN_H
+#define PACKER_STAND_IN_H
+
+#define Py_LIMITED_API 0x030A0000
+#include <Python.h>
+
+/* Returns a function of a module by its name; NULL where there is none. */
+Py_EXPORTED_SYMBOL PyCFunction stand_in_function(PyObject *module, const char *name);
+
+/* Returns an object for bytes that stay where they are, one for a number, and the number of one. */
+Py_EXPORTED_SYMBOL PyObject *stand_in_bytes(const char *at, Py_ssize_t size);
+Py_EXPORTED_SYMBOL PyObject *stand_in_number(long long number);
+Py_EXPORTED_SYMBOL long long stand_in_value(PyObject *);
+
+/* Returns how many items a list has. */
+Py_EXPORTED_SYMBOL Py_ssize_t stand_in_length(PyObject *);
+
+/* Returns what was said of the last error. */
+Py_EXPORTED_SYMBOL const char *stand_in_error(void);
+
+#endif

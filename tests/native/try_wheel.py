@@ -1,0 +1,52 @@
+"""Run the C of a wheel without Python: ``try_wheel.py WHEEL JPEG ...``, in the environment of scripts/wheels.
+
+Prints the lines of host.c, which are to be those of expected.py. A wheel of Windows runs under Wine, one of musl with
+the loader of Debian's package musl; QEMU or another system may run others: ``HOST="qemu-aarch64 -L ROOT"``.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parents[1] / "scripts"))
+
+import wheels  # noqa: E402 - lies in scripts
+
+WINE = ("/usr/lib/wine/wine64",)
+
+
+def main() -> None:
+    wheel, *images = map(Path, sys.argv[1:])
+    (platform,) = (one for one in wheels.PLATFORMS if one.tags.partition(".")[0] in wheel.name)
+    with tempfile.TemporaryDirectory() as work:
+        into = Path(work)
+        with zipfile.ZipFile(wheel) as file:
+            binary = into / platform.binary
+            binary.write_bytes(file.read(f"packer/_images/{platform.binary}"))
+        runner = shlex.split(os.environ.get("HOST", "")) or list(WINE if platform.windows else ())
+        sys.exit(subprocess.run([*runner, build_host(platform, into), binary, *images], check=False).returncode)
+
+
+def build_host(platform: wheels.Platform, into: Path) -> Path:
+    """Return the program that stands in for Python, and on Windows lies beside its python3.dll."""
+    compiler = ["ziglang", "cc", "-target", platform.zig, "-std=c11", "-O3", "-g0", "-s"]
+    compiler += ["-I", str(wheels.headers_of_python(into))]
+    if platform.windows:
+        stand_in = HERE / "stand_in.c"
+        wheels.run(*compiler, "-DPACKER_STAND_IN", "-shared", "-o", into / "python3.dll", stand_in)
+        wheels.run(*compiler, "-o", into / "host.exe", HERE / "host.c", into / "stand_in.lib")
+        return into / "host.exe"
+    linked = ["-rdynamic"] if platform.macos else ["-dynamic", "-rdynamic"]
+    wheels.run(*compiler, *linked, "-o", into / "host", HERE / "host.c", HERE / "stand_in.c", "-ldl")
+    return into / "host"
+
+
+if __name__ == "__main__":
+    main()
