@@ -52,8 +52,8 @@ class BatchDecoder:
         self._scaled = scaled
         self._exif, self._raw = reader.manifest.exif, reader.manifest.codec == "raw"
         self._rectangles = RectangleDecoder(self._exif, decoder)
-        jpegs = reader.manifest.codec in ("keep", "jpeg")
-        self._in_c = native.PREFERRED if self._raw else self._rectangles.native and jpegs
+        known = reader.manifest.codec in ("keep", "jpeg", "png")
+        self._in_c = native.PREFERRED if self._raw else self._rectangles.native and known
 
     def choose_crops(
         self, crop: Crop, indices: Sequence[int] | Ints, epoch: int, seed: int | None, keys: Ints | None = None

@@ -1,8 +1,8 @@
 """Images read, decoded, resized and padded in C, without Python's lock: see packer/_images/native.
 
-packer's own decoder knows baseline JPEGs, which nearly all JPEGs are, and gives libjpeg-turbo's pixels. It decodes no
-more than the window depends on: it skips tiles that are not touched, and ends below the rectangle. Unusual and damaged
-images are left to other decoders.
+packer's own decoder knows baseline JPEGs, which nearly all JPEGs are, and gives libjpeg-turbo's pixels; and PNGs, of
+which it gives Pillow's. It decodes no more than the window depends on: it skips tiles that are not touched, and ends
+below the rectangle. Unusual and damaged images are left to other decoders.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def decode_into(tasks: Records) -> list[int]:
     -------
     list of int
         The numbers of the tasks that are left to other decoders: the bytes are not there, or not what they were, or
-        no undamaged baseline JPEG of that size. Their windows may have any pixels.
+        no undamaged baseline JPEG or PNG of that size. Their windows may have any pixels.
 
     Raises
     ------
@@ -97,7 +97,7 @@ def decode_into(tasks: Records) -> list[int]:
 
 
 def decode(data: Buffer, height: int, width: int, scaled: tuple[int, int] | None = None) -> Pixels | None:
-    """Decode a JPEG.
+    """Decode a JPEG or a PNG.
 
     Parameters
     ----------

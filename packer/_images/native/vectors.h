@@ -8,6 +8,7 @@
 #define HAS_AVX2 1
 #define AVX2 __attribute__((target("avx2,bmi,bmi2")))
 #define AVX2_INLINE __attribute__((target("avx2,bmi,bmi2"), always_inline)) static inline
+#define CARRYLESS __attribute__((target("sse2,pclmul")))
 #if defined(__apple_build_version__) ? __clang_major__ >= 15 : defined(__clang__) ? __clang_major__ >= 14 : __GNUC__ >= 11
 #define CRC32 __attribute__((target("sse4.2,crc32"))) /* which is a part of SSE 4.2, and with some flags is not */
 #else
