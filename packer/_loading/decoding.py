@@ -199,7 +199,8 @@ class BatchDecoder:
                 resize_into(pixels[top : top + height, left : left + width], box, out)
             else:
                 size = row.height, row.width
-                self._rectangles.decode_into(data, size, box, out, self._scaled, refused=self._in_c)
+                refused = self._in_c and not self._scaled  # of those that may be halved, C was not offered all
+                self._rectangles.decode_into(data, size, box, out, self._scaled, refused=refused)
         except ImageError as error:
             raise self._naming(row.number, error) from error
 

@@ -147,6 +147,8 @@ def test_unusual_pngs_are_left_to_pillow() -> None:
         ((ihdr, plte, png_chunk(b"ABCD", b""), first, second, iend), False, True),
         ((ihdr, plte, png_chunk(b"eXIf", b"MM"), first, second, iend), True, False),
         ((ihdr, plte, png_chunk(b"tEXt", b"Raw profile type exif\0"), first, second, iend), True, False),
+        ((ihdr, plte, png_chunk(b"tEXt", b"interlace\0yes"), first, second, iend), True, False),
+        ((ihdr, plte, png_chunk(b"tRNS", bytes(257)), first, second, iend), True, False),
     ):
         found = png.read(png.SIGNATURE + b"".join(chunks))
         assert found is not None

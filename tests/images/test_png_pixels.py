@@ -172,6 +172,9 @@ def test_what_pillow_stumbles_over_is_left_to_pillow() -> None:
         (b"ABCD", b""),
     ):
         assert native.decode(with_chunk(data, name, body), 20, 30) is None, name
+    profile = png_chunk(b"iCCP", b"a profile\0\0" + zlib.compress(b""))
+    assert native.decode(data[:HEADER] + profile + data[HEADER:], 20, 30) is not None
+    assert native.decode(data[:HEADER] + 2 * profile + data[HEADER:], 20, 30) is None
     header = data[:HEADER]
     assert native.decode(header + end, 20, 30) is None
     assert native.decode(data[:HEADER] + data[HEADER : -len(end)] * 2 + end, 20, 30) is not None

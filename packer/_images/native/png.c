@@ -21,6 +21,7 @@ typedef struct { /* what the chunks of a PNG say */
     size_t colours, texts;  /* the palette's; bytes of texts */
     size_t compressed;      /* bytes of the samples */
     int begun, ended;       /* whether a chunk of samples was seen, and another one after them */
+    int profiles;           /* chunks that hold one */
 } Contents;
 
 struct PngDecoder {
@@ -66,7 +67,7 @@ is_harmless(PngDecoder *d, const Chunk *chunk)
     if (is_named(chunk, "iTXt"))
         return is_text(chunk);
     if (is_named(chunk, "iCCP"))
-        return is_profile(d->lines.inflating, chunk);
+        return d->contents.profiles++ == 0 && is_profile(d->lines.inflating, chunk);
     return is_usual_chunk(chunk, d->contents.header.colour);
 }
 
@@ -96,15 +97,16 @@ take_chunk(PngDecoder *d, const Chunk *chunk)
     return (chunk->name[0] & 0x20) && contents->texts < TEXTS;
 }
 
-/* Reads the chunks of a PNG; 0 where it is not one that this decoder knows. */
+/* Reads the chunks of a PNG; 0 where it is not one of that size that this decoder knows. */
 static int
-read_chunks(PngDecoder *d, const uint8_t *data, size_t size)
+read_chunks(PngDecoder *d, const uint8_t *data, size_t size, ptrdiff_t height, ptrdiff_t width)
 {
     Chunk chunk;
     d->contents = (Contents){0};
     if (size < SIGNATURE_SIZE || memcmp(data, png_signature, SIGNATURE_SIZE)
         || !read_chunk(data, size, SIGNATURE_SIZE, &chunk) || !read_header(&chunk, &d->contents.header)
-        || d->contents.header.interlaced > 1)
+        || d->contents.header.interlaced > 1 || d->contents.header.height != (uint64_t)height
+        || d->contents.header.width != (uint64_t)width)
         return 0;
     do {
         if (!read_chunk(data, size, (size_t)(chunk.body - data) + chunk.size + 4, &chunk))
@@ -284,7 +286,7 @@ png_decode(PngDecoder *d, const uint8_t *data, ptrdiff_t size, ptrdiff_t height,
     const Header *header = &d->contents.header;
     if (!reserve(&d->compressed, (size_t)size))
         return NO_MEMORY;
-    if (!read_chunks(d, data, (size_t)size) || header->height != (uint64_t)height || header->width != (uint64_t)width)
+    if (!read_chunks(d, data, (size_t)size, height, width))
         return UNDECODED;
     d->wanted = wanted;
     d->take = take;
