@@ -1,6 +1,8 @@
-"""Measures what each JPEG decoder gives that Python programs use: whole photos to RGB arrays, on one thread.
+"""Measures what each decoder gives that Python programs use: whole photos to RGB arrays, on one thread.
 
-python benchmarks/decoders.py TREE [--rounds 5] [--only pillow ...] [--json FILE]
+python benchmarks/decoders.py TREE [--suffix .png] [--rounds 5] [--only pillow ...] [--json FILE]
+
+By default of JPEGs; a decoder that does not read what has the suffix is named with its error.
 
 Decoders that are not installed are named with the reason. Pillow-SIMD takes the place of Pillow, so it is measured by
 an environment of its own; the program needs NumPy alone. The decoders take turns, round by round, over bytes in
@@ -86,6 +88,24 @@ def torchvision() -> Decoder:
     )
 
 
+def spng() -> Decoder:
+    from imagecodecs import spng_decode
+
+    return lambda data: np.asarray(spng_decode(data))
+
+
+def libpng() -> Decoder:
+    from imagecodecs import png_decode
+
+    return lambda data: np.asarray(png_decode(data))
+
+
+def libwebp() -> Decoder:
+    from imagecodecs import webp_decode
+
+    return lambda data: np.asarray(webp_decode(data))
+
+
 def packer() -> Decoder:
     from packer._images.decode import decode
 
@@ -100,6 +120,9 @@ DECODERS: dict[str, tuple[Callable[[], Decoder], tuple[str, ...]]] = {
     "pyturbojpeg": (pyturbojpeg, ("pyturbojpeg",)),
     "jpeg4py": (jpeg4py, ("jpeg4py",)),
     "accimage": (accimage, ("accimage",)),
+    "spng": (spng, ("imagecodecs",)),
+    "libpng": (libpng, ("imagecodecs",)),
+    "libwebp": (libwebp, ("imagecodecs",)),
     "packer": (packer, ("packer-images",)),
 }
 """How each decoder is made, and the packages that may be installed as it."""
@@ -107,7 +130,7 @@ DECODERS: dict[str, tuple[Callable[[], Decoder], tuple[str, ...]]] = {
 
 def main() -> None:
     options = parse()
-    photos = [path.read_bytes() for path in sorted(options.tree.rglob("*")) if path.suffix.lower() in (".jpg", ".jpeg")]
+    photos = [path.read_bytes() for path in sorted(options.tree.rglob("*")) if path.suffix.lower() in options.suffix]
     decoders: dict[str, Decoder] = {}
     for name in options.only or DECODERS:
         try:
@@ -160,6 +183,7 @@ def installed(packages: tuple[str, ...]) -> str:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("tree", type=Path)
+    parser.add_argument("--suffix", nargs="+", default=[".jpg", ".jpeg"])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", nargs="+", choices=DECODERS)
     parser.add_argument("--json", type=Path)

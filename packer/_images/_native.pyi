@@ -29,8 +29,18 @@ def resize(
     /,
 ) -> bool: ...
 def inflate(data: bytes, out: int, size: int, whole: bool, /) -> bool: ...
-def unfilter(filtered: int, rows: int, size: int, step: int, out: int, /) -> bool: ...
-def unpack(packed: int, rows: int, width: int, bits: int, factor: int, out: int, /) -> None: ...
+def png_samples(
+    compressed: bytes,
+    height: int,
+    width: int,
+    depth: int,
+    colour: int,
+    interlaced: int,
+    first: int,
+    end: int,
+    out: int,
+    /,
+) -> bool: ...
 def gather(
     pixels: int,
     stride: int,

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from packer._images.compiled import _native
 from packer._table import Buffer
 
-__all__ = ["PNG", "SIGNATURE", "Samples", "decode", "encode_deep", "read", "unfiltered_in_python"]
+__all__ = ["PNG", "SIGNATURE", "Samples", "decode", "encode_deep", "read", "size_of", "unfiltered_in_python"]
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
@@ -32,6 +32,7 @@ _SIZES = {b"gAMA": 4, b"cHRM": 32, b"sRGB": 1, b"pHYs": 9}  # of chunks that Pil
 _TRANSPARENCY = {_GREY: 2, 2: 6}
 _PROFILE = b"Raw profile type"  # of a tEXt chunk that holds EXIF or XMP
 _XMP = b"XML:com.adobe.xmp"  # of one that holds XMP
+_KEYS = (b"bbox", b"interlace", b"transparency")  # of texts that Pillow takes for its own
 _TEXT = 1 << 16
 _CRITICAL = (b"IHDR", b"PLTE", b"IDAT", b"IEND")
 _UP = 2
@@ -76,6 +77,15 @@ class PNG(NamedTuple):
     def row_size(self, width: int) -> int:
         """Return how many bytes a row of so many pixels has, without the number of its filter."""
         return (width * self.channels * self.depth + 7) // 8
+
+
+def size_of(data: Buffer) -> tuple[int, int] | None:
+    """Return height and width as a PNG begins by saying them; None of other images, or where one is 0."""
+    head = bytes(data[:24])
+    if len(head) < 24 or not head.startswith(SIGNATURE) or head[12:16] != b"IHDR":
+        return None
+    width, height = struct.unpack_from(">II", head, 16)
+    return (height, width) if height and width else None
 
 
 def read(data: Buffer) -> PNG | None:
@@ -130,9 +140,10 @@ def _is_unusual(name: bytes, size: int, body: memoryview, colour: int) -> bool:
     """Tell whether Pillow may refuse a chunk, or find an orientation or pages in it."""
     match name:
         case b"tEXt":
-            return size >= _TEXT or bytes(body[:16]) == _PROFILE or bytes(body[: len(_XMP)]) == _XMP
+            key, _, _ = bytes(body[:20]).partition(b"\0")
+            return size >= _TEXT or key in _KEYS or key.startswith((_PROFILE, _XMP))
         case b"tRNS":
-            return size != _TRANSPARENCY.get(colour, size)
+            return size != _TRANSPARENCY[colour] if colour in _TRANSPARENCY else size > 256
         case b"PLTE":
             return size > 768 or size % 3 != 0
     return name in _UNUSUAL or size != _SIZES.get(name, size) or not name.isalnum()
@@ -167,15 +178,7 @@ def decode(png: PNG, first: int = 0, end: int | None = None) -> Samples | None:
     end = png.height if end is None else end
     if png.compressed is None or (_native is None and png.depth != 16):
         return None
-    if png.interlacing:
-        whole = _deinterlaced(png)
-        return None if whole is None else whole[first:end]
-    size = png.row_size(png.width)
-    filtered = _inflated(png.compressed, end * (size + 1), whole=end == png.height)
-    if filtered is None:
-        return None
-    rows = _unfiltered(filtered, size, max(1, png.channels * png.depth // 8), first)
-    return None if rows is None else _samples(png, rows, png.width)
+    return _decode_in_python(png, first, end) if _native is None else _decode_in_c(png, first, end)
 
 
 def encode_deep(pixels: npt.NDArray[np.uint16]) -> bytes:
@@ -199,14 +202,33 @@ def encode_deep(pixels: npt.NDArray[np.uint16]) -> bytes:
     )
 
 
-def _inflated(compressed: bytes, size: int, *, whole: bool) -> npt.NDArray[np.uint8] | None:
+def _decode_in_c(png: PNG, first: int, end: int) -> Samples | None:
+    assert png.compressed is not None
+    samples = np.empty((end - first, png.width, png.channels), np.uint16 if png.depth == 16 else np.uint8)
+    kind = png.height, png.width, png.depth, png.colour, png.interlacing
+    done = _native.png_samples(png.compressed, *kind, first, end, samples.ctypes.data)
+    return samples if done else None
+
+
+def _decode_in_python(png: PNG, first: int, end: int) -> Samples | None:
+    """Do the same as `_decode_in_c` of images of 16 bits."""
+    if png.interlacing:
+        whole = _deinterlaced(png)
+        return None if whole is None else whole[first:end]
+    size = png.row_size(png.width)
+    filtered = _inflated(png, end * (size + 1), whole=end == png.height)
+    if filtered is None:
+        return None
+    rows = _unfiltered(filtered, size, max(1, png.channels * png.depth // 8), first)
+    return None if rows is None else _samples(png, rows, png.width)
+
+
+def _inflated(png: PNG, size: int, *, whole: bool) -> npt.NDArray[np.uint8] | None:
     """Return `size` bytes; of the whole, only if there are no more."""
-    if _native is not None:
-        out = np.empty(size, np.uint8)
-        return out if _native.inflate(compressed, out.ctypes.data, size, whole) else None
+    assert png.compressed is not None
     inflating = zlib.decompressobj()
     try:
-        inflated = inflating.decompress(compressed, size + whole)
+        inflated = inflating.decompress(png.compressed, size + whole)
     except zlib.error:
         return None
     return np.frombuffer(inflated, np.uint8) if len(inflated) == size and (inflating.eof or not whole) else None
@@ -221,16 +243,11 @@ def _unfiltered(filtered: npt.NDArray[np.uint8], size: int, step: int, first: in
     start = first
     while start > 0 and filters[start] > _SUB:  # then it depends on the row above
         start -= 1
-    rows = rows[start:]
-    if _native is None:
-        return unfiltered_in_python(rows, step)[first - start :]
-    out = np.empty((len(rows), size), np.uint8)
-    _native.unfilter(rows.ctypes.data, len(rows), size, step, out.ctypes.data)
-    return out[first - start :]
+    return unfiltered_in_python(rows[start:], step)[first - start :]
 
 
 def unfiltered_in_python(rows: npt.NDArray[np.uint8], step: int) -> npt.NDArray[np.uint8]:
-    """Do the same as `unfilter` in C, some hundred times more slowly.
+    """Undo the filters of rows, some hundred times more slowly than C.
 
     Parameters
     ----------
@@ -267,30 +284,22 @@ def _predicted(kind: int, left: int, above: int, corner: int) -> int:
     return min((left, above, corner), key=lambda neighbour: abs(estimate - neighbour))  # the first of the nearest
 
 
-def _samples(png: PNG, rows: npt.NDArray[np.uint8], width: int) -> Samples:
-    """Return the samples of unfiltered rows, (rows, width, channels)."""
-    if png.depth == 16:
-        return np.ascontiguousarray(rows).view(">u2").astype(np.uint16).reshape(len(rows), width, png.channels)
-    if png.depth == 8:
-        return rows.reshape(len(rows), width, png.channels)
-    rows = np.ascontiguousarray(rows)
-    factor = 255 // ((1 << png.depth) - 1) if png.colour == _GREY and png.depth > 1 else 1
-    samples = np.empty((len(rows), width, 1), np.uint8)
-    _native.unpack(rows.ctypes.data, len(rows), width, png.depth, factor, samples.ctypes.data)
-    return samples
+def _samples(png: PNG, rows: npt.NDArray[np.uint8], width: int) -> npt.NDArray[np.uint16]:
+    """Return the samples of 16 bits of unfiltered rows, (rows, width, channels)."""
+    samples = np.ascontiguousarray(rows).view(">u2").astype(np.uint16)
+    return samples.reshape(len(rows), width, png.channels)
 
 
 def _deinterlaced(png: PNG) -> Samples | None:
     """Return all samples of an interlaced image, whose passes are images of their own, one after the other."""
-    assert png.compressed is not None
     shapes = [
         (len(range(top, png.height, down)), len(range(left, png.width, across))) for top, down, left, across in _PASSES
     ]
     sizes = [rows * (png.row_size(columns) + 1) if columns else 0 for rows, columns in shapes]
-    filtered = _inflated(png.compressed, sum(sizes), whole=True)
+    filtered = _inflated(png, sum(sizes), whole=True)
     if filtered is None:
         return None
-    pixels = np.empty((png.height, png.width, png.channels), np.uint16 if png.depth == 16 else np.uint8)
+    pixels = np.empty((png.height, png.width, png.channels), np.uint16)
     position = 0
     for (top, down, left, across), (_, columns), size in zip(_PASSES, shapes, sizes, strict=True):
         if size:

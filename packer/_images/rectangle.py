@@ -1,7 +1,7 @@
 """A rectangle of an image, decoded with as little work as gives the same pixels, and resized into its place.
 
-JPEGs are decoded and resized in C (`packer._images.native`). The code below is for all other images, for halving, and
-for machines without AVX2 or NEON.
+JPEGs and PNGs are decoded and resized in C (`packer._images.native`). The code below is for all other images, for
+halving, and for machines without AVX2 or NEON.
 
 In a tiled JPEG only the tiles that the rectangle touches are decoded. In another sequential JPEG the rows below the
 rectangle are left out, by giving the decoder a header with a smaller height.
@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from packer._images import bmp, decode, native
+from packer._images import bmp, decode, native, png
 from packer._images.geometry import (
     INTERPOLATIONS,
     MAX_PIXELS,
@@ -147,7 +147,7 @@ class RectangleDecoder:
         ImageError
             If Pillow cannot read the image, or its size is another.
         """
-        halvings = allowed_halvings(box) if scaled else 0
+        halvings = allowed_halvings(box) if scaled and png.size_of(data) is None else 0
         in_c = self._in_c and not refused and not halvings and size[0] * size[1] <= self._max_pixels
         upright = self._exif == "ignore" or not in_c or _is_upright(data)
         if in_c and upright and not native.decode_into(native.task_of(data, size, box, _address(out, box))):

@@ -52,8 +52,8 @@ class BatchDecoder:
         self._scaled = scaled
         self._exif, self._raw = reader.manifest.exif, reader.manifest.codec == "raw"
         self._rectangles = RectangleDecoder(self._exif, decoder)
-        jpegs = reader.manifest.codec in ("keep", "jpeg")
-        self._in_c = native.PREFERRED if self._raw else self._rectangles.native and jpegs
+        known = reader.manifest.codec in ("keep", "jpeg", "png")
+        self._in_c = native.PREFERRED if self._raw else self._rectangles.native and known
 
     def choose_crops(
         self, crop: Crop, indices: Sequence[int] | Ints, epoch: int, seed: int | None, keys: Ints | None = None
@@ -199,7 +199,8 @@ class BatchDecoder:
                 resize_into(pixels[top : top + height, left : left + width], box, out)
             else:
                 size = row.height, row.width
-                self._rectangles.decode_into(data, size, box, out, self._scaled, refused=self._in_c)
+                refused = self._in_c and not self._scaled  # of those that may be halved, C was not offered all
+                self._rectangles.decode_into(data, size, box, out, self._scaled, refused=refused)
         except ImageError as error:
             raise self._naming(row.number, error) from error
 

@@ -112,12 +112,14 @@ def test_arguments_that_are_none_are_refused() -> None:
     for arguments in ([], [b""], ["text", 0, 0, 0], [b"", 0, -1, 0]):
         with pytest.raises((TypeError, ValueError)):
             _native.inflate(*arguments)
-    for function in (_native.unfilter, _native.unpack, _native.gather):
+    for function in (_native.png_samples, _native.gather):
         with pytest.raises(TypeError):
             function(1)
-    with pytest.raises(ValueError, match="of that size"):
-        _native.unfilter(0, 1, 0, 1, 0)
-    with pytest.raises(ValueError, match="of that size"):
-        _native.unpack(0, 1, 1, 3, 1, 0)
+    for kind in ((0, 1, 8, 0), (1, 0, 8, 0), (1, 1, 3, 0), (1, 1, 8, 5), (1 << 32, 1, 8, 0)):
+        with pytest.raises(ValueError, match="of that kind"):
+            _native.png_samples(b"", *kind, 0, 0, 1, 0)
+    for rows in ((-1, 1), (1, 1), (0, 3)):
+        with pytest.raises(ValueError, match="of that kind"):
+            _native.png_samples(b"", 2, 2, 8, 0, 0, *rows, 0)
     with pytest.raises(ValueError, match="of that size"):
         _native.gather(0, 0, 0, 0, 0, 0, 0, 0, 0)

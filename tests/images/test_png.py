@@ -106,18 +106,21 @@ def test_every_kind_of_png_is_read_exactly(colour: int, depth: int, interlaced: 
             assert np.array_equal(pixels, bgr[..., [2, 1, 0, 3][: pixels.shape[2]]])
 
 
-@pytest.mark.parametrize("step", [1, 2, 3, 6, 8])
+@pytest.mark.parametrize("step", [1, 3, 4, 6, 8])
 def test_filters_in_c_and_in_python_are_the_same(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = np.random.default_rng(step).integers(0, 256, (40, 1 + 24), np.uint8)
     rows[:, 0] = np.arange(40) % 5
-    out = png._unfiltered(rows.ravel(), 24, step)
-    assert out is not None
-    assert np.array_equal(png.unfiltered_in_python(rows, step), out)
-    assert png._unfiltered(np.array([5, *bytes(24)], np.uint8), 24, step) is None
-    monkeypatch.setattr(png, "_native", None)
-    again = png._unfiltered(rows.ravel(), 24, step, 7)
-    assert again is not None
-    assert np.array_equal(again, out[7:])
+    *_, colour = (colour for colour, depth in KINDS if CHANNELS[colour] * depth == 8 * step and colour != 3)
+    depth = 8 * step // CHANNELS[colour]
+    header = struct.pack(">IIBBBBB", 24 // step, 40, depth, colour, 0, 0, 0)
+    body = png_chunk(b"IDAT", zlib.compress(rows.tobytes())) + png_chunk(b"IEND", b"")
+    out = decoded(png.SIGNATURE + png_chunk(b"IHDR", header) + body)
+    expected = png.unfiltered_in_python(rows, step)
+    assert np.array_equal(out, expected.view(">u2" if depth == 16 else np.uint8).reshape(out.shape))
+    if depth == 16:
+        monkeypatch.setattr(png, "_native", None)
+        again = decoded(png.SIGNATURE + png_chunk(b"IHDR", header) + body, 7, 40)
+        assert np.array_equal(again, out[7:])
 
 
 @settings(max_examples=200, deadline=None)
@@ -135,7 +138,7 @@ def test_a_damaged_png_is_left_to_others_or_read_as_it_was(data: st.DataObject) 
 def test_unusual_pngs_are_left_to_pillow() -> None:
     samples = samples_of(2, (4, 5), 3, 8)
     data = drawn(samples, 3, 8, [0], parts=2)
-    ihdr, plte, first, second, iend = _chunks(data)
+    ihdr, plte, first, second, iend = chunks_of(data)
     known = png_chunk(b"tEXt", b"Comment\0hello")
     for chunks, compressed, plain in (
         ((ihdr, plte, known, first, second, iend), True, True),
@@ -144,6 +147,8 @@ def test_unusual_pngs_are_left_to_pillow() -> None:
         ((ihdr, plte, png_chunk(b"ABCD", b""), first, second, iend), False, True),
         ((ihdr, plte, png_chunk(b"eXIf", b"MM"), first, second, iend), True, False),
         ((ihdr, plte, png_chunk(b"tEXt", b"Raw profile type exif\0"), first, second, iend), True, False),
+        ((ihdr, plte, png_chunk(b"tEXt", b"interlace\0yes"), first, second, iend), True, False),
+        ((ihdr, plte, png_chunk(b"tRNS", bytes(257)), first, second, iend), True, False),
     ):
         found = png.read(png.SIGNATURE + b"".join(chunks))
         assert found is not None
@@ -152,7 +157,7 @@ def test_unusual_pngs_are_left_to_pillow() -> None:
     assert png.read(b"") is None
 
 
-def _chunks(data: bytes) -> list[bytes]:
+def chunks_of(data: bytes) -> list[bytes]:
     chunks, position = [], len(png.SIGNATURE)
     while position < len(data):
         end = position + 12 + int.from_bytes(data[position : position + 4], "big")

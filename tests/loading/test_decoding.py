@@ -12,9 +12,11 @@ import pytest
 import torch
 
 from packer._conversion.prepare import Recipe
+from packer._images import native
 from packer._images.geometry import MAX_PIXELS, Crops
+from packer._images.sizing import ResizeSpec
 from packer._loading.dataset import open_dataset
-from packer._loading.decoding import BatchDecoder, _calls
+from packer._loading.decoding import BatchDecoder, _addresses, _calls
 from packer._loading.loader import Loader
 from packer.crops import Crop, RandomCrop, RandomResizedCrop, Resize
 from packer.errors import ImageError
@@ -53,6 +55,16 @@ def test_nothing_is_decoded_beyond_its_place(codec: str, photo_tree: Path, packs
             decoder.decode_into(indices, crops, wrong)
     with pytest.raises(ValueError, match="3 images are to be decoded, and there are crops for 2"):
         decoder.decode_into(np.arange(3), crops, images[:2])
+
+
+@pytest.mark.skipif(not native.PREFERRED, reason="needs a C compiler when packer is installed, and AVX2")
+@pytest.mark.parametrize("codec", ["jpeg", "png", "raw"])
+def test_a_batch_is_decoded_by_c_alone(codec: str, photo_tree: Path, packs: Packs) -> None:
+    decoder = BatchDecoder(open_dataset(packs(photo_tree, "lmdb", Recipe(codec=codec, resize=ResizeSpec(24)))).reader)
+    images, indices = torch.empty((4, 8, 8, 3), dtype=torch.uint8).permute(0, 3, 1, 2), np.arange(4)
+    crops = decoder.choose_crops(RandomResizedCrop(8), indices, 0, 0)
+    assert decoder._in_c
+    assert decoder._decode_in_c(indices, crops, _addresses(images, crops)) == []
 
 
 @pytest.mark.parametrize("pixels", [[], [1], [500 * 375] * 32, [MAX_PIXELS] * 32, [2 * MAX_PIXELS] * 3 + [1] * 29])

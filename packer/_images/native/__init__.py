@@ -1,8 +1,8 @@
 """Images read, decoded, resized and padded in C, without Python's lock: see packer/_images/native.
 
 packer's own decoder knows nearly all JPEGs, and gives libjpeg-turbo's pixels, and of CMYK those that Pillow makes of
-these. It decodes no more than the window depends on: it skips tiles that are not touched, and ends below the rectangle.
-Unusual and damaged images are left to other decoders.
+these; and PNGs, of which it gives Pillow's. It decodes no more than the window depends on: it skips tiles that are not
+touched, and ends below the rectangle. Unusual and damaged images are left to other decoders.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def decode_into(tasks: Records) -> list[int]:
     -------
     list of int
         The numbers of the tasks that are left to other decoders: the bytes are not there, or not what they were, or
-        no undamaged JPEG of that size of a usual kind. Their windows may have any pixels.
+        no undamaged JPEG or PNG of that size of a usual kind. Their windows may have any pixels.
 
     Raises
     ------
@@ -108,7 +108,7 @@ def decode_into(tasks: Records) -> list[int]:
 
 
 def decode(data: Buffer, height: int, width: int, scaled: tuple[int, int] | None = None) -> Pixels | None:
-    """Decode a JPEG.
+    """Decode a JPEG or a PNG.
 
     Parameters
     ----------

@@ -10,7 +10,8 @@
 #define ZLIB 0xEDB88320u
 #define CASTAGNOLI 0x82F63B78u
 
-static uint32_t zlib_table[256], castagnoli_table[256]; /* what a byte becomes */
+static uint32_t zlib_tables[8][256]; /* what a byte becomes, and what it becomes when so many bytes of zeros follow */
+static uint32_t castagnoli_table[256];
 
 static void
 fill_table(uint32_t *table, uint32_t polynomial)
@@ -32,10 +33,77 @@ crc_of(const uint32_t *table, uint32_t crc, const uint8_t *data, size_t size)
     return ~state;
 }
 
+/* Takes eight bytes at a time. */
+static uint32_t
+crc32_by_tables(uint32_t crc, const uint8_t *data, size_t size)
+{
+    uint32_t state = ~crc;
+    for (; size >= 8; size -= 8, data += 8) {
+        uint32_t next = 0;
+        for (int k = 0; k < 8; k++)
+            next ^= zlib_tables[7 - k][data[k] ^ (k < 4 ? state >> 8 * k & 0xFF : 0)];
+        state = next;
+    }
+    return crc_of(zlib_tables[0], ~state, data, size);
+}
+
+#if HAS_AVX2
+static uint64_t folding[4]; /* by these a block goes on over four blocks, the low half and the high one, and over one block */
+
+/* Returns x^exponent modulo the polynomial, as an instruction that multiplies without carries needs it. */
+static uint64_t
+power_of_x(int exponent)
+{
+    uint32_t power = 1u << 31;
+    for (; exponent > 0; exponent--)
+        power = power >> 1 ^ (ZLIB & (0 - (power & 1)));
+    return (uint64_t)power << 1;
+}
+
+CARRYLESS static inline __m128i
+fold(__m128i block, __m128i by, __m128i next)
+{
+    __m128i low = _mm_clmulepi64_si128(block, by, 0x00), high = _mm_clmulepi64_si128(block, by, 0x11);
+    return _mm_xor_si128(_mm_xor_si128(low, high), next);
+}
+
+CARRYLESS static inline __m128i
+load_block(const uint8_t *at)
+{
+    return _mm_loadu_si128((const __m128i *)(const void *)at);
+}
+
+/* Multiplies blocks of 16 bytes by powers of x and adds them to those that follow, until one is left that has the same
+   checksum. */
+CARRYLESS static uint32_t
+crc32_by_folding(uint32_t crc, const uint8_t *data, size_t size)
+{
+    const __m128i over_four = load_block((const uint8_t *)folding), over_one = load_block((const uint8_t *)(folding + 2));
+    __m128i blocks[4];
+    uint8_t last[16];
+    for (int k = 0; k < 4; k++)
+        blocks[k] = load_block(data + 16 * k);
+    blocks[0] = _mm_xor_si128(blocks[0], _mm_cvtsi32_si128((int)~crc));
+    for (data += 64, size -= 64; size >= 64; data += 64, size -= 64)
+        for (int k = 0; k < 4; k++)
+            blocks[k] = fold(blocks[k], over_four, load_block(data + 16 * k));
+    for (int k = 1; k < 4; k++)
+        blocks[0] = fold(blocks[0], over_one, blocks[k]);
+    for (; size >= 16; data += 16, size -= 16)
+        blocks[0] = fold(blocks[0], over_one, load_block(data));
+    _mm_storeu_si128((__m128i *)(void *)last, blocks[0]);
+    return crc32_by_tables(crc32_by_tables(~(uint32_t)0, last, sizeof last), data, size);
+}
+#endif
+
 uint32_t
 crc32_zlib(uint32_t crc, const uint8_t *data, size_t size)
 {
-    return crc_of(zlib_table, crc, data, size);
+#if HAS_AVX2
+    if (size >= 64 && folding[0])
+        return crc32_by_folding(crc, data, size);
+#endif
+    return crc32_by_tables(crc, data, size);
 }
 
 /* For processors without the instruction. */
@@ -116,8 +184,16 @@ checksums_init(void)
     static int done; /* another interpreter of this process may import the module anew while threads read these tables */
     if (done)
         return;
-    fill_table(zlib_table, ZLIB);
+    fill_table(zlib_tables[0], ZLIB);
+    for (int n = 1; n < 8; n++)
+        for (int byte = 0; byte < 256; byte++)
+            zlib_tables[n][byte] = zlib_tables[n - 1][byte] >> 8 ^ zlib_tables[0][zlib_tables[n - 1][byte] & 0xFF];
     fill_table(castagnoli_table, CASTAGNOLI);
+#if HAS_AVX2
+    if (has_carryless())
+        for (int n = 0; n < 4; n++)
+            folding[n] = power_of_x((n < 2 ? 512 : 128) + (n & 1 ? -32 : 32));
+#endif
 #if HAS_CRC32
     powers[0] = 1u << (31 - 8);
     for (int n = 1; n < 64; n++)

@@ -1,18 +1,12 @@
 /* See survey.h. Nothing is decoded: JPEGs, PNGs and WebPs say their size in the first bytes. */
 
-#include "checksums.h"
+#include "chunks.h"
 #include "geometry.h"
 #include "markers.h"
 #include "metadata.h"
 #include "survey.h"
 
 #include <string.h>
-
-static uint32_t
-four_bytes(const uint8_t *at)
-{
-    return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
-}
 
 static uint32_t
 four_bytes_lower_first(const uint8_t *at)
@@ -129,72 +123,24 @@ look_at_jpeg(const uint8_t *data, size_t have, size_t size, const uint8_t last[2
     return SEEN;
 }
 
-#define NAMED(text) (!memcmp(name, text, 4))
-
-/* Tells whether a PNG's chunk is one that no decoder stumbles over: as `_is_unusual` in packer/_images/png.py. */
-static int
-is_usual_chunk(const uint8_t *name, const uint8_t *body, size_t size, int colour)
-{
-    static const char unusual[] = "eXIfacTLfcTLfdATzTXtiTXtiCCP", profile[] = "Raw profile type", xmp[] = "XML:com.adobe.xmp";
-    for (int i = 0; i < 28; i += 4)
-        if (NAMED(unusual + i))
-            return 0;
-    for (int i = 0; i < 4; i++)
-        if (!((name[i] >= '0' && name[i] <= '9') || ((name[i] | 0x20) >= 'a' && (name[i] | 0x20) <= 'z')))
-            return 0;
-    if (NAMED("tEXt"))
-        return size < 1 << 16 && !(size >= 16 && !memcmp(body, profile, 16)) && !(size >= 17 && !memcmp(body, xmp, 17));
-    if (NAMED("tRNS"))
-        return colour == 0 ? size == 2 : colour == 2 ? size == 6 : 1;
-    if (NAMED("PLTE"))
-        return size <= 768 && size % 3 == 0;
-    return size == (NAMED("gAMA") ? 4 : NAMED("cHRM") ? 32 : NAMED("sRGB") ? 1 : NAMED("pHYs") ? 9 : size);
-}
-
-/* Tells whether the header of a PNG is one of at most 8 bits a sample. */
-static int
-is_usual_header(const uint8_t *header)
-{
-    int depth = header[8], colour = header[9];
-    if (header[10] || header[11])
-        return 0;
-    switch (colour) {
-    case 0:
-    case 3:
-        return depth == 1 || depth == 2 || depth == 4 || depth == 8;
-    case 2:
-    case 4:
-    case 6:
-        return depth == 8;
-    default:
-        return 0;
-    }
-}
-
 static Sight
 look_at_png(const uint8_t *data, size_t have, size_t size, Look *look)
 {
-    int has_data = 0, colour = 0;
+    Chunk chunk;
+    Header header;
+    int has_data = 0;
     if (have < size)
         return MORE;
-    for (size_t at = 8; size - at >= 12;) {
-        size_t length = four_bytes(data + at);
-        const uint8_t *name = data + at + 4, *body = name + 4;
-        if (length > size - at - 12 || crc32_zlib(0, name, length + 4) != four_bytes(body + length))
-            return UNUSUAL;
-        if (at == 8) {
-            if (!NAMED("IHDR") || length != 13 || !is_usual_header(body))
-                return UNUSUAL;
-            look->width = four_bytes(body);
-            look->height = four_bytes(body + 4);
-            colour = body[9];
-        }
-        if (!is_usual_chunk(name, body, length, colour))
-            return UNUSUAL;
-        has_data |= NAMED("IDAT");
-        if (NAMED("IEND"))
+    if (!read_chunk(data, size, SIGNATURE_SIZE, &chunk) || !read_header(&chunk, &header) || header.depth == 16)
+        return UNUSUAL;
+    look->width = header.width;
+    look->height = header.height;
+    while (is_usual_chunk(&chunk, header.colour)) {
+        has_data |= is_named(&chunk, "IDAT");
+        if (is_named(&chunk, "IEND"))
             return has_data ? SEEN : UNUSUAL;
-        at += 12 + length;
+        if (!read_chunk(data, size, (size_t)(chunk.body - data) + chunk.size + 4, &chunk))
+            return UNUSUAL;
     }
     return UNUSUAL;
 }
@@ -227,7 +173,7 @@ look_at(const uint8_t *data, size_t have, size_t size, const uint8_t last[2], Lo
         return UNUSUAL;
     if (!memcmp(data, "\xff\xd8\xff", 3))
         sight = look_at_jpeg(data, have, size, last, look);
-    else if (!memcmp(data, "\x89PNG\r\n\x1a\n", 8))
+    else if (!memcmp(data, png_signature, SIGNATURE_SIZE))
         sight = look_at_png(data, have, size, look);
     else if (!memcmp(data, "RIFF", 4) && !memcmp(data + 8, "WEBP", 4))
         sight = look_at_webp(data, have, size, look);

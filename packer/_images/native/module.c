@@ -18,10 +18,10 @@ PyDoc_STRVAR(first_rows_doc,
 
 PyDoc_STRVAR(decode_into_doc,
 "decode_into(tasks, count)\n--\n\n"
-"Read images, decode rectangles of JPEGs, resize them, and write windows of the results, padded.\n\n"
+"Read images, decode rectangles of JPEGs and PNGs, resize them, and write windows of the results, padded.\n\n"
 "`tasks` is the address of so many records; see packer._images.native.TASK. Returns which were not done, as their numbers:\n"
 "those are to be read and decoded in another way, as their bytes are not there or not what they were, or are no\n"
-"undamaged JPEG of that size of a usual kind; the window has any pixels then.");
+"undamaged JPEG or PNG of that size of a usual kind; the window has any pixels then.");
 
 PyDoc_STRVAR(decode_grey_doc,
 "decode_grey(data, height, width, out)\n--\n\n"
@@ -47,16 +47,12 @@ PyDoc_STRVAR(inflate_doc,
 "zlib's checksum is compared.\n\n"
 "False where the data are damaged, or not so many. What was written then are any bytes.");
 
-PyDoc_STRVAR(unfilter_doc,
-"unfilter(filtered, rows, size, step, out)\n--\n\n"
-"Undo the filters of rows of a PNG, of `size` bytes each after the number of its filter. There is no row above the first.\n\n"
-"`filtered` and `out` are addresses: of rows * (size + 1) bytes, and of rows * size. `step` is how many bytes a pixel has,\n"
-"1 or more. False where a row has a filter that there is not.");
-
-PyDoc_STRVAR(unpack_doc,
-"unpack(packed, rows, width, bits, factor, out)\n--\n\n"
-"Write each sample of rows of a PNG, which has 1, 2 or 4 bits, as a byte, times a factor.\n\n"
-"`packed` and `out` are addresses: of `rows` rows of whole bytes, and of rows * width bytes.");
+PyDoc_STRVAR(png_samples_doc,
+"png_samples(compressed, height, width, depth, colour, interlaced, first, end, out)\n--\n\n"
+"Write the samples of rows of a PNG, from one to before another: a byte each, or two of those that have 16 bits. Samples of 2\n"
+"or 4 bits that are levels of grey are spread over 0 to 255.\n\n"
+"`compressed` are the bodies of its IDAT chunks, joined; the next five numbers are those of its IHDR, of which the first two\n"
+"are exchanged. `out` is the address of the memory for these rows. False where the data are damaged.");
 
 PyDoc_STRVAR(gather_doc,
 "gather(pixels, stride, item, rows, columns, height, width, fill, out)\n--\n\n"
@@ -100,8 +96,7 @@ static PyMethodDef methods[] = {
     {"look_up", (PyCFunction)(void (*)(void))look_up, METH_FASTCALL, look_up_doc},
     {"resize", (PyCFunction)(void (*)(void))resize, METH_FASTCALL, resize_doc},
     {"inflate", (PyCFunction)(void (*)(void))inflate, METH_FASTCALL, inflate_doc},
-    {"unfilter", (PyCFunction)(void (*)(void))unfilter, METH_FASTCALL, unfilter_doc},
-    {"unpack", (PyCFunction)(void (*)(void))unpack, METH_FASTCALL, unpack_doc},
+    {"png_samples", (PyCFunction)(void (*)(void))png_samples, METH_FASTCALL, png_samples_doc},
     {"gather", (PyCFunction)(void (*)(void))gather, METH_FASTCALL, gather_doc},
     {"survey", (PyCFunction)(void (*)(void))survey, METH_FASTCALL, survey_doc},
     {"transcode", (PyCFunction)(void (*)(void))transcode, METH_FASTCALL, transcode_doc},

@@ -13,8 +13,7 @@ PyObject *decode_into(PyObject *module, PyObject *const *arguments, Py_ssize_t g
 PyObject *look_up(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
 PyObject *resize(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
 PyObject *inflate(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
-PyObject *unfilter(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
-PyObject *unpack(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
+PyObject *png_samples(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
 PyObject *gather(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
 PyObject *survey(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
 PyObject *transcode(PyObject *module, PyObject *const *arguments, Py_ssize_t given);

@@ -1,123 +1,382 @@
-/* Rows of PNGs: their filters undone (PNG specification, section 9), and small samples unpacked. */
+/* See png.h: which PNGs are decoded, and their samples made into pixels. */
 
+#include "png.h"
 #include "arguments.h"
+#include "inflating.h"
+#include "kernels.h"
+#include "lines.h"
 #include "native.h"
 
-#include <stddef.h>
-#include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
-enum { NONE, SUB, UP, AVERAGE, PAETH };
+enum { ROWS = 16, BESIDE = 32 };  /* rows that are handed over at a time; bytes that may be read after them */
+enum { ROWS_SIZE = 1 << 22 };     /* bytes of these rows: of very long rows, fewer are handed over at a time */
+#define LARGEST ((int64_t)1 << 28) /* bytes of pixels of an interlaced image, all of which are kept; larger ones are left */
+enum { TEXT = 1 << 16, TEXTS = 1 << 26, PROFILE = 1 << 16 }; /* bytes of a text, of all, and of an ICC profile, at most */
 
-/* Returns that of three neighbours which is the nearest to left + above - corner. */
-static inline uint8_t
-paeth(int left, int above, int corner)
+typedef struct { /* what the chunks of a PNG say */
+    Header header;
+    const uint8_t *palette; /* NULL without one */
+    size_t colours, texts;  /* the palette's; bytes of texts */
+    size_t compressed;      /* bytes of the samples */
+    int begun, ended;       /* whether a chunk of samples was seen, and another one after them */
+    int profiles;           /* chunks that hold one */
+} Contents;
+
+struct PngDecoder {
+    Lines lines;
+    Memory compressed, levels, rows;
+    Contents contents;
+    uint8_t palette[256][4];
+    Rectangle wanted;
+    ptrdiff_t line, at_once, held; /* bytes of a row of pixels, rows that there is room for, and that are there */
+    TakeRows take;
+    void *taker;
+};
+
+/* Tells whether Pillow takes an ICC profile, of which it inflates 1 MiB at most. */
+static int
+is_profile(Inflating *inflating, const Chunk *chunk)
 {
-    int to_left = above - corner, to_above = left - corner, to_corner = to_left + to_above;
-    to_left = to_left < 0 ? -to_left : to_left;
-    to_above = to_above < 0 ? -to_above : to_above;
-    to_corner = to_corner < 0 ? -to_corner : to_corner;
-    if (to_left <= to_above && to_left <= to_corner)
-        return (uint8_t)left;
-    return (uint8_t)(to_above <= to_corner ? above : corner);
+    const uint8_t *end = memchr(chunk->body, 0, chunk->size);
+    size_t name = end != NULL ? (size_t)(end - chunk->body) : 0, size = 0;
+    if (end == NULL || chunk->size - name < 3 || end[1] != 0
+        || !inflating_begin(inflating, end + 2, chunk->size - name - 2, 1, 1))
+        return 0;
+    while (size < PROFILE && inflating_take(inflating, 1) != NULL)
+        size++;
+    return inflating_ends(inflating);
 }
 
-/* Undoes the filter of a row; `step` is how many bytes before a byte its left neighbour lies, and `above` the row above. Returns 0
-   of a filter that there is not. */
+/* Tells whether a text in UTF-8 is one that Pillow takes; it stands there as it is, and not compressed. */
 static int
-undo(int filter, const uint8_t *from, const uint8_t *above, ptrdiff_t size, ptrdiff_t step, uint8_t *to)
+is_text(const Chunk *chunk)
 {
-    ptrdiff_t i = 0, first = step < size ? step : size; /* bytes without a left neighbour */
-    switch (filter) {
-    case NONE:
-        memcpy(to, from, (size_t)size);
+    const uint8_t *end = memchr(chunk->body, 0, chunk->size);
+    return chunk->size < TEXT && end != NULL && (size_t)(end - chunk->body) + 1 < chunk->size && end[1] == 0
+        && !has_key_of_pillow(chunk);
+}
+
+/* Tells whether Pillow takes a chunk, and no pixel depends on it but for those that `take_chunk` knows. */
+static int
+is_harmless(PngDecoder *d, const Chunk *chunk)
+{
+    if (is_named(chunk, "eXIf"))
         return 1;
-    case SUB:
-        memcpy(to, from, (size_t)first);
-        for (i = first; i < size; i++)
-            to[i] = (uint8_t)(from[i] + to[i - step]);
+    if (is_named(chunk, "iTXt"))
+        return is_text(chunk);
+    if (is_named(chunk, "iCCP"))
+        return d->contents.profiles++ == 0 && is_profile(d->lines.inflating, chunk);
+    return is_usual_chunk(chunk, d->contents.header.colour);
+}
+
+/* Takes a chunk that follows the header; 0 where it is unusual, or stands at an unusual place. */
+static int
+take_chunk(PngDecoder *d, const Chunk *chunk)
+{
+    Contents *contents = &d->contents;
+    if (!is_harmless(d, chunk))
+        return 0;
+    if (is_named(chunk, "IDAT")) {
+        memcpy(d->compressed.at + contents->compressed, chunk->body, chunk->size);
+        contents->compressed += chunk->size;
+        contents->begun = 1;
+        return !contents->ended;
+    }
+    contents->ended = contents->begun;
+    if (is_named(chunk, "PLTE")) {
+        if (contents->palette != NULL || contents->begun)
+            return 0;
+        contents->palette = chunk->body;
+        contents->colours = chunk->size / 3;
         return 1;
-    case UP:
-        for (; i < size; i++)
-            to[i] = (uint8_t)(from[i] + above[i]);
+    }
+    if (is_named(chunk, "tEXt") || is_named(chunk, "iTXt"))
+        contents->texts += chunk->size;
+    return (chunk->name[0] & 0x20) && contents->texts < TEXTS;
+}
+
+/* Reads the chunks of a PNG; 0 where it is not one of that size that this decoder knows. */
+static int
+read_chunks(PngDecoder *d, const uint8_t *data, size_t size, ptrdiff_t height, ptrdiff_t width)
+{
+    Chunk chunk;
+    d->contents = (Contents){0};
+    if (size < SIGNATURE_SIZE || memcmp(data, png_signature, SIGNATURE_SIZE)
+        || !read_chunk(data, size, SIGNATURE_SIZE, &chunk) || !read_header(&chunk, &d->contents.header)
+        || d->contents.header.interlaced > 1 || d->contents.header.height != (uint64_t)height
+        || d->contents.header.width != (uint64_t)width)
+        return 0;
+    do {
+        if (!read_chunk(data, size, (size_t)(chunk.body - data) + chunk.size + 4, &chunk))
+            return 0;
+        if (is_named(&chunk, "IEND"))
+            return d->contents.begun && (d->contents.header.colour != PALETTE || d->contents.colours > 0);
+    } while (take_chunk(d, &chunk));
+    return 0;
+}
+
+/* Makes pixels of four bytes of levels of grey, `step` bytes apart. */
+static void
+spread(const uint8_t *levels, ptrdiff_t step, ptrdiff_t count, uint8_t *pixels)
+{
+    for (ptrdiff_t i = 0; i < count; i++, levels += step, pixels += 4)
+        pixels[0] = pixels[1] = pixels[2] = *levels;
+}
+
+/* Takes the upper bytes of colours of 16 bits, as Pillow does. */
+static void
+cut(const uint8_t *samples, ptrdiff_t step, ptrdiff_t count, uint8_t *pixels)
+{
+    for (ptrdiff_t i = 0; i < count; i++, samples += step, pixels += 4)
+        pixels[0] = samples[0], pixels[1] = samples[2], pixels[2] = samples[4];
+}
+
+/* Cuts levels of 16 bits off at 255, as Pillow does. */
+static void
+clip(const uint8_t *samples, ptrdiff_t count, uint8_t *pixels)
+{
+    for (ptrdiff_t i = 0; i < count; i++, samples += 2, pixels += 4)
+        pixels[0] = pixels[1] = pixels[2] = samples[0] ? 255 : samples[1];
+}
+
+/* Looks colours up; 0 where the palette has no such one. */
+static int
+look_colours_up(const PngDecoder *d, const uint8_t *indices, ptrdiff_t count, uint8_t *pixels)
+{
+    uint8_t most = 0;
+    for (ptrdiff_t i = 0; i < count; i++) {
+        most = indices[i] > most ? indices[i] : most;
+        memcpy(pixels + 4 * i, d->palette[indices[i]], 4);
+    }
+    return most < d->contents.colours;
+}
+
+/* Makes pixels of four bytes of a line's samples, from column `first` on; 0 where a palette has no such colour. */
+static int
+convert(const PngDecoder *d, const uint8_t *line, ptrdiff_t first, ptrdiff_t count, uint8_t *pixels)
+{
+    int depth = d->contents.header.depth, wide = depth == 16 ? 2 : 1;
+    switch (d->contents.header.colour) {
+    case GREY:
+    case PALETTE: {
+        int grey = d->contents.header.colour == GREY;
+        if (depth < 8) {
+            unpack_samples(line, first + count, depth, grey ? 255 / ((1 << depth) - 1) : 1, d->levels.at);
+            line = d->levels.at;
+        }
+        if (!grey)
+            return look_colours_up(d, line + first, count, pixels);
+        if (depth == 16)
+            clip(line + 2 * first, count, pixels);
+        else
+            spread(line + first, 1, count, pixels);
         return 1;
-    case AVERAGE:
-        for (; i < first; i++)
-            to[i] = (uint8_t)(from[i] + above[i] / 2);
-        for (; i < size; i++)
-            to[i] = (uint8_t)(from[i] + (to[i - step] + above[i]) / 2);
+    }
+    case GREY_ALPHA:
+        spread(line + 2 * wide * first, 2 * wide, count, pixels);
         return 1;
-    case PAETH:
-        for (; i < first; i++)
-            to[i] = (uint8_t)(from[i] + above[i]);
-        for (; i < size; i++)
-            to[i] = (uint8_t)(from[i] + paeth(to[i - step], above[i], above[i - step]));
+    case COLOUR:
+        if (wide == 1)
+            kernels->expand(line + 3 * first, pixels, count);
+        else
+            cut(line + 6 * first, 6, count, pixels);
         return 1;
     default:
-        return 0;
+        if (wide == 1)
+            memcpy(pixels, line + 4 * first, 4 * (size_t)count);
+        else
+            cut(line + 8 * first, 8, count, pixels);
+        return 1;
     }
 }
 
-/* Undoes the filters of rows, each of which stands after the number of its filter. */
-static int
-undo_all(const uint8_t *from, ptrdiff_t rows, ptrdiff_t size, ptrdiff_t step, const uint8_t *above, uint8_t *to)
+/* Hands over the rows that are there. */
+static void
+hand_over(PngDecoder *d)
 {
-    for (ptrdiff_t row = 0; row < rows; row++, from += size + 1, to += size) {
-        if (!undo(from[0], from + 1, above, size, step, to))
-            return 0;
-        above = to;
+    if (d->held > 0)
+        d->take(d->taker, d->rows.at, d->line, d->held);
+    d->held = 0;
+}
+
+static int
+take_line(void *decoder, const uint8_t *samples, const Line *line)
+{
+    PngDecoder *d = decoder;
+    if (line->row < d->wanted.top)
+        return 1;
+    uint8_t *pixels = d->rows.at + d->held * d->line;
+    if (!convert(d, samples, d->wanted.left, d->wanted.width, pixels))
+        return 0;
+    if (++d->held == d->at_once)
+        hand_over(d);
+    return 1;
+}
+
+/* Puts the pixels of a line to where they belong in the whole image. */
+static int
+take_pass(void *decoder, const uint8_t *samples, const Line *line)
+{
+    PngDecoder *d = decoder;
+    uint8_t *pixels = d->rows.at + (ptrdiff_t)d->contents.header.height * d->line; /* a line behind the image */
+    uint8_t *to = d->rows.at + line->row * d->line + 4 * line->column;
+    if (!convert(d, samples, 0, line->count, pixels))
+        return 0;
+    for (ptrdiff_t i = 0; i < line->count; i++)
+        memcpy(to + 4 * i * line->step, pixels + 4 * i, 4);
+    return 1;
+}
+
+/* Makes room for the rows: for some, or all of an interlaced image. Returns UNDECODED where these are too large. */
+static Outcome
+lay_out(PngDecoder *d)
+{
+    const Header *header = &d->contents.header;
+    ptrdiff_t line = 4 * (header->interlaced ? (ptrdiff_t)header->width : d->wanted.width) + BESIDE;
+    d->line = line;
+    d->at_once = line < ROWS_SIZE / ROWS ? ROWS : line < ROWS_SIZE ? ROWS_SIZE / line : 1;
+    d->held = 0;
+    int64_t rows = header->interlaced ? (int64_t)header->height + 1 : d->at_once;
+    if (header->interlaced && (int64_t)line * rows > LARGEST)
+        return UNDECODED;
+    return reserve(&d->rows, (size_t)line * (size_t)rows) && reserve(&d->levels, header->width) ? DECODED : NO_MEMORY;
+}
+
+static void
+fill_palette(PngDecoder *d)
+{
+    for (size_t i = 0; i < d->contents.colours; i++)
+        memcpy(d->palette[i], d->contents.palette + 3 * i, 3);
+}
+
+PngDecoder *
+png_decoder_new(void)
+{
+    PngDecoder *d = calloc(1, sizeof *d);
+    if (d != NULL && lines_init(&d->lines))
+        return d;
+    free(d);
+    return NULL;
+}
+
+void
+png_decoder_free(PngDecoder *d)
+{
+    if (d == NULL)
+        return;
+    lines_clear(&d->lines);
+    free(d->compressed.at);
+    free(d->levels.at);
+    free(d->rows.at);
+    free(d);
+}
+
+size_t
+png_decoder_memory(const PngDecoder *d)
+{
+    return sizeof *d + lines_memory(&d->lines) + d->compressed.size + d->levels.size + d->rows.size;
+}
+
+Outcome
+png_decode(PngDecoder *d, const uint8_t *data, ptrdiff_t size, ptrdiff_t height, ptrdiff_t width, Rectangle wanted,
+           TakeRows take, void *taker)
+{
+    const Header *header = &d->contents.header;
+    if (!reserve(&d->compressed, (size_t)size))
+        return NO_MEMORY;
+    if (!read_chunks(d, data, (size_t)size, height, width))
+        return UNDECODED;
+    d->wanted = wanted;
+    d->take = take;
+    d->taker = taker;
+    Outcome outcome = lay_out(d);
+    if (outcome != DECODED)
+        return outcome;
+    fill_palette(d);
+    outcome = read_lines(&d->lines, header, d->compressed.at, d->contents.compressed, wanted.top + wanted.height,
+                         wanted.left + wanted.width, header->interlaced ? take_pass : take_line, d);
+    if (outcome != DECODED)
+        return outcome;
+    if (header->interlaced)
+        take(taker, d->rows.at + wanted.top * d->line + 4 * wanted.left, d->line, wanted.height);
+    else
+        hand_over(d);
+    return DECODED;
+}
+
+typedef struct { /* where the samples of rows are written, a byte each, or two of those that have 16 bits */
+    const Header *header;
+    ptrdiff_t first, end; /* the rows */
+    ptrdiff_t pixel;      /* bytes of a pixel */
+    uint8_t *levels;      /* of a line */
+    uint8_t *out;
+} Writing;
+
+/* Writes numbers of 16 bits in the machine's order. */
+static void
+put_in_order(const uint8_t *from, ptrdiff_t count, uint8_t *to)
+{
+    for (ptrdiff_t i = 0; i < count; i++) {
+        uint16_t number = (uint16_t)(from[2 * i] << 8 | from[2 * i + 1]);
+        memcpy(to + 2 * i, &number, 2);
     }
+}
+
+static int
+write_line(void *writing, const uint8_t *samples, const Line *line)
+{
+    const Writing *w = writing;
+    int depth = w->header->depth;
+    if (line->row < w->first || line->row >= w->end)
+        return 1;
+    if (depth < 8) {
+        int factor = w->header->colour == GREY && depth > 1 ? 255 / ((1 << depth) - 1) : 1;
+        unpack_samples(samples, line->count, depth, factor, w->levels);
+        samples = w->levels;
+    } else if (depth == 16) {
+        put_in_order(samples, line->count * samples_of_pixel(w->header), w->levels);
+        samples = w->levels;
+    }
+    uint8_t *to = w->out + ((line->row - w->first) * (ptrdiff_t)w->header->width + line->column) * w->pixel;
+    if (line->step == 1)
+        memcpy(to, samples, (size_t)(line->count * w->pixel));
+    else
+        for (ptrdiff_t i = 0; i < line->count; i++)
+            memcpy(to + i * line->step * w->pixel, samples + i * w->pixel, (size_t)w->pixel);
     return 1;
 }
 
 PyObject *
-unfilter(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
+png_samples(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
 {
-    int64_t n[5];
-    if (!read_integers(arguments, given, n, 5))
+    const uint8_t *data;
+    Py_ssize_t size;
+    int64_t n[8];
+    if (!read_arguments(arguments, given, &data, &size, n, 8))
         return NULL;
-    if (n[1] < 0 || n[2] < 1 || n[2] > PTRDIFF_MAX - 1 || n[3] < 1) {
-        PyErr_SetString(PyExc_ValueError, "rows of that size there are not");
+    Header header = {.height = (uint32_t)n[0], .width = (uint32_t)n[1], .depth = (int)n[2], .colour = (int)n[3],
+                     .interlaced = n[4] != 0};
+    int known = is_known_kind(header.depth, header.colour) && header.height == (uint64_t)n[0] && header.width == (uint64_t)n[1];
+    if (!known || n[1] < 1 || n[5] < 0 || n[5] >= n[6] || n[6] > n[0]) {
+        PyErr_SetString(PyExc_ValueError, "an image of that kind, or with these rows, there is not");
         return NULL;
     }
-    uint8_t *nothing = PyMem_Calloc((size_t)n[2], 1); /* above the first row */
-    if (nothing == NULL)
+    Lines lines = {0};
+    Memory levels = {0};
+    int64_t pixel = samples_of_pixel(&header) * (header.depth == 16 ? 2 : 1);
+    Outcome outcome = NO_MEMORY;
+    Py_BEGIN_ALLOW_THREADS
+    if (lines_init(&lines) && reserve(&levels, (size_t)(header.width * pixel))) {
+        Writing writing = {&header, (ptrdiff_t)n[5], (ptrdiff_t)n[6], (ptrdiff_t)pixel, levels.at, (uint8_t *)(uintptr_t)n[7]};
+        outcome = read_lines(&lines, &header, data, (size_t)size, (ptrdiff_t)n[6], (ptrdiff_t)header.width, write_line,
+                             &writing);
+    }
+    lines_clear(&lines);
+    free(levels.at);
+    Py_END_ALLOW_THREADS
+    if (outcome == NO_MEMORY)
         return PyErr_NoMemory();
-    int done;
-    Py_BEGIN_ALLOW_THREADS
-    done = undo_all((const uint8_t *)(uintptr_t)n[0], (ptrdiff_t)n[1], (ptrdiff_t)n[2], (ptrdiff_t)n[3], nothing,
-                    (uint8_t *)(uintptr_t)n[4]);
-    Py_END_ALLOW_THREADS
-    PyMem_Free(nothing);
-    return PyBool_FromLong(done);
-}
-
-/* Writes the samples of a row, of 1, 2 or 4 bits each, the first one in the highest bits, times a factor. */
-static void
-unpack_row(const uint8_t *from, ptrdiff_t width, int bits, int factor, uint8_t *to)
-{
-    int mask = (1 << bits) - 1, a_byte = 8 / bits;
-    for (ptrdiff_t x = 0; x < width; from++)
-        for (int shift = 8 - bits, end = x + a_byte <= width ? 0 : 8 - bits * (int)(width - x); shift >= end; shift -= bits)
-            to[x++] = (uint8_t)((*from >> shift & mask) * factor);
-}
-
-PyObject *
-unpack(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
-{
-    int64_t n[6];
-    if (!read_integers(arguments, given, n, 6))
-        return NULL;
-    if (n[1] < 0 || n[2] < 0 || n[2] > PTRDIFF_MAX / 8 || (n[3] != 1 && n[3] != 2 && n[3] != 4)) {
-        PyErr_SetString(PyExc_ValueError, "samples of that size there are not");
-        return NULL;
-    }
-    const uint8_t *from = (const uint8_t *)(uintptr_t)n[0];
-    uint8_t *to = (uint8_t *)(uintptr_t)n[5];
-    ptrdiff_t width = (ptrdiff_t)n[2], size = (width * (int)n[3] + 7) / 8;
-    Py_BEGIN_ALLOW_THREADS
-    for (int64_t row = 0; row < n[1]; row++, from += size, to += width)
-        unpack_row(from, width, (int)n[3], (int)n[4], to);
-    Py_END_ALLOW_THREADS
-    Py_RETURN_NONE;
+    return PyBool_FromLong(outcome == DECODED);
 }

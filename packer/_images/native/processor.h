@@ -9,7 +9,7 @@
 #include <cpuid.h>
 
 typedef struct {
-    unsigned avx2, avx512; /* see vectors.h for what belongs to each */
+    unsigned carryless, avx2, avx512; /* see vectors.h for what belongs to each */
 } Processor;
 
 /* Returns which registers the system keeps for a program, by the bits of XCR0. */
@@ -24,14 +24,17 @@ kept_registers(void)
 static inline Processor
 ask_processor(void)
 {
-    enum { SSE42 = 1 << 20, OSXSAVE = 1 << 27, AVX = 1 << 28 };                                  /* leaf 1, ECX */
+    enum { PCLMUL = 1 << 1, SSE42 = 1 << 20, OSXSAVE = 1 << 27, AVX = 1 << 28 };                                  /* leaf 1, ECX */
     enum { BMI = 1 << 3, AVX2_ = 1 << 5, BMI2 = 1 << 8, F = 1 << 16, DQ = 1 << 17, BW = 1 << 30 }; /* leaf 7, EBX */
     const unsigned vl = 1u << 31;
     enum { VBMI = 1 << 1, VNNI = 1 << 11 };                                                      /* leaf 7, ECX */
     enum { XMM_YMM = 0x06, OPMASK_ZMM = 0xE0 };
     unsigned a, b, c, d, kept, wanted = SSE42 | OSXSAVE | AVX;
-    Processor found = {0, 0};
-    if (!__get_cpuid(1, &a, &b, &c, &d) || (c & wanted) != wanted)
+    Processor found = {0, 0, 0};
+    if (!__get_cpuid(1, &a, &b, &c, &d))
+        return found;
+    found.carryless = (c & PCLMUL) != 0;
+    if ((c & wanted) != wanted)
         return found;
     kept = kept_registers();
     if ((kept & XMM_YMM) != XMM_YMM || !__get_cpuid_count(7, 0, &a, &b, &c, &d))

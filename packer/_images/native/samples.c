@@ -17,8 +17,8 @@ reserve(Memory *memory, size_t size)
     return memory->at != NULL;
 }
 
-/* Tells whether an image of so many pixels may have so many bytes: pixels as they are, or a JPEG, which codes a pixel in some
-   20 bytes at most, and has room for 64 MiB of other things. */
+/* Tells whether an image of so many pixels may have so many bytes: pixels as they are, or a JPEG or PNG, which code a pixel in
+   some 20 bytes at most, and have room for 64 MiB of other things. */
 static int
 is_plausible(const Task *task)
 {
@@ -27,11 +27,11 @@ is_plausible(const Task *task)
     return task->size / 32 - (1 << 21) <= task->height * task->width;
 }
 
-/* Tells whether bytes begin as a JPEG does, where the task says that they are none of pixels. */
+/* Tells whether bytes begin as a JPEG or a PNG does, where the task says that they are none of pixels. */
 static int
 begins_well(const Task *task, const uint8_t *data)
 {
-    return task->raw || (data[0] == 0xFF && data[1] == 0xD8);
+    return task->raw || (data[0] == 0xFF && data[1] == 0xD8) || is_png(data);
 }
 
 /* Reads an image from its file; where it is large, no more than its beginning is read of another kind of image, or of what a

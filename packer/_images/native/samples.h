@@ -14,6 +14,13 @@ typedef struct { /* memory that is used for one thing after the other, and grows
     size_t size;
 } Memory;
 
+/* Tells whether data of 2 bytes or more begin as a PNG does. */
+static inline int
+is_png(const uint8_t *data)
+{
+    return data[0] == 0x89 && data[1] == 'P';
+}
+
 /* Makes room for so many bytes of any value; 0 where there is no such memory. */
 int reserve(Memory *memory, size_t size);
 
@@ -25,7 +32,7 @@ typedef struct { /* what a table says of an image */
 uint32_t checksum_of(const Row *sample, const uint8_t *data, size_t size, const uint8_t *name, size_t name_size);
 
 /* Finds the bytes of an image, and reads them into memory where they lie in a file; NULL where they cannot be read, are not
-   what they were, or are neither pixels nor a JPEG. `name` is a copy of the sample's. */
+   what they were, or are neither pixels nor a JPEG or PNG. `name` is a copy of the sample's. */
 const uint8_t *find_bytes(Memory *memory, const Task *task, const uint8_t *name, Outcome *outcome);
 
 #endif

@@ -6,6 +6,7 @@
 #include "kernels.h"
 #include "native.h"
 #include "padding.h"
+#include "png.h"
 #include "resizing.h"
 #include "samples.h"
 
@@ -14,6 +15,7 @@
 
 typedef struct Workspace { /* the memory of one thread at a time */
     Decoder *decoder;
+    PngDecoder *png;
     Resizing *resizing;
     Memory stored; /* what was read from a file */
     Memory rows;   /* pixels of four bytes, on the way to being resized */
@@ -30,6 +32,7 @@ static void
 free_workspace(Workspace *workspace)
 {
     decoder_free(workspace->decoder);
+    png_decoder_free(workspace->png);
     resizing_free(workspace->resizing);
     free(workspace->stored.at);
     free(workspace->rows.at);
@@ -48,8 +51,9 @@ take_workspace(void)
     workspace = calloc(1, sizeof *workspace);
     if (workspace != NULL) {
         workspace->decoder = decoder_new();
+        workspace->png = png_decoder_new();
         workspace->resizing = resizing_new();
-        if (workspace->decoder != NULL && workspace->resizing != NULL)
+        if (workspace->decoder != NULL && workspace->png != NULL && workspace->resizing != NULL)
             return workspace;
         free_workspace(workspace);
     }
@@ -61,7 +65,7 @@ static void
 return_workspace(Workspace *workspace)
 {
     size_t size = workspace->stored.size + workspace->rows.size + workspace->shown.size
-        + decoder_memory(workspace->decoder) + resizing_memory(workspace->resizing);
+        + decoder_memory(workspace->decoder) + png_decoder_memory(workspace->png) + resizing_memory(workspace->resizing);
     if (size > KEPT) {
         free_workspace(workspace);
         return;
@@ -178,6 +182,9 @@ draw(Workspace *workspace, const Task *task, const uint8_t *data, const Wanted *
     Rectangle needed = {
         (ptrdiff_t)task->top + first_row, (ptrdiff_t)task->left + first, row_end - first_row, end - first,
     };
+    if (is_png(data))
+        return png_decode(workspace->png, data, (ptrdiff_t)task->size, (ptrdiff_t)task->height, (ptrdiff_t)task->width,
+                          needed, take_rows, workspace->resizing);
     return decoder_decode(workspace->decoder, data, (ptrdiff_t)task->size, (ptrdiff_t)task->height, (ptrdiff_t)task->width,
                           needed, FOUR_BYTES, take_rows, workspace->resizing);
 }

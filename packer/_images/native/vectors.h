@@ -9,6 +9,7 @@
 #define HAS_AVX2 1
 #define AVX2 __attribute__((target("avx2,bmi,bmi2")))
 #define AVX2_INLINE __attribute__((target("avx2,bmi,bmi2"), always_inline)) static inline
+#define CARRYLESS __attribute__((target("sse2,pclmul")))
 #else
 #define HAS_AVX2 0
 #endif
@@ -61,6 +62,16 @@ has_avx2(void)
 {
 #if HAS_AVX2
     return ask_processor().avx2 != 0;
+#else
+    return 0;
+#endif
+}
+
+static inline int
+has_carryless(void)
+{
+#if HAS_AVX2
+    return ask_processor().carryless != 0;
 #else
     return 0;
 #endif
