@@ -253,7 +253,7 @@ def write_output(path: str | os.PathLike[str], content: bytes) -> None:
         If it cannot be written.
     """
     target = Path(os.path.realpath(path))
-    special = os.path.exists(target) and not target.is_file()  # such as a FIFO, or a terminal
+    special = os.path.exists(target) and not os.path.isfile(target)  # such as a FIFO, or a terminal
     new = target if special else target.with_name(f"{target.name}.{os.getpid()}.partial")
     with writing_to(path, "then give the command again"):
         try:

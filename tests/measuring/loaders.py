@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from PIL import Image
-from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate
+from torch.utils.data import ConcatDataset, DataLoader, Dataset, TensorDataset, default_collate
 from torchvision import transforms
 from torchvision.datasets import ImageFolder
 from torchvision.datasets.folder import pil_loader
@@ -116,8 +116,11 @@ LOADERS = {
     "collation": Case(
         "collation", lambda root: DataLoader(folder(root, "small"), 8, num_workers=WORKERS, collate_fn=slow_collate)
     ),
+    # An epoch is long: in a short one, starting workers takes longer than they save.
     "too few workers": Case(
-        "too few workers", lambda root: DataLoader(folder(root, "ordinary", transform=training()), 8), helps=None
+        "too few workers",
+        lambda root: DataLoader(ConcatDataset([folder(root, "ordinary", transform=training())] * 50), 8),
+        helps=None,
     ),
     "too many workers": Case(
         "too many workers",
