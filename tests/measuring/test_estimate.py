@@ -180,6 +180,7 @@ def test_what_happens_once_is_not_counted_for_each_image(photos: Path, tmp_path:
     assert slow.duration().work.high > fast.work.high, "others who use the machine make it less certain"
 
 
+@pytest.mark.measures
 def test_work_of_others_is_seen(photos: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as process:
         time.sleep(0.1)

@@ -28,7 +28,10 @@ from packer._measuring.profiling.workers import fewer_workers
 from tests.measuring import loaders
 from tests.measuring.test_profile import _two_processors, drawn, looped  # noqa: F401
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # torch warns of many workers, and of forks beside threads
+pytestmark = [
+    pytest.mark.measures,
+    pytest.mark.filterwarnings("ignore"),  # torch warns of many workers, and of forks beside threads
+]
 
 forks = pytest.mark.skipif(sys.platform != "linux", reason="its workers are forks")
 
@@ -169,6 +172,12 @@ def test_numbers_of_workers_are_compared_within_their_time() -> None:
     seen = see(DataLoader(Counted(0.0), 32, num_workers=8))
     assert fewer_workers(seen, 2, 100, sample=0.02, seconds=1.0) > 0
     assert 16 <= made.value <= 4 * 50, "for a second, of which each pass has a half, on two processors"
+
+
+@forks
+def test_fewer_workers_gain_nothing_where_the_step_takes_longest() -> None:
+    seen = see(DataLoader(Remote(0.0), 1, num_workers=8))
+    assert fewer_workers(seen, 2, 64, sample=0.001, seconds=0.5, step=10.0) == pytest.approx(1, abs=0.01)
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,10 @@ from packer._measuring.profiling.timings import Timings
 from tests.measuring import loaders
 from tests.measuring.loaders import LOADERS
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # torch warns of many workers, and of forks beside threads
+pytestmark = [
+    pytest.mark.measures,
+    pytest.mark.filterwarnings("ignore"),  # torch warns of many workers, and of forks beside threads
+]
 
 SECONDS = 0.6
 """For finding out what is slow."""

@@ -50,6 +50,7 @@ def trained(found: Tuning, pack: Path) -> int:
         return sum(len(labels) for _, labels in loader)
 
 
+@pytest.mark.measures
 def test_the_line_makes_a_loader(pack: Path) -> None:
     shown: list[tuple[float, float, str]] = []
     dataset = open_dataset(pack, crop=CenterCrop(16))
@@ -64,6 +65,7 @@ def test_the_line_makes_a_loader(pack: Path) -> None:
         assert trained(found, pack) == 10
 
 
+@pytest.mark.measures
 def test_of_all_that_keep_up_the_fewest_threads_are_taken(pack: Path) -> None:
     found = tune(pack, 4, step_ms=60_000, seconds=20)
     assert found.settings == LoaderSettings(1)
@@ -71,6 +73,7 @@ def test_of_all_that_keep_up_the_fewest_threads_are_taken(pack: Path) -> None:
     assert trained(found, pack) == 10
 
 
+@pytest.mark.measures
 def test_too_little_time_takes_what_is_faster_beyond_doubt_and_says_so(pack: Path) -> None:
     candidates = [LoaderSettings(threads) for threads in (1, 2, 3, 4)]
     for third, enough, taken in ((1.0, 0.0, 3), (1.15, 0.0, 2), (1.0, 3.0, 1)):
@@ -84,6 +87,7 @@ def test_too_little_time_takes_what_is_faster_beyond_doubt_and_says_so(pack: Pat
     assert found.rate >= max(4 / trial.median for trial in found.trials) / 1.1
 
 
+@pytest.mark.measures
 def test_where_nothing_keeps_up_it_says_how_long_a_step_waits(pack: Path) -> None:
     found = tune(pack, 4, step_ms=1e-6, seconds=0.3)
     assert found.wait_ms > 0

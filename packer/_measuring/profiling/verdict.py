@@ -70,8 +70,8 @@ def _find(found: Findings, seconds: float) -> None:
     cpus = available_cpus()
     with contextlib.suppress(Exception):  # workers that cannot be started again say nothing, and end no training
         if seen.kind == "DataLoader" and seen.workers > cpus:
-            sample = found.stages.total.total
-            found.fewer = fewer_workers(seen, cpus, _batches(found), sample=sample, seconds=0.4 * seconds)
+            sample, step = found.stages.total.total, found.step
+            found.fewer = fewer_workers(seen, cpus, _batches(found), sample=sample, seconds=0.4 * seconds, step=step)
     found.cause = _cause(found, cpus)
     if found.cause == "step":
         return

@@ -86,11 +86,16 @@ class Findings:
 
         Loader and loop share the processors: a batch and its step take no less than all processors need for both.
         """
-        step = self.timings.work
-        if self.idle is not None:  # the loop works while the GPU does: its own time says little of the step
-            step = max(self.timings.interval * (1 - self.idle), 0.0)
         least = (self._step_cpu + sample.cpu * self.seen.batch_size) / available_cpus()
-        return max(step + made if workers == 0 else max(step, made), least)
+        return max(self.step + made if workers == 0 else max(self.step, made), least)
+
+    @property
+    def step(self) -> float:
+        """The seconds that a step works on its batch."""
+        if self.idle is None:
+            return self.timings.work
+        # The loop works while the GPU does: its own time says little of the step.
+        return max(self.timings.interval * (1 - self.idle), 0.0)
 
     @property
     def _step_cpu(self) -> float:

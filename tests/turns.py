@@ -1,0 +1,28 @@
+"""Turns that processes of tests take, so that a test that measures runs alone."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # Windows, where a test that measures runs beside others
+    fcntl = None  # type: ignore[assignment]
+
+# What is locked are files that lie here anyway: nothing is made, nor left behind.
+_QUEUE, _TURN = Path(__file__).with_name("conftest.py"), Path(__file__)
+
+
+@contextlib.contextmanager
+def turn(alone: bool) -> Iterator[None]:
+    """Wait for a turn, which is shared with tests of other processes unless it is to be `alone`."""
+    if fcntl is None:
+        yield
+        return
+    with open(_TURN, "rb") as held:
+        with open(_QUEUE, "rb") as queue:  # whoever waits to be alone stays in the queue: no other turn begins
+            fcntl.flock(queue, fcntl.LOCK_EX)
+            fcntl.flock(held, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        yield
