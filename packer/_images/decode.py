@@ -147,9 +147,9 @@ def decode(
                     return apply_orientation(pixels, header.orientation) if exif == "apply" else pixels
     if decoder == "auto" and native.PREFERRED and exif == "ignore" and (size := png.size_of(data)) is not None:
         pillow.require_pixels(*size, max_pixels)
-        pixels = native.decode(data, *size)
-        if pixels is not None:
-            return pixels
+        found = native.decode(data, *size)
+        if found is not None:
+            return found
     if (plain := bmp.read(data)) is not None:
         pillow.require_pixels(plain.height, plain.width, max_pixels)
         return plain.decode()

@@ -73,7 +73,7 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = root / "tree" / "class"
     folder.mkdir(parents=True)
     files = {f"{sampling.replace(':', '')}.jpg": data for sampling, data in RESIZED.items()}
-    files |= {f"{name}.img.jpg": UNUSUAL[name] for name in ("PNG", "RGB")}
+    files |= {f"{name}.img.jpg": UNUSUAL[name] for name in ("WebP", "RGB")}
     pixels = np.array(photo(131, 157))
     files |= {f"progressive {name}.jpg": jpeg(pixels, name, 90, 5, progressive=True) for name in ("grey", "4:2:0")}
     files["CMYK.jpg"] = encoded(Image.fromarray(pixels).convert("CMYK"), "JPEG", progressive=True)

@@ -306,7 +306,7 @@ def one_scan_each(data: bytes) -> bytes:
 UNUSUAL = {
     "nothing": b"",
     "a marker": b"\xff\xd8",
-    "PNG": encoded(photo(*SIZE), "PNG"),
+    "WebP": encoded(photo(*SIZE), "WEBP"),
     "progressive, half of it": encoded(photo(*SIZE), "JPEG", progressive=True)[:700],
     "RGB": encoded(photo(*SIZE), "JPEG", keep_rgb=True),
     "RGB, as Adobe says it": with_segment(0xEE, b"Adobe\0d\0\0\0\0\0"),
@@ -426,7 +426,7 @@ def test_any_bytes_will_do() -> None:
 
 def test_images_beside_damaged_ones() -> None:
     box = Box.of((3, 4, 20, 30), (20, 30))
-    images = [ORDINARY, UNUSUAL["half of it"], GREY, UNUSUAL["PNG"], ORDINARY]
+    images = [ORDINARY, UNUSUAL["half of it"], GREY, UNUSUAL["WebP"], ORDINARY]
     outs = np.zeros((len(images), 20, 30, 3), np.uint8)
     done = decode_into([(data, SIZE, box, out.ctypes.data) for data, out in zip(images, outs, strict=True)])
     assert done == [True, False, True, False, True]
