@@ -93,11 +93,10 @@ C_LIBRARY = {
     *("calloc", "free", "malloc", "realloc"),
     *("bcmp", "bzero", "memchr", "memcmp", "memcpy", "memmove", "memset", "strcspn", "strlen"),
     *("close", "fstat", "fstat$INODE64", "getauxval", "openat", "pread"),
-    *(
-        "dyld_stub_binder",
-        "_availability_version_check",
-    ),  # of macOS, which linking and Zig's own C ask for
+    "snprintf",
     *("ceil", "floor", "lrint", "lround", "nearbyint", "rint", "round"),
+    # Of macOS: what its linker, Zig's own C, and the compiler for loops that fill memory ask for.
+    *("dyld_stub_binder", "_availability_version_check", "memset_pattern16"),
 }
 """The functions of C and POSIX that packer's C asks for. macOS' linker takes every name; others here are mistakes."""
 
