@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import email
+import gzip
 import os
 import shutil
 import subprocess
@@ -27,6 +28,7 @@ import lief
 ROOT = Path(__file__).parents[1]
 NATIVE = "packer/_images/native"
 LARGEST = 2_000_000  # bytes of a wheel
+EPOCH = 315_532_800  # 1980, the first second that a zip archive can say: two builds have the same bytes
 OLDEST = abi3info.models.PyVersion(3, 10)
 
 
@@ -113,10 +115,11 @@ def main() -> None:
     if unknown:
         parser.error(f"no platform {', '.join(sorted(unknown))}; there are {', '.join(names)}")
     lief.logging.disable()
-    os.environ.setdefault("SOURCE_DATE_EPOCH", "315532800")  # 1980, the first that an archive can say: the same bytes
+    os.environ["SOURCE_DATE_EPOCH"] = str(EPOCH)
+    os.umask(0o022)
     arguments.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as work:
-        sdist = build("sdist", ROOT, Path(work) / "sdist")
+        sdist = settle(build("sdist", ROOT, Path(work) / "sdist"))
         source = unpack(sdist, Path(work))
         pure = build("wheel", source, Path(work) / "pure")
         made = [keep(sdist, arguments.out)]
@@ -147,6 +150,24 @@ def build(kind: str, source: Path, into: Path) -> Path:
     return path
 
 
+def settle(sdist: Path) -> Path:
+    """Write an sdist again, with nothing in it of when and by whom it was made."""
+
+    made = sdist.with_name("settled")
+    with (
+        tarfile.open(sdist) as old,
+        made.open("wb") as file,
+        gzip.GzipFile("", "wb", fileobj=file, mtime=EPOCH) as compressed,
+        tarfile.open(fileobj=compressed, mode="w") as new,
+    ):
+        for member in sorted(old.getmembers(), key=lambda member: member.name):
+            member.mtime, member.pax_headers = EPOCH, {}
+            member.uid, member.gid, member.uname, member.gname = 0, 0, "", ""
+            member.mode = 0o755 if member.isdir() or member.mode & 0o100 else 0o644
+            new.addfile(member, old.extractfile(member))
+    return made.replace(sdist)
+
+
 def unpack(sdist: Path, into: Path) -> Path:
     with tarfile.open(sdist) as archive:
         archive.extractall(into, filter="data")
@@ -166,6 +187,7 @@ def compile_for(platform: Platform, source: Path, into: Path) -> Path:
     libraries = [python3_dll(into)] if platform.windows else ["-lm"]
     if platform.macos:
         flags += ["-undefined", "dynamic_lookup"]  # of Python's names; `check` looks for others
+        flags += [f"-Wl,-install_name,{platform.binary}"]  # else the path of this temporary directory
     sources = sorted((source / NATIVE).glob("*.c"))
     binary = into / platform.binary
     run("ziglang", "cc", "-target", platform.zig, *flags, "-o", binary, *sources, *libraries)

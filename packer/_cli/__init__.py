@@ -30,7 +30,15 @@ from packer._cli.verify import verify_command
 from packer._cli.view import view_command
 from packer._cli.warm import warm_command
 from packer._images.compiled import VECTORS, shortcoming
-from packer.errors import CorruptPackError, NotAPackError, OptionError, PackerError, PackLockedError, printable
+from packer.errors import (
+    CorruptPackError,
+    MissingDependencyError,
+    NotAPackError,
+    OptionError,
+    PackerError,
+    PackLockedError,
+    printable,
+)
 
 __all__ = ["EXIT_STATUS", "main"]
 
@@ -104,7 +112,7 @@ def main() -> None:
     if hangup is not None and signal.getsignal(hangup) is signal.SIG_DFL:  # and not started by nohup
         signal.signal(hangup, _terminate)
     try:
-        status = cli.main(standalone_mode=False)
+        status = _run_command()
         sys.exit(status if isinstance(status, int) else EXIT_STATUS["ok"])
     except click.exceptions.Exit as exit:
         sys.exit(exit.exit_code)
@@ -132,6 +140,15 @@ def main() -> None:
                 "error",
             )
         sys.exit(EXIT_STATUS["error"])
+
+
+def _run_command() -> object:
+    try:
+        return cli.main(standalone_mode=False)
+    except ModuleNotFoundError as error:  # torch has no wheels for some systems, where much works without it
+        if error.name != "torch":
+            raise
+        raise MissingDependencyError("this needs torch, which is not installed (pip install torch)") from error
 
 
 def _open_what_is_closed() -> None:

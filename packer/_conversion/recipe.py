@@ -132,7 +132,7 @@ class Recipe:
         if self.codec == "keep":
             return {}
         used = {"pillow", fast_decoder()[0]}
-        if self.resize is not None:
+        if self.resize is not None and importlib.util.find_spec("torch") is not None:  # else packer's own C resizes
             used.add("torch")
         if self.codec == "jpeg":
             used.add(jpeg_encoder()[0])
