@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import platform
 import re
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import sysconfig
 import zipfile
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -139,7 +141,9 @@ def test_a_wheel_has_every_file_of_the_package_but_the_sources_of_c(wheels: tupl
         assert names == files - sources - left_out
 
 
-def test_where_c_is_wanted_a_build_without_it_fails(builder: Builder, tmp_path: Path) -> None:
+def test_a_build_without_c_says_what_that_costs_and_where_c_is_wanted_it_fails(
+    builder: Builder, tmp_path: Path
+) -> None:
     command = [
         sys.executable,
         "setup.py",
@@ -151,16 +155,18 @@ def test_where_c_is_wanted_a_build_without_it_fails(builder: Builder, tmp_path: 
         str(tmp_path),
     ]
     told = os.environ | {"CC": "/nonexistent"}
-    assert subprocess.run(command, cwd=builder.folder, env=told, check=False, capture_output=True).returncode == 0
+    done = subprocess.run(command, cwd=builder.folder, env=told, check=False, capture_output=True, text=True)
+    assert done.returncode == 0
+    assert "Without it libraries decode, the same pixels at about half the speed" in done.stderr
     told["PACKER_COMPILED"] = "1"
     assert subprocess.run(command, cwd=builder.folder, env=told, check=False, capture_output=True).returncode != 0
 
 
 def test_the_version_says_that_c_is_missing_and_what_to_do(without_c: Path) -> None:
-    said = run(VERSION, without_c).stdout
-    assert said.startswith(f"packer {packer.__version__}, without its own decoder: not compiled, ")
-    assert said.endswith("Install both (on Debian: gcc, python3-dev), then packer anew\n")
-    assert said.count("\n") == 1
+    what, others = run(VERSION, without_c).stdout.splitlines()
+    assert what.startswith(f"packer {packer.__version__}, without its own decoder: not compiled, ")
+    assert what.endswith("Install both (on Debian: gcc, python3-dev), then packer anew")
+    assert f"Pillow {version('pillow')}: the same pixels, on x86-64 at about half the speed" in others
 
 
 @needs_sources
@@ -191,7 +197,7 @@ def test_the_version_says_that_what_was_compiled_does_not_load(without_c: Path, 
     (tmp_path / "packer" / "_images" / "_native.abi3.so").write_bytes(b"of another machine")
     said = run(VERSION, tmp_path).stdout
     assert "without its own decoder: what was compiled does not load (" in said
-    assert said.endswith("Install packer anew on this machine\n")
+    assert "Install packer anew on this machine\n" in said
 
 
 def test_the_version_says_that_all_is_well() -> None:
@@ -200,7 +206,12 @@ def test_the_version_says_that_all_is_well() -> None:
     if not native.PREFERRED:
         pytest.skip("needs a C compiler at the installation, and AVX2 or NEON")
     kinds = {"aarch64": ["NEON"], "arm64": ["NEON"]}.get(platform.machine(), ["AVX2", "AVX-512"])
-    assert run(VERSION, ROOT).stdout in [f"packer {packer.__version__}, own decoder: {kind}\n" for kind in kinds]
+    what, others = run(VERSION, ROOT).stdout.splitlines()
+    assert what in [f"packer {packer.__version__}, own decoder: {kind}" for kind in kinds]
+    assert others.startswith("what it leaves goes to ")
+    assert f"Pillow {version('pillow')}" in others
+    if importlib.util.find_spec("simplejpeg") is not None:
+        assert f"goes to simplejpeg {version('simplejpeg')} and " in others
 
 
 READING = """
@@ -248,9 +259,23 @@ def test_another_processor_than_x86_and_arm_needs_no_advice() -> None:
     risc = "import platform; platform.machine = lambda: 'riscv64'\nimport packer._images._native as c; c.VECTORS = ''\n"
     assert run(risc + ADVICE, ROOT).stdout == "None\n"
     said = run(risc + VERSION, ROOT).stdout
-    assert said.endswith(
-        "own decoder: it is written for x86-64 with AVX2 and for 64-bit ARM, and this machine is riscv64\n"
-    )
+    assert "own decoder: it is written for x86-64 with AVX2 and for 64-bit ARM, and this machine is riscv64\n" in said
+
+
+NO_TORCH = "import sys; sys.modules['torch'] = None; "
+COMMAND = "from packer._cli import main; sys.argv[0] = 'packer'; main()"
+
+
+def test_resizing_needs_no_torch_and_a_command_that_does_says_so(photo_tree: Path, tmp_path: Path) -> None:
+    """torch has no wheels for musl."""
+    pytest.importorskip("packer._images._native")
+    pack, beside = tmp_path / "small.lmdb", tmp_path / "beside.lmdb"
+    run(NO_TORCH + COMMAND, ROOT, "convert", "--quiet", "--resize", 32, photo_tree, pack)
+    packer.convert(photo_tree, beside, resize=32)
+    assert packer.digest(pack) == packer.digest(beside)
+    ended = run(NO_TORCH + COMMAND, ROOT, "tune", pack, check=False)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr == "packer: this needs torch, which is not installed (pip install torch)\n"
 
 
 HIDDEN = "import sys; sys.modules['cv2'] = None; sys.modules['packer._images._native'] = None\n"

@@ -56,12 +56,17 @@ _STATUSES = [
 
 
 def _print_version(context: click.Context, parameter: click.Parameter, asked: bool) -> None:
-    """Print packer's version, and whether its own decoder decodes on this machine, whatever the answer."""
+    """Print packer's version, and what decodes on this machine: its own decoder, or why not, and the libraries."""
     if asked:
-        short = shortcoming()
-        without = f"without its own decoder: {'. '.join(filter(None, short or ()))}"
-        decoder = f"own decoder: {VECTORS}" if short is None else without
-        click.echo(f"packer {__version__}, {decoder}")
+        from packer._measuring.machine import libraries_that_decode
+
+        short, others = shortcoming(), " and ".join(libraries_that_decode())
+        if short is None:
+            click.echo(f"packer {__version__}, own decoder: {VECTORS}")
+            click.echo(f"what it leaves goes to {others}")
+        else:
+            click.echo(f"packer {__version__}, without its own decoder: {'. '.join(filter(None, short))}")
+            click.echo(f"in its place {others}: the same pixels, on x86-64 at about half the speed")
         context.exit()
 
 
@@ -72,7 +77,7 @@ def _print_version(context: click.Context, parameter: click.Parameter, asked: bo
     is_eager=True,
     expose_value=False,
     callback=_print_version,
-    help="Show the version, and whether packer's own decoder works here.",
+    help="Show the version, whether packer's own decoder works here, and what else decodes.",
 )
 def cli() -> None:
     """Turn images, from a tree or from the files of another tool, into one pack that training code reads at the

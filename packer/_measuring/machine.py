@@ -13,7 +13,7 @@ from packer._images.compiled import VECTORS, shortcoming
 from packer._measuring.findings import Finding
 from packer._storage.limits import available_cpus, cgroup_cpus, cgroup_memory, in_units
 
-__all__ = ["available_now", "describe_machine", "processor", "version_of"]
+__all__ = ["available_now", "describe_machine", "libraries_that_decode", "processor", "version_of"]
 
 _OF_ICE_LAKE = {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni", "avx512_vbmi"}
 _SMALL_SHARED_MEMORY = 1 << 30
@@ -242,19 +242,37 @@ def _torch_cuda(likely: bool) -> list[str]:
 def _libraries() -> Finding:
     from packer._images.decode import LIBJPEG_TURBO, fast_decoder
 
+    short = shortcoming()
     versions = {name: version for name, alike in _LIBRARIES.items() if (version := version_of(*alike)) is not None}
     found = ", ".join(
         f"{name} {version}" for name, version in {"Python": platform.python_version(), **versions}.items()
     )
     decoder, _ = fast_decoder()
-    file = _loaded("libturbojpeg") if decoder == "pyturbojpeg" else None
+    file = _file_of(decoder)
     values = {"python": sys.version.split()[0], "jpeg": decoder, "libturbojpeg": file, **versions}
     name = _DECODERS[decoder] + (f" (over {file})" if file else "")
-    means = f"JPEGs that packer's own decoder leaves go to {name}, and images of other types to Pillow"
+    jpegs = "JPEGs that packer's own decoder leaves" if short is None else "JPEGs"
+    means = f"{jpegs} go to {name}, and images of other types to Pillow"
     missing = [name for name in ("torch",) if name not in versions]
-    if decoder not in LIBJPEG_TURBO and shortcoming() is not None:
+    if decoder not in LIBJPEG_TURBO and short is not None:
         missing.append("simplejpeg")
     return Finding("libraries", found, means, f"pip install {' '.join(missing)}" if missing else "", values)
+
+
+def libraries_that_decode() -> list[str]:
+    """Return what decodes where packer's own decoder does not, with versions, in the order in which they are asked."""
+    from packer._images.decode import fast_decoder
+
+    decoder, _ = fast_decoder()
+    file = _file_of(decoder)
+    names = dict.fromkeys([_DECODERS[decoder], "Pillow"])
+    found = [f"{name} {version_of(*_LIBRARIES[name])}" for name in names]
+    return [found[0] + (f" (over {file})" if file else ""), *found[1:]]
+
+
+def _file_of(decoder: str) -> str | None:
+    """Return the file of the system's libjpeg-turbo where that decodes."""
+    return _loaded("libturbojpeg") if decoder == "pyturbojpeg" else None
 
 
 def _loaded(name: str) -> str | None:
