@@ -1,7 +1,11 @@
-"""Print what tests/native/host.c prints of JPEGs, by Pillow, torch and google-crc32c: ``expected.py JPEG ...``."""
+"""Print what tests/native/host.c prints of images, by Pillow, torch and google-crc32c: ``expected.py IMAGE ...``.
+
+What the transcoder gives is asked of the packer of this environment.
+"""
 
 from __future__ import annotations
 
+import struct
 import sys
 from pathlib import Path
 
@@ -11,11 +15,21 @@ import numpy.typing as npt
 import torch
 from PIL import Image
 
+from packer._images.compiled import _native
+
 SIDE = 96
 
 
-def checksum(pixels: npt.NDArray[np.uint8]) -> str:
-    return f"{google_crc32c.value(pixels.tobytes()):08x}"
+def checksum(data: bytes) -> str:
+    return f"{google_crc32c.value(data):08x}"
+
+
+def transcoded(data: bytes) -> bytes:
+    """Return the pieces of a tiled JPEG, one after the other, or the reason why there are none."""
+    made = _native.transcode(data, 1 << 27, 460)
+    if isinstance(made, str):
+        return made.encode()
+    return b"".join(piece if isinstance(piece, bytes) else struct.pack("q", piece) for piece in made)
 
 
 def crop(pixels: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
@@ -30,4 +44,5 @@ def crop(pixels: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
 for path in map(Path, sys.argv[1:]):
     with Image.open(path) as image:
         pixels = np.array(image.convert("RGB"))
-    print(path.name, *pixels.shape[:2], checksum(pixels), checksum(crop(pixels)))
+    sums = pixels.tobytes(), crop(pixels).tobytes(), transcoded(path.read_bytes())
+    print(path.name, *pixels.shape[:2], *map(checksum, sums))

@@ -1,9 +1,9 @@
-/* Runs packer's module without Python: host MODULE JPEG ...
+/* Runs packer's module without Python: host MODULE IMAGE ...
 
-   So what a wheel holds is tried on systems that have no Python at hand, such as under Wine, or with musl. For each image it
-   prints a line: its name, its height and width, and the CRC-32C of its pixels and of those of a crop that was resized and
-   mirrored; or that the image is left to other decoders. tests/native/expected.py prints the same lines by other
-   libraries. */
+   So what a wheel holds is tried on systems that have no Python at hand, such as under Wine, or with musl. For each JPEG or
+   PNG it prints a line: its name, its height and width, and the CRC-32C of its pixels, of those of a crop that was resized
+   and mirrored, and of what the transcoder gives; or that the image is left to other decoders. tests/native/expected.py
+   prints the same lines by other libraries. */
 
 #include "stand_in.h"
 #include "../../packer/_images/native/task.h"
@@ -74,10 +74,15 @@ read_file(const char *path, size_t *size)
     return data;
 }
 
-/* Finds the height and width of a JPEG; 0 where there are none. */
+/* Finds the height and width of a JPEG or a PNG; 0 where there are none. */
 static int
 find_size(const uint8_t *data, size_t size, Task *task)
 {
+    if (size > 24 && !memcmp(data, "\x89PNG", 4)) {
+        task->width = (int64_t)data[16] << 24 | data[17] << 16 | data[18] << 8 | data[19];
+        task->height = (int64_t)data[20] << 24 | data[21] << 16 | data[22] << 8 | data[23];
+        return task->height > 0 && task->width > 0;
+    }
     for (size_t at = 2; at + 9 <= size && data[at] == 0xFF; at += 2 + ((size_t)data[at + 2] << 8 | data[at + 3])) {
         uint8_t marker = data[at + 1];
         if (marker >= 0xC0 && marker <= 0xCF && marker != 0xC4 && marker != 0xC8 && marker != 0xCC) {
@@ -87,6 +92,13 @@ find_size(const uint8_t *data, size_t size, Task *task)
         }
     }
     return 0;
+}
+
+static uint32_t
+checksum_of(const char *data, Py_ssize_t size)
+{
+    PyObject *arguments[] = {stand_in_bytes(data, size), stand_in_number(0)};
+    return (uint32_t)stand_in_value(function("crc32c")(module, arguments, 2));
 }
 
 /* Does a task and writes the checksum of the pixels; 0 where it is left to others. */
@@ -103,10 +115,27 @@ decode(Task *task, uint32_t *checksum)
     if (left == NULL)
         end("decode_into", stand_in_error());
     int done = stand_in_length(left) == 0;
-    PyObject *bytes[] = {stand_in_bytes((const char *)pixels, (Py_ssize_t)size), stand_in_number(0)};
-    *checksum = (uint32_t)stand_in_value(function("crc32c")(module, bytes, 2));
+    *checksum = checksum_of((const char *)pixels, (Py_ssize_t)size);
     free(pixels);
     return done;
+}
+
+/* Returns the checksum of the pieces of a tiled JPEG, or of the reason why there are none. */
+static uint32_t
+transcode(const char *data, size_t size)
+{
+    enum { MOST_PIXELS = 1 << 27, LEAST_TILE = 460 };
+    PyObject *arguments[] = {
+        stand_in_bytes(data, (Py_ssize_t)size),
+        stand_in_number(MOST_PIXELS),
+        stand_in_number(LEAST_TILE),
+    };
+    PyObject *made = function("transcode")(module, arguments, 3);
+    if (made == NULL)
+        end("transcode", stand_in_error());
+    Py_ssize_t length;
+    const char *content = stand_in_content(made, &length);
+    return checksum_of(content, length);
 }
 
 static void
@@ -120,7 +149,7 @@ try_image(const char *path)
     Task task = {.file = MEMORY, .position = (int64_t)(uintptr_t)data, .size = (int64_t)size};
     uint32_t whole, crop;
     if (!find_size((const uint8_t *)data, size, &task))
-        end(path, "this is no JPEG");
+        end(path, "this is neither a JPEG nor a PNG");
     int64_t height = task.height, width = task.width;
     task.crop_height = task.scaled_height = task.out_height = height;
     task.crop_width = task.scaled_width = task.out_width = width;
@@ -130,7 +159,7 @@ try_image(const char *path)
     task.scaled_height = task.scaled_width = task.out_height = task.out_width = SIDE;
     task.flip = 1;
     if (done && decode(&task, &crop))
-        printf("%s %d %d %08x %08x\n", name, (int)height, (int)width, whole, crop);
+        printf("%s %d %d %08x %08x %08x\n", name, (int)height, (int)width, whole, crop, transcode(data, size));
     else
         printf("%s %d %d left\n", name, (int)height, (int)width);
     free(data);
@@ -140,7 +169,7 @@ int
 main(int count, char **arguments)
 {
     if (count < 3)
-        end("usage", "host MODULE JPEG ...");
+        end("usage", "host MODULE IMAGE ...");
     module = load(arguments[1])();
     if (module == NULL)
         end(arguments[1], stand_in_error());

@@ -30,6 +30,17 @@ value_new(void)
     return value;
 }
 
+static void
+append(Value *value, const char *bytes, size_t size)
+{
+    char *all = realloc((char *)value->bytes, (size_t)value->size + size + 1);
+    if (all == NULL)
+        abort();
+    memcpy(all + value->size, bytes, size);
+    value->bytes = all;
+    value->size += (Py_ssize_t)size;
+}
+
 PyCFunction
 stand_in_function(PyObject *module, const char *name)
 {
@@ -54,6 +65,13 @@ stand_in_number(long long number)
     Value *value = value_new();
     value->number = number;
     return &value->head;
+}
+
+const char *
+stand_in_content(PyObject *object, Py_ssize_t *size)
+{
+    *size = ((Value *)object)->size;
+    return ((Value *)object)->bytes;
 }
 
 long long
@@ -212,6 +230,34 @@ PyMem_Free(void *memory)
     free(memory);
 }
 
+PyObject *
+PyUnicode_FromString(const char *text)
+{
+    Value *value = value_new();
+    append(value, text, strlen(text));
+    return &value->head;
+}
+
+PyObject *
+_Py_BuildValue_SizeT(const char *format, ...)
+{
+    Value *value = value_new();
+    va_list arguments;
+    va_start(arguments, format);
+    for (; *format; format++)
+        if (!strncmp(format, "y#", 2)) {
+            const char *bytes = va_arg(arguments, const char *);
+            append(value, bytes, (size_t)va_arg(arguments, Py_ssize_t));
+            format++;
+        } else if (*format == 'n') {
+            int64_t number = va_arg(arguments, Py_ssize_t);
+            append(value, (const char *)&number, sizeof number);
+        } else
+            abort();
+    va_end(arguments);
+    return &value->head;
+}
+
 /* What the functions of the module ask for that the host does not call. */
 
 PyObject *
@@ -232,12 +278,5 @@ int
 PyByteArray_Resize(PyObject *object, Py_ssize_t size)
 {
     (void)object, (void)size;
-    abort();
-}
-
-PyObject *
-_Py_BuildValue_SizeT(const char *format, ...)
-{
-    (void)format;
     abort();
 }

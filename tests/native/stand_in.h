@@ -14,6 +14,9 @@ Py_EXPORTED_SYMBOL PyObject *stand_in_bytes(const char *at, Py_ssize_t size);
 Py_EXPORTED_SYMBOL PyObject *stand_in_number(long long number);
 Py_EXPORTED_SYMBOL long long stand_in_value(PyObject *);
 
+/* Returns what a string is, or what a tuple holds, one after the other, its numbers as 8 bytes. */
+Py_EXPORTED_SYMBOL const char *stand_in_content(PyObject *, Py_ssize_t *size);
+
 /* Returns how many items a list has. */
 Py_EXPORTED_SYMBOL Py_ssize_t stand_in_length(PyObject *);
 

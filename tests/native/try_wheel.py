@@ -1,4 +1,4 @@
-"""Run the C of a wheel without Python: ``try_wheel.py WHEEL JPEG ...``, in the environment of scripts/wheels.
+"""Run the C of a wheel without Python: ``try_wheel.py WHEEL IMAGE ...``, in the environment of scripts/wheels.
 
 Prints the lines of host.c, which are to be those of expected.py. A wheel of Windows runs under Wine, one of musl with
 the loader of Debian's package musl; QEMU or another system may run others: ``HOST="qemu-aarch64 -L ROOT"``.
@@ -19,6 +19,7 @@ sys.path.insert(0, str(HERE.parents[1] / "scripts"))
 
 import wheels  # noqa: E402 - lies in scripts
 
+BATCH = 100  # images: the command lines of Windows are short
 WINE = ("/usr/lib/wine/wine64",)
 
 
@@ -31,7 +32,11 @@ def main() -> None:
             binary = into / platform.binary
             binary.write_bytes(file.read(f"packer/_images/{platform.binary}"))
         runner = shlex.split(os.environ.get("HOST", "")) or list(WINE if platform.windows else ())
-        sys.exit(subprocess.run([*runner, build_host(platform, into), binary, *images], check=False).returncode)
+        host = build_host(platform, into)
+        for first in range(0, len(images), BATCH):
+            done = subprocess.run([*runner, host, binary, *images[first : first + BATCH]], check=False)
+            if done.returncode:
+                sys.exit(done.returncode)
 
 
 def build_host(platform: wheels.Platform, into: Path) -> Path:

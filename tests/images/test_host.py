@@ -1,0 +1,47 @@
+"""packer's C without Python: the program that tries wheels where there is none loads it, and decodes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+import packer
+from packer._images import native
+from packer._images.compiled import _native
+from tests.images.drawn import encoded, photo
+
+NATIVE = Path(packer.__file__).parents[1] / "tests" / "native"
+
+
+@pytest.mark.skipif(sys.platform != "linux" or not native.PREFERRED, reason="needs packer's own decoder on Linux")
+@pytest.mark.skipif(shutil.which("cc") is None or not NATIVE.exists(), reason="needs a C compiler and the repository")
+def test_what_the_host_prints_is_what_other_libraries_give(tmp_path: Path) -> None:
+    host = tmp_path / "host"
+    line = [
+        "cc",
+        "-rdynamic",
+        "-I",
+        sysconfig.get_path("include"),
+        "-o",
+        host,
+        NATIVE / "host.c",
+        NATIVE / "stand_in.c",
+    ]
+    subprocess.run([*line, "-ldl"], check=True)
+    images = []
+    for name, options in {"a.jpg": {}, "b.jpg": {"progressive": True}, "c.png": {}, "d.jpg": {"quality": 5}}.items():
+        kind = "PNG" if name.endswith(".png") else "JPEG"
+        (tmp_path / name).write_bytes(encoded(photo(96, 128), kind, **options))
+        images.append(tmp_path / name)
+    found = subprocess.run([host, _native.__file__, *images], capture_output=True, text=True, check=True).stdout
+    told = [sys.executable, NATIVE / "expected.py", *images]
+    env = os.environ | {"PYTHONPATH": str(NATIVE.parents[1])}
+    expected = subprocess.run(told, env=env, capture_output=True, text=True, check=True).stdout
+    assert found == expected
+    assert "left" not in found
