@@ -60,13 +60,15 @@ def _print_version(context: click.Context, parameter: click.Parameter, asked: bo
     if asked:
         from packer._measuring.machine import libraries_that_decode
 
-        short, others = shortcoming(), " and ".join(libraries_that_decode())
+        short, others = shortcoming(), ", ".join(libraries_that_decode())
         if short is None:
             click.echo(f"packer {__version__}, own decoder: {VECTORS}")
-            click.echo(f"what it leaves goes to {others}")
+            click.echo(f"what it leaves goes to the first that takes it: {others}")
         else:
             click.echo(f"packer {__version__}, without its own decoder: {'. '.join(filter(None, short))}")
-            click.echo(f"in its place {others}: the same pixels, on x86-64 at about half the speed")
+            click.echo(
+                f"the same pixels, on x86-64 at about half the speed, come from the first that takes it: {others}"
+            )
         context.exit()
 
 

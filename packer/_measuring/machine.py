@@ -260,14 +260,12 @@ def _libraries() -> Finding:
 
 
 def libraries_that_decode() -> list[str]:
-    """Return what decodes where packer's own decoder does not, with versions, in the order in which they are asked."""
-    from packer._images.decode import fast_decoder
+    """Return the installed libraries that decode images, with versions, in the order in which they are asked.
 
-    decoder, _ = fast_decoder()
-    file = _file_of(decoder)
-    names = dict.fromkeys([_DECODERS[decoder], "Pillow"])
-    found = [f"{name} {version_of(*_LIBRARIES[name])}" for name in names]
-    return [found[0] + (f" (over {file})" if file else ""), *found[1:]]
+    None is imported.
+    """
+    versions = {name: version_of(*_LIBRARIES[name]) for name in _DECODERS.values()}
+    return [f"{name} {version}" for name, version in versions.items() if version is not None]
 
 
 def _file_of(decoder: str) -> str | None:
