@@ -44,7 +44,10 @@ class BuildExtension(build_ext):
 
 
 class Wheel(bdist_wheel):
-    """A wheel whose tag says whether C is in it: ``cp310-abi3-PLATFORM`` (``cp314-cp314t-PLATFORM``), or ``py3-none-any``."""
+    """A wheel whose tag says whether C is in it: ``cp310-abi3-PLATFORM``, or ``py3-none-any``.
+
+    Without Python's lock, the former is such as ``cp314-cp314t-PLATFORM``.
+    """
 
     def run(self):
         self.run_command("build")
