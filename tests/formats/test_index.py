@@ -340,6 +340,7 @@ def test_a_billion_rows_over_ten_thousand_files_open_at_once(tmp_path: Path) -> 
     assert time.monotonic() - began < 30  # not a measurement: whoever went over all rows would take minutes
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
 def test_c_reads_no_file_that_is_another_than_was_listed(tmp_path: Path) -> None:
     """By its size, its time or its kind. Of a time, a disk may keep no more than seconds."""
     from packer._images import native
