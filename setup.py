@@ -14,6 +14,11 @@ SOURCES = Path("packer/_images/native")
 # are to be torch's to the bit; and of Python what every version from 3.10 on has: one binary for all.
 FLAGS = (SOURCES / "compile_flags.txt").read_text().split()
 
+# Python without its lock (3.13t, 3.14t) has no interface that versions share: there a binary is for one version.
+FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+if FREE_THREADED:
+    FLAGS = [flag for flag in FLAGS if not flag.startswith("-DPy_LIMITED_API")]
+
 COMPILED = os.environ.get("PACKER_COMPILED")  # 1: no wheel without C. 0: none with C, which scripts/wheels adds
 
 MISSING = (
@@ -25,7 +30,7 @@ NATIVE = Extension(
     "packer._images._native",
     sorted(map(str, SOURCES.glob("*.c"))),
     depends=sorted(map(str, [*SOURCES.glob("*.h"), SOURCES / "compile_flags.txt"])),
-    py_limited_api=True,
+    py_limited_api=not FREE_THREADED,
     extra_compile_args=["/std:c11", "/O2", *(f for f in FLAGS if f[:2] == "-D")] if os.name == "nt" else FLAGS,
     # Without a compiler, Python and other libraries do the same.
     optional=COMPILED != "1",
@@ -45,7 +50,10 @@ class BuildExtension(build_ext):
 
 
 class Wheel(bdist_wheel):
-    """A wheel whose tag says whether C is in it: ``cp310-abi3-PLATFORM``, or ``py3-none-any``."""
+    """A wheel whose tag says whether C is in it: ``cp310-abi3-PLATFORM``, or ``py3-none-any``.
+
+    Without Python's lock, the former is such as ``cp314-cp314t-PLATFORM``.
+    """
 
     def run(self):
         self.run_command("build")
@@ -56,11 +64,11 @@ class Wheel(bdist_wheel):
         super().run()
 
 
-if COMPILED == "0" or sysconfig.get_config_var("Py_GIL_DISABLED"):  # Python without its lock has no such interface
+if COMPILED == "0":
     setup()
 else:
     setup(
         ext_modules=[NATIVE],
         cmdclass={"build_ext": BuildExtension, "bdist_wheel": Wheel},
-        options={"bdist_wheel": {"py_limited_api": "cp310"}},
+        options={} if FREE_THREADED else {"bdist_wheel": {"py_limited_api": "cp310"}},
     )

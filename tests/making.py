@@ -178,7 +178,9 @@ def packer_many(
     else:
         code = "import json, sys; from tests.commandserver import run_many; run_many(json.load(sys.stdin))"
         line = [*_line(powerless), "-c", code]
-        result = subprocess.run(line, input=json.dumps(lines), capture_output=True, text=True, check=False)
+        path = os.pathsep.join(filter(None, [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]))
+        told = os.environ | {"PYTHONPATH": path}  # `tests` is no part of what is installed
+        result = subprocess.run(line, input=json.dumps(lines), capture_output=True, text=True, check=False, env=told)
     assert result.returncode == 0, result.stderr
     return [
         subprocess.CompletedProcess(arguments, *json.loads(answer))

@@ -122,7 +122,7 @@ def test_a_wheel_without_c_says_so_by_its_tag_and_has_no_older_binary(
 @pytest.mark.skipif(shutil.which("cc") is None or os.name == "nt", reason="needs a C compiler")
 def test_a_wheel_with_c_is_for_every_python_of_one_platform(wheels: tuple[Path, Path]) -> None:
     if sysconfig.get_config_var("Py_GIL_DISABLED"):
-        pytest.skip("Python without its lock has no C of packer")
+        pytest.skip("a wheel with C for Python without its lock is for one version")
     tag = wheels[0].stem.removeprefix(f"packer_images-{packer.__version__}-")
     assert re.fullmatch(r"cp310-abi3-(?!any).+", tag)
     assert binaries(wheels[0]) == ["packer/_images/_native.abi3.so"]

@@ -11,7 +11,8 @@ from typing import Any
 
 from packer._conversion.journal import Entry
 from packer._manifest import TILED
-from packer._storage.files import require_output, writing_to
+from packer._storage.files import writing_to
+from packer._storage.outputs import require_output
 from packer._storage.spool import Spool, TableBuilder
 from packer._table import COLUMNS
 from packer.errors import DestinationError, printable
@@ -21,7 +22,7 @@ __all__ = ["Ledger", "check_report"]
 
 def check_report(report: str | os.PathLike[str], keep: Iterable[Path] = ()) -> None:
     """Raise DestinationError where a report cannot be written, or would replace what to `keep` or no report."""
-    require_output(report, "report", b"{")
+    require_output(report, "report", (b"{",))
     path, shown = Path(os.path.abspath(report)), printable(os.fspath(report))
     for other in keep:
         same = path == Path(os.path.abspath(other))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import shlex
-import sysconfig
 from pathlib import Path
 from typing import NamedTuple
 
@@ -53,8 +52,6 @@ def shortcoming() -> Shortcoming | None:
 def _not_loaded(failure: ImportError) -> Shortcoming:
     if not isinstance(failure, ModuleNotFoundError):
         return Shortcoming(f"what was compiled does not load ({failure})", "Install packer anew on this machine")
-    if sysconfig.get_config_var("Py_GIL_DISABLED"):
-        return Shortcoming("not compiled, as this Python runs without its lock", "Use the ordinary Python")
     root = Path(os.path.realpath(__file__)).parents[2]
     if all(os.path.isfile(root / name) for name in ("setup.py", "pyproject.toml")):
         return Shortcoming(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from packer._measuring.bench import LIMIT, Benchmark
-from packer._storage.files import require_output, write_output
+from packer._storage.outputs import PICTURES, require_output, write_output
 from packer.errors import MissingDependencyError, OptionError, pip_install, printable
 
 __all__ = ["plot", "require_plotting"]
@@ -23,8 +23,6 @@ _LEADER = {"arrowstyle": "-", "linewidth": 0.6, "shrinkA": 1, "shrinkB": 3, "rel
 _APART = 0.04  # of the axis, that numbers need between each other
 _MARKERS = "osD^vPX"
 _TEXT, _FAINT, _LIMIT = "#222222", "#767676", "#555555"
-_KINDS = {".png": b"\x89png\r\n\x1a\n", ".svg": b"<?xml"}
-"""The kinds of pictures, and how their files begin; in lower case."""
 
 
 def plot(benchmark: Benchmark, path: str | os.PathLike[str]) -> list[Path]:
@@ -52,15 +50,15 @@ def plot(benchmark: Benchmark, path: str | os.PathLike[str]) -> list[Path]:
 
 def require_plotting(path: Path) -> None:
     """Raise the errors of `plot` that do not need a benchmark, before a minute is spent on one."""
-    if path.suffix and path.suffix not in _KINDS:
+    if path.suffix and path.suffix not in PICTURES:
         raise OptionError(f"{printable(path)}: a plot is .png or .svg; without a suffix it is both")
     for file in _files(path):
-        require_output(file, "picture", _KINDS[file.suffix])
+        require_output(file, "picture", PICTURES[file.suffix])
     _figure()
 
 
 def _files(path: Path) -> list[Path]:
-    return [path] if path.suffix else [path.with_name(path.name + kind) for kind in _KINDS]
+    return [path] if path.suffix else [path.with_name(path.name + kind) for kind in PICTURES]
 
 
 def _figure() -> Any:

@@ -1,4 +1,4 @@
-"""Files that are written: appends, corrections and whole files that say why they failed; sizes; synced directories."""
+"""Files that packer writes: appends, corrections, whole files that say why they failed; sizes; synced directories."""
 
 from __future__ import annotations
 
@@ -24,10 +24,8 @@ __all__ = [
     "remove",
     "replacing",
     "require_directory",
-    "require_output",
     "sync_directory",
     "synced_directory",
-    "write_output",
     "writing_to",
 ]
 
@@ -50,16 +48,22 @@ class AppendFile:
         Refuse what is there already.
     mode : int
         Permissions of a file that is created.
+    shown : path, optional
+        What errors name in place of `path`.
     """
 
-    def __init__(self, path: Path, keep: int = 0, *, new: bool = False, mode: int = 0o666) -> None:
-        self.path = path
-        with writing_to(path):
+    def __init__(
+        self, path: Path, keep: int = 0, *, new: bool = False, mode: int = 0o666, shown: Path | None = None
+    ) -> None:
+        self.path = shown or path
+        with writing_to(self.path):
             flags = os.O_RDWR | os.O_CREAT | NO_LINK | (os.O_EXCL if new else 0)
             self._fd = open_regular(path, flags=flags, mode=mode)
             self._close = weakref.finalize(self, os.close, self._fd)
             if os.fstat(self._fd).st_size < keep:
-                raise DestinationError(f"{printable(path)}: shorter than its journal says. Start again with --fresh.")
+                raise DestinationError(
+                    f"{printable(self.path)}: shorter than its journal says. Start again with --fresh."
+                )
             os.ftruncate(self._fd, keep)
             os.lseek(self._fd, keep, os.SEEK_SET)
         self.size = keep
@@ -168,7 +172,7 @@ class PatchFile:
 
 
 @contextmanager
-def writing_to(path: str | os.PathLike[str], then: str = "the same command then continues") -> Iterator[None]:
+def writing_to(path: str | os.PathLike[str], then: str = "then run the same command again") -> Iterator[None]:
     """Turn an OSError into a DestinationError that names `path`, and says what is needed and what to do `then`."""
     try:
         yield
@@ -182,20 +186,21 @@ def writing_to(path: str | os.PathLike[str], then: str = "the same command then 
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[AppendFile]:
+def replacing(path: Path, shown: Path | None = None) -> Iterator[AppendFile]:
     """Write a file that has its name, and replaces what stood there, when the block ends and all of it is on the disk.
 
-    Where the block fails, nothing is replaced and nothing left behind.
+    Where the block fails, nothing is replaced and nothing left behind. Errors name `path`, or what is `shown` in its
+    place.
     """
     # A name of its own, for several processes may write a file of this name at the same time.
     partial = path.with_name(f"{path.name}.{socket.gethostname()}-{os.getpid()}.partial")
-    file = AppendFile(partial)
+    file = AppendFile(partial, shown=shown or path)
     try:
         yield file
         file.flush()
         file.sync()
         file.close()
-        with writing_to(path):
+        with writing_to(file.path):
             os.replace(partial, path)
     except BaseException:
         file.close()
@@ -203,31 +208,6 @@ def replacing(path: Path) -> Iterator[AppendFile]:
             os.unlink(partial)
         raise
     sync_directory(path.parent)
-
-
-def require_output(path: str | os.PathLike[str], what: str, begins: bytes) -> None:
-    """Refuse a path at which a file, such as a report, cannot be written, or would replace a file that is none.
-
-    A slip of the hand, such as ``--html train.lmdb``, would cost a pack whose originals may be gone.
-
-    Raises
-    ------
-    DestinationError
-        Also where a file is there that is not empty, and does not begin with `begins` as every file of this kind does.
-    """
-    shown = printable(os.fspath(path))
-    parent = os.path.dirname(os.path.abspath(path))
-    require_directory(parent, path)
-    if os.path.isdir(path):
-        raise DestinationError(f"{shown}: is a directory. Say the name of a file for the {what}.")
-    if not os.access(path if os.path.exists(path) else parent, os.W_OK):
-        raise DestinationError(f"{shown}: the {what} cannot be written: Permission denied")
-    if os.path.isfile(path):  # reading anything else, such as a FIFO, may not end
-        with writing_to(path), open(path, "rb") as file:
-            start = file.read(len(begins))
-        if start and start.lower() != begins:
-            message = f"the {what} would replace a file that is not a {what}. Choose another name."
-            raise DestinationError(f"{shown}: {message}")
 
 
 def require_directory(directory: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
@@ -242,29 +222,6 @@ def require_directory(directory: str | os.PathLike[str], path: str | os.PathLike
     raise DestinationError(
         f"{printable(os.fspath(path))}: the directory {printable(os.fspath(directory))} does not exist. Make it first."
     )
-
-
-def write_output(path: str | os.PathLike[str], content: bytes) -> None:
-    """Write what a person asked for, such as a report: all of it, or else what stood there stays.
-
-    Raises
-    ------
-    DestinationError
-        If it cannot be written.
-    """
-    target = Path(os.path.realpath(path))
-    special = os.path.exists(target) and not os.path.isfile(target)  # such as a FIFO, or a terminal
-    new = target if special else target.with_name(f"{target.name}.{os.getpid()}.partial")
-    with writing_to(path, "then give the command again"):
-        try:
-            new.write_bytes(content)
-            if not special:
-                os.replace(new, target)
-        except OSError:
-            if not special:
-                with suppress(OSError):
-                    os.unlink(new)
-            raise
 
 
 def disk_size(path: str | os.PathLike[str]) -> int:

@@ -11,7 +11,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from packer._storage.files import require_output, write_output
+from packer._storage.outputs import PICTURES, require_output, write_output
 from packer._viewing.names import legible
 from packer.errors import MissingDependencyError, OptionError, pip_install, printable
 
@@ -22,9 +22,6 @@ __all__ = ["draw", "plot", "require_plot"]
 
 _WIDTH, _HEIGHT = 460, 230
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 18, 40, 30  # around the bars
-_BEGINS = {".svg": b"<svg", ".png": b"\x89png\r\n\x1a\n"}
-"""The kinds of pictures, and how their files begin; in lower case."""
-
 _GAP = 12  # between two histograms of a file
 _HEAD = 40
 
@@ -57,13 +54,13 @@ def require_plot(path: str | os.PathLike[str]) -> None:
     """
     target = Path(path)
     suffix = target.suffix.lower()
-    if suffix not in _BEGINS:
+    if suffix not in PICTURES:
         raise OptionError(f"{printable(target)}: a plot is a file such as plot.svg or plot.png")
     if suffix == ".png" and importlib.util.find_spec("matplotlib") is None:
         raise MissingDependencyError(
             f"a plot as PNG needs matplotlib: {pip_install('plot')}. A plot as .svg needs nothing"
         )
-    require_output(target, "picture", _BEGINS[suffix])
+    require_output(target, "picture", PICTURES[suffix])
 
 
 def plot(path: str | os.PathLike[str], title: str, histograms: Sequence[Histogram]) -> None:

@@ -58,7 +58,7 @@ def mask_picture(catalog: Catalog, index: int, name: str, side: int) -> bytes:
 def further_image(catalog: Catalog, index: int, name: str, side: int) -> bytes:
     """Return a further image of a sample as a JPEG; errors as of `mask_picture`.
 
-    Of more than 8 bits, such as depth, all levels that there are go from black to white.
+    Where it has more than 8 bits, such as depth, all its levels go from black to white.
     """
     reader, row, field = _found(catalog, index, name)
     if field.kind != "image":

@@ -12,8 +12,8 @@ import numpy as np
 
 from packer import __version__
 from packer._packs.sweep import over_samples
-from packer._storage.files import require_output, write_output
 from packer._storage.limits import in_units
+from packer._storage.outputs import require_output, write_output
 from packer._table import Ints
 from packer._viewing.catalog import UNLABELED, Catalog
 from packer._viewing.drawing import draw
@@ -67,7 +67,7 @@ def write_report(catalog: Catalog, target: str | os.PathLike[str], *, progress: 
 
 def require_report(target: str | os.PathLike[str]) -> None:
     """Raise the errors of `write_report` that do not need a pack, before every sample is read for one."""
-    require_output(target, "page", b"<!doctype html>")
+    require_output(target, "page", (b"<!doctype html>",))
 
 
 def _page(catalog: Catalog, progress: Progress | None) -> Iterator[str]:

@@ -167,7 +167,7 @@ def test_a_disk_that_fills_up_while_a_pack_is_exported(small_disk: Path, tmp_pat
     other.write_bytes(bytes(shutil.disk_usage(small_disk).free - (5 << 20)))
     result = run_packer("export", pack, out)
     assert result.returncode == 1
-    assert "No space left on device. Free some space, or use another disk; the same command then" in result.stderr
+    assert "No space left on device. Free some space, or use another disk; then run the same command" in result.stderr
     other.unlink()
     assert run_packer("export", pack, out).stdout == f"{out}: 8 files\n"
     assert {name: data for name, data in content(out).items() if data} == {s.name: s.data for s in samples}

@@ -338,3 +338,46 @@ def test_a_billion_rows_over_ten_thousand_files_open_at_once(tmp_path: Path) -> 
     dataset = open_dataset(path, output="bytes")
     assert dataset[rows - 1] == (bytes(8), 1)
     assert time.monotonic() - began < 30  # not a measurement: whoever went over all rows would take minutes
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_c_reads_no_file_that_is_another_than_was_listed(tmp_path: Path) -> None:
+    """By its size, its time or its kind. Of a time, a disk may keep no more than seconds."""
+    from packer._images import native
+    from packer._images.geometry import Box
+    from packer._storage.locations import BY_PATH, by_path
+
+    if not native.PREFERRED:
+        pytest.skip("needs C")
+    from tests.images.drawn import encoded, photo
+
+    data, time = encoded(photo(40, 56), "JPEG"), 1_600_000_000_123_456_700
+    for name, stamp in (("fine", time), ("seconds", time // 10**9 * 10**9)):
+        (tmp_path / name).write_bytes(data)
+        os.utime(tmp_path / name, ns=(0, stamp))
+    (tmp_path / "directory").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    size = len(data)
+    listed = [
+        (b"fine", size, time, True),
+        (b"fine", size, time + 99, True),
+        (b"fine", size, time + 100, False),
+        (b"fine", size, time - 10**9, False),
+        (b"fine", size + 1, time, False),
+        (b"fine", size - 1, time, False),
+        (b"seconds", size, time, True),
+        (b"seconds", size, time + 10**9, False),
+        (b"seconds", size, -time, False),
+        (b"directory", (tmp_path / "directory").stat().st_size, (tmp_path / "directory").stat().st_mtime_ns, False),
+        (b"pipe", 0, (tmp_path / "pipe").stat().st_mtime_ns, False),
+    ]
+    directory = os.open(tmp_path, os.O_RDONLY)
+    stamps = np.array([(size, stamp) for _, size, stamp, _ in listed])
+    position, _held = by_path(directory, [name for name, *_ in listed], stamps)
+    out = np.empty((len(listed), 8, 8, 3), np.uint8)
+    tasks = np.concatenate(
+        [native.task_of(data, (40, 56), Box.of((0, 0, 8, 8), (8, 8)), one.ctypes.data) for one in out]
+    )
+    tasks["file"], tasks["position"] = BY_PATH, position
+    assert native.decode_into(tasks) == [number for number, (*_, same) in enumerate(listed) if not same]
+    os.close(directory)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import sysconfig
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -128,6 +131,60 @@ def test_numbers_that_are_none_are_refused() -> None:
     for arguments in ([], ["text", 0], [b"", None], [b""]):
         with pytest.raises(TypeError):
             compiled.crc32c(*arguments)
+    functions = [
+        getattr(compiled, name) for name in dir(compiled) if callable(getattr(compiled, name)) and name[0] != "_"
+    ]
+    assert len(functions) == 12
+    for function in functions:
+        for arguments in ([], [None], [b"", "one"], [*[0] * 20], [b"", *[0] * 20]):
+            with pytest.raises(TypeError):
+                function(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "says"),
+    [
+        ("look_up", (0, -1, 0, 0, 0), "negative"),
+        ("transcode", (b"", -1, 1), "out of range"),
+        ("transcode", (b"", 1 << 32, 1), "out of range"),
+        ("transcode", (b"", 1, -1), "out of range"),
+        ("transcode", (b"", 1, 1 << 16), "out of range"),
+        ("decode_grey", (b"", 0, 1, 0), "empty or too large"),
+        ("decode_grey", (b"", 1, 1 << 31, 0), "empty or too large"),
+        ("resize", (0, 3, 1, 1, 1 << 31, 1, 1, 1, 0, 0, 1, 1, 0, 0, 0), "too large"),
+        ("resize", (0, 3, 1, 1, 1, 1 << 31, 1, 1, 0, 0, 1, 1, 0, 0, 0), "too large"),
+        ("resize", (0, 3, 1, 1, 1, 1, 0, 1, 0, 0, 1, 1, 0, 0, 0), "resized to nothing"),
+        ("resize", (0, 3, 1, 1, 1, 1, 1, 1, 0, 0, 0, 1, 0, 0, 0), "empty"),
+        ("resize", (0, 3, 1, 1, 1, 1, 1, 1, 0, 1, 1, 1, 0, 0, 0), "does not lie inside"),
+        ("resize", (0, 3, 1, 1, 1, 1, 1, 1, 0, 0, 1, 1, 0, 9, 0), "no such interpolation"),
+        ("gather", (0, 0, 0, 0, 0, 1, 1, 0, 0), "of that size"),
+        ("gather", (0, 0, 1, 0, 0, -1, 1, 0, 0), "of that size"),
+        ("gather", (0, 0, 1, 0, 0, 1, -1, 0, 0), "of that size"),
+    ],
+)
+def test_numbers_that_make_no_sense_are_refused_before_an_address_is_touched(
+    name: str, arguments: tuple[object, ...], says: str
+) -> None:
+    with pytest.raises(ValueError, match=says):
+        getattr(native._native, name)(*arguments)
+
+
+def test_a_window_of_pixels_that_are_not_there_is_not_drawn() -> None:
+    """The rectangle has 8 x 8 pixels, of which there are fewer rows, or fewer columns."""
+    pixels, out = np.zeros((8, 8, 3), np.uint8), np.full((4, 4, 3), 7, np.uint8)
+    for rows, columns in ((7, 8), (8, 7)):
+        numbers = pixels.ctypes.data, 24, rows, columns, 8, 8, 4, 4, 0, 0, 4, 4, 0, 0, out.ctypes.data
+        assert native._native.resize(*numbers) is False
+    assert (out == 7).all()
+
+
+def test_an_image_whose_sides_fit_no_number_is_refused() -> None:
+    from packer._images.geometry import Box
+
+    for size in ((1 << 31, 8), (8, 1 << 31)):
+        job = native.task_of(b"", size, Box.of((0, 0, 8, 8), (8, 8)), 0)
+        with pytest.raises(ValueError, match="too large"):
+            native.decode_into(job)
 
 
 @pytest.mark.parametrize("size", [(1, 1), (3, 5), (224, 224), (0, 7)])
@@ -142,3 +199,34 @@ def test_levels_are_looked_up(size: tuple[int, int], monkeypatch: pytest.MonkeyP
         assert np.array_equal(by_pixel, expected)
         assert by_pixel.transpose(1, 2, 0).flags.c_contiguous
         monkeypatch.setattr(native, "_native", None)
+
+
+def test_threads_that_draw_at_once_draw_what_one_draws() -> None:
+    """What memory one leaves, another takes up. Calls so short meet there often, where no lock keeps them apart."""
+    begin = threading.Barrier(4)
+
+    def wrong(level: int) -> int:
+        pixels, out = np.full((3, 3, 3), level, np.uint8), np.zeros((2, 2, 3), np.uint8)
+        numbers = pixels.ctypes.data, 9, 3, 3, 3, 3, 2, 2, 0, 0, 2, 2, 0, 0, out.ctypes.data
+        levels = memoryview(out.reshape(-1))
+        begin.wait()
+        found = 0
+        for _ in range(20_000):
+            levels[0] = 0
+            native._native.resize(*numbers)
+            found += levels[0] != level
+        return found
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(wrong, range(1, 5))) == [0, 0, 0, 0]
+
+
+@pytest.mark.skipif(not sysconfig.get_config_var("Py_GIL_DISABLED"), reason="needs Python without its lock")
+def test_loading_the_c_leaves_the_lock_away() -> None:
+    run(
+        "import importlib.util, sys\n"
+        "spec = importlib.util.spec_from_file_location('packer._images._native', sys.argv[1])\n"
+        "spec.loader.exec_module(importlib.util.module_from_spec(spec))\n"
+        "assert not sys._is_gil_enabled()",
+        native._native.__file__,
+    )

@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 from packer._images import native
 from packer._images.encode import encode_tiled
 from packer._images.geometry import PADDINGS, Box
-from tests.images.drawn import damaged, photo
+from tests.images.drawn import SUBSAMPLINGS, VARIANTS, damaged, photo
+from tests.images.drawn import jpeg as drawn_jpeg
 from tests.images.test_native_pixels import (
     RESIZED,
     SAMPLINGS,
@@ -43,11 +44,12 @@ FEWER = ["PLAIN", "NO_AVX512"] if X86 else ["PLAIN"]
 def compiled(path: Path, without: str) -> None:
     """Compile packer's C without some vectors."""
     sources = sorted((ROOT / "packer/_images/native").glob("*.c"))
-    compiler = sysconfig.get_config_var("CC")
+    compiler = os.environ.get("CC") or sysconfig.get_config_var("CC")
     if os.name != "posix" or not compiler or not sources:
         pytest.skip("needs a C compiler and the sources")
     line = [*compiler.split(), "-std=c11", "-O1", "-shared", "-fPIC", "-ffp-contract=off", f"-DPACKER_{without}"]
     line += ["-DPy_LIMITED_API=0x030A0000", f"-I{sysconfig.get_path('include')}", "-o", str(path)]
+    line += [*os.environ.get("CFLAGS", "").split()]  # such as scripts/coverage has
     made = subprocess.run([*line, *map(str, sources), "-lm"], capture_output=True, text=True, check=False)
     if made.returncode:
         pytest.skip(f"needs a C compiler that works: {made.stderr[-200:]}")
@@ -113,6 +115,23 @@ def test_windows(by_both: Both, sampling: str, box: Box, padding: int) -> None:
 def test_damaged_images(by_both: Both, image: tuple[bytes, tuple[int, int], str], data: st.DataObject) -> None:
     stored = data.draw(damaged(image[0]))
     assert by_both(lambda: native.decode(stored, *image[1]))
+
+
+@many
+@given(image=st.tuples(st.sampled_from(SUBSAMPLINGS), st.sampled_from([(48, 64), (131, 157)])), data=st.data())
+def test_progressive_images(by_both: Both, image: tuple[str, tuple[int, int]], data: st.DataObject) -> None:
+    stored = drawn_jpeg(image[0], "progressive", image[1])
+    if data.draw(st.booleans()):
+        stored = data.draw(damaged(stored))
+    assert by_both(lambda: native.decode(stored, *image[1]))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("sampling", SUBSAMPLINGS)
+def test_tiles(other: ModuleType, sampling: str, variant: str) -> None:
+    for size in ((48, 64), (131, 157)):
+        data = drawn_jpeg(sampling, variant, size)
+        assert other.transcode(data, 1 << 30, 100) == native._native.transcode(data, 1 << 30, 100)
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)

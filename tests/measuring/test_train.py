@@ -68,7 +68,7 @@ for loader in (training, testing, training, training):
     for batch in loader:
         pass
 """
-"""Of these loaders, one takes more of the time at first, and the other one in the end."""
+"""One of these loaders takes more of the time at first, and the other one in the end."""
 
 SITECUSTOMIZE = "import sys, types; sys.modules['mine'] = types.ModuleType('mine')\n"
 """A person's own, without which the script does not run."""

@@ -302,6 +302,7 @@ OPENERS = {"open", "os.open", "io.open", "os.fdopen", "np.memmap", "np.fromfile"
 OPEN_BY_PATH = {
     "_storage/opening.py": "the one place where files of packs are opened",
     "_storage/files.py": "directories, to sync them",
+    "_storage/outputs.py": "reports and pictures, which a person names",
     "_storage/spool.py": "files that have no name",
     "_storage/stamps.py": "what `open_regular` has opened",
     "_loading/inplace.py": "locks, by `open_regular`",

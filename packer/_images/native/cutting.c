@@ -66,7 +66,9 @@ read_frame(Tiles *tiles, const uint8_t *data)
     tiles->margin_height = down == 1 ? 0 : down;
     tiles->margin_width = across == 1 ? 0 : across;
     /* The restart interval stands first among the headers, where it is compared with the columns. */
-    const uint8_t expected[INTERVAL] = {0xFF, DRI, 0, 4, (mcus / tiles->columns) >> 8, (mcus / tiles->columns) & 0xFF};
+    const uint8_t expected[INTERVAL] = {
+        0xFF, DRI, 0, 4, (uint8_t)(mcus / tiles->columns >> 8), (uint8_t)(mcus / tiles->columns),
+    };
     return tiles->scan - tiles->header >= INTERVAL && !memcmp(data + tiles->header, expected, INTERVAL);
 }
 
@@ -131,7 +133,7 @@ copy_group(uint8_t *to, const uint8_t *from, Py_ssize_t size, const Tiles *tiles
         for (Py_ssize_t column = 0; column < tiles->columns; column++, tile_number++) {
             const uint8_t *at = tile;
             do { /* to the next marker: 0xFF and no stuffed zero */
-                at = memchr(at, 0xFF, stop - at);
+                at = memchr(at, 0xFF, (size_t)(stop - at));
                 if (at == NULL || stop - at < 2)
                     return NULL;
                 at += 2;
@@ -140,7 +142,7 @@ copy_group(uint8_t *to, const uint8_t *from, Py_ssize_t size, const Tiles *tiles
             if (at[-1] != (last ? EOI : RST0 + (tile_number & 7)))
                 return NULL;
             if (wanted && column >= window->first && column < window->end) {
-                memcpy(to, tile, at - tile);
+                memcpy(to, tile, (size_t)(at - tile));
                 to += at - tile;
                 to[-1] = RST0 + ((*number)++ & 7);
             }

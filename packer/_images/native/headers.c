@@ -268,7 +268,8 @@ read_headers(Decoder *d, const uint8_t *data, ptrdiff_t size)
     const uint8_t *at = data + 2, *end;
     Metadata metadata = {.adobe = -1};
     d->stop = data + size;
-    d->count = d->quantised = d->progressive = 0;
+    d->count = d->progressive = 0;
+    d->quantised = 0;
     d->interval = 0;
     for (int i = 0; i < 8; i++)
         d->tables[i >> 2][i & 3].defined = 0;

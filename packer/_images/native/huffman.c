@@ -63,8 +63,8 @@ find_lengths(const uint32_t *frequencies, int count, int *lengths)
     /* A key is a tree that is left: how often its symbols occur, above the number of one of them, counted from the end. Of trees
        that occur as often, that of the last symbol is the least. */
     enum { BITS = 9, LAST = (1 << BITS) - 1 };
-    uint64_t keys[SYMBOLS + 1];
-    int root[SYMBOLS + 1], parent[2 * SYMBOLS + 1], depth[2 * SYMBOLS + 1], nodes = 0;
+    uint64_t keys[SYMBOLS + 1] = {0};
+    int root[SYMBOLS + 1] = {0}, parent[2 * SYMBOLS + 1] = {0}, depth[2 * SYMBOLS + 1] = {0}, nodes = 0;
     for (; nodes < count; nodes++) {
         insert(keys, nodes, (uint64_t)frequencies[nodes] << BITS | (uint64_t)(LAST - nodes));
         root[nodes] = nodes;

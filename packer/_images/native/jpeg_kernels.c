@@ -288,8 +288,8 @@ pass_avx512(const __m256i *in, __m512i *out, int shift)
         PLUS(z4, c35, -F_2_562, F_2_053 - F_2_562), PLUS(z3, c17, -F_0_899, F_0_298 - F_0_899),
     };
     for (int i = 0; i < 4; i++) {
-        out[i] = _mm512_srai_epi32(_mm512_add_epi32(even[i], odd[i]), shift);
-        out[7 - i] = _mm512_srai_epi32(_mm512_sub_epi32(even[i], odd[i]), shift);
+        out[i] = _mm512_srai_epi32(_mm512_add_epi32(even[i], odd[i]), (unsigned)shift);
+        out[7 - i] = _mm512_srai_epi32(_mm512_sub_epi32(even[i], odd[i]), (unsigned)shift);
     }
 }
 

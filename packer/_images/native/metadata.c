@@ -80,7 +80,7 @@ is_usual_photoshop(const uint8_t *content, ptrdiff_t size)
     return 1;
 }
 
-#define BEGINS_WITH(text) (size >= (ptrdiff_t)sizeof text - 1 && !memcmp(content, text, sizeof text - 1))
+#define BEGINS_WITH(text) (size >= (ptrdiff_t)sizeof(text) - 1 && !memcmp(content, text, sizeof(text) - 1))
 
 int
 is_usual(uint8_t marker, const uint8_t *content, ptrdiff_t size, int *exifs)

@@ -113,6 +113,10 @@ PyInit__native(void)
     checksums_init();
     kernels_init();
     PyObject *module = PyModule_Create(&definition);
+#ifdef Py_GIL_DISABLED /* all that threads share are the tables made above and the workspaces, which have a lock: see tasks.c */
+    if (module != NULL)
+        PyUnstable_Module_SetGIL(module, Py_MOD_GIL_NOT_USED);
+#endif
     if (module != NULL
         && (PyModule_AddStringConstant(module, "VECTORS", kernels->vectors) < 0
             || PyModule_AddStringConstant(module, "SURVEY_FIELDS", survey_fields) < 0

@@ -43,18 +43,18 @@ typedef struct { /* a block of each MCU */
     ptrdiff_t across, down;  /* from one MCU to the next */
 } Block;
 
-/* Lays out the blocks of an MCU of some components, of a scan that is read or, without `coded`, of the one to be. */
+/* Lays out the blocks of an MCU of some components, of a scan that is read or, where it has no codes, of the one to be. */
 static int
 lay_out_blocks(Block *blocks, const Frame *frame, const int *components, int count, const CodedScan *coded)
 {
     int made = 0, alone = count == 1;
     for (int i = 0; i < count; i++) {
+        /* NOLINTNEXTLINE(clang-analyzer-core.uninitialized.ArraySubscript): a frame has 3 components at most */
         const FrameComponent *c = &frame->components[components[i]];
-        const Code *dc = coded ? coded->dc[i] : NULL, *ac = coded ? coded->ac[i] : NULL;
         ptrdiff_t across = alone ? 1 : c->across, down = alone ? 1 : c->down;
         for (ptrdiff_t row = 0; row < down; row++)
             for (ptrdiff_t column = 0; column < across; column++)
-                blocks[made++] = (Block){components[i], dc, ac, column, row, across, down};
+                blocks[made++] = (Block){components[i], coded->dc[i], coded->ac[i], column, row, across, down};
     }
     return made;
 }
@@ -268,11 +268,12 @@ INLINE Problem
 put_coefficients_with(const Planes *planes, const Frame *frame, Tokens *tokens)
 {
     static const int all[COMPONENTS] = {0, 1, 2};
+    static const CodedScan to_be = {0};
     static const int16_t nothing[64] = {0}; /* what follows the DC coefficient of padding */
     Block blocks[MCU_BLOCKS];
-    const int count = lay_out_blocks(blocks, frame, all, frame->count, NULL);
+    const int count = lay_out_blocks(blocks, frame, all, frame->count, &to_be);
     uint32_t *token = tokens->tokens;
-    ptrdiff_t new_restart = 0, tile = 0, columns[COMPONENTS], rows[COMPONENTS]; /* blocks beyond them are padding */
+    ptrdiff_t new_restart = 0, tile = 0, columns[COMPONENTS] = {0}, rows[COMPONENTS] = {0}; /* blocks beyond them are padding */
     int sent[COMPONENTS] = {0};
     for (int i = 0; i < frame->count; i++) {
         columns[i] = touched(frame->width, frame->components[i].across, frame->most_across);

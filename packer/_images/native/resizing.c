@@ -311,8 +311,8 @@ set_columns(Resizing *resizing, const Axis *axis, Span *spans, double *weights, 
         const double *weight = weights + i * axis->most;
         int16_t *to = resizing->column_weights + column / 2 * taps * 8 + column % 2 * 8;
         for (ptrdiff_t pair = 0, k = begin - spans[i].first; pair < taps / 2; pair++, k += 2, to += 16) {
-            int16_t left = k >= 0 && k < axis->most ? rounded(weight[k], precision) : 0;
-            int16_t right = k + 1 >= 0 && k + 1 < axis->most ? rounded(weight[k + 1], precision) : 0;
+            int16_t left = (int16_t)(k >= 0 && k < axis->most ? rounded(weight[k], precision) : 0);
+            int16_t right = (int16_t)(k + 1 >= 0 && k + 1 < axis->most ? rounded(weight[k + 1], precision) : 0);
             for (int times = 0; times < 4; times++)
                 to[2 * times] = left, to[2 * times + 1] = right;
         }
@@ -408,7 +408,7 @@ resizing_begin(Resizing *resizing, const Wanted *wanted, uint8_t *out)
         [SPANS] = (tall > wide ? tall : wide) * sizeof(Span),
         [WEIGHTS] = (weights_down > weights_across ? weights_down : weights_across) * sizeof(double),
     };
-    uint8_t *parts[PARTS];
+    uint8_t *parts[PARTS] = {0};
     if (!make_room(resizing, sizes, parts, PARTS))
         return 0;
     resizing->offsets = (int32_t *)parts[OFFSETS];
@@ -418,7 +418,7 @@ resizing_begin(Resizing *resizing, const Wanted *wanted, uint8_t *out)
     resizing->kept = (int16_t *)parts[KEPT];
     resizing->waiting = parts[WAITING];
     Span *spans = (Span *)parts[SPANS];
-    double *weights = (double *)parts[WEIGHTS];
+    double *weights = (double *)(void *)parts[WEIGHTS];
     set_columns(resizing, &across, spans, weights, wanted->flip);
     set_rows(resizing, &down, spans, weights);
     return 1;

@@ -183,7 +183,7 @@ read_frame(Walk *walk, uint8_t marker, const uint8_t *at, const uint8_t *end)
     if (at[0] != 8)
         return at[0] == 12 ? "12-bit" : "an invalid precision";
     if (at[5] != 1 && at[5] != 3) {
-        snprintf(walk->said, sizeof walk->said, "%d components", at[5]);
+        (void)snprintf(walk->said, sizeof walk->said, "%d components", at[5]);
         return at[5] == 4 ? "CMYK" : walk->said;
     }
     frame->height = two_bytes(at + 1);

@@ -26,7 +26,16 @@ typedef struct Workspace { /* the memory of one thread at a time */
 enum { LARGEST = INT32_MAX }; /* pixels of a side */
 enum { KEPT = 1 << 23 }; /* bytes that a workspace may keep while no thread uses it: more than most photos need */
 
-static Workspace *idle; /* those that no thread uses; the holder of Python's lock may change them */
+static Workspace *idle; /* those that no thread uses; the holder of the lock may change them */
+
+#ifdef Py_GIL_DISABLED
+static PyMutex lock;
+#define LOCK() PyMutex_Lock(&lock)
+#define UNLOCK() PyMutex_Unlock(&lock)
+#else /* it is Python's own, which whoever calls these functions holds */
+#define LOCK() ((void)0)
+#define UNLOCK() ((void)0)
+#endif
 
 static void
 free_workspace(Workspace *workspace)
@@ -43,11 +52,13 @@ free_workspace(Workspace *workspace)
 static Workspace *
 take_workspace(void)
 {
+    LOCK();
     Workspace *workspace = idle;
-    if (workspace != NULL) {
+    if (workspace != NULL)
         idle = workspace->next;
+    UNLOCK();
+    if (workspace != NULL)
         return workspace;
-    }
     workspace = calloc(1, sizeof *workspace);
     if (workspace != NULL) {
         workspace->decoder = decoder_new();
@@ -70,8 +81,10 @@ return_workspace(Workspace *workspace)
         free_workspace(workspace);
         return;
     }
+    LOCK();
     workspace->next = idle;
     idle = workspace;
+    UNLOCK();
 }
 
 #define NAMED(name) #name " "

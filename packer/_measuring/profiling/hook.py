@@ -202,10 +202,8 @@ class _Pass:
             self._recorder.ended(self._loader, timings)
             raise
         self._given = time.perf_counter()
-        if not timings.waits:
-            timings.begin()
         timings.gpu.given()
-        timings.waits.append(self._given - begin)
+        timings.waited(self._given - begin)
         return batch
 
     def __len__(self) -> int:

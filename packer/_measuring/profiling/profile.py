@@ -120,7 +120,7 @@ class Profile:
 
 def measured_pass(loader: Iterable[Any], timings: Timings, steps: int | None = None) -> Iterator[Any]:
     """Yield the batches of a pass, or the first `steps`, and note when they are asked for and given."""
-    clock, gpu, waits, works = time.perf_counter, timings.gpu, timings.waits, timings.works
+    clock, gpu, works = time.perf_counter, timings.gpu, timings.works
     asked = clock()
     in_use = gpu.asked()
     batches = iter(loader)
@@ -129,9 +129,7 @@ def measured_pass(loader: Iterable[Any], timings: Timings, steps: int | None = N
             given = clock()
             if in_use:
                 gpu.given()
-            waits.append(given - asked)
-            if number == 1:
-                timings.begin()
+            timings.waited(given - asked)
             try:
                 yield batch
             finally:

@@ -48,9 +48,11 @@ class Timings:
         self.complete = False
         self._began: float | None = None
 
-    def begin(self) -> None:
-        """Note that the first batch is there."""
-        self._began = time.process_time()
+    def waited(self, seconds: float) -> None:
+        """Note how long a step waited for its batch, which is there now."""
+        if self._began is None:
+            self._began = time.process_time()
+        self.waits.append(seconds)
 
     def end(self) -> None:
         """Note that the loop has worked on its last batch."""
