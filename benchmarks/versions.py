@@ -183,7 +183,7 @@ def by_libraries(photos: list[bytes], boxes: list[Any], outs: list[Any]) -> Call
     def decode(photo: bytes) -> Any:
         image = Image.open(io.BytesIO(photo))
         if not photo.startswith(b"\xff\xd8"):
-            return np.asarray(image.convert("RGB"))
+            return np.array(image.convert("RGB"))
         return decode_jpeg(photo, _scratch(image.height, image.width))
 
     def draw(some: slice) -> None:
