@@ -495,3 +495,19 @@ def test_large_images_need_little_memory(tmp_path: Path) -> None:
     line = [sys.executable, "-c", MEMORY, tmp_path / "large.jpg", tmp_path / "small.jpg"]
     result = subprocess.run(line, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
+
+
+def test_tables_of_an_image_are_not_taken_for_those_of_the_next_one() -> None:
+    """The memory of the decoder goes from image to image, and tables in it that were made for another one."""
+    pixels = photo(48, 64)
+    standard, optimised = jpeg(pixels), jpeg(pixels, quality=50, optimised=True)
+    places = [begin + 4 for marker, begin, _ in segments(standard) if marker == 0xC4]
+    first = next(at for at in places if standard[at] == 0x10) + 17  # the symbols of AC of luma
+    broken = standard[:first] + b"\x0f" + standard[first + 1 :]  # a value of 15 bits
+    exchanged = standard[:first] + standard[first : first + 2][::-1] + standard[first + 2 :]
+    expected = turbojpeg.decode_jpeg(standard)
+    for other in (broken, exchanged, optimised):
+        assert np.array_equal(native.decode(standard, 48, 64), expected)  # type: ignore[arg-type]
+        found = native.decode(other, 48, 64)
+        assert found is None if other is broken else not np.array_equal(found, expected)  # type: ignore[arg-type]
+        assert np.array_equal(native.decode(standard, 48, 64), expected)  # type: ignore[arg-type]

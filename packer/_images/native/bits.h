@@ -8,6 +8,8 @@
 
 #include <string.h>
 
+/* Brings bits: 56 or more are counted, and all 64 are those of the scan. So where no more than twice a code and a value were
+   taken since, the table can be looked into before the next refill, and the processor does both at once. */
 INLINE void
 refill(Bits *b)
 {
@@ -22,8 +24,8 @@ refill(Bits *b)
     for (int i = 0; i < 8; i++)
         word = word << 8 | b->next[i];
 #endif
-    b->bits |= word >> b->count;
-    b->next += (63 - b->count) >> 3;
+    b->bits |= word >> (b->count & 63);
+    b->next += ~b->count >> 3 & 7;
     b->count |= 56;
 }
 
@@ -31,17 +33,20 @@ refill(Bits *b)
 INLINE const uint8_t *
 position(const Bits *b)
 {
-    return b->next - (b->count >> 3);
+    return b->next - (b->count >> 3 & 7);
 }
 
-/* Returns the symbol of a code that is longer than those in the table. */
+/* Returns the symbol of a code that does not stand in the table with the sign of its value. */
 static inline Symbol
 look_further(const Table *table, uint64_t bits)
 {
-    for (int length = LOOK + 1; length <= 16; length++) {
+    for (unsigned length = LOOK; length <= 16; length++) {
         int32_t code = (int32_t)(bits >> (64 - length));
-        if (code < table->end[length])
-            return table->symbols[(code + table->symbol[length]) & 255];
+        if (code < table->end[length]) {
+            Symbol symbol = table->symbols[(code + table->symbol[length]) & 255];
+            unsigned is_positive = bits >> (63 - length) & 1;
+            return symbol + ((is_positive << ((symbol & 63) - length)) - is_positive) * 0x10000;
+        }
     }
     return 0;
 }
@@ -54,11 +59,11 @@ next_symbol(const Bits *b, const Table *table)
     return UNLIKELY(!symbol) ? look_further(table, b->bits) : symbol;
 }
 
-/* Goes past so many bits, which are at hand. */
+/* Goes past as many bits as the lowest 6 bits of `count` say, which are at hand. */
 INLINE void
-skip_bits(Bits *b, int count)
+skip_bits(Bits *b, unsigned count)
 {
-    b->bits <<= count;
+    b->bits <<= count & 63;
     b->count -= count;
 }
 
@@ -66,17 +71,17 @@ skip_bits(Bits *b, int count)
 INLINE int
 take_value(Bits *b, Symbol symbol)
 {
-    int least = symbol >> 16, value = (int)(b->bits >> (-symbol & 63)) & -least;
-    b->bits <<= symbol & 63;
-    b->count -= symbol & 63;
-    return value + (least & (2 * value + least) >> 31); /* no branch, which would be guessed wrong every other time */
+    int value = (int16_t)((uint32_t)(b->bits >> ((64 - symbol) & 63)) + (symbol >> 16));
+    skip_bits(b, symbol);
+    return value;
 }
 
-/* Decodes the first coefficient; 0 where the bits are none of one. */
+/* Decodes the first coefficient, and brings bits for one more; 0 where the bits are none of one. */
 INLINE int
 decode_first(Bits *b, int *prediction, const Table *dc)
 {
     Symbol symbol = dc->look[b->bits >> (64 - LOOK)];
+    refill(b);
     if (UNLIKELY(!symbol) && !(symbol = look_further(dc, b->bits)))
         return 0;
     *prediction += take_value(b, symbol);

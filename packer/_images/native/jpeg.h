@@ -10,7 +10,8 @@
 #include <string.h>
 
 enum {
-    LOOK = 10,   /* bits of code that one look in a table knows */
+    LOOK = 11,   /* bits of code that one look in a table knows */
+    LENGTHS = 16, /* of codes, in bits */
     COMPONENTS = 4, /* at most */
     BLOCKS = 10, /* at most, of an MCU */
     BLOCK_BYTES = 64 * 27 / 8, /* at most, of codes and values of 16 + 11 bits */
@@ -18,16 +19,21 @@ enum {
     CHUNK = 8192 /* bytes of the scan that are at hand */
 };
 
-/* What a code says: in the lowest byte how many bits it and the value after it have, in the next the zeros before the
-   value, in the upper half the least value of so many bits: 1 - 2^bits. 0 is no code. */
-typedef int32_t Symbol;
+/* What a code says: in the lowest 6 bits how many it and the value after it have together; HAS_VALUE, where there is a value;
+   in the next byte the zeros before the value; in the upper half what makes the value of all these bits, when that is added to
+   them and 16 bits of the sum are kept: it takes the code away, and knows the sign. 0 is no code. */
+typedef uint32_t Symbol;
+
+enum { HAS_VALUE = 1 << 7 };
 
 typedef struct {
-    Symbol look[1 << LOOK]; /* by the next bits; 0 for longer codes */
+    Symbol look[1 << LOOK]; /* by the next bits; 0 where these do not hold the code and the first bit of its value */
     int32_t end[17];        /* first code that is too large to be one of so many bits */
     int32_t symbol[17];     /* minus the first code of so many bits plus the index of its symbol */
-    Symbol symbols[256];
-    int defined;
+    Symbol symbols[256];    /* with negative values */
+    uint8_t says[LENGTHS + 256]; /* what it was made of: how many codes of each length, and the symbols of all */
+    int size;                    /* of that; 0 where nothing was made yet */
+    int defined;                 /* by this image */
     int has_runs; /* whether a code says how many blocks end, as those of progressive scans may */
 } Table;
 
@@ -61,7 +67,7 @@ typedef struct { /* what a scan brings: coefficients `first` to `last`, down to 
 
 typedef struct { /* bits of the scan: the next one is the uppermost of `bits` */
     uint64_t bits;
-    int count;
+    unsigned count; /* of them that are at hand, in its lowest 6 bits; those above say nothing */
     const uint8_t *next;
 } Bits;
 

@@ -159,10 +159,11 @@ decode_first_coefficients(const Decoder *d, Stream *s, const Piece *piece, int w
     for (ptrdiff_t left = piece->count; left > 0; left--) {
         if (!provide(d, s, &bits, count))
             return 0;
+        refill(&bits);
         for (Place *place = places; place < end; place++) {
             int *prediction = &s->predictions[place->component], coefficient = 0;
-            refill(&bits);
             if (refines) {
+                refill(&bits);
                 coefficient = (int)(bits.bits >> 63) << low;
                 skip_bits(&bits, 1);
             } else {
@@ -186,7 +187,8 @@ decode_first_coefficients(const Decoder *d, Stream *s, const Piece *piece, int w
 INLINE int
 take_run(Bits *b, Symbol symbol)
 {
-    int length = symbol >> 8 & 0xFF, run = (1 << length) + (int)(b->bits >> 1 >> (63 - length));
+    unsigned length = symbol >> 8 & 0xFF;
+    int run = (1 << length) + (int)(b->bits >> 1 >> (63 - length));
     skip_bits(b, length);
     return run;
 }
@@ -202,9 +204,9 @@ decode_band(Bits *b, const Scan *scan, const Table *ac, int16_t *block, uint64_t
         for (int i = 0; i < 2 && k <= last; i++) {
             Symbol symbol = next_symbol(b, ac);
             k += symbol >> 8 & 0xFF; /* zeros */
-            if (UNLIKELY(symbol >= 0)) {
-                skip_bits(b, symbol & 0xFF);
-                if (symbol >> 8 != 15)
+            if (UNLIKELY(!(symbol & HAS_VALUE))) {
+                skip_bits(b, symbol);
+                if ((symbol >> 8 & 0xFF) != 15)
                     return symbol ? take_run(b, symbol) : -1;
                 if (++k > last)
                     return -1;
@@ -245,7 +247,7 @@ take_bits(Bits *b, uint64_t places, Deposit deposit)
     const int count = count_ones(places);
     refill(b);
     uint64_t bits = b->bits, ones = 0;
-    skip_bits(b, count);
+    skip_bits(b, (unsigned)count);
     if (deposit != NULL)
         return deposit(bits >> 1 >> (63 - count), places);
     for (; places; places ^= FLAG(leading_zeros(places)), bits <<= 1)
@@ -273,13 +275,13 @@ refine_band(Bits *b, const Scan *scan, const Table *ac, int16_t *block, uint64_t
     while (!run && left) {
         refill(b);
         Symbol symbol = next_symbol(b, ac);
-        int zeros = symbol >> 8 & 0xFF, value = 0;
-        if (symbol < 0) {
-            if (UNLIKELY(symbol >> 16 != -1)) /* -1 and 1 are all that can be new */
-                return -1;
+        int zeros = (int)(symbol >> 8 & 0xFF), value = 0;
+        if (symbol & HAS_VALUE) {
             value = take_value(b, symbol);
+            if (UNLIKELY(value != 1 && value != -1)) /* these are all that can be new */
+                return -1;
         } else if (symbol) {
-            skip_bits(b, symbol & 0xFF);
+            skip_bits(b, symbol);
             if (zeros != 15) {
                 run = take_run(b, symbol);
                 break;

@@ -13,15 +13,16 @@ INLINE int
 decode_others(Bits *b, const Table *ac, int16_t *block, int k, int wanted)
 {
     while (k < 64) {
-        refill(b); /* is enough for two */
         for (int i = 0; i < 2; i++) {
             Symbol symbol = ac->look[b->bits >> (64 - LOOK)];
-            if (UNLIKELY(symbol >= 0)) {
+            if (i == 0)
+                refill(b); /* is enough for two */
+            if (UNLIKELY(!(symbol & HAS_VALUE))) {
                 if (!symbol && !(symbol = look_further(ac, b->bits)))
                     return 0;
-                if (symbol >= 0) {
-                    take_value(b, symbol);
-                    if (!(symbol >> 8))
+                if (!(symbol & HAS_VALUE)) {
+                    skip_bits(b, symbol);
+                    if (!(symbol >> 8 & 0xFF))
                         return k;
                     k += 16; /* zeros */
                     if (k > 63)
@@ -42,10 +43,14 @@ decode_others(Bits *b, const Table *ac, int16_t *block, int k, int wanted)
 
 /* Decodes the next coefficient of both streams, where both are ordinary ones; tells whether there may be more such. */
 INLINE int
-take_of_both(Bits *a, Bits *b, const Table *ac, int16_t *block, int16_t *other, int *k, int *l)
+take_of_both(Bits *a, Bits *b, const Table *ac, int16_t *block, int16_t *other, int *k, int *l, int is_first)
 {
     Symbol symbol = ac->look[a->bits >> (64 - LOOK)], another = ac->look[b->bits >> (64 - LOOK)];
-    if (UNLIKELY((symbol & another) >= 0))
+    if (is_first) { /* what this brings is enough for two */
+        refill(a);
+        refill(b);
+    }
+    if (UNLIKELY(!(symbol & another & HAS_VALUE)))
         return 0;
     *k += symbol >> 8 & 0xFF;
     *l += another >> 8 & 0xFF;
@@ -61,10 +66,8 @@ decode_both(Bits *first, Bits *second, const Table *ac, int16_t *block, int16_t 
 {
     Bits a = *first, b = *second;
     int k = 1, l = 1;
-    do { /* what is at hand is enough for two */
-        refill(&a);
-        refill(&b);
-    } while (take_of_both(&a, &b, ac, block, other, &k, &l) && take_of_both(&a, &b, ac, block, other, &k, &l));
+    while (take_of_both(&a, &b, ac, block, other, &k, &l, 1) && take_of_both(&a, &b, ac, block, other, &k, &l, 0))
+        ;
     ends[0] = decode_others(&a, ac, block, k, 1);
     ends[1] = decode_others(&b, ac, other, l, 1);
     *first = a;
@@ -139,10 +142,10 @@ decode_mcus(const Decoder *d, Stream *s, Block *blocks, int count, ptrdiff_t sto
     for (; s->mcu < stop; s->mcu++) {
         if (!provide(d, s, &bits, count))
             return 0;
+        refill(&bits);
         if (waiting != NULL)
             make_room(waiting, count);
         for (Block *block = blocks; block < blocks + count; block++) {
-            refill(&bits);
             if (UNLIKELY(!decode_first(&bits, &s->predictions[block->component], block->dc)))
                 return 0;
             if (waiting != NULL) {
@@ -171,11 +174,11 @@ decode_mcus_of_both(const Decoder *d, Stream *s, Stream *t, Block *blocks, Block
     for (; s->mcu < stop; s->mcu++, t->mcu++) {
         if (!provide(d, s, &a, count) || !provide(d, t, &b, count))
             return 0;
+        refill(&a);
+        refill(&b);
         make_room(waiting, 2 * count);
         for (int i = 0; i < count; i++) {
             int component = blocks[i].component, ends[2];
-            refill(&a);
-            refill(&b);
             if (UNLIKELY(!decode_first(&a, &s->predictions[component], blocks[i].dc)
                          || !decode_first(&b, &t->predictions[component], blocks[i].dc)))
                 return 0;
