@@ -25,10 +25,11 @@ __all__ = ["main"]
 
 FOUND = HERE / "found"
 PLANTED = HERE / "planted"
+LEARNED, FINDINGS = ROOT / "fuzz/corpus", ROOT / "fuzz/findings"
 LONGEST = 60
 """Seconds that finding a planted fault may take."""
 
-_LIMITS = ("-timeout=10", "-rss_limit_mb=2048", "-max_len=16384")
+_LIMITS = ("-timeout=10", "-rss_limit_mb=2048", "-max_len=32768")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -76,11 +77,11 @@ def folders(target: str) -> list[Path]:
 
 def fuzz(program: Path, target: str, seconds: float, name: str) -> Path | None:
     """Run a target; return the path of an input that ended it."""
-    learned, findings = ROOT / "fuzz/corpus" / f"native-{target}", ROOT / "fuzz/findings"
+    learned = LEARNED / f"native-{target}"
     learned.mkdir(parents=True, exist_ok=True)
-    findings.mkdir(parents=True, exist_ok=True)
+    FINDINGS.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
-    line, log = _run(program, seconds, f"{findings}/native-{target}-", learned, *folders(target))
+    line, log = _run(program, seconds, f"{FINDINGS}/native-{target}-", learned, *folders(target))
     sys.stdout.write((log or "")[-6000:])
     say(f"fuzz: {target}, {name}, {time.monotonic() - began:.0f} s: {line}")
     return None if log is None else _finding(log)

@@ -9,10 +9,9 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
-
 from fuzz import seeds as drawn
 from fuzz.mutations import drawn_jpegs
+from fuzz.pngs import SIGNATURE, chunk, drawn_png
 
 __all__ = ["CONTROLS", "write_seeds"]
 
@@ -20,10 +19,7 @@ CONTROLS = {"window": 12, "whole": 5, "png": 7, "survey": 3, "transcode": 2, "cu
 """The targets, and how many bytes of their inputs are controls, which the C of each reads."""
 
 _JPEGS, _SHORT = 100, 1200  # drawn ones, of all samplings, sizes and kinds; of those, the ones with fewer bytes
-_SIGNATURE = b"\x89PNG\r\n\x1a\n"
-_PASSES = ((0, 8, 0, 8), (0, 8, 4, 8), (4, 8, 0, 4), (0, 4, 2, 4), (2, 4, 0, 2), (0, 2, 1, 2), (1, 2, 0, 1))
-_KINDS = ((0, 1, (1, 4, 8, 16)), (2, 3, (8, 16)), (3, 1, (2, 8)), (4, 2, (8,)), (6, 4, (8, 16)))
-"""Kinds of PNGs: as a header says them, the samples of a pixel, and some depths."""
+_PNGS = 40
 # Flags, which the first control of some targets has.
 _RAW, _CHECKED, _BICUBIC, _FLIPPED, _REFLECTED, _UNSCALED, _INSIDE = 1, 2, 4, 8, 0x20, 0x40, 0x80
 _WINDOWS = (_INSIDE, _INSIDE | _BICUBIC | _FLIPPED, _REFLECTED, _UNSCALED | _INSIDE, _UNSCALED | _CHECKED)
@@ -42,7 +38,8 @@ def write_seeds(directory: Path) -> None:
 def _seeds(name: str) -> Iterator[bytes]:
     chance = random.Random(name)
     images = [*drawn.images(), *drawn.tiled()]
-    pngs = [data for data in [*images, *drawn.stored(), *_interlaced()] if data.startswith(_SIGNATURE)]
+    pngs = [data for data in [*images, *drawn.stored()] if data.startswith(SIGNATURE)]
+    pngs += [drawn_png(chance, interlaced=number % 2 == 0) for number in range(_PNGS)]
     jpegs = [data for data in images if data.startswith(b"\xff\xd8")]
     jpegs += [*itertools.islice(drawn.long_scans(), 2), drawn.high_chroma()]
     jpegs += [data for data in drawn_jpegs(chance, _JPEGS) if len(data) < _SHORT]
@@ -74,34 +71,15 @@ def _window(chance: random.Random, flags: int) -> bytes:
     return bytes([flags, *chance.randbytes(4), *(byte % 60 for byte in chance.randbytes(2)), *chance.randbytes(5)])
 
 
-def _chunk(name: bytes, body: bytes) -> bytes:
-    return struct.pack(">I", len(body)) + name + body + zlib.crc32(name + body).to_bytes(4, "big")
-
-
-def _interlaced() -> Iterator[bytes]:
-    """Yield interlaced PNGs of many kinds, which Pillow does not write, with all filters."""
-    rng = np.random.default_rng(4)
-    height, width = 11, 13
-    for colour, channels, depths in _KINDS:
-        for depth in depths:
-            body = b""
-            for top, down, left, across in _PASSES:
-                rows, size = range(top, height, down), (len(range(left, width, across)) * channels * depth + 7) // 8
-                body += b"".join(bytes([row % 5]) + rng.bytes(size) for row in rows if size)
-            header = _chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 1))
-            palette = _chunk(b"PLTE", rng.bytes(3 << depth)) if colour == 3 else b""
-            yield _SIGNATURE + header + palette + _chunk(b"IDAT", zlib.compress(body)) + _chunk(b"IEND", b"")
-
-
 def _inflated(png: bytes) -> bytes:
     """Return a PNG whose samples are not compressed, in one chunk, as the target wraps them."""
-    made, samples, at = _SIGNATURE, b"", 8
+    made, samples, at = SIGNATURE, b"", 8
     while at < len(png):
         end = at + 12 + int.from_bytes(png[at : at + 4], "big")
         if png[at + 4 : at + 8] == b"IDAT":
             samples += png[at + 8 : end - 4]
         elif png[at + 4 : at + 8] == b"IEND":
-            made += _chunk(b"IDAT", zlib.decompress(samples)) + png[at:end]
+            made += chunk(b"IDAT", zlib.decompress(samples)) + png[at:end]
         else:
             made += png[at:end]
         at = end
