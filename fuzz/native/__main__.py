@@ -52,6 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     write_seeds(BUILT / "seeds")
     targets = options.targets or list(CONTROLS)
     if options.planted:
+        if shutil.which("patch") is None:
+            parser.error("planting faults needs the program patch")
         patches = [patch for patch in sorted(PLANTED.glob("*.patch")) if _target_of(patch) in targets]
         return int([find_planted(made[0], patch) for patch in patches] != [True] * len(patches))
     found = [
