@@ -30,7 +30,7 @@ from packer._images.jpeg.tiles import annotate, read_tiles
 from packer._sources import imagefolder_source
 from packer.testing.photos import draw_photo
 
-__all__ = ["seeds", "write_seeds"]
+__all__ = ["high_chroma", "images", "long_scans", "seeds", "stored", "tiled", "write_seeds"]
 
 _SUFFIXES = {"lmdb": ".lmdb", "hdf5": ".h5", "pth": ".pth"}
 _PTH_FILES = ("manifest.json", "table.pth", "shard-00000.pth")
@@ -38,18 +38,18 @@ _PTH_FILES = ("manifest.json", "table.pth", "shard-00000.pth")
 
 def seeds() -> dict[str, list[bytes]]:
     """Return the inputs that each of the `TARGETS` starts from."""
-    pictures, tiled = [*_images()], [*_tiled()]
+    pictures, in_tiles = [*images()], [*tiled()]
     found: dict[str, list[bytes]] = {name: [] for name in TARGETS}
-    found["sniff"] = found["image"] = [*pictures, *tiled]
-    found["transcode"] = [picture for picture in [*pictures, *tiled] if picture.startswith(b"\xff\xd8")]
-    found["region"] = [_controls(number) + picture for number, picture in enumerate([*tiled, *pictures])]
-    jpegs = [*found["transcode"], *_long(), _high()]
+    found["sniff"] = found["image"] = [*pictures, *in_tiles]
+    found["transcode"] = [picture for picture in [*pictures, *in_tiles] if picture.startswith(b"\xff\xd8")]
+    found["region"] = [_controls(number) + picture for number, picture in enumerate([*in_tiles, *pictures])]
+    jpegs = [*found["transcode"], *long_scans(), high_chroma()]
     found["draw"] = [_draw_controls(number) + picture for number, picture in enumerate(jpegs)]
-    stored = [*pictures, *_stored()]
-    found["unchanged"] = [_draw_controls(number) + picture for number, picture in enumerate(stored)]
+    unchanged = [*pictures, *stored()]
+    found["unchanged"] = [_draw_controls(number) + picture for number, picture in enumerate(unchanged)]
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory)
-        for number, data in enumerate([*pictures[:6], *tiled[:2]]):
+        for number, data in enumerate([*pictures[:6], *in_tiles[:2]]):
             (root / "tree" / f"class{number % 2}").mkdir(parents=True, exist_ok=True)
             (root / "tree" / f"class{number % 2}" / f"{number}.jpg").write_bytes(data)
         everything = imagefolder_source(root / "tree")
@@ -121,14 +121,14 @@ def _draw_controls(number: int) -> bytes:
     return bytes([*rectangle, *scaled, *window, number % 5 == 0])
 
 
-def _long() -> Iterator[bytes]:
+def long_scans() -> Iterator[bytes]:
     """Yield JPEGs whose scans are longer than what a decoder has at hand, without and with restarts."""
     noise = Image.fromarray(np.random.default_rng(5).integers(0, 256, (40, 120, 3), np.uint8))
     for restarts in (0, 1, 20):
         yield _encoded(noise, "JPEG", quality=100, subsampling=0, restart_marker_blocks=restarts)
 
 
-def _high() -> bytes:
+def high_chroma() -> bytes:
     """Return a JPEG of which the chroma is half as high as the luma, but as wide: one of the other kind, turned."""
     data = bytearray(_encoded(Image.fromarray(draw_photo(np.random.default_rng(7), 16, 32)), "JPEG", subsampling=1))
     frame = data.index(b"\xff\xc0") + 4
@@ -137,7 +137,7 @@ def _high() -> bytes:
     return bytes(data)
 
 
-def _images() -> Iterator[bytes]:
+def images() -> Iterator[bytes]:
     photo = Image.fromarray(draw_photo(np.random.default_rng(1), 18, 23))
     exif = Image.Exif()
     exif[0x0112] = 6
@@ -164,7 +164,7 @@ def _images() -> Iterator[bytes]:
         yield _encoded(image, kind, **options)
 
 
-def _stored() -> Iterator[bytes]:
+def stored() -> Iterator[bytes]:
     """Yield images in other modes than RGB: ids of few and many bits, alpha, 16 bits, floats."""
     photo = Image.fromarray(draw_photo(np.random.default_rng(2), 18, 23))
     deep = np.asarray(photo.convert("L")).astype(np.uint16) * 257
@@ -178,7 +178,7 @@ def _stored() -> Iterator[bytes]:
     yield cv2.imencode(".png", np.stack([deep] * 3, -1))[1].tobytes()
 
 
-def _tiled() -> Iterator[bytes]:
+def tiled() -> Iterator[bytes]:
     """Yield tiled JPEGs of several tiles in a row, of all usual samplings, and with an orientation."""
     photo = draw_photo(np.random.default_rng(3), 26, 70)
     exif = Image.Exif()

@@ -18,7 +18,7 @@ from packer._images.jpeg.cutting import cut_out, first_rows
 from packer._images.jpeg.header import read_header, segments
 from packer._images.jpeg.tiles import read_tiles
 from packer._images.probe import inspect
-from packer.errors import ImageError
+from packer.errors import ImageError, ImageTooLargeError
 from tests.images.drawn import encoded, photo, tiff_orientation
 
 ALL = ("auto", *DECODERS)
@@ -77,6 +77,15 @@ def test_sides_are_as_long_as_libjpeg_allows() -> None:
     assert decode(tall(65_500)).shape == (65_500, 8, 3)
     assert refused_by_all(tall(65_501))
     assert refused_by_all(tall(65_535))
+
+
+def test_an_image_of_too_many_scans_is_refused_by_all_whatever_pillow_thinks_of_it() -> None:
+    data = encoded(photo(40, 56), "JPEG", progressive=True) + b"\xff\xda" * 20
+    assert pillow.decode(data).shape == (40, 56, 3)
+    for decoder in ALL:
+        with pytest.raises(ImageTooLargeError):
+            decode(data, decoder=decoder, max_pixels=40 * 56)
+    assert disagreement(data, ALL, max_pixels=40 * 56)[1] is None
 
 
 # Metadata.

@@ -44,6 +44,7 @@ assert native.decode_into(job) == [0]
 """
 
 
+@pytest.mark.footprint
 @pytest.mark.parametrize("head", [b"", b"\xff\xd8\xff"])
 @pytest.mark.parametrize("raw", [0, 1])
 def test_a_row_that_says_a_hundred_gigabytes_costs_no_memory(head: bytes, raw: int, tmp_path: Path) -> None:
@@ -54,6 +55,7 @@ def test_a_row_that_says_a_hundred_gigabytes_costs_no_memory(head: bytes, raw: i
     run(HOLES, path, size, raw)
 
 
+@pytest.mark.footprint
 def test_of_a_large_file_the_beginning_is_read_first(tmp_path: Path) -> None:
     """Its image has so many pixels that the file may be as large."""
     path, size = tmp_path / "holes", 4 << 30
@@ -97,6 +99,7 @@ assert resident() - before < 20e6, resident() - before
 """
 
 
+@pytest.mark.footprint
 def test_memory_that_a_large_image_needed_is_given_back() -> None:
     run(KEPT)
 

@@ -121,6 +121,34 @@ decode(Task *task, uint32_t *checksum)
 }
 
 /* Returns the checksum of the pieces of a tiled JPEG, or of the reason why there are none. */
+/* Of a text, or of what a tuple holds, one after the other, its numbers as 8 bytes. */
+static uint32_t
+checksum_of_all(PyObject *object)
+{
+    Py_ssize_t size, all = 0, items = stand_in_length(object);
+    const char *bytes = stand_in_data(object, &size);
+    if (items == 0)
+        return checksum_of(bytes, size);
+    char *content = NULL;
+    for (Py_ssize_t place = 0; place < items; place++) {
+        PyObject *item = stand_in_item(object, place);
+        int64_t number = stand_in_value(item);
+        bytes = stand_in_data(item, &size);
+        if (bytes == NULL) {
+            bytes = (const char *)&number;
+            size = sizeof number;
+        }
+        content = realloc(content, (size_t)(all + size));
+        if (content == NULL)
+            end("transcode", "no memory");
+        memcpy(content + all, bytes, (size_t)size);
+        all += size;
+    }
+    uint32_t sum = checksum_of(content, all);
+    free(content);
+    return sum;
+}
+
 static uint32_t
 transcode(const char *data, size_t size)
 {
@@ -133,9 +161,7 @@ transcode(const char *data, size_t size)
     PyObject *made = function("transcode")(module, arguments, 3);
     if (made == NULL)
         end("transcode", stand_in_error());
-    Py_ssize_t length;
-    const char *content = stand_in_content(made, &length);
-    return checksum_of(content, length);
+    return checksum_of_all(made);
 }
 
 static void

@@ -7,11 +7,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { ITEMS = 12 }; /* of a tuple, at most */
+
 typedef struct {
     PyObject head;
-    long long number; /* or how many items a list has */
+    long long number; /* or how many items a list or a tuple has */
     const char *bytes;
     Py_ssize_t size;
+    char *own; /* the bytes, where they are freed with the object */
+    PyObject *items[ITEMS];
     PyModuleDef *definition;
 } Value;
 
@@ -28,17 +32,6 @@ value_new(void)
         abort();
     value->head.ob_refcnt = 1;
     return value;
-}
-
-static void
-append(Value *value, const char *bytes, size_t size)
-{
-    char *all = realloc((char *)value->bytes, (size_t)value->size + size + 1);
-    if (all == NULL)
-        abort();
-    memcpy(all + value->size, bytes, size);
-    value->bytes = all;
-    value->size += (Py_ssize_t)size;
 }
 
 PyCFunction
@@ -67,13 +60,6 @@ stand_in_number(long long number)
     return &value->head;
 }
 
-const char *
-stand_in_content(PyObject *object, Py_ssize_t *size)
-{
-    *size = ((Value *)object)->size;
-    return ((Value *)object)->bytes;
-}
-
 long long
 stand_in_value(PyObject *object)
 {
@@ -86,6 +72,19 @@ stand_in_length(PyObject *object)
     return (Py_ssize_t)((Value *)object)->number;
 }
 
+PyObject *
+stand_in_item(PyObject *object, Py_ssize_t place)
+{
+    return ((Value *)object)->items[place];
+}
+
+const char *
+stand_in_data(PyObject *object, Py_ssize_t *size)
+{
+    *size = ((Value *)object)->size;
+    return ((Value *)object)->bytes;
+}
+
 const char *
 stand_in_error(void)
 {
@@ -95,8 +94,13 @@ stand_in_error(void)
 void
 _Py_Dealloc(PyObject *object)
 {
-    if (object != &_Py_NoneStruct)
-        free(object);
+    if (object == &_Py_NoneStruct)
+        return;
+    Value *value = (Value *)object;
+    for (int i = 0; i < ITEMS; i++)
+        Py_XDECREF(value->items[i]);
+    free(value->own);
+    free(value);
 }
 
 PyObject *
@@ -230,53 +234,90 @@ PyMem_Free(void *memory)
     free(memory);
 }
 
+/* Gives an object so many bytes of its own, those of `bytes` where there are any. */
+static PyObject *
+own_bytes(PyObject *object, const char *bytes, Py_ssize_t size)
+{
+    Value *value = (Value *)object;
+    char *own = realloc(value->own, size > 0 ? (size_t)size : 1);
+    if (own == NULL)
+        abort();
+    if (bytes != NULL && size > 0)
+        memcpy(own, bytes, (size_t)size);
+    value->bytes = value->own = own;
+    value->size = size;
+    return object;
+}
+
 PyObject *
 PyUnicode_FromString(const char *text)
 {
-    Value *value = value_new();
-    append(value, text, strlen(text));
-    return &value->head;
+    return own_bytes(&value_new()->head, text, (Py_ssize_t)strlen(text));
 }
-
-PyObject *
-_Py_BuildValue_SizeT(const char *format, ...)
-{
-    Value *value = value_new();
-    va_list arguments;
-    va_start(arguments, format);
-    for (; *format; format++)
-        if (!strncmp(format, "y#", 2)) {
-            const char *bytes = va_arg(arguments, const char *);
-            append(value, bytes, (size_t)va_arg(arguments, Py_ssize_t));
-            format++;
-        } else if (*format == 'n') {
-            int64_t number = va_arg(arguments, Py_ssize_t);
-            append(value, (const char *)&number, sizeof number);
-        } else
-            abort();
-    va_end(arguments);
-    return &value->head;
-}
-
-/* What the functions of the module ask for that the host does not call. */
 
 PyObject *
 PyByteArray_FromStringAndSize(const char *bytes, Py_ssize_t size)
 {
-    (void)bytes, (void)size;
-    abort();
+    return own_bytes(&value_new()->head, bytes, size);
 }
 
 char *
 PyByteArray_AsString(PyObject *object)
 {
-    (void)object;
-    abort();
+    return ((Value *)object)->own;
 }
 
 int
 PyByteArray_Resize(PyObject *object, Py_ssize_t size)
 {
-    (void)object, (void)size;
-    abort();
+    own_bytes(object, NULL, size);
+    return 0;
+}
+
+/* Returns a tuple of what a format names: O and N, n, and y#; tuples in it become some of its items. */
+static PyObject *
+build_tuple(const char *format, va_list arguments)
+{
+    Value *tuple = value_new();
+    for (; *format; format++) {
+        PyObject *item = NULL;
+        if (*format == 'O') {
+            item = va_arg(arguments, PyObject *);
+            Py_INCREF(item);
+        } else if (*format == 'N') {
+            item = va_arg(arguments, PyObject *);
+        } else if (*format == 'n') {
+            item = stand_in_number(va_arg(arguments, Py_ssize_t));
+        } else if (*format == 'y') {
+            const char *bytes = va_arg(arguments, const char *);
+            item = own_bytes(&value_new()->head, bytes, va_arg(arguments, Py_ssize_t));
+        } else {
+            continue;
+        }
+        if (tuple->number == ITEMS)
+            abort();
+        tuple->items[tuple->number++] = item;
+    }
+    return &tuple->head;
+}
+
+/* Python has it under both names; which of them a module asks for depends on the version of its headers. */
+PyObject *
+_Py_BuildValue_SizeT(const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    PyObject *tuple = build_tuple(format, arguments);
+    va_end(arguments);
+    return tuple;
+}
+
+PyObject *
+Py_BuildValue(const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    PyObject *tuple = build_tuple(format, arguments);
+    va_end(arguments);
+    return tuple;
 }

@@ -1,4 +1,4 @@
-/* Stands in for Python: those few of its names that packer's module asks for, as far as decoding needs them. */
+/* Stands in for Python: those few of its names that packer's module asks for, as far as the module needs them. */
 
 #ifndef PACKER_STAND_IN_H
 #define PACKER_STAND_IN_H
@@ -14,11 +14,14 @@ Py_EXPORTED_SYMBOL PyObject *stand_in_bytes(const char *at, Py_ssize_t size);
 Py_EXPORTED_SYMBOL PyObject *stand_in_number(long long number);
 Py_EXPORTED_SYMBOL long long stand_in_value(PyObject *);
 
-/* Returns what a string is, or what a tuple holds, one after the other, its numbers as 8 bytes. */
-Py_EXPORTED_SYMBOL const char *stand_in_content(PyObject *, Py_ssize_t *size);
-
-/* Returns how many items a list has. */
+/* Returns how many items a list or a tuple has; a text has 0. */
 Py_EXPORTED_SYMBOL Py_ssize_t stand_in_length(PyObject *);
+
+/* Returns an item of a tuple, which still belongs to it. */
+Py_EXPORTED_SYMBOL PyObject *stand_in_item(PyObject *, Py_ssize_t place);
+
+/* Returns the bytes of an object, which belong to it. */
+Py_EXPORTED_SYMBOL const char *stand_in_data(PyObject *, Py_ssize_t *size);
 
 /* Returns what was said of the last error. */
 Py_EXPORTED_SYMBOL const char *stand_in_error(void);

@@ -60,7 +60,7 @@ down_plain(const Resizing *resizing, ptrdiff_t row)
     uint8_t *out = resizing->out + row * resizing->width;
     for (ptrdiff_t at = 0; at < resizing->width; at += BLOCK) {
         uint32_t sums[BLOCK]; /* unsigned, as numbers after the end of the row may add up to anything */
-        uint8_t block[BLOCK];
+        ptrdiff_t count = resizing->width - at < BLOCK ? resizing->width - at : BLOCK;
         for (int i = 0; i < BLOCK; i++)
             sums[i] = (uint32_t)1 << (precision - 1);
         for (ptrdiff_t pair = 0; pair < pairs.count; pair++) {
@@ -69,9 +69,8 @@ down_plain(const Resizing *resizing, ptrdiff_t row)
             for (int i = 0; i < BLOCK; i++)
                 sums[i] += (uint32_t)(upper * values[2 * i]) + (uint32_t)(lower * values[2 * i + 1]);
         }
-        for (int i = 0; i < BLOCK; i++)
-            block[i] = byte((int32_t)sums[i] >> precision);
-        memcpy(out + at, block, (size_t)(resizing->width - at < BLOCK ? resizing->width - at : BLOCK));
+        for (ptrdiff_t i = 0; i < count; i++)
+            out[at + i] = byte((int32_t)sums[i] >> precision);
     }
 }
 

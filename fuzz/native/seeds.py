@@ -1,0 +1,96 @@
+"""What fuzzing of packer's C begins with: small images of all kinds, drawn, and the controls that stand before them."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import struct
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from fuzz import seeds as drawn
+from fuzz.mutations import drawn_jpegs
+from fuzz.pngs import SIGNATURE, chunk, drawn_png
+
+__all__ = ["CONTROLS", "write_seeds"]
+
+CONTROLS = {"window": 12, "whole": 5, "png": 7, "survey": 3, "transcode": 2, "cut": 6, "inflate": 5}
+"""The targets, and how many bytes of their inputs are controls, which the C of each reads."""
+
+_JPEGS, _SHORT = 100, 1200  # drawn ones, of all samplings, sizes and kinds; of those, the ones with fewer bytes
+_PNGS = 40
+# Flags, which the first control of some targets has.
+_RAW, _CHECKED, _BICUBIC, _FLIPPED, _REFLECTED, _UNSCALED, _INSIDE = 1, 2, 4, 8, 0x20, 0x40, 0x80
+_WINDOWS = (_INSIDE, _INSIDE | _BICUBIC | _FLIPPED, _REFLECTED, _UNSCALED | _INSIDE, _UNSCALED | _CHECKED)
+_STORED = 2
+_CUT_SHORT = 192  # in the midst of the last marker
+
+
+def write_seeds(directory: Path) -> None:
+    """Write the seeds of each target to a folder of its name."""
+    for name in CONTROLS:
+        (directory / name).mkdir(parents=True, exist_ok=True)
+        for number, data in enumerate(_seeds(name)):
+            (directory / name / f"seed-{number:03d}").write_bytes(data)
+
+
+def _seeds(name: str) -> Iterator[bytes]:
+    chance = random.Random(name)
+    images = [*drawn.images(), *drawn.tiled()]
+    pngs = [data for data in [*images, *drawn.stored()] if data.startswith(SIGNATURE)]
+    pngs += [drawn_png(chance, interlaced=number % 2 == 0) for number in range(_PNGS)]
+    jpegs = [data for data in images if data.startswith(b"\xff\xd8")]
+    jpegs += [*itertools.islice(drawn.long_scans(), 2), drawn.high_chroma()]
+    jpegs += [data for data in drawn_jpegs(chance, _JPEGS) if len(data) < _SHORT]
+    if name == "png":
+        yield from (_controls(chance, name, 0) + data for data in pngs)
+        yield from (_controls(chance, name, _STORED) + _inflated(data) for data in pngs)
+    elif name == "inflate":
+        yield from (_controls(chance, name, number % 4) + data for number, data in enumerate(_deflated(chance)))
+    elif name == "survey":
+        yield from (_controls(chance, name, 2 * (number % 4)) + data for number, data in enumerate([*images, *jpegs]))
+    elif name == "window":
+        for number, data in enumerate(jpegs):
+            yield _window(chance, _WINDOWS[number % len(_WINDOWS)]) + data
+        for flags in _WINDOWS:
+            yield _window(chance, flags | _RAW) + bytes([39, 29]) + chance.randbytes(40 * 30 * 3)
+    else:
+        for number, data in enumerate(jpegs):
+            yield _controls(chance, name, _CUT_SHORT if number % 4 == 3 else 0) + data
+
+
+def _controls(chance: random.Random, name: str, flags: int) -> bytes:
+    if name == "inflate":  # how much is wanted, and in pieces of at most which size
+        return struct.pack(">BHH", flags, chance.choice([100, 3000]), chance.choice([0, 50, 2000]))
+    return bytes([flags]) + chance.randbytes(CONTROLS[name] - 1)
+
+
+def _window(chance: random.Random, flags: int) -> bytes:
+    """Return a rectangle, a size of less than 60 pixels, a window in that, and a colour."""
+    return bytes([flags, *chance.randbytes(4), *(byte % 60 for byte in chance.randbytes(2)), *chance.randbytes(5)])
+
+
+def _inflated(png: bytes) -> bytes:
+    """Return a PNG whose samples are not compressed, in one chunk, as the target wraps them."""
+    made, samples, at = SIGNATURE, b"", 8
+    while at < len(png):
+        end = at + 12 + int.from_bytes(png[at : at + 4], "big")
+        if png[at + 4 : at + 8] == b"IDAT":
+            samples += png[at + 8 : end - 4]
+        elif png[at + 4 : at + 8] == b"IEND":
+            made += chunk(b"IDAT", zlib.decompress(samples)) + png[at:end]
+        else:
+            made += png[at:end]
+        at = end
+    return made
+
+
+def _deflated(chance: random.Random) -> Iterator[bytes]:
+    """Yield what zlib makes of 100 and of 3000 bytes of several kinds, with its own codes, fixed ones and none."""
+    kinds = (bytes(3000), chance.randbytes(3000), b"abcdefg " * 375, bytes(chance.choices(range(9), k=3000)))
+    for data in kinds:
+        for level, strategy in ((9, zlib.Z_DEFAULT_STRATEGY), (6, zlib.Z_FIXED), (1, zlib.Z_HUFFMAN_ONLY), (0, 0)):
+            for size in (100, 3000):
+                packed = zlib.compressobj(level, zlib.DEFLATED, 15, 9, strategy)
+                yield packed.compress(data[:size]) + packed.flush()

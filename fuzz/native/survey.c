@@ -1,0 +1,80 @@
+/* Surveys: sizes and checksums of images, found from their first bytes. What is found from few is what is found from all. And
+   numbers that are looked up for pixels. */
+
+#include "target.h"
+#include "sealing.h"
+#include "../../packer/_images/native/native.h"
+#include "../../packer/_images/native/survey.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+enum { UNSEALED = 1, CHECKED = 2, TURNED = 4 }; /* flags */
+
+typedef struct { /* as survey_fields names them */
+    int64_t file, position, size, raw, height, width, checked, crc32c, label, name, name_size, turned, findings, seen;
+} Record;
+
+static void
+look_at_beginning(const uint8_t *data, size_t size, size_t have)
+{
+    Look few, all;
+    uint8_t *first = memory(have);
+    memcpy(first, data, have);
+    Sight sight = look_at(first, have, size, data + size - 2, &few);
+    free(first);
+    require(have < size || sight != MORE);
+    if (sight != SEEN)
+        return;
+    require(look_at(data, size, size, data + size - 2, &all) == SEEN);
+    require(few.height == all.height && few.width == all.width);
+    require(few.orientation == all.orientation && few.findings == all.findings);
+}
+
+static void
+look_numbers_up(const uint8_t *pixels, size_t count, int planes)
+{
+    float *table = (float *)(void *)memory(3 * 256 * sizeof *table), *out = (float *)(void *)memory(3 * count * sizeof *out);
+    for (int i = 0; i < 3 * 256; i++)
+        table[i] = (float)i;
+    Py_XDECREF(call(look_up, NULL, 0, (int64_t)(uintptr_t)pixels, (int64_t)count, (int64_t)(uintptr_t)table,
+                    (int64_t)(uintptr_t)out, (int64_t)planes, NOTHING_MORE));
+    require_set((const uint8_t *)out, 3 * count * sizeof *out);
+    free(table);
+    free(out);
+}
+
+int
+LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    enum { CONTROLS = 3 };
+    if (size < CONTROLS)
+        return 0;
+    Input controls = {data, data + CONTROLS};
+    int flags = next_byte(&controls), share = next_byte(&controls) << 8;
+    share += next_byte(&controls);
+    size_t made = size - CONTROLS;
+    uint8_t *image = memory(made);
+    memcpy(image, data + CONTROLS, made);
+    if (!(flags & UNSEALED) && made > 8 && image[0] == 0x89) {
+        free(image);
+        image = seal_png(data + CONTROLS, size - CONTROLS, 0, &made);
+    }
+    Record record = {
+        .file = MEMORY, .position = (int64_t)(uintptr_t)image, .size = (int64_t)made, .checked = (flags & CHECKED) != 0,
+        .label = 7, .name = (int64_t)(uintptr_t)"name", .name_size = 4, .turned = (flags & TURNED) != 0,
+    };
+    Py_XDECREF(call(survey, NULL, 0, (int64_t)(uintptr_t)&record, INT64_C(1), NOTHING_MORE));
+    if (record.seen)
+        require(record.height > 0 && record.width > 0);
+    require_set((const uint8_t *)&record, sizeof record);
+    if (made >= 2) {
+        look_at_beginning(image, made, made);
+        look_at_beginning(image, made, made * (size_t)share >> 16);
+    }
+    look_numbers_up(image, made / 3, flags & 1);
+    free(image);
+    return 0;
+}
