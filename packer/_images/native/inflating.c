@@ -5,9 +5,7 @@
    these move to its beginning. */
 
 #include "inflating.h"
-#include "arguments.h"
 #include "compilers.h"
-#include "native.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -546,44 +544,4 @@ inflating_ends(Inflating *s)
     for (int k = 0; k < 4; k++)
         checksum = checksum << 8 | take(in, 8);
     return !is_over(in) && (!s->checked || checksum == (s->sums << 16 | s->sum));
-}
-
-/* Inflates into memory; 0 where the data are damaged, or not so many. */
-static int
-inflate_into(Inflating *s, uint8_t *out, size_t size, int whole)
-{
-    for (size_t done = 0; done < size;) {
-        size_t count = size - done < ROOM ? size - done : ROOM;
-        const uint8_t *piece = inflating_take(s, count);
-        if (piece == NULL)
-            return 0;
-        memcpy(out + done, piece, count);
-        done += count;
-    }
-    return !whole || inflating_ends(s);
-}
-
-PyObject *
-inflate(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
-{
-    const uint8_t *data;
-    Py_ssize_t size;
-    int64_t n[3];
-    if (!read_arguments(arguments, given, &data, &size, n, 3))
-        return NULL;
-    if (n[1] < 0) {
-        PyErr_SetString(PyExc_ValueError, "the number of bytes is negative");
-        return NULL;
-    }
-    Inflating *state = inflating_new();
-    if (state == NULL || !inflating_begin(state, data, (size_t)size, ROOM, n[2] != 0)) {
-        inflating_free(state);
-        return PyErr_NoMemory();
-    }
-    int done;
-    Py_BEGIN_ALLOW_THREADS
-    done = inflate_into(state, (uint8_t *)(uintptr_t)n[0], (size_t)n[1], n[2] != 0);
-    Py_END_ALLOW_THREADS
-    inflating_free(state);
-    return PyBool_FromLong(done);
 }
