@@ -255,6 +255,18 @@ def test_the_advice_names_missing_avx2_and_its_cure() -> None:
     assert said.endswith("Give a virtual machine a processor type that has AVX2.\n")
 
 
+@pytest.mark.parametrize("machine", ["x86_64", "AMD64", "aarch64", "ARM64"])
+def test_the_advice_names_a_compiler_without_vectors_and_its_cure(machine: str) -> None:
+    """As MSVC, whose vectors packer does not use, where the processor has them."""
+    pytest.importorskip("packer._images._native")
+    plain = "import packer._images._native as c; c.VECTORS = c.COMPILED_VECTORS = ''\n"
+    said = run(f"import platform; platform.machine = lambda: {machine!r}\n{plain}{ADVICE}", ROOT).stdout
+    assert said.startswith(
+        "packer's own decoder does not work here: it was compiled without vectors, which takes gcc or "
+    )
+    assert "--only-binary :all: packer-images" in said
+
+
 def test_another_processor_than_x86_and_arm_needs_no_advice() -> None:
     pytest.importorskip("packer._images._native")
     risc = "import platform; platform.machine = lambda: 'riscv64'\nimport packer._images._native as c; c.VECTORS = ''\n"

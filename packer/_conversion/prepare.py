@@ -143,17 +143,22 @@ def _encode(pixels: npt.NDArray[np.uint8], recipe: Recipe) -> tuple[bytes, tuple
 def tiled(data: Buffer, info: ImageInfo, pixels: npt.NDArray[np.uint8] | None) -> tuple[Buffer, str]:
     """Return an image as a tiled JPEG, or unchanged where that is not possible, and the finding that says which.
 
-    Where `pixels` are given, the pixels of the tiled JPEG are compared with them. A library decodes both, because
-    packer's own decoder might misread both in the same way.
+    The pixels of both are compared, as the image's own bytes are lost. packer's own decoder reads scans by other code
+    than the transcoder does. Where the image's `pixels` are given, a library decodes the tiled JPEG, so that two
+    decoders have to agree.
     """
     if info.kind != "jpeg":
         return data, f"not tiled: {info.kind.upper()}"
     try:
         made = transcode(data)
-        if pixels is not None and not np.array_equal(decode(made, decoder=fast_decoder()[0]), pixels):
+        decoder = "auto" if pixels is None else fast_decoder()[0]
+        before = decode(data, header=info.header) if pixels is None else pixels
+        if not np.array_equal(decode(made, decoder=decoder), before):
             raise NotTileableError("its pixels would change")
     except NotTileableError as error:
         return data, f"not tiled: {error.reason}"
+    except ImageError:
+        return data, "not tiled: its pixels cannot be compared"
     return made, TILED
 
 

@@ -44,6 +44,11 @@ def shortcoming() -> Shortcoming | None:
     if VECTORS:
         return None
     machine = platform.machine()
+    if machine.lower() in ("x86_64", "amd64", "aarch64", "arm64") and not _native.COMPILED_VECTORS:
+        return Shortcoming(
+            "it was compiled without vectors, which takes gcc or clang",
+            "Install packer's wheel (pip install --force-reinstall --no-deps --only-binary :all: packer-images)",
+        )
     if machine.lower() in ("x86_64", "amd64"):
         return Shortcoming("this processor has no AVX2", "Give a virtual machine a processor type that has AVX2")
     return Shortcoming(f"it is written for x86-64 with AVX2 and for 64-bit ARM, and this machine is {machine}", "")

@@ -113,7 +113,7 @@ def decode(
     exif : {"ignore", "apply"}
         Whether to turn the image as its EXIF orientation asks; ImageFolder ignores it.
     decoder : str
-        ``"auto"`` or one of `DECODERS`; decides the speed, not the pixels.
+        ``"auto"`` or one of `DECODERS`; decides the speed, not the pixels. ``"pillow"`` decodes all types of images.
     max_pixels : int
         Larger images are refused, from their header.
     header : JPEGHeader, optional
@@ -150,7 +150,7 @@ def decode(
         found = native.decode(data, *size)
         if found is not None:
             return found
-    if (plain := bmp.read(data)) is not None:
+    if decoder != "pillow" and (plain := bmp.read(data)) is not None:
         pillow.require_pixels(plain.height, plain.width, max_pixels)
         return plain.decode()
     return pillow.decode(data, exif=exif, max_pixels=max_pixels)

@@ -98,6 +98,7 @@ class RectangleDecoder:
         self._decode_part: Any = function if name in decode.LIBJPEG_TURBO else None
         self._in_c = decoder == "auto" and native.PREFERRED
         self.native = self._in_c and exif == "ignore"
+        self._reads_bmp = decoder != "pillow"
         self._exif = exif
         self._max_pixels = max_pixels
 
@@ -202,7 +203,7 @@ class RectangleDecoder:
 
     def _cut_bmp(self, data: Buffer, rectangle: Rectangle, size: tuple[int, int]) -> _Around | None:
         """Take the rectangle out of a plain BMP; None for other images."""
-        found = bmp.read(data)
+        found = bmp.read(data) if self._reads_bmp else None
         if found is None or found.height * found.width > self._max_pixels:
             return None
         _require_size((found.height, found.width), size)

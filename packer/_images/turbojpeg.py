@@ -38,7 +38,8 @@ def decode_jpeg(
     try:
         return simplejpeg.decode_jpeg(data, "RGB", False, False, height, width, 1.0, out)  # type: ignore[no-any-return]
     except ValueError as error:
-        # libjpeg keeps its first warning. If that is of what follows the last row, all rows are as they should be.
+        # So libjpeg warns of what follows the last row, and in the same words of what is left over before a restart
+        # marker. It goes on after either, and the rows are those that Pillow gets from it, whom it tells nothing.
         if cut and out is not None and _AFTER_THE_LAST_ROW in str(error):
             return out
         raise ImageError(str(error)) from error

@@ -14,6 +14,7 @@ import packer
 from packer._images import bmp, pillow
 from packer._images.decode import decode
 from packer._images.probe import inspect
+from packer._images.rectangle import RectangleDecoder
 from packer.errors import ImageError, ImageTooLargeError
 from tests.images.drawn import SIZES, encoded, photo
 
@@ -39,6 +40,20 @@ def test_a_part_is_that_of_the_whole(drawn: st.DataObject) -> None:
     height, width = drawn.draw(st.integers(1, 7 - top)), drawn.draw(st.integers(1, 9 - left))
     part = photo(7, 9)[top : top + height, left : left + width]
     assert np.array_equal(found.decode(top, left, height, width), part)
+
+
+def test_the_decoder_pillow_is_pillow_for_a_plain_bmp_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Pillow that reads no BMP shows who reads it."""
+    rectangle, size = (1, 2, 3, 4), (7, 9)
+    assert np.array_equal(decode(PHOTO, decoder="pillow"), photo(7, 9))
+    assert np.array_equal(RectangleDecoder(decoder="pillow").decode(PHOTO, rectangle, size)[0], photo(7, 9)[1:4, 2:6])
+    monkeypatch.delitem(Image.OPEN, "BMP")
+    assert np.array_equal(decode(PHOTO), photo(7, 9))
+    assert np.array_equal(RectangleDecoder().decode(PHOTO, rectangle, size)[0], photo(7, 9)[1:4, 2:6])
+    with pytest.raises(ImageError):
+        decode(PHOTO, decoder="pillow")
+    with pytest.raises(ImageError):
+        RectangleDecoder(decoder="pillow").decode(PHOTO, rectangle, size)
 
 
 @pytest.mark.parametrize("kind", ["L", "P", "1", "RGBA"])

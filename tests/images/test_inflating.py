@@ -123,3 +123,70 @@ def test_arguments_that_are_none_are_refused() -> None:
             _native.png_samples(b"", 2, 2, 8, 0, 0, *rows, 0)
     with pytest.raises(ValueError, match="of that size"):
         _native.gather(0, 0, 0, 0, 0, 0, 0, 0, 0)
+
+
+class Blocks:
+    """Blocks of deflated data that no encoder writes, bit by bit (RFC 1951, section 3.2)."""
+
+    def __init__(self) -> None:
+        self.bits: list[str] = []
+        self.content = b""
+
+    def _put(self, number: int, count: int) -> None:
+        self.bits.append(f"{number:0{count}b}"[::-1])
+
+    def fixed(self, content: bytes = b"") -> Blocks:
+        """Add a block of the fixed codes: literals below 144."""
+        self.bits.append("010" + "".join(f"{48 + level:08b}" for level in content) + "0000000")
+        self.content += content
+        return self
+
+    def codes(self) -> Blocks:
+        """Add a block with codes of its own, of which one says that the block ends, and does."""
+        for number, count in ((0, 1), (2, 2), (0, 5), (0, 5), (14, 4)):
+            self._put(number, count)
+        for k in range(18):  # one bit for "zeros" and for the length 1
+            self._put(k in (2, 17), 3)
+        self.bits.append("1" + f"{138 - 11:07b}"[::-1] + "1" + f"{118 - 11:07b}"[::-1] + "0" + "0" + "0")
+        return self
+
+    def stream(self) -> bytes:
+        """Return the blocks, and one that ends them, as zlib would write them."""
+        bits = "".join([*self.bits, "110", "0000000"])
+        body = bytes(int(bits[at : at + 8][::-1], 2) for at in range(0, len(bits), 8))
+        return b"\x78\x9c" + body + zlib.adler32(self.content).to_bytes(4, "big")
+
+
+def test_blocks_of_other_codes_may_follow_each_other() -> None:
+    blocks = Blocks().fixed(b"one").fixed(b"two").codes().fixed(b"three").codes().codes().fixed().fixed(b"four")
+    data = blocks.stream()
+    assert by_zlib(data, 15) == inflated(data, 15) == b"onetwothreefour"
+
+
+def test_any_number_of_blocks_of_the_fixed_codes_is_inflated() -> None:
+    """Each of which would take as long as hundreds of bytes if it had its tables filled anew."""
+    data = Blocks().fixed(b"first").stream()
+    assert inflated(data, 5) == b"first"
+    blocks = Blocks().fixed(b"first")
+    blocks.bits += ["0100000000"] * 100_000
+    assert inflated(blocks.fixed(b"last").stream(), 9) == b"firstlast"
+
+
+def test_more_new_codes_than_an_encoder_writes_count_as_damage() -> None:
+    for number in (1000, 20_000):
+        blocks = Blocks().fixed(b"first")
+        blocks.bits += Blocks().codes().bits * number
+        data = blocks.fixed(b"last").stream()
+        assert by_zlib(data, 9) == b"firstlast"
+        assert inflated(data, 9) == (b"firstlast" if number == 1000 else None)
+
+
+@pytest.mark.parametrize("flush", [zlib.Z_BLOCK, zlib.Z_SYNC_FLUSH, zlib.Z_FULL_FLUSH])
+@pytest.mark.parametrize("strategy", [zlib.Z_DEFAULT_STRATEGY, zlib.Z_HUFFMAN_ONLY])
+def test_the_shortest_blocks_that_zlib_writes_are_inflated(strategy: int, flush: int) -> None:
+    """With the least memory, and cut off after each few bytes, as where each row of a narrow image is flushed."""
+    levels = np.random.default_rng(3).integers(0, 3, 300_000, np.uint8).tobytes()
+    for size in (2, 100, 300_000):
+        deflating = zlib.compressobj(9, 8, 9, 1, strategy)
+        rows = [deflating.compress(levels[at : at + size]) + deflating.flush(flush) for at in range(0, 300_000, size)]
+        assert inflated(b"".join(rows) + deflating.flush(), 300_000) == levels

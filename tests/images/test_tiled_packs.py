@@ -112,10 +112,18 @@ def test_checked_by_decoding(name: str) -> None:
 
 
 @needs_c
-def test_a_check_that_fails_keeps_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("audit", ["structure", "decode"])
+def test_a_check_that_fails_keeps_the_file(audit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("packer._conversion.prepare.transcode", lambda data: jpeg(variant="coarse"))
-    made = prepare(jpeg(), "c/x.jpg", Recipe(audit="decode", tiles=True))
+    made = prepare(jpeg(), "c/x.jpg", Recipe(audit=audit, tiles=True))
     assert (bytes(made.data), made.findings) == (jpeg(), ("not tiled: its pixels would change",))
+
+
+@needs_c
+def test_what_nobody_decodes_keeps_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("packer._conversion.prepare.transcode", lambda data: jpeg()[:200])
+    made = prepare(jpeg(), "c/x.jpg", Recipe(tiles=True))
+    assert (bytes(made.data), made.findings) == (jpeg(), ("not tiled: its pixels cannot be compared",))
 
 
 @pytest.mark.parametrize("codec", ["png", "webp", "raw"])

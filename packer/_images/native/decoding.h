@@ -10,8 +10,18 @@
 
 typedef enum { FOUR_BYTES, ONE_BYTE } Layout; /* of a pixel: R, G, B and one of any value; or the level of grey */
 
-/* Takes the next `count` rows of the rectangle. At least 32 bytes after the last pixel of each row may be read. */
+enum { BESIDE = 32 }; /* bytes of any value after a row */
+
+/* Takes the next `count` rows of the rectangle. BESIDE bytes after the last pixel of each row may be read. */
 typedef void (*TakeRows)(void *taker, const uint8_t *rows, ptrdiff_t stride, ptrdiff_t count);
+
+/* Returns how many rows of so many bytes are handed over at a time: 16, or fewer of very long ones. */
+static inline ptrdiff_t
+rows_at_once(ptrdiff_t size)
+{
+    enum { ROWS = 16, MOST = 1 << 22 }; /* bytes of all of them */
+    return size < MOST / ROWS ? ROWS : size < MOST ? MOST / size : 1;
+}
 
 typedef struct Decoder Decoder; /* memory that is used for one image after the other */
 

@@ -5,9 +5,7 @@
    these move to its beginning. */
 
 #include "inflating.h"
-#include "arguments.h"
 #include "compilers.h"
-#include "native.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +15,7 @@ enum { LOOK = 11, LOOK_FAR = 9, LOOK_LENGTHS = 7 }; /* bits that one look in a t
 enum { TABLE = (1 << LOOK) + (LITERALS / 2 << (LONGEST - LOOK)), TABLE_FAR = (1 << LOOK_FAR) + (DISTANCES / 2 << (LONGEST - LOOK_FAR)) };
 enum { HISTORY = 1 << 15, ROOM = 1 << 16, SLACK = 320 }; /* SLACK: more than one turn of the loop writes */
 enum { MUCH = 1 << 12 }; /* bytes of input for which pairs of literals are worth their table */
+enum { ALWAYS = 1 << 10, BLOCK = 1 << 6 }; /* how often tables are filled: so many times, and once more for so many bytes */
 
 /* What a code says. In the lowest byte: the bits of the code and those after it that belong to its value. Then of literals one
    or two, a byte each. Of others the least value, and the bits of the code alone. Or where a longer code is looked up. */
@@ -46,7 +45,9 @@ struct Inflating {
     int last; /* whether no other block follows */
     unsigned stored; /* bytes that are left of a block that was not deflated */
     uint8_t *memory, *taken, *at, *stop; /* the output; up to `taken` it was handed out */
-    size_t size;
+    size_t size, moved; /* bytes of the memory; of the output, those before the memory's first one */
+    size_t filled;      /* how often the tables of a block were filled */
+    int holds_fixed;    /* whether these are those of the fixed codes */
     int checked;
     uint32_t sum, sums; /* zlib's checksum, Adler-32, of what was handed out */
     Entry literals[TABLE], distances[TABLE_FAR], lengths[1 << LOOK_LENGTHS];
@@ -187,13 +188,18 @@ join_literals(Entry *table)
     }
 }
 
-/* Fills the tables of a block's codes; 0 of codes that are none. */
+/* Fills the tables of a block's codes; 0 of codes that are none. To fill the tables takes as long as to inflate hundreds of bytes,
+   and a block may be empty: so there are to be BLOCK bytes for each time. Encoders have far more, but where they are told to end a
+   block every few bytes. */
 static int
 set_codes(Inflating *s, const uint8_t *lengths, unsigned literals, unsigned distances, int few)
 {
     static const uint16_t values[29] = {3,  4,  5,  6,  7,  8,  9,  10, 11,  13,  15,  17,  19,  23, 27,
                                         31, 35, 43, 51, 59, 67, 83, 99, 115, 131, 163, 195, 227, 258};
     Entry meanings[FIXED], far[FIXED_DISTANCES];
+    if (s->filled++ >= ALWAYS + (s->moved + (size_t)(s->at - s->memory)) / BLOCK)
+        return 0;
+    s->holds_fixed = 0;
     for (unsigned symbol = 0; symbol < END; symbol++)
         meanings[symbol] = LITERAL | symbol << VALUE_AT;
     meanings[END] = STOP;
@@ -213,11 +219,14 @@ static int
 set_fixed_codes(Inflating *s)
 {
     uint8_t lengths[FIXED + FIXED_DISTANCES];
+    if (s->holds_fixed)
+        return 1;
     memset(lengths, 8, FIXED);
     memset(lengths + 144, 9, 112);
     memset(lengths + 256, 7, 24);
     memset(lengths + FIXED, 5, FIXED_DISTANCES);
-    return set_codes(s, lengths, FIXED, FIXED_DISTANCES, 0);
+    s->holds_fixed = set_codes(s, lengths, FIXED, FIXED_DISTANCES, 0);
+    return s->holds_fixed;
 }
 
 /* Reads the codes of a block, whose lengths are themselves coded. */
@@ -404,6 +413,7 @@ make_room(Inflating *s)
     memmove(s->memory, kept, (size_t)(s->at - kept));
     s->taken -= distance;
     s->at -= distance;
+    s->moved += (size_t)distance;
 }
 
 /* Goes on by one step. */
@@ -491,6 +501,8 @@ inflating_begin(Inflating *s, const uint8_t *data, size_t size, size_t most, int
     s->stop = s->memory + s->size - SLACK;
     s->in = (Bits){data, data + size, 0, 0, 0};
     s->last = 0;
+    s->moved = s->filled = 0;
+    s->holds_fixed = 0; /* those of a short stream would not be joined */
     s->checked = checked;
     s->sum = 1;
     s->sums = 0;
@@ -532,44 +544,4 @@ inflating_ends(Inflating *s)
     for (int k = 0; k < 4; k++)
         checksum = checksum << 8 | take(in, 8);
     return !is_over(in) && (!s->checked || checksum == (s->sums << 16 | s->sum));
-}
-
-/* Inflates into memory; 0 where the data are damaged, or not so many. */
-static int
-inflate_into(Inflating *s, uint8_t *out, size_t size, int whole)
-{
-    for (size_t done = 0; done < size;) {
-        size_t count = size - done < ROOM ? size - done : ROOM;
-        const uint8_t *piece = inflating_take(s, count);
-        if (piece == NULL)
-            return 0;
-        memcpy(out + done, piece, count);
-        done += count;
-    }
-    return !whole || inflating_ends(s);
-}
-
-PyObject *
-inflate(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
-{
-    const uint8_t *data;
-    Py_ssize_t size;
-    int64_t n[3];
-    if (!read_arguments(arguments, given, &data, &size, n, 3))
-        return NULL;
-    if (n[1] < 0) {
-        PyErr_SetString(PyExc_ValueError, "the number of bytes is negative");
-        return NULL;
-    }
-    Inflating *state = inflating_new();
-    if (state == NULL || !inflating_begin(state, data, (size_t)size, ROOM, n[2] != 0)) {
-        inflating_free(state);
-        return PyErr_NoMemory();
-    }
-    int done;
-    Py_BEGIN_ALLOW_THREADS
-    done = inflate_into(state, (uint8_t *)(uintptr_t)n[0], (size_t)n[1], n[2] != 0);
-    Py_END_ALLOW_THREADS
-    inflating_free(state);
-    return PyBool_FromLong(done);
 }

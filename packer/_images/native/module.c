@@ -2,8 +2,12 @@
 
 #include "arguments.h"
 #include "checksums.h"
+#include "inflating.h"
 #include "kernels.h"
 #include "native.h"
+#include "vectors.h"
+
+#include <string.h>
 
 PyDoc_STRVAR(cut_out_doc,
 "cut_out(data, height, width, top, left, crop_height, crop_width, halvings)\n--\n\n"
@@ -41,12 +45,6 @@ PyDoc_STRVAR(look_up_doc,
 "then blue, and without them pixel by pixel.\n\n"
 "`pixels`, `table` and `out` are addresses: of count * 3 bytes, of 3 * 256 floats, and of 3 * count floats.");
 
-PyDoc_STRVAR(inflate_doc,
-"inflate(data, out, size, whole)\n--\n\n"
-"Write the first `size` bytes that zlib deflated to `data` at the address `out`. With `whole` there must be no more, and\n"
-"zlib's checksum is compared.\n\n"
-"False where the data are damaged, or not so many. What was written then are any bytes.");
-
 PyDoc_STRVAR(png_samples_doc,
 "png_samples(compressed, height, width, depth, colour, interlaced, first, end, out)\n--\n\n"
 "Write the samples of rows of a PNG, from one to before another: a byte each, or two of those that have 16 bits. Samples of 2\n"
@@ -72,6 +70,8 @@ PyDoc_STRVAR(transcode_doc,
 "The pieces are those of packer._images.jpeg.tiles.assemble: metadata, headers, tiles of a row, bytes of each row as 64-bit\n"
 "integers, and the scan; then comes where in the data the image ends. A tile has `least_tile` bytes or more, on average.");
 
+/* The next two are for tests alone: of what other functions do on the way. */
+
 PyDoc_STRVAR(crc32c_doc,
 "crc32c(data, crc)\n--\n\n"
 "Return the CRC-32C of bytes that follow others, whose CRC-32C is `crc`, or 0 where there are none.");
@@ -87,19 +87,67 @@ crc32c(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
     return PyLong_FromUnsignedLong(kernels->crc32c((uint32_t)crc, data, (size_t)size));
 }
 
+PyDoc_STRVAR(inflate_doc,
+"inflate(data, out, size, whole)\n--\n\n"
+"Write the first `size` bytes that zlib deflated to `data` at the address `out`. With `whole` there must be no more, and\n"
+"zlib's checksum is compared.\n\n"
+"False where the data are damaged, or not so many. What was written then are any bytes.");
+
+enum { PIECE = 1 << 16 };
+
+/* Inflates into memory; 0 where the data are damaged, or not so many. */
+static int
+inflate_into(Inflating *s, uint8_t *out, size_t size, int whole)
+{
+    for (size_t done = 0; done < size;) {
+        size_t count = size - done < PIECE ? size - done : PIECE;
+        const uint8_t *piece = inflating_take(s, count);
+        if (piece == NULL)
+            return 0;
+        memcpy(out + done, piece, count);
+        done += count;
+    }
+    return !whole || inflating_ends(s);
+}
+
+static PyObject *
+inflate(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
+{
+    const uint8_t *data;
+    Py_ssize_t size;
+    int64_t n[3];
+    if (!read_arguments(arguments, given, &data, &size, n, 3))
+        return NULL;
+    if (n[1] < 0) {
+        PyErr_SetString(PyExc_ValueError, "the number of bytes is negative");
+        return NULL;
+    }
+    Inflating *state = inflating_new();
+    if (state == NULL || !inflating_begin(state, data, (size_t)size, PIECE, n[2] != 0)) {
+        inflating_free(state);
+        return PyErr_NoMemory();
+    }
+    int done;
+    Py_BEGIN_ALLOW_THREADS
+    done = inflate_into(state, (uint8_t *)(uintptr_t)n[0], (size_t)n[1], n[2] != 0);
+    Py_END_ALLOW_THREADS
+    inflating_free(state);
+    return PyBool_FromLong(done);
+}
+
 static PyMethodDef methods[] = {
     {"cut_out", (PyCFunction)(void (*)(void))cut_out, METH_FASTCALL, cut_out_doc},
     {"first_rows", (PyCFunction)(void (*)(void))first_rows, METH_FASTCALL, first_rows_doc},
     {"decode_grey", (PyCFunction)(void (*)(void))decode_grey, METH_FASTCALL, decode_grey_doc},
     {"decode_into", (PyCFunction)(void (*)(void))decode_into, METH_FASTCALL, decode_into_doc},
-    {"crc32c", (PyCFunction)(void (*)(void))crc32c, METH_FASTCALL, crc32c_doc},
     {"look_up", (PyCFunction)(void (*)(void))look_up, METH_FASTCALL, look_up_doc},
     {"resize", (PyCFunction)(void (*)(void))resize, METH_FASTCALL, resize_doc},
-    {"inflate", (PyCFunction)(void (*)(void))inflate, METH_FASTCALL, inflate_doc},
     {"png_samples", (PyCFunction)(void (*)(void))png_samples, METH_FASTCALL, png_samples_doc},
     {"gather", (PyCFunction)(void (*)(void))gather, METH_FASTCALL, gather_doc},
     {"survey", (PyCFunction)(void (*)(void))survey, METH_FASTCALL, survey_doc},
     {"transcode", (PyCFunction)(void (*)(void))transcode, METH_FASTCALL, transcode_doc},
+    {"crc32c", (PyCFunction)(void (*)(void))crc32c, METH_FASTCALL, crc32c_doc},
+    {"inflate", (PyCFunction)(void (*)(void))inflate, METH_FASTCALL, inflate_doc},
     {NULL, NULL, 0, NULL},
 };
 
@@ -119,6 +167,7 @@ PyInit__native(void)
 #endif
     if (module != NULL
         && (PyModule_AddStringConstant(module, "VECTORS", kernels->vectors) < 0
+            || PyModule_AddStringConstant(module, "COMPILED_VECTORS", HAS_AVX2 ? "AVX2" : HAS_NEON ? "NEON" : "") < 0
             || PyModule_AddStringConstant(module, "SURVEY_FIELDS", survey_fields) < 0
             || PyModule_AddStringConstant(module, "TASK_FIELDS", task_fields) < 0)) {
         Py_DECREF(module);

@@ -12,7 +12,6 @@ PyObject *decode_grey(PyObject *module, PyObject *const *arguments, Py_ssize_t g
 PyObject *decode_into(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
 PyObject *look_up(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
 PyObject *resize(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
-PyObject *inflate(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
 PyObject *png_samples(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
 PyObject *gather(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
 PyObject *survey(PyObject *module, PyObject *const *arguments, Py_ssize_t given);

@@ -189,6 +189,13 @@ read_block(Reading *r, const Block *block, const Scan *scan, int progressive, in
     return r->run && !progressive ? bad_code : problem;
 }
 
+/* Returns what is wrong at the end of a restart interval, beyond which no run of blocks goes (T.81, G.1.2.2). */
+INLINE Problem
+end_interval(const Reading *r)
+{
+    return r->run ? left_over : judge_end(&r->bits, r->end);
+}
+
 INLINE Problem
 read_coefficients_with(const CodedScan *coded, const Scan *scan, const Frame *frame, const Planes *planes)
 {
@@ -200,7 +207,7 @@ read_coefficients_with(const CodedScan *coded, const Scan *scan, const Frame *fr
     for (ptrdiff_t mcu = 0, row = 0; row < down; row++) {
         for (ptrdiff_t column = 0; column < across; column++, mcu++) {
             if (mcu == restart) {
-                Problem problem = judge_end(&r.bits, r.end);
+                Problem problem = end_interval(&r);
                 if (problem != NULL)
                     return problem;
                 r = (Reading){.bits = {0, 0, r.end}, .end = coded->bytes + coded->ends[++interval]};
@@ -216,7 +223,7 @@ read_coefficients_with(const CodedScan *coded, const Scan *scan, const Frame *fr
             }
         }
     }
-    return judge_end(&r.bits, r.end);
+    return end_interval(&r);
 }
 
 /* Returns which coefficients of a block are not 0, the first one in the lowest bit. */

@@ -154,9 +154,6 @@ take_rows(void *resizing, const uint8_t *rows, ptrdiff_t stride, ptrdiff_t count
     resizing_rows(resizing, rows, stride, count);
 }
 
-enum { ROWS = 16, BESIDE = 32 }; /* rows that are handed over at a time; bytes that may be read after them */
-enum { ROWS_SIZE = 1 << 22 };    /* bytes of these rows: of very long rows, fewer are handed over at a time */
-
 static Outcome
 resize_pixels(Workspace *workspace, const uint8_t *pixels, ptrdiff_t stride, ptrdiff_t rows, ptrdiff_t columns,
               const Wanted *wanted, uint8_t *out)
@@ -167,8 +164,7 @@ resize_pixels(Workspace *workspace, const uint8_t *pixels, ptrdiff_t stride, ptr
     resizing_needs(workspace->resizing, &first_row, &row_end, &first, &end);
     if (row_end > rows || end > columns)
         return UNDECODED;
-    ptrdiff_t line = 4 * (end - first) + BESIDE;
-    ptrdiff_t at_once = line < ROWS_SIZE / ROWS ? ROWS : line < ROWS_SIZE ? ROWS_SIZE / line : 1;
+    ptrdiff_t line = 4 * (end - first) + BESIDE, at_once = rows_at_once(line);
     if (!reserve(&workspace->rows, (size_t)(at_once * line)))
         return NO_MEMORY;
     for (ptrdiff_t row = first_row; row < row_end; row += at_once) {

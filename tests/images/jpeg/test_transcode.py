@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from packer._images import native
 from packer._images.compiled import _native
 from packer._images.jpeg.header import segments as jpeg_segments
 from packer._images.jpeg.tiles import read_tiles
@@ -364,6 +365,47 @@ def many_scans() -> bytes:
                 scans.append(bytes([1, component, 0, coefficient, coefficient, bits]) + b"\x7f")
     body = b"".join(segment(0xDA, scan[:-1]) + scan[-1:] for scan in scans)
     return b"\xff\xd8" + segment(0xDB, b"\0" + bytes([1] * 64)) + frame + tables + body + b"\xff\xd9"
+
+
+def with_runs(first: str, later: str, restart: int = 0) -> bytes:
+    """Return four grey blocks in a row, of whose coefficients two scans say nothing but how many blocks have none.
+
+    `first` and `later` are the bits of these scans, or of one restart interval: 0 and two bits for 4 blocks and that
+    many more, 10 and one bit for 2 or 3 blocks.
+    """
+
+    def scan(header: bytes, bits: str) -> bytes:
+        data = int(bits.ljust(8, "1"), 2).to_bytes(1, "big")
+        return segment(0xDA, header) + (data + b"\xff\xd0" + data if restart else data)
+
+    tables = segment(0xC4, bytes([0x00, 1, *bytes(15), 0]) + bytes([0x10, 1, 1, *bytes(14), 0x20, 0x10]))
+    frame = segment(0xC2, struct.pack(">BHHB", 8, 8, 32, 1) + bytes([1, 0x11, 0]))
+    scans = scan(bytes([1, 1, 0, 0, 0, 0]), "0" * (restart or 4))
+    scans += scan(bytes([1, 1, 0, 1, 63, 0x01]), first) + scan(bytes([1, 1, 0, 1, 63, 0x10]), later)
+    interval = segment(0xDD, struct.pack(">H", restart)) if restart else b""
+    return b"\xff\xd8" + segment(0xDB, b"\0" + bytes([1] * 64)) + frame + tables + interval + scans + b"\xff\xd9"
+
+
+@pytest.mark.parametrize(
+    ("first", "later", "restart"), [("000", "000", 0), ("100", "100", 2), ("100100", "000", 0), ("000", "100100", 0)]
+)
+def test_runs_of_blocks_without_coefficients(first: str, later: str, restart: int) -> None:
+    check(with_runs(first, later, restart))
+
+
+@pytest.mark.parametrize(
+    ("first", "later", "restart"),
+    [
+        *(("001", "000", 0), ("011", "000", 0), ("000", "001", 0), ("000", "100101", 0)),
+        *(("101", "100", 2), ("100", "101", 2), ("000", "100", 2), ("100", "000", 2)),
+    ],
+)
+def test_a_run_of_blocks_that_goes_beyond_its_end_is_damage(first: str, later: str, restart: int) -> None:
+    """For packer's own decoder, too: a tiled JPEG would not show any more that the file was damaged."""
+    data = with_runs(first, later, restart)
+    with pytest.raises(NotTileableError, match="data left over"):
+        transcode(data)
+    assert native.decode(data, 8, 32) is None
 
 
 REFUSED = {
