@@ -29,7 +29,7 @@ from packer._cli.tune import tune_command
 from packer._cli.verify import verify_command
 from packer._cli.view import view_command
 from packer._cli.warm import warm_command
-from packer._images.compiled import VECTORS, shortcoming
+from packer._images.compiled import VECTORS, _native, shortcoming
 from packer.errors import CorruptPackError, NotAPackError, OptionError, PackerError, PackLockedError, printable
 
 __all__ = ["EXIT_STATUS", "main"]
@@ -50,10 +50,9 @@ _STATUSES = [
 def _print_version(context: click.Context, parameter: click.Parameter, asked: bool) -> None:
     """Print packer's version, and whether its own decoder decodes on this machine, whatever the answer."""
     if asked:
-        short = shortcoming()
-        without = f"without its own decoder: {'. '.join(filter(None, short or ()))}"
-        decoder = f"own decoder: {VECTORS}" if short is None else without
-        click.echo(f"packer {__version__}, {decoder}")
+        why = ". ".join(filter(None, shortcoming() or ()))
+        decoder = f"own decoder: {VECTORS or 'plain C'}{why and ', as '}{why}"
+        click.echo(f"packer {__version__}, {f'without its own decoder: {why}' if _native is None else decoder}")
         context.exit()
 
 
