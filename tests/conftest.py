@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import settings
+from hypothesis import is_hypothesis_test, settings
 from PIL import Image
 
 from packer.testing.photos import draw_imagefolder, draw_photo
@@ -36,13 +36,24 @@ sys.dont_write_bytecode = False
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--faults", action="store_true", help="inject ten times as many faults")
+    parser.addoption("--examples", type=int, help="the most examples of a property, as where a processor is emulated")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Ask the clock again before a verdict of it counts as wrong: other programs run on the machine too."""
+    most = config.getoption("--examples")
     for item in items:
+        function = getattr(item, "function", None)
+        if most is not None and is_hypothesis_test(function):
+            _limit_examples(function, most)
         if item.get_closest_marker("measures"):
             item.add_marker(pytest.mark.flaky(reruns=2))
+
+
+def _limit_examples(function: Any, most: int) -> None:
+    """Give a property no more examples than `most`. A profile leaves those alone that say how many they want."""
+    wanted = getattr(function, "_hypothesis_internal_use_settings", settings())
+    function._hypothesis_internal_use_settings = settings(wanted, max_examples=min(wanted.max_examples, most))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,4 +1,4 @@
-"""Counts the instructions that a 64-bit ARM processor needs for a photo: with NEON, and with packer's plain C.
+"""Counts the instructions that a 64-bit ARM processor needs for an image: with NEON, and with plain C.
 
 python benchmarks/instructions TREE [--photos 20] [--json FILE]
 
@@ -6,14 +6,16 @@ A count is no time: instructions take different times, and processors do several
 a processor that is not at hand. QEMU runs the code and counts (counting.c); scripts/qemu-python says what that needs,
 and this needs the package qemu-user beside it, as the static QEMU loads no plugins, and gcc.
 
-Both kinds of code come from the same compiler with the same options, and the plain one may use what NEON instructions
-the compiler finds by itself. A process draws photos from memory once, and another three times; half the difference of
-their counts is what drawing them takes.
+All kinds of code come from the same compiler with the same options. The plain one uses what NEON instructions the
+compiler finds by itself, and the third kind none. A process draws images from memory once, and another three times;
+half the difference of their counts is what drawing them takes. The images are photos as they are, the same as
+progressive JPEGs, and the same cut and resized to 256 x 256 as PNGs; Pillow writes both.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import shutil
@@ -21,6 +23,8 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from PIL import Image, ImageOps
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -40,27 +44,41 @@ def main() -> None:
     if qemu is None:
         sys.exit("this needs qemu-aarch64, which loads plugins: apt-get install qemu-user")
     with tempfile.TemporaryDirectory() as directory:
-        counts = measure(qemu, [str(path.resolve()) for path in paths], Path(directory))
-    print(f"{len(paths)} photos; million instructions a photo (a count, no time)\n")
-    print(f"{'':32}{'NEON':>8}{'plain C':>10}{'ratio':>8}")
-    for way, name in (("whole", "whole photos"), ("crop", "a crop, resized to 224 x 224")):
-        neon, plain = counts[way]["neon"], counts[way]["plain"]
-        print(f"{name:32}{neon / 1e6:8.2f}{plain / 1e6:10.2f}{neon / plain:8.2f}")
+        counts = measure(qemu, write(paths, Path(directory)), Path(directory))
+    print(f"{len(paths)} of each; million instructions an image (a count, no time)\n")
+    print(f"{'':44}{'NEON':>8}{'plain C':>10}{'ratio':>8}{'no vectors':>12}{'ratio':>8}")
+    for name, of in counts.items():
+        print(f"{name:44}{of['neon'] / 1e6:8.2f}", end="")
+        print(f"{of['plain'] / 1e6:10.2f}{of['neon'] / of['plain']:8.2f}", end="")
+        print(f"{of['scalar'] / 1e6:12.2f}{of['neon'] / of['scalar']:8.2f}")
     if options.json:
         options.json.write_text(json.dumps({"photos": len(paths), "instructions": counts}, indent=1) + "\n")
 
 
-def measure(qemu: str, paths: list[str], directory: Path) -> dict[str, dict[str, float]]:
-    """Return the instructions a photo, by way and kind of code."""
+def write(photos: list[Path], directory: Path) -> dict[str, list[str]]:
+    """Write images of photos, and return their paths by what they are."""
+    images: dict[str, list[str]] = {"photos": [str(path.resolve()) for path in photos], "progressive": [], "PNGs": []}
+    for n, path in enumerate(photos):
+        with Image.open(path) as photo:
+            photo.save(directory / f"{n}.jpg", quality="keep", progressive=True)
+            ImageOps.fit(photo.convert("RGB"), (256, 256)).save(directory / f"{n}.png")
+        images["progressive"].append(str(directory / f"{n}.jpg"))
+        images["PNGs"].append(str(directory / f"{n}.png"))
+    return images
+
+
+def measure(qemu: str, images: dict[str, list[str]], directory: Path) -> dict[str, dict[str, float]]:
+    """Return the instructions an image, by what is drawn and kind of code."""
     plugin, count = directory / "counting.so", directory / "count"
     run("gcc", "-O2", "-shared", "-fPIC", "-fvisibility=hidden", "-o", str(plugin), str(HERE / "counting.c"))
-    kinds = {"neon": "", "plain": "-DPACKER_PLAIN"}
+    kinds = {"neon": "", "plain": "-DPACKER_PLAIN", "scalar": "-DPACKER_PLAIN -fno-tree-vectorize"}
     for kind, flags in kinds.items():
         places = ["--build-lib", str(directory / kind), "--build-temp", str(directory / f"{kind}-temp")]
         emulated("setup.py", "-q", "build_ext", *places, CFLAGS=flags)
     counts: dict[str, dict[str, float]] = {}
-    for way in ("whole", "crop"):
-        counts[way], drawn = {}, set()
+    for (what, paths), way in itertools.product(images.items(), ("whole", "crop")):
+        name, drawn = f"{what}, {'a crop, resized to 224 x 224' if way == 'crop' else way}", set()
+        counts[name] = {}
         for kind in kinds:
             library, totals = directory / kind / "packer" / "_images" / "_native.abi3.so", []
             for times in (1, 3):
@@ -69,12 +87,12 @@ def measure(qemu: str, paths: list[str], directory: Path) -> dict[str, dict[str,
                 same = {"OPENBLAS_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
                 drawn.add(emulated(*drawing, QEMU=f"{qemu} -plugin {plugin},into={count}", **same))
                 totals.append(int(count.read_text()))
-            counts[way][kind] = (totals[1] - totals[0]) / 2 / len(paths)
+            counts[name][kind] = (totals[1] - totals[0]) / 2 / len(paths)
         if len(drawn) > 1:
-            sys.exit(f"NEON and plain C draw differently: {drawn}")
+            sys.exit(f"not all kinds of code draw the same: {drawn}")
         left = int(next(iter(drawn)).split()[0])
         if left:
-            sys.exit(f"{left} of the photos are none that packer's own decoder knows")
+            sys.exit(f"{left} of the images are none that packer's own decoder knows: {what}")
     return counts
 
 

@@ -1,6 +1,6 @@
-"""Draws photos some times over: LIBRARY {whole,crop} TIMES PHOTO ...; LIBRARY is packer's C.
+"""Draws images some times over: LIBRARY {whole,crop} TIMES IMAGE ...; LIBRARY is packer's C.
 
-Prints how many photos were left to other decoders, and a digest of all pixels.
+Prints how many images were left to other decoders, and a digest of all pixels.
 """
 
 import hashlib
@@ -15,13 +15,13 @@ spec.loader.exec_module(sys.modules[spec.name])
 
 import numpy as np  # noqa: E402
 
-from packer._images import native  # noqa: E402
+from packer._images import native, png  # noqa: E402
 from packer._images.geometry import CROP, Box  # noqa: E402
 from packer._images.jpeg.header import read_header  # noqa: E402
 
 TARGET = (224, 224)
 images = [Path(path).read_bytes() for path in paths]
-sizes = [(header.height, header.width) for header in map(read_header, images)]
+sizes = [png.size_of(image) or read_header(image)[:2] for image in images]
 rng, boxes = np.random.default_rng(0), []
 for height, width in sizes:
     side = int(min(height, width) * rng.uniform(0.5, 1))

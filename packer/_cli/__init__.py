@@ -29,7 +29,7 @@ from packer._cli.tune import tune_command
 from packer._cli.verify import verify_command
 from packer._cli.view import view_command
 from packer._cli.warm import warm_command
-from packer._images.compiled import VECTORS, shortcoming
+from packer._images.compiled import VECTORS, _native, shortcoming
 from packer.errors import (
     CorruptPackError,
     MissingDependencyError,
@@ -60,15 +60,15 @@ def _print_version(context: click.Context, parameter: click.Parameter, asked: bo
     if asked:
         from packer._measuring.machine import libraries_that_decode
 
-        short, others = shortcoming(), ", ".join(libraries_that_decode())
-        if short is None:
-            click.echo(f"packer {__version__}, own decoder: {VECTORS}")
-            click.echo(f"what it leaves goes to the first that takes it: {others}")
-        else:
-            click.echo(f"packer {__version__}, without its own decoder: {'. '.join(filter(None, short))}")
+        why, others = ". ".join(filter(None, shortcoming() or ())), ", ".join(libraries_that_decode())
+        if _native is None:
+            click.echo(f"packer {__version__}, without its own decoder: {why}")
             click.echo(
                 f"the same pixels, on x86-64 at about half the speed, come from the first that takes it: {others}"
             )
+        else:
+            click.echo(f"packer {__version__}, own decoder: {VECTORS or 'plain C'}{why and ', as '}{why}")
+            click.echo(f"what it leaves goes to the first that takes it: {others}")
         context.exit()
 
 

@@ -1,4 +1,4 @@
-"""packer's own C, `packer._images._native`, or None where it is not to be had; and why it does not decode here."""
+"""packer's own C, `packer._images._native`, or None where it is not to be had; and what it lacks here."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ except ImportError as error:
 __all__ = ["VECTORS", "Shortcoming", "_native", "shortcoming"]
 
 VECTORS = _native.VECTORS if _failure is None else ""
-"""What packer's C uses here: ``"AVX-512"``, ``"AVX2"`` or ``"NEON"``; empty where there are none that it knows."""
+"""What packer's C uses here: ``"AVX-512"``, ``"AVX2"`` or ``"NEON"``; empty where there are none that it knows,
+so that it is plain C."""
 
 
 class Shortcoming(NamedTuple):
-    """Why packer's own decoder does not decode on this machine.
+    """Why packer's own decoder does not decode on this machine, or more slowly than it might.
 
     Attributes
     ----------
@@ -38,20 +39,17 @@ class Shortcoming(NamedTuple):
 
 
 def shortcoming() -> Shortcoming | None:
-    """Return why packer's own decoder does not decode here, or None where it does."""
+    """Return why packer's own decoder does not decode here or, where there is a cure, why it is slow; else None."""
     if _failure is not None:
         return _not_loaded(_failure)
-    if VECTORS:
+    if VECTORS or platform.machine().lower() not in ("x86_64", "amd64", "aarch64", "arm64"):
         return None
-    machine = platform.machine()
-    if machine.lower() in ("x86_64", "amd64", "aarch64", "arm64") and not _native.COMPILED_VECTORS:
+    if not _native.COMPILED_VECTORS:
         return Shortcoming(
             "it was compiled without vectors, which takes gcc or clang",
             "Install packer's wheel (pip install --force-reinstall --no-deps --only-binary :all: packer-images)",
         )
-    if machine.lower() in ("x86_64", "amd64"):
-        return Shortcoming("this processor has no AVX2", "Give a virtual machine a processor type that has AVX2")
-    return Shortcoming(f"it is written for x86-64 with AVX2 and for 64-bit ARM, and this machine is {machine}", "")
+    return Shortcoming("this processor has no AVX2", "Give a virtual machine a processor type that has AVX2")
 
 
 def _not_loaded(failure: ImportError) -> Shortcoming:

@@ -80,6 +80,8 @@ def decoder_advice() -> str | None:
     short = compiled.shortcoming()
     if short is None or (name in LIBJPEG_TURBO and not short.cure):
         return None
+    if native.PREFERRED:
+        return f"packer's own decoder takes about twice as long here: {short.reason}. {short.cure}."
     advice = f"packer's own decoder does not work here: {short.reason}. {name} decodes instead, "
     if name in LIBJPEG_TURBO:
         advice += "the same pixels, more slowly (on x86-64 at about half the speed)."
@@ -133,7 +135,8 @@ def decode(
         header = header or jpeg.read_header(data)
         if header is not None:
             require_affordable(header, data, max_pixels)
-        if header is not None and decoder == "auto" and native.PREFERRED:
+        own_is_faster = native.WHOLE_JPEGS or header is None or not (header.ordinary and header.sequential)
+        if header is not None and decoder == "auto" and native.PREFERRED and own_is_faster:
             own = native.decode(data, header.height, header.width)
             if own is not None:
                 return apply_orientation(own, header.orientation) if exif == "apply" else own

@@ -1,7 +1,7 @@
 """A rectangle of an image, decoded with as little work as gives the same pixels, and resized into its place.
 
 JPEGs and PNGs are decoded and resized in C (`packer._images.native`). The code below is for all other images, for
-halving, and for machines without AVX2 or NEON.
+halving, and where packer's own C was not compiled.
 
 In a tiled JPEG only the tiles that the rectangle touches are decoded. In another sequential JPEG the rows below the
 rectangle are left out, by giving the decoder a header with a smaller height.
@@ -310,7 +310,7 @@ def resize_by_torch(pixels: Pixels, box: Box, out: torch.Tensor, halvings: int =
     wanted = [end + (end == side != whole) for end, side, whole in zip(ends, sides, box.scaled, strict=False)]
     if (sides[0] + wanted[0]) * wanted[1] > MAX_PIXELS:
         crop, to = f"{box.crop_width} x {box.crop_height}", f"{box.scaled_width} x {box.scaled_height}"
-        raise ImageTooLargeError(f"{crop} pixels cannot be resized to {to} by torch, for want of AVX2 or NEON")
+        raise ImageTooLargeError(f"{crop} pixels cannot be resized to {to} by torch, for want of packer's own C")
     interpolation = INTERPOLATIONS[box.interpolation]
     resized = resize_batch(_as_batch(pixels), (wanted[0], wanted[1]), interpolation, (scale[0], scale[1]))
     resized = resized[:, :, top : top + height, left : left + width]

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-from packer._images.compiled import VECTORS, shortcoming
+from packer._images.compiled import VECTORS, _native, shortcoming
 from packer._measuring.findings import Finding
 from packer._storage.limits import available_cpus, cgroup_cpus, cgroup_memory, in_units
 
@@ -73,12 +73,16 @@ def _processors() -> Finding:
 def _decoder() -> Finding:
     flags = set((_cpuinfo("flags") or "").split())
     short = shortcoming()
-    values = {"own": short is None, "vectors": VECTORS, "avx2": "avx2" in flags, "avx512": flags >= _OF_ICE_LAKE}
-    if short is not None:
+    values = {"own": _native is not None, "vectors": VECTORS, "avx2": "avx2" in flags, "avx512": flags >= _OF_ICE_LAKE}
+    if _native is None:
+        assert short is not None
         means = "libjpeg-turbo and torch decode and resize instead: the same pixels, on x86-64 at about half the speed"
         return Finding("decoder", f"not packer's own: {short.reason}", means, short.cure, values)
     means = "a node without AVX2 or NEON reads the same pixels, at about half the speed"
-    return Finding("decoder", f"packer's own, with {VECTORS}", means, "", values)
+    if VECTORS:
+        return Finding("decoder", f"packer's own, with {VECTORS}", means, "", values)
+    why, cure = short or ("it knows no vectors of this processor", "")
+    return Finding("decoder", f"packer's own, in plain C: {why}", "it takes about twice as long", cure, values)
 
 
 def _load() -> Finding:

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
+from packer._images import native
 from packer._images.decode import DECODERS, apply_orientation, decode, fast_decoder
 from packer._images.jpeg import header as jpeg_header
 from packer.errors import ImageError, ImageTooLargeError, MissingDependencyError
@@ -233,6 +234,25 @@ def test_limit(kind: str, decoder: str) -> None:
 def test_unknown_decoder() -> None:
     with pytest.raises(ValueError, match=r"'auto' or one of .*'pyturbojpeg', 'opencv', 'pillow'.*not 'dali'"):
         decode(jpeg(), decoder="dali")
+
+
+def test_without_vectors_whole_sequential_photos_alone_are_left_to_libjpeg_turbo(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if not native.PREFERRED:
+        pytest.skip("needs a C compiler at the installation")
+    asked, own = [], native.decode
+
+    def ask(data: bytes, height: int, width: int) -> npt.NDArray[np.uint8] | None:
+        asked.append(data)
+        return own(data, height, width)
+
+    monkeypatch.setattr(native, "WHOLE_JPEGS", False)
+    monkeypatch.setattr(native, "decode", ask)
+    images = [jpeg(), jpeg(variant="progressive"), encoded(photo(20, 30), "PNG")]
+    for data in images:
+        assert np.array_equal(decode(data), np.asarray(Image.open(io.BytesIO(data)).convert("RGB")))
+    assert asked == images[1:]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from packer._images import native
 from tests.images.drawn import encoded, photo
 
 pytestmark = [
-    pytest.mark.skipif(not native.PREFERRED, reason="needs a C compiler at the installation, and AVX2 or NEON"),
+    pytest.mark.skipif(not native.PREFERRED, reason="needs a C compiler at the installation"),
     pytest.mark.skipif(sys.platform != "linux", reason="needs /proc, limits of memory and files with holes"),
 ]
 

@@ -31,7 +31,7 @@ from packer._images.jpeg.tiles import read_tiles
 from packer.errors import ImageError
 from tests.images.drawn import damaged, encoded, photo
 
-pytestmark = pytest.mark.skipif(not native.PREFERRED, reason="needs a C compiler at the installation, and AVX2 or NEON")
+pytestmark = pytest.mark.skipif(not native.PREFERRED, reason="needs a C compiler at the installation")
 
 Pixels = npt.NDArray[np.uint8]
 

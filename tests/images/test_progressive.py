@@ -23,7 +23,7 @@ from tests.images.drawn import SUBSAMPLINGS, encoded, jpeg, photo, pillow_pixels
 from tests.images.test_native_pixels import cut, rectangles, same
 from tests.images.written import Factors, Scan, draw_coefficients, scripts, write
 
-pytestmark = pytest.mark.skipif(not native.PREFERRED, reason="needs a C compiler when packer is installed, and AVX2")
+pytestmark = pytest.mark.skipif(not native.PREFERRED, reason="needs a C compiler when packer is installed")
 
 ONE = ((1, 1),)
 FACTORS: tuple[Factors, ...] = (

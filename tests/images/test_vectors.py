@@ -18,9 +18,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from packer._images import native
+from packer._images.compiled import VECTORS
 from packer._images.encode import encode_tiled
 from packer._images.geometry import PADDINGS, Box
-from tests.images.drawn import SUBSAMPLINGS, VARIANTS, damaged, photo
+from tests.images.drawn import SUBSAMPLINGS, VARIANTS, damaged, encoded, photo
 from tests.images.drawn import jpeg as drawn_jpeg
 from tests.images.test_native_pixels import (
     RESIZED,
@@ -33,7 +34,7 @@ from tests.images.test_native_pixels import (
     jpegs,
 )
 
-pytestmark = pytest.mark.skipif(not native.PREFERRED, reason="needs a C compiler at the installation, and AVX2 or NEON")
+pytestmark = pytest.mark.skipif(not VECTORS, reason="needs a C compiler at the installation, and AVX2 or NEON")
 
 Pixels = npt.NDArray[np.uint8]
 ROOT = Path(__file__).parents[2]
@@ -90,7 +91,7 @@ many = settings(max_examples=200, suppress_health_check=[HealthCheck.function_sc
 
 
 def test_the_module_says_which_vectors_it_has(other: ModuleType, request: pytest.FixtureRequest) -> None:
-    assert native._native.VECTORS in (("AVX-512", "AVX2") if X86 else ("NEON",))
+    assert VECTORS in (("AVX-512", "AVX2") if X86 else ("NEON",))
     fewer: str = other.VECTORS
     assert fewer == ("" if "PLAIN" in request.node.name else "AVX2")
 
@@ -175,6 +176,21 @@ def test_parts_of_tiles(by_both: Both) -> None:
         for box in ((300, 400, 100, 90), (649, 799, 1, 1), (0, 300, 650, 1), (100, 0, 7, 800)):
             found = Box.of(box, box[2:])
             assert by_both(lambda data=data, found=found: decoded(data, (650, 800), found))  # type: ignore[misc]
+
+
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(size=st.tuples(st.integers(1, 90), st.integers(1, 90)), level=st.sampled_from([0, 6]), data=st.data())
+def test_pngs(by_both: Both, size: tuple[int, int], level: int, data: st.DataObject) -> None:
+    """Their filters are undone, and their checksums are computed, with vectors too."""
+    pixels = data.draw(
+        st.sampled_from([photo(*size), np.random.default_rng(size).integers(0, 256, (*size, 3), np.uint8)])
+    )
+    stored = bytearray(encoded(pixels, "PNG", compress_level=level))
+    assert by_both(lambda: native.decode(bytes(stored), *size))
+    assert native.decode(bytes(stored), *size) is not None
+    stored[data.draw(st.integers(41, len(stored) - 17))] ^= 1 << data.draw(st.integers(0, 7))
+    assert by_both(lambda: native.decode(bytes(stored), *size))
+    assert native.decode(bytes(stored), *size) is None
 
 
 @given(size=st.one_of(st.integers(0, 100), st.integers(1500, 20_000)), start=st.integers(0, 15))

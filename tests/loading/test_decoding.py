@@ -57,7 +57,7 @@ def test_nothing_is_decoded_beyond_its_place(codec: str, photo_tree: Path, packs
         decoder.decode_into(np.arange(3), crops, images[:2])
 
 
-@pytest.mark.skipif(not native.PREFERRED, reason="needs a C compiler when packer is installed, and AVX2")
+@pytest.mark.skipif(not native.PREFERRED, reason="needs a C compiler when packer is installed")
 @pytest.mark.parametrize("codec", ["jpeg", "png", "raw"])
 def test_a_batch_is_decoded_by_c_alone(codec: str, photo_tree: Path, packs: Packs) -> None:
     decoder = BatchDecoder(open_dataset(packs(photo_tree, "lmdb", Recipe(codec=codec, resize=ResizeSpec(24)))).reader)

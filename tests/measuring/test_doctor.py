@@ -15,7 +15,7 @@ import pytest
 
 import packer
 from packer._cli import EXIT_STATUS
-from packer._images.compiled import shortcoming
+from packer._images.compiled import _native
 from packer._measuring.disk import DiskReadings, file_system, read_disk
 from packer._measuring.doctor import _listing
 from packer.errors import SourceError
@@ -50,7 +50,7 @@ def test_what_is_said_of_the_machine_is_what_others_say() -> None:
     assert found["ulimit -n"].values == {"soft": soft, "hard": hard}
     locked, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     assert found["ulimit -l"].values["soft"] in (locked, None)
-    assert found["decoder"].values["own"] is (shortcoming() is None)
+    assert found["decoder"].values["own"] is (_native is not None)
     flags = Path("/proc/cpuinfo").read_text().partition("flags")[2].partition("\n")[0].split()
     assert found["decoder"].values["avx2"] is ("avx2" in flags)
     assert found["libraries"].values["numpy"] == __import__("numpy").__version__

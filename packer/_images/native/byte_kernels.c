@@ -31,8 +31,10 @@ find_marker_plain(const uint8_t *from, const uint8_t *stop)
 void
 expand_plain(const uint8_t *rgb, uint8_t *rgbx, ptrdiff_t count)
 {
-    for (; count > 0; count--, rgb += 3, rgbx += 4)
-        rgbx[0] = rgb[0], rgbx[1] = rgb[1], rgbx[2] = rgb[2];
+    for (; count > 1; count--, rgb += 3, rgbx += 4)
+        memcpy(rgbx, rgb, 4);
+    if (count > 0)
+        memcpy(rgbx, rgb, 3);
 }
 
 #if HAS_AVX2

@@ -3,8 +3,6 @@
 #ifndef PACKER_CHECKSUMS_H
 #define PACKER_CHECKSUMS_H
 
-#include "vectors.h"
-
 #include <stddef.h>
 #include <stdint.h>
 
@@ -14,9 +12,6 @@ void checksums_init(void); /* the caller holds Python's lock */
 uint32_t crc32_zlib(uint32_t crc, const uint8_t *data, size_t size);
 
 /* CRC-32C (RFC 3720, 12.1). */
-uint32_t crc32c_plain(uint32_t crc, const uint8_t *data, size_t size);
-#if HAS_CRC32
-uint32_t crc32c_instructed(uint32_t crc, const uint8_t *data, size_t size);
-#endif
+uint32_t crc32_castagnoli(uint32_t crc, const uint8_t *data, size_t size);
 
 #endif

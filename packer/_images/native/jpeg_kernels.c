@@ -10,30 +10,34 @@
 
 #include <string.h>
 
-static inline uint8_t
-to_sample(int32_t value)
+static inline int32_t
+bounded(int32_t value, int32_t least, int32_t most)
 {
-    return (uint8_t)(value < 0 ? 0 : value > 255 ? 255 : value);
+    value = value < least ? least : value;
+    return value > most ? most : value;
 }
 
-/* Some sums are of 16 bits, and begin again at the other end where they do not fit: so does libjpeg-turbo's code for
-   vectors, and damaged images have such coefficients. */
-static void
-transform_row(const int16_t *in, ptrdiff_t step, int32_t *out)
+/* One pass over eight columns. Some sums are of 16 bits, and begin again at the other end where they do not fit: so does
+   libjpeg-turbo's code for vectors, and damaged images have such coefficients. */
+INLINE void
+pass_plain(const int16_t *in, int32_t *out)
 {
-    int32_t c1 = in[step], c2 = in[2 * step], c3 = in[3 * step], c5 = in[5 * step], c6 = in[6 * step], c7 = in[7 * step];
-    int32_t even0 = (int16_t)(in[0] + in[4 * step]) * (1 << 13), even1 = (int16_t)(in[0] - in[4 * step]) * (1 << 13);
-    int32_t even2 = c2 * (F_0_541 + F_0_765) + c6 * F_0_541, even3 = c2 * F_0_541 + c6 * (F_0_541 - F_1_847);
-    const int32_t even[4] = {even0 + even2, even1 + even3, even1 - even3, even0 - even2};
-    int32_t c15 = (int16_t)(c1 + c5), c37 = (int16_t)(c3 + c7);
-    int32_t z3 = c37 * (F_1_175 - F_1_961) + c15 * F_1_175, z4 = c37 * F_1_175 + c15 * (F_1_175 - F_0_390);
-    const int32_t odd[4] = {
-        c1 * (F_1_501 - F_0_899) - c7 * F_0_899 + z4, c3 * (F_3_072 - F_2_562) - c5 * F_2_562 + z3,
-        c5 * (F_2_053 - F_2_562) - c3 * F_2_562 + z4, c7 * (F_0_298 - F_0_899) - c1 * F_0_899 + z3,
-    };
-    for (int i = 0; i < 4; i++) {
-        out[i] = even[i] + odd[i];
-        out[7 - i] = even[i] - odd[i];
+    for (int i = 0; i < 8; i++) { /* compilers do some at once, on any processor with vectors */
+        int32_t c1 = in[8 + i], c2 = in[16 + i], c3 = in[24 + i], c5 = in[40 + i], c6 = in[48 + i], c7 = in[56 + i];
+        int32_t even0 = (int16_t)(in[i] + in[32 + i]) * (1 << 13), even1 = (int16_t)(in[i] - in[32 + i]) * (1 << 13);
+        int32_t even2 = c2 * (F_0_541 + F_0_765) + c6 * F_0_541, even3 = c2 * F_0_541 + c6 * (F_0_541 - F_1_847);
+        int32_t c15 = (int16_t)(c1 + c5), c37 = (int16_t)(c3 + c7);
+        int32_t z3 = c37 * (F_1_175 - F_1_961) + c15 * F_1_175, z4 = c37 * F_1_175 + c15 * (F_1_175 - F_0_390);
+        int32_t odd0 = c1 * (F_1_501 - F_0_899) - c7 * F_0_899 + z4, odd1 = c3 * (F_3_072 - F_2_562) - c5 * F_2_562 + z3;
+        int32_t odd2 = c5 * (F_2_053 - F_2_562) - c3 * F_2_562 + z4, odd3 = c7 * (F_0_298 - F_0_899) - c1 * F_0_899 + z3;
+        out[i] = even0 + even2 + odd0;
+        out[8 + i] = even1 + even3 + odd1;
+        out[16 + i] = even1 - even3 + odd2;
+        out[24 + i] = even0 - even2 + odd3;
+        out[32 + i] = even0 - even2 - odd3;
+        out[40 + i] = even1 - even3 - odd2;
+        out[48 + i] = even1 + even3 - odd1;
+        out[56 + i] = even0 + even2 - odd0;
     }
 }
 
@@ -43,27 +47,33 @@ transform_block(const Coded *coded)
     int16_t *block = coded->coefficients;
     const int16_t *quantum = coded->quantum;
     uint8_t *to = coded->to;
-    int16_t dequantised[64], between[64];
-    int32_t line[8];
+    ptrdiff_t stride = coded->stride;
+    int16_t rows[64], columns[64];
+    int32_t sums[64];
     int others = 0; /* whether there are coefficients below the first row */
-    for (int i = 0; i < 64; i++) {
-        dequantised[i] = (int16_t)(block[i] * quantum[i]);
-        others |= i < 8 ? 0 : block[i];
-    }
+    for (int i = 8; i < 64; i++)
+        others |= block[i];
+    for (int i = 0; i < 64; i++)
+        rows[i] = (int16_t)(block[i] * quantum[i]);
     memset(block, 0, 64 * sizeof *block);
-    for (int column = 0; column < 8; column++) {
-        transform_row(dequantised + column, 8, line);
-        for (int row = 0; row < 8; row++) {
-            int32_t value = (line[row] + (1 << 10)) >> 11;
-            value = value < -32768 ? -32768 : value > 32767 ? 32767 : value;
-            between[8 * row + column] = (int16_t)(others ? value : dequantised[column] * 4);
-        }
+    if (others) {
+        pass_plain(rows, sums);
+        for (int i = 0; i < 64; i++)
+            rows[i] = (int16_t)bounded((sums[i] + (1 << 10)) >> 11, -32768, 32767);
+    } else {
+        for (int i = 63; i >= 0; i--)
+            rows[i] = (int16_t)(rows[i % 8] * 4);
     }
-    for (int row = 0; row < 8; row++, to += coded->stride) {
-        transform_row(between + 8 * row, 1, line);
+    for (int row = 0; row < 8; row++)
         for (int column = 0; column < 8; column++)
-            to[column] = to_sample(((line[column] + (1 << 17)) >> 18) + 128);
-    }
+            columns[8 * column + row] = rows[8 * row + column];
+    pass_plain(columns, sums);
+    uint8_t samples[64];
+    for (int i = 0; i < 64; i++)
+        samples[i] = (uint8_t)(bounded((sums[i] + (1 << 17)) >> 18, -128, 127) + 128);
+    for (int row = 0; row < 8; row++, to += stride)
+        for (int column = 0; column < 8; column++)
+            to[column] = samples[8 * column + row];
 }
 
 void
@@ -86,13 +96,15 @@ widen_plain(const uint8_t *row, const uint8_t *other, int16_t *sums, uint8_t *to
 }
 
 void
-convert_plain(const uint8_t *luma, const uint8_t *blue, const uint8_t *red, uint8_t *to, ptrdiff_t count)
+convert_plain(const uint8_t *restrict luma, const uint8_t *restrict blue, const uint8_t *restrict red,
+              uint8_t *restrict to, ptrdiff_t count)
 {
     for (ptrdiff_t i = 0; i < count; i++, to += 4) {
         int32_t y = luma[i], cb = blue[i] - 128, cr = red[i] - 128; /* JFIF; factors times 2^16 */
-        to[0] = to_sample(y + ((91881 * cr + 32768) >> 16));
-        to[1] = to_sample(y + ((-22554 * cb - 46802 * cr + 32768) >> 16));
-        to[2] = to_sample(y + ((116130 * cb + 32768) >> 16));
+        to[0] = (uint8_t)bounded(y + ((91881 * cr + 32768) >> 16), 0, 255);
+        to[1] = (uint8_t)bounded(y + ((-22554 * cb - 46802 * cr + 32768) >> 16), 0, 255);
+        to[2] = (uint8_t)bounded(y + ((116130 * cb + 32768) >> 16), 0, 255);
+        to[3] = 0; /* so that compilers can write several pixels at once */
     }
 }
 

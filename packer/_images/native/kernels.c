@@ -1,33 +1,28 @@
 /* See kernels.h. */
 
 #include "kernels.h"
-#include "checksums.h"
 
 static const Kernels plain = {
-    "", 0, transform_plain, widen_plain, convert_plain, expand_plain, copy_run_plain, find_marker_plain, crc32c_plain,
+    "", 0, transform_plain, widen_plain, convert_plain, expand_plain, copy_run_plain, find_marker_plain,
     across_plain, down_plain, copy_plain,
 };
 #if HAS_AVX2
 static const Kernels avx2 = {
     "AVX2", 1, transform_avx2, widen_avx2, convert_avx2, expand_avx2, copy_run_avx2, find_marker_avx2,
-    crc32c_instructed, across_avx2, down_avx2, copy_avx2,
+    across_avx2, down_avx2, copy_avx2,
 };
 #endif
 #if HAS_AVX512
 static const Kernels avx512 = {
     "AVX-512", 1, transform_avx512, widen_avx2, convert_avx512, expand_avx2, copy_run_avx2, find_marker_avx2,
-    crc32c_instructed, across_avx2, down_avx512, copy_avx2,
+    across_avx2, down_avx512, copy_avx2,
 };
 #endif
 #if HAS_NEON
-#define NEON(crc32c) {                                                                                              \
-    "NEON", 0, transform_neon, widen_neon, convert_neon, expand_neon, copy_run_neon, find_marker_neon, crc32c,       \
-    across_neon, down_neon, copy_neon,                                                                              \
-}
-static const Kernels neon = NEON(crc32c_plain);
-#if HAS_CRC32
-static const Kernels neon_crc32 = NEON(crc32c_instructed);
-#endif
+static const Kernels neon = {
+    "NEON", 0, transform_neon, widen_neon, convert_neon, expand_neon, copy_run_neon, find_marker_neon, across_neon,
+    down_neon, copy_neon,
+};
 #endif
 
 const Kernels *kernels = &plain;
@@ -45,9 +40,5 @@ kernels_init(void)
 #endif
 #if HAS_NEON
     kernels = &neon;
-#if HAS_CRC32
-    if (has_crc32())
-        kernels = &neon_crc32;
-#endif
 #endif
 }

@@ -1,9 +1,8 @@
 /* What vectors do faster, where the processor has them: one table of functions, which is chosen once.
 
    Every function stands here in plain C as well. The plain ones are what the others are compared with, they finish what is
-   left of a row and take the blocks of damaged images that do not fit into 16 bits, and they let this code run on
-   processors of other kinds than x86-64 and ARM; but packer asks libjpeg-turbo there, which has vectors for them and is
-   faster. */
+   left of a row and take the blocks of damaged images that do not fit into 16 bits, and they are what runs on processors
+   of other kinds than x86-64 with AVX2 and ARM. */
 
 #ifndef PACKER_KERNELS_H
 #define PACKER_KERNELS_H
@@ -22,7 +21,7 @@ typedef struct { /* the coefficients of a block, and where its samples belong */
 } Coded;
 
 typedef struct {
-    const char *vectors; /* their name; none in plain C, than which libjpeg-turbo is faster */
+    const char *vectors; /* their name; none in plain C */
     int has_avx2;        /* and BMI2 */
     /* Transforms the coefficients of some blocks into 8 x 8 samples each, and leaves zeros in their place. */
     void (*transform)(const Coded *blocks, int count);
@@ -38,8 +37,6 @@ typedef struct {
     size_t (*copy_run)(uint8_t *to, const uint8_t *from, size_t most, const uint8_t *stop);
     /* Returns where the next 0xFF stands without a zero after it, or NULL. */
     const uint8_t *(*find_marker)(const uint8_t *from, const uint8_t *stop);
-    /* Returns the CRC-32C of bytes that follow others; see checksums.h. */
-    uint32_t (*crc32c)(uint32_t crc, const uint8_t *data, size_t size);
     /* Resizes a pair of rows across; see resizing.c. */
     void (*across)(const Resizing *, const uint8_t *upper, const uint8_t *lower, int16_t *to);
     /* Makes a row of the window, of rows that went through the pass across. */

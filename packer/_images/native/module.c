@@ -84,7 +84,7 @@ crc32c(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
     int64_t crc;
     if (!read_arguments(arguments, given, &data, &size, &crc, 1))
         return NULL;
-    return PyLong_FromUnsignedLong(kernels->crc32c((uint32_t)crc, data, (size_t)size));
+    return PyLong_FromUnsignedLong(crc32_castagnoli((uint32_t)crc, data, (size_t)size));
 }
 
 PyDoc_STRVAR(inflate_doc,

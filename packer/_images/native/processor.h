@@ -9,7 +9,7 @@
 #include <cpuid.h>
 
 typedef struct {
-    unsigned carryless, avx2, avx512; /* see vectors.h for what belongs to each */
+    unsigned carryless, crc32, avx2, avx512; /* see vectors.h for what belongs to each */
 } Processor;
 
 /* Returns which registers the system keeps for a program, by the bits of XCR0. */
@@ -30,10 +30,11 @@ ask_processor(void)
     enum { VBMI = 1 << 1, VNNI = 1 << 11 };                                                      /* leaf 7, ECX */
     enum { XMM_YMM = 0x06, OPMASK_ZMM = 0xE0 };
     unsigned a, b, c, d, kept, wanted = SSE42 | OSXSAVE | AVX;
-    Processor found = {0, 0, 0};
+    Processor found = {0, 0, 0, 0};
     if (!__get_cpuid(1, &a, &b, &c, &d))
         return found;
     found.carryless = (c & PCLMUL) != 0;
+    found.crc32 = (c & SSE42) != 0;
     if ((c & wanted) != wanted)
         return found;
     kept = kept_registers();

@@ -79,8 +79,10 @@ copy_plain(const uint8_t *rgbx, uint8_t *out, ptrdiff_t count, int flip)
 {
     ptrdiff_t step = flip ? -4 : 4;
     rgbx += flip ? 4 * (count - 1) : 0;
-    for (; count > 0; count--, rgbx += step, out += 3)
-        out[0] = rgbx[0], out[1] = rgbx[1], out[2] = rgbx[2];
+    for (; count > 1; count--, rgbx += step, out += 3)
+        memcpy(out, rgbx, 4); /* of which the next pixel replaces the last byte */
+    if (count > 0)
+        memcpy(out, rgbx, 3);
 }
 
 #if HAS_AVX2

@@ -21,7 +21,7 @@
 #define HAS_NEON 0
 #endif
 
-/* Instructions for CRC-32C. An older ARM processor may lack them, and an older compiler what they are called by. */
+/* Instructions for CRC-32C, and on ARM for CRC-32. An older ARM processor may lack them, and an older compiler what they are called by. */
 #if HAS_AVX2
 #define HAS_CRC32 1
 #if defined(__apple_build_version__) ? __clang_major__ >= 15 : defined(__clang__) ? __clang_major__ >= 14 : __GNUC__ >= 11
@@ -91,7 +91,7 @@ static inline int
 has_crc32(void)
 {
 #if HAS_AVX2
-    return has_avx2();
+    return ask_processor().crc32 != 0;
 #elif HAS_CRC32 && defined(__ARM_FEATURE_CRC32) /* it is compiled for processors that have them, as for Apple's */
     return 1;
 #elif HAS_CRC32 && defined(__linux__)

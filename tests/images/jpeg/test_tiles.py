@@ -22,7 +22,6 @@ from packer._images.jpeg import cutting
 from packer._images.jpeg import header as jpeg
 from packer._images.jpeg.cutting import CutOut, cut_out, cut_out_in_python
 from packer._images.jpeg.tiles import Grid, annotate, choose_columns, read_tiles
-from packer._images.rectangle import RectangleDecoder
 from packer.errors import ImageError, NotTileableError
 from packer.testing.photos import draw_photo
 from tests.images.drawn import encoded, pillow_pixels
@@ -68,7 +67,8 @@ def part_of(image: bytes, rectangle: Rectangle, halvings: int = 0) -> CutOut:
 
 
 def decode_rectangle(image: bytes, rectangle: Rectangle, size: tuple[int, int], **options: Any) -> np.ndarray:
-    return RectangleDecoder(options.pop("exif", "ignore")).decode(image, rectangle, size, **options)[0]
+    rectangles = pytest.importorskip("packer._images.rectangle", reason="needs torch")
+    return rectangles.RectangleDecoder(options.pop("exif", "ignore")).decode(image, rectangle, size, **options)[0]
 
 
 @pytest.mark.parametrize("size", [(1, 1), (8, 8), (7, 33), (121, 190), (64, 640)])
