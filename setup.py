@@ -28,8 +28,9 @@ MISSING = (
 
 NATIVE = Extension(
     "packer._images._native",
-    sorted(map(str, SOURCES.glob("*.c"))),
-    depends=sorted(map(str, [*SOURCES.glob("*.h"), SOURCES / "compile_flags.txt"])),
+    sorted(map(str, SOURCES.rglob("*.c"))),
+    depends=sorted(map(str, [*SOURCES.rglob("*.h"), SOURCES / "compile_flags.txt"])),
+    include_dirs=[str(SOURCES)],
     py_limited_api=not FREE_THREADED,
     extra_compile_args=["/std:c11", "/O2", *(f for f in FLAGS if f[:2] == "-D")] if os.name == "nt" else FLAGS,
     # Without a compiler, Python and other libraries do the same.

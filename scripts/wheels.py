@@ -183,12 +183,12 @@ def compile_for(platform: Platform, source: Path, into: Path) -> Path:
     into.mkdir()
     headers = headers_of_python(into)
     flags = (source / NATIVE / "compile_flags.txt").read_text().split()
-    flags += ["-fPIC", "-g0", "-s", "-shared", "-I", str(headers)]
+    flags += ["-fPIC", "-g0", "-s", "-shared", "-I", str(headers), "-I", str(source / NATIVE)]
     libraries = [python3_dll(into)] if platform.windows else ["-lm"]
     if platform.macos:
         flags += ["-undefined", "dynamic_lookup"]  # of Python's names; `check` looks for others
         flags += [f"-Wl,-install_name,{platform.binary}"]  # else the path of this temporary directory
-    sources = sorted((source / NATIVE).glob("*.c"))
+    sources = sorted((source / NATIVE).rglob("*.c"))
     binary = into / platform.binary
     run("ziglang", "cc", "-target", platform.zig, *flags, "-o", binary, *sources, *libraries)
     return binary

@@ -288,17 +288,16 @@ def drawing() -> dict[str, set[str]]:
     page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
     lines = page.partition("## The layout\n")[2].partition("packer/\n")[2].partition("```")[0].splitlines()
     found: dict[str, set[str]] = {"": set()}
-    folder = above = ""
+    folders = [""]  # the folder of a line, and those above
     for line in lines:
-        indent, names = len(line) - len(line.lstrip()), re.split(r"  +", line.strip())[0]
-        if indent > 4:
-            found[folder] |= set(names.split(", "))
-        elif names.endswith("/"):
-            above = names if indent == 2 else above
-            folder = above if indent == 2 else above + names
-            found[folder] = set()
-        else:
+        depth, names = (len(line) - len(line.lstrip())) // 2, re.split(r"  +", line.strip())[0]
+        if names.endswith("/"):
+            folders = [*folders[:depth], folders[depth - 1] + names]
+            found[folders[-1]] = set()
+        elif depth == 1:
             found[""].add(names.removesuffix(".py"))
+        else:
+            found[folders[-1]] |= set(names.split(", "))
     return found
 
 
@@ -310,7 +309,8 @@ def test_the_drawing_of_the_layout_lists_the_modules_that_there_are() -> None:
     package, drawn = ROOT / "packer", drawing()
     assert drawn.pop("") == modules(package) | {"__init__"}
     folders = {
-        path.parent.relative_to(package).as_posix() + "/": path.parent for path in package.glob("*/**/__init__.py")
+        path.parent.relative_to(package).as_posix() + "/": path.parent
+        for path in [*package.glob("*/**/__init__.py"), *package.glob("*/**/*.c")]
     }
     conformance = folders.pop("testing/conformance/")
     for name, folder in folders.items():

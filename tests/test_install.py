@@ -57,7 +57,7 @@ class Builder:
 
     def touch(self) -> None:
         """Make the sources newer than what was compiled of them."""
-        for source in (self.folder / "packer/_images/native").glob("*.c"):
+        for source in (self.folder / "packer/_images/native").rglob("*.c"):
             os.utime(source)
 
 

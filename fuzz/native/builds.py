@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sysconfig
+import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -88,14 +89,20 @@ def builds(gcc: bool = False) -> tuple[Build, ...]:
 
 
 def _works(build: Build) -> bool:
+    """Tell whether its compiler is here, and what it makes with these sanitizers also starts."""
     if shutil.which(build.compiler) is None:
         return False
-    BUILT.mkdir(parents=True, exist_ok=True)
     source = "#include <Python.h>\n"
-    source += "int LLVMFuzzerTestOneInput(const char *data, unsigned long size) { return data[size / 2] < 0; }\n"
-    source += "int main(void) { return 0; }\n" if build.driven else ""
-    line = [build.compiler, "-x", "c", "-", f"-I{sysconfig.get_path('include')}", *build.linked, "-o", os.devnull]
-    return subprocess.run(line, input=source, text=True, capture_output=True, check=False).returncode == 0
+    source += "int LLVMFuzzerTestOneInput(const char *data, unsigned long size) { return !data && size; }\n"
+    source += "int main(void) { return LLVMFuzzerTestOneInput(0, 0); }\n" if build.driven else ""
+    with tempfile.TemporaryDirectory() as directory:
+        program = Path(directory) / "program"
+        line = [build.compiler, "-x", "c", "-", f"-I{sysconfig.get_path('include')}", *build.linked, "-o", program]
+        made = subprocess.run(line, input=source, text=True, capture_output=True, check=False)
+        return (
+            made.returncode == 0
+            and subprocess.run([program, "-runs=1"], capture_output=True, check=False).returncode == 0
+        )
 
 
 def compile_targets(build: Build, targets: Sequence[str], root: Path = ROOT) -> dict[str, Path]:
@@ -106,17 +113,17 @@ def compile_targets(build: Build, targets: Sequence[str], root: Path = ROOT) -> 
     subprocess.CalledProcessError
         If the compiler refuses.
     """
-    native = sorted((root / _NATIVE).glob("*.c"))
+    native = sorted((root / _NATIVE).rglob("*.c"))
     native.remove(root / _NATIVE / "tasks.c")  # which target.c includes
     here = root / HERE.relative_to(ROOT)
     shared = [root / "tests/native/stand_in.c", here / "target.c", here / "sealing.c"]
-    headers = b"".join(path.read_bytes() for path in sorted([*(root / _NATIVE).glob("*.h"), *here.glob("*.h")]))
+    headers = b"".join(path.read_bytes() for path in sorted([*(root / _NATIVE).rglob("*.h"), *here.glob("*.h")]))
     headers += (root / _NATIVE / "tasks.c").read_bytes() + (root / "tests/native/stand_in.h").read_bytes()
     flags = [*(root / _NATIVE / "compile_flags.txt").read_text().split(), *_COMMON]
 
     def compiled(path: Path) -> Path:
         own = ["-O1", "-g"] if path.name == "driver.c" else build.flags  # it counts the ways of the others
-        line = [build.compiler, *flags, *own, f"-I{sysconfig.get_path('include')}", "-c"]
+        line = [build.compiler, *flags, *own, f"-I{sysconfig.get_path('include')}", f"-I{root / _NATIVE}", "-c"]
         known = hashlib.sha256(repr(line).encode() + headers + path.read_bytes()).hexdigest()[:16]
         made = BUILT / "objects" / f"{path.stem}-{known}.o"
         if not made.exists():

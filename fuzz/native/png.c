@@ -2,7 +2,7 @@
 
 #include "target.h"
 #include "sealing.h"
-#include "../../packer/_images/native/chunks.h"
+#include "../../packer/_images/native/png/chunks.h"
 #include "../../packer/_images/native/native.h"
 
 #include <stdlib.h>

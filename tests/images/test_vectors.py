@@ -44,12 +44,13 @@ FEWER = ["PLAIN", "NO_AVX512"] if X86 else ["PLAIN"]
 
 def compiled(path: Path, without: str) -> None:
     """Compile packer's C without some vectors."""
-    sources = sorted((ROOT / "packer/_images/native").glob("*.c"))
+    native_c = ROOT / "packer/_images/native"
+    sources = sorted(native_c.rglob("*.c"))
     compiler = os.environ.get("CC") or sysconfig.get_config_var("CC")
     if os.name != "posix" or not compiler or not sources:
         pytest.skip("needs a C compiler and the sources")
     line = [*compiler.split(), "-std=c11", "-O1", "-shared", "-fPIC", "-ffp-contract=off", f"-DPACKER_{without}"]
-    line += ["-DPy_LIMITED_API=0x030A0000", f"-I{sysconfig.get_path('include')}", "-o", str(path)]
+    line += ["-DPy_LIMITED_API=0x030A0000", f"-I{sysconfig.get_path('include')}", f"-I{native_c}", "-o", str(path)]
     line += [*os.environ.get("CFLAGS", "").split()]  # such as scripts/coverage has
     made = subprocess.run([*line, *map(str, sources), "-lm"], capture_output=True, text=True, check=False)
     if made.returncode:

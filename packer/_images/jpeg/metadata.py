@@ -4,7 +4,7 @@ libjpeg passes over metadata. Pillow looks into them when it opens an image, and
 stumbles over one of them: a JFIF segment without a version, a profile without its number, a resource without a name.
 An image whose metadata are not the usual ones is left to Pillow, which decides whether the image can be read.
 `packer._images.jpeg.header` asks `is_usual` of every segment, and finds a second EXIF segment unusual. In C the same
-rules are those of ``native/metadata.c``.
+rules are those of ``native/jpeg/metadata.c``.
 """
 
 from __future__ import annotations

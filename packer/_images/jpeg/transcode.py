@@ -1,6 +1,6 @@
 """JPEGs to tiled JPEGs, losslessly: the same coefficients, coded again with restart markers and the best Huffman codes.
 
-packer's own C reads and codes them (`packer/_images/native/transcoding.c`), and `packer._images.jpeg.tiles` puts the
+packer's own C reads and codes them (`packer/_images/native/tiling`), and `packer._images.jpeg.tiles` puts the
 pieces together.
 """
 

@@ -5,7 +5,7 @@
 
 #include "checksums.h"
 #include "compilers.h"
-#include "vectors.h"
+#include "kernels/vectors.h"
 
 #include <string.h>
 

@@ -1,9 +1,9 @@
 /* See survey.h. Nothing is decoded: JPEGs, PNGs and WebPs say their size in the first bytes. */
 
-#include "chunks.h"
 #include "geometry.h"
-#include "markers.h"
-#include "metadata.h"
+#include "jpeg/markers.h"
+#include "jpeg/metadata.h"
+#include "png/chunks.h"
 #include "survey.h"
 
 #include <string.h>

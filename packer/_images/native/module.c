@@ -2,10 +2,10 @@
 
 #include "arguments.h"
 #include "checksums.h"
-#include "inflating.h"
-#include "kernels.h"
+#include "kernels/kernels.h"
+#include "kernels/vectors.h"
 #include "native.h"
-#include "vectors.h"
+#include "png/inflating.h"
 
 #include <string.h>
 

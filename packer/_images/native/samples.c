@@ -1,8 +1,8 @@
 /* See samples.h. Nothing that a table says of an image is believed before it was compared with the others. */
 
-#include "samples.h"
 #include "checksums.h"
 #include "reading.h"
+#include "samples.h"
 
 #include <stdlib.h>
 

@@ -3,7 +3,7 @@
 #ifndef PACKER_SAMPLES_H
 #define PACKER_SAMPLES_H
 
-#include "decoding.h"
+#include "rows.h"
 #include "task.h"
 
 #include <stddef.h>

@@ -1,12 +1,12 @@
 /* Reads images, no more of each than tells its size, and takes the checksums that a table has of them, without Python's
    lock. */
 
-#include "survey.h"
 #include "arguments.h"
-#include "kernels.h"
+#include "kernels/kernels.h"
 #include "native.h"
 #include "reading.h"
 #include "samples.h"
+#include "survey.h"
 #include "task.h"
 
 #include <stdlib.h>

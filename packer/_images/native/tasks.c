@@ -2,12 +2,12 @@
    lock. */
 
 #include "arguments.h"
-#include "decoding.h"
-#include "kernels.h"
+#include "jpeg/decoding.h"
+#include "kernels/kernels.h"
 #include "native.h"
-#include "padding.h"
-#include "png.h"
-#include "resizing.h"
+#include "png/png.h"
+#include "resizing/padding.h"
+#include "resizing/resizing.h"
 #include "samples.h"
 
 #include <stdlib.h>

@@ -1,0 +1,281 @@
+/* Decodes the entropy-coded segments of JPEGs (ITU-T T.81, annex F.2), and ends at the first violation of the standard. */
+
+#include "compilers.h"
+#include "jpeg/bits.h"
+#include "jpeg/jpeg.h"
+#include "kernels/kernels.h"
+
+#include <string.h>
+
+/* Decodes the coefficients of a block from index k on, which were zeros, or past them where they are not wanted. Returns
+   the index after the last coefficient in zigzag order, 0 where the bits are none of a block. */
+INLINE int
+decode_others(Bits *b, const Table *ac, int16_t *block, int k, int wanted)
+{
+    while (k < 64) {
+        for (int i = 0; i < 2; i++) {
+            Symbol symbol = ac->look[b->bits >> (64 - LOOK)];
+            if (i == 0)
+                refill(b); /* is enough for two */
+            if (UNLIKELY(!(symbol & HAS_VALUE))) {
+                if (!symbol && !(symbol = look_further(ac, b->bits)))
+                    return 0;
+                if (!(symbol & HAS_VALUE)) {
+                    skip_bits(b, symbol);
+                    if (!(symbol >> 8 & 0xFF))
+                        return k;
+                    k += 16; /* zeros */
+                    if (k > 63)
+                        return 0;
+                    continue;
+                }
+            }
+            k += symbol >> 8 & 0xFF;
+            int value = take_value(b, symbol);
+            if (wanted)
+                block[zigzag[k]] = (int16_t)value;
+            if (++k > 63)
+                return k == 64 ? k : 0;
+        }
+    }
+    return k == 64 ? k : 0;
+}
+
+/* Decodes the next coefficient of both streams, where both are ordinary ones; tells whether there may be more such. */
+INLINE int
+take_of_both(Bits *a, Bits *b, const Table *ac, int16_t *block, int16_t *other, int *k, int *l, int is_first)
+{
+    Symbol symbol = ac->look[a->bits >> (64 - LOOK)], another = ac->look[b->bits >> (64 - LOOK)];
+    if (is_first) { /* what this brings is enough for two */
+        refill(a);
+        refill(b);
+    }
+    if (UNLIKELY(!(symbol & another & HAS_VALUE)))
+        return 0;
+    *k += symbol >> 8 & 0xFF;
+    *l += another >> 8 & 0xFF;
+    block[zigzag[(*k)++]] = (int16_t)take_value(a, symbol);
+    other[zigzag[(*l)++]] = (int16_t)take_value(b, another);
+    return (*k | *l) <= 63;
+}
+
+/* Decodes a block of each of two streams, as decode_others does. Where a code ends must be known before the next one can be
+   looked at; while the processor waits for that in one stream, it goes on in the other. */
+INLINE void
+decode_both(Bits *first, Bits *second, const Table *ac, int16_t *block, int16_t *other, int ends[2])
+{
+    Bits a = *first, b = *second;
+    int k = 1, l = 1;
+    while (take_of_both(&a, &b, ac, block, other, &k, &l, 1) && take_of_both(&a, &b, ac, block, other, &k, &l, 0))
+        ;
+    ends[0] = decode_others(&a, ac, block, k, 1);
+    ends[1] = decode_others(&b, ac, other, l, 1);
+    *first = a;
+    *second = b;
+}
+
+typedef struct { /* a block of each MCU */
+    const Table *dc, *ac;
+    int component;
+    const int16_t *quantum;
+    uint8_t *to; /* the samples of the next MCU's */
+    ptrdiff_t stride, step;
+} Block;
+
+enum { MOST_WAITING = 12 }; /* all of an MCU; of two, those of the usual samplings */
+
+typedef struct { /* blocks that were decoded and not yet transformed */
+    _Alignas(64) int16_t coefficients[MOST_WAITING][64]; /* all but the first of each are zeros, where nothing waits */
+    Coded blocks[MOST_WAITING];
+    int count, used; /* of the blocks; of the room for coefficients */
+} Waiting;
+
+/* Lays out the blocks of the wanted MCUs of a row; returns how many an MCU has. */
+static int
+lay_out_blocks(Decoder *d, Block *block, ptrdiff_t row)
+{
+    Block *first = block;
+    for (Component *c = d->components; c < d->components + d->count; c++) {
+        for (ptrdiff_t y = 0; y < c->down; y++) {
+            for (ptrdiff_t x = 0; x < c->across; x++, block++) {
+                uint8_t *to = samples_of(c, (row * c->down + y) * 8) + x * 8;
+                *block = (Block){c->dc, c->ac, (int)(c - d->components), c->quantum, to, c->stride, 8 * c->across};
+            }
+        }
+    }
+    return (int)(block - first);
+}
+
+static void
+transform_waiting(Waiting *waiting)
+{
+    kernels->transform(waiting->blocks, waiting->count);
+    waiting->count = waiting->used = 0;
+}
+
+/* Makes room for the coefficients of so many blocks. First come the bits of some MCUs, then their samples: the processor
+   loads slowly in wide pieces what it has just stored in small ones. */
+INLINE void
+make_room(Waiting *waiting, int count)
+{
+    if (waiting->used + count > MOST_WAITING)
+        transform_waiting(waiting);
+}
+
+/* Lets a block wait, or makes its samples at once where that is easy, and goes to that of the next MCU. */
+INLINE void
+take_block(Waiting *waiting, Block *block, int16_t *coefficients, int end)
+{
+    if (end > 1)
+        waiting->blocks[waiting->count++] = (Coded){coefficients, block->quantum, block->to, block->stride};
+    else
+        fill_block(coefficients[0] * block->quantum[0], block->to, block->stride);
+    block->to += block->step;
+}
+
+/* Decodes MCUs up to `stop`, which is not beyond the segment's end; leaves out those that nobody is `waiting` for. */
+INLINE int
+decode_mcus(const Decoder *d, Stream *s, Block *blocks, int count, ptrdiff_t stop, Waiting *waiting)
+{
+    Bits bits = s->at;
+    int16_t *coefficients = NULL;
+    for (; s->mcu < stop; s->mcu++) {
+        if (!provide(d, s, &bits, count))
+            return 0;
+        refill(&bits);
+        if (waiting != NULL)
+            make_room(waiting, count);
+        for (Block *block = blocks; block < blocks + count; block++) {
+            if (UNLIKELY(!decode_first(&bits, &s->predictions[block->component], block->dc)))
+                return 0;
+            if (waiting != NULL) {
+                coefficients = waiting->coefficients[waiting->used++];
+                coefficients[0] = (int16_t)s->predictions[block->component];
+            }
+            int end = decode_others(&bits, block->ac, coefficients, 1, waiting != NULL);
+            if (UNLIKELY(!end))
+                return 0;
+            if (waiting != NULL)
+                take_block(waiting, block, coefficients, end);
+        }
+        if (UNLIKELY(s->ended && position(&bits) > s->end))
+            return 0;
+    }
+    s->at = bits;
+    return 1;
+}
+
+/* Decodes MCUs up to `stop`, and as many of another stream, whose blocks are `others`. */
+INLINE int
+decode_mcus_of_both(const Decoder *d, Stream *s, Stream *t, Block *blocks, Block *others, int count, ptrdiff_t stop,
+                    Waiting *waiting)
+{
+    Bits a = s->at, b = t->at;
+    for (; s->mcu < stop; s->mcu++, t->mcu++) {
+        if (!provide(d, s, &a, count) || !provide(d, t, &b, count))
+            return 0;
+        refill(&a);
+        refill(&b);
+        make_room(waiting, 2 * count);
+        for (int i = 0; i < count; i++) {
+            int component = blocks[i].component, ends[2];
+            if (UNLIKELY(!decode_first(&a, &s->predictions[component], blocks[i].dc)
+                         || !decode_first(&b, &t->predictions[component], blocks[i].dc)))
+                return 0;
+            int16_t *block = waiting->coefficients[waiting->used++], *other = waiting->coefficients[waiting->used++];
+            block[0] = (int16_t)s->predictions[component];
+            other[0] = (int16_t)t->predictions[component];
+            decode_both(&a, &b, blocks[i].ac, block, other, ends);
+            if (UNLIKELY(!ends[0] || !ends[1]))
+                return 0;
+            take_block(waiting, &blocks[i], block, ends[0]);
+            take_block(waiting, &others[i], other, ends[1]);
+        }
+        if (UNLIKELY((s->ended && position(&a) > s->end) || (t->ended && position(&b) > t->end)))
+            return 0;
+    }
+    s->at = a;
+    t->at = b;
+    return 1;
+}
+
+/* Goes to an MCU of this or a later segment. */
+INLINE int
+go_to(const Decoder *d, Stream *s, ptrdiff_t mcu, Block *blocks, int count)
+{
+    ptrdiff_t segment = d->interval ? mcu / d->interval : 0;
+    if (segment != s->segment && (!is_used_up(d, s) || !enter_segment(d, s, segment)))
+        return 0;
+    return decode_mcus(d, s, blocks, count, mcu, NULL);
+}
+
+INLINE int
+decode_rows_with(Decoder *d, const Window *window, ptrdiff_t row, int rows)
+{
+    const ptrdiff_t first = row * d->columns + window->first, end = row * d->columns + window->end;
+    Stream *s = &d->streams[d->current], *t = &d->streams[1 - d->current];
+    Block blocks[BLOCKS], others[BLOCKS];
+    Waiting waiting;
+    int count = lay_out_blocks(d, blocks, row - window->first_row);
+    memset(waiting.coefficients, 0, sizeof waiting.coefficients);
+    waiting.count = waiting.used = 0;
+    if (rows == 2)
+        lay_out_blocks(d, others, row + 1 - window->first_row);
+    for (ptrdiff_t mcu = first; mcu < end;) {
+        ptrdiff_t stop = d->interval ? smaller(end, (mcu / d->interval + 1) * d->interval) : end;
+        if (!go_to(d, s, mcu, blocks, count))
+            return 0;
+        if (rows == 2) {
+            if (mcu == first) { /* it goes on from there */
+                t->from = s->from;
+                t->segment = s->segment;
+                t->mcu = s->mcu;
+                t->ended = s->ended;
+            }
+            if (!go_to(d, t, mcu + d->columns, others, count)
+                || !decode_mcus_of_both(d, s, t, blocks, others, count, stop, &waiting))
+                return 0;
+        } else if (!decode_mcus(d, s, blocks, count, stop, &waiting)) {
+            return 0;
+        }
+        mcu = stop;
+    }
+    transform_waiting(&waiting);
+    /* After the last MCU of all, no bytes may be left over either: what libjpeg says of them depends on what they are. */
+    if (rows == 2)
+        d->current = 1 - d->current;
+    return is_used_up(d, s) && (rows == 1 || is_used_up(d, t));
+}
+
+int
+rows_go_together(const Decoder *d)
+{
+    int blocks = 0;
+    for (int i = 0; i < d->count; i++)
+        blocks += (int)(d->components[i].across * d->components[i].down);
+    return d->interval && d->columns % d->interval == 0 && 2 * blocks <= MOST_WAITING;
+}
+
+static int
+decode_rows_plain(Decoder *d, const Window *window, ptrdiff_t row, int rows)
+{
+    return decode_rows_with(d, window, row, rows);
+}
+
+#if HAS_AVX2
+AVX2 static int
+decode_rows_avx2(Decoder *d, const Window *window, ptrdiff_t row, int rows) /* what counts here is BMI2's shifts */
+{
+    return decode_rows_with(d, window, row, rows);
+}
+#endif
+
+int
+decode_rows(Decoder *d, const Window *window, ptrdiff_t row, int rows)
+{
+#if HAS_AVX2
+    if (kernels->has_avx2)
+        return decode_rows_avx2(d, window, row, rows);
+#endif
+    return decode_rows_plain(d, window, row, rows);
+}

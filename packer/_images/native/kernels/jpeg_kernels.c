@@ -1,0 +1,415 @@
+/* The arithmetic of JPEGs: the inverse DCT, upsampling and colour conversion, each in plain C and for vectors; see kernels.h
+   for what each function does.
+
+   To the bit what libjpeg-turbo's slow integer DCT, its "fancy" upsampling and its conversion compute: pixels that were
+   trained on must not change. */
+
+#include "compilers.h"
+#include "kernels/dct.h"
+#include "kernels/kernels.h"
+
+#include <string.h>
+
+static inline int32_t
+bounded(int32_t value, int32_t least, int32_t most)
+{
+    value = value < least ? least : value;
+    return value > most ? most : value;
+}
+
+/* One pass over eight columns. Some sums are of 16 bits, and begin again at the other end where they do not fit: so does
+   libjpeg-turbo's code for vectors, and damaged images have such coefficients. */
+INLINE void
+pass_plain(const int16_t *in, int32_t *out)
+{
+    for (int i = 0; i < 8; i++) { /* compilers do some at once, on any processor with vectors */
+        int32_t c1 = in[8 + i], c2 = in[16 + i], c3 = in[24 + i], c5 = in[40 + i], c6 = in[48 + i], c7 = in[56 + i];
+        int32_t even0 = (int16_t)(in[i] + in[32 + i]) * (1 << 13), even1 = (int16_t)(in[i] - in[32 + i]) * (1 << 13);
+        int32_t even2 = c2 * (F_0_541 + F_0_765) + c6 * F_0_541, even3 = c2 * F_0_541 + c6 * (F_0_541 - F_1_847);
+        int32_t c15 = (int16_t)(c1 + c5), c37 = (int16_t)(c3 + c7);
+        int32_t z3 = c37 * (F_1_175 - F_1_961) + c15 * F_1_175, z4 = c37 * F_1_175 + c15 * (F_1_175 - F_0_390);
+        int32_t odd0 = c1 * (F_1_501 - F_0_899) - c7 * F_0_899 + z4, odd1 = c3 * (F_3_072 - F_2_562) - c5 * F_2_562 + z3;
+        int32_t odd2 = c5 * (F_2_053 - F_2_562) - c3 * F_2_562 + z4, odd3 = c7 * (F_0_298 - F_0_899) - c1 * F_0_899 + z3;
+        out[i] = even0 + even2 + odd0;
+        out[8 + i] = even1 + even3 + odd1;
+        out[16 + i] = even1 - even3 + odd2;
+        out[24 + i] = even0 - even2 + odd3;
+        out[32 + i] = even0 - even2 - odd3;
+        out[40 + i] = even1 - even3 - odd2;
+        out[48 + i] = even1 + even3 - odd1;
+        out[56 + i] = even0 + even2 - odd0;
+    }
+}
+
+static void
+transform_block(const Coded *coded)
+{
+    int16_t *block = coded->coefficients;
+    const int16_t *quantum = coded->quantum;
+    uint8_t *to = coded->to;
+    ptrdiff_t stride = coded->stride;
+    int16_t rows[64], columns[64];
+    int32_t sums[64];
+    int others = 0; /* whether there are coefficients below the first row */
+    for (int i = 8; i < 64; i++)
+        others |= block[i];
+    for (int i = 0; i < 64; i++)
+        rows[i] = (int16_t)(block[i] * quantum[i]);
+    memset(block, 0, 64 * sizeof *block);
+    if (others) {
+        pass_plain(rows, sums);
+        for (int i = 0; i < 64; i++)
+            rows[i] = (int16_t)bounded((sums[i] + (1 << 10)) >> 11, -32768, 32767);
+    } else {
+        for (int i = 63; i >= 0; i--)
+            rows[i] = (int16_t)(rows[i % 8] * 4);
+    }
+    for (int row = 0; row < 8; row++)
+        for (int column = 0; column < 8; column++)
+            columns[8 * column + row] = rows[8 * row + column];
+    pass_plain(columns, sums);
+    uint8_t samples[64];
+    for (int i = 0; i < 64; i++)
+        samples[i] = (uint8_t)(bounded((sums[i] + (1 << 17)) >> 18, -128, 127) + 128);
+    for (int row = 0; row < 8; row++, to += stride)
+        for (int column = 0; column < 8; column++)
+            to[column] = samples[8 * column + row];
+}
+
+void
+transform_plain(const Coded *blocks, int count)
+{
+    for (; count > 0; count--)
+        transform_block(blocks++);
+}
+
+void
+widen_plain(const uint8_t *row, const uint8_t *other, int16_t *sums, uint8_t *to, ptrdiff_t count)
+{
+    for (ptrdiff_t i = -1; i <= count; i++)
+        sums[i] = (int16_t)(other ? 3 * row[i] + other[i] : row[i]);
+    int first = other ? 8 : 1, second = other ? 7 : 2, shift = other ? 4 : 2;
+    for (ptrdiff_t i = 0; i < count; i++) {
+        to[2 * i] = (uint8_t)((3 * sums[i] + sums[i - 1] + first) >> shift);
+        to[2 * i + 1] = (uint8_t)((3 * sums[i] + sums[i + 1] + second) >> shift);
+    }
+}
+
+void
+convert_plain(const uint8_t *restrict luma, const uint8_t *restrict blue, const uint8_t *restrict red,
+              uint8_t *restrict to, ptrdiff_t count)
+{
+    for (ptrdiff_t i = 0; i < count; i++, to += 4) {
+        int32_t y = luma[i], cb = blue[i] - 128, cr = red[i] - 128; /* JFIF; factors times 2^16 */
+        to[0] = (uint8_t)bounded(y + ((91881 * cr + 32768) >> 16), 0, 255);
+        to[1] = (uint8_t)bounded(y + ((-22554 * cb - 46802 * cr + 32768) >> 16), 0, 255);
+        to[2] = (uint8_t)bounded(y + ((116130 * cb + 32768) >> 16), 0, 255);
+        to[3] = 0; /* so that compilers can write several pixels at once */
+    }
+}
+
+#if HAS_AVX2
+AVX2 static inline __m256i
+pairs(__m128i first, __m128i second)
+{
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_unpacklo_epi16(first, second)),
+                                   _mm_unpackhi_epi16(first, second), 1);
+}
+
+AVX2 static inline __m256i
+load_bytes(const uint8_t *from)
+{
+    return _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(const void *)from));
+}
+
+#define TIMES(pair, first, second) \
+    _mm256_madd_epi16(pair, _mm256_set1_epi32((int)((uint32_t)(uint16_t)(first) | (uint32_t)(uint16_t)(second) << 16)))
+
+/* One pass over eight columns at once: the same sums as in transform_row. */
+AVX2 static inline void
+pass_avx2(const __m128i *in, __m256i *out, int shift)
+{
+    const __m128i zero = _mm_setzero_si128();
+    __m256i c26 = pairs(in[2], in[6]), c17 = pairs(in[1], in[7]), c35 = pairs(in[3], in[5]);
+    __m256i sums = pairs(_mm_add_epi16(in[1], in[5]), _mm_add_epi16(in[3], in[7]));
+    __m256i round = _mm256_set1_epi32(1 << (shift - 1));
+    __m256i even0 = _mm256_srai_epi32(pairs(zero, _mm_add_epi16(in[0], in[4])), 3);
+    __m256i even1 = _mm256_srai_epi32(pairs(zero, _mm_sub_epi16(in[0], in[4])), 3);
+    __m256i even2 = TIMES(c26, F_0_541 + F_0_765, F_0_541), even3 = TIMES(c26, F_0_541, F_0_541 - F_1_847);
+    even0 = _mm256_add_epi32(even0, round);
+    even1 = _mm256_add_epi32(even1, round);
+    const __m256i even[4] = {
+        _mm256_add_epi32(even0, even2), _mm256_add_epi32(even1, even3), _mm256_sub_epi32(even1, even3),
+        _mm256_sub_epi32(even0, even2),
+    };
+    __m256i z3 = TIMES(sums, F_1_175, F_1_175 - F_1_961), z4 = TIMES(sums, F_1_175 - F_0_390, F_1_175);
+    const __m256i odd[4] = {
+        _mm256_add_epi32(TIMES(c17, F_1_501 - F_0_899, -F_0_899), z4),
+        _mm256_add_epi32(TIMES(c35, F_3_072 - F_2_562, -F_2_562), z3),
+        _mm256_add_epi32(TIMES(c35, -F_2_562, F_2_053 - F_2_562), z4),
+        _mm256_add_epi32(TIMES(c17, -F_0_899, F_0_298 - F_0_899), z3),
+    };
+    for (int i = 0; i < 4; i++) {
+        out[i] = _mm256_srai_epi32(_mm256_add_epi32(even[i], odd[i]), shift);
+        out[7 - i] = _mm256_srai_epi32(_mm256_sub_epi32(even[i], odd[i]), shift);
+    }
+}
+
+AVX2 static void
+transform_block_avx2(const Coded *coded)
+{
+    int16_t *block = coded->coefficients;
+    const int16_t *quantum = coded->quantum;
+    uint8_t *to = coded->to;
+    ptrdiff_t stride = coded->stride;
+    __m128i in[8];
+    __m256i out[8];
+    for (int i = 0; i < 8; i++)
+        in[i] = _mm_mullo_epi16(_mm_loadu_si128((const __m128i *)(const void *)(block + 8 * i)),
+                                _mm_loadu_si128((const __m128i *)(const void *)(quantum + 8 * i)));
+    /* Four times a coefficient of the first row is to fit 16 bits; of damaged images, it may not. */
+    if (UNLIKELY(!_mm_testz_si128(_mm_add_epi16(in[0], _mm_set1_epi16(1 << 13)), _mm_set1_epi16((short)0xC000)))) {
+        transform_block(coded);
+        return;
+    }
+    for (int i = 0; i < 4; i++)
+        _mm256_store_si256((__m256i *)(void *)(block + 16 * i), _mm256_setzero_si256());
+    pass_avx2(in, out, 11);
+    __m256i r04 = _mm256_packs_epi32(out[0], out[4]), r15 = _mm256_packs_epi32(out[1], out[5]);
+    __m256i r26 = _mm256_packs_epi32(out[2], out[6]), r37 = _mm256_packs_epi32(out[3], out[7]);
+    __m256i a = _mm256_unpacklo_epi16(r04, r15), b = _mm256_unpackhi_epi16(r04, r15);
+    __m256i c = _mm256_unpacklo_epi16(r26, r37), d = _mm256_unpackhi_epi16(r26, r37);
+    __m256i ac_low = _mm256_unpacklo_epi32(a, c), ac_high = _mm256_unpackhi_epi32(a, c);
+    __m256i bd_low = _mm256_unpacklo_epi32(b, d), bd_high = _mm256_unpackhi_epi32(b, d);
+    const __m256i columns[4] = { /* 0 and 4, 1 and 5, 2 and 6, 3 and 7 */
+        _mm256_unpacklo_epi64(ac_low, bd_low), _mm256_unpackhi_epi64(ac_low, bd_low),
+        _mm256_unpacklo_epi64(ac_high, bd_high), _mm256_unpackhi_epi64(ac_high, bd_high),
+    };
+    for (int i = 0; i < 4; i++) {
+        in[i] = _mm256_castsi256_si128(columns[i]);
+        in[4 + i] = _mm256_extracti128_si256(columns[i], 1);
+    }
+    pass_avx2(in, out, 18);
+    const __m256i to_rows = _mm256_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15,
+                                             0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    __m256i low = _mm256_packs_epi16(_mm256_packs_epi32(out[0], out[1]), _mm256_packs_epi32(out[2], out[3]));
+    __m256i high = _mm256_packs_epi16(_mm256_packs_epi32(out[4], out[5]), _mm256_packs_epi32(out[6], out[7]));
+    low = _mm256_shuffle_epi8(low, to_rows);
+    high = _mm256_shuffle_epi8(high, to_rows);
+    const __m256i middle = _mm256_set1_epi8((char)128);
+    __m256i first = _mm256_add_epi8(_mm256_unpacklo_epi32(low, high), middle);  /* rows 0 and 1, 4 and 5 */
+    __m256i second = _mm256_add_epi8(_mm256_unpackhi_epi32(low, high), middle); /* rows 2 and 3, 6 and 7 */
+    const __m128i rows[4] = {
+        _mm256_castsi256_si128(first), _mm256_castsi256_si128(second), _mm256_extracti128_si256(first, 1),
+        _mm256_extracti128_si256(second, 1),
+    };
+    for (int i = 0; i < 4; i++, to += 2 * stride) {
+        _mm_storel_epi64((__m128i *)(void *)to, rows[i]);
+        _mm_storeh_pd((double *)(void *)(to + stride), _mm_castsi128_pd(rows[i]));
+    }
+}
+
+AVX2 void
+transform_avx2(const Coded *blocks, int count)
+{
+    for (; count > 0; count--)
+        transform_block_avx2(blocks++);
+}
+
+AVX2 void
+widen_avx2(const uint8_t *row, const uint8_t *other, int16_t *sums, uint8_t *to, ptrdiff_t count)
+{
+    const __m256i first = _mm256_set1_epi16(other ? 8 : 1), second = _mm256_set1_epi16(other ? 7 : 2);
+    const __m128i shift = _mm_cvtsi32_si128(other ? 4 : 2);
+    for (ptrdiff_t i = -1; i <= count; i += 16) {
+        __m256i sum = load_bytes(row + i);
+        if (other)
+            sum = _mm256_add_epi16(_mm256_add_epi16(sum, _mm256_slli_epi16(sum, 1)), load_bytes(other + i));
+        _mm256_storeu_si256((__m256i *)(void *)(sums + i), sum);
+    }
+    for (ptrdiff_t i = 0; i < count; i += 16) {
+        __m256i before = _mm256_loadu_si256((const __m256i *)(const void *)(sums + i - 1));
+        __m256i sum = _mm256_loadu_si256((const __m256i *)(const void *)(sums + i));
+        __m256i after = _mm256_loadu_si256((const __m256i *)(const void *)(sums + i + 1));
+        sum = _mm256_add_epi16(sum, _mm256_slli_epi16(sum, 1));
+        __m256i even = _mm256_srl_epi16(_mm256_add_epi16(_mm256_add_epi16(sum, before), first), shift);
+        __m256i odd = _mm256_srl_epi16(_mm256_add_epi16(_mm256_add_epi16(sum, after), second), shift);
+        _mm256_storeu_si256((__m256i *)(void *)(to + 2 * i), _mm256_or_si256(even, _mm256_slli_epi16(odd, 8)));
+    }
+}
+
+/* In 16 bits: what is left of the factors beside whole numbers, times 2^15. That (a * b + 2^14) >> 15 with these is what
+   convert_plain computes was tried for each of the 256 values. */
+AVX2 void
+convert_avx2(const uint8_t *luma, const uint8_t *blue, const uint8_t *red, uint8_t *to, ptrdiff_t count)
+{
+    const __m256i middle = _mm256_set1_epi16(128), half = _mm256_set1_epi32(1 << 15);
+    for (ptrdiff_t i = 0; i < count; i += 16, to += 64) {
+        __m256i y = load_bytes(luma + i);
+        __m256i cb = _mm256_sub_epi16(load_bytes(blue + i), middle), cr = _mm256_sub_epi16(load_bytes(red + i), middle);
+        __m256i r = _mm256_add_epi16(cr, _mm256_mulhrs_epi16(cr, _mm256_set1_epi16((91881 - 65536 + 1) / 2)));
+        __m256i b = _mm256_add_epi16(_mm256_add_epi16(cb, cb),
+                                     _mm256_mulhrs_epi16(cb, _mm256_set1_epi16((116130 - 2 * 65536) / 2)));
+        __m256i low = TIMES(_mm256_unpacklo_epi16(cb, cr), -22554, 65536 - 46802);
+        __m256i high = TIMES(_mm256_unpackhi_epi16(cb, cr), -22554, 65536 - 46802);
+        low = _mm256_srai_epi32(_mm256_add_epi32(low, half), 16);
+        high = _mm256_srai_epi32(_mm256_add_epi32(high, half), 16);
+        __m256i g = _mm256_sub_epi16(_mm256_packs_epi32(low, high), cr);
+        __m256i red_blue = _mm256_packus_epi16(_mm256_add_epi16(y, r), _mm256_add_epi16(y, b));
+        __m256i green = _mm256_packus_epi16(_mm256_add_epi16(y, g), _mm256_setzero_si256());
+        __m256i red_green = _mm256_unpacklo_epi8(red_blue, green), blue_none = _mm256_unpackhi_epi8(red_blue, green);
+        __m256i first = _mm256_unpacklo_epi16(red_green, blue_none); /* pixels 0 to 3, 8 to 11 */
+        __m256i second = _mm256_unpackhi_epi16(red_green, blue_none); /* 4 to 7, 12 to 15 */
+        _mm256_storeu_si256((__m256i *)(void *)to, _mm256_permute2x128_si256(first, second, 0x20));
+        _mm256_storeu_si256((__m256i *)(void *)(to + 32), _mm256_permute2x128_si256(first, second, 0x31));
+    }
+}
+#endif
+
+#if HAS_AVX512
+/* Two blocks at a time, side by side where there is one of eight columns above. */
+
+#define CONSTANTS(first, second) _mm512_set1_epi32((int)((uint32_t)(uint16_t)(first) | (uint32_t)(uint16_t)(second) << 16))
+#define PLUS(sum, pair, first, second) _mm512_dpwssd_epi32(sum, pair, CONSTANTS(first, second))
+
+AVX512_INLINE __m512i
+pairs_avx512(__m256i first, __m256i second)
+{
+    return _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_unpacklo_epi16(first, second)),
+                              _mm256_unpackhi_epi16(first, second), 1);
+}
+
+AVX512_INLINE void
+pass_avx512(const __m256i *in, __m512i *out, int shift)
+{
+    const __m256i zero = _mm256_setzero_si256();
+    const __m512i none = _mm512_setzero_si512(), round = _mm512_set1_epi32(1 << (shift - 1));
+    __m512i c26 = pairs_avx512(in[2], in[6]), c17 = pairs_avx512(in[1], in[7]), c35 = pairs_avx512(in[3], in[5]);
+    __m512i sums = pairs_avx512(_mm256_add_epi16(in[1], in[5]), _mm256_add_epi16(in[3], in[7]));
+    __m512i even0 = _mm512_srai_epi32(pairs_avx512(zero, _mm256_add_epi16(in[0], in[4])), 3);
+    __m512i even1 = _mm512_srai_epi32(pairs_avx512(zero, _mm256_sub_epi16(in[0], in[4])), 3);
+    even0 = _mm512_add_epi32(even0, round);
+    even1 = _mm512_add_epi32(even1, round);
+    const __m512i even[4] = {
+        PLUS(even0, c26, F_0_541 + F_0_765, F_0_541), PLUS(even1, c26, F_0_541, F_0_541 - F_1_847),
+        PLUS(even1, c26, -F_0_541, F_1_847 - F_0_541), PLUS(even0, c26, -F_0_541 - F_0_765, -F_0_541),
+    };
+    __m512i z3 = PLUS(none, sums, F_1_175, F_1_175 - F_1_961), z4 = PLUS(none, sums, F_1_175 - F_0_390, F_1_175);
+    const __m512i odd[4] = {
+        PLUS(z4, c17, F_1_501 - F_0_899, -F_0_899), PLUS(z3, c35, F_3_072 - F_2_562, -F_2_562),
+        PLUS(z4, c35, -F_2_562, F_2_053 - F_2_562), PLUS(z3, c17, -F_0_899, F_0_298 - F_0_899),
+    };
+    for (int i = 0; i < 4; i++) {
+        out[i] = _mm512_srai_epi32(_mm512_add_epi32(even[i], odd[i]), (unsigned)shift);
+        out[7 - i] = _mm512_srai_epi32(_mm512_sub_epi32(even[i], odd[i]), (unsigned)shift);
+    }
+}
+
+AVX512_INLINE __m256i
+load_row(const int16_t *first, const int16_t *second)
+{
+    __m256i row = _mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)first));
+    return _mm256_inserti128_si256(row, _mm_loadu_si128((const __m128i *)(const void *)second), 1);
+}
+
+AVX512_INLINE void
+store_rows(const Coded *block, __m128i rows01, __m128i rows23, __m128i rows45, __m128i rows67)
+{
+    const __m128i rows[4] = {rows01, rows23, rows45, rows67};
+    uint8_t *to = block->to;
+    for (int i = 0; i < 4; i++, to += 2 * block->stride) {
+        _mm_storel_epi64((__m128i *)(void *)to, rows[i]);
+        _mm_storeh_pd((double *)(void *)(to + block->stride), _mm_castsi128_pd(rows[i]));
+    }
+}
+
+AVX512 static void
+transform_two_avx512(const Coded *first, const Coded *second)
+{
+    __m256i in[8];
+    __m512i out[8];
+    for (int i = 0; i < 8; i++)
+        in[i] = _mm256_mullo_epi16(load_row(first->coefficients + 8 * i, second->coefficients + 8 * i),
+                                   load_row(first->quantum + 8 * i, second->quantum + 8 * i));
+    if (UNLIKELY(!_mm256_testz_si256(_mm256_add_epi16(in[0], _mm256_set1_epi16(1 << 13)),
+                                     _mm256_set1_epi16((short)0xC000)))) {
+        transform_block(first);
+        transform_block(second);
+        return;
+    }
+    for (int i = 0; i < 2; i++) {
+        _mm512_storeu_si512(first->coefficients + 32 * i, _mm512_setzero_si512());
+        _mm512_storeu_si512(second->coefficients + 32 * i, _mm512_setzero_si512());
+    }
+    pass_avx512(in, out, 11);
+    __m512i r04 = _mm512_packs_epi32(out[0], out[4]), r15 = _mm512_packs_epi32(out[1], out[5]);
+    __m512i r26 = _mm512_packs_epi32(out[2], out[6]), r37 = _mm512_packs_epi32(out[3], out[7]);
+    __m512i a = _mm512_unpacklo_epi16(r04, r15), b = _mm512_unpackhi_epi16(r04, r15);
+    __m512i c = _mm512_unpacklo_epi16(r26, r37), d = _mm512_unpackhi_epi16(r26, r37);
+    __m512i ac_low = _mm512_unpacklo_epi32(a, c), ac_high = _mm512_unpackhi_epi32(a, c);
+    __m512i bd_low = _mm512_unpacklo_epi32(b, d), bd_high = _mm512_unpackhi_epi32(b, d);
+    const __m512i columns[4] = { /* 0 and 4, 1 and 5, 2 and 6, 3 and 7 */
+        _mm512_unpacklo_epi64(ac_low, bd_low), _mm512_unpackhi_epi64(ac_low, bd_low),
+        _mm512_unpacklo_epi64(ac_high, bd_high), _mm512_unpackhi_epi64(ac_high, bd_high),
+    };
+    for (int i = 0; i < 4; i++) {
+        in[i] = _mm512_castsi512_si256(columns[i]);
+        in[4 + i] = _mm512_extracti64x4_epi64(columns[i], 1);
+    }
+    pass_avx512(in, out, 18);
+    const __m512i to_rows =
+        _mm512_broadcast_i32x4(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
+    __m512i low = _mm512_packs_epi16(_mm512_packs_epi32(out[0], out[1]), _mm512_packs_epi32(out[2], out[3]));
+    __m512i high = _mm512_packs_epi16(_mm512_packs_epi32(out[4], out[5]), _mm512_packs_epi32(out[6], out[7]));
+    low = _mm512_shuffle_epi8(low, to_rows);
+    high = _mm512_shuffle_epi8(high, to_rows);
+    const __m512i middle = _mm512_set1_epi8((char)128);
+    __m512i rows0145 = _mm512_add_epi8(_mm512_unpacklo_epi32(low, high), middle);
+    __m512i rows2367 = _mm512_add_epi8(_mm512_unpackhi_epi32(low, high), middle);
+    store_rows(first, _mm512_castsi512_si128(rows0145), _mm512_castsi512_si128(rows2367),
+               _mm512_extracti32x4_epi32(rows0145, 2), _mm512_extracti32x4_epi32(rows2367, 2));
+    store_rows(second, _mm512_extracti32x4_epi32(rows0145, 1), _mm512_extracti32x4_epi32(rows2367, 1),
+               _mm512_extracti32x4_epi32(rows0145, 3), _mm512_extracti32x4_epi32(rows2367, 3));
+}
+
+AVX512 void
+transform_avx512(const Coded *blocks, int count)
+{
+    for (; count > 1; count -= 2, blocks += 2)
+        transform_two_avx512(blocks, blocks + 1);
+    if (count)
+        transform_block_avx2(blocks);
+}
+
+AVX512_INLINE __m512i
+load_bytes_avx512(const uint8_t *from)
+{
+    return _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)(const void *)from));
+}
+
+/* As convert_avx2, of twice as many pixels. */
+AVX512 void
+convert_avx512(const uint8_t *luma, const uint8_t *blue, const uint8_t *red, uint8_t *to, ptrdiff_t count)
+{
+    const __m512i middle = _mm512_set1_epi16(128), half = _mm512_set1_epi32(1 << 15), zero = _mm512_setzero_si512();
+    const __m512i front = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11), back = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
+    for (ptrdiff_t i = 0; i < count; i += 32, to += 128) {
+        __m512i y = load_bytes_avx512(luma + i);
+        __m512i cb = _mm512_sub_epi16(load_bytes_avx512(blue + i), middle);
+        __m512i cr = _mm512_sub_epi16(load_bytes_avx512(red + i), middle);
+        __m512i r = _mm512_add_epi16(cr, _mm512_mulhrs_epi16(cr, _mm512_set1_epi16((91881 - 65536 + 1) / 2)));
+        __m512i b = _mm512_add_epi16(_mm512_add_epi16(cb, cb),
+                                     _mm512_mulhrs_epi16(cb, _mm512_set1_epi16((116130 - 2 * 65536) / 2)));
+        __m512i low = _mm512_srai_epi32(PLUS(half, _mm512_unpacklo_epi16(cb, cr), -22554, 65536 - 46802), 16);
+        __m512i high = _mm512_srai_epi32(PLUS(half, _mm512_unpackhi_epi16(cb, cr), -22554, 65536 - 46802), 16);
+        __m512i g = _mm512_sub_epi16(_mm512_packs_epi32(low, high), cr);
+        __m512i red_blue = _mm512_packus_epi16(_mm512_add_epi16(y, r), _mm512_add_epi16(y, b));
+        __m512i green = _mm512_packus_epi16(_mm512_add_epi16(y, g), zero);
+        __m512i red_green = _mm512_unpacklo_epi8(red_blue, green), blue_none = _mm512_unpackhi_epi8(red_blue, green);
+        __m512i first = _mm512_unpacklo_epi16(red_green, blue_none); /* of each eight pixels the first four */
+        __m512i second = _mm512_unpackhi_epi16(red_green, blue_none);
+        _mm512_storeu_si512(to, _mm512_permutex2var_epi64(first, front, second));
+        _mm512_storeu_si512(to + 64, _mm512_permutex2var_epi64(first, back, second));
+    }
+}
+#endif

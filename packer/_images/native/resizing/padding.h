@@ -1,0 +1,27 @@
+/* Windows that reach outside of what they are cut out of. */
+
+#ifndef PACKER_PADDING_H
+#define PACKER_PADDING_H
+
+#include "resizing/resizing.h"
+
+#include <stdint.h>
+
+typedef enum { CONSTANT, EDGE, REFLECT, SYMMETRIC } Mode; /* places in PADDINGS of packer/_images/geometry.py */
+
+typedef struct {
+    Mode mode;
+    uint8_t colour[3]; /* of CONSTANT */
+} Padding;
+
+/* Tells whether a window reaches outside of the resized rectangle. */
+int is_padded(const Wanted *window);
+
+/* Returns which part of the resized rectangle a window shows; of one that shows none, the nearest pixels, so that damage of
+   the image is found all the same. The part has no more rows and no more columns than the window. */
+Wanted shown(const Wanted *window, const Padding *padding);
+
+/* Makes the window of that part's pixels, which are mirrored where the window is. */
+void pad(const Wanted *window, const Wanted *part, const Padding *padding, const uint8_t *pixels, uint8_t *out);
+
+#endif

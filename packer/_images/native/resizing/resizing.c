@@ -1,0 +1,474 @@
+/* Resizes in two passes as torch does: across, rounded to bytes, then down. The weights are 16-bit integers.
+
+   Rows go through the pass across two at a time, and what comes out is kept as one row: of each colour of each output
+   column the value of the upper and that of the lower row, beside each other, as 16-bit integers. In the pass down, one
+   instruction (pmaddwd) then weighs and adds two rows. Only as many are kept as an output row depends on; they stay in
+   the cache. What is resized in one direction only goes the same way, with the weight 1 in the other, which changes
+   nothing; what is not resized at all is copied. */
+
+#include "kernels/kernels.h"
+#include "resizing/resizing.h"
+#include "resizing/resizing_kernels.h"
+#include "resizing/weighing.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { LINE = 64, BEHIND = 32 };
+#define NOT_MUCH ((uint64_t)1 << 24) /* bytes that are kept even where the next image needs far less */
+#define TOO_MUCH ((uint64_t)1 << 28) /* bytes that no image gets */
+
+static inline uint8_t
+byte(int32_t value) /* bicubic interpolation overshoots */
+{
+    return (uint8_t)(value > 255 ? 255 : value < 0 ? 0 : value);
+}
+
+static void
+across_row(const Resizing *resizing, const uint8_t *row, int16_t *to)
+{
+    int precision = resizing->column_precision;
+    ptrdiff_t step = resizing->tap_pairs * 16;
+    for (ptrdiff_t column = 0; column < resizing->columns; column++, to += 6) {
+        const int16_t *weights = resizing->column_weights + column / 2 * step + column % 2 * 8;
+        const uint8_t *pixels = row + resizing->offsets[column];
+        int32_t red = 1 << (precision - 1), green = red, blue = red;
+        for (ptrdiff_t at = 0; at < step; at += 16, pixels += 8) {
+            red += weights[at] * pixels[0] + weights[at + 1] * pixels[4];
+            green += weights[at] * pixels[1] + weights[at + 1] * pixels[5];
+            blue += weights[at] * pixels[2] + weights[at + 1] * pixels[6];
+        }
+        to[0] = byte(red >> precision);
+        to[2] = byte(green >> precision);
+        to[4] = byte(blue >> precision);
+    }
+}
+
+void
+across_plain(const Resizing *resizing, const uint8_t *upper, const uint8_t *lower, int16_t *to)
+{
+    across_row(resizing, upper, to);
+    across_row(resizing, lower, to + 1);
+}
+
+void
+down_plain(const Resizing *resizing, ptrdiff_t row)
+{
+    int precision = resizing->row_precision;
+    Span pairs = resizing->rows[row];
+    const int16_t *weights = resizing->row_weights + row * resizing->row_weights_step;
+    uint8_t *out = resizing->out + row * resizing->width;
+    for (ptrdiff_t at = 0; at < resizing->width; at += BLOCK) {
+        uint32_t sums[BLOCK]; /* unsigned, as numbers after the end of the row may add up to anything */
+        ptrdiff_t count = resizing->width - at < BLOCK ? resizing->width - at : BLOCK;
+        for (int i = 0; i < BLOCK; i++)
+            sums[i] = (uint32_t)1 << (precision - 1);
+        for (ptrdiff_t pair = 0; pair < pairs.count; pair++) {
+            const int16_t *values = kept_pair(resizing, pairs.first + pair) + 2 * at;
+            int32_t upper = weights[2 * pair], lower = weights[2 * pair + 1];
+            for (int i = 0; i < BLOCK; i++)
+                sums[i] += (uint32_t)(upper * values[2 * i]) + (uint32_t)(lower * values[2 * i + 1]);
+        }
+        for (ptrdiff_t i = 0; i < count; i++)
+            out[at + i] = byte((int32_t)sums[i] >> precision);
+    }
+}
+
+void
+copy_plain(const uint8_t *rgbx, uint8_t *out, ptrdiff_t count, int flip)
+{
+    ptrdiff_t step = flip ? -4 : 4;
+    rgbx += flip ? 4 * (count - 1) : 0;
+    for (; count > 1; count--, rgbx += step, out += 3)
+        memcpy(out, rgbx, 4); /* of which the next pixel replaces the last byte */
+    if (count > 0)
+        memcpy(out, rgbx, 3);
+}
+
+#if HAS_AVX2
+AVX2_INLINE __m256i
+load_both(const uint8_t *low, const uint8_t *high)
+{
+    __m128i half = _mm_loadu_si128((const __m128i *)low);
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(half), _mm_loadu_si128((const __m128i *)high), 1);
+}
+
+/* Brings colours beside each other that are of two pixels beside each other, and weighs and adds them. */
+AVX2_INLINE __m256i
+add_weighed(__m256i sums, __m256i pixels, __m256i which, __m256i weights)
+{
+    return _mm256_add_epi32(sums, _mm256_madd_epi16(_mm256_shuffle_epi8(pixels, which), weights));
+}
+
+/* Two output columns at a time, one in each half of a register; for each, four pixels of a row are loaded. To be inlined
+   where the number of pairs of pixels is known, and whether sums may be negative. */
+AVX2_INLINE void
+across_columns(const Resizing *resizing, const uint8_t *upper, const uint8_t *lower, int16_t *to, ptrdiff_t tap_pairs,
+               int overshoots)
+{
+    const __m256i first_two = _mm256_setr_epi8(0, -1, 4, -1, 1, -1, 5, -1, 2, -1, 6, -1, 3, -1, 7, -1,
+                                               0, -1, 4, -1, 1, -1, 5, -1, 2, -1, 6, -1, 3, -1, 7, -1);
+    const __m256i last_two = _mm256_or_si256(first_two, _mm256_set1_epi16(8));
+    const __m256i colours = _mm256_setr_epi32(0, 1, 2, 4, 5, 6, 7, 7), zero = _mm256_setzero_si256();
+    /* To the whole and one bit more, by which they are rounded once they are 16-bit: by averaging with 0. The values of the
+       lower row come 16 bits above those of the upper. */
+    int up = 17 - resizing->column_precision;
+    const __m128i upper_shift = _mm_cvtsi32_si128(16 - up), lower_shift = _mm_cvtsi32_si128(abs(up));
+    const __m256i *weights = (const __m256i *)resizing->column_weights;
+    const int32_t *offsets = resizing->offsets, *end = offsets + resizing->columns;
+    for (; offsets < end; offsets += 2, weights += tap_pairs, to += 12) {
+        __m256i above = zero, below = zero;
+        for (ptrdiff_t pair = 0; pair < tap_pairs; pair += 2) {
+            ptrdiff_t low = offsets[0] + 8 * pair, high = offsets[1] + 8 * pair;
+            __m256i pixels_above = load_both(upper + low, upper + high), weight = _mm256_load_si256(weights + pair);
+            __m256i pixels_below = load_both(lower + low, lower + high);
+            above = add_weighed(above, pixels_above, first_two, weight);
+            below = add_weighed(below, pixels_below, first_two, weight);
+            if (pair + 1 == tap_pairs)
+                break;
+            weight = _mm256_load_si256(weights + pair + 1);
+            above = add_weighed(above, pixels_above, last_two, weight);
+            below = add_weighed(below, pixels_below, last_two, weight);
+        }
+        below = up > 0 ? _mm256_sll_epi32(below, lower_shift) : _mm256_sra_epi32(below, lower_shift);
+        __m256i both = _mm256_blend_epi16(_mm256_sra_epi32(above, upper_shift), below, 0xAA);
+        if (overshoots)
+            both = _mm256_max_epi16(both, zero);
+        both = _mm256_avg_epu16(both, zero);
+        if (overshoots || tap_pairs > 3) /* weights that are rounded up can only then add up to so much */
+            both = _mm256_min_epi16(both, _mm256_set1_epi16(255));
+        both = _mm256_permutevar8x32_epi32(both, colours);
+        _mm256_storeu_si256((__m256i *)to, both); /* of which 24 bytes count */
+    }
+}
+
+AVX2 void
+across_avx2(const Resizing *resizing, const uint8_t *upper, const uint8_t *lower, int16_t *to)
+{
+    ptrdiff_t tap_pairs = resizing->tap_pairs;
+    if (resizing->overshoots)
+        across_columns(resizing, upper, lower, to, tap_pairs, 1);
+    else if (tap_pairs == 1)
+        across_columns(resizing, upper, lower, to, 1, 0);
+    else if (tap_pairs == 2)
+        across_columns(resizing, upper, lower, to, 2, 0);
+    else if (tap_pairs == 3)
+        across_columns(resizing, upper, lower, to, 3, 0);
+    else
+        across_columns(resizing, upper, lower, to, tap_pairs, 0);
+}
+
+/* To be inlined where the number of pairs of rows is known. */
+AVX2_INLINE void
+down_blocks(const Resizing *resizing, ptrdiff_t row, ptrdiff_t pairs)
+{
+    const __m256i zero = _mm256_setzero_si256(), order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    const __m128i shift = _mm_cvtsi32_si128(resizing->row_precision - 1);
+    const int16_t *weights = resizing->row_weights + row * resizing->row_weights_step;
+    uint8_t *out = resizing->out + row * resizing->width;
+    ptrdiff_t first = resizing->rows[row].first, width = resizing->width, last = width > BLOCK ? width - BLOCK : 0;
+    for (ptrdiff_t at = 0; at < width; at += BLOCK) {
+        ptrdiff_t begin = at < last ? at : last; /* the last block ends where the row does, and may do some again */
+        __m256i sum0 = zero, sum1 = zero, sum2 = zero, sum3 = zero; /* of eight bytes each */
+        for (ptrdiff_t pair = 0; pair < pairs; pair++) {
+            const __m256i *values = (const __m256i *)(kept_pair(resizing, first + pair) + 2 * begin);
+            int32_t two;
+            memcpy(&two, weights + 2 * pair, sizeof two);
+            __m256i weight = _mm256_set1_epi32(two);
+            sum0 = _mm256_add_epi32(sum0, _mm256_madd_epi16(_mm256_loadu_si256(values), weight));
+            sum1 = _mm256_add_epi32(sum1, _mm256_madd_epi16(_mm256_loadu_si256(values + 1), weight));
+            sum2 = _mm256_add_epi32(sum2, _mm256_madd_epi16(_mm256_loadu_si256(values + 2), weight));
+            sum3 = _mm256_add_epi32(sum3, _mm256_madd_epi16(_mm256_loadu_si256(values + 3), weight));
+        }
+        __m256i low = _mm256_packus_epi32(_mm256_sra_epi32(sum0, shift), _mm256_sra_epi32(sum1, shift));
+        __m256i high = _mm256_packus_epi32(_mm256_sra_epi32(sum2, shift), _mm256_sra_epi32(sum3, shift));
+        __m256i block = _mm256_packus_epi16(_mm256_avg_epu16(low, zero), _mm256_avg_epu16(high, zero));
+        block = _mm256_permutevar8x32_epi32(block, order);
+        if (width >= BLOCK) {
+            _mm256_storeu_si256((__m256i *)(out + begin), block);
+        } else {
+            uint8_t bytes[BLOCK];
+            _mm256_storeu_si256((__m256i *)bytes, block);
+            memcpy(out, bytes, (size_t)width);
+        }
+    }
+}
+
+AVX2 void
+down_avx2(const Resizing *resizing, ptrdiff_t row)
+{
+    switch (resizing->rows[row].count) {
+    case 1: down_blocks(resizing, row, 1); break;
+    case 2: down_blocks(resizing, row, 2); break;
+    default: down_blocks(resizing, row, resizing->rows[row].count);
+    }
+}
+
+#if HAS_AVX512
+/* As down_blocks, of twice as many bytes. To be inlined where the number of pairs of rows is known. */
+AVX512_INLINE void
+down_blocks_avx512(const Resizing *resizing, ptrdiff_t row, ptrdiff_t pairs)
+{
+    enum { WIDE_BLOCK = 2 * BLOCK };
+    const __m512i zero = _mm512_setzero_si512();
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    const __m128i shift = _mm_cvtsi32_si128(resizing->row_precision - 1);
+    const int16_t *weights = resizing->row_weights + row * resizing->row_weights_step;
+    uint8_t *out = resizing->out + row * resizing->width;
+    ptrdiff_t first = resizing->rows[row].first, width = resizing->width, last = width - WIDE_BLOCK;
+    for (ptrdiff_t at = 0; at < width; at += WIDE_BLOCK) {
+        ptrdiff_t begin = at < last ? at : last; /* the last block ends where the row does, and may do some again */
+        __m512i sum0 = zero, sum1 = zero, sum2 = zero, sum3 = zero; /* of sixteen bytes each */
+        for (ptrdiff_t pair = 0; pair < pairs; pair++) {
+            const int16_t *values = kept_pair(resizing, first + pair) + 2 * begin;
+            int32_t two;
+            memcpy(&two, weights + 2 * pair, sizeof two);
+            __m512i weight = _mm512_set1_epi32(two);
+            sum0 = _mm512_dpwssd_epi32(sum0, _mm512_loadu_si512(values), weight);
+            sum1 = _mm512_dpwssd_epi32(sum1, _mm512_loadu_si512(values + 32), weight);
+            sum2 = _mm512_dpwssd_epi32(sum2, _mm512_loadu_si512(values + 64), weight);
+            sum3 = _mm512_dpwssd_epi32(sum3, _mm512_loadu_si512(values + 96), weight);
+        }
+        __m512i low = _mm512_packus_epi32(_mm512_sra_epi32(sum0, shift), _mm512_sra_epi32(sum1, shift));
+        __m512i high = _mm512_packus_epi32(_mm512_sra_epi32(sum2, shift), _mm512_sra_epi32(sum3, shift));
+        __m512i block = _mm512_packus_epi16(_mm512_avg_epu16(low, zero), _mm512_avg_epu16(high, zero));
+        _mm512_storeu_si512(out + begin, _mm512_permutexvar_epi32(order, block));
+    }
+}
+
+AVX512 void
+down_avx512(const Resizing *resizing, ptrdiff_t row)
+{
+    if (resizing->width < 2 * BLOCK) {
+        down_avx2(resizing, row);
+        return;
+    }
+    switch (resizing->rows[row].count) {
+    case 1: down_blocks_avx512(resizing, row, 1); break;
+    case 2: down_blocks_avx512(resizing, row, 2); break;
+    default: down_blocks_avx512(resizing, row, resizing->rows[row].count);
+    }
+}
+#endif
+
+/* Eight pixels at a time, which a store lets eight bytes follow that the next one replaces. */
+AVX2 void
+copy_avx2(const uint8_t *rgbx, uint8_t *out, ptrdiff_t count, int flip)
+{
+    const __m256i ahead = _mm256_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1,
+                                           0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1);
+    const __m256i back = _mm256_setr_epi8(12, 13, 14, 8, 9, 10, 4, 5, 6, 0, 1, 2, -1, -1, -1, -1,
+                                          12, 13, 14, 8, 9, 10, 4, 5, 6, 0, 1, 2, -1, -1, -1, -1);
+    const __m256i order = flip ? _mm256_setr_epi32(4, 5, 6, 0, 1, 2, 7, 7) : _mm256_setr_epi32(0, 1, 2, 4, 5, 6, 7, 7);
+    ptrdiff_t done = 0;
+    for (; done + 11 <= count; done += 8) {
+        const uint8_t *from = rgbx + 4 * (flip ? count - 8 - done : done);
+        __m256i pixels = _mm256_shuffle_epi8(_mm256_loadu_si256((const __m256i *)from), flip ? back : ahead);
+        _mm256_storeu_si256((__m256i *)(out + 3 * done), _mm256_permutevar8x32_epi32(pixels, order));
+    }
+    copy_plain(flip ? rgbx : rgbx + 4 * done, out + 3 * done, count - done, flip);
+}
+#endif
+
+Resizing *
+resizing_new(void)
+{
+    return calloc(1, sizeof(Resizing));
+}
+
+void
+resizing_free(Resizing *resizing)
+{
+    if (resizing != NULL)
+        free(resizing->memory);
+    free(resizing);
+}
+
+size_t
+resizing_memory(const Resizing *resizing)
+{
+    return sizeof *resizing + (size_t)resizing->size;
+}
+
+static void
+set_columns(Resizing *resizing, const Axis *axis, Span *spans, double *weights, int flip)
+{
+    int precision = resizing->column_precision = weigh(axis, spans, weights);
+    ptrdiff_t first = spans[0].first, end = spans[axis->out - 1].first + spans[axis->out - 1].count, taps = 1;
+    for (ptrdiff_t i = 0; i < axis->out; i++)
+        taps = spans[i].count > taps ? spans[i].count : taps;
+    taps += taps % 2;
+    resizing->first = first;
+    resizing->end = end;
+    resizing->tap_pairs = taps / 2;
+    resizing->columns = axis->out + axis->out % 2;
+    for (ptrdiff_t column = 0; column < resizing->columns; column++) {
+        ptrdiff_t i = column < axis->out ? column : column - 1; /* the one too many is the last again */
+        i = flip ? axis->out - 1 - i : i;
+        /* Taps are padded with pixels of no weight, on the left, so as not to read past the row. */
+        ptrdiff_t begin = spans[i].first < end - taps ? spans[i].first : end - taps;
+        begin = begin > first ? begin : first;
+        resizing->offsets[column] = (int32_t)(4 * (begin - first));
+        const double *weight = weights + i * axis->most;
+        int16_t *to = resizing->column_weights + column / 2 * taps * 8 + column % 2 * 8;
+        for (ptrdiff_t pair = 0, k = begin - spans[i].first; pair < taps / 2; pair++, k += 2, to += 16) {
+            int16_t left = (int16_t)(k >= 0 && k < axis->most ? rounded(weight[k], precision) : 0);
+            int16_t right = (int16_t)(k + 1 >= 0 && k + 1 < axis->most ? rounded(weight[k + 1], precision) : 0);
+            for (int times = 0; times < 4; times++)
+                to[2 * times] = left, to[2 * times + 1] = right;
+        }
+    }
+}
+
+static void
+set_rows(Resizing *resizing, const Axis *axis, Span *spans, double *weights)
+{
+    int precision = resizing->row_precision = weigh(axis, spans, weights);
+    resizing->first_row = spans[0].first;
+    resizing->row_end = spans[axis->out - 1].first + spans[axis->out - 1].count;
+    for (ptrdiff_t i = 0; i < axis->out; i++) {
+        ptrdiff_t first = spans[i].first - resizing->first_row, end = first + spans[i].count;
+        resizing->rows[i] = (Span){first / 2, (end + 1) / 2 - first / 2};
+        int16_t *to = resizing->row_weights + i * resizing->row_weights_step;
+        to[0] = to[first % 2 + axis->most] = 0;
+        for (ptrdiff_t k = 0; k < axis->most; k++)
+            to[first % 2 + k] = rounded(weights[i * axis->most + k], precision);
+    }
+}
+
+/* Makes room for parts of so many bytes, each at the beginning of a cache line; 0 without memory, or where that is too
+   much. */
+static int
+make_room(Resizing *resizing, const uint64_t *sizes, uint8_t **parts, int count)
+{
+    uint64_t size = LINE;
+    for (int part = 0; part < count; part++)
+        size += sizes[part] + LINE;
+    if (size > TOO_MUCH)
+        return 0;
+    if (size > resizing->size || (resizing->size > NOT_MUCH && resizing->size / 4 > size)) {
+        free(resizing->memory);
+        resizing->memory = malloc((size_t)size);
+        resizing->size = resizing->memory == NULL ? 0 : size;
+    }
+    if (resizing->memory == NULL)
+        return 0;
+    uint8_t *at = resizing->memory;
+    for (int part = 0; part < count; part++) {
+        at += (LINE - (uintptr_t)at % LINE) % LINE;
+        parts[part] = at;
+        at += sizes[part];
+    }
+    return 1;
+}
+
+int
+resizing_begin(Resizing *resizing, const Wanted *wanted, uint8_t *out)
+{
+    int whole = wanted->scaled_height == wanted->out_height && wanted->scaled_width == wanted->out_width;
+    Axis down = {
+        .side = wanted->height, .scaled = wanted->scaled_height, .cut = wanted->cut_top, .out = wanted->out_height,
+        .interpolation = wanted->interpolation,
+    };
+    Axis across = {
+        .side = wanted->width, .scaled = wanted->scaled_width, .cut = wanted->cut_left, .out = wanted->out_width,
+        .interpolation = wanted->interpolation,
+    };
+    resizing->rows_taken = resizing->rows_written = resizing->first_row = resizing->row_end = 0;
+    if (!axis_set(&down, whole) || !axis_set(&across, whole))
+        return 0;
+    resizing->out = out;
+    resizing->height = down.out;
+    resizing->width = across.out * 3;
+    resizing->flips = wanted->flip;
+    resizing->overshoots = wanted->interpolation == BICUBIC;
+    resizing->copies = down.side == down.scaled && across.side == across.scaled;
+    if (resizing->copies) {
+        resizing->first_row = down.cut;
+        resizing->row_end = down.cut + down.out;
+        resizing->first = across.cut;
+        resizing->end = across.cut + across.out;
+        return 1;
+    }
+    resizing->row_weights_step = down.most + 2; /* it may begin with a lower row, and end with an upper one */
+    resizing->kept_count = 1;
+    while (resizing->kept_count < down.most / 2 + 1)
+        resizing->kept_count *= 2;
+    resizing->kept_step = 2 * (resizing->width + BLOCK); /* stores, and loads of a narrow row, may end after the row */
+
+    enum { OFFSETS, COLUMN_WEIGHTS, ROWS, ROW_WEIGHTS, KEPT, WAITING, SPANS, WEIGHTS, PARTS };
+    uint64_t tall = (uint64_t)down.out, wide = (uint64_t)across.out + 1;
+    uint64_t weights_down = tall * (uint64_t)down.most, weights_across = wide * (uint64_t)(across.most + 1);
+    const uint64_t sizes[PARTS] = {
+        [OFFSETS] = wide * sizeof(int32_t),
+        [COLUMN_WEIGHTS] = weights_across * 4 * sizeof(int16_t),
+        [ROWS] = tall * sizeof(Span),
+        [ROW_WEIGHTS] = tall * (uint64_t)resizing->row_weights_step * sizeof(int16_t),
+        [KEPT] = (uint64_t)resizing->kept_count * (uint64_t)resizing->kept_step * sizeof(int16_t),
+        [WAITING] = (uint64_t)across.side * 4 + BEHIND,
+        [SPANS] = (tall > wide ? tall : wide) * sizeof(Span),
+        [WEIGHTS] = (weights_down > weights_across ? weights_down : weights_across) * sizeof(double),
+    };
+    uint8_t *parts[PARTS] = {0};
+    if (!make_room(resizing, sizes, parts, PARTS))
+        return 0;
+    resizing->offsets = (int32_t *)parts[OFFSETS];
+    resizing->column_weights = (int16_t *)parts[COLUMN_WEIGHTS];
+    resizing->rows = (Span *)parts[ROWS];
+    resizing->row_weights = (int16_t *)parts[ROW_WEIGHTS];
+    resizing->kept = (int16_t *)parts[KEPT];
+    resizing->waiting = parts[WAITING];
+    Span *spans = (Span *)parts[SPANS];
+    double *weights = (double *)(void *)parts[WEIGHTS];
+    set_columns(resizing, &across, spans, weights, wanted->flip);
+    set_rows(resizing, &down, spans, weights);
+    return 1;
+}
+
+void
+resizing_needs(const Resizing *resizing, ptrdiff_t *first_row, ptrdiff_t *row_end, ptrdiff_t *first, ptrdiff_t *end)
+{
+    *first_row = resizing->first_row;
+    *row_end = resizing->row_end;
+    *first = resizing->first;
+    *end = resizing->end;
+}
+
+/* Takes a pair of rows through the pass across, and then down to all output rows that depend on no later row. */
+static void
+take_pair(Resizing *resizing, const uint8_t *upper, const uint8_t *lower)
+{
+    ptrdiff_t pair = resizing->rows_taken / 2;
+    kernels->across(resizing, upper, lower, kept_pair(resizing, pair));
+    for (; resizing->rows_written < resizing->height; resizing->rows_written++) {
+        Span pairs = resizing->rows[resizing->rows_written];
+        if (pairs.first + pairs.count > pair + 1)
+            break;
+        kernels->down(resizing, resizing->rows_written);
+    }
+}
+
+ptrdiff_t
+resizing_rows(Resizing *resizing, const uint8_t *rgbx, ptrdiff_t stride, ptrdiff_t count)
+{
+    ptrdiff_t needed = resizing->row_end - resizing->first_row, left = needed - resizing->rows_taken, taken;
+    for (count = count < left ? count : left; count > 0; count -= taken) {
+        taken = 1;
+        if (resizing->copies) {
+            uint8_t *out = resizing->out + resizing->rows_taken * resizing->width;
+            kernels->copy(rgbx, out, resizing->end - resizing->first, resizing->flips);
+        } else if (resizing->rows_taken % 2) {
+            take_pair(resizing, resizing->waiting, rgbx);
+        } else if (count > 1) {
+            take_pair(resizing, rgbx, rgbx + stride);
+            taken = 2;
+        } else if (resizing->rows_taken + 1 == needed) {
+            take_pair(resizing, rgbx, rgbx); /* there is no lower row, and it has no weight */
+        } else {
+            memcpy(resizing->waiting, rgbx, (size_t)(resizing->end - resizing->first) * 4);
+        }
+        resizing->rows_taken += taken;
+        rgbx += taken * stride;
+    }
+    return needed - resizing->rows_taken;
+}

@@ -1,0 +1,49 @@
+/* What the two passes of resizing see of it; see resizing.c. */
+
+#ifndef PACKER_RESIZING_KERNELS_H
+#define PACKER_RESIZING_KERNELS_H
+
+#include "resizing/resizing.h"
+#include "resizing/weighing.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { BLOCK = 32 /* bytes of an output row that are written at once */ };
+
+struct Resizing {
+    uint8_t *out;
+    ptrdiff_t height, width; /* of the window; the width in bytes */
+    ptrdiff_t first_row, row_end, first, end;
+
+    ptrdiff_t columns;       /* of the window, rounded up to an even number */
+    ptrdiff_t tap_pairs;     /* pairs of pixels that a column depends on, the same number for all */
+    int32_t *offsets;        /* of each column: where in a row they begin, in bytes */
+    int16_t *column_weights; /* [two columns][pair of pixels][column][four times the same][pixel] */
+    int column_precision;    /* bits after the binary point */
+    int overshoots;          /* whether weights may be negative */
+
+    Span *rows; /* pairs of rows that an output row depends on */
+    int16_t *row_weights;
+    ptrdiff_t row_weights_step;
+    int row_precision;
+
+    int16_t *kept; /* the latest pairs of rows that went through the pass across */
+    ptrdiff_t kept_count, kept_step; /* the count is a power of two */
+    uint8_t *waiting;                /* the upper row of a pair whose lower is yet to come */
+    ptrdiff_t rows_taken, rows_written;
+
+    int copies, flips; /* whether nothing is resized, and is mirrored meanwhile */
+
+    uint8_t *memory;
+    uint64_t size;
+};
+
+/* Returns where a pair of rows is, or is to be. */
+static inline int16_t *
+kept_pair(const Resizing *resizing, ptrdiff_t number)
+{
+    return resizing->kept + (number & (resizing->kept_count - 1)) * resizing->kept_step;
+}
+
+#endif

@@ -1,0 +1,31 @@
+/* Scans of any kind into coefficients, and coefficients into tokens: the way of images that are progressive, or of which a scan
+   has not all components. */
+
+#ifndef PACKER_RECODING_H
+#define PACKER_RECODING_H
+
+#include "tiling/structure.h"
+#include "tiling/tokens.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct { /* the blocks of all components, in rows of whole MCUs of all components, component by component */
+    ptrdiff_t first[COMPONENTS], stride[COMPONENTS]; /* of each component: its first block; blocks of a row */
+    ptrdiff_t count;                                 /* of all blocks */
+    int16_t *coefficients;                           /* 64 of each block, in zigzag order; zeros before the first scan */
+} Planes;
+
+/* Lays out the planes of a frame, without the coefficients. */
+void lay_out_planes(Planes *planes, const Frame *frame);
+
+/* Returns how many MCUs a scan has across, and sets how many it has down: of one component, an MCU is a block. */
+ptrdiff_t mcus_of_scan(const Frame *frame, const Scan *scan, ptrdiff_t *down);
+
+/* Reads a scan. */
+Problem read_coefficients(const CodedScan *coded, const Scan *scan, const Frame *frame, const Planes *planes);
+
+/* Makes the tokens of the coefficients. There must be room for as many as coefficients are not 0, and for 5 more a block. */
+Problem put_coefficients(const Planes *planes, const Frame *frame, Tokens *tokens);
+
+#endif
