@@ -408,10 +408,8 @@ static int
 decode_scan(Decoder *d, const Window *window)
 {
 #if HAS_AVX2
-    if (kernels->has_avx2) { /* Zen 1 and 2 take hundreds of steps for a PDEP */
-        int is_slow = __builtin_cpu_is("znver1") || __builtin_cpu_is("znver2");
-        return is_slow ? decode_scan_slow_bmi2(d, window) : decode_scan_bmi2(d, window);
-    }
+    if (kernels->has_avx2)
+        return deposit_is_slow ? decode_scan_slow_bmi2(d, window) : decode_scan_bmi2(d, window);
 #endif
     return decode_scan_plain(d, window);
 }

@@ -45,7 +45,9 @@ typedef struct {
     void (*copy)(const uint8_t *rgbx, uint8_t *out, ptrdiff_t count, int flip);
 } Kernels;
 
-extern const Kernels *kernels; /* those of this processor, after `kernels_init` */
+/* Those of this processor, and whether its instruction that deposits bits is slow; after `kernels_init`. */
+extern const Kernels *kernels;
+extern int deposit_is_slow;
 
 void kernels_init(void);
 

@@ -10,6 +10,7 @@
 
 typedef struct {
     unsigned carryless, crc32, avx2, avx512; /* see vectors.h for what belongs to each */
+    unsigned slow_deposit;                   /* Zen 1 and 2 have a PDEP that takes hundreds of steps */
 } Processor;
 
 /* Returns which registers the system keeps for a program, by the bits of XCR0. */
@@ -21,18 +22,29 @@ kept_registers(void)
     return low;
 }
 
+/* Tells of a family of processors, from what the leaves 0 (its maker) and 1 say. */
+static inline unsigned
+has_slow_deposit_of(unsigned maker, unsigned signature)
+{
+    enum { AMD = 0x68747541, HYGON = 0x6F677948 }; /* the first letters of their names: Auth, Hygo */
+    enum { ZEN_AND_ZEN_2 = 0x17, DHYANA = 0x18 };
+    unsigned family = (signature >> 8 & 0xF) + (signature >> 20 & 0xFF);
+    return (maker == AMD && family == ZEN_AND_ZEN_2) || (maker == HYGON && family == DHYANA);
+}
+
 static inline Processor
 ask_processor(void)
 {
-    enum { PCLMUL = 1 << 1, SSE42 = 1 << 20, OSXSAVE = 1 << 27, AVX = 1 << 28 };                                  /* leaf 1, ECX */
+    enum { PCLMUL = 1 << 1, SSE42 = 1 << 20, OSXSAVE = 1 << 27, AVX = 1 << 28 };                   /* leaf 1, ECX */
     enum { BMI = 1 << 3, AVX2_ = 1 << 5, BMI2 = 1 << 8, F = 1 << 16, DQ = 1 << 17, BW = 1 << 30 }; /* leaf 7, EBX */
     const unsigned vl = 1u << 31;
     enum { VBMI = 1 << 1, VNNI = 1 << 11 };                                                      /* leaf 7, ECX */
     enum { XMM_YMM = 0x06, OPMASK_ZMM = 0xE0 };
-    unsigned a, b, c, d, kept, wanted = SSE42 | OSXSAVE | AVX;
-    Processor found = {0, 0, 0, 0};
-    if (!__get_cpuid(1, &a, &b, &c, &d))
+    unsigned a, b, c, d, kept, maker, wanted = SSE42 | OSXSAVE | AVX;
+    Processor found = {0, 0, 0, 0, 0};
+    if (!__get_cpuid(0, &a, &maker, &c, &d) || !__get_cpuid(1, &a, &b, &c, &d))
         return found;
+    found.slow_deposit = has_slow_deposit_of(maker, a);
     found.carryless = (c & PCLMUL) != 0;
     found.crc32 = (c & SSE42) != 0;
     if ((c & wanted) != wanted)

@@ -68,6 +68,16 @@ has_avx2(void)
 }
 
 static inline int
+has_slow_deposit(void)
+{
+#if HAS_AVX2
+    return ask_processor().slow_deposit != 0;
+#else
+    return 0;
+#endif
+}
+
+static inline int
 has_carryless(void)
 {
 #if HAS_AVX2
