@@ -246,6 +246,15 @@ def test_decoding_without_c_warns_once_and_names_the_cure(without_c: Path, pack:
     assert line.endswith(f"Install both (on Debian: gcc, python3-dev), then packer anew; or {A_WHEEL}.")
 
 
+def test_doctor_promises_half_the_speed_only_where_libjpeg_turbo_decodes(without_c: Path) -> None:
+    pytest.importorskip("simplejpeg")
+    doctor = "from packer._measuring.machine import _decoder; print(_decoder().means)"
+    assert "libjpeg-turbo and torch decode and resize instead" in run(doctor, without_c).stdout
+    missing = "import sys; sys.modules['simplejpeg'] = sys.modules['turbojpeg'] = None\n"
+    said = run(missing + doctor, without_c).stdout
+    assert said == "libraries decode crops in full instead: the same pixels, at less than half the speed\n"
+
+
 ADVICE = "from packer._images.decode import decoder_advice; print(decoder_advice())"
 
 
