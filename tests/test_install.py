@@ -107,6 +107,8 @@ def run(code: str, installed: Path, *arguments: object, check: bool = True) -> s
     )
 
 
+A_WHEEL = "a wheel of packer, which scripts/wheels makes in a clone (pip install --force-reinstall --no-deps FILE.whl)"
+
 VERSION = "import sys; sys.argv = ['packer', '--version']; from packer._cli import main; main()"
 
 
@@ -165,7 +167,7 @@ def test_a_build_without_c_says_what_that_costs_and_where_c_is_wanted_it_fails(
 def test_the_version_says_that_c_is_missing_and_what_to_do(without_c: Path) -> None:
     what, others = run(VERSION, without_c).stdout.splitlines()
     assert what.startswith(f"packer {packer.__version__}, without its own decoder: not compiled, ")
-    assert what.endswith("Install both (on Debian: gcc, python3-dev), then packer anew")
+    assert what.endswith(f"Install both (on Debian: gcc, python3-dev), then packer anew; or {A_WHEEL}")
     assert others.startswith("the same pixels, on x86-64 at about half the speed, come from ")
     assert others.endswith(f"Pillow {version('pillow')}")
 
@@ -241,7 +243,16 @@ def test_decoding_without_c_warns_once_and_names_the_cure(without_c: Path, pack:
     (line,) = run(READING, without_c, pack).stdout.splitlines()
     assert line.startswith("UserWarning packer's own decoder does not work here: not compiled, ")
     assert "turbojpeg decodes instead, the same pixels, " in line
-    assert line.endswith("Install both (on Debian: gcc, python3-dev), then packer anew.")
+    assert line.endswith(f"Install both (on Debian: gcc, python3-dev), then packer anew; or {A_WHEEL}.")
+
+
+def test_doctor_promises_half_the_speed_only_where_libjpeg_turbo_decodes(without_c: Path) -> None:
+    pytest.importorskip("simplejpeg")
+    doctor = "from packer._measuring.machine import _decoder; print(_decoder().means)"
+    assert "libjpeg-turbo and torch decode and resize instead" in run(doctor, without_c).stdout
+    missing = "import sys; sys.modules['simplejpeg'] = sys.modules['turbojpeg'] = None\n"
+    said = run(missing + doctor, without_c).stdout
+    assert said == "libraries decode crops in full instead: the same pixels, at less than half the speed\n"
 
 
 ADVICE = "from packer._images.decode import decoder_advice; print(decoder_advice())"
@@ -264,7 +275,7 @@ def test_the_advice_names_a_compiler_without_vectors_and_its_cure(machine: str) 
     assert said.startswith(
         "packer's own decoder takes about twice as long here: it was compiled without vectors, which takes gcc or "
     )
-    assert "--only-binary :all: packer-images" in said
+    assert said.endswith(f". Install {A_WHEEL}.\n")
 
 
 def test_another_processor_than_x86_and_arm_needs_no_advice() -> None:

@@ -23,6 +23,10 @@ VECTORS = _native.VECTORS if _failure is None else ""
 so that it is plain C."""
 
 
+_WHEEL = "a wheel of packer, which scripts/wheels makes in a clone (pip install --force-reinstall --no-deps FILE.whl)"
+# without --force-reinstall pip leaves what is installed as it is: the version is the same
+
+
 class Shortcoming(NamedTuple):
     """Why packer's own decoder does not decode on this machine, or more slowly than it might.
 
@@ -47,7 +51,7 @@ def shortcoming() -> Shortcoming | None:
     if not _native.COMPILED_VECTORS:
         return Shortcoming(
             "it was compiled without vectors, which takes gcc or clang",
-            "Install packer's wheel (pip install --force-reinstall --no-deps --only-binary :all: packer-images)",
+            f"Install {_WHEEL}",
         )
     return Shortcoming("this processor has no AVX2", "Give a virtual machine a processor type that has AVX2")
 
@@ -64,5 +68,5 @@ def _not_loaded(failure: ImportError) -> Shortcoming:
         )
     return Shortcoming(
         "not compiled, for which the installation needs a C compiler and Python's headers",
-        "Install both (on Debian: gcc, python3-dev), then packer anew",
+        f"Install both (on Debian: gcc, python3-dev), then packer anew; or {_WHEEL}",
     )

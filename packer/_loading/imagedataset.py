@@ -94,7 +94,8 @@ class ImageDataset(Batched):
     check : {"always", "never"}
         Whether every read is compared with the sample's checksum.
     decoder : {"auto", "turbojpeg", "pyturbojpeg", "opencv", "pillow"}
-        Which library decodes ordinary JPEGs. The choice changes the speed; the pixels are Pillow's with each.
+        Which library decodes ordinary JPEGs. With ``"auto"`` packer's own decoder comes first, which is faster. The
+        choice changes the speed; the pixels are Pillow's with each.
     scaled_decode : bool
         Whether the decoder may halve an image whose crop is at least twice as large as wanted. Faster; the pixels
         differ a little from those of a whole decoding.

@@ -71,12 +71,16 @@ def _processors() -> Finding:
 
 
 def _decoder() -> Finding:
+    from packer._images.decode import LIBJPEG_TURBO, fast_decoder
+
     flags = set((_cpuinfo("flags") or "").split())
     short = shortcoming()
     values = {"own": _native is not None, "vectors": VECTORS, "avx2": "avx2" in flags, "avx512": flags >= _OF_ICE_LAKE}
     if _native is None:
         assert short is not None
         means = "libjpeg-turbo and torch decode and resize instead: the same pixels, on x86-64 at about half the speed"
+        if fast_decoder()[0] not in LIBJPEG_TURBO:
+            means = "libraries decode crops in full instead: the same pixels, at less than half the speed"
         return Finding("decoder", f"not packer's own: {short.reason}", means, short.cure, values)
     means = "a node without AVX2 or NEON reads the same pixels, at about half the speed"
     if VECTORS:
