@@ -79,7 +79,9 @@ def test_messages_name_options_that_there_are() -> None:
         "--ipc",
         "--cpus-per-task",
         "--query-gpu",
-    }  # Docker, SLURM, nvidia-smi
+        "--force-reinstall",
+        "--no-deps",
+    }  # Docker, SLURM, nvidia-smi, pip
     assert named - options - of_others - {"--help", "--version", "--faults"} == set()
 
 
