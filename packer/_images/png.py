@@ -7,6 +7,7 @@ counts. Written are those of 16 bits in colour, which Pillow does not write.
 
 from __future__ import annotations
 
+import io
 import struct
 import zlib
 from collections.abc import Iterator
@@ -34,7 +35,6 @@ _PROFILE = b"Raw profile type"  # of a tEXt chunk that holds EXIF or XMP
 _XMP = b"XML:com.adobe.xmp"  # of one that holds XMP
 _KEYS = (b"bbox", b"interlace", b"transparency")  # of texts that Pillow takes for its own
 _TEXT = 1 << 16
-_CRITICAL = (b"IHDR", b"PLTE", b"IDAT", b"IEND")
 _UP = 2
 _SUB = 1  # filters up to this one do not look at the row above
 _PAETH = 4  # the last filter
@@ -98,25 +98,33 @@ def read(data: Buffer) -> PNG | None:
     """
     if bytes(data[: len(SIGNATURE)]) != SIGNATURE:
         return None
-    view = memoryview(data)
-    chunks = list(_chunks(view))
-    names = [name for name, _ in chunks]
-    if names[:1] != [b"IHDR"] or names[-1] != b"IEND" or b"IDAT" not in names or len(chunks[0][1]) != 13:
+    chunks = _chunks(memoryview(data))  # one by one: there may be a chunk every 12 bytes
+    name, body = next(chunks, (b"", memoryview(b"")))
+    if name != b"IHDR" or len(body) != 13:
         return None
-    width, height, depth, colour, compression, filtering, interlacing = struct.unpack(">IIBBBBB", chunks[0][1])
+    width, height, depth, colour, compression, filtering, interlacing = struct.unpack(">IIBBBBB", body)
     if not height or not width:
         return None
     known = depth in _DEPTHS.get(colour, ()) and not compression and not filtering
-    return PNG(
-        height,
-        width,
-        depth,
-        colour,
-        interlacing,
-        known and depth != 16 and not any(_is_unusual(name, len(body), body, colour) for name, body in chunks),
-        b"acTL" in names,
-        _compressed(chunks, colour) if known and interlacing in (0, 1) else None,
-    )
+    usual, plain = known and interlacing in (0, 1), known and depth != 16
+    palette, begun, animated, before = colour != _PALETTE, False, False, name
+    compressed = io.BytesIO()
+    for name, body in chunks:
+        plain = plain and not _is_unusual(name, len(body), body, colour)
+        animated |= name == b"acTL"
+        palette |= name == b"PLTE"
+        if name == b"IDAT":
+            usual = usual and palette and (not begun or before == b"IDAT")
+            begun = True
+            if usual:
+                compressed.write(body)
+        elif not name[0] & 0x20 and name not in (b"PLTE", b"IEND"):
+            usual = False
+        before = name
+    if before != b"IEND" or not begun:
+        return None
+    samples = compressed.getvalue() if usual else None
+    return PNG(height, width, depth, colour, interlacing, plain, animated, samples)
 
 
 def _chunks(view: memoryview) -> Iterator[tuple[bytes, memoryview]]:
@@ -147,17 +155,6 @@ def _is_unusual(name: bytes, size: int, body: memoryview, colour: int) -> bool:
         case b"PLTE":
             return size > 768 or size % 3 != 0
     return name in _UNUSUAL or size != _SIZES.get(name, size) or not name.isalnum()
-
-
-def _compressed(chunks: list[tuple[bytes, memoryview]], colour: int) -> bytes | None:
-    """Return the bodies of the chunks that hold samples, joined, where these chunks stand together."""
-    names = [name for name, _ in chunks]
-    first, count = names.index(b"IDAT"), names.count(b"IDAT")
-    critical = [name for name in names if not name[0] & 0x20 and name not in _CRITICAL]
-    palette = colour != _PALETTE or b"PLTE" in names[:first]
-    if critical or not palette or names.count(b"IHDR") > 1 or b"IDAT" in names[first + count :]:
-        return None
-    return b"".join(body for _, body in chunks[first : first + count])
 
 
 def decode(png: PNG, first: int = 0, end: int | None = None) -> Samples | None:

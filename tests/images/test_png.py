@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import struct
+import tracemalloc
 import zlib
 from typing import Any
 
@@ -200,3 +201,20 @@ def test_an_orientation_in_xmp_in_a_text_chunk_is_left_to_pillow() -> None:
     assert found is not None
     assert not found.plain
     assert inspect(file.getvalue()).orientation == 6
+
+
+@pytest.mark.parametrize("name", [b"IDAT", b"tEXt", b"abCd"])
+def test_chunks_of_no_bytes_cost_no_more_memory_than_they_are(name: bytes) -> None:
+    header, samples = png_chunk(b"IHDR", struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0)), zlib.compress(b"\0\7")
+    data = (
+        png.SIGNATURE + header + 30_000 * png_chunk(name, b"") + png_chunk(b"IDAT", samples) + png_chunk(b"IEND", b"")
+    )
+    tracemalloc.start()
+    try:
+        found = png.read(data)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert found is not None
+    assert found.compressed == samples
+    assert most < len(data)
