@@ -23,7 +23,7 @@ HERE = ROOT / "fuzz" / "native"
 COMPILER = """#!/bin/sh
 [ "$1" != --version ] || {{ echo a compiler; exit; }}
 for last; do :; done
-printf '#!/bin/sh\\necho "Test unit written to {found}" >&2; exit 77\\n' > "$last"
+printf '#!/bin/sh\\n[ "$1" = -runs=1 ] && exit; echo "Test unit written to {found}" >&2; exit 77\\n' > "$last"
 [ "$last" = /dev/null ] || chmod +x "$last"
 """
 PLANTED = sorted((HERE / "planted").glob("*.patch"))
