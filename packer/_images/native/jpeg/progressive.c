@@ -203,7 +203,7 @@ decode_band(Bits *b, const Scan *scan, const Table *ac, int16_t *block, uint64_t
         refill(b); /* is enough for two */
         for (int i = 0; i < 2 && k <= last; i++) {
             Symbol symbol = next_symbol(b, ac);
-            k += symbol >> 8 & 0xFF; /* zeros */
+            k += (int)(symbol >> 8 & 0xFF); /* zeros */
             if (UNLIKELY(!(symbol & HAS_VALUE))) {
                 skip_bits(b, symbol);
                 if ((symbol >> 8 & 0xFF) != 15)

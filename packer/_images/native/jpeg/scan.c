@@ -30,7 +30,7 @@ decode_others(Bits *b, const Table *ac, int16_t *block, int k, int wanted)
                     continue;
                 }
             }
-            k += symbol >> 8 & 0xFF;
+            k += (int)(symbol >> 8 & 0xFF);
             int value = take_value(b, symbol);
             if (wanted)
                 block[zigzag[k]] = (int16_t)value;
@@ -52,8 +52,8 @@ take_of_both(Bits *a, Bits *b, const Table *ac, int16_t *block, int16_t *other, 
     }
     if (UNLIKELY(!(symbol & another & HAS_VALUE)))
         return 0;
-    *k += symbol >> 8 & 0xFF;
-    *l += another >> 8 & 0xFF;
+    *k += (int)(symbol >> 8 & 0xFF);
+    *l += (int)(another >> 8 & 0xFF);
     block[zigzag[(*k)++]] = (int16_t)take_value(a, symbol);
     other[zigzag[(*l)++]] = (int16_t)take_value(b, another);
     return (*k | *l) <= 63;
