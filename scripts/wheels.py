@@ -97,7 +97,7 @@ C_LIBRARY = {
     *("close", "fstat", "fstat$INODE64", "getauxval", "openat", "pread"),
     "snprintf",
     *("ceil", "floor", "lrint", "lround", "nearbyint", "rint", "round"),
-    # Of macOS: what its linker, Zig's own C, and the compiler for loops that fill memory ask for.
+    # What macOS has: what its linker, Zig's own C, and the compiler for loops that fill memory ask for.
     *("dyld_stub_binder", "_availability_version_check", "memset_pattern16"),
 }
 """The functions of C and POSIX that packer's C asks for. macOS' linker takes every name; others here are mistakes."""

@@ -38,7 +38,7 @@ class Build:
     driven : bool
         Whether a target needs ``driver.c``, as the compiler has no libFuzzer.
     share : float
-        Of the time of a target.
+        Its share of the time that a target has.
     """
 
     name: str
@@ -64,7 +64,7 @@ _CLANG = (
         False,
         0.75,
     ),
-    # Of vectors this sanitizer knows too little; that they give what plain C gives is compared with the others.
+    # This sanitizer knows too little of vectors. The other build compares what they give with what plain C gives.
     Build(
         "memory",
         "clang",

@@ -61,7 +61,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     int in_pieces = inflate_pieces(data, size, others, wanted, most, flags & WHOLE);
     if (at_once)
         require_set(out, wanted);
-    if (flags & WHOLE) /* of others, one may find damage behind the wanted bytes that the other does not come to */
+    if (flags & WHOLE) /* else one may find damage after the wanted bytes, to which the other does not come */
         require(at_once == in_pieces);
     if (at_once && in_pieces)
         require(!memcmp(out, others, wanted));

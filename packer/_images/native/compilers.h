@@ -4,6 +4,7 @@
 #define PACKER_COMPILERS_H
 
 #include <stdint.h>
+#include <string.h>
 
 #if defined(__GNUC__) || defined(__clang__)
 #define INLINE static inline __attribute__((always_inline))
@@ -12,6 +13,24 @@
 #define INLINE static inline
 #define UNLIKELY(condition) (condition)
 #endif
+
+/* Returns the next 64 bits, the first of them uppermost. */
+INLINE uint64_t
+next_bits(const uint8_t *at)
+{
+#if defined(__GNUC__) || defined(__clang__)
+    uint64_t word;
+    memcpy(&word, at, 8);
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    word = __builtin_bswap64(word);
+#endif
+#else
+    uint64_t word = 0;
+    for (int i = 0; i < 8; i++)
+        word = word << 8 | at[i];
+#endif
+    return word;
+}
 
 /* Returns how many bits are 1. */
 INLINE int

@@ -6,25 +6,12 @@
 #include "compilers.h"
 #include "jpeg/jpeg.h"
 
-#include <string.h>
-
 /* Brings bits: 56 or more are counted, and all 64 are those of the scan. So where no more than twice a code and a value were
    taken since, the table can be looked into before the next refill, and the processor does both at once. */
 INLINE void
 refill(Bits *b)
 {
-#if defined(__GNUC__) || defined(__clang__)
-    uint64_t word;
-    memcpy(&word, b->next, 8);
-#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-    word = __builtin_bswap64(word);
-#endif
-#else
-    uint64_t word = 0;
-    for (int i = 0; i < 8; i++)
-        word = word << 8 | b->next[i];
-#endif
-    b->bits |= word >> (b->count & 63);
+    b->bits |= next_bits(b->next) >> (b->count & 63);
     b->next += ~b->count >> 3 & 7;
     b->count |= 56;
 }

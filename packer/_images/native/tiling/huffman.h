@@ -1,6 +1,6 @@
 /* Huffman codes of scans (ITU-T T.81, annexes F and K.2): read symbol by symbol, and the best ones found.
 
-   headers.c and scan.c have tables of their own for the decoder, which wants to know of a code only which values may follow.
+   headers.c and bits.h have tables of their own for the decoder, which wants to know of a code only which values may follow.
    Here the symbol itself is wanted. */
 
 #ifndef PACKER_HUFFMAN_H
@@ -64,18 +64,7 @@ symbol_of(Entry entry)
 INLINE void
 refill(Bits *b)
 {
-#if defined(__GNUC__) || defined(__clang__)
-    uint64_t word;
-    memcpy(&word, b->next, 8);
-#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-    word = __builtin_bswap64(word);
-#endif
-#else
-    uint64_t word = 0;
-    for (int i = 0; i < 8; i++)
-        word = word << 8 | b->next[i];
-#endif
-    b->bits |= word >> b->count;
+    b->bits |= next_bits(b->next) >> b->count;
     b->next += (63 - b->count) >> 3;
     b->count |= 56;
 }
@@ -111,7 +100,7 @@ INLINE int
 take_value(Bits *b, Entry entry)
 {
     int size = entry >> SIZE & 15, value = (int)take_amplitude(b, entry);
-    return value + ((1 - (1 << size)) & (value - (1 << size >> 1)) >> 31); /* no branch, as in scan.c */
+    return value + ((1 - (1 << size)) & (value - (1 << size >> 1)) >> 31); /* no branch, as in bits.h */
 }
 
 /* Returns how many bits are left before `end`; negative where more were taken. */
