@@ -31,6 +31,7 @@ NATIVE = Extension(
     sorted(map(str, SOURCES.rglob("*.c"))),
     depends=sorted(map(str, [*SOURCES.rglob("*.h"), SOURCES / "compile_flags.txt"])),
     include_dirs=[str(SOURCES)],
+    libraries=[] if os.name == "nt" else ["m"],
     py_limited_api=not FREE_THREADED,
     extra_compile_args=["/std:c11", "/O2", *(f for f in FLAGS if f[:2] == "-D")] if os.name == "nt" else FLAGS,
     # Without a compiler, Python and other libraries do the same.

@@ -6,6 +6,7 @@ Both sides run in turn, warm cache, everything on disk synced before each timed 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import itertools
 import multiprocessing
 import os
@@ -194,6 +195,30 @@ def _resize_all_with_pillow(pool: Pool, paths: Sequence[str], directory: Path) -
         pass
 
 
+class _Pixels:
+    """Images as FFCV's writer takes them, in its own processes."""
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        self._paths = paths
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    def __getitem__(self, index: int) -> tuple[Image.Image, int]:
+        with Image.open(self._paths[index]) as image:
+            return image.convert("RGB"), 0
+
+
+def _write_with_ffcv(paths: Sequence[str], beton: Path, workers: int) -> None:
+    """Resize as many pixels as packer does of photos of 4:3: FFCV takes the size of the longer side."""
+    from ffcv.fields import IntField, RGBImageField
+    from ffcv.writer import DatasetWriter
+
+    image = RGBImageField(write_mode="jpg", max_resolution=round(SPEC.size * 4 / 3), jpeg_quality=QUALITY)
+    writer = DatasetWriter(str(beton), {"image": image, "label": IntField()}, num_workers=workers)
+    writer.from_indexed_dataset(_Pixels(paths))
+
+
 def _resize_in_memory(encoded: Sequence[bytes]) -> None:
     for data in encoded:
         header = read_header(data)
@@ -210,7 +235,7 @@ def _measure_resize(source: Source, work: Path, workers: int, rounds: int) -> di
     encoded = [Path(path).read_bytes() for path in paths]
     chunks = [encoded[start : start + CHUNK] for start in range(0, len(encoded), CHUNK)]
     recipe = Recipe("jpeg", SPEC, QUALITY)
-    pack, directory = work / "resized.lmdb", work / "pillow"
+    pack, directory, beton = work / "resized.lmdb", work / "pillow", work / "resized.beton"
     with (
         multiprocessing.get_context("spawn").Pool(workers) as pool,
         ThreadPoolExecutor(workers) as threads,
@@ -220,14 +245,17 @@ def _measure_resize(source: Source, work: Path, workers: int, rounds: int) -> di
             "pillow": lambda: _resize_all_with_pillow(pool, paths, directory),
             "limit": lambda: list(threads.map(_resize_in_memory, chunks)),
         }
+        if importlib.util.find_spec("ffcv") is not None:
+            parts["ffcv"] = lambda: _write_with_ffcv(paths, beton, workers)
+            _write_with_ffcv(paths[:64], beton, workers)
         convert(source.limited(64), work / "warm.lmdb", recipe=recipe, workers=workers)
         directory.mkdir()
         _resize_all_with_pillow(pool, paths[: 4 * CHUNK * workers], directory)
         list(threads.map(_resize_in_memory, chunks[:workers]))
         seconds: dict[str, list[float]] = {name: [] for name in parts}
         for _, (name, part) in itertools.product(range(rounds), parts.items()):
-            _remove(pack)
-            _remove(directory)
+            for written in (pack, directory, beton):
+                _remove(written)
             directory.mkdir()
             seconds[name].append(_timed(part))
     return {"target": RESIZE_TARGET, "size": SPEC.size, "quality": QUALITY, "seconds": seconds}
@@ -239,6 +267,7 @@ def _show_resize(results: dict[str, Any], count: int) -> str:
     says = {
         "convert": "packer convert to LMDB",
         "pillow": "Pillow: open, convert, resize, save; processes",
+        "ffcv": "FFCV's writer: Pillow's pixels, resized and encoded by OpenCV; processes",
         "limit": "the limit: decode, resize, encode of bytes in memory",
     }
     rows = [
@@ -249,7 +278,7 @@ def _show_resize(results: dict[str, Any], count: int) -> str:
             f"{statistics.median(rates[name]) / limit:.2f}",
             f"{results['target']:,}" if name == "convert" else "",
         ]
-        for name in says
+        for name in rates
     ]
     header = [f"--resize {results['size']}", "img/s, each round", "median", "of the limit", "target (2 cores)"]
     return table(header, rows)

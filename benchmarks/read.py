@@ -4,10 +4,10 @@ python benchmarks/read.py --source IMAGEFOLDER [--json FILE]
 
 Every side runs in a process of its own, on the same CPUs (as many as --threads), with as many threads or worker
 processes, over the same images, from a warm page cache. Sides take turns: after a warm-up, one epoch of each, then
-again, each time beginning with another side. Rates are medians; a ratio is the median over the rounds of
-packer.Loader's rate by the other's. Because machines are shared, the table also says how much CPU time a side itself
-spent on an image (all its processes; the median), and what share of the CPUs other processes took meanwhile (median
-and worst). A side that is not installed is left out, with the reason.
+again, each time beginning with another side. Rates are medians; a ratio is the median over the rounds of the rate of
+packer.Loader, in the sections of recipes that with the recipe, by the other's. Because machines are shared, the table
+also says how much CPU time a side itself spent on an image (all its processes; the median), and what share of the CPUs
+other processes took meanwhile (median and worst). A side that is not installed is left out, with the reason.
 """
 
 from __future__ import annotations
@@ -27,98 +27,17 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from peers import BATCH, OUTPUT, RESIZE, samples
+from sections import LIMIT, LOADER, SECTIONS, Section, Side
 
 from packer._measuring import sides
 from packer._measuring.machine import processor
 from packer._measuring.rounds import in_turn, ratio
 from packer._measuring.sides import Measurement
-
-
-@dataclass(frozen=True)
-class Side:
-    """A loader with its settings: a module of `peers`, and what its two functions are given beside their parameters."""
-
-    name: str
-    module: str
-    prepare: dict[str, Any] = field(default_factory=dict)
-    open: dict[str, Any] = field(default_factory=dict)
-    crops: tuple[str, ...] = ("train", "eval")
-    tree: str | None = None  # by default the section's
-
-
-TILED, TILED_LIMIT, LIBRARIES = "packer.Loader, tiled", "limit, tiled", "limit of libjpeg-turbo and torch"
-LOADER, LIMIT, FOLDER, PIL = "packer.Loader", "limit", "torchvision", "packer, DataLoader, same transforms"
-
-_OURS = [
-    Side(PIL, "own", open={"by": "pil"}),
-    Side("packer, DataLoader, crop=", "own", open={"by": "crop"}),
-    Side(LOADER, "own"),
-]
-_PEERS = [
-    Side(FOLDER, "imagefolder"),
-    Side("FFCV", "ffcv_beton"),
-    Side("DALI, CPU", "dali"),
-    Side("LitData", "lit"),
-    Side("MosaicML Streaming", "mosaic"),
-    Side("WebDataset", "wds"),
-]
-_RAW = {"options": ("--codec", "raw")}
-_TILES = {"options": ("--tiles",)}
-# Encoded by packer; the peers' tree holds the same pixels, in ordinary JPEGs.
-_RESIZED_TILES = {"options": ("--resize", str(RESIZE), "--tiles")}
-
-SECTIONS: dict[str, tuple[str, list[Side]]] = {
-    "photos": (
-        "the photos as they are",
-        [
-            *_OURS,
-            Side(TILED, "own", _TILES),
-            Side(f"{TILED}, processes", "own", _TILES, {"processes": True}),
-            Side(TILED_LIMIT, "limit", _TILES),
-            Side("packer.Loader, scaled_decode", "own", open={"scaled": True}, crops=("train",)),
-            *_PEERS,
-            Side("FFCV, its own JPEGs (q90)", "ffcv_beton", {"store": "jpg"}),
-            Side(LIMIT, "limit"),
-            Side(LIBRARIES, "limit", open={"libraries": True}),
-        ],
-    ),
-    "resized": (
-        f"resized to {RESIZE} (shorter side, JPEG quality 90)",
-        [
-            *_OURS,
-            Side(TILED, "own", _RESIZED_TILES, tree="photos"),
-            Side(f"{TILED}, processes", "own", _RESIZED_TILES, {"processes": True}, tree="photos"),
-            *_PEERS,
-            Side(LIMIT, "limit"),
-            Side(TILED_LIMIT, "limit", _RESIZED_TILES, tree="photos"),
-            Side(LIBRARIES, "limit", open={"libraries": True}),
-        ],
-    ),
-    "raw": (
-        f"raw pixels, resized to {RESIZE} (shorter side)",
-        [
-            Side("packer, DataLoader, crop=", "own", _RAW, {"by": "crop"}),
-            Side(LOADER, "own", _RAW),
-            Side("FFCV", "ffcv_beton", {"store": "raw"}),
-            Side(LIMIT, "limit", _RAW),
-        ],
-    ),
-}
-
-GOALS: dict[tuple[str, str], list[tuple[str, float]]] = {
-    ("photos", LOADER): [("FFCV", 1.45), ("DALI, CPU", 1.2), (FOLDER, 1.6), (LIMIT, 0.88)],
-    ("photos", TILED): [(LOADER, 1.35), ("FFCV", 2.1), ("DALI, CPU", 1.7), (FOLDER, 2.3), (TILED_LIMIT, 0.88)],
-    ("resized", LOADER): [("FFCV", 1.8), (FOLDER, 2.2), (LIMIT, 0.88)],
-    ("resized", TILED): [("FFCV", 2.2), (TILED_LIMIT, 0.88)],
-    ("photos", PIL): [(FOLDER, 1.0)],
-    ("resized", PIL): [(FOLDER, 1.0)],
-}
-"""What (section, side) shall reach, as a multiple of another side's rate."""
 
 LOCK_GOAL = 40
 """For how many microseconds of an image Python's lock shall be held."""
@@ -135,6 +54,10 @@ _PACKAGES = (
     "ffcv",
     "numba",
     "nvidia-dali-cuda120",
+    "nvidia-nvimgcodec-cu12",
+    "spdl",
+    "torchcodec",
+    "megatron-energon",
     "litdata",
     "mosaicml-streaming",
     "webdataset",
@@ -157,16 +80,18 @@ def main() -> None:
             "results": [],
         }
         print(_heading(report), flush=True)
-        for section in options.sections:
-            title, sides = SECTIONS[section]
-            sides = [side for side in sides if _wanted(side, options.sides)]
-            packs = _prepare(sides, trees, "photos" if section == "photos" else "resized", work / section)
+        for name in options.sections:
+            section = SECTIONS[name]
+            chosen = [side for side in section.sides if _wanted(side, options.sides)]
+            packs = _prepare(chosen, trees, section.tree, work / section.packs)
             for crop in options.crops:
-                runs = _measure([side for side in sides if crop in side.crops], packs, crop, options)
-                result = _result(section, crop, runs)
-                result["lock_us_per_image"] = _lock_held(packs.get(LOADER), crop)
+                runs = _measure([side for side in chosen if crop in side.crops], packs, crop, options)
+                if not runs:
+                    continue
+                result = _result(name, section, crop, runs)
+                result["lock_us_per_image"] = _lock_held(packs.get(LOADER), crop) if section.base == LOADER else None
                 report["results"].append(result)
-                print(_table(f"{title}; {crop} crop", result), flush=True)
+                print(_table(f"{section.title}; {crop} crop", section.base, result), flush=True)
                 if options.json:
                     options.json.write_text(json.dumps(report, indent=1) + "\n")
 
@@ -321,23 +246,26 @@ class Peer:
             self._loader.set_epoch(epoch)
 
     def epoch(self) -> tuple[int, float]:
-        return _epoch(self._loader)
+        return _epoch(self._loader, self._side.open.get("recipe"))
 
 
-def _epoch(loader: Any) -> tuple[int, float]:
+def _epoch(loader: Any, recipe: str | None) -> tuple[int, float]:
     count = 0
     start = time.perf_counter()
     for images, labels in loader:
         if count == 0:
-            _require_batch(images)
+            _require_batch(images, recipe)
         count += len(labels)
     return count, time.perf_counter() - start
 
 
-def _require_batch(images: Any) -> None:
+def _require_batch(images: Any, recipe: str | None) -> None:
+    views = list(images) if recipe == "views" else [images]
+    kind = "torch.float32" if recipe else "torch.uint8"
     shapes = ((BATCH, 3, OUTPUT, OUTPUT), (BATCH, OUTPUT, OUTPUT, 3))
-    if str(images.dtype) != "torch.uint8" or tuple(images.shape) not in shapes:
-        raise ValueError(f"a batch is {images.dtype} {tuple(images.shape)}")
+    found = [(str(view.dtype), tuple(view.shape)) for view in views]
+    if len(found) != (2 if recipe == "views" else 1) or any(one[0] != kind or one[1] not in shapes for one in found):
+        raise ValueError(f"a batch is {found}")
 
 
 # Measurement.
@@ -398,7 +326,7 @@ def _lock_held(pack: Any, crop: str) -> float | None:
     return float(subprocess.run(line, check=True, capture_output=True, text=True).stdout)
 
 
-def _result(section: str, crop: str, runs: list[Runner]) -> dict[str, Any]:
+def _result(name: str, section: Section, crop: str, runs: list[Runner]) -> dict[str, Any]:
     rates = {run.side.name: [epoch.rate for epoch in run.epochs] for run in runs if run.reason is None}
 
     def ratio_of(side: str, other: str) -> float | None:
@@ -413,18 +341,16 @@ def _result(section: str, crop: str, runs: list[Runner]) -> dict[str, Any]:
                 "epochs": rates[run.side.name],
                 "cpu_ms_per_image": statistics.median(epoch.cpu_ms or 0.0 for epoch in run.epochs),
                 "others_share_of_cpus": [_others(epoch) for epoch in run.epochs],
-                "loader_ratio": ratio_of(LOADER, run.side.name),
+                "loader_ratio": ratio_of(section.base, run.side.name),
             }
         else:
             row["skipped"] = run.reason
         rows.append(row)
     goals = [
         {"side": side, "of": other, "goal": goal, "ratio": ratio_of(side, other)}
-        for (where, side), wanted in GOALS.items()
-        if where == section
-        for other, goal in wanted
+        for (side, other), goal in section.goals.items()
     ]
-    return {"section": section, "crop": crop, "sides": rows, "goals": goals}
+    return {"section": name, "crop": crop, "sides": rows, "goals": goals}
 
 
 # Output.
@@ -463,8 +389,9 @@ def _heading(report: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _table(title: str, result: dict[str, Any]) -> str:
-    lines = ["", title, f"{'':38}{'img/s':>7}{'lowest':>8}{'highest':>8}{'CPU ms':>8}{'others':>12}{'Loader is':>11}"]
+def _table(title: str, base: str, result: dict[str, Any]) -> str:
+    beside = "Loader is" if base == LOADER else "recipe is"
+    lines = ["", title, f"{'':38}{'img/s':>7}{'lowest':>8}{'highest':>8}{'CPU ms':>8}{'others':>12}{beside:>11}"]
     measured = [row for row in result["sides"] if "skipped" not in row]
     for row in sorted(measured, key=lambda row: -row["images_per_second"]):
         others = row["others_share_of_cpus"]

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from packer._packs.info import PackInfo, info
     from packer._packs.repair import Repaired, repair
     from packer._packs.verify import Damage, verify
+    from packer.augment import View
     from packer.crops import (
         CenterCrop,
         Compose,
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
         PackError,
         PackLockedError,
         PackNotFoundError,
+        RemoteError,
         ResumeError,
         SourceError,
         UnsupportedVersionError,
@@ -112,6 +114,7 @@ __all__ = [
     "RandomResizedCrop",
     "Rate",
     "Reader",
+    "RemoteError",
     "Repaired",
     "Resize",
     "ResizeCenterCrop",
@@ -123,6 +126,7 @@ __all__ = [
     "Trial",
     "Tuning",
     "UnsupportedVersionError",
+    "View",
     "WorkerError",
     "__version__",
     "append",
@@ -171,12 +175,13 @@ _HOMES = {
     "packer._packs.info": "PackInfo info",
     "packer._packs.repair": "Repaired repair",
     "packer._packs.verify": "Damage verify",
+    "packer.augment": "View",
     "packer.crops": "CenterCrop Compose Crop Pad RandomCrop "
     "RandomHorizontalFlip RandomResizedCrop Resize ResizeCenterCrop",
     "packer.samplers": "BlockShuffleSampler OrderSampler SequentialSampler ShuffleSampler",
 }
 _MODULES = {name: module for module, names in _HOMES.items() for name in names.split()}
-_PACKAGES = ("crops", "errors", "samplers")
+_PACKAGES = ("augment", "crops", "errors", "samplers")
 
 
 def __getattr__(name: str) -> Any:

@@ -17,6 +17,7 @@
     │   │   └── NotAPackError    it is something else, or damaged so much that it cannot be told from that
     │   ├── PackNotFoundError    there is nothing at its path; a FileNotFoundError too
     │   └── UnsupportedVersionError   a newer packer wrote it
+    ├── RemoteError              an object cannot be had from where it is kept
     ├── ClusterError             a cluster cannot be used, or parts failed on it
     ├── WorkerError              a process that made batches ended before its work was done
     └── MissingDependencyError   an optional package or library is needed
@@ -47,6 +48,7 @@ __all__ = [
     "PackLockedError",
     "PackNotFoundError",
     "PackerError",
+    "RemoteError",
     "ResumeError",
     "SourceError",
     "UnsupportedVersionError",
@@ -195,6 +197,10 @@ class PackNotFoundError(PackError, FileNotFoundError):
 
 class UnsupportedVersionError(PackError):
     """A pack was written by a newer packer than this one."""
+
+
+class RemoteError(PackerError):
+    """An object cannot be had from where it is kept; the message names the object, without secrets, and the remedy."""
 
 
 class ClusterError(PackerError):

@@ -3,15 +3,30 @@
 ``prepare(tree, directory)`` writes the loader's own pack of an ImageFolder tree, once, and returns it.
 ``open_loader(pack, crop, threads)`` returns an iterable; each pass over it is an epoch: batches of `BATCH` uint8 images
 (N, 3, 224, 224 or N, 224, 224, 3) with their labels. `crop` is "train" or "eval".
-`REQUIRES` names what must be importable; `NOTE` says with which settings the loader runs.
+`REQUIRES` names what must be importable; `NOTE` says with which settings the loader runs. Some modules take the name of
+one of `peers.recipes`, too: their batches are then float32, and two of them of a recipe of two views.
 """
 
 from __future__ import annotations
 
+import io
+import math
+import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-__all__ = ["BATCH", "OUTPUT", "RESIZE", "data_loader", "samples", "transform"]
+__all__ = [
+    "BATCH",
+    "OUTPUT",
+    "RESIZE",
+    "data_loader",
+    "image_reader",
+    "random_crop",
+    "samples",
+    "tensor_transform",
+    "transform",
+]
 
 BATCH = 64
 OUTPUT = 224
@@ -38,10 +53,48 @@ def transform(crop: str) -> Any:
     return transforms.Compose(steps)
 
 
-def data_loader(dataset: Any, crop: str, threads: int) -> Any:
+def tensor_transform(crop: str) -> Any:
+    """Return torchvision's transform v2 of a (3, height, width) uint8 tensor to a (3, 224, 224) one."""
+    from torchvision.transforms import v2
+
+    if crop == "train":
+        return v2.Compose([v2.RandomResizedCrop(OUTPUT, antialias=True), v2.RandomHorizontalFlip()])
+    return v2.Compose([v2.Resize(RESIZE, antialias=True), v2.CenterCrop(OUTPUT)])
+
+
+def image_reader(crop: str, decoder: str) -> Callable[[bytes], Any]:
+    """Return a function that makes the bytes of a file a (3, 224, 224) uint8 tensor.
+
+    By Pillow and torchvision's transforms v1 (``"pil"``), which is how most people do it, or by torchvision's own
+    decoder and its transforms v2 of tensors (``"tensors"``), which takes less time.
+    """
+    from PIL import Image
+
+    from peers import tensors
+
+    if decoder == "tensors":
+        decode, transformed = tensors.decoder(), tensor_transform(crop)
+        return lambda data: transformed(decode(data))
+    transformed = transform(crop)
+    return lambda data: transformed(Image.open(io.BytesIO(data)).convert("RGB"))
+
+
+def random_crop(height: int, width: int) -> tuple[int, int, int, int]:
+    """Return top, left, height and width of a box that RandomResizedCrop could draw, for who has no such crop."""
+    for _ in range(10):
+        area = height * width * random.uniform(0.08, 1.0)
+        ratio = math.exp(random.uniform(math.log(3 / 4), math.log(4 / 3)))
+        rows, columns = round(math.sqrt(area / ratio)), round(math.sqrt(area * ratio))
+        if 0 < rows <= height and 0 < columns <= width:
+            return random.randint(0, height - rows), random.randint(0, width - columns), rows, columns
+    rows, columns = min(height, round(width * 4 / 3)), min(width, round(height * 4 / 3))
+    return (height - rows) // 2, (width - columns) // 2, rows, columns
+
+
+def data_loader(dataset: Any, crop: str, threads: int, collate: Any = None) -> Any:
     """Return PyTorch's DataLoader with one process a thread; the processes live on from epoch to epoch."""
     import torch
 
     return torch.utils.data.DataLoader(
-        dataset, BATCH, shuffle=crop == "train", num_workers=threads, persistent_workers=True
+        dataset, BATCH, shuffle=crop == "train", num_workers=threads, persistent_workers=True, collate_fn=collate
     )

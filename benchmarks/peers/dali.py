@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from peers import BATCH, OUTPUT, RESIZE, samples
+from peers import BATCH, OUTPUT, RESIZE, dali_recipes, samples
 
 REQUIRES = ("nvidia.dali",)
 NOTE = (
@@ -21,9 +21,22 @@ def prepare(tree: Path, directory: Path) -> Path:
     return tree
 
 
-def open_loader(pack: Path, crop: str, threads: int, layout: str = "tree") -> Any:
-    """Return an iterable over a tree, or over the files of its images in another layout, which packer wrote."""
-    return Epochs(*READERS[layout](pack), crop, threads)
+def open_loader(
+    pack: Path, crop: str, threads: int, layout: str = "tree", *, fast: bool = False, recipe: str | None = None
+) -> Any:
+    """Return an iterable over a tree, or over the files of its images in another layout, which packer wrote.
+
+    `fast` takes libjpeg-turbo's inverse DCT of lower precision, which DALI calls faster.
+    """
+    read, count = READERS[layout](pack)
+
+    def process(encoded: Any, labels: Any) -> Any:
+        if recipe == "views":
+            return *dali_recipes.views(encoded), labels
+        images = _images(encoded, crop, fast)
+        return dali_recipes.augmented(recipe, images, labels) if recipe else (images, labels)
+
+    return Epochs(lambda: read(crop == "train"), count, threads, process)
 
 
 Reader = tuple[Callable[[bool], Any], int]
@@ -89,31 +102,38 @@ def _indexed(pack: Path, suffix: str) -> tuple[list[str], list[str], int]:
 READERS = {"tree": _of_tree, "tar": _of_tars, "TFRecord": _of_tfrecords, "RecordIO": _of_recordio}
 
 
+def _images(encoded: Any, crop: str, fast: bool) -> Any:
+    from nvidia.dali import fn, types
+
+    decoding = {"device": "cpu", "output_type": types.RGB, "use_fast_idct": fast}
+    if crop == "train":
+        images = fn.decoders.image_random_crop(
+            encoded, random_aspect_ratio=[3 / 4, 4 / 3], random_area=[0.08, 1.0], num_attempts=10, **decoding
+        )
+        images = fn.resize(images, resize_x=OUTPUT, resize_y=OUTPUT, interp_type=types.INTERP_TRIANGULAR)
+        return fn.flip(images, horizontal=fn.random.coin_flip())
+    images = fn.resize(
+        fn.decoders.image(encoded, **decoding), resize_shorter=RESIZE, interp_type=types.INTERP_TRIANGULAR
+    )
+    return fn.crop(images, crop=(OUTPUT, OUTPUT))
+
+
 class Epochs:
     """Runs a pipeline for one epoch at a time; its own iterator would work ahead into the next one, between epochs."""
 
-    def __init__(self, read: Callable[[bool], Any], count: int, crop: str, threads: int) -> None:
-        from nvidia.dali import fn, pipeline_def, types
+    def __init__(self, read: Callable[[], Any], count: int, threads: int, process: Callable[..., Any]) -> None:
+        from nvidia.dali import pipeline_def
 
-        @pipeline_def(batch_size=BATCH, num_threads=threads, device_id=None, prefetch_queue_depth=_QUEUE, seed=1)  # type: ignore[untyped-decorator]
+        @pipeline_def(
+            batch_size=BATCH,
+            num_threads=threads,
+            device_id=None,
+            prefetch_queue_depth=_QUEUE,
+            seed=1,
+            enable_conditionals=True,
+        )  # type: ignore[untyped-decorator]
         def pipeline() -> Any:
-            encoded, labels = read(crop == "train")
-            if crop == "train":
-                images = fn.decoders.image_random_crop(
-                    encoded,
-                    device="cpu",
-                    output_type=types.RGB,
-                    random_aspect_ratio=[3 / 4, 4 / 3],
-                    random_area=[0.08, 1.0],
-                    num_attempts=10,
-                )
-                images = fn.resize(images, resize_x=OUTPUT, resize_y=OUTPUT, interp_type=types.INTERP_TRIANGULAR)
-                images = fn.flip(images, horizontal=fn.random.coin_flip())
-            else:
-                images = fn.decoders.image(encoded, device="cpu", output_type=types.RGB)
-                images = fn.resize(images, resize_shorter=RESIZE, interp_type=types.INTERP_TRIANGULAR)
-                images = fn.crop(images, crop=(OUTPUT, OUTPUT))
-            return images, labels
+            return process(*read())
 
         self.batches = -(-count // BATCH)
         self.pipeline = pipeline()
@@ -127,6 +147,6 @@ class Epochs:
             while scheduled < min(done + _QUEUE, self.batches):
                 self.pipeline.schedule_run()
                 scheduled += 1
-            images, labels = self.pipeline.share_outputs()
-            yield tuple(torch.from_dlpack(part.as_tensor()) for part in (images, labels))
+            *images, labels = [torch.from_dlpack(part.as_tensor()) for part in self.pipeline.share_outputs()]
+            yield images[0] if len(images) == 1 else images, labels
             self.pipeline.release_outputs()

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import Any
 
-from peers import BATCH, samples, transform
+from peers import BATCH, image_reader, samples
 
 REQUIRES = ("litdata", "torchvision")
 NOTE = (
-    "StreamingDataset of the files' bytes on the local disk, decoded by Pillow, torchvision's transforms; "
+    "StreamingDataset of the files' bytes on the local disk, decoded and transformed as the side says; "
     "StreamingDataLoader with persistent workers"
 )
 
@@ -32,16 +31,15 @@ def _sample(item: tuple[str, int]) -> dict[str, Any]:
     return {"image": Path(item[0]).read_bytes(), "label": item[1]}
 
 
-def open_loader(pack: Path, crop: str, threads: int) -> Any:
+def open_loader(pack: Path, crop: str, threads: int, decoder: str = "pil") -> Any:
     import litdata
-    from PIL import Image
+
+    read = image_reader(crop, decoder)
 
     class Images(litdata.StreamingDataset):  # type: ignore[misc]
-        transformed = transform(crop)
-
         def __getitem__(self, index: Any) -> tuple[Any, int]:
             sample = super().__getitem__(index)
-            return self.transformed(Image.open(io.BytesIO(sample["image"])).convert("RGB")), sample["label"]
+            return read(sample["image"]), sample["label"]
 
     dataset = Images(str(pack), shuffle=crop == "train", drop_last=False)
     return litdata.StreamingDataLoader(dataset, batch_size=BATCH, num_workers=threads, persistent_workers=True)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from peers import BATCH, OUTPUT, RESIZE, data_loader, transform
+from peers import BATCH, OUTPUT, RESIZE, data_loader, recipes, transform
 
 REQUIRES = ("torch",)
 NOTE = "LMDB pack, checksums verified"
@@ -24,6 +24,8 @@ def prepare(tree: Path, directory: Path, options: tuple[str, ...] = ()) -> Path:
 def open_loader(pack: Path, crop: str, threads: int, by: str = "Loader", **options: Any) -> Any:
     from packer import open_dataset
 
+    if by == "recipe":
+        return _open_recipe(pack, threads, **options)
     if by == "pil":
         return data_loader(open_dataset(pack, transform(crop), output="pil"), crop, threads)
     from packer.crops import RandomResizedCrop, ResizeCenterCrop
@@ -35,7 +37,41 @@ def open_loader(pack: Path, crop: str, threads: int, by: str = "Loader", **optio
     from packer._loading.loader import Loader
 
     processes = threads if options.get("processes") else 0
-    return Loader(dataset, BATCH, shuffle=crop == "train", threads=threads, processes=processes)
+    dataset = _repeated(dataset, options.get("times", 1))
+    return Loader(dataset, options.get("batch", BATCH), shuffle=crop == "train", threads=threads, processes=processes)
+
+
+def _repeated(dataset: Any, times: int) -> Any:
+    """Return a dataset that has each sample so many times."""
+    return dataset if times == 1 else dataset.select([*range(len(dataset))] * times)
+
+
+def _open_recipe(pack: Path, threads: int, recipe: str, batch: int = BATCH, times: int = 1) -> Any:
+    from packer import Loader, augment, open_dataset
+    from packer.crops import RandomResizedCrop
+
+    settings: dict[str, Any] = {"shuffle": True, "threads": threads, "normalize": (recipes.MEAN, recipes.STD)}
+    if recipe == "views":
+        dataset = open_dataset(pack, views=[_view(number) for number in range(2)])
+    else:
+        steps = [augment.TrivialAugmentWide(), augment.RandomErasing(recipes.ERASING, value=recipes.ERASED)]
+        if recipe == "rand":
+            steps = [augment.RandAugment(2, 9)]
+            kinds = (augment.MixUp, recipes.MIXUP), (augment.CutMix, recipes.CUTMIX)
+            mixings = [kind(alpha=alpha, num_classes=recipes.CLASSES) for kind, alpha in kinds]
+            settings["mix"] = augment.RandomChoice(mixings)
+        dataset = open_dataset(pack, crop=RandomResizedCrop(OUTPUT, flip=0.5), augment=steps)
+    return Loader(_repeated(dataset, times), batch, **settings)
+
+
+def _view(number: int) -> Any:
+    from packer import augment
+    from packer.crops import RandomResizedCrop
+
+    blur = augment.GaussianBlur(recipes.BLUR, (0.1, 2.0))
+    steps = [augment.RandomApply([augment.ColorJitter(*recipes.JITTER)], 0.8), augment.RandomGrayscale(0.2)]
+    last = [blur] if number == 0 else [augment.RandomApply([blur], 0.1), augment.RandomSolarize(128, 0.2)]
+    return augment.View(RandomResizedCrop(OUTPUT, recipes.SCALE, flip=0.5), [*steps, *last])
 
 
 class _Epochs:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from peers import BATCH, samples, transform
+from peers import BATCH, image_reader, samples
 
 REQUIRES = ("webdataset", "torchvision")
 NOTE = (
-    "4 tar shards of the files' bytes, decoded by Pillow, torchvision's transforms, batched in the workers; "
+    "4 tar shards of the files' bytes, decoded and transformed as the side says, batched in the workers; "
     "shuffles a window of 256; WebLoader with persistent workers"
 )
 
@@ -28,7 +28,7 @@ def prepare(tree: Path, directory: Path) -> Path:
     return directory
 
 
-def open_loader(pack: Path, crop: str, threads: int) -> Any:
+def open_loader(pack: Path, crop: str, threads: int, decoder: str = "pil") -> Any:
     import webdataset
 
     urls = sorted(map(str, pack.glob("*.tar")))
@@ -36,5 +36,6 @@ def open_loader(pack: Path, crop: str, threads: int) -> Any:
     dataset = webdataset.WebDataset(urls, shardshuffle=len(urls) if train else False, empty_check=False)
     if train:
         dataset = dataset.shuffle(256)
-    dataset = dataset.decode("pil").to_tuple("jpg", "cls").map_tuple(transform(crop)).batched(BATCH)
+    # decode() makes the label a number, and leaves the image to the reader.
+    dataset = dataset.decode().to_tuple("jpg", "cls").map_tuple(image_reader(crop, decoder)).batched(BATCH)
     return webdataset.WebLoader(dataset, batch_size=None, shuffle=False, num_workers=threads, persistent_workers=True)

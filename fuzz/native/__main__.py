@@ -10,12 +10,15 @@ lines name it; what is learned, in ``fuzz/corpus``. ``--planted`` shows that a f
 from __future__ import annotations
 
 import argparse
+import functools
+import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from fuzz.native.builds import BUILT, HERE, ROOT, Build, builds, compile_targets
@@ -56,7 +59,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             say("planted: no fault is planted: this needs the program patch")
             return 0
         patches = [patch for patch in sorted(PLANTED.glob("*.patch")) if _target_of(patch) in targets]
-        return int([find_planted(made[0], patch) for patch in patches] != [True] * len(patches))
+        compile_targets(made[0], sorted(set(map(_target_of, patches))))  # of which a copy compiles what is patched
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            return int(list(pool.map(functools.partial(find_planted, made[0]), patches)) != [True] * len(patches))
     found = [
         finding
         for build in made

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sysconfig
 import tempfile
+import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ HERE = Path(__file__).parent
 BUILT = ROOT / "build" / "fuzz-native"
 
 _NATIVE = Path("packer/_images/native")
+_INCLUDED = {_NATIVE / "tasks.c", _NATIVE / "kernels/kernels.c"}  # which target.c includes
+_SHARED = ("target.c", "sealing.c", "given.c")
 _COMMON = ("-O1", "-g", "-fno-omit-frame-pointer", "-fno-sanitize-recover=all")
 
 
@@ -106,29 +109,32 @@ def _works(build: Build) -> bool:
 
 
 def compile_targets(build: Build, targets: Sequence[str], root: Path = ROOT) -> dict[str, Path]:
-    """Compile the targets of a copy of the sources, each to a program; what did not change is not compiled again.
+    """Compile the targets of a copy of the sources, each to a program.
+
+    What has the same content is not compiled again, in whichever copy it stands.
 
     Raises
     ------
     subprocess.CalledProcessError
         If the compiler refuses.
     """
-    native = sorted((root / _NATIVE).rglob("*.c"))
-    native.remove(root / _NATIVE / "tasks.c")  # which target.c includes
-    here = root / HERE.relative_to(ROOT)
-    shared = [root / "tests/native/stand_in.c", here / "target.c", here / "sealing.c"]
-    headers = b"".join(path.read_bytes() for path in sorted([*(root / _NATIVE).rglob("*.h"), *here.glob("*.h")]))
-    headers += (root / _NATIVE / "tasks.c").read_bytes() + (root / "tests/native/stand_in.h").read_bytes()
+    here = HERE.relative_to(ROOT)
+    native = sorted(path.relative_to(root) for path in (root / _NATIVE).rglob("*.c"))
+    sources = [path for path in native if path not in _INCLUDED]
+    sources += [Path("tests/native/stand_in.c"), *(here / name for name in _SHARED)]
+    sources += [here / "driver.c"] if build.driven else []
+    headers = _digest(root, [path for part in (_NATIVE, here, Path("tests/native")) for path in _headers(root, part)])
+    included = _digest(root, sorted(_INCLUDED))
     flags = [*(root / _NATIVE / "compile_flags.txt").read_text().split(), *_COMMON]
 
     def compiled(path: Path) -> Path:
         own = ["-O1", "-g"] if path.name == "driver.c" else build.flags  # it counts the ways of the others
-        line = [build.compiler, *flags, *own, f"-I{sysconfig.get_path('include')}", f"-I{root / _NATIVE}", "-c"]
-        known = hashlib.sha256(repr(line).encode() + headers + path.read_bytes()).hexdigest()[:16]
-        made = BUILT / "objects" / f"{path.stem}-{known}.o"
+        line = [build.compiler, *flags, *own, f"-I{sysconfig.get_path('include')}", f"-I{_NATIVE}", "-c", str(path)]
+        parts = repr(line), headers, included if path.name == "target.c" else "", _digest(root, [path])
+        made = BUILT / "objects" / f"{path.stem}-{hashlib.sha256(repr(parts).encode()).hexdigest()[:16]}.o"
         if not made.exists():
             made.parent.mkdir(parents=True, exist_ok=True)
-            _make(made, *line, path)
+            _make(made, *line, directory=root)
         return made
 
     def linked(name: str) -> Path:
@@ -137,19 +143,30 @@ def compile_targets(build: Build, targets: Sequence[str], root: Path = ROOT) -> 
         known = hashlib.sha256(repr([build.linked, sorted(map(str, parts))]).encode()).hexdigest()[:16]
         made = BUILT / f"{name}-{known}"
         if not made.exists():
-            _make(made, build.compiler, *build.linked, "-g", *parts, "-lm")
+            _make(made, build.compiler, *build.linked, "-g", *parts, "-lm", directory=root)
         return made
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        paths = [here / f"{name}.c" for name in targets]
-        sources = [*native, *shared, *([here / "driver.c"] if build.driven else []), *paths]
-        every = list(pool.map(compiled, sources))
+        every = list(pool.map(compiled, [*sources, *(here / f"{name}.c" for name in targets)]))
         objects, own = every[: -len(targets)], dict(zip(targets, every[-len(targets) :], strict=True))
         return dict(zip(targets, pool.map(linked, targets), strict=True))
 
 
-def _make(made: Path, *line: object) -> None:
+def _headers(root: Path, directory: Path) -> list[Path]:
+    return sorted(path.relative_to(root) for path in (root / directory).rglob("*.h"))
+
+
+def _digest(root: Path, paths: Sequence[Path]) -> str:
+    """Return a digest of what files are called, and of what is in them."""
+    digest = hashlib.sha256()
+    for path in paths:
+        data = (root / path).read_bytes()
+        digest.update(f"{path.as_posix()} {len(data)} ".encode() + data)
+    return digest.hexdigest()
+
+
+def _make(made: Path, *line: object, directory: Path) -> None:
     """Have a file made by a compiler; it is there when it is whole, whoever else makes it meanwhile."""
-    new = made.with_suffix(f".{os.getpid()}")
-    subprocess.run([*map(str, line), "-o", new], check=True)
+    new = made.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
+    subprocess.run([*map(str, line), "-o", new], check=True, cwd=directory)
     new.rename(made)

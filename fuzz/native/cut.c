@@ -1,4 +1,5 @@
-/* Parts that are cut out of JPEGs without decoding them: the tiles that a rectangle depends on, and the first rows. */
+/* Parts that are cut out of JPEGs without decoding them: the tiles that a rectangle depends on, and the first rows. And the
+   table of the tiles that restart markers make. */
 
 #include "target.h"
 #include "sealing.h"
@@ -49,6 +50,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     Input controls = {data, data + CONTROLS};
     size -= CONTROLS;
     uint8_t *image = copy_image(data + CONTROLS, &size, &controls);
+    Py_DECREF(call(annotate, image, size, NOTHING_MORE));
     seal_tiles(image, size);
     Task task;
     if (set_task(&task, image, size)) {

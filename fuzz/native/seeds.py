@@ -15,7 +15,10 @@ from fuzz.pngs import SIGNATURE, chunk, drawn_png
 
 __all__ = ["CONTROLS", "write_seeds"]
 
-CONTROLS = {"window": 12, "whole": 5, "png": 7, "survey": 3, "transcode": 2, "cut": 6, "inflate": 5}
+CONTROLS = {
+    **{"window": 12, "whole": 5, "png": 7, "survey": 3, "transcode": 2, "cut": 6, "annotate": 5, "inflate": 5},
+    **{"views": 96, "operations": 3, "numbers": 5, "choosing": 3},
+}
 """The targets, and how many bytes of their inputs are controls, which the C of each reads."""
 
 _JPEGS, _SHORT = 100, 1200  # drawn ones, of all samplings, sizes and kinds; of those, the ones with fewer bytes
@@ -24,6 +27,8 @@ _PNGS = 40
 _RAW, _CHECKED, _BICUBIC, _FLIPPED, _REFLECTED, _UNSCALED, _INSIDE = 1, 2, 4, 8, 0x20, 0x40, 0x80
 _WINDOWS = (_INSIDE, _INSIDE | _BICUBIC | _FLIPPED, _REFLECTED, _UNSCALED | _INSIDE, _UNSCALED | _CHECKED)
 _STORED = 2
+_VIEWS = (0, 8, 16, 8 + 2, 16 + 2, 8 + 4)  # how many operations on each; numbers; in plain C
+_TALL, _WIDE, _OPERATIONS = 16, 32, 15
 _CUT_SHORT = 192  # in the midst of the last marker
 
 
@@ -37,17 +42,26 @@ def write_seeds(directory: Path) -> None:
 
 def _seeds(name: str) -> Iterator[bytes]:
     chance = random.Random(name)
+    yield from _GIVEN[name](chance) if name in _GIVEN else _images(name, chance)
+
+
+def _images(name: str, chance: random.Random) -> Iterator[bytes]:
     images = [*drawn.images(), *drawn.tiled()]
     pngs = [data for data in [*images, *drawn.stored()] if data.startswith(SIGNATURE)]
     pngs += [drawn_png(chance, interlaced=number % 2 == 0) for number in range(_PNGS)]
     jpegs = [data for data in images if data.startswith(b"\xff\xd8")]
     jpegs += [*itertools.islice(drawn.long_scans(), 2), drawn.high_chroma()]
     jpegs += [data for data in drawn_jpegs(chance, _JPEGS) if len(data) < _SHORT]
-    if name == "png":
+    if name == "views":
+        yield from _views(chance, [*jpegs, *pngs])
+    elif name == "png":
         yield from (_controls(chance, name, 0) + data for data in pngs)
         yield from (_controls(chance, name, _STORED) + _inflated(data) for data in pngs)
     elif name == "inflate":
         yield from (_controls(chance, name, number % 4) + data for number, data in enumerate(_deflated(chance)))
+    elif name == "annotate":
+        for data in (*drawn.tiled(), *jpegs):
+            yield _controls(chance, name, 0) + _without_table(data)
     elif name == "survey":
         yield from (_controls(chance, name, 2 * (number % 4)) + data for number, data in enumerate([*images, *jpegs]))
     elif name == "window":
@@ -94,3 +108,44 @@ def _deflated(chance: random.Random) -> Iterator[bytes]:
             for size in (100, 3000):
                 packed = zlib.compressobj(level, zlib.DEFLATED, 15, 9, strategy)
                 yield packed.compress(data[:size]) + packed.flush()
+
+
+def _views(chance: random.Random, images: list[bytes]) -> Iterator[bytes]:
+    """Yield views of images, and of pixels."""
+    pixels = bytes([39, 29]) + chance.randbytes(40 * 30 * 3)
+    for flags, data in [*zip(itertools.cycle(_VIEWS), images), *((flags | _RAW, pixels) for flags in _VIEWS)]:
+        yield bytes([flags]) + chance.randbytes(CONTROLS["views"] - 1) + data
+
+
+def _without_table(jpeg: bytes) -> bytes:
+    """Return a JPEG without the segments that say where its tiles are."""
+    at, kept = 2, [jpeg[:2]]
+    while jpeg[at + 1] != 0xDA:
+        end = at + 2 + int.from_bytes(jpeg[at + 2 : at + 4], "big")
+        kept += [jpeg[at:end]] if jpeg[at + 4 : at + 9] != b"TILES" else []
+        at = end
+    return b"".join(kept) + jpeg[at:]
+
+
+def _operations(chance: random.Random) -> Iterator[bytes]:
+    """Yield operations of each kind, alone and several, on images of usual, tall and wide sizes."""
+    for kind, flags in itertools.product(range(_OPERATIONS), (0, _TALL, _WIDE, 1)):
+        controls = bytes([flags | 1, *chance.randbytes(2), kind, chance.randrange(240)])
+        yield controls + bytes(chance.randrange(224) for _ in range(12)) + chance.randbytes(300)
+    for _ in range(20):
+        yield bytes([chance.choice([2, 3])]) + bytes(chance.randrange(224) for _ in range(60)) + chance.randbytes(300)
+
+
+def _numbers(chance: random.Random) -> Iterator[bytes]:
+    """Yield batches of all types and mixtures, of short and of long rows."""
+    for flags in range(128):
+        yield bytes([flags]) + bytes(chance.randrange(224) for _ in range(30)) + chance.randbytes(200)
+
+
+def _chances(chance: random.Random) -> Iterator[bytes]:
+    """Yield steps and rules, with random numbers of their own and with given ones."""
+    for number in range(80):
+        yield bytes([number % 4]) + chance.randbytes(200)
+
+
+_GIVEN = {"operations": _operations, "numbers": _numbers, "choosing": _chances}

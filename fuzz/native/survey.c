@@ -1,20 +1,25 @@
-/* Surveys: sizes and checksums of images, found from their first bytes. What is found from few is what is found from all. And
-   numbers that are looked up for pixels. */
+/* Surveys: sizes and checksums of images, found from their first bytes. What is found from few is what is found from all, and in a
+   file what is found in memory. And numbers that are looked up for pixels. */
+
+#define _XOPEN_SOURCE 700
 
 #include "target.h"
 #include "sealing.h"
 #include "../../packer/_images/native/native.h"
 #include "../../packer/_images/native/survey.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { UNSEALED = 1, CHECKED = 2, TURNED = 4 }; /* flags */
 
 typedef struct { /* as survey_fields names them */
-    int64_t file, position, size, raw, height, width, checked, crc32c, label, name, name_size, turned, findings, seen;
+    int64_t file, position, size, raw, height, width, checked, crc32c, label, name, name_size, turned, out, read, modified, kind,
+        orientation, findings, seen;
 } Record;
 
 static void
@@ -33,6 +38,37 @@ look_at_beginning(const uint8_t *data, size_t size, size_t have)
     require(few.orientation == all.orientation && few.findings == all.findings);
 }
 
+/* Returns a file that has an image after a byte of something else. */
+static int64_t
+file_of(const uint8_t *data, size_t size)
+{
+    static FILE *file;
+    file = file == NULL ? tmpfile() : file;
+    require(file != NULL && ftruncate(fileno(file), 0) == 0 && pwrite(fileno(file), data, size, 1) == (ssize_t)size);
+    return fileno(file);
+}
+
+/* Surveys an image together with others: in a file, in one from which it is read whole, and nowhere. */
+static void
+survey_batch(const Record *alone, const uint8_t *data, size_t size)
+{
+    Record records[4] = {*alone, *alone, *alone, *alone};
+    uint8_t *whole = memory(size);
+    records[1].file = records[2].file = file_of(data, size);
+    records[1].position = records[2].position = 1;
+    records[2].out = (int64_t)(uintptr_t)whole;
+    records[3].file = NOWHERE;
+    Py_XDECREF(call(survey, NULL, 0, (int64_t)(uintptr_t)records, INT64_C(4), NOTHING_MORE));
+    require(records[2].read == (size >= 2) && (size < 2 || !memcmp(whole, data, size)));
+    require(!records[3].seen);
+    for (int i = 0; i < 3; i++) {
+        require(records[i].seen == alone->seen && records[i].height == alone->height && records[i].width == alone->width);
+        require(records[i].kind == alone->kind && records[i].orientation == alone->orientation);
+        require(records[i].findings == alone->findings && records[i].crc32c == alone->crc32c);
+    }
+    free(whole);
+}
+
 static void
 look_numbers_up(const uint8_t *pixels, size_t count, int planes)
 {
@@ -40,7 +76,7 @@ look_numbers_up(const uint8_t *pixels, size_t count, int planes)
     for (int i = 0; i < 3 * 256; i++)
         table[i] = (float)i;
     Py_XDECREF(call(look_up, NULL, 0, (int64_t)(uintptr_t)pixels, (int64_t)count, (int64_t)(uintptr_t)table,
-                    (int64_t)(uintptr_t)out, (int64_t)planes, NOTHING_MORE));
+                    (int64_t)(uintptr_t)out, (int64_t)planes, INT64_C(1), NOTHING_MORE));
     require_set((const uint8_t *)out, 3 * count * sizeof *out);
     free(table);
     free(out);
@@ -70,6 +106,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (record.seen)
         require(record.height > 0 && record.width > 0);
     require_set((const uint8_t *)&record, sizeof record);
+    survey_batch(&record, image, made);
     if (made >= 2) {
         look_at_beginning(image, made, made);
         look_at_beginning(image, made, made * (size_t)share >> 16);

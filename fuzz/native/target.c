@@ -3,7 +3,8 @@
 #include "target.h"
 #include "../../packer/_images/native/checksums.h"
 
-#include "../../packer/_images/native/tasks.c" /* for the memory that it keeps */
+#include "../../packer/_images/native/kernels/kernels.c" /* for each of its sets */
+#include "../../packer/_images/native/tasks.c"          /* for the memory that it keeps */
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -15,7 +16,8 @@
 #endif
 #endif
 
-static const Kernels *vectors, *plain;
+static const Kernels *sets[3];
+static int set_count;
 
 int LLVMFuzzerInitialize(int *count, char ***arguments);
 
@@ -23,10 +25,15 @@ int
 LLVMFuzzerInitialize(int *count, char ***arguments)
 {
     (void)count, (void)arguments;
-    plain = kernels; /* until they are chosen */
+    sets[set_count++] = &plain;
     checksums_init();
     kernels_init();
-    vectors = kernels;
+#if HAS_AVX512
+    if (kernels == &avx512)
+        sets[set_count++] = &avx2;
+#endif
+    if (kernels != &plain)
+        sets[set_count++] = kernels;
     return 0;
 }
 
@@ -37,10 +44,16 @@ fail(const char *what, const char *file, int line)
     abort();
 }
 
-void
-use_vectors(int wanted)
+int
+kernel_sets(void)
 {
-    kernels = wanted ? vectors : plain;
+    return set_count;
+}
+
+void
+use_kernels(int set)
+{
+    kernels = sets[set];
 }
 
 int
@@ -145,7 +158,7 @@ static int
 draw_into(Task *task, uint8_t *out)
 {
     task->out = (int64_t)(uintptr_t)out;
-    PyObject *left = call(decode_into, NULL, 0, (int64_t)(uintptr_t)task, INT64_C(1), NOTHING_MORE);
+    PyObject *left = call(decode_into, NULL, 0, (int64_t)(uintptr_t)task, INT64_C(1), INT64_C(0), INT64_C(0), INT64_C(0), NOTHING_MORE);
     int outcome = left == NULL ? -1 : stand_in_length(left) == 0;
     Py_XDECREF(left);
     return outcome;
@@ -157,14 +170,14 @@ draw_task(Task *task)
     size_t size = size_of(task);
     uint8_t *pixels = memory(size);
     int outcome = draw_into(task, pixels);
-    if (vectors != plain) {
+    for (int set = 0; set < set_count - 1; set++) {
         uint8_t *others = memory(size);
-        use_vectors(0);
+        use_kernels(set);
         require(draw_into(task, others) == outcome);
-        use_vectors(1);
         require(outcome != 1 || !memcmp(pixels, others, size));
         free(others);
     }
+    use_kernels(set_count - 1);
     if (outcome == 1) {
         require_set(pixels, size);
         return pixels;

@@ -1,7 +1,8 @@
 /* What the targets share. A target is a function of bytes, which a fuzzer calls again and again: LLVMFuzzerTestOneInput.
 
    Sanitizers look for reads and writes of what is not there, or not yet set. Where a promise can be compared with
-   something, `require` does: what this processor's vectors give with what plain C gives, a part of an image with the whole. */
+   something, `require` does: what each kind of this processor's vectors gives with what plain C gives, a part of an image with
+   the whole. */
 
 #ifndef PACKER_FUZZ_TARGET_H
 #define PACKER_FUZZ_TARGET_H
@@ -38,15 +39,18 @@ int set_task(Task *task, const uint8_t *data, size_t size);
 /* Wants a rectangle of the image, unresized; four controls say which. */
 void set_rectangle(Task *task, Input *controls);
 
-/* Does a task, in memory that nothing else has used, with the vectors of this processor and then in plain C, which gives the
-   same. Returns the pixels, of out_height * out_width * 3 bytes, to be freed; NULL where it is left to other decoders. */
+/* Does a task, in memory that nothing else has used, with each set of kernels, which give the same. Returns the pixels, of out_height * out_width * 3 bytes, to be freed; NULL where it is left to other decoders. */
 uint8_t *draw_task(Task *task);
 
 /* Looks at a rectangle of an image that is drawn whole: it has these pixels. Four controls say which. */
 void compare_rectangle(const Task *whole, const uint8_t *pixels, Input *controls);
 
-/* Lets the module use the vectors of this processor, as it does, or plain C. */
-void use_vectors(int);
+/* Returns how many sets of kernels this processor knows: plain C comes first, and last those that the module uses. */
+enum { PLAIN = 0 };
+int kernel_sets(void);
+
+/* Lets the module use one of them. */
+void use_kernels(int set);
 
 /* Calls a function of the module with bytes, if there are any, and integers, the last of which is before NOTHING_MORE. */
 #define NOTHING_MORE INT64_MIN

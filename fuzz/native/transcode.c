@@ -73,9 +73,9 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     uint8_t *original = copy_image(data + CONTROLS, &size, &controls);
     int64_t least_tile = 4 * next_byte(&controls);
     uint8_t *image = transcoded(original, size, least_tile, &made);
-    use_vectors(0);
+    use_kernels(PLAIN);
     uint8_t *same = transcoded(original, size, least_tile, &also_made);
-    use_vectors(1);
+    use_kernels(kernel_sets() - 1);
     require((image == NULL) == (same == NULL) && made == also_made && (image == NULL || !memcmp(image, same, made)));
     if (image != NULL && set_task(&task, original, size))
         compare(&task, image, made);

@@ -9,10 +9,12 @@ from typing import Any
 import click
 
 from packer._cli import show
-from packer._cli.convert import convert_command, explaining
+from packer._cli.convert import convert_command
+from packer._cli.converting import explaining
 from packer._cli.progress import progress_options
+from packer._cli.reading import READING
 from packer._cli.source import CommandOfSource
-from packer._cli.values import UserPath
+from packer._cli.values import PackPath
 from packer._cli.writing import say, status_of
 from packer.errors import printable
 
@@ -20,11 +22,12 @@ __all__ = ["append_command"]
 
 _OF_A_PACK = ("src", "dst", "format", "splits", "classes_from", "check", "overwrite", "quiet", "json_progress")
 _OF_PARTS = ("parts", "part", "cluster", "jobs", "scratch")
+_NO_PART_OF_IT = (*_OF_A_PACK, *_OF_PARTS, *READING)
 
 
 @click.command("append", cls=CommandOfSource)
-@click.argument("pack", type=UserPath())
-@click.argument("src", type=UserPath())
+@click.argument("pack", type=PackPath())
+@click.argument("src", type=PackPath())
 @progress_options()
 def append_command(pack: Path, src: Path, *, quiet: bool, **values: Any) -> int:
     """Convert the images below SRC to one more part of PACK, a pack with parts.
@@ -56,4 +59,4 @@ def append_command(pack: Path, src: Path, *, quiet: bool, **values: Any) -> int:
     return status_of(manifest)
 
 
-append_command.params += [option for option in convert_command.params if option.name not in (*_OF_A_PACK, *_OF_PARTS)]
+append_command.params += [option for option in convert_command.params if option.name not in _NO_PART_OF_IT]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["bench_command"]
 
 _BUSY = 0.1  # of the CPUs, that others took
+_SIDES = "packer", "torchvision"  # the ways of a recipe that has a name
 
 
 class Counts(click.ParamType):  # type: ignore[type-arg]  # no generic before click 8.4
@@ -57,7 +59,9 @@ class Counts(click.ParamType):  # type: ignore[type-arg]  # no generic before cl
 @click.option(
     "--recipe",
     type=UserPath(),
-    help="Python file that defines loader(path, threads), a side of one's own, or transform, or crop.",
+    metavar="NAME|FILE.py",
+    help="trivial, rand, three or dino: step by step, beside torchvision. Or a Python file that defines"
+    " loader(path, threads), a side of one's own, or transform, or crop.",
 )
 @click.option(
     "--plot", type=UserPath(), help="Draw rate over threads to FILE.png or FILE.svg; without a suffix to both."
@@ -75,6 +79,7 @@ def bench_command(  # noqa: PLR0917
     \b
       packer bench imagenet/train train.lmdb
       packer bench train.lmdb small.lmdb --plot rates
+      packer bench train.lmdb --recipe trivial     # what each step of a recipe costs
     """
     from packer._measuring.bench import bench
 
@@ -109,6 +114,8 @@ def _table(measured: Benchmark) -> str:
     from packer._measuring.bench import LIMIT
 
     counts = sorted({rate.threads for rate in measured.rates})
+    if any(rate.way in _SIDES for rate in measured.rates):
+        return "\n".join(map(printable, [*_steps(measured), *_below(measured)]))
     sides = sorted(measured.sides, key=lambda side: -measured.fastest(side).median)
     wide = max(len(side) for side in sides)
     threads = [f"{count} thread{'s' if count > 1 else ''}" for count in counts]
@@ -119,7 +126,37 @@ def _table(measured: Benchmark) -> str:
     ways = [side for side in sides if measured.fastest(side).way != LIMIT]  # nobody trains with the limit
     if len(ways) > 1 and (ratio := measured.ratio(ways[0], ways[-1])) is not None:
         lines += ["", f"{ways[0]} is {ratio:.1f} times as fast as {ways[-1]}"]
-    lines += ["", *(f"not measured: {side}: {reason}" for side, reason in measured.skipped.items())]
+    return "\n".join(map(printable, [*lines, *_below(measured)]))
+
+
+def _steps(measured: Benchmark) -> list[str]:
+    """Return a recipe's steps by each side: the rate down to the step, and what the step costs a thread."""
+    wide = max(map(len, measured.sides))
+    lines = [f"{'':{wide}}  images a second   ms an image of a thread"]
+    before: dict[tuple[str, int], list[float]] = {}
+    for rate in measured.rates:
+        key = rate.side.rpartition(": ")[0], rate.threads
+        costs = [1000 * rate.threads / one for one in rate.rates]
+        cost = f"{statistics.median(costs):.2f}"
+        if key in before:  # what a step costs is compared within a round
+            extra = statistics.median(now - then for now, then in zip(costs, before[key], strict=False))
+            cost = f"{cost}  ({extra:+.2f})"
+        before[key] = costs
+        lines.append(f"{rate.side:{wide}}  {rate.median:>9,.0f}{_spread(rate):6}   {cost}")
+    for path in measured.images:
+        ours, theirs = (
+            [rate.side for rate in measured.rates if (rate.path, rate.way) == (path, way)] for way in _SIDES
+        )
+        if ours and (share := measured.ratio(ours[-1], ours[0])) is not None:
+            lines += ["", f"{path}: the whole recipe has {share:.2f} of the rate of the crop alone"]
+        if ours and theirs and (times := measured.ratio(ours[-1], theirs[-1])) is not None:
+            lines.append(f"{path}: packer's is {times:.1f} times as fast as torchvision's")
+    return lines
+
+
+def _below(measured: Benchmark) -> list[str]:
+    """Return what stands below the figures: what they are of."""
+    lines = ["", *(f"not measured: {side}: {reason}" for side, reason in measured.skipped.items())]
     for path, count in measured.images.items():
         lines.append(f"{path}: {count:,} samples of {in_units(measured.mean_bytes[path])}, from memory")
     lines.append(
@@ -127,4 +164,4 @@ def _table(measured: Benchmark) -> str:
     )
     if measured.others is not None and measured.others > _BUSY:
         lines.append(f"other programs took {measured.others:.0%} of the CPUs meanwhile: measure again when they rest")
-    return "\n".join(map(printable, lines))
+    return lines

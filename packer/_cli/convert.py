@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import warnings
-from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,26 +11,27 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from packer._cli import show
+from packer._cli.converting import convert_listed, explaining
 from packer._cli.options import RunOptions
 from packer._cli.parts import make_parts
 from packer._cli.progress import progress_options
+from packer._cli.reading import reading_options
 from packer._cli.source import CommandOfSource, requested, require_one_class_map, source_options, targets
-from packer._cli.values import Size, UserPath
-from packer._cli.writing import done_already, resumable, say, status_of
+from packer._cli.uploading import convert_to_url
+from packer._cli.values import PackPath, Size, UserPath
+from packer._cli.writing import done_already, say, status_of
 from packer._sample import CODECS
-from packer.errors import ImageChangedError, ImageError
+from packer._storage.remote.urls import is_url
 
 if TYPE_CHECKING:
-    from packer._conversion.convert import Summary
     from packer._conversion.request import ConversionRequest
-    from packer._sources import Source
 
-__all__ = ["convert_command", "explaining"]
+__all__ = ["convert_command"]
 
 
 @click.command("convert", cls=CommandOfSource)
-@click.argument("src", type=UserPath())
-@click.argument("dst", type=UserPath())
+@click.argument("src", type=PackPath())
+@click.argument("dst", type=PackPath())
 @click.option(
     "--format",
     metavar="FORMAT",
@@ -154,7 +153,7 @@ __all__ = ["convert_command", "explaining"]
     "--scratch",
     type=UserPath(file_okay=False),
     metavar="DIR",
-    help="With --part or --cluster: make each part in this directory of the node's own disk, then copy it to its place.",
+    help="With --part or --cluster: make each part in this directory of the node's own disk, then copy it to its place. Of a DST that is a URL: make the pack here, then upload it.  [default for a URL: packer-UID in the system's temporary directory]",
 )
 @click.option("--overwrite", is_flag=True, help="Replace DST, once the new pack is complete.")
 @click.option("--fresh", is_flag=True, help="Start over instead of continuing an interrupted conversion.")
@@ -163,6 +162,7 @@ __all__ = ["convert_command", "explaining"]
     is_flag=True,
     help="Begin even where the disk has less room than the files take that keep their bytes.",
 )
+@reading_options
 @progress_options()
 def convert_command(src: Path, dst: Path, **values: Any) -> int:
     """Convert the images below SRC into the pack DST.
@@ -171,8 +171,8 @@ def convert_command(src: Path, dst: Path, **values: Any) -> int:
     their bytes unless options say otherwise; or what another tool made: WebDataset tars, TFRecord, RecordIO, Parquet,
     MDS, LMDB, zip and others, as a file, a directory or a pattern in quotes (docs/containers.md). DST is FILE.lmdb,
     FILE.h5 or DIRECTORY.pth, or for other tools to read as well DIRECTORY.wds (WebDataset), .tfrecord, .rec (MXNet),
-    .mds (MosaicML Streaming), .caffe, .n5 or .parquet (Hugging Face). It appears when it is complete; the same command
-    continues an interrupted conversion.
+    .mds (MosaicML Streaming), .caffe, .n5 or .parquet (Hugging Face); or the URL of one, such as s3://bucket/train.lmdb
+    (docs/uploading.md). It appears when it is complete; the same command continues an interrupted conversion.
 
         \b
           packer convert imagenet/train train.lmdb                       the files' own bytes
@@ -190,9 +190,13 @@ def convert_command(src: Path, dst: Path, **values: Any) -> int:
     # Pillow's remarks on single files go to stderr without the file's name; the summary and the report have both.
     warnings.filterwarnings("ignore", module="PIL")
     request = requested(ConversionRequest, src=src, dst=dst, **values)
+    if is_url(src) and how.splits:
+        raise click.UsageError("--split is for a directory: convert SRC/SPLIT, the others with --classes-from")
     if (request.labels is not None or request.coco) and how.splits:
         option = "--coco" if request.coco else "--labels"
         raise click.UsageError(f"{option} is for one split: convert SRC/SPLIT with it")
+    if is_url(dst):
+        return convert_to_url(request, how)
     if any(option is not None for option in (request.parts, how.part, how.cluster, how.jobs, how.scratch)):
         with explaining(src):
             return make_parts(request, how)
@@ -201,7 +205,7 @@ def convert_command(src: Path, dst: Path, **values: Any) -> int:
     request.require_destination()
     with show.ProgressDisplay(dst.name, quiet=how.quiet) as display:
         display.phase(f"listing {src.name}")
-        summary = _convert(request, request.open(dst, request.classes()), display, quiet=how.quiet)
+        summary = convert_listed(request, request.open(dst, request.classes()), display, quiet=how.quiet)
     say(show.conversion(summary), quiet=how.quiet)
     return status_of(summary.manifest)
 
@@ -234,7 +238,7 @@ def _convert_splits(request: ConversionRequest, how: RunOptions) -> int:
             source = split.open(split.dst, classes, is_split=True)
             classes = source.classes  # the first split's, for all
             before = None if split.overwrite else made_before(split.dst, source, split.recipe, split.format_row.name)
-            summary = _convert(split, source, display, quiet=how.quiet) if before is None else None
+            summary = convert_listed(split, source, display, quiet=how.quiet) if before is None else None
         if summary is None:
             assert before is not None
             statuses.add(done_already(split.dst, before, quiet=how.quiet))
@@ -242,38 +246,6 @@ def _convert_splits(request: ConversionRequest, how: RunOptions) -> int:
             say(show.conversion(summary), quiet=how.quiet)
             statuses.add(status_of(summary.manifest))
     return max(statuses)
-
-
-def _convert(request: ConversionRequest, source: Source, display: show.ProgressDisplay, *, quiet: bool) -> Summary:
-    """Make one pack of a source that was listed, and show how far it is."""
-    from packer._images.decode import decoder_advice
-
-    advice = decoder_advice() if request.recipe.codec != "keep" and not quiet else None
-    if advice is not None:
-        click.echo(f"packer: {advice}", err=True)
-    display.phase(None)
-    with explaining(request.src):
-        return request.convert(source, lambda p: display.update(p.done, p.total, read=p.bytes_read, skipped=p.skipped))
-
-
-@contextlib.contextmanager
-def explaining(src: Path) -> Iterator[None]:
-    """Add to what ends a conversion of `src` what its person can do."""
-    from packer._sources import is_listing
-
-    try:
-        with resumable():
-            yield
-    except ImageChangedError as error:
-        again = "run `packer scan` again, and start over" if is_listing(src) else "start over"
-        raise ImageError(f"{error}. Put it back, and the same command continues; or {again} with --fresh.") from error
-    except ImageError as error:
-        of_a_field = error.reason.startswith("field ")
-        mend = "Correct the file" if of_a_field else "Put an image in its place"
-        without = "Where a table or annotations change" if of_a_field else "If the source is to go without it"
-        raise ImageError(
-            f"{error}. {mend}, or say --on-error skip, and the same command continues. {without}, start over with --fresh."
-        ) from error
 
 
 def _report(report: Path | None, root: Path) -> Path | None:

@@ -15,6 +15,7 @@ import click
 from packer._cli import show
 from packer._cli.convert import convert_command
 from packer._cli.progress import progress_options
+from packer._cli.reading import READING
 from packer._cli.source import CommandOfSource, requested
 from packer._cli.values import Duration, UserPath
 from packer._storage.limits import in_units
@@ -26,7 +27,19 @@ if TYPE_CHECKING:
 
 __all__ = ["estimate_command"]
 
-_NO_PART_OF_IT = ("src", "dst", "splits", "check", "part", "cluster", "jobs", "scratch", "quiet", "json_progress")
+_NO_PART_OF_IT = (
+    "src",
+    "dst",
+    "splits",
+    "check",
+    "part",
+    "cluster",
+    "jobs",
+    "scratch",
+    "quiet",
+    "json_progress",
+    *READING,
+)
 _REMARKABLE_LOAD = 0.1  # of the processors
 _NAMED = 5  # files that cannot be converted
 

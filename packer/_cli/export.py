@@ -8,7 +8,8 @@ import click
 
 from packer._cli import show
 from packer._cli.progress import progress_options
-from packer._cli.values import UserPath
+from packer._cli.reading import reading_options
+from packer._cli.values import PackPath, UserPath
 from packer._cli.writing import resumable
 from packer.errors import printable
 
@@ -16,8 +17,9 @@ __all__ = ["export_command"]
 
 
 @click.command("export")
-@click.argument("pack", type=UserPath())
+@click.argument("pack", type=PackPath())
 @click.argument("directory", type=UserPath())
+@reading_options
 @progress_options()
 def export_command(pack: Path, directory: Path, quiet: bool) -> None:
     """Write the images of PACK as files below DIRECTORY: the tree it came from, byte for byte where bytes were kept.

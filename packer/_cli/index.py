@@ -11,7 +11,7 @@ import click
 from packer._cli import show
 from packer._cli.progress import progress_options
 from packer._cli.source import CommandOfSource, requested, source_options
-from packer._cli.values import UserPath
+from packer._cli.values import PackPath, UserPath
 from packer._cli.writing import say, status_of
 from packer.errors import ImageError, printable
 
@@ -39,7 +39,7 @@ __all__ = ["index_command"]
     default="fail",
     help="What to do with an image that cannot be read: stop, or leave it out and list it.  [default: fail]",
 )
-@click.option("--base", type=UserPath(), metavar="DIR", help="Make the index SRC look for its files below DIR.")
+@click.option("--base", type=PackPath(), metavar="DIR|URL", help="Make the index SRC look for its files below DIR.")
 @click.option("--overwrite", is_flag=True, help="Replace OUT.index.")
 @progress_options()
 def index_command(

@@ -12,7 +12,8 @@ import click
 
 from packer._cli import show
 from packer._cli.progress import progress_options
-from packer._cli.values import UserPath
+from packer._cli.reading import reading_options
+from packer._cli.values import PackPath, UserPath
 from packer._cli.words import settings_in_words
 from packer._storage.limits import in_units
 from packer.errors import printable
@@ -27,7 +28,7 @@ _NAMED = 5  # classes of a field
 
 
 @click.command("info")
-@click.argument("pack", type=UserPath())
+@click.argument("pack", type=PackPath())
 @click.option("--json", "as_json", is_flag=True, help="Print everything as one JSON object.")
 @click.option("--classes", "all_classes", is_flag=True, help="List every class, not only the first and the last ones.")
 @click.option(
@@ -36,6 +37,7 @@ _NAMED = 5  # classes of a field
     metavar="FILE",
     help="Draw histograms of sizes and labels too: .svg, or .png by matplotlib.",
 )
+@reading_options
 @progress_options(quiet=None)
 def info_command(pack: Path, as_json: bool, all_classes: bool, plot: Path | None) -> None:
     """Say what PACK holds: settings, sizes, classes with their counts, image sizes."""

@@ -8,8 +8,9 @@ import click
 
 from packer._cli import show
 from packer._cli.progress import progress_options
+from packer._cli.reading import reading_options
 from packer._cli.status import EXIT_STATUS
-from packer._cli.values import Size, UserPath
+from packer._cli.values import PackPath, Size
 from packer._cli.writing import resumable, say, status_of
 from packer.errors import printable
 
@@ -17,8 +18,8 @@ __all__ = ["merge_command"]
 
 
 @click.command("merge")
-@click.argument("packs", nargs=-1, type=UserPath())
-@click.argument("dst", type=UserPath())
+@click.argument("packs", nargs=-1, type=PackPath())
+@click.argument("dst", type=PackPath())
 @click.option(
     "--classes",
     "class_map",
@@ -45,6 +46,7 @@ __all__ = ["merge_command"]
 )
 @click.option("--overwrite", is_flag=True, help="Replace DST, once the new pack is complete.")
 @click.option("--fresh", is_flag=True, help="Start over instead of continuing an interrupted merge.")
+@reading_options
 @progress_options()
 def merge_command(
     packs: tuple[Path, ...],

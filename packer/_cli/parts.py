@@ -16,6 +16,7 @@ from packer._cli.options import RunOptions
 from packer._cli.status import EXIT_STATUS
 from packer._cli.writing import done_already, say, status_of
 from packer._storage.limits import in_units
+from packer._storage.remote.urls import is_url
 from packer.errors import ClusterError, DestinationError, PackLockedError, printable
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ def make_parts(request: ConversionRequest, how: RunOptions) -> int:
 
 def _require_sense(request: ConversionRequest, how: RunOptions) -> None:
     """Raise UsageError where the options do not fit together."""
+    from packer._conversion.objectrequest import is_table
+
     if not request.parts:
         raise click.UsageError("say with --parts how many parts there are")
     if how.part is not None and how.part >= request.parts:
@@ -60,6 +63,8 @@ def _require_sense(request: ConversionRequest, how: RunOptions) -> None:
         raise click.UsageError("--parts is for one split: convert SRC/SPLIT, with --classes-from the first one's pack")
     if how.part is not None and how.cluster is not None:
         raise click.UsageError("--part is for tasks of a job array, --cluster makes all parts: say one of them")
+    if how.cluster is not None and (is_url(request.src) or is_table(request.src)):
+        raise click.UsageError("--cluster is for files that all nodes see: of objects at URLs, make parts with --part")
     if how.scratch and how.part is None and how.cluster is None:
         raise click.UsageError("--scratch is for --part and --cluster: here, parts are made where they stay")
     if how.jobs and how.cluster is None:

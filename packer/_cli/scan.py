@@ -43,6 +43,8 @@ def scan_command(src: Path, listing: Path, *, overwrite: bool, quiet: bool, **va
         display.phase(f"listing {src.name}", "files")
         source = request.open(listing, request.classes())
         refuse_derived(source)
+        if not source.is_local:
+            raise click.UsageError(f"{printable(src)}: is or names objects at URLs, which need no list: convert them")
         display.phase(None)
         write_listing(source, listing)
     if not quiet:

@@ -68,7 +68,7 @@ def kept(number: int, codec: str) -> str:
     )
 
 
-def outcome(destination: Path, manifest: Manifest, notes: Iterable[str] = ()) -> list[str]:
+def outcome(destination: Path | str, manifest: Manifest, notes: Iterable[str] = ()) -> list[str]:
     """Return lines that say what was found and left out, and how to read a pack."""
     from packer._formats import FORMATS
     from packer._manifest import TILED

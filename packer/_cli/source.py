@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from packer._cli.annotations import ANNOTATIONS
-from packer._cli.values import Delimiter, UserPath
+from packer._cli.values import Delimiter, PackPath, UserPath
 from packer._sample import LABEL_TYPES
 from packer.errors import OptionError, SourceError, printable
 
@@ -114,7 +114,7 @@ _OF_FILES = [
     ),
     click.option(
         "--classes-from",
-        type=UserPath(),
+        type=PackPath(),
         metavar="PACK",
         help="Use the class ids of another pack (for val: train's), of labels and of --column NAME:class or NAME:labels. A class that is not in it is an error.",
     ),

@@ -8,7 +8,8 @@ import click
 
 from packer._cli import show
 from packer._cli.progress import progress_options
-from packer._cli.values import UserPath
+from packer._cli.reading import reading_options
+from packer._cli.values import PackPath, UserPath
 from packer._storage.limits import in_units
 from packer.errors import printable
 
@@ -16,8 +17,9 @@ __all__ = ["stage_command", "unstage_command"]
 
 
 @click.command("stage")
-@click.argument("pack", type=UserPath())
+@click.argument("pack", type=PackPath())
 @click.argument("directory", type=UserPath())
+@reading_options
 @progress_options()
 def stage_command(pack: Path, directory: Path, quiet: bool) -> None:
     """Copy PACK to DIRECTORY on this node, where stage=DIRECTORY finds it; print where the copy is.
@@ -34,7 +36,7 @@ def stage_command(pack: Path, directory: Path, quiet: bool) -> None:
 
 
 @click.command("unstage")
-@click.argument("pack", type=UserPath())
+@click.argument("pack", type=PackPath())
 @click.argument("directory", type=UserPath())
 @click.option(
     "--all-versions",

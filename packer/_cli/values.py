@@ -9,7 +9,10 @@ from typing import Any
 
 import click
 
-__all__ = ["Delimiter", "Duration", "Size", "UserPath"]
+from packer._storage.remote.urls import is_url, shown
+from packer._storage.urlpath import user_path
+
+__all__ = ["Delimiter", "Duration", "PackPath", "Size", "UserPath"]
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
 
@@ -26,7 +29,21 @@ class UserPath(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value == "":
             self.fail("an empty path. Is a variable of the shell not set?", param, ctx)
+        if is_url(value):
+            self.fail(
+                f"{shown(value)} is a URL, and this works with paths of this machine. `packer stage URL DIRECTORY` "
+                "copies a pack here",
+                param,
+                ctx,
+            )
         return super().convert(os.path.expanduser(value), param, ctx)
+
+
+class PackPath(UserPath):
+    """A path, or the URL of a pack."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return user_path(value) if is_url(value) else super().convert(value, param, ctx)
 
 
 class Duration(click.FloatRange):

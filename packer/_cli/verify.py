@@ -11,8 +11,9 @@ import click
 
 from packer._cli import show
 from packer._cli.progress import progress_options
+from packer._cli.reading import reading_options
 from packer._cli.status import EXIT_STATUS
-from packer._cli.values import UserPath
+from packer._cli.values import PackPath, UserPath
 from packer.errors import CorruptPackError, NotAPackError, printable
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ _LISTED_BESIDE_A_CAUSE = 3
 
 
 @click.command("verify")
-@click.argument("pack", type=UserPath())
+@click.argument("pack", type=PackPath())
 @click.option("--quick", is_flag=True, help="Check structure and table only; do not read the samples.")
 @click.option(
     "--digest",
@@ -47,6 +48,7 @@ _LISTED_BESIDE_A_CAUSE = 3
     help="Make damaged samples again from SRC: the directory that was converted, or a pack with the same samples.",
 )
 @click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Threads.  [default: the CPUs granted]")
+@reading_options
 @progress_options("Print nothing, or with --digest the hash alone; the exit status tells about damage.")
 def verify_command(
     pack: Path,
@@ -125,9 +127,11 @@ def _telling_damage(pack: Path) -> Iterator[None]:
     try:
         yield
     except CorruptPackError as error:
+        from packer._storage.place import place_of
+
         if isinstance(error, NotAPackError) and not _claims_to_be_a_pack(pack):
             raise
-        if error.index is not None or not Path(error.path).absolute().is_relative_to(pack.absolute()):
+        if error.index is not None or not place_of(pack).contains(error.path):
             raise
         advice = ". It cannot be repaired: copy or convert it again"
         raise CorruptPackError(error.reason + advice, error.path) from error

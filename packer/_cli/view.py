@@ -11,7 +11,8 @@ import click
 
 from packer._cli import show
 from packer._cli.progress import progress_options
-from packer._cli.values import UserPath
+from packer._cli.reading import reading_options
+from packer._cli.values import PackPath, UserPath
 from packer._storage.limits import in_units
 from packer.errors import OptionError, printable
 
@@ -22,10 +23,11 @@ __all__ = ["view_command"]
 
 
 @click.command("view")
-@click.argument("packs", metavar="PACK...", nargs=-1, required=True, type=UserPath())
+@click.argument("packs", metavar="PACK...", nargs=-1, required=True, type=PackPath())
 @click.option("--port", type=click.IntRange(1, 65535), help="The port of the page; by default any that is free.")
 @click.option("--no-browser", is_flag=True, help="Only print the address of the page.")
 @click.option("--html", type=UserPath(), metavar="FILE", help="Write one page that needs no server, and end.")
+@reading_options
 @progress_options("Print nothing but the address of the page, and errors.")
 def view_command(packs: tuple[Path, ...], port: int | None, no_browser: bool, html: Path | None, quiet: bool) -> None:
     """Look at PACK in a browser: pictures, classes, fields, crops, histograms, duplicates.

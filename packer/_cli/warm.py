@@ -8,7 +8,8 @@ import click
 
 from packer._cli import show
 from packer._cli.progress import progress_options
-from packer._cli.values import UserPath
+from packer._cli.reading import reading_options
+from packer._cli.values import PackPath
 from packer._storage.limits import in_units
 from packer.errors import printable
 
@@ -16,7 +17,8 @@ __all__ = ["warm_command"]
 
 
 @click.command("warm")
-@click.argument("pack", type=UserPath())
+@click.argument("pack", type=PackPath())
+@reading_options
 @progress_options()
 def warm_command(pack: Path, quiet: bool) -> None:
     """Read PACK once from beginning to end, so that training finds it in memory (if it fits)."""

@@ -23,6 +23,8 @@ from packer._manifest import Manifest
 from packer._sources import Source, is_listing, with_given_classes
 from packer._sources.repeats import repeats
 from packer._storage.files import disk_size, remove
+from packer._storage.remote.urls import is_url, shown
+from packer._storage.urlpath import user_path
 from packer._table import Names
 from packer.errors import DestinationError, OptionError, SourceError, printable
 
@@ -75,8 +77,11 @@ def append(
         As of `convert`.
     """
     given = _given(options)
-    pack, src = (Path(os.path.expanduser(path)) for path in (pack, src))
-    pack = Path(os.path.abspath(pack))
+    if is_url(pack):
+        raise DestinationError(
+            f"{shown(pack)}: is at a URL, where no pack changes. Append to a copy on a disk, and convert that to a URL"
+        )
+    pack, src = Path(os.path.abspath(os.path.expanduser(pack))), user_path(src)
     _require_parts(pack)
     with Workspace(pack):  # whose lock is that of all who write here
         whole = _require_parts(pack)

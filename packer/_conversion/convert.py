@@ -32,6 +32,7 @@ from packer._formats.contract import Contents
 from packer._manifest import Manifest, schema_for
 from packer._sources import Source, require_whole
 from packer._sources.base import listing_digest
+from packer._sources.objects import AT_ONCE
 from packer._storage.files import disk_size
 from packer._storage.limits import available_cpus
 from packer._table import column_checksums, column_types, with_offsets
@@ -66,7 +67,8 @@ class Summary:
 
     Attributes
     ----------
-    destination : Path
+    destination : Path or str
+        Where the pack is; the URL of one that was uploaded.
     manifest : Manifest
     bytes_in, bytes_out : int
         Size of the images' files, and of the pack.
@@ -82,7 +84,7 @@ class Summary:
         How many files have suffixes that are none of an image, by suffix.
     """
 
-    destination: Path
+    destination: Path | str
     manifest: Manifest
     bytes_in: int
     bytes_out: int
@@ -192,7 +194,14 @@ def convert(
             contextlib.closing(writer_class(unfinished.pack, options, ledger.rows.build(), contents)) as writer,
         ):
             pipeline = _pipeline(unfinished, recipe, on_error, continued, samples)
-            _write(pipeline, workers or available_cpus(), writer, unfinished, ledger, progress=progress)
+            _write(
+                pipeline,
+                max(workers or available_cpus(), 1 if source.is_local else AT_ONCE),
+                writer,
+                unfinished,
+                ledger,
+                progress=progress,
+            )
             if not len(ledger.rows) and not allow_empty:
                 raise SourceError(f"{printable(source.root)}: not one of its {ledger.count} images can be read")
             manifest = _complete(row.name, source, made_of, ledger, writer)

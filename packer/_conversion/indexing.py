@@ -18,6 +18,7 @@ from packer._formats.index import move_index
 from packer._manifest import Manifest
 from packer._sources import Source, build_index, require_whole
 from packer._storage.files import disk_size, remove
+from packer._storage.remote.urls import is_url
 from packer.errors import DestinationError, printable
 
 __all__ = ["IndexRequest", "index", "moved"]
@@ -139,7 +140,7 @@ def index(
 
 def moved(path: Path, base: Path) -> Manifest:
     """Make an index look for its files below another directory; see `packer._formats.index.move_index`."""
-    return move_index(Path(os.path.abspath(path)), Path(os.path.abspath(base)))
+    return move_index(Path(os.path.abspath(path)), base if is_url(base) else Path(os.path.abspath(base)))
 
 
 def _path(path: str | os.PathLike[str]) -> Path:

@@ -287,13 +287,13 @@ class Job:
             "request": dict(request),
             "source": source.describe(),
             "packs": source.identities(),
-            "listed": source.origin is None and not isinstance(source, ListedSource),
+            "listed": source.origin is None and source.is_local and not isinstance(source, ListedSource),
             "made_of": dict(made_of.source),
             "images": len(source),
             "overwrite": self.overwrite,
         }
         write_job(workspace, job)  # last: now others may join
-        return source if source.origin is not None else listed_source(workspace.listing)
+        return listed_source(workspace.listing) if source.origin is None and source.is_local else source
 
     def _join(
         self, open_source: Callable[[], Source], request: Mapping[str, Any], *, share: bool, compare: bool

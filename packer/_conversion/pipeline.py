@@ -15,8 +15,9 @@ from packer._conversion.values import prepare_values
 from packer._fields import Field, Stored
 from packer._sources import Source
 from packer._sources.base import ReadBuffer
+from packer._sources.manyfiles import ManyFiles
 from packer._storage.stamps import Stamp
-from packer._table import Sample, checksum, encode_name, field_columns
+from packer._table import Sample, checksum, decode_name, encode_name, field_columns
 from packer.errors import CorruptPackError, ImageError
 
 __all__ = ["BATCH_BYTES", "Batch", "Pipeline", "sample_of"]
@@ -53,6 +54,8 @@ class Pipeline:
         self._next = start
         self._batch = 1  # images; adapted to the sizes of those that were read
         self._buffers: SimpleQueue[ReadBuffer] = SimpleQueue()
+        keeps = recipe.codec == "keep" and not recipe.tiles
+        self._files = ManyFiles(source, recipe.exif, recipe.max_pixels, checked=keeps)
         self.bytes_read = 0
 
     def run(self, executor: Executor, *, ahead: int) -> Generator[Batch, None, None]:
@@ -64,6 +67,7 @@ class Pipeline:
             while True:
                 while len(pending) < ahead and self._next < len(self._source):
                     indices = range(self._next, min(self._next + self._batch, len(self._source)))
+                    self._source.ahead(indices)
                     pending.append(executor.submit(self._prepare, indices))
                     self._next = indices.stop
                 if not pending:
@@ -86,13 +90,14 @@ class Pipeline:
         buffer = self._buffers.get()
         buffer.reset()
         batch: Batch = []
-        for index in indices:
-            name = self._source.names.get(index)  # of a pack's sample that has none, reading says so
+        names = list(self._source.names.between(indices.start, indices.stop).each_encoded())
+        for index, encoded, file in zip(indices, names, self._files.read(indices, names, buffer), strict=True):
+            name = decode_name(encoded or b"")  # of a pack's sample that has none, reading says so
             try:
-                data, stamp = self._source.read(index, buffer)
+                data, stamp, info, crc32c = file or (*self._source.read(index, buffer), None, None)
                 stored = self._source.sample_of(index)
                 if stored is None:
-                    prepared = prepare(data, name, self._recipe)
+                    prepared = prepare(data, name, self._recipe, info)
                 else:
                     prepared = prepare_sample(data, name, self._recipe, stored)
                 _require_size(prepared.change.size, self._source.expected_size(index))
@@ -109,7 +114,8 @@ class Pipeline:
                 batch.append((Entry(name, stamp=stamp, reason=error.reason), None))
             else:
                 label, fields = self._source.labels[index].item(), self._source.fields
-                batch.append(sample_of(name, label, prepared, stamp, fields, values))
+                taken = crc32c if prepared.data is data else None
+                batch.append(sample_of(name, label, prepared, stamp, fields, values, taken))
         return batch, buffer
 
 
@@ -132,10 +138,11 @@ def sample_of(  # noqa: PLR0917
     stamp: Stamp,
     fields: Sequence[Field],
     values: tuple[Stored, ...],
+    crc32c: int | None = None,
 ) -> tuple[Entry, Sample]:
-    """Return a sample, and its entry in the journal, of what was prepared for it."""
+    """Return a sample, and its entry in the journal, of what was prepared for it; its checksum may be known."""
     data, height, width, stored_name = prepared.data, prepared.height, prepared.width, encode_name(name)
-    crc = checksum(data, label, height, width, stored_name)
+    crc = checksum(data, label, height, width, stored_name) if crc32c is None else crc32c
     entry = Entry(name, label, height, width, 0, len(data), crc, stamp, prepared.findings, prepared.kept)
     entry.more = field_columns(fields, values, stored_name)
     return entry, Sample(name, label, data, height, width, values)

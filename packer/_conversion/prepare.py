@@ -16,6 +16,7 @@ from packer._images.encode import encode, encode_tiled
 from packer._images.jpeg.transcode import transcode
 from packer._images.probe import ImageInfo, inspect
 from packer._images.resize import resize
+from packer._images.scratch import scratch
 from packer._manifest import TILED
 from packer._table import Buffer
 from packer.errors import ImageError, NotTileableError
@@ -61,15 +62,23 @@ class Prepared:
     kept: bool = False
 
 
-def prepare(data: Buffer, name: str, recipe: Recipe) -> Prepared:
+def prepare(data: Buffer, name: str, recipe: Recipe, info: ImageInfo | None = None) -> Prepared:
     """Turn a file's bytes into a sample's.
+
+    Parameters
+    ----------
+    data : bytes-like
+    name : str
+    recipe : Recipe
+    info : ImageInfo, optional
+        What `inspect` says of the file, where that is known.
 
     Raises
     ------
     ImageError
         If the file is not an image that Pillow reads, or the codec cannot hold it.
     """
-    info = inspect(data, recipe.max_pixels)
+    info = info or inspect(data, recipe.max_pixels)
     findings = _audit(info, name)
     height, width = info.size_shown(recipe.exif)
     turned = info.orientation if recipe.exif == "apply" and info.orientation in range(2, 9) else 1
@@ -106,7 +115,8 @@ def _decoded(data: Buffer, info: ImageInfo, recipe: Recipe) -> npt.NDArray[np.ui
     upright = recipe.exif == "ignore" or info.orientation == 1
     decoder = "auto"
     if native.PREFERRED and info.plain and info.kind == "jpeg" and upright and interpolation == "bilinear":
-        pixels = native.decode(data, height, width, scaled)  # at once, without a detour of all pixels through memory
+        # At once, without a detour of all pixels through memory.
+        pixels = native.decode(data, height, width, scaled, scratch.decoded(*scaled, 0))
         if pixels is not None:
             return pixels
         decoder, _ = fast_decoder()  # as packer's own has left the image to others

@@ -20,6 +20,7 @@ from packer._images.sizing import ResizeSpec
 from packer._sample import LOSSY
 from packer._sources import Source
 from packer._storage.limits import require_count
+from packer._storage.remote.urls import is_url, shown
 from packer.errors import OptionError
 
 __all__ = ["ConversionRequest", "SourceRequest", "format_options", "is_pack"]
@@ -87,7 +88,8 @@ class ConversionRequest(SourceRequest):
     def format_row(self) -> Format:
         """The format of the pack; DestinationError where neither `format` nor the suffix of `dst` says one."""
         advice = "Change the name, or say --format."
-        return format_for(self.dst, advice) if self.format is None else require_format(self.format)
+        name = shown(self.dst) if is_url(self.dst) else self.dst
+        return format_for(name, advice) if self.format is None else require_format(self.format)
 
     @property
     def format_options(self) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 from packer._containers import find_container, keys_said, named_paths
 from packer._conversion.annotated import AnnotationRequest
+from packer._conversion.objectrequest import is_table, source_of_objects
 from packer._conversion.spoken import refuse_of_container
 from packer._fields import Condition
 from packer._formats import open_pack, recognise
@@ -38,6 +39,8 @@ from packer._sources import (
     with_given_classes,
 )
 from packer._storage.limits import require_count
+from packer._storage.place import place_of
+from packer._storage.remote.urls import is_url, shown
 from packer.errors import NotAPackError, OptionError, PackNotFoundError, SourceError, printable
 
 __all__ = ["SourceRequest", "is_pack", "option"]
@@ -127,7 +130,7 @@ class SourceRequest(AnnotationRequest):
         if self.limit and self.sample:
             raise OptionError("--limit takes the first images, --sample images from everywhere: say one of them")
         said = [name for name in _READING if getattr(self, name) is not None]
-        if self.labels is None and said:
+        if self.labels is None and said and not is_table(self.src):
             raise OptionError(f"{option(said[0])} says how to read a file of labels: say which with --labels")
         for name in said:
             if not isinstance(getattr(self, name), str):
@@ -188,7 +191,7 @@ class SourceRequest(AnnotationRequest):
             raise OptionError(f"--classes-from is for class ids: with {none} there are no classes")
         if self.no_classes and (self.label_type or self.label_column):
             raise OptionError("--no-classes leaves no labels: leave out --label-type and --label-column")
-        if self.table_columns and self.labels is None:
+        if self.table_columns and self.labels is None and not is_table(self.src):
             raise OptionError("--column says what a column of a table becomes: say which file with --labels")
         if self.on_missing not in (None, *ON_MISSING):
             raise ValueError(f"on_missing is one of {', '.join(ON_MISSING)}, not {self.on_missing!r}")
@@ -248,6 +251,8 @@ class SourceRequest(AnnotationRequest):
         if is_pack(self.src):
             source = pack_source(self.src, classes=classes)
             return source if self.where is None else source.where(self.where)
+        if (objects := source_of_objects(self, classes)) is not None:
+            return objects
         if (container := self._of_container(own, classes)) is not None:
             return container
         if self.annotations:
@@ -317,7 +322,7 @@ class SourceRequest(AnnotationRequest):
         which |= {"key": list(_texts("keys", self.keys, "=")) or None}
         which |= {"no_classes": self.no_classes or None, "no_metadata": self.no_metadata or None}
         which |= self.described_annotations()
-        return {**said, **which, "src": os.path.abspath(self.src)}
+        return {**said, **which, "src": shown(src) if is_url(src := place_of(self.src).path) else src}
 
 
 def is_pack(path: Path) -> bool:

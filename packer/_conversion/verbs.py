@@ -11,6 +11,10 @@ from packer._conversion.convert import ConversionProgress, Summary
 from packer._conversion.in_parts import convert_in_parts
 from packer._conversion.request import ConversionRequest
 from packer._conversion.spoken import speaking_of_arguments
+from packer._conversion.uploaded import UploadedConversion
+from packer._storage.remote.urls import is_url
+from packer._storage.urlpath import user_path
+from packer.errors import OptionError
 
 __all__ = ["append", "convert", "index", "merge"]
 
@@ -60,6 +64,7 @@ def convert(
     shard_size: int | None = None,
     parts: int | None = None,
     workers: int | None = None,
+    scratch: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
     fresh: bool = False,
     ignore_free_space: bool = False,
@@ -77,7 +82,8 @@ def convert(
         bytes unless an option says otherwise; a container of another tool, as a file, a directory or a pattern such as
         ``shards/*.tar``; or a listing that `packer scan` wrote.
     dst : path
-        Where the pack will be. ``~`` is the user's home in all paths.
+        Where the pack will be. ``~`` is the user's home in all paths. Or a URL, ``s3://``, ``gs://`` or ``az://``: the
+        pack is made on this machine, and uploaded.
     format : {"lmdb", "hdf5", "pth", "wds", "tfrecord", "rec", "mds", "caffe", "n5", "parquet"}, optional
         By default the suffix of `dst` decides: ``.lmdb``, ``.h5`` or ``.hdf5``, ``.pth``, ``.wds``, ``.tfrecord``,
         ``.rec``, ``.mds``, ``.caffe``, ``.n5``, ``.parquet``.
@@ -180,6 +186,8 @@ def convert(
         Make `dst` a directory of so many packs, which is read as one.
     workers : int, optional
         Threads; by default the CPUs that affinity, cgroup and SLURM grant.
+    scratch : path, optional
+        Where the pack is made if `dst` is a URL; by default ``packer-UID`` in the system's temporary directory.
     overwrite : bool
         Whether to replace what is at `dst`, at the end.
     fresh : bool
@@ -211,8 +219,10 @@ def convert(
         If a pack that is read is none, damaged, or a newer packer's.
     DestinationError, PackLockedError, ResumeError
         If the pack cannot be written, another process writes it, or the unfinished pack was started differently.
+    RemoteError
+        If a store of objects cannot be reached, or refuses.
     MissingDependencyError
-        If `tiles` needs packer's own C, Parquet pyarrow, or `yolo` PyYAML, which is not there.
+        If `tiles` needs packer's own C, Parquet pyarrow, `yolo` PyYAML, or a URL boto3 or obstore, which is not there.
     """
     request = ConversionRequest(
         src=_path(src),
@@ -261,10 +271,14 @@ def convert(
         fresh=fresh,
         ignore_free_space=ignore_free_space,
     )
-    if request.parts is not None:
-        return convert_in_parts(request, progress)
-    request.require_destination()
-    return request.convert(request.open(request.dst, request.classes()), progress)
+    if is_url(request.dst):
+        with UploadedConversion(request, _path_or_none(scratch)) as conversion:
+            return conversion.upload(conversion.made or _converted(conversion.request, request.dst, progress))
+    if scratch is not None:
+        raise OptionError("--scratch is for a URL as DST: here, the pack is made where it stays")
+    if request.parts is None:
+        request.require_destination()
+    return _converted(request, request.dst, progress)
 
 
 append = speaking_of_arguments(appending.append, convert)
@@ -272,8 +286,17 @@ index = speaking_of_arguments(indexing.index, convert)
 merge = speaking_of_arguments(merging.merge)
 
 
+def _converted(
+    request: ConversionRequest, destination: Path, progress: Callable[[ConversionProgress], None] | None
+) -> Summary:
+    """Make the pack that is asked for on this machine; messages say that it goes to `destination`."""
+    if request.parts is not None:
+        return convert_in_parts(request, progress)
+    return request.convert(request.open(destination, request.classes()), progress)
+
+
 def _path(path: str | os.PathLike[str]) -> Path:
-    return Path(os.path.expanduser(path))
+    return user_path(path)
 
 
 def _paths(said: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[Path]:

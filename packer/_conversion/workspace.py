@@ -30,6 +30,7 @@ from packer._formats import recognise
 from packer._storage.files import remove, require_directory, synced_directory, writing_to
 from packer._storage.locks import SECONDS_BETWEEN_TRIES, is_at, try_lock
 from packer._storage.opening import NO_LINK, open_regular
+from packer._storage.remote import urls
 from packer.errors import DestinationError, NotAPackError, PackLockedError, ResumeError, printable
 
 __all__ = ["Workspace", "WorkspacePaths", "check_destination"]
@@ -37,6 +38,11 @@ __all__ = ["Workspace", "WorkspacePaths", "check_destination"]
 
 def check_destination(destination: Path, *, overwrite: bool, source: Path | None = None) -> None:
     """Raise DestinationError where a pack cannot be written, or would lie in the `source` directory."""
+    if urls.is_url(destination):
+        raise DestinationError(
+            f"{urls.shown(destination)}: is written by `packer convert` alone, without --split, --part and --cluster. "
+            "Make the pack on a disk, and then convert that to the URL."
+        )
     shown = printable(destination)
     parent = destination.parent
     if source is not None and Path(os.path.realpath(parent)).is_relative_to(os.path.realpath(source)):

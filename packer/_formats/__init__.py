@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,8 @@ from typing import Any
 from packer._formats.contract import Writer
 from packer._formats.reader import Reader
 from packer._manifest import Manifest
-from packer._storage.opening import StrangeFileError, open_regular
+from packer._storage.opening import StrangeFileError
+from packer._storage.place import Place, choose_reading, place_of
 from packer.errors import (
     CorruptPackError,
     DestinationError,
@@ -46,8 +46,10 @@ class Format:
     name : str
     suffixes : tuple of str
         What a pack's name ends in; the first is the usual one.
-    recognise : callable
-        Takes a path and the file's first 64 bytes (none of a directory); whether a pack of this format may be there.
+    magic : (int, bytes), optional
+        Where in a file of this format which bytes stand.
+    signs : tuple of str
+        The files of which one tells a directory of this format.
     writer, reader : str
         ``"module:class"``; no writer where packs are not written sample by sample.
     needs : str
@@ -64,9 +66,10 @@ class Format:
 
     name: str
     suffixes: tuple[str, ...]
-    recognise: Callable[[str, bytes], bool]
     writer: str
     reader: str
+    magic: tuple[int, bytes] | None = None
+    signs: tuple[str, ...] = ()
     needs: str = ""
     files: tuple[str, ...] = ()
     dataset: str = "open_dataset"
@@ -83,6 +86,10 @@ class Format:
         reader: type[Reader] = self._load(self.reader)
         return reader
 
+    def begins(self, head: bytes | None) -> bool:
+        """Tell whether a file that begins with these bytes may be a pack of this format; None stands for no file."""
+        return head is not None and self.magic is not None and head[self.magic[0] :].startswith(self.magic[1])
+
     def _load(self, target: str) -> Any:
         module, _, name = target.partition(":")
         try:
@@ -96,9 +103,9 @@ def _foreign(name: str, suffix: str, writer: str, *, shards: bool = True) -> For
     return Format(
         name,
         (suffix,),
-        lambda path, head: os.path.isfile(os.path.join(path, ".packer.index", "files.bin")),
         f"packer._formats.{writer}",
         "packer._formats.framing:FramedReader",
+        signs=(".packer.index/files.bin",),
         shards=shards,
         parts=False,
     )
@@ -110,26 +117,26 @@ FORMATS: dict[str, Format] = {
         Format(
             "lmdb",
             (".lmdb",),
-            lambda path, head: head[16:20] == b"\xde\xc0\xef\xbe",
             "packer._formats.lmdb:LMDBWriter",
             "packer._formats.lmdb:LMDBReader",
+            magic=(16, b"\xde\xc0\xef\xbe"),
             dataset="LMDBImageDataset",
         ),
         Format(
             "hdf5",
             (".h5", ".hdf5"),
-            lambda path, head: head.startswith(b"\x89HDF\r\n\x1a\n"),
             "packer._formats.hdf5:HDF5Writer",
             "packer._formats.hdf5:HDF5Reader",
+            magic=(0, b"\x89HDF\r\n\x1a\n"),
             needs="h5py (pip install h5py)",
             dataset="HDF5ImageDataset",
         ),
         Format(
             "pth",
             (".pth",),
-            lambda path, head: os.path.isfile(os.path.join(path, "table.pth")),
             "packer._formats.pth:PthWriter",
             "packer._formats.pth:PthReader",
+            signs=("table.pth",),
             files=("manifest.json", "table.pth"),
             dataset="PthImageDataset",
             shards=True,
@@ -148,9 +155,9 @@ FORMATS: dict[str, Format] = {
 PARTS = Format(
     "parts",
     (),
-    lambda path, head: os.path.isfile(os.path.join(path, "table.bin")),
     "",
     "packer._formats.joined:PartsReader",
+    signs=("table.bin",),
     files=("manifest.json", "table.bin"),
 )
 """Packs with parts, which are of one of `FORMATS`; `packer._conversion.job` writes them."""
@@ -158,15 +165,14 @@ PARTS = Format(
 INDEX = Format(
     "index",
     (".index",),
-    lambda path, head: any(
-        os.path.isfile(os.path.join(path, *inner, "files.bin")) for inner in ((), (".packer.index",))
-    ),
     "",
     "packer._formats.index:IndexReader",
+    signs=("files.bin", ".packer.index/files.bin"),
     files=("manifest.json", "table.bin", "files.bin"),
 )
 """Indexes of files that stay where they are, and packs in the layouts of other tools, which have an index in them."""
 
+_HEAD = 64  # bytes
 _DIRECTORIES = (*(row for row in FORMATS.values() if row.files), INDEX, PARTS)
 
 
@@ -188,8 +194,8 @@ def format_for(path: str | os.PathLike[str], advice: str = "Change the name.") -
     )
 
 
-def recognise(path: str | os.PathLike[str]) -> Format:
-    """Return the format of the pack at `path`, by its content.
+def recognise(path: str | os.PathLike[str] | Place) -> Format:
+    """Return the format of the pack at a path or a URL, by its content.
 
     Raises
     ------
@@ -200,25 +206,29 @@ def recognise(path: str | os.PathLike[str]) -> Format:
     PackError
         If the system does not let it be read.
     """
-    path = os.fspath(path)
-    is_directory = os.path.isdir(path)
-    head = b"" if is_directory else _head(path)
-    for row in (*FORMATS.values(), INDEX, PARTS):  # an index has the files of a pack with parts, and more
-        if row.recognise(path, head):
-            return row
-    known = ", ".join(FORMATS)
+    place = place_of(path)
+    rows = (*FORMATS.values(), INDEX, PARTS)  # an index has the files of a pack with parts, and more
+    head = _head(place)
+    if (row := next((row for row in rows if row.begins(head)), None)) is not None:
+        return row
+    held = place.holding({sign for row in rows for sign in row.signs})  # also where a server shows a page for it
+    if (row := next((row for row in rows if not held.isdisjoint(row.signs)), None)) is not None:
+        return row
+    if head is None and not place.is_directory():
+        raise PackNotFoundError(f"{printable(place.given)}: there is no such object, and no pack below that name.")
+    known, said = ", ".join(FORMATS), printable(place.given)
     reason = (
         f"not a pack of any format that this packer reads ({known}), or damaged at its beginning. A file of "
-        f"another tool with images in it is read in place, `packer index {printable(path)} NAME.index`, or converted"
+        f"another tool with images in it is read in place, `packer index {said} NAME.index`, or converted"
     )
-    raise NotAPackError(_what_it_is(path) if is_directory else reason, path)
+    raise NotAPackError(_what_it_is(place) if head is None else reason, place.given)
 
 
-def _what_it_is(directory: str) -> str:
+def _what_it_is(place: Place) -> str:
     """Say what a directory is that is no pack, and what to do with it."""
-    name = os.path.join(directory, "").rstrip(os.sep)
+    name = os.path.join(place.given, "").rstrip("/" + os.sep)
     try:
-        held = os.listdir(directory)
+        held = place.names()
     except OSError as error:
         return f"cannot be read: {error.strerror}"
     if name.endswith(FORMATS["pth"].suffixes) or any(file in held for row in _DIRECTORIES for file in row.files):
@@ -231,33 +241,46 @@ def _what_it_is(directory: str) -> str:
     )
 
 
-def _head(path: str) -> bytes:
+def _head(place: Place) -> bytes | None:
     try:
-        fd = open_regular(path)
+        return place.head(_HEAD)
     except (FileNotFoundError, NotADirectoryError) as error:
-        unfinished = (
-            " Its conversion is not finished: run the same command again." if os.path.isdir(path + ".partial") else ""
-        )
-        raise PackNotFoundError(f"{printable(path)}: {error.strerror}.{unfinished}") from error
+        raise PackNotFoundError(f"{printable(place.given)}: {error.strerror}.{place.why_missing()}") from error
     except StrangeFileError as error:
-        raise NotAPackError(str(error.strerror), path) from error
+        raise NotAPackError(str(error.strerror), place.given) from error
     except OSError as error:
-        raise PackError(f"{printable(path)}: cannot be read: {error.strerror}") from error
-    with open(fd, "rb", buffering=0) as file:
-        return file.read(64)
+        raise PackError(f"{printable(place.given)}: cannot be read: {error.strerror}") from error
 
 
-def open_pack(path: str | os.PathLike[str], *, check: str = "always") -> Reader:
-    """Open a pack of any format for reading. See `Reader`; ``~`` is the user's home in `path`."""
-    path = os.path.expanduser(path)
-    row = recognise(path)
-    reader = row.open_reader()(path, check=check)
+def open_pack(
+    path: str | os.PathLike[str] | Place,
+    *,
+    check: str = "always",
+    cache_dir: str | os.PathLike[str] | None = None,
+    cache_size: int | str | None = None,
+    timeout: float | None = None,
+) -> Reader:
+    """Open a pack of any format for reading. See `Reader`; ``~`` is the user's home in `path`.
+
+    Parameters
+    ----------
+    path : path or URL
+        The pack.
+    check : {"always", "never"}
+        As of `Reader`.
+    cache_dir, cache_size, timeout
+        How a pack at a URL is read; as of `open_dataset`.
+    """
+    choose_reading([path], cache_dir, cache_size, timeout)
+    place = path if isinstance(path, Place) else place_of(os.path.expanduser(path))
+    row = recognise(place)
+    reader = row.open_reader()(place, check=check)
     format = reader.manifest.format
     known = {**FORMATS, INDEX.name: INDEX}
     if format not in known or (row is not PARTS and known[format].reader != row.reader):
         reader.close()
         raise CorruptPackError(
-            f"the manifest says that the format is {format!r}, and there is a pack of {row.name}", path
+            f"the manifest says that the format is {format!r}, and there is a pack of {row.name}", place.given
         )
     return reader
 

@@ -18,7 +18,6 @@ a conversion is::
 from __future__ import annotations
 
 import abc
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +28,7 @@ import numpy as np
 from packer._fields import Field
 from packer._manifest import Manifest
 from packer._storage.locations import NOWHERE
+from packer._storage.place import Place
 from packer._table import COLUMNS, Buffer, Ints, Names, Row, Sample, Table
 
 __all__ = ["NOTHING", "Contents", "PackAccess", "Placed", "Places", "Writer"]
@@ -174,19 +174,23 @@ class PackAccess(abc.ABC):
 
     Attributes
     ----------
+    place : Place
+        Where the pack lies.
     path : str
+        What a person knows the place by.
     manifest : Manifest
     table : Table
         What `_open` returned.
     """
 
+    place: Place
     path: str
     manifest: Manifest
     table: Table
 
     @abc.abstractmethod
     def _open(self) -> tuple[Manifest, Table]:
-        """Open the pack at `self.path`, in constant time, reading nothing but its structure."""
+        """Open the pack at `self.place`, in constant time, reading nothing but its structure."""
 
     @abc.abstractmethod
     def _fetch(self, offset: int, size: int) -> Buffer:
@@ -210,6 +214,9 @@ class PackAccess(abc.ABC):
         """
         return Places(np.full(len(offset), NOWHERE), offset, None)
 
+    def _ahead(self, offset: Ints, size: Ints) -> None:
+        """Have the bytes of rows fetched, without waiting, of a format that knows how; parameters as of `_locate`."""
+
     @abc.abstractmethod
     def close(self) -> None:
         """Close the files; arrays of the table stay valid."""
@@ -229,6 +236,11 @@ class PackAccess(abc.ABC):
         return [""]
 
     @property
+    def remote(self) -> bool:
+        """Whether another machine is asked for the bytes of samples."""
+        return self.place.remote
+
+    @property
     def in_place(self) -> bool:
         """Whether the samples lie in files that belong to somebody else."""
         return False
@@ -238,9 +250,9 @@ class PackAccess(abc.ABC):
         """Whether the samples can be compared with checksums."""
         return True
 
-    def path_of(self, place: str) -> str:
-        """Return where a file lies that `file_names` lists."""
-        return os.path.join(self.path, place) if place else self.path
+    def place_of(self, name: str) -> Place | None:
+        """Return where a file lies that `file_names` lists; None where that is its place in the pack."""
+        return None
 
     def changed_files(self) -> Iterable[str]:
         """Yield what is wrong with files of somebody else: each that is gone, or another than it was."""

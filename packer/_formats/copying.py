@@ -17,6 +17,7 @@ from packer._formats import open_pack
 from packer._storage.files import AppendFile, remove, sync_directory, writing_to
 from packer._storage.limits import in_units
 from packer._storage.packfile import PackFile
+from packer._storage.place import FoundFile, Place
 from packer.errors import CorruptPackError, DestinationError, PackError, printable
 
 __all__ = ["PackFiles", "ProgressCallback", "copy_pack"]
@@ -34,39 +35,34 @@ class PackFiles:
 
     Attributes
     ----------
-    path : Path
+    place : Place
         The pack.
     identity : str
         That of its manifest.
     sizes, modified : mapping of str to int
         For each place in the pack the file's bytes, and when it was changed last, in nanoseconds. The one place is
         empty where the pack is one file.
-    elsewhere : mapping of str to str
+    elsewhere : mapping of str to Place
         Where those files lie that belong to somebody else, by their places. A copy of them keeps their times.
     """
 
-    path: Path
+    place: Place
     identity: str
     sizes: Mapping[str, int]
     modified: Mapping[str, int]
-    elsewhere: Mapping[str, str] = field(default_factory=dict)
+    elsewhere: Mapping[str, Place] = field(default_factory=dict)
 
     @classmethod
     def of(cls, path: str | os.PathLike[str]) -> PackFiles:
         """List the files of a pack; PackError where there is none, a file is missing, not regular, or twice there."""
         with open_pack(path) as reader:
-            root, names, identity = Path(reader.path), reader.file_names(), reader.manifest.identity()
-            paths = ((name, reader.path_of(name)) for name in names) if reader.in_place else ()
-            elsewhere = {name: path for name, path in paths if path != os.path.join(root, name)}
-        found = {name: _status(root, name, elsewhere.get(name)) for name in names}
-        _require_distinct(root, {name: status for name, status in found.items() if name not in elsewhere})
-        return cls(
-            root,
-            identity,
-            {name: status.st_size for name, status in found.items()},
-            {name: status.st_mtime_ns for name, status in found.items()},
-            elsewhere,
-        )
+            place, names, identity = reader.place, reader.file_names(), reader.manifest.identity()
+            elsewhere = {name: where for name in names if (where := reader.place_of(name)) is not None}
+        own = place.files([name for name in names if name not in elsewhere])
+        _require_distinct(place, own)
+        found = {name: own[name] if name in own else elsewhere[name].files([""])[""] for name in names}
+        sizes = {name: file.size for name, file in found.items()}
+        return cls(place, identity, sizes, {name: file.modified for name, file in found.items()}, elsewhere)
 
     @property
     def size(self) -> int:
@@ -75,13 +71,14 @@ class PackFiles:
 
     def digest(self) -> str:
         """Return a short name of these very files: another path, time, size or manifest gives another one."""
-        what = [os.path.realpath(self.path), self.identity, dict(self.sizes), dict(self.modified)]
+        path = self.place.path if self.place.remote else os.path.realpath(self.place.path)
+        what = [path, self.identity, dict(self.sizes), dict(self.modified)]
         return hashlib.sha256(json.dumps(what).encode("ascii")).hexdigest()[:12]
 
     def open(self, name: str) -> PackFile:
         """Open a file; PackError where it is not what it was when it was listed."""
         other = self.elsewhere.get(name)
-        file = PackFile(self.path, name) if other is None else PackFile(other)
+        file = self.place.open(name) if other is None else other.open()
         if (file.size, file.modified) != (self.sizes[name], self.modified[name]):
             file.close()
             raise _changed(file)
@@ -166,27 +163,13 @@ def copy_pack(pack: PackFiles, copy: Path, progress: ProgressCallback | None = N
         sync_directory(copy / folder)
 
 
-def _status(root: Path, name: str, elsewhere: str | None) -> os.stat_result:
-    """Return what the system says of a file; one that lies elsewhere, and the pack itself, may be a link."""
-    path, inside = (root / name, name != "") if elsewhere is None else (Path(elsewhere), False)
-    try:
-        status = os.lstat(path) if inside else os.stat(path)
-    except FileNotFoundError as error:
-        raise CorruptPackError("the file is missing", path) from error
-    except OSError as error:
-        raise PackError(f"{printable(path)}: cannot be read: {error.strerror}") from error
-    if not stat.S_ISREG(status.st_mode):
-        raise CorruptPackError("is a link, or something else than a regular file", path)
-    return status
-
-
-def _require_distinct(root: Path, found: Mapping[str, os.stat_result]) -> None:
+def _require_distinct(place: Place, found: Mapping[str, FoundFile]) -> None:
     """Raise CorruptPackError where two files are hard links of one: the copy of a small pack could fill a disk."""
     linked: dict[tuple[int, int], str] = {}
-    for name, status in found.items():
-        first = linked.setdefault((status.st_dev, status.st_ino), name) if status.st_nlink > 1 else name
+    for name, file in found.items():
+        first = linked.setdefault(file.inode, name) if file.links > 1 else name
         if first != name:
-            raise CorruptPackError(f"is the same file as {printable(root / first)}", root / name)
+            raise CorruptPackError(f"is the same file as {printable(place.path_of(first))}", place.path_of(name))
 
 
 def _is_own(status: os.stat_result, size: int) -> bool:

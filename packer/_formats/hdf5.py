@@ -21,7 +21,6 @@ from packer._formats.reader import Reader, table_from
 from packer._manifest import Manifest
 from packer._storage.files import AppendFile, writing_to
 from packer._storage.locations import NOWHERE
-from packer._storage.packfile import PackFile
 from packer._table import Buffer, Ints, Sample, Table, blocks
 from packer.errors import CorruptPackError, DestinationError, NotAPackError, printable
 
@@ -160,9 +159,9 @@ class HDF5Reader(Reader):
     """Asks libhdf5 where the datasets lie, and reads them as plain ranges of the file."""
 
     def _open(self) -> tuple[Manifest, Table]:
-        if not os.path.isfile(self.path):
+        if not self.place.is_a_file():
             raise NotAPackError("not an HDF5 file", self.path)
-        self._file = PackFile(self.path)
+        self._file = self.place.open()
         if self._file.size < len(_SIGNATURE) or self._file.read(0, len(_SIGNATURE)) != _SIGNATURE:
             raise NotAPackError("not an HDF5 file", self.path)
         try:
@@ -182,6 +181,7 @@ class HDF5Reader(Reader):
                     )
         except (OSError, KeyError, RuntimeError, ValueError, TypeError) as error:
             raise CorruptPackError(f"libhdf5 cannot read its structure: {error}", self.path) from error
+        self._file.keep_together([(at, count * np.dtype(types[name]).itemsize) for name, (at, count) in places.items()])
         columns = {name: self._file.array(at, count, types[name]) for name, (at, count) in places.items()}
         return manifest, table_from(columns, manifest, self.path)
 
@@ -192,9 +192,11 @@ class HDF5Reader(Reader):
 
     def _locate(self, offset: Ints, size: Ints) -> Places:
         inside = (offset >= 0) & (size >= 0) & (offset <= self._data_size - size)
-        position = self._data_at + np.where(inside, offset, 0)
-        file, held = self._file.locate(position, size)
+        file, position, held = self._file.locate(self._data_at + np.where(inside, offset, 0), size)
         return Places(np.where(inside, file, NOWHERE), position, held)
+
+    def _ahead(self, offset: Ints, size: Ints) -> None:
+        self._file.ahead(zip((self._data_at + offset).tolist(), size.tolist(), strict=True))
 
     def data_files(self) -> list[tuple[str, int, int]]:
         return [("", self._data_at, self._data_size)]

@@ -31,7 +31,8 @@ from packer._formats.reader import table_from
 from packer._manifest import Manifest
 from packer._storage.files import AppendFile, replacing
 from packer._storage.locations import NOWHERE
-from packer._storage.packfile import PackFile
+from packer._storage.opening import StrangeFileError
+from packer._storage.place import Place, place_of
 from packer._storage.stamps import Stamps
 from packer._table import Buffer, Ints, Names, Row, Table, column_checksum, column_checksums
 from packer.errors import CorruptPackError, DestinationError, printable
@@ -149,7 +150,7 @@ def base_from(root: Path, index: Path) -> str:
 
 
 def move_index(path: Path, base: Path) -> Manifest:
-    """Make an index look for its files below another directory; return its new manifest.
+    """Make an index look for its files below another directory, or below a URL; return its new manifest.
 
     Raises
     ------
@@ -163,9 +164,11 @@ def move_index(path: Path, base: Path) -> Manifest:
         manifest, first = reader.manifest, reader.first_file()
         if not reader.in_place or reader.brings_files:
             raise DestinationError(f"{printable(path)}: has its files in itself, and no other base")
-    if first and not os.path.isfile(base / first):
-        raise DestinationError(f"{printable(base)}: has no {printable(first)}, which the index lists first")
-    manifest = replace(manifest, layout={**manifest.layout, "base": base_from(base, path)})
+    there = place_of(base)
+    if first and not there.holding([first]):
+        raise DestinationError(f"{printable(there)}: has no {printable(first)}, which the index lists first")
+    layout = {**manifest.layout, "base": there.path if there.remote else base_from(base, path)}
+    manifest = replace(manifest, layout=layout)
     with replacing(path / MANIFEST_FILE) as file:
         file.append(manifest.to_json())
     return manifest
@@ -186,8 +189,9 @@ class IndexReader(SpreadReader):
     _pixels: PixelLayout | None = None
 
     def _open(self) -> tuple[Manifest, Table]:
-        inner = os.path.join(self.path, INDEX_DIRECTORY)
-        self._directory = inner if os.path.isdir(inner) else self.path
+        inner = self.place.join(INDEX_DIRECTORY)
+        self._own = bool(inner.holding([FILES_FILE]))
+        self._directory = inner if self._own else self.place
         manifest = read_manifest(self._directory)
         layout = manifest.layout
         try:
@@ -196,30 +200,29 @@ class IndexReader(SpreadReader):
             self._file_columns = [_count(crc) for crc in layout["file_columns"]]
             if "pixels" in layout:
                 self._pixels = PixelLayout(**layout["pixels"])
-            base = COPIES if self.brings_files else _text(layout["base"])
-            if not self.in_place and base != os.pardir:
+            base = _text(layout["base"])
+            if self._own and base != os.pardir:
                 raise ValueError(f"{base!r} is not the pack, in which they lie")
-            self._base = os.path.normpath(os.path.join(os.path.realpath(self._directory), base))
             self._has_checksums = layout["checksums"] is True
             if not self._has_checksums:
                 self.check = "never"  # there is nothing to compare with
         except (KeyError, ValueError, TypeError) as error:
             raise CorruptPackError(f"the manifest does not say where the files are: {error}", self.path) from error
-        self._table_file = PackFile(self._directory, TABLE_FILE)
+        self._table_file = self._directory.open(TABLE_FILE)
         types = manifest.column_types
         of_a_row = sum(np.dtype(dtype).itemsize for name, dtype in types.items() if name != "names")
         rows, rest = divmod(self._table_file.size - names, of_a_row)
         if rows < 0 or rest:
             raise CorruptPackError("it is not as long as the manifest says", self._table_file.path)
+        self._table_file.keep_together([(0, self._table_file.size)])
         columns = {
             name: self._table_file.array(at, names if name == "names" else rows, types[name])
             for name, at in column_places(rows, types).items()
         }
-        self._files_file = PackFile(self._directory, FILES_FILE)
-        counts = (files, files, files, file_names)
+        self._files_file = self._directory.open(FILES_FILE)
         if self._files_file.size != 24 * files + file_names:
             raise CorruptPackError("it is not as long as the manifest says", self._files_file.path)
-        starts = np.cumsum([0, *(8 * count for count in counts[:3])]).tolist()
+        counts, starts = (files, files, files, file_names), [0, 8 * files, 16 * files, 24 * files]
         self._listed: list[npt.NDArray[Any]] = [
             self._files_file.array(start, count, dtype)
             for start, count, dtype in zip(starts, counts, _FILE_COLUMNS.values(), strict=True)
@@ -228,15 +231,33 @@ class IndexReader(SpreadReader):
         if (size < -1).any() or size.astype(float).sum() + data >= 1 << 62:
             raise CorruptPackError("files have no such sizes", self._files_file.path)
         names_of_files, stamps = Names(blob, ends, self._files_file.path), np.stack([size, modified], 1)
-        own = not self.in_place or self.brings_files
-        if self.in_place and os.path.islink(os.path.join(self._directory, COPIES)):
-            raise CorruptPackError("it is a link, and the files of a copied index lie in it", f"{self.path}/{COPIES}")
+        self._base = self._base_of(base, names_of_files)
+        own = self._own or self._brings_files
         self._data = ListedFiles(self._directory, self._base, names_of_files, stamps, data, data_at, own=own)
         return manifest, table_from(columns, manifest, self.path)
 
+    def _base_of(self, base: str, listed: Names) -> Place:
+        """Return the directory below which the listed files lie, which the manifest says unless they were copied."""
+        first = listed.get(0) if len(listed) else ""
+        self._brings_files = not self._own and self.place.has_directory(COPIES, first)
+        if self._brings_files:
+            try:
+                self.place.require_no_link(COPIES)
+            except StrangeFileError as error:
+                why = "it is a link, and the files of a copied index lie in it"
+                raise CorruptPackError(why, f"{self.path}/{COPIES}") from error
+        try:
+            return self._directory.follow(COPIES if self._brings_files else base)
+        except ValueError as error:
+            raise CorruptPackError(f"the manifest does not say where the files are: {error}", self.path) from error
+
+    @property
+    def remote(self) -> bool:
+        return self.place.remote or self._base.remote
+
     @property
     def in_place(self) -> bool:
-        return self._directory == self.path
+        return not self._own
 
     @property
     def has_checksums(self) -> bool:
@@ -245,16 +266,16 @@ class IndexReader(SpreadReader):
     @property
     def brings_files(self) -> bool:
         """Whether the files lie in the index itself: it was copied with them."""
-        return self.in_place and os.path.isdir(os.path.join(self._directory, COPIES))
+        return self._brings_files
 
     @property
     def base(self) -> str:
-        """The directory below which the files of the samples lie."""
-        return self._base
+        """The directory below which the files of the samples lie, or its URL."""
+        return self._base.path
 
     def files(self) -> list[str]:
         """Return the paths of the files."""
-        return [os.path.join(self._base, name) for name in self._data.files_below()]
+        return [self._base.path_of(name) for name in self._data.files_below()]
 
     def first_file(self) -> str:
         """Return the path below the base of the first file; empty where there is none."""
@@ -277,9 +298,11 @@ class IndexReader(SpreadReader):
             return Places(np.full(len(offset), NOWHERE), offset, None)
         return super()._locate(offset, size)
 
+    def _ahead(self, offset: Ints, size: Ints) -> None:
+        super()._ahead(offset, size if self._pixels is None else size // 3 * len(self._pixels.channels))
+
     def data_files(self) -> list[tuple[str, int, int]]:
-        sizes = np.diff(self._data.starts).tolist()
-        return [(self._data.name(number), 0, size) for number, size in enumerate(sizes)]
+        return [(self._data.name(number), 0, size) for number, size in enumerate(np.diff(self._data.starts).tolist())]
 
     def require_distinct_files(self) -> None:
         """Accept links: the files are somebody's tree, and each is listed once."""
@@ -291,9 +314,9 @@ class IndexReader(SpreadReader):
             return [*own, *(f"{COPIES}/{name}" for name in listed)]
         return [*(f"{INDEX_DIRECTORY}/{name}" for name in own), *listed]
 
-    def path_of(self, place: str) -> str:
-        top, _, name = place.partition("/")
-        return os.path.join(self._base, name) if self.in_place and top == COPIES else super().path_of(place)
+    def place_of(self, name: str) -> Place | None:
+        top, _, below = name.partition("/")
+        return self._base.join(below) if self.in_place and not self._brings_files and top == COPIES else None
 
     def require_table(self) -> None:
         self._table_file.require_whole()

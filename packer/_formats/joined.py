@@ -30,9 +30,10 @@ from packer._formats.multifile import SpreadData, SpreadReader
 from packer._formats.reader import Reader, table_from
 from packer._manifest import Manifest
 from packer._storage.files import AppendFile, remove, replacing, sync_directory, writing_to
-from packer._storage.opening import NO_LINK, StrangeFileError, open_regular, require_no_link
+from packer._storage.opening import NO_LINK, StrangeFileError, open_regular
 from packer._storage.packfile import PackFile
 from packer._storage.paths import folded, path_problem
+from packer._storage.place import Place
 from packer._table import COLUMNS, Table, blocks
 from packer.errors import CorruptPackError, PackError, printable
 
@@ -215,7 +216,7 @@ class PartsReader(SpreadReader):
     _data: _PartFiles
 
     def _open(self) -> tuple[Manifest, Table]:
-        manifest = read_manifest(self.path)
+        manifest = read_manifest(self.place)
         try:
             names = int(manifest.layout["names"])
             self._parts = [(str(part), int(count), str(seal)) for part, count, seal in manifest.layout["parts"]]
@@ -226,10 +227,10 @@ class PartsReader(SpreadReader):
             if self._table_name != TABLE_FILE and not _APPENDED_TABLE.fullmatch(self._table_name):
                 raise ValueError(f"{printable(self._table_name)} is no name of a table")
             _require_plain([part for part, _, _ in self._parts], files)
-            self._data = _PartFiles(self.path, files)
+            self._data = _PartFiles(self.place, files)
         except (KeyError, ValueError, TypeError, OverflowError) as error:
             raise CorruptPackError(f"the manifest does not list the parts: {error}", self.path) from error
-        self._table_file = PackFile(self.path, self._table_name)
+        self._table_file = self.place.open(self._table_name)
         types = manifest.column_types
         of_a_row = sum(np.dtype(dtype).itemsize for name, dtype in types.items() if name != "names")
         rows, rest = divmod(self._table_file.size - names, of_a_row)
@@ -237,9 +238,8 @@ class PartsReader(SpreadReader):
             raise CorruptPackError("it is not as long as the manifest says", self._table_file.path)
         counts = [count for _, count, _ in self._parts]
         if sum(counts) != rows or min(counts, default=0) < 0:
-            raise CorruptPackError(
-                f"its parts do not have the {rows} samples together that are in its table", self.path
-            )
+            raise CorruptPackError(f"its parts do not have the {rows} samples that are in its table", self.path)
+        self._table_file.keep_together([(0, self._table_file.size)])
         columns = {
             name: self._table_file.array(at, names if name == "names" else rows, types[name])
             for name, at in column_places(rows, types).items()
@@ -271,11 +271,11 @@ class PartsReader(SpreadReader):
         """Check a part: its rows of the whole's table, and where its data begin in the data of the whole."""
         names = int(self.table.name_end[rows.start - 1]) if rows.start else 0
         try:
-            require_no_link(self.path, part)
+            self.place.require_no_link(part)
         except StrangeFileError as error:
             yield str(error.strerror)
             return
-        with open_pack(os.path.join(self.path, part)) as reader:
+        with open_pack(self.place.join(part)) as reader:
             if isinstance(reader, PartsReader):  # by way of a link perhaps this very pack
                 yield "a pack with parts, which cannot be a part"
                 return
@@ -321,13 +321,13 @@ class _PartFiles(SpreadData):
 
     Parameters
     ----------
-    path : str
+    place : Place
     files : sequence of (str, int, int, int)
         Each file's path in the pack, its size, where its data begin and how many bytes the data are.
     """
 
-    def __init__(self, path: str, files: Sequence[tuple[str, int, int, int]]) -> None:
-        super().__init__(path, [int(data) for _, _, _, data in files])
+    def __init__(self, place: Place, files: Sequence[tuple[str, int, int, int]]) -> None:
+        super().__init__(place, [int(data) for _, _, _, data in files])
         self._names = [str(name) for name, _, _, _ in files]
         self._places = [(int(size), int(begin)) for _, size, begin, _ in files]
 
@@ -343,7 +343,7 @@ class _PartFiles(SpreadData):
 
     def open_file(self, number: int) -> tuple[PackFile, int]:
         size, begin = self._places[number]
-        file = PackFile(self.path, self.name(number))
+        file = self.place.open(self.name(number))
         if file.size != size:
             raise CorruptPackError(f"it has {file.size} bytes, and had {size} when the parts were joined", file.path)
         return file, begin

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from packer._containers import ForeignFiles
 from packer._formats.contract import Places
 from packer._formats.multifile import SpreadData
 from packer._storage.locations import BY_PATH, by_path
 from packer._storage.packfile import Descriptor, PackFile
 from packer._storage.paths import name_problem
-from packer._storage.stamps import ANY_TIME, Stamps, same_stamp, stamp_at, stamp_in, what_changed
+from packer._storage.place import Place
+from packer._storage.stamps import ANY_TIME, Stamps, same_stamp, stamp_in, what_changed
 from packer._table import Ints, Names
 from packer.errors import CorruptPackError, printable
 
@@ -32,9 +32,9 @@ class ListedFiles(SpreadData):
 
     Parameters
     ----------
-    path : str
+    place : Place
         The directory of the index.
-    base : str
+    base : Place
         The directory of the files.
     names : Names
     stamps : (F, 2) int64 array
@@ -48,8 +48,8 @@ class ListedFiles(SpreadData):
 
     def __init__(  # noqa: PLR0917
         self,
-        path: str,
-        base: str,
+        place: Place,
+        base: Place,
         names: Names,
         stamps: Stamps,
         data: int,
@@ -57,10 +57,12 @@ class ListedFiles(SpreadData):
         *,
         own: bool = False,
     ) -> None:
-        super().__init__(path, [])
-        self._listed, self._names = ForeignFiles(base, names, stamps), names
-        self._base: Descriptor | None = None
-        self._own = own
+        super().__init__(place, [])
+        self._base, self._names, self._own = base, names, own
+        self._stamps = stamps
+        if base.remote:  # where the time is that of the upload
+            self._stamps = np.stack([stamps[:, 0], np.full(len(stamps), ANY_TIME)], 1)
+        self._directory: Descriptor | None = None
         sizes = np.maximum(stamps[:, 0], 0)
         self.starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64), [0]])
         if data_at is not None:  # no file is as long as that, and what is read of the gap is none of its bytes
@@ -68,24 +70,25 @@ class ListedFiles(SpreadData):
         self.starts[-1] = self.starts[-2] + data
 
     def name(self, number: int) -> str:
-        return DATA_FILE if number == len(self._listed) else self._listed.names[number]
+        return DATA_FILE if number == len(self._names) else self._names[number]
 
     def open_file(self, number: int) -> tuple[PackFile, int]:
-        if number == len(self._listed):
-            return PackFile(self.path, DATA_FILE), 0
+        if number == len(self._names):
+            return self.place.open(DATA_FILE), 0
         self._require_name(number)
-        where = self._listed.path(number)
-        if not os.path.lexists(where):
-            base = self._listed.root
-            if not os.path.isdir(base):
-                raise CorruptPackError(f"the directory of its files is gone, or cannot be reached. {_MOVED}", base)
+        base, name = self._base, self._names[number]
+        where = base.path_of(name)
+        if not base.holds(name):
+            if not base.is_directory():
+                raise CorruptPackError(f"the directory of its files is gone, or cannot be reached. {_MOVED}", base.path)
             raise CorruptPackError(f"is gone, or cannot be reached. {_CHANGED}", where)
-        file = PackFile(self._listed.root, self._listed.names[number]) if self._own else PackFile(where)
-        before, now = stamp_in(self._listed.stamps, number), (file.size, file.modified)
+        file = base.open(name) if self._own else base.join(name).open()
+        before, now = stamp_in(self._stamps, number), (file.size, file.modified)
         if not same_stamp(before, now):
             file.close()
             if before[1] == ANY_TIME:
-                raise CorruptPackError(f"it has {now[0]} bytes, and had {before[0]} when it was written", where)
+                when = "written" if self._own else "indexed"
+                raise CorruptPackError(f"it has {now[0]} bytes, and had {before[0]} when it was {when}", where)
             raise CorruptPackError(f"changed since it was indexed: {what_changed(before, now)}. {_CHANGED}", where)
         return file, 0
 
@@ -101,36 +104,37 @@ class ListedFiles(SpreadData):
         """Return where bytes lie; a sample that is a whole file is opened by whoever reads it."""
         numbers = np.clip(np.searchsorted(self.starts, offset, side="right") - 1, 0, len(self.starts) - 2)
         whole = (offset == self.starts[numbers]) & (size == self.starts[numbers + 1] - offset) & (size > 0)
-        whole &= numbers < len(self._listed)
-        if not whole.any() or not _BY_DESCRIPTOR or self._own:  # C would follow links
+        whole &= numbers < len(self._names)
+        by_path_of = _BY_DESCRIPTOR and not self._own and not self._base.remote  # else C would follow links
+        if not by_path_of or not whole.any():
             return super().locate(offset, size)
         rest = super().locate(np.where(whole, -1, offset), size)
         try:
-            directory, paths = self._directory(), [self._path(number) for number in numbers[whole].tolist()]
+            directory, paths = self._open_base(), [self._path(number) for number in numbers[whole].tolist()]
         except OSError:  # reading says of which sample
             return rest
-        position, held = by_path(directory.number, paths, self._listed.stamps[numbers[whole]])
+        position, held = by_path(directory.number, paths, self._stamps[numbers[whole]])
         rest.file[whole], rest.position[whole] = BY_PATH, position
         return Places(rest.file, rest.position, (rest.held, held, directory))
 
     def close(self) -> None:
         super().close()
-        self._base = None
+        self._directory = None
 
     def require_names(self) -> Sequence[str]:
         """Return the names of the files that are listed; CorruptPackError where one leads out of the base."""
-        for number in range(len(self._listed)):
+        for number in range(len(self._names)):
             self._require_name(number)
-        return self._listed.names
+        return self._names
 
     def files_below(self) -> Sequence[str]:
         """Return the names of the files that are listed."""
-        return self._listed.names
+        return self._names
 
     def wrong_names(self) -> Iterator[str]:
         """Yield which names lead elsewhere, or are there twice."""
         seen = set()
-        for name in self._listed.names:
+        for name in self._names:
             if problem := name_problem(name):
                 yield f"the list of files names {printable(name)}: {problem}"
             elif name in seen:
@@ -139,26 +143,26 @@ class ListedFiles(SpreadData):
 
     def changed(self) -> Iterator[str]:
         """Yield which files are gone, or changed."""
-        for number, name in enumerate(self._listed.names):
+        for number, name in enumerate(self._names):
             if name_problem(name):
                 continue
-            where = self._listed.path(number)
-            before, now = stamp_in(self._listed.stamps, number), stamp_at(where)
+            before, now = stamp_in(self._stamps, number), self._base.stamp(name)
             if not same_stamp(before, now):
+                where = self._base.path_of(name)
                 yield f"{printable(where)}: changed since it was indexed: {what_changed(before, now)}"
 
     def _require_name(self, number: int) -> None:
-        name = self._listed.names[number]
+        name = self._names[number]
         if problem := name_problem(name):
             raise CorruptPackError(f"the list of files names {printable(name)}: {problem}", self.path)
 
-    def _directory(self) -> Descriptor:
+    def _open_base(self) -> Descriptor:
         """Return the base, open; without a lock, as `SpreadData._file`."""
         if self._closed:
             raise ValueError(f"{printable(self.path)}: is closed")
-        found = self._base
+        found = self._directory
         if found is None:
-            found = self._base = Descriptor(os.open(self._listed.root, os.O_RDONLY))
+            found = self._directory = Descriptor(os.open(self._base.path, os.O_RDONLY))
         return found
 
     def _path(self, number: int) -> bytes:

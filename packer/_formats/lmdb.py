@@ -10,7 +10,6 @@ Any LMDB 0.9 (data version 1) opens the file.
 
 from __future__ import annotations
 
-import os
 import struct
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -24,7 +23,6 @@ from packer._formats.contract import NOTHING, Contents, Placed, Places, Writer
 from packer._formats.reader import Reader, table_from
 from packer._formats.treewriter import TreeWriter
 from packer._manifest import Manifest
-from packer._storage.packfile import PackFile
 from packer._table import COLUMNS, Buffer, Ints, Sample, Table, blocks, spans
 from packer.errors import CorruptPackError, DestinationError, NotAPackError, printable
 
@@ -92,9 +90,9 @@ class LMDBReader(Reader):
     """Reads the table through the B-tree and the samples through the table."""
 
     def _open(self) -> tuple[Manifest, Table]:
-        if not os.path.isfile(self.path):
+        if not self.place.is_a_file():
             raise NotAPackError("not an LMDB file (packs are single files, not directories)", self.path)
-        self._file = PackFile(self.path)
+        self._file = self.place.open()
         self._tree = Tree(self._file)
         self._tree.require_whole()
         own = {}
@@ -102,6 +100,7 @@ class LMDBReader(Reader):
             if not key.startswith(_PREFIX):
                 break
             own[key] = offset, size
+        self._file.keep_together(list(own.values()))
         if _MANIFEST_KEY not in own:
             raise NotAPackError("an LMDB file that packer did not write, or did not finish", self.path)
         manifest = Manifest.from_json(self._file.read(*own[_MANIFEST_KEY]), self.path)
@@ -118,8 +117,10 @@ class LMDBReader(Reader):
         return self._file.read(offset, size)
 
     def _locate(self, offset: Ints, size: Ints) -> Places:
-        file, held = self._file.locate(offset, size)
-        return Places(file, offset, held)
+        return Places(*self._file.locate(offset, size))
+
+    def _ahead(self, offset: Ints, size: Ints) -> None:
+        self._file.ahead(zip(offset.tolist(), size.tolist(), strict=True))
 
     def data_files(self) -> list[tuple[str, int, int]]:
         return [("", 0, self._file.size)]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from packer._manifest import Manifest
 from packer._storage.files import AppendFile, sync_directory
-from packer._storage.packfile import PackFile
+from packer._storage.place import Place
 from packer.errors import NotAPackError
 
 __all__ = ["MANIFEST_FILE", "read_manifest", "write_manifest"]
@@ -16,8 +15,8 @@ MANIFEST_FILE = "manifest.json"
 """Without this file, a directory is no pack."""
 
 
-def read_manifest(directory: str) -> Manifest:
-    """Read the manifest of the pack in `directory`.
+def read_manifest(directory: Place) -> Manifest:
+    """Read the manifest of the pack in a directory.
 
     Raises
     ------
@@ -26,11 +25,10 @@ def read_manifest(directory: str) -> Manifest:
     PackError
         As for `PackFile.read` and `Manifest.from_json`.
     """
-    path = os.path.join(directory, MANIFEST_FILE)
-    if not os.path.isfile(path):
-        raise NotAPackError(f"not a finished pack: there is no {MANIFEST_FILE} in it", directory)
-    with PackFile(directory, MANIFEST_FILE) as file:
-        return Manifest.from_json(file.read(0, file.size), path)
+    if not directory.holding([MANIFEST_FILE]):
+        raise NotAPackError(f"not a finished pack: there is no {MANIFEST_FILE} in it", directory.path)
+    with directory.open(MANIFEST_FILE) as file:
+        return Manifest.from_json(file.read(0, file.size), file.path)
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:

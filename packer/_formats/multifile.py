@@ -11,6 +11,7 @@ from packer._formats.contract import Places
 from packer._formats.reader import Reader
 from packer._storage.locations import NOWHERE
 from packer._storage.packfile import PackFile
+from packer._storage.place import Place
 from packer._table import Buffer, Ints
 from packer.errors import CorruptPackError, PackError, printable
 
@@ -26,14 +27,14 @@ class SpreadData(abc.ABC):
 
     Parameters
     ----------
-    path : str
+    place : Place
         The pack.
     sizes : sequence of int
         How many bytes of data each file holds.
     """
 
-    def __init__(self, path: str, sizes: Sequence[int]) -> None:
-        self.path = path
+    def __init__(self, place: Place, sizes: Sequence[int]) -> None:
+        self.place, self.path = place, place.path
         self.starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
         self._open: dict[int, tuple[PackFile, int]] = {}
         self._closed = False
@@ -94,10 +95,23 @@ class SpreadData(abc.ABC):
                 continue
             if not 0 <= begin <= file.size:
                 continue
-            positions[chosen] = begin + within[chosen]
-            files[chosen], descriptor = file.locate(positions[chosen], size[chosen])
+            files[chosen], positions[chosen], descriptor = file.locate(begin + within[chosen], size[chosen])
             held.append(descriptor)
         return Places(files, positions, held)
+
+    def ahead(self, offset: Ints, size: Ints) -> None:
+        """Have bytes fetched, without waiting for them; what cannot be fetched, reading says."""
+        numbers = np.searchsorted(self.starts, offset, side="right") - 1
+        for number in dict.fromkeys(numbers.tolist()):
+            here = (numbers == number) & (size >= 0)
+            if not 0 <= number < len(self.starts) - 1:
+                continue
+            try:
+                file, begin = self._file(number)
+            except PackError:
+                continue
+            within = begin + offset[here] - int(self.starts[number])
+            file.ahead(zip(within.tolist(), size[here].tolist(), strict=True))
 
     def close(self) -> None:
         """Close the files that are open."""
@@ -133,6 +147,9 @@ class SpreadReader(Reader):
 
     def _locate(self, offset: Ints, size: Ints) -> Places:
         return self._data.locate(offset, size)
+
+    def _ahead(self, offset: Ints, size: Ints) -> None:
+        self._data.ahead(offset, size)
 
     def data_files(self) -> list[tuple[str, int, int]]:
         return self._data.files()

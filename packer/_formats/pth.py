@@ -20,6 +20,7 @@ from packer._formats.reader import table_from
 from packer._formats.torchfile import TorchFile, compare_checksums, member_of, members_of, require_types
 from packer._manifest import Manifest
 from packer._storage.packfile import PackFile
+from packer._storage.place import Place
 from packer._storage.spool import TableBuilder
 from packer._table import COLUMNS, Sample, Table, blocks, encode_name, spans
 from packer.errors import CorruptPackError, DestinationError, PackError, printable
@@ -166,18 +167,19 @@ class PthReader(SpreadReader):
     """Finds the vectors by the zips' directories, and samples by their offset in the data of all shards."""
 
     def _open(self) -> tuple[Manifest, Table]:
-        manifest = read_manifest(self.path)
+        manifest = read_manifest(self.place)
         try:
             shards = np.array(manifest.layout["shards"], np.int64).reshape(-1, 2)
         except (KeyError, ValueError, TypeError, OverflowError) as error:
             raise CorruptPackError(f"the manifest does not list the shards: {error}", self.path) from error
-        self._data = _Shards(self.path, shards[:, 1].tolist())
-        self._table_file = PackFile(self.path, TABLE_FILE)
+        self._data = _Shards(self.place, shards[:, 1].tolist())
+        self._table_file = self.place.open(TABLE_FILE)
         path = self._table_file.path
         types = manifest.column_types
         order = ["names", *(name for name in types if name != "names")]  # as the writer numbers them
         members = members_of(self._table_file)
         require_types(self._table_file, member_of(members, "table/data.pkl", path), ["|u1", *types.values()])
+        self._table_file.keep_together([(0, self._table_file.size)])
         columns = {}
         for number, name in enumerate(order):
             at, size = member_of(members, f"table/data/{number}", path)
@@ -192,7 +194,7 @@ class PthReader(SpreadReader):
         samples = {name: _member_of_samples(name) for name in self._data.names()}
         for name in [TABLE_FILE, *samples]:
             try:
-                with PackFile(self.path, name) as file:
+                with self.place.open(name) as file:
                     compare_checksums(file, leave_out=samples.get(name, ""))
             except PackError as error:
                 yield f"{name}: {getattr(error, 'reason', error)}"
@@ -210,15 +212,15 @@ def _member_of_samples(shard: str) -> str:
 class _Shards(SpreadData):
     """The `data` of all shards."""
 
-    def __init__(self, path: str, sizes: Sequence[int]) -> None:
-        super().__init__(path, sizes)
+    def __init__(self, place: Place, sizes: Sequence[int]) -> None:
+        super().__init__(place, sizes)
         self._begins: dict[int, int] = {}
 
     def name(self, number: int) -> str:
         return _shard_name(number)
 
     def open_file(self, number: int) -> tuple[PackFile, int]:
-        file = PackFile(self.path, self.name(number))
+        file = self.place.open(self.name(number))
         if number not in self._begins:
             at, size = member_of(members_of(file), _member_of_samples(self.name(number)), file.path)
             if size != self.starts[number + 1] - self.starts[number]:

@@ -43,6 +43,8 @@ __all__ = ["TreeWriter"]
 
 _LEAF = struct.Struct("<HQ")  # of a leaf page, in the spool: the length of its first key, which follows, and its number
 
+_ZEROS = memoryview(bytes(PAGE))
+
 _Child = tuple[bytes, int]
 """A page below another: its first key and its number."""
 
@@ -101,7 +103,7 @@ class TreeWriter:
             self._file.append(OVERFLOW_HEADER.pack(page, 0, P_OVERFLOW, count))
             for part in data:
                 self._file.append(part)
-            self._file.append(bytes(count * PAGE - OVERFLOW_HEADER.size - size))
+            self._file.append(_ZEROS[: count * PAGE - OVERFLOW_HEADER.size - size])
         return page * PAGE + OVERFLOW_HEADER.size
 
     def flush(self) -> None:

@@ -1,16 +1,56 @@
 COMPILED_VECTORS: str
+OPERATION_FIELDS: str
+RULE_FIELDS: str
+STEP_FIELDS: str
 SURVEY_FIELDS: str
 TASK_FIELDS: str
 VECTORS: str
 
+def annotate(data: bytes, /) -> bytes | None: ...
+def augment(pixels: int, height: int, width: int, operations: int, count: int, /) -> None: ...
+def choose(
+    steps: int,
+    step_count: int,
+    heights: int,
+    widths: int,
+    count: int,
+    numbers: int,
+    stride: int,
+    chosen: bool,
+    out: int,
+    /,
+) -> bool: ...
+def choose_drawn(
+    steps: int,
+    step_count: int,
+    heights: int,
+    widths: int,
+    count: int,
+    numbers: int,
+    length: int,
+    done: int,
+    out: int,
+) -> bool: ...
+def decide(
+    rules: int,
+    rule_count: int,
+    height: int,
+    width: int,
+    count: int,
+    numbers: int,
+    stride: int,
+    out: int,
+    /,
+) -> None: ...
 def cut_out(
     data: bytes, height: int, width: int, top: int, left: int, tall: int, wide: int, halvings: int, /
 ) -> tuple[bytes | bytearray, tuple[int, int, int, int]] | None: ...
 def first_rows(data: bytes, height: int, width: int, bottom: int, /) -> tuple[bytes | bytearray, int] | None: ...
 def decode_grey(data: bytes, height: int, width: int, out: int, /) -> bool: ...
-def decode_into(jobs: int, count: int, /) -> list[int]: ...
+def decode_into(tasks: int, count: int, operations: int, each: int, table: int, /) -> list[int]: ...
 def crc32c(data: bytes, crc: int, /) -> int: ...
-def look_up(pixels: int, count: int, table: int, out: int, planes: bool, /) -> None: ...
+def move(pixels: int, height: int, width: int, item: int, matrix: int, fill: int, out: int, /) -> None: ...
+def look_up(pixels: int, count: int, table: int, out: int, planes: bool, images: int, /) -> None: ...
 def resize(
     pixels: int,
     stride: int,
@@ -58,3 +98,22 @@ def survey(records: int, count: int, /) -> None: ...
 def transcode(
     data: bytes, most_pixels: int, least_tile: int, /
 ) -> tuple[bytes, bytes, int, bytes, bytes, int] | str: ...
+def uniforms(seed: int, epoch: int, indices: int, count: int, randoms: int, out: int, /) -> None: ...
+def write_numbers(
+    pixels: int,
+    count: int,
+    begin: int,
+    end: int,
+    height: int,
+    width: int,
+    out: int,
+    type: int,
+    planes: bool,
+    constants: int,
+    mixture: int,
+    top: int,
+    left: int,
+    bottom: int,
+    right: int,
+    /,
+) -> None: ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any, NamedTuple
 
@@ -45,6 +46,7 @@ _MAX_HALVINGS = 3
 _LARGEST_SIDE = 1 << 20  # of the rectangle: resizing takes memory for each of its rows and columns
 _LARGEST_SCALED = 1 << 30
 _PLACES = 1 << 18  # of a window, computed at a time
+_USUAL = 13_377  # pixels; of no such sides there are more than MAX_PIXELS
 _FARTHEST = (1 << 31) - 1  # rows or columns from a rectangle's corner to that of a window
 
 Crops = npt.NDArray[Any]
@@ -129,6 +131,9 @@ def affordable(crops: Crops) -> npt.NDArray[np.bool_]:
     window. Neither these nor the window may have more than `MAX_PIXELS` pixels, so a crop is refused only where its
     shape is extreme and it is enlarged, or where its window is padded to such a size.
     """
+    numbers = np.ascontiguousarray(crops)[:, None].view(np.int64)[:, : Box._fields.index("flip")]
+    if numbers.min(initial=0) > -_USUAL and numbers.max(initial=0) < _USUAL:
+        return np.ones(len(crops), np.bool_)
     height, width, out_width = crops["crop_height"], crops["crop_width"], crops["out_width"]
     scaled_height, scaled_width = crops["scaled_height"], crops["scaled_width"]
     resizable = np.maximum(height, width) <= _LARGEST_SIDE
@@ -147,9 +152,14 @@ def _product(one: Ints, other: Ints) -> npt.NDArray[np.float64]:
     return one.astype(np.float64) * other
 
 
+@functools.lru_cache(1 << 12)  # of many images few sizes are new, and one takes as long as a hundred in an array
+def _is_affordable(box: Box) -> bool:
+    return bool(affordable(np.array([box], CROP))[0])
+
+
 def require_affordable(box: Box) -> None:
     """Raise ImageTooLargeError for a box that is not `affordable`."""
-    if affordable(np.array([box], CROP))[0]:
+    if _is_affordable(box):
         return
     if box.out_height * box.out_width > MAX_PIXELS:
         pixels = f"{box.out_width} x {box.out_height} pixels" + ", padding included," * is_padded(box)

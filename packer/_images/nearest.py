@@ -16,7 +16,7 @@ from packer._images.compiled import _native
 from packer._images.geometry import PADDINGS, Box, sources
 from packer._table import Ints
 
-__all__ = ["Fill", "gather", "nearest", "places", "require_inside", "window_places"]
+__all__ = ["Fill", "colour_of", "gather", "nearest", "places", "require_inside", "window_places"]
 
 Fill = float | Sequence[float]
 """A number, or one of each channel."""
@@ -106,7 +106,7 @@ def gather(pixels: Pixels, rows: Ints, columns: Ints, fill: Fill = 0, *, out: Pi
         out = np.empty(shape, pixels.dtype)
     elif out.shape != shape or out.dtype != pixels.dtype or not out.flags.c_contiguous:
         raise ValueError(f"a contiguous array of {pixels.dtype} {shape} is needed, not of {out.dtype} {out.shape}")
-    colour = _colour(fill, pixels)
+    colour = colour_of(fill, pixels)
     missing = min(rows.min(initial=0), columns.min(initial=0)) < 0
     if _native is None:
         out[:] = pixels[rows[:, None], columns]
@@ -123,7 +123,7 @@ def gather(pixels: Pixels, rows: Ints, columns: Ints, fill: Fill = 0, *, out: Pi
     return out
 
 
-def _colour(fill: Fill, pixels: Pixels) -> Pixels:
+def colour_of(fill: Fill, pixels: Pixels) -> Pixels:
     """Return one pixel of a fill, as the pixels have them."""
     colour = np.zeros(pixels.shape[2:], pixels.dtype)
     if isinstance(fill, int) and fill == 0:

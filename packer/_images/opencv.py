@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from packer._images.jpeg import header as jpeg
+from packer._images.scratch import scratch
 from packer._table import Buffer
 from packer.errors import ImageError
 
@@ -41,7 +42,8 @@ def encode_jpeg(pixels: npt.NDArray[np.uint8], quality: int, interval: int) -> b
     options = [cv2.IMWRITE_JPEG_QUALITY, quality]
     if interval:
         options += [cv2.IMWRITE_JPEG_RST_INTERVAL, interval]
-    written, data = cv2.imencode(".jpg", cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR), options)
+    bgr = cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR, dst=scratch.exchanged(*pixels.shape[:2]))
+    written, data = cv2.imencode(".jpg", bgr, options)
     if not written:
         raise ImageError("OpenCV cannot encode it as JPEG")
     return data.tobytes()

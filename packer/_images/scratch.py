@@ -19,6 +19,7 @@ class _Scratch(threading.local):
         self._decoded = np.empty(0, np.uint8)
         self._framed = np.empty(0, np.uint8)
         self._mirrored = np.empty(0, np.uint8)
+        self._exchanged = np.empty(0, np.uint8)
 
     def decoded(self, height: int, width: int, halvings: int) -> Pixels:
         """Return memory for an image of that size, halved so many times."""
@@ -38,6 +39,11 @@ class _Scratch(threading.local):
         """Return memory for an image of that size."""
         self._mirrored = _enough(self._mirrored, height * width * 3)
         return self._mirrored[: height * width * 3].reshape(height, width, 3)
+
+    def exchanged(self, height: int, width: int) -> Pixels:
+        """Return memory for an image of that size, whose colours come in another order."""
+        self._exchanged = _enough(self._exchanged, height * width * 3)
+        return self._exchanged[: height * width * 3].reshape(height, width, 3)
 
 
 def _enough(memory: npt.NDArray[np.uint8], size: int) -> npt.NDArray[np.uint8]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from packer._storage.limits import require_count
 
-__all__ = ["refuse_unknown", "require_threads"]
+__all__ = ["augments_on_device", "refuse_unknown", "require_threads"]
 
 _INSTEAD = {
     "num_workers": "it decodes on threads: say threads=, and processes= for dozens of CPUs",
@@ -34,3 +34,12 @@ def require_threads(threads: object) -> None:
     if isinstance(threads, str) and threads != "auto":
         raise TypeError(f'threads is a whole number, or "auto", not {threads!r}')
     require_count("threads", None if threads == "auto" else threads)
+
+
+def augments_on_device(augment_on: object, device: object) -> bool:
+    """Tell whether images are augmented on the device; ValueError where that is not said, or there is no device."""
+    if augment_on not in {"threads", "device"}:
+        raise ValueError(f'augment_on is "threads" or "device", not {augment_on!r}')
+    if augment_on == "device" and device is None:
+        raise ValueError('augment_on="device" needs device=, such as device="cuda"')
+    return augment_on == "device"

@@ -15,10 +15,10 @@ from packer._images.geometry import Crops
 from packer._loading.drawing import seeder
 from packer._loading.epochs import Epochs
 from packer._loading.fields import Values
-from packer._loading.items import item_maker
-from packer._loading.memory import IMAGES
+from packer._loading.items import item_maker, slice_of
+from packer._loading.memory import images_in
 from packer._loading.pool import Pool
-from packer._loading.preparation import Preparation, Transform
+from packer._loading.preparation import Preparation, Transform, followed
 from packer._loading.prepared import Prepared
 from packer._loading.replacing import BAD, Replaced, good
 from packer._loading.selection import places_in
@@ -26,6 +26,11 @@ from packer._table import Ints, Labels
 from packer.crops import Compose
 
 __all__ = ["Batched"]
+
+
+_REQUEST = 1 << 18  # bytes that are fetched together, where neighbours are wanted soon
+_AHEAD, _AHEAD_IN_MEMORY = 1 << 29, 1 << 27  # bytes that are asked for ahead: on the disk of a cache, or in memory
+_LOOKED_AT = 1000  # samples whose sizes stand for all
 
 
 class Batched(Prepared):
@@ -44,7 +49,7 @@ class Batched(Prepared):
     def _own_items(self, indices: Sequence[int] | Ints, seed: int | None) -> list[Any]:
         """Return items with the crops that a seed and the dataset's epoch say, or drawn from torch's generator."""
         preparation, rows = self._preparation, self._rows_of(indices)
-        if seed is not None and preparation.crop is not None and preparation.crop.randoms:
+        if seed is not None and preparation.randoms:
             self._epochs.read(rows)
         epoch = self._epochs.epoch
         try:
@@ -58,6 +63,27 @@ class Batched(Prepared):
         keys = np.where(chosen == wanted, rows, keys)
         return self._made(rows, keys, self._labels_of(chosen % len(self)), epoch, seed, preparation)
 
+    @property
+    def _remote(self) -> bool:
+        return self.reader.remote
+
+    def _together(self, block: int) -> tuple[int, int]:
+        sizes = self.reader.table.size[:: len(self.reader) // _LOOKED_AT + 1]
+        mean = int(sizes.mean()) + 1 if len(sizes) else 1
+        kept = self.reader.place.kept
+        return max(1, min(_REQUEST // mean, block)) if kept else 1, (_AHEAD if kept else _AHEAD_IN_MEMORY) // mean
+
+    def _ahead(self, indices: Ints) -> None:
+        if self._remote:
+            self._ahead_of(self._rows_of(indices % len(self)))
+
+    def _ahead_of(self, rows: Ints) -> None:
+        if not self._remote:
+            return
+        names = None if self._parts is None else self._parts.names
+        blobs = [name for name in names or () if name in self.reader.fields and self.reader.fields[name].is_blob]
+        self.reader.ahead(rows, names is None or "image" in names, blobs)
+
     def _made(  # noqa: PLR0917
         self,
         rows: Ints,
@@ -69,11 +95,14 @@ class Batched(Prepared):
         before: Callable[[int], None] | None = None,
     ) -> list[Any]:
         """Return items of places in the pack. With a seed, seed, epoch and `keys` decide on the crops."""
-        crop, seeded = preparation.crop or Compose([]), seed is not None
 
-        def choose(places: Sequence[int]) -> Crops:
-            return self._decoder.choose_crops(crop, rows[places], epoch, seed, keys[places])
+        self._ahead_of(rows)
 
+        def choose(places: range) -> Crops:
+            part = slice_of(places)
+            return self._chosen(preparation, rows[part], epoch, seed, keys[part])
+
+        seeded = seed is not None
         make = item_maker(
             self._decoder, rows, labels.tolist(), preparation, choose, self._fields, seeded=seeded, before=before
         )
@@ -103,23 +132,29 @@ class Batched(Prepared):
         return any(step is not None for step in (made.transform, made.target_transform, made.transforms))
 
     def _choose_crops(self, indices: Sequence[int] | Ints, epoch: int, seed: int) -> Crops:
-        """Choose the crops of a batch, (N,) of CROP; as `BatchDecoder.choose_crops`, of the dataset's crop."""
+        """Choose the crops of a batch, (N,) of CROP, or (N, V) of V views; as `BatchDecoder` does."""
         rows, keys = self._rows_and_keys(indices)
-        return self._decoder.choose_crops(self._preparation.crop or Compose([]), rows, epoch, seed, keys)
+        return self._chosen(self._preparation, rows, epoch, seed, keys)
+
+    def _chosen(self, preparation: Preparation, rows: Ints, epoch: int, seed: int | None, keys: Ints) -> Crops:
+        if preparation.views:
+            return self._decoder.choose_views(preparation.views, rows, epoch, seed, keys)
+        crop = preparation.crop or Compose([])
+        return self._decoder.choose_crops(crop, rows, epoch, seed, keys, preparation.augment)
 
     def _decode_into(
         self, indices: Ints, crops: Crops, memory: Mapping[str, torch.Tensor | list[torch.Tensor]]
     ) -> list[Values]:
         """Decode a batch into its place; as `BatchDecoder.decode_into`. Return what else belongs to dicts."""
         rows = self._rows_of(indices % len(self))
-        if IMAGES in memory:
-            self._decoder.decode_into(rows, crops, memory[IMAGES])
+        if (images := images_in(memory)) is not None:
+            self._decoder.decode_into(rows, crops, images)
         if self._fields is None:
             return []
         named = self._parts is not None and "label" in self._parts.names
         targets = self._targets_of(indices) if named else [None] * len(rows)
         labels = targets.tolist() if isinstance(targets, np.ndarray) else targets
-        return self._fields.samples(rows, labels, crops, memory)
+        return self._fields.samples(rows, labels, *followed(crops, self._preparation), memory)
 
     def _targets_of(self, indices: Ints) -> Labels | list[Any]:
         """Return the labels of a batch, after `target_transform`, which may make anything of them."""

@@ -6,13 +6,15 @@ keeps up with the training with two threads gets no more of them. No number of t
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from packer._loading.racing import Race, thread_counts
 from packer.samplers._ranks import rank_and_world
 
-__all__ = ["Choice"]
+__all__ = ["Choice", "choosing"]
 
 _BATCHES, _SECONDS = 6, 0.25  # that a measurement has at least
 
@@ -106,3 +108,16 @@ class Choice:
 
     def __reduce__(self) -> Any:
         return Choice, self._given
+
+
+@contextlib.contextmanager
+def choosing(choice: Choice | None, prefetch: int, ended: Callable[[Choice], None]) -> Iterator[Choice | None]:
+    """Give what chooses the number of threads in a pass, or None; call `ended` with it at the end."""
+    if choice is None or not choice.begin(prefetch):
+        yield None
+        return
+    try:
+        yield choice
+    finally:
+        choice.end()
+        ended(choice)

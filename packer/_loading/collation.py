@@ -12,6 +12,7 @@ from torch.utils.data import default_collate
 from packer._fields import Field
 from packer._loading.fields import Values
 from packer._loading.forms import as_tensor, tensor_dtype
+from packer._loading.memory import IMAGES, images_in
 from packer._loading.parts import Parts
 from packer._storage.limits import require_count
 
@@ -81,7 +82,9 @@ class Collation:
         """
         batch: dict[str, Any] = {}
         for key in self._parts.keys:
-            if key in memory:
+            if key == IMAGES and (images := images_in(memory)) is not None:
+                batch[key] = images
+            elif key in memory:
                 batch[key] = self._filled(key, memory[key], values)
             else:
                 batch |= self._together(key, [of_sample[key] for of_sample in values])
@@ -106,6 +109,8 @@ class Collation:
         return {key: padded, key + COUNT: counts} if key == field.name else {key: padded}
 
     def _joined(self, key: str, field: Field | None, values: list[Any]) -> Any:
+        if field is None and key == IMAGES and all(isinstance(value, tuple) for value in values):
+            return [self._joined(key, None, list(view)) for view in zip(*values, strict=True)]
         if field is None:
             images = all(isinstance(value, torch.Tensor) for value in values)
             return values if key == "name" else self._stacked(key, values) if images else default_collate(values)

@@ -19,6 +19,7 @@ from packer._loading.readable import has_own
 from packer._loading.samples import NamesInARow, Samples
 from packer._loading.selection import meeting, places_in
 from packer._table import Ints, Labels
+from packer.augment import Augmentation, View
 from packer.crops import Crop
 from packer.samplers._permutation import earlier
 
@@ -216,7 +217,7 @@ class ConcatImageDataset(InARow, Dataset[tuple[Any, Any]]):
 
     @property
     def randoms(self) -> int:
-        """How many random numbers the crop of an image needs."""
+        """How many random numbers the crop of an image needs, and its augmentation."""
         return max(dataset.randoms for dataset in self.datasets)
 
     @property
@@ -255,6 +256,24 @@ class ConcatImageDataset(InARow, Dataset[tuple[Any, Any]]):
     @crop.setter
     def crop(self, crop: Crop | Sequence[Crop] | None) -> None:
         self._set("crop", crop)
+
+    @property
+    def augment(self) -> Augmentation | None:
+        """What is done to the pixels of each crop; another augmentation may be set between two passes."""
+        return self.datasets[0].augment
+
+    @augment.setter
+    def augment(self, augment: Augmentation | Sequence[Augmentation] | None) -> None:
+        self._set("augment", augment)
+
+    @property
+    def views(self) -> tuple[View, ...] | None:
+        """What is made of each image, where that are several images; others may be set between two passes."""
+        return self.datasets[0].views
+
+    @views.setter
+    def views(self, views: Sequence[View] | None) -> None:
+        self._set("views", views)
 
     def _set(self, name: str, value: Any) -> None:
         for dataset in self.datasets:

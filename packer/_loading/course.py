@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.utils.data import RandomSampler
 
 from packer._loading.concat import ConcatImageDataset
 from packer._loading.foreign import ForeignOrder, in_turns, order_of
 from packer._loading.readable import Readable
 from packer._table import Ints
-from packer.samplers import OrderSampler, SequentialSampler, ShuffleSampler
+from packer.errors import warn
+from packer.samplers import BlockShuffleSampler, OrderSampler, SequentialSampler, ShuffleSampler
 from packer.samplers._mix import MixSampler
 from packer.samplers._ranks import agreed, rank_and_world
 from packer.samplers._states import number_in, require_same, require_same_seeds, require_version
@@ -21,6 +23,7 @@ from packer.samplers._uniforms import seed_of
 __all__ = ["Course", "Progress"]
 
 _VERSION = 2  # of the states
+_said = set[str]()
 
 
 @dataclass
@@ -95,8 +98,28 @@ class Course:
         """Whether the pass that has begun goes on at a state, so that it has not all of its epoch."""
         return isinstance(self.order, OrderSampler) and self.order.start > 0
 
+    def _say_what_is_slow(self) -> None:
+        """Say once in this process that a random order over a pack at a URL fetches its samples one by one."""
+        order = self.order.indices if isinstance(self.order, ForeignOrder) else self.order
+        if not self.images._remote or not isinstance(order, ShuffleSampler | RandomSampler):
+            return
+        if not _said:
+            _said.add("random order")
+            warn(
+                f"a random order over a pack at a URL fetches each of its {len(self.images):,} samples by a request of "
+                "its own until the cache has them. sampler=packer.BlockShuffleSampler(len(dataset)) shuffles blocks of "
+                "neighbours, of which one request fetches several",
+                RuntimeWarning,
+            )
+
+    @property
+    def block(self) -> int:
+        """How many neighbours are all wanted soon when one of them is."""
+        return self.order.block if isinstance(self.order, BlockShuffleSampler) else 1
+
     def chunks(self, size: int) -> Iterator[Ints]:
         """Begin a pass, and return an iterator over its indices with their turns, as arrays of up to `size`."""
+        self._say_what_is_slow()
         if isinstance(self.order, ForeignOrder):
             return in_turns(self.order.chunks(size), len(self.images))
         return _with_turns(self.order.chunks_with_turns(size), len(self.images))

@@ -14,6 +14,10 @@ from packer._loading.concat import ConcatImageDataset
 from packer._loading.imagedataset import ImageDataset
 from packer._loading.inplace import Wanted, index_of, is_pack
 from packer._loading.uniting import unite_classes
+from packer._storage.place import choose_reading
+from packer._storage.remote.urls import is_url
+from packer._storage.urlpath import user_path
+from packer.augment import Augmentation, View
 from packer.crops import Crop
 from packer.errors import printable
 
@@ -64,6 +68,8 @@ def open_dataset(
     target: str | None = ...,
     output: str | None = ...,
     crop: Crop | Sequence[Crop] | None = ...,
+    augment: Augmentation | Sequence[Augmentation] | None = ...,
+    views: Sequence[View] | None = ...,
     fuse: bool = ...,
     seed: int | None = ...,
     check: str = ...,
@@ -72,6 +78,9 @@ def open_dataset(
     threads: int = ...,
     cache: str | None = ...,
     stage: str | os.PathLike[str] | None = ...,
+    cache_dir: str | os.PathLike[str] | None = ...,
+    cache_size: int | str | None = ...,
+    timeout: float | None = ...,
     on_error: str = ...,
     max_bad: float = ...,
     index: str | os.PathLike[str] | None = ...,
@@ -97,6 +106,8 @@ def open_dataset(
     target: str | None = ...,
     output: str | None = ...,
     crop: Crop | Sequence[Crop] | None = ...,
+    augment: Augmentation | Sequence[Augmentation] | None = ...,
+    views: Sequence[View] | None = ...,
     fuse: bool = ...,
     seed: int | None = ...,
     check: str = ...,
@@ -105,6 +116,9 @@ def open_dataset(
     threads: int = ...,
     cache: str | None = ...,
     stage: str | os.PathLike[str] | None = ...,
+    cache_dir: str | os.PathLike[str] | None = ...,
+    cache_size: int | str | None = ...,
+    timeout: float | None = ...,
     on_error: str = ...,
     max_bad: float = ...,
     index: str | os.PathLike[str] | None = ...,
@@ -129,6 +143,8 @@ def open_dataset(  # noqa: PLR0917
     target: str | None = None,
     output: str | None = None,
     crop: Crop | Sequence[Crop] | None = None,
+    augment: Augmentation | Sequence[Augmentation] | None = None,
+    views: Sequence[View] | None = None,
     fuse: bool = False,
     seed: int | None = None,
     check: str = "always",
@@ -137,6 +153,9 @@ def open_dataset(  # noqa: PLR0917
     threads: int = 1,
     cache: str | None = None,
     stage: str | os.PathLike[str] | None = None,
+    cache_dir: str | os.PathLike[str] | None = None,
+    cache_size: int | str | None = None,
+    timeout: float | None = None,
     on_error: str = "raise",
     max_bad: float = 0.01,
     index: str | os.PathLike[str] | None = None,
@@ -150,7 +169,7 @@ def open_dataset(  # noqa: PLR0917
 
     Parameters
     ----------
-    root : path, or list or tuple of path
+    root : path or URL, or list or tuple of such
         The pack, or the packs. The settings are those of each pack. Instead of a pack, a directory of images as
         ImageFolder takes it, or a container of another tool, such as ``shards/*.tar``: these are indexed at once, and
         read where they lie.
@@ -183,6 +202,8 @@ def open_dataset(  # noqa: PLR0917
         "target": target,
         "output": output,
         "crop": crop,
+        "augment": augment,
+        "views": views,
         "fuse": fuse,
         "seed": seed,
         "check": check,
@@ -194,6 +215,7 @@ def open_dataset(  # noqa: PLR0917
         "on_error": on_error,
         "max_bad": max_bad,
     }
+    choose_reading(root if isinstance(root, list | tuple) else [root], cache_dir, cache_size, timeout)
     wanted = Wanted(dict(keys) if isinstance(keys, Mapping) else keys_said(keys), on_error == "replace")
     if not isinstance(root, list | tuple):
         return _opened(_pack_of(root, index, wanted, progress), settings)
@@ -212,10 +234,10 @@ def _pack_of(root: Any, index: Any, wanted: Wanted, progress: Callable[[int, int
     if index is None and is_pack(root):
         if wanted.keys:
             raise ValueError(
-                f"keys= is for containers, and {printable(root)} is a pack, which has names for its fields"
+                f"keys= is for containers, and {printable(user_path(root))} is a pack, which has names for its fields"
             )
         return root
-    return index_of(root, index, progress, wanted) or root
+    return root if is_url(root) else index_of(root, index, progress, wanted) or root
 
 
 def _opened(path: Any, settings: dict[str, Any]) -> ImageDataset:

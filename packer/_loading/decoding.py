@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,10 +16,15 @@ from packer._images import native
 from packer._images.decode import decode
 from packer._images.geometry import MAX_PIXELS, Box, Crops, affordable, from_corner, require_affordable, touched
 from packer._images.modes import decode_as
-from packer._images.rectangle import RectangleDecoder, require_channels_last, resize_into
+from packer._images.operations import Operations, parted, side_by_side, with_operations
+from packer._images.rectangle import RectangleDecoder, resize_into
+from packer._images.tensors import operate
 from packer._images.windows import cut_image, smooth
+from packer._loading.lookup import Lookup
+from packer._loading.placing import addresses_of, addresses_of_numbers, memory_of
 from packer._storage.locations import NOWHERE
 from packer._table import Buffer, Ints, Row, are_pixels
+from packer.augment import Augmentation, View
 from packer.crops import Crop
 from packer.errors import CorruptPackError, ImageError, printable
 from packer.samplers._uniforms import uniforms
@@ -29,6 +33,9 @@ __all__ = ["BatchDecoder"]
 
 
 _TOGETHER = 32  # images whose files are held open at a time, and which C decodes in one call unless they are very large
+
+_BETWEEN_VIEWS = 0xD1B54A32D192ED03
+"""What lies between the seeds of an image's views: not so that another seed, or another dataset in a row, has them."""
 
 
 class BatchDecoder:
@@ -55,8 +62,14 @@ class BatchDecoder:
         known = reader.manifest.codec in ("keep", "jpeg", "png")
         self._in_c = native.PREFERRED if self._raw else self._rectangles.native and known
 
-    def choose_crops(
-        self, crop: Crop, indices: Sequence[int] | Ints, epoch: int, seed: int | None, keys: Ints | None = None
+    def choose_crops(  # noqa: PLR0917
+        self,
+        crop: Crop,
+        indices: Sequence[int] | Ints,
+        epoch: int,
+        seed: int | None,
+        keys: Ints | None = None,
+        augment: Augmentation | None = None,
     ) -> Crops:
         """Choose the crops of N images: a function of seed, epoch and index, or, without a seed, drawn by torch.
 
@@ -65,15 +78,16 @@ class BatchDecoder:
         Returns
         -------
         (N,) array of CROP
-            See `packer._images.geometry.CROP`.
+            See `packer._images.geometry.CROP`. With `augment` the crops have operations; see
+            `packer._images.operations.with_operations`.
 
         Raises
         ------
         CorruptPackError
             If an image has no pixels by its row in the table, or a size that its bytes contradict.
         ImageError
-            If an image is too small for the crop, or the result has too many pixels or needs far too much memory on the
-            way.
+            If an image is too small for the crop, or its result for `augment`, or the result has too many pixels or
+            needs far too much memory on the way.
         """
         self.reader.require_table()
         positions, table = self.reader.positions(indices), self.reader.table
@@ -85,11 +99,15 @@ class BatchDecoder:
         if self._raw:
             for wrong in np.flatnonzero(~are_pixels(table.size[positions], heights, widths))[:1]:
                 raise self._other_size(int(positions[wrong]), int(table.size[positions[wrong]]))
-        random = None
+        random = rest = None
         if seed is not None:
-            random = uniforms(seed, epoch, positions if keys is None else keys, crop.randoms)
+            randoms = crop.randoms + (0 if augment is None else augment.randoms)
+            numbers = uniforms(seed, epoch, positions if keys is None else keys, randoms)
+            random, rest = numbers[:, : crop.randoms], numbers[:, crop.randoms :]
         try:
             crops = crop.choose(heights, widths, random)
+            if augment is not None:
+                crops = with_operations(crops, augment.choose(crops["out_height"], crops["out_width"], rest))
         except ImageError as error:  # `index` is its place in the batch
             raise self._naming(int(positions[error.index or 0]), error) from error
         for refused in np.flatnonzero(~affordable(crops))[:1]:  # before there is any memory for it
@@ -99,21 +117,44 @@ class BatchDecoder:
                 raise self._naming(int(positions[refused]), error) from error
         return crops
 
+    def choose_views(
+        self, views: Sequence[View], indices: Sequence[int] | Ints, epoch: int, seed: int | None, keys: Ints
+    ) -> Crops:
+        """Choose the crops of V views of N images, (N, V) of CROP, as `choose_crops`: each view has a seed of its own.
+
+        The first view is what the same crop and augmentation give alone, with the same seed.
+        """
+        seeds = [None if seed is None else seed + number * _BETWEEN_VIEWS for number in range(len(views))]
+        return side_by_side(
+            [
+                self.choose_crops(view.crop, indices, epoch, own, keys, view.augment)
+                for view, own in zip(views, seeds, strict=True)
+            ]
+        )
+
     def decode_into(
-        self, indices: Sequence[int] | Ints, crops: Crops, outs: torch.Tensor | Sequence[torch.Tensor]
+        self,
+        indices: Sequence[int] | Ints,
+        crops: Crops,
+        outs: torch.Tensor | Sequence[torch.Tensor | Sequence[torch.Tensor]],
+        lookup: Lookup | None = None,
     ) -> None:
-        """Read N images, and decode, crop and resize them into their places.
+        """Read N images, and decode, crop and resize them into their places, where they may become numbers.
 
         Where packer's own decoder is used, C reads, checks and decodes dozens of images in one call, without Python's
-        lock. The images that C leaves, which are of other kinds or damaged, are read and decoded one by one.
+        lock. The images that C leaves, which are of other kinds or damaged, are read and decoded one by one. Each image
+        is read once, however many views of it there are, and C decodes it once.
 
         Parameters
         ----------
         indices : sequence of N int
-        crops : (N,) array of CROP
-            As `choose_crops` gives them.
+        crops : (N,) array of CROP, or (N, V)
+            As `choose_crops` gives them, or `choose_views`; with operations or without.
         outs : (N, 3, height, width) uint8 tensor or sequence of N (3, height, width) uint8 tensors
-            Their memory is channels last.
+            Their memory is channels last. Of views a sequence of V such. With a lookup, and without views, a contiguous
+            (N, 3, height, width) float32 tensor.
+        lookup : Lookup, optional
+            The numbers that levels become.
 
         Raises
         ------
@@ -122,31 +163,50 @@ class BatchDecoder:
         IndexError, CorruptPackError, ImageError
             As for ``dataset[index]``.
         """
-        positions, addresses = self.reader.positions(indices), _addresses(outs, crops)
-        if len(positions) != len(crops):
+        positions, columns = self.reader.positions(indices), crops if crops.ndim == 2 else crops[:, None]
+        by_view: Any = outs if crops.ndim == 2 else [outs]
+        if len(positions) != len(crops) or len(by_view) != columns.shape[1]:
             raise ValueError(f"{len(positions)} images are to be decoded, and there are crops for {len(crops)}")
+        look_at = addresses_of if lookup is None else addresses_of_numbers
+        addresses = np.stack([look_at(view, column) for view, column in zip(by_view, columns.T, strict=True)], 1)
         self.reader.require_table()
+        bare, operations = parted(columns)
         order = np.argsort(self.reader.table.offset[positions])  # reads go through the file in one direction
+        self.reader.ahead(positions[order])
         for begin in range(0, len(order), _TOGETHER):
             places = order[begin : begin + _TOGETHER]
+            left = list(range(len(places) * len(by_view)))
             if self._in_c:
-                places = places[self._decode_in_c(positions[places], crops[places], addresses[places])]
-            for number, row, data in self.reader.read_rows(positions[places]):
-                place = int(places[number])
-                self._decode_by_itself(row, data, Box(*crops[place].item()), outs[place][None])
+                some = None if operations is None else operations[places]
+                left = self._decode_in_c(positions[places], bare[places], addresses[places], some, lookup)
+            if not left:
+                continue
+            views: dict[int, list[int]] = {}  # that are left, by the place of their image
+            for number in left:
+                views.setdefault(int(places[number // len(by_view)]), []).append(number % len(by_view))
+            rest = list(views)
+            for number, row, data in self.reader.read_rows(positions[rest]):
+                place = rest[number]
+                for view in views[place]:
+                    some = None if operations is None else operations[place, view]
+                    self._decode_and_operate(
+                        row, data, Box(*bare[place, view].item()), some, by_view[view][place], lookup
+                    )
 
-    def cut(self, rows: Ints, crops: Crops) -> list[npt.NDArray[Any]]:
+    def cut(self, rows: Ints, crops: Crops) -> Sequence[Any] | npt.NDArray[np.uint8]:
         """Read N images, and decode, crop and resize them to (height, width, channels) arrays of the mode.
 
-        Parameters and errors are those of `decode_into`.
+        Parameters and errors are those of `decode_into`. RGB images of one size are one array. Of (N, V) crops there is
+        a tuple of V for each image.
         """
+        columns = crops if crops.ndim == 2 else crops[:, None]
         if self.mode != "RGB":
-            found = zip(rows.tolist(), crops.tolist(), self.reader.read_many(rows), strict=True)
-            return [self._cut_in_mode(row, data, Box(*crop)) for row, crop, data in found]
-        sizes = zip(crops["out_height"].tolist(), crops["out_width"].tolist(), strict=True)
-        images = [torch.empty((*size, 3), dtype=torch.uint8) for size in sizes]
-        self.decode_into(rows, crops, [image.permute(2, 0, 1) for image in images])
-        return [image.numpy() for image in images]
+            found = zip(rows.tolist(), columns.tolist(), self.reader.read_many(rows), strict=True)
+            made = [tuple(self._cut_in_mode(row, data, Box(*crop)) for crop in views) for row, views, data in found]
+            return made if crops.ndim == 2 else [image for (image,) in made]
+        by_view, outs = zip(*(memory_of(view) for view in columns.T), strict=True)
+        self.decode_into(rows, columns, outs)
+        return list(zip(*by_view, strict=True)) if crops.ndim == 2 else by_view[0]
 
     def decode(self, index: int, data: Buffer) -> npt.NDArray[Any]:
         """Decode the stored bytes of a whole image to a (height, width, channels) array of the mode, writable.
@@ -179,16 +239,40 @@ class BatchDecoder:
         """Return stored pixels in the mode; they are unchanged as they are."""
         return np.array(Image.fromarray(pixels).convert("L"))[..., None] if self.mode == "L" else np.array(pixels)
 
-    def _decode_in_c(self, positions: Ints, crops: Crops, addresses: Ints) -> list[int]:
-        """Decode images without Python's lock; return the numbers of those that are left."""
+    def _decode_in_c(
+        self, positions: Ints, crops: Crops, addresses: Ints, operations: Operations | None, lookup: Lookup | None
+    ) -> list[int]:
+        """Decode (N, V) views of N images without Python's lock; return the numbers of those that are left."""
         locations, _held = self.reader.locate(positions)  # `_held` keeps files open until C has read from them
+        if crops.shape[1] > 1:
+            locations = np.repeat(locations, crops.shape[1])
+        crops, addresses = crops.ravel(), addresses.ravel()
+        operations = None if operations is None else operations.reshape(len(crops), -1)
         if not self._raw:
             locations["file"][~self._rectangles.suits(locations, crops, self._scaled)] = NOWHERE
         tasks = native.tasks(locations, crops, addresses)
         between = crops["crop_height"] * crops["out_width"]  # pixels between the two passes of resizing
         windows = crops["out_height"] * crops["out_width"]  # which padding may make larger than the image
         pixels = np.maximum(locations["height"] * locations["width"], np.maximum(between, windows))
-        return [call.start + left for call in _calls(pixels) for left in native.decode_into(tasks[call])]
+        left: list[int] = []
+        table = None if lookup is None else lookup.table
+        for call in _calls(pixels):
+            some = None if operations is None else operations[call]
+            left += [call.start + number for number in native.decode_into(tasks[call], some, table)]
+        return left
+
+    def _decode_and_operate(  # noqa: PLR0917
+        self, row: Row, data: Buffer, box: Box, operations: Operations | None, out: torch.Tensor, lookup: Lookup | None
+    ) -> None:
+        """Decode an image of any kind, operations and numbers included, into a (3, height, width) tensor."""
+        pixels = out if lookup is None else torch.empty(*box.out, 3, dtype=torch.uint8).permute(2, 0, 1)
+        self._decode_by_itself(row, data, box, pixels[None])
+        if operations is not None and native.PREFERRED:
+            native.augment(pixels.permute(1, 2, 0).numpy(), operations)
+        elif operations is not None:
+            operate(pixels[None], operations[None])
+        if lookup is not None:
+            lookup.write(pixels[None].permute(0, 2, 3, 1).numpy(), out[None])
 
     def _decode_by_itself(self, row: Row, data: Buffer, box: Box, out: torch.Tensor) -> None:
         """Decode an image of any kind, which C was offered before or is not, into a (1, 3, height, width) tensor."""
@@ -236,28 +320,10 @@ def _calls(pixels: Ints) -> list[slice]:
 
     One call does for usual images. No call has more pixels than two images of the largest size, some seconds' work.
     """
+    if len(pixels) * int(pixels.max(initial=0)) <= MAX_PIXELS:
+        return [slice(0, len(pixels))]
     total = np.cumsum(np.minimum(pixels, MAX_PIXELS))
-    if len(pixels) == 0 or total[-1] <= MAX_PIXELS:
+    if total[-1] <= MAX_PIXELS:
         return [slice(0, len(pixels))]
     bounds = [0, *(np.flatnonzero(np.diff(total // MAX_PIXELS)) + 1).tolist(), len(pixels)]
     return [slice(begin, end) for begin, end in itertools.pairwise(bounds)]
-
-
-def _addresses(outs: torch.Tensor | Sequence[torch.Tensor], crops: Crops) -> Ints:
-    """Return the addresses of (3, height, width) uint8 tensors, whose memory is channels last and what crops need.
-
-    Raises
-    ------
-    ValueError
-        If a tensor is of another kind, size or layout.
-    """
-    batches = [outs] if isinstance(outs, torch.Tensor) else [out[None] for out in outs]
-    for batch in batches:
-        require_channels_last(batch)
-    shapes = [shape for batch in batches for shape in [batch.shape[1:]] * len(batch)]
-    heights, widths = crops["out_height"].tolist(), crops["out_width"].tolist()
-    if shapes != [(3, height, width) for height, width in zip(heights, widths, strict=True)]:
-        raise ValueError("images are decoded into tensors of other sizes, or another number, than the crops say")
-    if isinstance(outs, torch.Tensor):
-        return outs.data_ptr() + math.prod(outs.shape[1:]) * np.arange(len(outs))
-    return np.array([out.data_ptr() for out in outs], np.int64)

@@ -35,11 +35,20 @@ class Epochs:
         self._step = max(-(-length // _WATCHED), 1)
         count = -(-length // self._step)
         memory = torch.zeros(8 * _NUMBERS + count, dtype=torch.uint8)
-        self._memory = memory.share_memory_()  # type: ignore[no-untyped-call]
+        self._look_at(memory.share_memory_())  # type: ignore[no-untyped-call]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_pack": self._pack, "_step": self._step, "_memory": self._memory}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._memory = self._memory.share_memory_()
+        self._look_at(self._memory.share_memory_())  # type: ignore[no-untyped-call]
+
+    def _look_at(self, memory: torch.Tensor) -> None:
+        """Take memory that is shared, in which everything lies."""
+        self._memory, numbers = memory, memory.numpy()
+        self._numbers: npt.NDArray[np.int64] = numbers[: 8 * _NUMBERS].view(np.int64)
+        self._seen: npt.NDArray[np.uint8] = numbers[8 * _NUMBERS :]
 
     @property
     def epoch(self) -> int:
@@ -70,13 +79,3 @@ class Epochs:
                 f"{self._pack}: the crops of epoch {self.epoch} are read a second time, the same as before, as the "
                 "dataset has a seed=: call dataset.set_epoch(epoch) before each pass over it, or leave out seed="
             )
-
-    @property
-    def _numbers(self) -> npt.NDArray[np.int64]:
-        numbers: npt.NDArray[np.int64] = self._memory[: 8 * _NUMBERS].numpy().view(np.int64)
-        return numbers
-
-    @property
-    def _seen(self) -> npt.NDArray[np.uint8]:
-        seen: npt.NDArray[np.uint8] = self._memory[8 * _NUMBERS :].numpy()
-        return seen

@@ -14,12 +14,15 @@ from packer._fields import PIXELS, Field, Stored
 from packer._formats import Reader
 from packer._images.geometry import Box, Crops
 from packer._images.modes import decode_as
+from packer._images.moving import AFFINE, moved
 from packer._images.nearest import nearest
+from packer._images.operations import Operations
 from packer._images.windows import cut_image, cut_mask, decode_mask
 from packer._loading.detection import coco_target
 from packer._loading.forms import target_in_form
 from packer._loading.parts import VISIBILITY, Parts
 from packer._table import Ints
+from packer.augment._points import moved_boxes, moved_keypoints
 from packer.crops._points import Moved, move_boxes, move_keypoints
 from packer.errors import ImageError, PackerError, printable, warn
 
@@ -56,11 +59,12 @@ class FieldDecoder:
         self,
         rows: Ints,
         crops: Crops | None,
+        operations: Operations | None = None,
         memory: Mapping[str, torch.Tensor | Sequence[torch.Tensor]] | None = None,
         *,
         encoded: bool = False,
     ) -> list[Values]:
-        """Return the values of N samples, as they are where their images are cut by crops.
+        """Return the values of N samples, as they are where their images are cut by crops and moved by operations.
 
         Parameters
         ----------
@@ -68,6 +72,9 @@ class FieldDecoder:
             Places in the pack.
         crops : (N,) array of CROP, optional
             Without them the images are whole.
+        operations : (N, M) array of OPERATION, optional
+            What is done to the results. Those that move pixels move what the fields say of places; others change
+            nothing here.
         memory : mapping of str to N tensors, optional
             Where masks are written, (1, height, width) tensors. Such a mask is among the values only if the dtype of
             the tensor cannot hold it, or there is none.
@@ -99,6 +106,8 @@ class FieldDecoder:
                 except (ImageError, ValueError) as error:
                     raise self._error(int(rows[place]), name, error) from error
                 found[place][name] = value
+        if operations is not None and (operations["kind"] == AFFINE).any():
+            self._move(rows, found, operations, np.array(self.sizes(rows, crops)))
         for row, values in zip(rows.tolist(), found, strict=True):
             self._keep_in_step(row, values)
         if memory is not None:
@@ -110,21 +119,25 @@ class FieldDecoder:
         """Whether an item is the image and a detector's target."""
         return self._parts.is_target
 
-    def targets(self, rows: Ints, crops: Crops | None) -> list[dict[str, Any]]:
-        """Return a detector's targets of N samples, whose boxes and masks are cut as the images are.
+    def targets(self, rows: Ints, crops: Crops | None, operations: Operations | None = None) -> list[dict[str, Any]]:
+        """Return a detector's targets of N samples, whose boxes and masks are cut and moved as the images are.
 
         Errors are those of `values`.
         """
-        found = zip(self.values(rows, crops), self.sizes(rows, None), self.sizes(rows, crops), strict=True)
+        found = zip(self.values(rows, crops, operations), self.sizes(rows, None), self.sizes(rows, crops), strict=True)
         targets = []
         for place, (values, before, after) in enumerate(found):
             try:
                 target = coco_target(values, before)
             except ValueError as error:
                 raise self._error(int(rows[place]), "segmentation", error) from error
-            if crops is not None and "masks" in target:
-                box = Box(*crops[place].item())
-                masks = [nearest(mask, box) for mask in target["masks"].numpy()]
+            if "masks" in target and (crops is not None or operations is not None):
+                masks = list(target["masks"].numpy())
+                if crops is not None:
+                    box = Box(*crops[place].item())
+                    masks = [nearest(mask, box) for mask in masks]
+                if operations is not None:
+                    masks = [moved(mask, operations[place], 0) for mask in masks]
                 target["masks"] = torch.from_numpy(np.array(masks, np.uint8).reshape(-1, *after))
             targets.append(target_in_form(target, after) if self._parts.wrapped else target)
         return targets
@@ -145,12 +158,13 @@ class FieldDecoder:
         rows: Ints,
         labels: Sequence[Any],
         crops: Crops | None,
+        operations: Operations | None = None,
         memory: Mapping[str, torch.Tensor | Sequence[torch.Tensor]] | None = None,
         *,
         encoded: bool = False,
     ) -> list[Values]:
         """Return what `values` gives, and the label, the name and the index in the pack of each sample."""
-        found = self.values(rows, crops, memory, encoded=encoded)
+        found = self.values(rows, crops, operations, memory, encoded=encoded)
         for row, label, values in zip(rows.tolist(), labels, found, strict=True):
             values["label"], values["index"] = label, row
             if "name" in self._parts.names:
@@ -177,6 +191,24 @@ class FieldDecoder:
             values, present = self.reader.column(name)
             numbers = zip(values[rows].tolist(), present[rows].tolist(), strict=True)
             yield [value if there else None for value, there in numbers]
+
+    def _move(self, rows: Ints, found: list[Values], operations: Operations, sizes: Ints) -> None:
+        """Move masks, further images, boxes and keypoints as operations move the images of these sizes."""
+        for name, field in self._parts.fields.items():
+            values = [of_sample[name] for of_sample in found]
+            if field.kind == "boxes":
+                values = moved_boxes(values, operations, sizes, min_visible=self._parts.min_visible)
+            elif field.kind == "keypoints":
+                values = moved_keypoints(values, operations, sizes)
+            elif field.kind in ("mask", "image"):
+                fill = (self._parts.fill.get(name) or 0) if field.kind == "mask" else None
+                for place, pixels in enumerate(values):
+                    try:
+                        values[place] = None if pixels is None else moved(pixels, operations[place], fill)
+                    except ValueError as error:
+                        raise self._error(int(rows[place]), name, error) from error
+            for of_sample, value in zip(found, values, strict=True):
+                of_sample[name] = value
 
     def _keep_in_step(self, row: int, values: Values) -> None:
         """Leave out the entries of those boxes that were left out, and name keypoints and visibilities."""

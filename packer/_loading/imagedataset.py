@@ -7,8 +7,6 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy.typing as npt
-
 from packer._formats import FORMATS, Reader, open_pack
 from packer._images.decode import fast_decoder, warn_of_slow_decoding
 from packer._loading import staging
@@ -19,15 +17,18 @@ from packer._loading.parts import mode_of_images, parts_of, require_used, target
 from packer._loading.pool import Pool
 from packer._loading.preparation import OUTPUTS, require_callable
 from packer._loading.replacing import replaced_from
-from packer._loading.selection import meeting, places_in
 from packer._loading.vision import as_vision, own_class
 from packer._storage.limits import require_count
-from packer._table import Ints
+from packer._storage.place import choose_reading
+from packer.augment import Augmentation, View
 from packer.crops import Crop
 from packer.errors import NotAPackError, printable
 from packer.samplers._uniforms import seed_of
 
 __all__ = ["ImageDataset"]
+
+_MADE_AGAIN = {"class_to_idx", "_decoder", "_earlier", "_fields", "_mask_dtypes", "_prepared", "_other_preparation"}
+_MADE_AGAIN |= {"_stored_labels", "_stored_names"}
 
 
 class ImageDataset(Batched):
@@ -35,7 +36,7 @@ class ImageDataset(Batched):
 
     Parameters
     ----------
-    root : path
+    root : path or URL
         The pack.
     transform, target_transform : callable, optional
         Applied to each image and to each label.
@@ -81,6 +82,14 @@ class ImageDataset(Batched):
     crop : packer crop, optional
         Which part of each image is wanted, at which size, such as ``packer.RandomResizedCrop(224)``, or a list of crops
         one after the other. The part is chosen before decoding, so that the rest is not decoded.
+    augment : packer augmentation or list of such, optional
+        What is done to the pixels of each crop, such as ``[packer.augment.TrivialAugmentWide()]``; in C, by random
+        numbers that are drawn as those of the crop are.
+    views : sequence of packer.View, optional
+        Several images of each, for self-supervised learning, instead of `crop` and `augment`: each view has its own. An
+        item is ``((view, view, ...), label)``, and a batch ``[[batch of the first view, ...], labels]``. The sample is
+        read and decoded once. A `transform` is applied to each view. With `fields`, none of them can be a place or
+        pixels.
     fuse : bool
         Whether packer does by itself what `transform` begins with, or with `fields` what `transforms` begins with:
         crops, resizings, mirrorings and paddings of torchvision's or timm's, and after these, of `transform`,
@@ -88,11 +97,11 @@ class ImageDataset(Batched):
         torchvision on tensors, hardly ever more than a level from those on PIL images. ``repr(dataset)`` shows what
         runs where.
     seed : int, optional
-        Makes a random crop a function of seed, epoch (`set_epoch`) and sample, whoever reads it, and however often.
-        Without a seed crops are drawn from torch's generator, others each time an image is read, as torchvision's
-        transforms do.
+        Makes a random crop and its augmentation a function of seed, epoch (`set_epoch`) and sample, whoever reads it,
+        and however often. Without a seed they are drawn from torch's generator, others each time an image is read.
     check : {"always", "never"}
-        Whether every read is compared with the sample's checksum.
+        Whether every read is compared with the sample's checksum. With ``"never"`` no more rows of ``raw`` pixels are
+        read than the crop needs.
     decoder : {"auto", "turbojpeg", "pyturbojpeg", "opencv", "pillow"}
         Which library decodes ordinary JPEGs. With ``"auto"`` packer's own decoder comes first, which is faster. The
         choice changes the speed; the pixels are Pillow's with each.
@@ -106,6 +115,14 @@ class ImageDataset(Batched):
         the dataset lives.
     stage : path, optional
         Copy the pack to this directory first, once a node, and read it there; `packer.stage` does the same.
+    cache_dir : path, optional
+        Where a pack at a URL keeps what was fetched of it, for all processes of the node; ``""`` is memory alone. By
+        default the variable PACKER_CACHE_DIR says it, or it is ``~/.cache/packer``.
+    cache_size : int or str, optional
+        How many bytes are kept there at most, such as ``"200 GB"``; by default PACKER_CACHE_SIZE, or a share of what is
+        free.
+    timeout : float, optional
+        Seconds until waiting for bytes of a URL ends with an error; by default PACKER_TIMEOUT, or 60.
     on_error : {"raise", "replace"}
         What becomes of a sample that cannot be read: an error; or the next one that can be read takes its place, the
         same in every run and on every rank, with a warning that names the bad one. `replaced` lists these.
@@ -166,6 +183,8 @@ class ImageDataset(Batched):
         target: str | None = None,
         output: str | None = None,
         crop: Crop | Sequence[Crop] | None = None,
+        augment: Augmentation | Sequence[Augmentation] | None = None,
+        views: Sequence[View] | None = None,
         fuse: bool = False,
         seed: int | None = None,
         check: str = "always",
@@ -174,6 +193,9 @@ class ImageDataset(Batched):
         threads: int = 1,
         cache: str | None = None,
         stage: str | os.PathLike[str] | None = None,
+        cache_dir: str | os.PathLike[str] | None = None,
+        cache_size: int | str | None = None,
+        timeout: float | None = None,
         on_error: str = "raise",
         max_bad: float = 0.01,
     ) -> None:
@@ -182,6 +204,7 @@ class ImageDataset(Batched):
             raise ValueError(f"output is one of {', '.join(OUTPUTS)}, not {output!r}")
         if cache not in (None, "ram"):
             raise ValueError(f"cache is None or 'ram', not {cache!r}")
+        choose_reading([root], cache_dir, cache_size, timeout)
         require_count("threads", threads)
         fast_decoder(decoder)  # refuses an unknown or missing one here rather than in a worker
         require_known_loader(loader)
@@ -196,7 +219,7 @@ class ImageDataset(Batched):
         self.transform, self.target_transform = transform, target_transform
         self._library = decoder
         self._scaled = scaled_decode
-        self.crop = crop
+        self._augment, self._views, self.crop = None, None, crop
         self.seed = None if seed is None else seed_of(seed)
         self.threads = threads
         self._pool, self._replaced = Pool(), replaced_from(on_error, max_bad)
@@ -207,12 +230,13 @@ class ImageDataset(Batched):
             self._parts = target_parts(self.reader.fields, target, min_visible, output)
         elif fields is not None:
             self._parts = parts_of(self.reader.fields, fields, mode, per_box, fill, min_visible, output)
+        self.augment, self.views = augment, views
         _ = self._preparation  # which says at once where fuse= changes nothing
         if stage is not None:
             self.reader.close()
             root = staging.stage(root, stage)
             self.reader = open_pack(root, check=check)
-        self._epochs = Epochs(len(self.reader), printable(root))
+        self._epochs = Epochs(len(self.reader), printable(self.reader.place.given))
         self._kept = staging.keep(root) if cache == "ram" else staging.Kept()
         if is_valid_file is not None:
             self._rows = valid_rows(self.samples, self.classes, is_valid_file, allow_empty)
@@ -268,40 +292,6 @@ class ImageDataset(Batched):
             return [self[index] for index in indices]
         return self._own_items(indices, self.seed)
 
-    def select(self, indices: Sequence[int] | Ints) -> ImageDataset:
-        """Return a dataset of some of the samples, in the order of `indices`, on the same open pack.
-
-        It has the settings of this dataset, and `targets` and `samples` of its own; its crops are those that the same
-        samples have here. An epoch that is set counts for both.
-        """
-        selection = self._alike()
-        places = places_in(indices, len(self))
-        selection._rows = places if self._rows is None else self._rows[places]
-        selection._labels = None if self._labels is None else self._labels[places]
-        return selection
-
-    def where(self, condition: str | npt.ArrayLike) -> ImageDataset:
-        """Return a dataset of the samples that meet a condition, in their order, on the same open pack, as `select`.
-
-        Parameters
-        ----------
-        condition : str or (N,) bool array
-            A mask, such as ``dataset.columns["age"] > 30``, of which nothing masked is chosen. Or a text such as
-            ``'age > 30 and split == "train"'``, of the names in `columns`: comparisons, ``in [...]``,
-            ``glob "train/*"``, ``is null``, ``and``, ``or``, ``not``. As in SQL, a value that is not there meets
-            neither a comparison nor its opposite.
-
-        Raises
-        ------
-        OptionError
-            If the text is no condition on the dataset's columns; it says at which character.
-        ValueError
-            If a mask is none of N bools.
-        CorruptPackError
-            If a column that is read is damaged.
-        """
-        return self.select(meeting(condition, self._columns, len(self)))
-
     def _alike(self) -> ImageDataset:
         """Return a dataset of the same samples and settings, on the same open pack, whose settings may be changed."""
         alike: ImageDataset = object.__new__(type(self))
@@ -315,18 +305,7 @@ class ImageDataset(Batched):
 
     def _settings(self) -> dict[str, Any]:
         """Return the attributes without what is made again when it is asked for."""
-        made_again = (
-            "class_to_idx",
-            "_decoder",
-            "_earlier",
-            "_fields",
-            "_pixels_in_place",
-            "_prepared",
-            "_other_preparation",
-            "_stored_labels",
-            "_stored_names",
-        )
-        return {name: value for name, value in self.__dict__.items() if name not in made_again}
+        return {name: value for name, value in self.__dict__.items() if name not in _MADE_AGAIN}
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _made_anew, (own_class(type(self)), self._settings())

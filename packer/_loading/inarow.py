@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from packer._images.geometry import CROP, Crops
+from packer._images.geometry import Crops
+from packer._images.operations import gathered
 from packer._loading.fields import Values
 from packer._loading.imagedataset import ImageDataset
 from packer._loading.memory import Layout
@@ -74,11 +75,24 @@ class InARow(abc.ABC):
         digest.update(b"all" if self._chosen is None else self._chosen.tobytes())
         return digest.hexdigest()[:16]
 
+    @property
+    def _remote(self) -> bool:
+        return any(dataset._remote for dataset in self.datasets)
+
+    def _together(self, block: int) -> tuple[int, int]:
+        together, most = zip(*(dataset._together(block) for dataset in self.datasets), strict=True)
+        return min(together), min(most)
+
+    def _ahead(self, indices: Ints) -> None:
+        for number, _, places in self._shares(indices):
+            self.datasets[number]._ahead(places)
+
     def _choose_crops(self, indices: Sequence[int] | Ints, epoch: int, seed: int) -> Crops:
-        crops = np.zeros(len(indices), CROP)
-        for number, here, places in self._shares(indices):
-            crops[here] = self.datasets[number]._choose_crops(places, epoch, self._seed_of(number, seed))
-        return crops
+        parts = [
+            (here, self.datasets[number]._choose_crops(places, epoch, self._seed_of(number, seed)))
+            for number, here, places in self._shares(indices)
+        ]
+        return gathered(len(indices), parts)
 
     def _targets_of(self, indices: Ints) -> Labels | list[Any]:
         shares = self._shares(indices)

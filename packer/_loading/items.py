@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from packer._images.geometry import Crops
@@ -12,15 +13,13 @@ from packer._loading.decoding import BatchDecoder
 from packer._loading.fields import FieldDecoder
 from packer._loading.lookup import Lookup
 from packer._loading.memory import IMAGES
-from packer._loading.preparation import Preparation
+from packer._loading.preparation import Preparation, followed
 from packer._loading.rows import Item, empty_rows
 from packer._table import Ints
 
-__all__ = ["item_maker"]
+__all__ = ["item_maker", "slice_of"]
 
-_AT_A_TIME = 8  # images whose pixels stay in the cache until they have become numbers
-
-Maker = Callable[[Sequence[int]], list[Any]]
+Maker = Callable[[range], list[Any]]
 
 
 def item_maker(  # noqa: PLR0917
@@ -28,7 +27,7 @@ def item_maker(  # noqa: PLR0917
     rows: Ints,
     labels: Sequence[Any],
     preparation: Preparation,
-    choose: Callable[[Sequence[int]], Crops],
+    choose: Callable[[range], Crops],
     fields: FieldDecoder | None = None,
     *,
     seeded: bool,
@@ -47,7 +46,7 @@ def item_maker(  # noqa: PLR0917
     labels : sequence of N labels
     preparation : Preparation
     choose : callable
-        Takes places in `rows`, and returns crops.
+        Takes such places as well, and returns crops.
     fields : FieldDecoder, optional
         Where items are dicts.
     seeded : bool
@@ -58,33 +57,34 @@ def item_maker(  # noqa: PLR0917
     Returns
     -------
     callable
-        Takes places in `rows`, and returns a list of items.
+        Takes places in `rows` that follow one another, a range, and returns a list of items.
     """
     if preparation.lookup is not None and preparation.row_size is not None and len(rows) > 1:
         batch = empty_rows(len(rows), (3, *preparation.row_size))
         return _row_maker(
             decoder, rows, labels, preparation, preparation.lookup, choose(range(len(rows))), batch, before
         )
-    if preparation.crop is None:
+    if not preparation.crops:
 
-        def groups(places: Sequence[int]) -> Iterable[tuple[Sequence[int], Crops | None]]:
+        def groups(places: range) -> Iterable[tuple[range, Crops | None]]:
             return [(places, None)]
 
-    elif preparation.interleaved and not seeded:
+    elif not seeded and preparation.interleaved:
 
-        def groups(places: Sequence[int]) -> Iterable[tuple[Sequence[int], Crops | None]]:
-            return (([place], choose([place])) for place in places)
+        def groups(places: range) -> Iterable[tuple[range, Crops | None]]:
+            return ((one, choose(one)) for one in (range(place, place + 1) for place in places))
 
     else:
         crops = choose(range(len(rows)))
 
-        def groups(places: Sequence[int]) -> Iterable[tuple[Sequence[int], Crops | None]]:
-            return [(places, crops[places])]
+        def groups(places: range) -> Iterable[tuple[range, Crops | None]]:
+            return [(places, crops[slice_of(places)])]
 
-    def make(places: Sequence[int]) -> list[Any]:
+    def make(places: range) -> list[Any]:
         made: list[Any] = []
         for some, chosen in groups(places):
-            items = _items(decoder, fields, rows[some], [labels[place] for place in some], chosen, preparation)
+            part = slice_of(some)
+            items = _items(decoder, fields, rows[part], labels[part], chosen, preparation)
             if before is None:
                 made += items
                 continue
@@ -94,6 +94,11 @@ def item_maker(  # noqa: PLR0917
         return made
 
     return make
+
+
+def slice_of(places: range) -> slice:
+    """Return places that follow one another as a slice, of which NumPy and torch copy nothing."""
+    return slice(places.start, places.stop)
 
 
 def _row_maker(  # noqa: PLR0917
@@ -108,16 +113,14 @@ def _row_maker(  # noqa: PLR0917
 ) -> Maker:
     """Return what makes items whose images are the rows of one batch."""
 
-    def make(places: Sequence[int]) -> list[tuple[Any, Any]]:
-        pixels = torch.empty((min(len(places), _AT_A_TIME), *batch.shape[2:], 3), dtype=torch.uint8)
+    def make(places: range) -> list[tuple[Any, Any]]:
+        part = slice_of(places)
         made: list[tuple[Any, Any]] = []
-        for begin in range(0, len(places), _AT_A_TIME):
-            some = places[begin : begin + _AT_A_TIME]
-            decoder.decode_into(rows[some], crops[some], pixels[: len(some)].permute(0, 3, 1, 2))
-            for place, levels in zip(some, pixels[: len(some)].numpy(), strict=True):
-                if before is not None:
-                    before(place)
-                made.append(Item(*preparation.item(lookup.write(levels, batch[place]), labels[place])))
+        decoder.decode_into(rows[part], crops[part], batch[part], lookup)
+        for place, image in zip(places, lookup.images(batch[part]), strict=True):
+            if before is not None:
+                before(place)
+            made.append(Item(*preparation.item(image, labels[place])))
         return made
 
     return make
@@ -132,14 +135,15 @@ def _items(  # noqa: PLR0917
     preparation: Preparation,
 ) -> Iterator[Any]:
     """Yield items of samples. The transforms of each are called when that item is asked for."""
+    bare, operations = followed(crops, preparation)
     if fields is not None and fields.makes_targets:
-        labels = fields.targets(rows, crops)
+        labels = fields.targets(rows, bare, operations)
     if fields is None or fields.makes_targets:
         for image, label in zip(_images(decoder, rows, crops, preparation), labels, strict=True):
             yield preparation.item(image, label)
         return
-    sizes = fields.sizes(rows, crops)
-    values = fields.samples(rows, labels, crops, encoded=preparation.output == "bytes")
+    sizes = fields.sizes(rows, bare)
+    values = fields.samples(rows, labels, bare, operations, encoded=preparation.output == "bytes")
     images = _images(decoder, rows, crops, preparation) if fields.with_images else [None] * len(rows)
     for image, of_sample, size in zip(images, values, sizes, strict=True):
         yield preparation.dict_item({**of_sample, IMAGES: image}, size)
@@ -148,7 +152,14 @@ def _items(  # noqa: PLR0917
 def _images(decoder: BatchDecoder, rows: Ints, crops: Crops | None, preparation: Preparation) -> Iterable[Any]:
     """Return images as the transforms take them."""
     if crops is not None:
-        yield from map(preparation.shown, decoder.cut(rows, crops))
+        pixels = decoder.cut(rows, crops)
+        if preparation.views:
+            for views in pixels:
+                yield tuple(map(preparation.shown, views))
+        elif isinstance(pixels, np.ndarray) and preparation.output == "tensor" and preparation.lookup is None:
+            yield from torch.from_numpy(pixels).permute(0, 3, 1, 2).unbind(0)
+        else:
+            yield from map(preparation.shown, pixels)
         return
     for row, data in zip(rows.tolist(), decoder.reader.read_many(rows), strict=True):
         yield bytes(data) if preparation.output == "bytes" else preparation.shown(decoder.decode(row, data))

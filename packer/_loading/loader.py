@@ -1,7 +1,6 @@
 """A data loader of threads: decoders that release Python's lock write their images straight into the batch.
 
-The Loader plans batches and hands them out in order. `packer._loading.threads` has the threads of this
-process, and `packer._loading.processes` those of several.
+The Loader plans batches, which threads of this process or of several make, and hands them out in order.
 
 Each random decision has one owner: the sampler's seed decides the order, and the dataset's seed the crops; who has none
 gets the Loader's. The sampler's epoch decides both. The Loader counts what was handed out, and its state has all of it.
@@ -9,7 +8,6 @@ gets the Loader's. The sampler's epoch decides both. The Loader counts what was 
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import time
@@ -20,19 +18,21 @@ from typing import Any, NoReturn
 import torch
 from torch.utils.data import default_collate
 
-from packer._loading.arguments import refuse_unknown, require_threads
-from packer._loading.choice import Choice
+from packer._loading.arguments import augments_on_device, refuse_unknown, require_threads
+from packer._loading.choice import Choice, choosing
 from packer._loading.course import Course, Progress
+from packer._loading.finishing import Finishing
 from packer._loading.forks import require_same_process
 from packer._loading.joining import readable
 from packer._loading.keeping import Kept, Settings
-from packer._loading.memory import pinned
 from packer._loading.normalizing import Normalizer
-from packer._loading.planning import PLANNED_TOGETHER, Batch, awaited, collation_of, finished, planned, submitted
+from packer._loading.planning import Batch, How, awaited, collation_of, planned, planned_together, submitted
 from packer._loading.prefetch import CUDAPrefetcher, usable_device
+from packer._loading.preparation import require_callable
 from packer._loading.threads import Workers
 from packer._storage.limits import available_cpus, require_count
 from packer._table import Ints
+from packer.augment import Mixing
 
 __all__ = ["Loader"]
 
@@ -56,11 +56,11 @@ class Loader:
         initialised `torch.distributed` its share. Of another iterable rank 0's indices are divided among the ranks,
         each epoch anew, unless it divides itself as `DistributedSampler` does; it cannot be resumed.
     threads : int or "auto", optional
-        How many threads decode; by default the CPUs that affinity, cgroup and SLURM grant. "auto" begins with these,
-        and finds in the first pass how many the training needs; see Notes.
+        How many threads decode; by default the CPUs that affinity, cgroup and SLURM grant. "auto" finds in the first
+        pass how many the training needs; see Notes.
     processes : int, optional
-        Divide the threads over so many processes, each with one at least, which write into memory shared with this
-        one. For dozens of CPUs, where the threads of one process wait for Python's lock; see Notes.
+        Divide the threads over so many processes, which write into memory shared with this one. For dozens of CPUs,
+        where the threads of one process wait for Python's lock; see Notes.
     prefetch : int
         How many batches are in work beyond the one that is asked for.
     drop_last : bool
@@ -73,13 +73,23 @@ class Loader:
     pin_memory : bool, optional
         Whether batches are page-locked; by default where `device` is a CUDA device.
     normalize : (sequence of float, sequence of float), optional
-        Mean and standard deviation a channel, in units of 0 to 1; done on the device.
+        Mean and standard deviation a channel, in units of 0 to 1; done on the device, on the CPU by the threads. The
+        float32 numbers are those of torchvision's v2 transforms ToDtype, with scale=True, and Normalize.
     dtype : torch.dtype, optional
         The type that images are converted to; uint8 by default, float32 with `normalize`.
+    mix : Mixing, optional
+        Mixes images when they are numbers, and labels, which become (N, num_classes) float32 shares:
+        `packer.augment.MixUp`, `CutMix`, or a `RandomChoice` of these.
     channels_last : bool
         Whether batches are laid out channels last.
     transform : callable, optional
         Applied to each image, instead of the dataset's.
+    augment_on : {"threads", "device"}
+        Where the dataset's augmentations are done: in C by the threads, or by torch on `device`, for whole batches. The
+        parameters are the same, and pixels differ by a level at most in a step. On a CPU the threads are faster.
+    batch_transform : callable, optional
+        Applied by the threads to each (N, 3, H, W) uint8 batch before `normalize` and `mix`, such as a v2 transform of
+        torchvision. It gives as many uint8 images of the same size, and may change those that it gets.
     pad : int, or dict of str to int or None, optional
         For a dataset with `fields`: to how many entries boxes, labels, keypoints, arrays, and what has an entry for
         each box are padded with 0, so that they are (N, pad, ...) tensors; ``NAME_count`` is then a (N,) tensor of how
@@ -96,8 +106,8 @@ class Loader:
 
     Notes
     -----
-    The order is a function of the sampler's seed and epoch, and a crop of the crops' seed, the sampler's epoch and the
-    sample: neither threads nor processes nor ranks change them. So are the numbers that a `transform` draws from the
+    The order is a function of the sampler's seed and epoch, and a crop of the crops' seed, this epoch and the sample:
+    neither threads nor processes nor ranks change them. So are the numbers that a `transform` draws from the
     generators of torch, Python and numpy, where each process has one thread: ``threads=8, processes=8``. Otherwise, and
     with ``threads="auto"``, no state holds these numbers, as a warning says. Each pass over the loader is the next
     epoch, unless `set_epoch` says which. A pass keeps the epoch and the seeds that it began with.
@@ -106,9 +116,9 @@ class Loader:
     They get the dataset and the transform pickled, and import the script that the program began with, which
     therefore does its work below ``if __name__ == "__main__":``.
 
-    With ``threads="auto"`` the first pass measures the time from batch to batch with other numbers of threads in turn,
-    and stays with the fewest that are as fast as the best; each rank does so for itself. An epoch that is too short for
-    that, some dozens of batches, ends without a choice, and the number stays what it was.
+    With ``threads="auto"`` the first pass measures other numbers of threads in turn, and stays with the fewest that are
+    as fast as the best; each rank does so for itself. A short epoch may end without a choice. What `mix` draws, and
+    `batch_transform` by torch's functions, is a function of the crops' seed, the epoch and the batch's first sample.
     """
 
     def __init__(
@@ -129,35 +139,32 @@ class Loader:
         dtype: torch.dtype | None = None,
         channels_last: bool = True,
         transform: Callable[[Any], Any] | None = None,
+        mix: Mixing | None = None,
+        augment_on: str = "threads",
+        batch_transform: Callable[[torch.Tensor], Any] | None = None,
         pad: int | Mapping[str, int | None] | None = None,
         collate_fn: Callable[[list[Any]], Any] = default_collate,
         **unknown: NoReturn,
     ) -> None:
         refuse_unknown(unknown)
         images = readable(dataset)
-        for name, number, least in [
-            ("batch_size", batch_size, 1),
-            ("prefetch", prefetch, 0),
-            ("processes", processes, 0),
-        ]:
-            require_count(name, number, least)
+        require_count("batch_size", batch_size, 1)
+        require_count("prefetch", prefetch, 0)
+        require_count("processes", processes, 0)
         self._course = Course(images, sampler, shuffle=shuffle, seed=seed)
         self._dataset = dataset
-        self.batch_size = batch_size
+        self.batch_size, self.prefetch, self.drop_last = batch_size, prefetch, drop_last
         self.processes = processes or 0
         self.threads = threads
-        self.prefetch = prefetch
-        self.drop_last = drop_last
         self.device = usable_device(device) if device is not None else None
+        self._augments_on_device = augments_on_device(augment_on, device)
         self.pin_memory = (self.device is not None and self.device.type == "cuda") if pin_memory is None else pin_memory
         self._prepared: dict[str, Any] = {"normalize": normalize, "dtype": dtype, "channels_last": channels_last}
         self._normalizer = Normalizer(**self._prepared)
-        self.transform = transform
-        self.collate_fn = collate_fn
-        if (layout := images._in_place(transform)) is not None and layout.with_images:
-            self._normalizer.require_channels(3)
-        self._pad = pad
-        self._collation = collation_of(images, pad)
+        require_callable("batch_transform", batch_transform)
+        self.transform, self.batch_transform, self.mix = transform, batch_transform, mix
+        self.collate_fn, self._pad, self._collation = collate_fn, pad, collation_of(images, pad)
+        self._finishing.layout(images, transform, batch_transform, mix)  # which says at once what does not go
         self._asked_for = False  # a pass, of which no batch was taken yet
         self._progress = Progress()
         self._kept = Kept()
@@ -257,7 +264,7 @@ class Loader:
     def __enter__(self) -> Loader:
         return self
 
-    def __exit__(self, *exc_info: object) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
@@ -270,15 +277,16 @@ class Loader:
         """Begin a pass when its first batch is asked for: frameworks make iterators of which they take no batch."""
         self._asked_for = False
         seeding = bool(self.processes) and self.threads <= self.processes and not self._auto
-        self._course.agree(seeding and self._course.images._transforms_items(self.transform))
+        of_batches = self.mix is not None or self.batch_transform is not None
+        self._course.agree(of_batches or (seeding and self._course.images._transforms_items(self.transform)))
         if self._course.order.begun:
             self.set_epoch(self._course.order.epoch + 1)
         self._progress = progress = Progress()
-        chunks = self._course.chunks(self.batch_size * PLANNED_TOGETHER)
+        chunks = self._course.chunks(planned_together(self.batch_size))
         yield from self._counted(progress, self._batches(chunks, self._course.order.epoch, self._course.crop_seed))
 
     def _counted(self, progress: Progress, batches: Iterable[Any]) -> Generator[tuple[Any, Any], None, None]:
-        if self.device is not None and self.device.type != "cpu":
+        if self.device is not None and self._finishing.elsewhere:
             batches = CUDAPrefetcher(batches, self.device, **self._prepared)
         for batch in batches:
             progress.handed_out += self.batch_size
@@ -288,16 +296,21 @@ class Loader:
 
     def _batches(self, chunks: Iterator[Ints], epoch: int, seed: int) -> Generator[tuple[Any, Any], None, None]:
         process, images, whole = os.getpid(), self._course.images, not self._course.goes_on
-        layout = images._in_place(self.transform) if self.collate_fn is default_collate else None
+        layout = self._finishing.layout(images, self.transform, self.batch_transform, self.mix)
         size, count = layout.bytes_for(self.batch_size) if layout is not None else 0, self.prefetch + 1
         # Only the prefetcher to a CUDA device is known to hold a batch until it is copied.
-        locked = self.pin_memory and self.device is not None and self.device.type == "cuda"
-        in_work = self.batch_size * count
-        settings = Settings(self.processes, self.threads, self._auto, in_work, count, self.pin_memory, locked)
-        with self._kept.in_use(self, settings, size) as (workers, pending), self._choosing() as choice:
-            workers.begin(images, self.transform)
-            for batch in planned(images, chunks, self.batch_size, self.drop_last, epoch, seed, layout is not None):
-                pending.append(submitted(workers, batch, layout, epoch, seed))
+        pins = self.pin_memory, self.pin_memory and self.device is not None and self.device.type == "cuda"
+        settings = Settings(self.processes, self.threads, self._auto, self.batch_size * count, count, *pins)
+        how = How(layout, epoch, seed, self.mix, self.batch_transform is not None, self._augments_on_device)
+        with (
+            self._kept.in_use(self, settings, size) as (workers, pending),
+            choosing(self._choice, self.prefetch, self._chosen) as choice,
+        ):
+            workers.begin(images, self.transform, self.batch_transform)
+            for batch in planned(
+                images, workers.ahead(images, chunks, self._course.block), self.batch_size, self.drop_last, how
+            ):
+                pending.append(submitted(workers, batch))
                 if len(pending) > self.prefetch:
                     yield self._measured(workers, pending, choice)
                     require_same_process(process)
@@ -307,19 +320,9 @@ class Loader:
             if choice is not None and whole:  # the rest of an epoch says nothing of how long the next one is
                 choice.over = True
 
-    @contextlib.contextmanager
-    def _choosing(self) -> Iterator[Choice | None]:
-        """Give what chooses the number of threads in a pass, while none is chosen."""
-        choice = self._choice
-        if choice is None or not choice.begin(self.prefetch):
-            yield None
-            return
-        try:
-            yield choice
-        finally:
-            choice.end()
-            if choice.over and choice is self._choice:
-                self._threads, self._choice = choice.threads, None
+    def _chosen(self, choice: Choice) -> None:
+        if choice.over and choice is self._choice:
+            self._threads, self._choice = choice.threads, None
 
     def _measured(self, workers: Workers, pending: deque[Batch], choice: Choice | None) -> Any:
         asked = time.perf_counter()
@@ -331,15 +334,13 @@ class Loader:
     def _finish(self, workers: Workers, pending: deque[Batch]) -> Any:
         batch, results = awaited(self._course.images, workers, pending[0])
         pending.popleft()  # not before all of its tasks have ended
-        if batch.memory is not None:
-            memory = workers.hand_out(batch.memory)
-            batch = batch._replace(memory=pinned(memory) if self.pin_memory else memory)
-        else:
-            workers.warn_of_draws()
-        made = finished(self._course.images, batch, results, self.collate_fn, self._collation)
-        if batch.memory is not None and self._normalizer.changes_nothing:
-            return made
-        return self._normalizer(made) if self.device is None or self.device.type == "cpu" else made
+        return self._finishing.batch(self._course.images, workers, batch, results)
+
+    @property
+    def _finishing(self) -> Finishing:
+        augments = self._augments_on_device
+        elsewhere = augments or (self.device is not None and self.device.type != "cpu")
+        return Finishing(self.collate_fn, self._collation, self._normalizer, self.pin_memory, elsewhere, augments)
 
     def __repr__(self) -> str:
         threads = f"{self.threads}{' (auto)' if self._choice else ''}"

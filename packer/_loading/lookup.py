@@ -29,6 +29,10 @@ class Lookup:
         What the table does, to be shown.
     planes : bool
         Whether the result is contiguous, or laid out channels last, as the conversions leave it.
+
+    Attributes
+    ----------
+    table : (3, 256) float32 array
     """
 
     def __init__(
@@ -39,7 +43,7 @@ class Lookup:
         *,
         planes: bool,
     ) -> None:
-        self._table = table
+        self.table = table
         self._planes = planes
         self._kind = kind
         self._conversions = conversions
@@ -49,12 +53,15 @@ class Lookup:
 
     def __call__(self, pixels: npt.NDArray[np.uint8]) -> torch.Tensor:
         """Return (height, width, 3) uint8 pixels as a (3, height, width) float32 tensor."""
-        return self._shown(torch.from_numpy(native.look_up(pixels, self._table, planes=self._planes)))
+        return self._shown(torch.from_numpy(native.look_up(pixels, self.table, planes=self._planes)))
 
-    def write(self, pixels: npt.NDArray[np.uint8], out: torch.Tensor) -> torch.Tensor:
-        """Write (height, width, 3) uint8 pixels as numbers into a contiguous (3, height, width) float32 tensor."""
-        native.look_up(pixels, self._table, out=out.numpy())
-        return self._shown(out)
+    def write(self, pixels: npt.NDArray[np.uint8], out: torch.Tensor) -> None:
+        """Write (N, height, width, 3) uint8 pixels as numbers into a contiguous (N, 3, height, width) tensor."""
+        native.look_up(pixels, self.table, out=out.numpy())
+
+    def images(self, numbers: torch.Tensor) -> list[torch.Tensor]:
+        """Return the images of a batch of numbers, each of the class of the result."""
+        return [self._shown(image) for image in numbers.unbind(0)]
 
     def _shown(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor if self._kind is torch.Tensor else tensor.as_subclass(self._kind)

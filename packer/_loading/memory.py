@@ -9,68 +9,130 @@ import os
 import weakref
 from collections.abc import Callable, Mapping
 from multiprocessing import reduction
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-__all__ = ["IMAGES", "Layout", "Part", "SharedMemory", "Slot", "page_lock", "pinned"]
+from packer._images.numbers import Numbers
+
+__all__ = ["IMAGES", "Layout", "Part", "SharedMemory", "Slot", "images_in", "page_lock", "pinned", "view_part"]
 
 IMAGES = "image"
 """The name of the part that has the images."""
+
+_VIEWS = f"{IMAGES}/"  # begins the names of parts that have a view each, which no field has
+_AS_NUMBERS = "/numbers"  # ends the names of what images become
 
 _ALIGNED = 64  # bytes; where a part may begin
 _PORTABLE = 1  # cudaHostRegisterPortable: page-locked for every device
 
 
 class Part(NamedTuple):
-    """Pixels in a batch that are of one kind: the images, or the masks of a field."""
+    """Pixels in a batch that are of one kind: the images, those of one view, or the masks of a field."""
 
     name: str
+    size: tuple[int, int]
     channels: int
     dtype: str = "uint8"
+    planes: bool = False
+    """Whether the pixels are contiguous, or laid out channels last."""
+
+
+def view_part(number: int, size: tuple[int, int]) -> Part:
+    """Return the part that has one view of each image."""
+    return Part(f"{_VIEWS}{number}", size, 3)
+
+
+Pixels = TypeVar("Pixels")
+
+
+def images_in(memory: Mapping[str, Pixels]) -> Pixels | list[Pixels] | None:
+    """Return the images of a batch, a list of those of each view, or None where it has none."""
+    views = [pixels for name, pixels in memory.items() if _is_view(name)]
+    return views or memory.get(IMAGES)
+
+
+def _is_view(name: str) -> bool:
+    return name.startswith(_VIEWS) and not name.endswith(_AS_NUMBERS)
 
 
 class Layout(NamedTuple):
-    """Which pixels lie in the memory of a batch: part after part, all of one height and width."""
+    """Which pixels lie in the memory of a batch: part after part."""
 
-    size: tuple[int, int]
     parts: tuple[Part, ...]
+    numbers: Numbers | None = None
+    """What the images become, in memory of their own; None where they stay uint8."""
 
     @property
     def with_images(self) -> bool:
-        return any(part.name == IMAGES for part in self.parts)
+        return bool(self.images)
+
+    @property
+    def images(self) -> list[Part]:
+        """The part that has the images, or those that have a view of them each."""
+        return [part for part in self.parts if part.name == IMAGES or _is_view(part.name)]
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width of the images, which are no views."""
+        return next(part.size for part in self.parts if part.name == IMAGES)
+
+    @property
+    def views(self) -> int:
+        """How many views of each image there are; 0 of images that are no views."""
+        return sum(_is_view(part.name) for part in self.parts)
+
+    def with_numbers(self, numbers: Numbers) -> Layout:
+        """Return a layout of the same pixels, of which the images become numbers."""
+        made = [Part(part.name + _AS_NUMBERS, part.size, 3, numbers.dtype, numbers.planes) for part in self.images]
+        return Layout((*self.parts, *made), numbers)
+
+    def levels_and_numbers(self, memory: Mapping[str, torch.Tensor]) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """Return the images of a batch, or each view of them, and what they become."""
+        return [(memory[part.name], memory[part.name + _AS_NUMBERS]) for part in self.images]
+
+    def decoded(self, memory: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Return the parts of a batch that are decoded."""
+        return {name: tensor for name, tensor in memory.items() if not name.endswith(_AS_NUMBERS)}
+
+    def handed_out(self, memory: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Return the parts that are handed out, when the batch is done: with numbers in place of images."""
+        return {name: memory.get(name + _AS_NUMBERS, tensor) for name, tensor in self.decoded(memory).items()}
 
     def bytes_for(self, count: int) -> int:
         """Return how many bytes `count` samples need."""
         return sum(self._bytes(part, count) for part in self.parts)
 
     def tensors(self, memory: npt.NDArray[np.uint8], count: int) -> dict[str, torch.Tensor]:
-        """Return the parts of memory as (count, channels, height, width) tensors, laid out channels last."""
+        """Return the parts of memory as (count, channels, height, width) tensors, laid out as the parts say."""
         tensors, begin = {}, 0
         with torch.inference_mode(False):  # the threads that write into the tensors are not in that mode
             for part in self.parts:
-                pixels = memory[begin:][: count * self._row(part)].view(part.dtype)
-                tensors[part.name] = torch.from_numpy(pixels.reshape(self._shape(part, count))).permute(0, 3, 1, 2)
+                pixels = torch.from_numpy(memory[begin:][: count * self._row(part)]).view(getattr(torch, part.dtype))
+                tensors[part.name] = self._shaped(part, count, pixels)
                 begin += self._bytes(part, count)
         return tensors
 
     def page_locked(self, count: int) -> dict[str, torch.Tensor]:
         """Return such tensors in page-locked memory, which torch keeps for reuse by itself."""
         with torch.inference_mode(False):
-            return {
-                part.name: torch.empty(
-                    self._shape(part, count), dtype=getattr(torch, part.dtype), pin_memory=True
-                ).permute(0, 3, 1, 2)
-                for part in self.parts
-            }
+            tensors = {}
+            for part in self.parts:
+                size = count * part.channels * part.size[0] * part.size[1]
+                pixels = torch.empty(size, dtype=getattr(torch, part.dtype), pin_memory=True)
+                tensors[part.name] = self._shaped(part, count, pixels)
+            return tensors
 
-    def _shape(self, part: Part, count: int) -> tuple[int, int, int, int]:
-        return count, *self.size, part.channels
+    def _shaped(self, part: Part, count: int, pixels: torch.Tensor) -> torch.Tensor:
+        if part.planes:
+            return pixels.view(count, part.channels, *part.size)
+        return pixels.view(count, *part.size, part.channels).permute(0, 3, 1, 2)
 
     def _row(self, part: Part) -> int:
-        return self.size[0] * self.size[1] * part.channels * np.dtype(part.dtype).itemsize
+        dtype: torch.dtype = getattr(torch, part.dtype)
+        return part.size[0] * part.size[1] * part.channels * dtype.itemsize
 
     def _bytes(self, part: Part, count: int) -> int:
         return -(-count * self._row(part) // _ALIGNED) * _ALIGNED

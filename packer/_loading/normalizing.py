@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
-__all__ = ["Normalizer", "map_tensors"]
+from packer._images.compiled import _native
+from packer._images.numbers import TYPES, Mixture, Numbers
+from packer._images.operations import Operations
+from packer._images.tensors import operate
+from packer.augment._mixing import mixed_images
+
+__all__ = ["Normalizer", "Unfinished", "images_of", "map_tensors"]
 
 _SHOWN = 8  # tensors that an error describes
+
+
+class Unfinished(NamedTuple):
+    """A batch whose images wait to be augmented, and mixed when they are numbers; its labels are mixed."""
+
+    batch: Any
+    mixture: Mixture | None = None
+    operations: Operations | None = None
 
 
 class Normalizer:
@@ -18,7 +32,8 @@ class Normalizer:
     Parameters
     ----------
     normalize : (mean, std), optional
-        A number a channel each, in units of 0 to 1: the result is ``(image / 255 - mean) / std``.
+        A number a channel each, in units of 0 to 1: the result is ``(image / 255 - mean) / std``, with the roundings of
+        torchvision's v2 transforms ToDtype and Normalize.
     dtype : torch.dtype, optional
         Type of the result; by default float32 with `normalize`, and otherwise uint8.
     channels_last : bool
@@ -41,34 +56,59 @@ class Normalizer:
             raise ValueError(f"normalised images are floating point numbers, which {dtype} is not")
         self.dtype = dtype or (torch.float32 if normalize is not None else None)
         self.channels_last = channels_last
-        self._scale = self._shift = torch.empty(0)
+        self._mean = self._std = torch.empty(0)
         self._channels = 3
         self.normalizes = normalize is not None
         if normalize is not None:
-            mean, std = _mean_and_std(normalize)
-            self._channels = len(mean)
-            self._scale = 1 / (255 * std)
-            self._shift = -mean / std
+            self._mean, self._std = _mean_and_std(normalize)
+            self._channels = len(self._mean)
 
     @property
     def changes_nothing(self) -> bool:
         """Whether uint8 images that are channels last stay what they are."""
         return self.dtype is None and self.channels_last
 
+    @property
+    def makes_fractions(self) -> bool:
+        """Whether uint8 images become floating point numbers."""
+        return self.dtype is not None and self.dtype.is_floating_point
+
+    @property
+    def numbers(self) -> Numbers | None:
+        """What packer's C makes of images of three channels in place of this; None where it cannot."""
+        name = str(self.dtype).removeprefix("torch.")
+        if _native is None or name not in TYPES or self._channels != 3:
+            return None
+        constants = tuple(self._mean.flatten().tolist()), tuple(self._std.flatten().tolist())
+        return Numbers(constants if self.normalizes else None, name, not self.channels_last)
+
     def __call__(self, value: Any) -> Any:
-        """Return a tensor, or nested tuples, lists and dicts of tensors, with the images prepared.
+        """Return a tensor, or nested tuples, lists and dicts of tensors, with the images prepared, also mixed.
 
         Raises
         ------
         ValueError
             If there is no image, and values were to be changed.
         """
+        mixture = mixed = None
+        if isinstance(value, Unfinished):
+            value, mixture, operations = value
+            if operations is not None:
+                _augment(value[0], operations)
+            mixed = images_of(value) if mixture is not None else None
         tensors = _tensors(value)
         # A batch of as many masks as there are channels has the shape of an image.
         dimensions = 4 if any(tensor.dim() == 4 for tensor in tensors) else 3
         if self.dtype is not None and not any(self._is_image(tensor, dimensions) for tensor in tensors):
             raise self._no_image(tensors)
-        return map_tensors(value, lambda tensor: self._image(tensor) if self._is_image(tensor, dimensions) else tensor)
+
+        def made(tensor: torch.Tensor) -> torch.Tensor:
+            own = mixture if tensor is mixed else None
+            if self._is_image(tensor, dimensions):
+                return self._image(tensor, own)
+            return tensor if own is None else mixed_images(tensor, own)
+
+        return map_tensors(value, made)
 
     def require_channels(self, count: int) -> None:
         """Raise ValueError where the means are for images of another number of channels than `count`."""
@@ -89,18 +129,44 @@ class Normalizer:
             "transform does, or leave the conversion to the transform."
         )
 
-    def _image(self, tensor: torch.Tensor) -> torch.Tensor:
+    def _image(self, tensor: torch.Tensor, mixture: Mixture | None) -> torch.Tensor:
+        # Computed in float32, and rounded to `dtype` once, at the end.
         if self.normalizes:
-            if self._scale.device != tensor.device:
-                self._scale, self._shift = self._scale.to(tensor.device), self._shift.to(tensor.device)
-            # Computed in float32, and rounded to `dtype` once, at the end.
-            tensor = torch.addcmul(self._shift, tensor.to(torch.float32), self._scale)
+            if self._mean.device != tensor.device:
+                self._mean, self._std = self._mean.to(tensor.device), self._std.to(tensor.device)
+            tensor = tensor.to(torch.float32).mul_(1 / 255).sub_(self._mean).div_(self._std)
+        if mixture is not None:
+            whole = tensor.dtype == torch.uint8 and self.dtype is not None and self.dtype.is_floating_point
+            tensor = mixed_images(tensor.to(torch.float32) if whole else tensor, mixture)
         if self.dtype is not None:
             tensor = tensor.to(self.dtype)
         if tensor.dim() == 4:
             layout = torch.channels_last if self.channels_last else torch.contiguous_format
             tensor = tensor.contiguous(memory_format=layout)
         return tensor
+
+
+def _augment(images: torch.Tensor | list[torch.Tensor], operations: Operations) -> None:
+    """Change the images of a batch in place, or each view of them."""
+    views = images if isinstance(images, list) else [images]
+    of_views = operations.reshape(len(views[0]), len(views), -1)
+    for number, view in enumerate(views):
+        operate(view, of_views[:, number])
+
+
+def images_of(batch: Any) -> torch.Tensor:
+    """Return the images of a batch that is mixed: the first tensor of four dimensions, of a dict that of its image.
+
+    Raises
+    ------
+    ValueError
+        If there is none.
+    """
+    where = batch.get("image", batch) if isinstance(batch, Mapping) else batch
+    for tensor in _tensors(where):
+        if tensor.dim() == 4:
+            return tensor
+    raise ValueError("mix= mixes (N, C, H, W) images, and a batch has no such tensor: images have to be of one size")
 
 
 def _mean_and_std(normalize: tuple[Sequence[float], Sequence[float]]) -> list[torch.Tensor]:

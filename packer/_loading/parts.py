@@ -12,6 +12,7 @@ import numpy as np
 
 from packer._fields import Field
 from packer._images.modes import MODES
+from packer.augment import Augmentation
 from packer.crops import Crop
 
 __all__ = ["VISIBILITY", "Parts", "mode_of_images", "parts_of", "require_same_parts", "require_used", "target_parts"]
@@ -86,26 +87,31 @@ class Parts:
         return tuple(field.name for field in self.fields.values() if field.kind in _BY_CROP)
 
     @property
+    def further_images(self) -> tuple[str, ...]:
+        return tuple(field.name for field in self.fields.values() if field.kind == "image")
+
+    @property
     def positions(self) -> tuple[str, ...]:
         return tuple(field.name for field in self.fields.values() if field.kind in _POSITIONS)
 
-    def require_step(self, crop: Crop) -> None:
-        """Raise ValueError where a crop cannot be that of all fields.
+    def require_step(self, step: Crop | Augmentation) -> None:
+        """Raise ValueError where a crop, or an augmentation that moves pixels, cannot be that of all fields.
 
-        That is so of segmentations; and of lists beside boxes, of which a crop leaves out some, where nobody said
+        That is so of segmentations; and of lists beside boxes, of which such a step leaves out some, where nobody said
         whether the lists' entries go along with them.
         """
         kinds = {name: self.fields[name].kind for name in self.names if name in self.fields}
         if drawn := [name for name, kind in kinds.items() if kind == "segmentation" and not self.is_target]:
+            changes = "cut" if isinstance(step, Crop) else "move"
             raise ValueError(
-                f"{crop!r} does not cut the polygons and runs of {', '.join(drawn)}: leave these out of fields=, or "
-                "say target='coco', which gives their masks"
+                f"{step!r} does not {changes} the polygons and runs of {', '.join(drawn)}: leave these out of fields=, "
+                "or say target='coco', which gives their masks"
             )
         boxes = [name for name, field in self.fields.items() if field.kind == "boxes"]
         others = [name for name in self.names if name in self.fields and self.fields[name].kind in _LISTS]
         if boxes and others and self.per_box is None:
             raise ValueError(
-                f"{crop!r} leaves out boxes ({', '.join(boxes)}): say with per_box= which of {', '.join(others)} have "
+                f"{step!r} leaves out boxes ({', '.join(boxes)}): say with per_box= which of {', '.join(others)} have "
                 "an entry for each box, and lose it with the box; per_box=() where none has"
             )
 

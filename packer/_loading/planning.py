@@ -11,19 +11,73 @@ import torch
 from torch.utils.data import default_collate
 
 from packer._images.geometry import Crops
+from packer._images.numbers import Mixture
+from packer._images.operations import Operations, parted
 from packer._loading.collation import Collation, UnevenError
-from packer._loading.memory import Layout
+from packer._loading.ending import Ending
+from packer._loading.memory import Layout, images_in
 from packer._loading.readable import Readable
 from packer._loading.replacing import BAD, good
 from packer._loading.threads import Memory, Workers
 from packer._table import Ints
+from packer.augment import Mixing
+from packer.samplers._uniforms import uniforms
 
-__all__ = ["PLANNED_TOGETHER", "Batch", "awaited", "collation_of", "finished", "planned", "submitted"]
+__all__ = ["Batch", "How", "awaited", "collation_of", "finished", "planned", "planned_together", "submitted"]
 
 
-PLANNED_TOGETHER = 8  # batches whose indices and crops are computed at once
+_BATCHES_TOGETHER, _IMAGES_TOGETHER = 8, 1024
+
+
+def planned_together(batch_size: int) -> int:
+    """Return of how many images, in whole batches, indices and crops are computed at once: the first batch waits."""
+    return batch_size * max(_BATCHES_TOGETHER, _IMAGES_TOGETHER // batch_size)
+
+
+_OF_MIXTURES, _OF_TRANSFORMS = 0x2545F4914F6CDD1D, 0x6C62272E07BB0142  # from the seeds of the crops to those of batches
 
 Collate = Callable[[list[Any]], Any]
+
+
+class How(NamedTuple):
+    """How the batches of a pass are made.
+
+    Attributes
+    ----------
+    layout : Layout, optional
+        The layout of their memory; None where items are made.
+    epoch, seed : int
+        They decide the crops, and what is drawn for whole batches.
+    mix : Mixing, optional
+        What mixes the images of a batch.
+    transforms : bool
+        Whether there is a transform of whole batches.
+    augments_later : bool
+        Whether the operations of the crops are left to who finishes the batch, on another device.
+    """
+
+    layout: Layout | None = None
+    epoch: int = 0
+    seed: int = 0
+    mix: Any = None
+    transforms: bool = False
+    augments_later: bool = False
+
+    def mixture(self, indices: Ints, size: tuple[int, int]) -> Mixture | None:
+        """Return what a batch of images of a size is mixed by: a function of seed, epoch and indices."""
+        if self.mix is None:
+            return None
+        mix: Mixing = self.mix
+        return mix.choose(*size, uniforms(self.seed + _OF_MIXTURES, self.epoch, indices[:1], mix.randoms)[0])
+
+    def ending(self, indices: Ints) -> Ending | None:
+        """Return what is left to do with a batch when its images are decoded; None where each stands for itself."""
+        mixture = seed = None
+        if self.mix is not None and self.layout is not None and self.layout.numbers is not None:
+            mixture = self.mixture(indices, self.layout.size)
+        if self.transforms:
+            seed = int(uniforms(self.seed + _OF_TRANSFORMS, self.epoch, indices[:1], 1)[0, 0] * 2**53)
+        return None if mixture is None and seed is None else Ending(mixture, seed)
 
 
 class Batch(NamedTuple):
@@ -34,43 +88,41 @@ class Batch(NamedTuple):
     labels: Any = None
     memory: Memory | None = None
     tasks: Sequence[Future[list[Any]]] = ()
-    how: tuple[Layout | None, int, int] = (None, 0, 0)
-    """The layout of its memory, and epoch and seed of its crops."""
+    how: How = How()
+    operations: Operations | None = None
+    """What is left to do to each image, where threads do not do it."""
 
 
-def planned(  # noqa: PLR0917
-    dataset: Readable,
-    chunks: Iterator[Ints],
-    batch_size: int,
-    drop_last: bool,
-    epoch: int,
-    seed: int,
-    in_place: bool,
-) -> Iterator[Batch]:
-    """Yield batches; `in_place` with labels, and with crops, which are cheap to choose for many batches at a time."""
+def planned(dataset: Readable, chunks: Iterator[Ints], batch_size: int, drop_last: bool, how: How) -> Iterator[Batch]:
+    """Yield batches; those made in place with labels, and with crops, which are cheap to choose for many at a time."""
     for indices in chunks:
         if drop_last:
             indices = indices[: len(indices) // batch_size * batch_size]
-        crops = dataset._choose_crops(indices, epoch, seed) if in_place else None
+        crops = dataset._choose_crops(indices, how.epoch, how.seed) if how.layout is not None else None
+        operations = None
+        if how.augments_later and crops is not None:
+            crops, operations = parted(crops)
         for begin in range(0, len(indices), batch_size):
             batch = slice(begin, begin + batch_size)
             if crops is None:
-                yield Batch(indices[batch])
+                yield Batch(indices[batch], how=how)
             elif dataset._parts is not None:
-                yield Batch(indices[batch], crops[batch])
+                yield Batch(indices[batch], crops[batch], how=how)
             else:
                 targets = dataset._targets_of(indices[batch])
                 labels = torch.from_numpy(targets) if isinstance(targets, np.ndarray) else default_collate(targets)
-                yield Batch(indices[batch], crops[batch], labels)
+                left = None if operations is None else operations[batch]
+                yield Batch(indices[batch], crops[batch], labels, how=how, operations=left)
 
 
-def submitted(workers: Workers, batch: Batch, layout: Layout | None, epoch: int, seed: int) -> Batch:
-    """Return a batch that workers have begun with; without a layout they make its items."""
-    how = layout, epoch, seed
+def submitted(workers: Workers, batch: Batch) -> Batch:
+    """Return a batch that workers have begun with, in its memory if it has some; without a layout they make items."""
+    layout, how = batch.how.layout, batch.how
     if layout is None or batch.crops is None:
-        return batch._replace(tasks=workers.make(batch.indices, epoch, seed), how=how)
-    memory = workers.allocate(len(batch.indices), layout)
-    return batch._replace(memory=memory, tasks=workers.fill(memory, layout, batch.indices, batch.crops), how=how)
+        return batch._replace(tasks=workers.make(batch.indices, how.epoch, how.seed))
+    memory = batch.memory or workers.allocate(len(batch.indices), layout)
+    tasks = workers.fill(memory, layout, batch.indices, batch.crops, how.ending(batch.indices))
+    return batch._replace(memory=memory, tasks=tasks)
 
 
 def awaited(dataset: Readable, workers: Workers, batch: Batch) -> tuple[Batch, list[Any]]:
@@ -82,11 +134,13 @@ def awaited(dataset: Readable, workers: Workers, batch: Batch) -> tuple[Batch, l
         if replaced is None:
             raise
         for task in batch.tasks:
-            task.exception()  # waits: tasks write into memory that is given away
-    layout, epoch, seed = batch.how
-    indices = good(batch.indices, len(dataset), lambda index: dataset._require_good(index, epoch, seed), replaced)
-    (other,) = planned(dataset, iter([indices]), len(indices), False, epoch, seed, layout is not None)
-    batch = submitted(workers, other, layout, epoch, seed)
+            task.exception()  # waits: tasks write into the memory, which is filled anew
+    how = batch.how
+    indices = good(
+        batch.indices, len(dataset), lambda index: dataset._require_good(index, how.epoch, how.seed), replaced
+    )
+    (other,) = planned(dataset, iter([indices]), len(indices), False, how)
+    batch = submitted(workers, other._replace(memory=batch.memory))
     return batch, _results(batch)
 
 
@@ -112,7 +166,7 @@ def finished(dataset: Readable, batch: Batch, made: list[Any], collate: Collate,
         With advice, where images have different shapes, or a dict's values are none of a batch: it names the sample.
     """
     if fields is None or (batch.memory is None and collate is not default_collate):
-        return (batch.memory["image"], batch.labels) if batch.memory is not None else collated(collate, made)
+        return (images_in(batch.memory), batch.labels) if batch.memory is not None else collated(collate, made)
     if dataset._parts is not None and dataset._parts.is_target:
         return [image for image, _ in made], [target for _, target in made]
     try:
@@ -121,12 +175,17 @@ def finished(dataset: Readable, batch: Batch, made: list[Any], collate: Collate,
         raise ValueError(f"{dataset._called(int(batch.indices[error.place]))}: {error.reason}") from None
 
 
+def _shape(image: Any) -> tuple[int, ...]:
+    return tuple(getattr(image, "shape", ()))
+
+
 def collated(collate: Collate, items: list[Any]) -> Any:
     """Return a batch of items; ValueError with advice where the images have different shapes."""
     try:
         return collate(items)
     except RuntimeError as error:
-        shapes = sorted({tuple(getattr(image, "shape", ())) for image, _ in items})
+        images = [image if isinstance(image, tuple) else (image,) for image, _ in items]  # of each view
+        shapes = next((sorted(made) for view in zip(*images) if len(made := set(map(_shape, view))) > 1), [])  # noqa: B905
         if collate is not default_collate or len(shapes) < 2:
             raise
         raise ValueError(

@@ -8,15 +8,18 @@ from typing import Any, NamedTuple
 import numpy.typing as npt
 import torch
 
+from packer._images.geometry import Crops
+from packer._images.operations import Operations, parted
 from packer._loading.forms import in_form, item_of, wrapped_image
 from packer._loading.lookup import Lookup, lookup_of
 from packer._loading.parts import Parts
+from packer.augment import Augmentation, View
 from packer.crops import Compose, Crop
 from packer.crops._kinds import begins_with_pil
 from packer.crops._split import pointwise, split_by
 from packer.errors import warn
 
-__all__ = ["OUTPUTS", "Preparation", "Transform", "preparation_of", "require_callable"]
+__all__ = ["OUTPUTS", "Preparation", "Transform", "followed", "preparation_of", "require_callable"]
 
 OUTPUTS = ("tensor", "numpy", "pil", "bytes")
 
@@ -40,6 +43,11 @@ class Preparation(NamedTuple):
         What is done with both together, or with the dict that an item is.
     parts : Parts, optional
         What an item has, where it is a dict.
+    augment : Augmentation, optional
+        What packer does to the pixels of the crop, before the image is brought into any form.
+    views : tuple of View
+        The images that packer makes of each, with crops and augmentations of their own; a transform gets one after the
+        other. Without any there is one image, which is no view.
     """
 
     crop: Crop | None
@@ -49,12 +57,26 @@ class Preparation(NamedTuple):
     target_transform: Transform
     transforms: Callable[..., Any] | None
     parts: Parts | None = None
+    augment: Augmentation | None = None
+    views: tuple[View, ...] = ()
+
+    @property
+    def randoms(self) -> int:
+        """How many random numbers the crops of an image need, and their augmentations."""
+        return sum(step.randoms for step in (self.crop, self.augment, *self.views) if step is not None)
+
+    @property
+    def crops(self) -> tuple[Crop, ...]:
+        """The crops of an image: one for each view."""
+        if self.views:
+            return tuple(view.crop for view in self.views)
+        return () if self.crop is None and self.augment is None else (self.crop or Compose([]),)
 
     @property
     def interleaved(self) -> bool:
         """Whether a transform may draw random numbers: each crop is then drawn just before its image is transformed."""
         random = self.transforms is not None or pointwise(self.transform)[1] is not None
-        return self.crop is not None and self.crop.randoms > 0 and random
+        return self.randoms > 0 and random
 
     @property
     def leaves_pixels(self) -> bool:
@@ -78,8 +100,7 @@ class Preparation(NamedTuple):
         if self.transforms is not None:
             both: tuple[Any, Any] = self.transforms(image, label)
             return both
-        if self.transform is not None:
-            image = self.transform(image)
+        image = self._transformed(image)
         return image, label if self.target_transform is None else self.target_transform(label)
 
     def dict_item(self, values: Mapping[str, Any], size: tuple[int, int]) -> Any:
@@ -88,19 +109,34 @@ class Preparation(NamedTuple):
         item = item_of(self.parts, values, self.output, size)
         if self.transforms is not None:
             return self.transforms(item)
-        for name, transform in (("image", self.transform), ("label", self.target_transform)):
+        for name, transform in (("image", self._transformed), ("label", self.target_transform)):
             if transform is not None and name in item:
                 item[name] = transform(item[name])
         return item
 
+    def _transformed(self, image: Any) -> Any:
+        """Return an image, or each view of a tuple, after the transform."""
+        if self.transform is None:
+            return image
+        return tuple(map(self.transform, image)) if self.views else self.transform(image)
+
     def __str__(self) -> str:
         """Say what runs where, in one line."""
-        own = ", ".join(f"{step!r}" for step in (self.crop, self.lookup) if step is not None)
+        steps = self.crop, self.augment, self.views or None, self.lookup
+        own = ", ".join(f"{step!r}" for step in steps if step is not None)
         own = f"packer: {own}" if own else ""
         left = self.transform if self.transforms is None else self.transforms
         others = " ".join(f"then: {left!r}".split()) if left is not None else ""
         form = f"output={self.output!r}" if self.lookup is None else ""
         return ", ".join(filter(None, [own, form, str(self.parts or ""), others]))
+
+
+def followed(crops: Crops | None, preparation: Preparation) -> tuple[Crops | None, Operations | None]:
+    """Return the crops and the operations that fields follow; they follow no views."""
+    if crops is None or preparation.views:
+        return None, None
+    bare, operations = parted(crops)
+    return None if preparation.crop is None else bare, operations
 
 
 def preparation_of(  # noqa: PLR0917
@@ -110,6 +146,8 @@ def preparation_of(  # noqa: PLR0917
     target_transform: Transform,
     transforms: Callable[..., Any] | None,
     parts: Parts | None = None,
+    augment: Augmentation | None = None,
+    views: tuple[View, ...] = (),
     *,
     fuse: bool,
 ) -> Preparation:
@@ -122,6 +160,10 @@ def preparation_of(  # noqa: PLR0917
         torchvision's that takes tensors only; a tensor where there is no transform, or one of the dict.
     parts : Parts, optional
         What an item has, where it is a dict.
+    augment : Augmentation, optional
+        What is done to the pixels of each crop, or of the whole image.
+    views : tuple of View
+        What takes the place of both.
     fuse : bool
         Whether packer does what `transform` begins with, as far as it can; of a dict, `transforms`.
     """
@@ -144,7 +186,7 @@ def preparation_of(  # noqa: PLR0917
         if crop is None and lookup is None:
             _warn_of(transform, "packer cannot do what the transform begins with")
         transform = rest if lookup is None else left
-    return Preparation(crop, output, lookup, transform, target_transform, transforms, parts)
+    return Preparation(crop, output, lookup, transform, target_transform, transforms, parts, augment, views)
 
 
 def _crop_of_all(
@@ -182,6 +224,11 @@ def _warn_of(transform: Any, reason: str) -> None:
 
 
 def require_callable(name: str, transform: object) -> None:
-    """Raise TypeError where a transform is none."""
+    """Raise TypeError where a transform is none, or a chain of torchvision's has one of packer's rules in it."""
+    steps = getattr(transform, "transforms", ())
+    for step in (transform, *(steps if isinstance(steps, (list, tuple)) else ())):
+        if isinstance(step, (Augmentation, Crop)):
+            option = "augment=[...]" if isinstance(step, Augmentation) else "crop="
+            raise TypeError(f"{step!r} is no step of {name}=: give it to the dataset as {option}, which comes before")
     if transform is not None and not callable(transform):
-        raise TypeError(f"{name} is what is applied to each image or label, a callable, not {transform!r}")
+        raise TypeError(f"{name} is a callable, which is applied to what a dataset or a Loader has, not {transform!r}")

@@ -15,10 +15,13 @@ from packer._loading.decoding import BatchDecoder
 from packer._loading.fields import FieldDecoder
 from packer._loading.folder import joint, row_of
 from packer._loading.forms import in_form, tensor_dtype
-from packer._loading.memory import IMAGES, Layout, Part
+from packer._loading.memory import IMAGES, Layout, Part, view_part
 from packer._loading.parts import Parts
 from packer._loading.preparation import Preparation, Transform, preparation_of, require_callable
 from packer._loading.selection import Selection
+from packer.augment import Augmentation, View
+from packer.augment._augmentation import chain_of
+from packer.augment._places import interpolations
 from packer.crops import Compose, Crop
 from packer.crops._split import Snapshot
 
@@ -29,6 +32,8 @@ class Prepared(Selection):
     """Samples of a pack, and the steps from each to an item."""
 
     _crop: Crop | None
+    _augment: Augmentation | None
+    _views: tuple[View, ...] | None
     _output: str | None
     _fuse: bool
     _library: str
@@ -101,8 +106,74 @@ class Prepared(Selection):
             raise ValueError("fuse=True takes the crop out of transform=, so it goes without crop=: say one of them")
         if crop is not None and self._output == "bytes":
             raise ValueError("output='bytes' gives the stored bytes, of which no crop is made")
+        self._require_no_views("crop", crop)
         self._crop = crop
         self._forget_preparation()
+
+    @property
+    def augment(self) -> Augmentation | None:
+        """What is done to the pixels of each crop; another augmentation may be set between two passes."""
+        return self._augment
+
+    @augment.setter
+    def augment(self, augment: Augmentation | Sequence[Augmentation] | None) -> None:
+        self._require_no_views("augment", augment)
+        self._augment = None if augment is None else self._usable(augment)
+        self._forget_preparation()
+
+    @property
+    def views(self) -> tuple[View, ...] | None:
+        """What is made of each image, where that are several images; others may be set between two passes."""
+        return self._views
+
+    @views.setter
+    def views(self, views: Sequence[View] | None) -> None:
+        self._views = None if views is None else self._usable_views(views)
+        self._forget_preparation()
+
+    def _require_no_views(self, name: str, value: object) -> None:
+        if value is not None and self._views is not None:
+            raise ValueError(f"each of views= has a crop and an augmentation of its own, so they go without {name}=")
+
+    def _usable_views(self, views: Sequence[View]) -> tuple[View, ...]:
+        """Return views of this dataset's images, or say why there can be none."""
+        if not isinstance(views, (list, tuple)) or not views or not all(isinstance(view, View) for view in views):
+            raise TypeError(
+                f"views is a list of views, such as [packer.View(packer.RandomResizedCrop(224))] * 2, not {views!r}"
+            )
+        others = {"crop=": self._crop, "augment=": self._augment, "fuse=True": self._fuse or None}
+        for name in (name for name, value in others.items() if value is not None):
+            raise ValueError(f"each of views= has a crop and an augmentation of its own, so they go without {name}")
+        if self._transforms is not None:
+            raise ValueError("transforms= takes one image, and views= make several: transform= is applied to each view")
+        if self._output == "bytes":
+            raise ValueError("output='bytes' gives the stored bytes, of which no views are made")
+        if self._parts is not None and self._parts.cropped:
+            fields = ", ".join(self._parts.cropped)
+            raise ValueError(
+                f"views= make several images of a sample, and {fields} would be that of one: leave it out of fields="
+            )
+        for view in views:
+            if view.augment is not None:
+                self._usable(view.augment)
+            if self._parts is not None:
+                self._parts.require_step(view.crop)
+        return tuple(views)
+
+    def _usable(self, augment: Augmentation | Sequence[Augmentation]) -> Augmentation:
+        """Return an augmentation of this dataset's images, or say why there can be none."""
+        chain = chain_of(augment)
+        if self._output == "bytes":
+            raise ValueError("output='bytes' gives the stored bytes, which are not augmented")
+        if self._mode != "RGB":
+            raise ValueError(f"augment= changes images in RGB, and goes without mode={self._mode!r}")
+        others = self._parts.further_images if self._parts is not None else ()
+        if others and "bilinear" in interpolations(chain):
+            raise ValueError(
+                f"augment= moves further images to the nearest pixel: with {', '.join(others)} say "
+                "interpolation='nearest', or leave these out of fields="
+            )
+        return chain
 
     def read_region(self, index: int, top: int, left: int, height: int, width: int) -> Any:
         """Return a rectangle of an image, without a transform: exactly those pixels of the whole image.
@@ -170,24 +241,29 @@ class Prepared(Selection):
 
     @property
     def randoms(self) -> int:
-        """How many random numbers the crop of an image needs."""
-        return self._preparation.crop.randoms if self._preparation.crop is not None else 0
+        """How many random numbers the crop of an image needs, and its augmentation."""
+        return self._preparation.randoms
 
     def _in_place(self, transform: Transform) -> Layout | None:
         """Return which pixels can be decoded into their places in a batch; None where items are made."""
         preparation = self._prepared_with(transform)
-        size = preparation.crop.size if preparation.crop is not None and preparation.leaves_pixels else None
-        parts = () if size is None or (self._parts is not None and self._parts.is_target) else self._pixels_in_place
-        return Layout(size, parts) if size is not None and parts else None
+        sizes = [crop.size for crop in preparation.crops if crop.size is not None]
+        fixed = sizes and len(sizes) == len(preparation.crops) and preparation.leaves_pixels
+        if not fixed or (self._parts is not None and self._parts.is_target):
+            return None
+        wanted = self._parts is None or "image" in self._parts.names
+        if wanted and self._mode != "RGB":
+            return None
+        views = [view_part(number, size) for number, size in enumerate(sizes)]
+        images = (views if preparation.views else [Part(IMAGES, sizes[0], 3)]) if wanted else []
+        parts = (*images, *(Part(name, sizes[0], 1, dtype) for name, dtype in self._mask_dtypes.items()))
+        return Layout(parts) if parts else None
 
     @functools.cached_property
-    def _pixels_in_place(self) -> tuple[Part, ...]:
-        images = (Part(IMAGES, 3),) if self._mode == "RGB" else ()
+    def _mask_dtypes(self) -> dict[str, str]:
         if self._parts is None or self._fields is None:
-            return images
-        wanted = "image" in self._parts.names
-        masks = [Part(name, 1, tensor_dtype(self._fields.dtype_of(name))) for name in self._parts.masks]
-        return (*images, *masks) if images and wanted else () if wanted else tuple(masks)
+            return {}
+        return {name: tensor_dtype(self._fields.dtype_of(name)) for name in self._parts.masks}
 
     def _prepared_with(self, transform: Transform) -> Preparation:
         """Return the steps of an image where a Loader's transform, if any, takes the place of the dataset's."""
@@ -216,10 +292,20 @@ class Prepared(Selection):
     def _planned(self, transform: Transform) -> Preparation:
         transforms = self._transforms if transform is self._transform else None
         made = preparation_of(
-            self._crop, self._output, transform, self.target_transform, transforms, self._parts, fuse=self._fuse
+            self._crop,
+            self._output,
+            transform,
+            self.target_transform,
+            transforms,
+            self._parts,
+            self._augment,
+            self._views or (),
+            fuse=self._fuse,
         )
         if self._parts is not None and transform is not None and "image" not in self._parts.names:
             raise ValueError("transform= is applied to the image, which fields= does not name: say transforms=")
         if self._parts is not None and made.crop is not None:
             self._parts.require_step(made.crop)
+        if self._parts is not None and made.augment is not None and interpolations(made.augment):
+            self._parts.require_step(made.augment)
         return made

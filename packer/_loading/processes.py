@@ -20,7 +20,8 @@ from concurrent.futures import Future
 from typing import Any
 
 from packer._images.geometry import Crops
-from packer._loading.memory import Layout, SharedMemory, Slot, page_lock
+from packer._loading.ending import BatchTransform, Ending
+from packer._loading.memory import IMAGES, Layout, SharedMemory, Slot, page_lock
 from packer._loading.preparation import Transform
 from packer._loading.readable import Readable
 from packer._loading.serving import serve
@@ -109,9 +110,9 @@ class Processes(Workers):
         enough = not self.size or self._free() >= self._count
         return self._broken is None and self._pid == os.getpid() and enough
 
-    def begin(self, dataset: Readable, transform: Transform) -> None:
+    def begin(self, dataset: Readable, transform: Transform, batch_transform: BatchTransform = None) -> None:
         self._filling = 0
-        settings = pickle.dumps((dataset, transform))
+        settings = pickle.dumps((dataset, transform, batch_transform))
         if settings == self._settings:
             return
         self._settings = b""
@@ -139,12 +140,22 @@ class Processes(Workers):
         self._filling += 1
         return slot.tensors(layout, count)
 
-    def fill(self, memory: Memory, layout: Layout, indices: Ints, crops: Crops) -> list[Future[list[Any]]]:
-        begin = memory[layout.parts[0].name].data_ptr() - self._address
+    def decode(
+        self, memory: Memory, layout: Layout, indices: Ints, crops: Crops, *, whole: bool
+    ) -> list[Future[list[Any]]]:
+        begin = self._place(memory, layout)
         return [
-            self._submit("fill", begin, layout, len(indices), some, indices[some], crops[some].tobytes())
+            self._submit("decode", begin, layout, len(indices), some, indices[some], crops[some].tobytes(), whole)
             for some in split(len(indices), self._step)
         ]
+
+    def finish(self, memory: Memory, layout: Layout, ending: Ending) -> list[Future[list[Any]]]:
+        begin, count = self._place(memory, layout), len(memory[IMAGES])
+        step = self._step if ending.seed is None else count
+        return [self._submit("finish", begin, layout, count, some, ending) for some in split(count, step)]
+
+    def _place(self, memory: Memory, layout: Layout) -> int:
+        return memory[layout.parts[0].name].data_ptr() - self._address
 
     def make(self, indices: Ints, epoch: int, seed: int) -> list[Future[list[Any]]]:
         return [self._submit("make", indices[some], epoch, seed) for some in split(len(indices), self._step)]

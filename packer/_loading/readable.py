@@ -14,6 +14,7 @@ from packer._loading.parts import Parts
 from packer._loading.preparation import Transform
 from packer._loading.replacing import Replaced
 from packer._table import Ints, Labels
+from packer.augment import View
 
 __all__ = ["Readable", "has_own"]
 
@@ -36,6 +37,10 @@ class Readable(Protocol):
     @property
     def randoms(self) -> int:
         """How many random numbers the crop of an image needs: 0 where no seed decides anything."""
+
+    @property
+    def views(self) -> tuple[View, ...] | None:
+        """What is made of each image, where that are several images."""
 
     def _identity(self) -> str:
         """Return a name of these very samples, the same in every format, for the states of a Loader."""
@@ -64,8 +69,21 @@ class Readable(Protocol):
     def _require_good(self, index: int, epoch: int, seed: int) -> None:
         """Raise one of `packer._loading.replacing.BAD` where a sample cannot be read."""
 
+    @property
+    def _remote(self) -> bool:
+        """Whether another machine is asked for the bytes of samples."""
+
+    def _together(self, block: int) -> tuple[int, int]:
+        """Return how many of `block` neighbours are fetched together, and how many samples are fetched ahead."""
+
+    def _ahead(self, indices: Ints) -> None:
+        """Have what items are made of fetched, in this order, without waiting, where it is kept elsewhere."""
+
     def _choose_crops(self, indices: Ints, epoch: int, seed: int) -> Crops:
-        """Return the crops of some samples, an (N,) array of CROP: a function of epoch, seed, sample and turn."""
+        """Return the crops of some samples, an (N,) array of CROP: a function of epoch, seed, sample and turn.
+
+        A dataset with V views gives an (N, V) array.
+        """
 
     def _decode_into(self, indices: Ints, crops: Crops, memory: Mapping[str, torch.Tensor]) -> list[Values]:
         """Decode some samples, as their crops say, into the (N, C, height, width) tensors of a layout's parts.

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch.utils.data import default_collate, get_worker_info
 
@@ -24,10 +25,9 @@ class Item(NamedTuple):
 
 def empty_rows(count: int, shape: tuple[int, ...]) -> torch.Tensor:
     """Return an uninitialized (count, *shape) float32 tensor; in a worker of DataLoader, in shared memory."""
-    batch = torch.empty(0)
-    size = torch.Size((count, *shape))
     if get_worker_info() is None:
-        return batch.resize_(size)
+        return torch.from_numpy(np.empty((count, *shape), np.float32))  # which asks for huge pages, as torch does not
+    batch, size = torch.empty(0), torch.Size((count, *shape))
     new_shared: Any = torch.UntypedStorage._new_shared  # as default_collate does
     storage: torch.UntypedStorage = new_shared(size.numel() * batch.element_size())
     return batch.set_(storage).view(size)

@@ -7,7 +7,7 @@ import hashlib
 import operator
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,9 @@ from packer._sample import IMAGE_SUFFIXES
 from packer._table import Ints, Labels, Names
 from packer.errors import CorruptPackError, printable
 from packer.samplers._permutation import earlier
+
+if TYPE_CHECKING:
+    from packer._loading.imagedataset import ImageDataset
 
 __all__ = ["Selection", "meeting", "places_in"]
 
@@ -115,6 +118,44 @@ class Selection(Dataset[tuple[Any, Any]]):
     def _columns(self) -> PackColumns:
         own = self._labels is None and self._ids is None
         return PackColumns(self.reader, self._rows, None if own else self.targets, self.classes)
+
+    def select(self, indices: Sequence[int] | Ints) -> ImageDataset:
+        """Return a dataset of some of the samples, in the order of `indices`, on the same open pack.
+
+        It has the settings of this dataset, and `targets` and `samples` of its own; its crops are those that the same
+        samples have here. An epoch that is set counts for both.
+        """
+        selection = self._alike()
+        places = places_in(indices, len(self))
+        selection._rows = places if self._rows is None else self._rows[places]
+        selection._labels = None if self._labels is None else self._labels[places]
+        return selection
+
+    def where(self, condition: str | npt.ArrayLike) -> ImageDataset:
+        """Return a dataset of the samples that meet a condition, in their order, on the same open pack, as `select`.
+
+        Parameters
+        ----------
+        condition : str or (N,) bool array
+            A mask, such as ``dataset.columns["age"] > 30``, of which nothing masked is chosen. Or a text such as
+            ``'age > 30 and split == "train"'``, of the names in `columns`: comparisons, ``in [...]``,
+            ``glob "train/*"``, ``is null``, ``and``, ``or``, ``not``. As in SQL, a value that is not there meets
+            neither a comparison nor its opposite.
+
+        Raises
+        ------
+        OptionError
+            If the text is no condition on the dataset's columns; it says at which character.
+        ValueError
+            If a mask is none of N bools.
+        CorruptPackError
+            If a column that is read is damaged.
+        """
+        return self.select(meeting(condition, self._columns, len(self)))
+
+    def _alike(self) -> ImageDataset:
+        """Return a dataset of the same samples and settings, on the same open pack, whose settings may be changed."""
+        raise NotImplementedError
 
     def _identity(self) -> str:
         """Return a name of these very samples, the same in every format: a digest, for states."""

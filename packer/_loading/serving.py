@@ -16,9 +16,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from packer._images.geometry import CROP
+from packer._images.operations import crops_from
+from packer._loading.ending import Ending
 from packer._loading.memory import Layout
-from packer._loading.threads import Threads
+from packer._loading.threads import Memory, Threads
 from packer._table import Ints
 
 __all__ = ["serve"]
@@ -57,22 +58,32 @@ class _Server:
         return self._workers.drew
 
     def begin(self, settings: bytes) -> list[Future[Any]]:
-        self._workers.begin(*pickle.loads(settings))  # the threads of an earlier epoch are at rest, and end
+        self._dataset, *transforms = pickle.loads(settings)
+        self._workers.begin(self._dataset, *transforms)  # the threads of an earlier epoch are at rest, and end
         return []
 
     def resize(self, threads: int) -> list[Future[Any]]:
         self._workers.resize(threads)
         return []
 
-    def fill(  # noqa: PLR0917
-        self, place: int, layout: Layout, count: int, some: slice, indices: Ints, crops: bytes
+    def decode(  # noqa: PLR0917
+        self, place: int, layout: Layout, count: int, some: slice, indices: Ints, crops: bytes, whole: bool
     ) -> list[Future[list[Any]]]:
-        """Fill `some` of the samples of a batch, which lies at a place of the memory."""
-        memory = layout.tensors(self._pixels[place:][: layout.bytes_for(count)], count)
-        share = {name: tensor[some] for name, tensor in memory.items()}
-        return self._workers.fill(share, layout, indices, np.frombuffer(crops, CROP))
+        """Decode `some` of the samples of a batch, which lies at a place of the memory."""
+        self._dataset._ahead(indices)  # while threads are at work at what was asked for before
+        shape = (len(indices), layout.views) if layout.views else (len(indices),)
+        share = {name: tensor[some] for name, tensor in self._memory(place, layout, count).items()}
+        return self._workers.decode(share, layout, indices, crops_from(crops, shape), whole=whole)
+
+    def finish(self, place: int, layout: Layout, count: int, some: slice, ending: Ending) -> list[Future[list[Any]]]:
+        """Do what is left to do with `some` of the samples of such a batch."""
+        return self._workers.finish_some(self._memory(place, layout, count), layout, ending, some)
+
+    def _memory(self, place: int, layout: Layout, count: int) -> Memory:
+        return layout.tensors(self._pixels[place:][: layout.bytes_for(count)], count)
 
     def make(self, indices: Ints, epoch: int, seed: int) -> list[Future[Any]]:
+        self._dataset._ahead(indices)
         return self._workers.make(indices, epoch, seed)
 
 

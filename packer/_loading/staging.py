@@ -9,7 +9,7 @@ import mmap
 import os
 import re
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from packer._loading.owndirectory import own_directories, own_directory
 from packer._storage.files import disk_size, remove, sync_directory, writing_to
 from packer._storage.limits import available_memory, in_units
 from packer._storage.locks import held
+from packer._storage.place import place_of
 from packer.errors import PackerError, PackError, PackLockedError, printable, warn
 
 __all__ = ["Kept", "keep", "stage", "unstage", "warm"]
@@ -121,6 +122,10 @@ def keep(path: str | os.PathLike[str], *, progress: ProgressCallback | None = No
         granted.
     """
     pack, memory = PackFiles.of(path), available_memory()
+    if pack.place.remote:
+        raise PackError(
+            f"{printable(pack.place)}: cache='ram' locks the files of a disk. Stage the pack, or let cache_dir= keep it"
+        )
     size = pack.size
     if memory is not None and size > _MOST_OF_MEMORY * memory:
         raise PackError(
@@ -198,7 +203,7 @@ def stage(
     with held(staged.with_name(staged.name + _LOCK), wait):
         if not pack.are_at(staged):
             remove(staged)  # it is not whole
-            _remove_abandoned(staged, pack.path)
+            _remove_abandoned(staged, Path(pack.place.path))
             copy_pack(pack, partial, progress)
             with writing_to(staged):
                 os.rename(partial, staged)
@@ -238,7 +243,7 @@ def unstage(path: str | os.PathLike[str], directory: str | os.PathLike[str], *, 
     PackError
         If the path is no pack, or cannot be read.
     """
-    pack = Path(os.path.abspath(os.path.expanduser(path)))
+    pack = Path(place_of(os.path.expanduser(path)).name)
     this = None if all_versions else _copy_name(PackFiles.of(path))
     removed = 0
     for root in own_directories(Path(os.path.abspath(os.path.expanduser(directory)))):
@@ -255,7 +260,8 @@ class _InUseError(Exception):
 
 
 def _copy_name(pack: PackFiles) -> str:
-    return f"{pack.path.stem}-{pack.digest()}-{pack.identity[:12]}{pack.path.suffix}"
+    name = PurePosixPath(pack.place.name)
+    return f"{name.stem}-{pack.digest()}-{pack.identity[:12]}{name.suffix}"
 
 
 def _copies(root: Path, pack: Path) -> list[Path]:

@@ -6,6 +6,9 @@
 from __future__ import annotations
 
 import abc
+import threading
+from collections import deque
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -14,7 +17,8 @@ import torch
 
 from packer._images.geometry import Crops
 from packer._loading.drawing import generators
-from packer._loading.memory import Layout, Slot
+from packer._loading.ending import BatchTransform, Ending, after, numbered, transformed
+from packer._loading.memory import IMAGES, Layout, Slot
 from packer._loading.preparation import Transform
 from packer._loading.readable import Readable
 from packer._table import Ints
@@ -51,8 +55,15 @@ class Workers(abc.ABC):
         return True
 
     @abc.abstractmethod
-    def begin(self, dataset: Readable, transform: Transform) -> None:
-        """Begin an epoch over `dataset`; `transform` takes the place of the dataset's."""
+    def begin(self, dataset: Readable, transform: Transform, batch_transform: BatchTransform = None) -> None:
+        """Begin an epoch over `dataset`; `transform` takes the place of the dataset's; the other is of batches."""
+
+    def ahead(self, dataset: Readable, chunks: Iterator[Ints], block: int) -> Iterator[Ints]:
+        """Yield chunks of indices; what they need is fetched while chunks before are read, if that helps the workers.
+
+        Of `block` neighbours that begin at a multiple of it, all are wanted soon when one is.
+        """
+        return chunks
 
     @abc.abstractmethod
     def resize(self, threads: int) -> None:
@@ -62,13 +73,26 @@ class Workers(abc.ABC):
     def allocate(self, count: int, layout: Layout) -> Memory:
         """Return memory for a batch of `count` samples, of any content."""
 
-    @abc.abstractmethod
-    def fill(self, memory: Memory, layout: Layout, indices: Ints, crops: Crops) -> list[Future[list[Any]]]:
-        """Decode samples into a batch that `allocate` gave, as their crops say, an (N,) array of CROP.
+    def fill(
+        self, memory: Memory, layout: Layout, indices: Ints, crops: Crops, ending: Ending | None = None
+    ) -> list[Future[list[Any]]]:
+        """Decode samples into a batch that `allocate` gave, as their crops say, an (N,) array of CROP, and end it.
 
-        The batch is filled when all futures are done. Their results have what is not in it, see `_decode_into` of a
+        The batch is done when all futures are. Their results have what is not in it, see `_decode_into` of a
         dataset.
         """
+        tasks = self.decode(memory, layout, indices, crops, whole=ending is None)
+        return tasks if ending is None else [*tasks, after(tasks, lambda: self.finish(memory, layout, ending))]
+
+    @abc.abstractmethod
+    def decode(
+        self, memory: Memory, layout: Layout, indices: Ints, crops: Crops, *, whole: bool
+    ) -> list[Future[list[Any]]]:
+        """Decode samples into a batch; `whole` with all that becomes of the images, where nothing else does."""
+
+    @abc.abstractmethod
+    def finish(self, memory: Memory, layout: Layout, ending: Ending) -> list[Future[list[Any]]]:
+        """Do what is left to do with a batch whose images are decoded."""
 
     @abc.abstractmethod
     def make(self, indices: Ints, epoch: int, seed: int) -> list[Future[list[Any]]]:
@@ -132,6 +156,7 @@ class Threads(Workers):
         self._pinned = pinned
         self._in_work = in_work
         self._divide_among(threads)
+        self._resizing = threading.Lock()
         # The last one is in use. The others do what they were given, and end.
         self._pools: list[ThreadPoolExecutor] = []
 
@@ -149,18 +174,37 @@ class Threads(Workers):
         self._threads = threads
         self._step = min(max(self._in_work // (threads * _TASKS_A_THREAD), 1), _MOST_IN_A_TASK)
 
-    def begin(self, dataset: Readable, transform: Transform) -> None:
-        self._dataset, self._transform = dataset, transform
+    def begin(self, dataset: Readable, transform: Transform, batch_transform: BatchTransform = None) -> None:
+        self._dataset, self._transform, self._batch_transform = dataset, transform, batch_transform
         transforms = dataset._transforms_items(transform)
         self._seeding = transforms and self._alone and self._threads == 1 and not self._resizable
         self._watching = transforms and (self._threads > 1 or self._resizable) and not self.drew
         self._pools = [self._pool()]
 
+    def ahead(self, dataset: Readable, chunks: Iterator[Ints], block: int) -> Iterator[Ints]:
+        if not dataset._remote:
+            yield from chunks
+            return
+        length, waiting = len(dataset), deque[Ints]()
+        together, most = dataset._together(block)
+        asked = np.zeros(-(-length // together), bool)
+        for indices in chunks:
+            groups = np.unique(indices % length // together)
+            groups = groups[~asked[groups]]
+            asked[groups] = True
+            wanted = (groups[:, None] * together + np.arange(together)).ravel()
+            dataset._ahead(wanted[wanted < length])
+            waiting.append(indices)
+            if sum(map(len, waiting)) > most:
+                yield waiting.popleft()
+        yield from waiting
+
     def resize(self, threads: int) -> None:
-        for pool in self._pools:
-            pool.shutdown(wait=False)
-        self._divide_among(threads)
-        self._pools.append(self._pool())
+        with self._resizing:
+            for pool in self._pools:
+                pool.shutdown(wait=False)
+            self._divide_among(threads)
+            self._pools.append(self._pool())
 
     def _pool(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(self._threads, thread_name_prefix="packer-loader")
@@ -177,16 +221,42 @@ class Threads(Workers):
         slot = next((slot for slot in self._slots if slot.free and slot.size >= size), None)
         return (slot or Slot(np.empty(size, np.uint8))).tensors(layout, count)
 
-    def fill(self, memory: Memory, layout: Layout, indices: Ints, crops: Crops) -> list[Future[list[Any]]]:
+    def decode(
+        self, memory: Memory, layout: Layout, indices: Ints, crops: Crops, *, whole: bool
+    ) -> list[Future[list[Any]]]:
         return [
             self._pools[-1].submit(
-                self._dataset._decode_into,
+                self._decode,
                 indices[some],
                 crops[some],
                 {name: tensor[some] for name, tensor in memory.items()},
+                layout,
+                whole,
             )
             for some in split(len(indices), self._step)
         ]
+
+    def finish(self, memory: Memory, layout: Layout, ending: Ending) -> list[Future[list[Any]]]:
+        # With a transform one thread does all of it, while the others go on with the next batches.
+        count = len(memory[IMAGES])
+        step = self._step if ending.seed is None else count
+        return [task for some in split(count, step) for task in self.finish_some(memory, layout, ending, some)]
+
+    def finish_some(self, memory: Memory, layout: Layout, ending: Ending, some: slice) -> list[Future[list[Any]]]:
+        """Do what is left to do with some of the images of a batch; with a transform, of all."""
+        with self._resizing:  # threads call this, too: those that have decoded the last images of a batch
+            return [self._pools[-1].submit(self._finish, memory, layout, ending, some)]
+
+    def _decode(self, indices: Ints, crops: Crops, memory: Memory, layout: Layout, whole: bool) -> list[Any]:
+        made = self._dataset._decode_into(indices, crops, layout.decoded(memory))
+        if whole:
+            numbered(layout, memory, slice(None))
+        return made
+
+    def _finish(self, memory: Memory, layout: Layout, ending: Ending, some: slice) -> list[Any]:
+        transformed(self._batch_transform, memory[IMAGES], ending.seed)
+        numbered(layout, memory, some, ending.mixture)
+        return []
 
     def make(self, indices: Ints, epoch: int, seed: int) -> list[Future[list[Any]]]:
         tasks = []

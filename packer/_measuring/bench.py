@@ -7,25 +7,19 @@ turns (`rounds`), each with each number of threads, until the time is over.
 from __future__ import annotations
 
 import contextlib
-import glob
 import os
 import platform
-import shlex
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from packer._formats import open_pack
-from packer._manifest import TILED
+from packer._measuring.asked import RECIPES, named, ways
 from packer._measuring.machine import processor, version_of
 from packer._measuring.rounds import in_turn, ratio, relative_spread
 from packer._measuring.sides import Side
-from packer._sources import class_directories, imagefolder_source
-from packer._sources.walking import ImageRule, Walk
 from packer._storage.limits import available_cpus, require_count, require_seconds
-from packer.errors import NotAPackError, OptionError, PackNotFoundError, SourceError, printable
+from packer.errors import SourceError
 
 __all__ = ["LIMIT", "Benchmark", "BenchmarkProgress", "Rate", "bench"]
 
@@ -48,7 +42,8 @@ class Rate:
     side : str
         The pack or tree, and the way of reading it.
     way : str
-        "ImageFolder, DataLoader", "DataLoader", "Loader", "Loader, processes", "Loader, in place", "limit" or "recipe".
+        "ImageFolder, DataLoader", "DataLoader", "Loader", "Loader, processes", "Loader, in place", "limit" or "recipe";
+        of a recipe that has a name, "packer" or "torchvision".
     path : str
     threads : int
         Threads; of a DataLoader, worker processes; of "Loader, processes", as many threads and processes.
@@ -139,6 +134,8 @@ class _Cell:
     way: str
     path: str
     threads: int
+    side: str
+    step: tuple[int, ...] = ()
     rates: list[float] = field(default_factory=list)
     others: list[float] = field(default_factory=list)
 
@@ -176,8 +173,10 @@ def bench(
         How long it may take, about; starting and one round at least come to their end.
     threads : sequence of int, optional
         With which numbers of threads; by default 1, 2, 4 and so on, and all CPUs.
-    recipe : path, optional
-        A Python file that defines ``loader(path, threads)``, a side of one's own, or ``transform``, or ``crop``.
+    recipe : {"trivial", "rand", "three", "dino"} or path, optional
+        A recipe by its name: it is measured step by step, by `Loader` and by torchvision's v2 transforms in a
+        DataLoader, with as many threads as there are CPUs by default. Or a Python file that defines
+        ``loader(path, threads)``, a side of one's own, or ``transform``, or ``crop``.
     progress : callable, optional
         Called with the seconds that have passed, the seconds that there are, and what is measured.
 
@@ -201,25 +200,28 @@ def bench(
     require_seconds("seconds", seconds)
     begin = time.monotonic()
     given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
-    recipe = None if recipe is None else os.path.abspath(recipe)
-    places = _named([os.fspath(path) for path in given])
-    counts = sorted(set(threads)) if threads else _up_to(available_cpus())
+    if recipe is not None:
+        recipe = str(recipe) if str(recipe) in RECIPES else os.path.abspath(recipe)
+    places = named([os.fspath(path) for path in given])
+    counts = sorted(set(threads)) if threads else [available_cpus()] if recipe in RECIPES else _up_to(available_cpus())
     with contextlib.ExitStack() as stack:
         sides: dict[str, Side] = {}
         cells, sizes = [], {}
-        for name, way, path in _ways(places, recipe):
-            sides[name] = _started(way, path, batch, images, recipe)
-            stack.callback(sides[name].close)
-            cells += [_Cell(name, way, path, number) for number in counts]
+        for way in ways(places, recipe):
+            side = way.side or way.name
+            if side not in sides:
+                sides[side] = _started(way.way, way.path, batch, images, recipe)
+                stack.callback(sides[side].close)
+            cells += [_Cell(way.name, way.way, way.path, number, side, way.step) for number in counts]
         for cell in cells:
             if cell.path not in sizes or cell.threads == counts[0]:
                 if progress is not None:
                     progress(time.monotonic() - begin, seconds, f"starting {cell.name}")
-                count, size = sides[cell.name].call("describe") or (0, 0)
+                count, size = sides[cell.side].call("describe") or (0, 0)
                 if count:
                     sizes[cell.path] = count, size
         rounds = _measure(sides, cells, begin, seconds, progress)
-    rates = tuple(cell.done() for cell in cells if cell.rates and sides[cell.name].reason is None)
+    rates = tuple(cell.done() for cell in cells if cell.rates and sides[cell.side].reason is None)
     skipped = {name: side.reason for name, side in sides.items() if side.reason is not None}
     if not rates:
         kinds = {side.error for side in sides.values()}
@@ -246,6 +248,10 @@ def _reasons(skipped: dict[str, str]) -> Iterator[str]:
 def _started(way: str, path: str, batch: int, images: int, recipe: str | None) -> Side:
     from packer._measuring.loaders import Reading
 
+    if recipe in RECIPES:
+        from packer._measuring.recipes import Steps
+
+        return Side(Steps, way, path, batch, images, recipe)
     return Side(Reading, way, path, batch, images, recipe)
 
 
@@ -261,81 +267,18 @@ def _measure(
         if number and started + took > begin + seconds:
             return number
         for place in in_turn(len(cells), number * max(1, len(cells) // least)):
-            cell, side = cells[place], sides[cells[place].name]
+            cell, side = cells[place], sides[cells[place].side]
             if side.reason is not None:
                 continue
             if progress is not None:
                 shown = f"{cell.name}, {cell.threads} thread{'s' if cell.threads > 1 else ''}"
                 progress(time.monotonic() - begin, seconds, shown)
-            count, measured = side.measure("read", cell.threads, span)
+            count, measured = side.measure("read", cell.threads, span, *cell.step)
             if count:
                 cell.rates.append(measured.rate)
                 cell.others += [measured.others] if measured.others is not None else []
         took = time.monotonic() - started
     return most
-
-
-def _named(paths: list[str]) -> dict[str, str]:
-    """Return the paths by names that tell them apart.
-
-    Raises
-    ------
-    OptionError, PackNotFoundError
-        If there are none, one is given twice, or there is nothing at one.
-    """
-    if not paths:
-        raise OptionError("say which pack or tree is to be measured")
-    for path in paths:
-        if not os.path.exists(path):
-            index = f". What other tools made is measured by an index: packer index {shlex.quote(path)} OUT.index"
-            raise PackNotFoundError(printable(f"{path}: there is nothing{index if glob.has_magic(path) else ''}"))
-    bare = [Path(os.path.abspath(path)).name for path in paths]
-    names = bare if len(set(bare)) == len(bare) else paths
-    if len(set(names)) < len(names):
-        raise OptionError("a pack or tree is given twice")
-    return {printable(name): path for name, path in zip(names, paths, strict=True)}
-
-
-def _ways(places: dict[str, str], recipe: str | None) -> Iterator[tuple[str, str, str]]:
-    """Yield the sides: name, way of reading, and path."""
-    kinds = {path: _kind(path) for path in places.values()}  # what is wrong is said before torch is imported
-    from packer._measuring.loaders import WAYS_OF_PACKS, WAYS_OF_TREES
-    from packer._measuring.recipe import read_recipe
-
-    own = recipe is not None and read_recipe(recipe).loader is not None
-    for name, path in places.items():
-        kind = kinds[path]
-        for way in WAYS_OF_TREES if kind is None else WAYS_OF_PACKS:
-            yield f"{name}{f', {kind}' if kind else ''}: {way}", way, path
-        if own:
-            yield f"{name}: {Path(str(recipe)).name}", "recipe", path
-
-
-def _kind(path: str) -> str | None:
-    """Return what kind of a pack there is, in a word or none; None where there is a directory of images.
-
-    Raises
-    ------
-    SourceError
-        If there are no images in it.
-    """
-    try:
-        with contextlib.closing(open_pack(path)) as reader:
-            if not len(reader):
-                raise SourceError(f"{printable(path)}: no samples in it, and nothing to measure")
-            return "tiled" if reader.manifest.findings.get(TILED) else ""
-    except NotAPackError:
-        if os.path.isdir(path):
-            _require_images(Path(path))
-            return None
-        raise
-
-
-def _require_images(tree: Path) -> None:
-    """Raise SourceError where a tree has no images; of a large one no more is listed than the first class with some."""
-    walk = Walk(tree, ImageRule())
-    if not any(walk.images_below(folder) for folder in class_directories(tree)):
-        imagefolder_source(tree)  # which says what there is instead
 
 
 def _up_to(cpus: int) -> list[int]:

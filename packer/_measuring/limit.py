@@ -16,6 +16,7 @@ import torch
 
 from packer._images import native
 from packer._images.geometry import CROP, Box
+from packer._images.operations import parted
 from packer._images.rectangle import RectangleDecoder
 from packer._loading.imagedataset import ImageDataset
 from packer._table import Ints
@@ -40,7 +41,7 @@ class Limit:
     """
 
     def __init__(self, dataset: ImageDataset, indices: Ints) -> None:
-        crops = dataset._choose_crops(indices, 0, 0)
+        crops, _ = parted(dataset._choose_crops(indices, 0, 0))
         self._tasks: list[tuple[Call, int]] = []
         self._shape = 3, int(crops["out_height"][0]), int(crops["out_width"][0])
         table, raw = dataset.reader.table, dataset.reader.manifest.codec == "raw"

@@ -23,7 +23,18 @@ from packer._table import Ints
 from packer.crops import RandomResizedCrop
 from packer.errors import OptionError, SourceError
 
-__all__ = ["PROCESSES", "WAYS_OF_PACKS", "WAYS_OF_TREES", "Reading", "endless", "read_for"]
+__all__ = [
+    "OUTPUT",
+    "PROCESSES",
+    "WAYS_OF_PACKS",
+    "WAYS_OF_TREES",
+    "Reading",
+    "Shuffled",
+    "endless",
+    "read_for",
+    "spread",
+    "torchvision",
+]
 
 OUTPUT = 224
 PROCESSES = "Loader, processes"
@@ -59,7 +70,7 @@ class Reading:
         self._limit: Limit | None = None
         self._dataset = None if way == "recipe" else _dataset(way, path, self._recipe)
         if self._dataset is not None:
-            self._indices = _spread(len(self._dataset), images)
+            self._indices = spread(len(self._dataset), images)
 
     def describe(self) -> tuple[int, int]:
         """Read the bytes of all samples once, so that they lie in memory; return how many, and how many bytes."""
@@ -90,7 +101,7 @@ class Reading:
         if self._way == "recipe":
             assert self._recipe.loader is not None
             return endless(self._recipe.loader(self._path, threads)), threads + 1
-        dataset, order = Subset(self._dataset, self._indices.tolist()), _Shuffled(len(self._indices))  # type: ignore[arg-type]
+        dataset, order = Subset(self._dataset, self._indices.tolist()), Shuffled(len(self._indices))  # type: ignore[arg-type]
         if "DataLoader" in self._way:
             return DataLoader(dataset, self._batch, sampler=order, num_workers=threads), threads + 1
         if self._way != PROCESSES:
@@ -105,7 +116,7 @@ class Reading:
         return loader, loader.prefetch + 1
 
 
-class _Shuffled:
+class Shuffled:
     """An order without an end: one permutation after the other."""
 
     def __init__(self, count: int) -> None:
@@ -149,7 +160,7 @@ def _length(batch: Any) -> int:
     return len(next(iter(batch.values())) if isinstance(batch, dict) else batch[-1])
 
 
-def _spread(length: int, count: int) -> Ints:
+def spread(length: int, count: int) -> Ints:
     """Return `count` numbers below `length`, as many as there are, with equal gaps."""
     return np.unique(np.linspace(0, length - 1, min(length, count)).astype(np.int64))
 
@@ -170,18 +181,18 @@ def _dataset(way: str, path: str, recipe: Recipe) -> Any:
 
 
 def _folder(path: str, recipe: Recipe) -> Any:
-    torchvision = _torchvision()
+    datasets, steps = torchvision().datasets, torchvision().transforms
     if recipe.transform is not None:
-        return torchvision.datasets.ImageFolder(path, recipe.transform)
-    steps = torchvision.transforms
+        return datasets.ImageFolder(path, recipe.transform)
     usual = [steps.RandomResizedCrop(OUTPUT), steps.RandomHorizontalFlip(), steps.PILToTensor()]
-    return torchvision.datasets.ImageFolder(path, steps.Compose(usual))
+    return datasets.ImageFolder(path, steps.Compose(usual))
 
 
-def _torchvision() -> Any:
+def torchvision() -> Any:
     """Import torchvision; ImportError where it is not there, or does not go with this torch."""
     try:
-        import torchvision
+        import torchvision as found
+        import torchvision.transforms.v2
     except RuntimeError as error:
         raise ImportError(f"torchvision does not go with this torch: {error}") from error
-    return torchvision
+    return found

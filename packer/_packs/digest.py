@@ -70,7 +70,8 @@ def digest(
         whole.update(hashlib.sha256(classes.ends.astype("<i8").tobytes() + classes.blob.tobytes()).digest())
         if reader.fields:
             whole.update(hashlib.sha256(_said(reader.manifest.fields)).digest())
-        for hashes in over_samples(partial(_hashes, reader), len(reader), workers=workers, progress=progress):
+        hashing, before = partial(_hashes, reader), reader.ahead_whole
+        for hashes in over_samples(hashing, len(reader), workers=workers, progress=progress, before=before):
             whole.update(hashes)
     return whole.hexdigest()
 

@@ -6,7 +6,7 @@ import contextlib
 import io
 import itertools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -287,12 +287,19 @@ def _labels_follow(reader: Reader) -> bool:
 
 def _contents(reader: Reader, files: Files, workers: int | None) -> Iterator[Buffer]:
     """Yield what is in each of the files."""
-    images = in_order(partial(_images, reader), _batches(reader.table.size), workers)
+    images = in_order(partial(_images, reader), _asked_for(reader, _batches(reader.table.size)), workers)
     yield from itertools.chain.from_iterable(images)
     for one in files.fields:
         sizes = reader.table.more[f"field.{one.field.name}.size"][one.samples]
         values = in_order(partial(_values, reader, one), _batches(sizes), workers)
         yield from itertools.chain.from_iterable(values)
+
+
+def _asked_for(reader: Reader, batches: Iterable[range]) -> Iterator[range]:
+    """Yield batches; what is not on a disk is fetched from now on, the fields too, which lie beside the images."""
+    for places in batches:
+        reader.ahead_whole(places)
+        yield places
 
 
 def _batches(sizes: Ints) -> Iterator[range]:

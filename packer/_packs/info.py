@@ -12,7 +12,6 @@ from packer._fields import Field
 from packer._formats import Reader, open_pack
 from packer._formats.index import IndexReader
 from packer._manifest import TILED
-from packer._storage.files import disk_size
 from packer._table import NO_VALUE, Table
 
 __all__ = ["ClassCount", "FieldInfo", "PackInfo", "SideCount", "info"]
@@ -172,7 +171,7 @@ def _info(reader: Reader) -> PackInfo:
         settings=manifest.settings,
         source=manifest.source,
         versions=manifest.versions,
-        bytes=disk_size(reader.path),
+        bytes=_own_size(reader),
         bytes_of_samples=int(reader.stored().size.sum()),
         label_type=manifest.label_type,
         classes=[ClassCount(name, number) for name, number in zip(manifest.classes, counts, strict=True)],
@@ -193,6 +192,11 @@ def _info(reader: Reader) -> PackInfo:
         files=len(reader.files()) if isinstance(reader, IndexReader) else 0,
         checksums=reader.has_checksums,
     )
+
+
+def _own_size(reader: Reader) -> int:
+    """Return the bytes of a pack, without those of the files of others that an index lists."""
+    return reader.place.size([name for name in reader.file_names() if reader.place_of(name) is None])
 
 
 def _field(field: Field, table: Table) -> FieldInfo:

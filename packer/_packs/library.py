@@ -41,6 +41,8 @@ def disagreements(reader: Reader, library: str, progress: ProgressCallback | Non
     """
     if reader.manifest.format != LIBRARIES[library] or reader.manifest.parts:
         raise OptionError(f"--with {library} is for one file of the format {LIBRARIES[library]}")
+    if reader.place.remote:
+        raise OptionError(f"--with {library} is for a pack on a disk: stage it first (`packer stage`)")
     try:
         import lmdb
     except ImportError as error:

@@ -101,6 +101,11 @@ def repair(
     """
     require_count("workers", workers)
     with open_pack(path) as reader:
+        if reader.place.remote:
+            raise PackError(
+                f"{printable(reader.path)}: is at a URL, and repairing writes into the pack. Repair a copy on a disk "
+                "(`packer stage`), and upload it again"
+            )
         if reader.in_place:
             raise PackError(
                 f"{printable(reader.path)}: an index, whose images are not packer's to write. Put back the files that "

@@ -183,7 +183,7 @@ def _check_samples(
         return sorted(dict.fromkeys(found), key=itemgetter(0))  # a file that cannot be read, once of each sample
 
     files: Counter[str] = Counter()
-    for found in over_samples(check, len(reader), workers=workers, progress=progress):
+    for found in over_samples(check, len(reader), workers=workers, progress=progress, before=reader.ahead_whole):
         files.update(item for _, item in found if isinstance(item, str))
         yield from (item for _, item in found if isinstance(item, Damage))
     for problem, samples in files.items():
@@ -201,4 +201,9 @@ def _file_problem(reader: Reader, error: PackError) -> str | None:
     cause = error.__cause__
     if not isinstance(cause, CorruptPackError) or cause.path == reader.path:
         return None
-    return f"{os.path.relpath(cause.path, reader.path)}: {cause.reason}"
+    return f"{_within(reader, cause.path)}: {cause.reason}"
+
+
+def _within(reader: Reader, path: str) -> str:
+    """Return where in a pack a file lies."""
+    return path.removeprefix(f"{reader.path}/") if reader.place.remote else os.path.relpath(path, reader.path)

@@ -11,10 +11,12 @@ from packer._sources.imagefolder import class_directories, imagefolder_source, r
 from packer._sources.indexed import build_index
 from packer._sources.listing import ListedSource, is_listing, let_mend, listed_source, write_listing
 from packer._sources.metadata import metadata_of, metadata_source
+from packer._sources.objects import ObjectSource, prefix_source
 from packer._sources.packs import CLASS_MAPS, pack_source
 from packer._sources.tablecolumns import ColumnSpec
 from packer._sources.tables import default_delimiter
 from packer._sources.unlabeled import unlabeled_source
+from packer._sources.urltable import url_table_source
 from packer._sources.walking import ImageRule
 
 __all__ = [
@@ -25,6 +27,7 @@ __all__ = [
     "FileField",
     "ImageRule",
     "ListedSource",
+    "ObjectSource",
     "Source",
     "build_index",
     "class_directories",
@@ -41,11 +44,13 @@ __all__ = [
     "metadata_source",
     "notes_on_gray_files",
     "pack_source",
+    "prefix_source",
     "refuse_derived",
     "refuse_splits",
     "require_whole",
     "split_directories",
     "unlabeled_source",
+    "url_table_source",
     "with_files",
     "with_given_classes",
     "write_listing",

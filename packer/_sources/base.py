@@ -176,6 +176,16 @@ class Source:
         return True
 
     @property
+    def is_local(self) -> bool:
+        """Whether the images lie in files, so that who has the list of them can read them."""
+        return True
+
+    @property
+    def whole_files(self) -> bool:
+        """Whether the stamp of each image is that of a file of its name below `root`, all of which is the image."""
+        return self.stamps is not None and not any(isinstance(column, Files) for column in self.columns)
+
+    @property
     def tree(self) -> Path | None:
         """Return the directory all of whose files may be images, or become images; None where there is none."""
         return self.root
@@ -196,6 +206,9 @@ class Source:
     def path(self, index: int) -> str:
         """Return where image `index` lies."""
         return os.path.join(self.root, self.names[index])
+
+    def ahead(self, indices: range) -> None:
+        """Have images fetched that will be read soon, without waiting, where they are kept elsewhere."""
 
     def read(self, index: int, buffer: ReadBuffer) -> tuple[memoryview, Stamp]:
         """Read image `index`.
@@ -224,6 +237,8 @@ class Source:
         SourceError
             If the disk fails.
         """
+        if not self.columns:
+            return ()
         values = tuple(self._value(column, index, buffer) for column in self.columns)
         if any(isinstance(column, Files) for column in self.columns):
             self._require_as_listed(index, self.stamp(index))  # now: a file may have been replaced before it was read

@@ -63,6 +63,10 @@ class ContainerSource(Source):
         return replace(part, images=self.images.taken(rows), shapes=self.shapes[rows], seals=seals)
 
     @property
+    def whole_files(self) -> bool:
+        return False
+
+    @property
     def tree(self) -> Path | None:
         return None
 

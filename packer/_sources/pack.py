@@ -128,6 +128,14 @@ class PackSource(Source):
         """Return the pack that sample `index` lies in."""
         return self._place(index)[0].path
 
+    def ahead(self, indices: range) -> None:
+        places: dict[int, list[int]] = {}
+        for index in indices if any(reader.remote for reader in self.readers) else ():
+            whole = self._whole(index)
+            places.setdefault(int(np.searchsorted(self.starts, whole, side="right")) - 1, []).append(whole)
+        for number, some in places.items():
+            self.readers[number].ahead_whole([whole - int(self.starts[number]) for whole in some])
+
     def read(self, index: int, buffer: ReadBuffer) -> tuple[memoryview, Stamp]:
         """Read sample `index`; ImageError where it or its row is damaged, SourceError where the disk fails."""
         reader, place = self._place(index)

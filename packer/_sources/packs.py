@@ -17,6 +17,7 @@ from packer._sources.classlist import class_ids, unknown_classes
 from packer._sources.pack import PackSource
 from packer._sources.repeats import repeats
 from packer._sources.samefields import same_fields
+from packer._storage.urlpath import user_path
 from packer._table import Ints, Labels, Names, blocks, decode_name
 from packer.errors import SourceError, printable
 
@@ -75,7 +76,7 @@ def pack_source(
     starts = np.cumsum([0, *(len(reader) for reader in readers[:-1])])
     source = PackSource(
         "pack",
-        Path(readers[0].path),
+        user_path(readers[0].path),
         names,
         np.concatenate([_labels(reader, classes) for reader in readers]),
         list(classes),

@@ -35,7 +35,7 @@ class ReadBuffer:
                 raise OSError(0, "not a regular file")
             if status.st_size > LARGEST_READ:
                 raise OSError(0, f"has {status.st_size} bytes, and a sample has {LARGEST_READ} at most")
-            room = self._room(status.st_size + 1)  # one byte more tells whether the file grew
+            room = self._free(status.st_size + 1)  # one byte more tells whether the file grew
             count = 0
             while count < len(room):
                 got = _read_some(fd, room[count:], status.st_size)
@@ -50,7 +50,13 @@ class ReadBuffer:
         self._used += count
         return room[:count].toreadonly(), stamp_of(status)
 
-    def _room(self, size: int) -> memoryview:
+    def room(self, size: int) -> memoryview:
+        """Return memory for so many bytes, valid until `reset`."""
+        room = self._free(size)
+        self._used += size
+        return room
+
+    def _free(self, size: int) -> memoryview:
         if self._used + size > len(self._memory):
             # Views of the old memory keep it alive.
             self._memory = np.empty(max(size, 2 * len(self._memory)), np.uint8).data

@@ -140,7 +140,8 @@ def _located(source: Source, places: Places, rows: range) -> tuple[Ints, Ints, o
     for number in np.unique(images.file[~copied]).tolist():
         chosen = images.file == number
         try:
-            file[chosen], descriptor = files.open(number).locate(images.offset[chosen], images.size[chosen])
+            opened = files.open(number)
+            file[chosen], position[chosen], descriptor = opened.locate(images.offset[chosen], images.size[chosen])
         except PackError:  # Python says of which image
             continue
         held.append(descriptor)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from packer._table import Ints
 
-__all__ = ["BY_PATH", "LISTED", "LOCATION", "MEMORY", "NOWHERE", "by_path"]
+__all__ = ["BY_PATH", "LISTED", "LOCATION", "MEMORY", "NOWHERE", "Listed", "by_path"]
 
 LOCATION = np.dtype(
     [
@@ -44,7 +46,14 @@ LISTED = np.dtype([(name, np.int64) for name in ("directory", "path", "size", "m
 """
 
 
-def by_path(directory: int, paths: Sequence[bytes], stamps: Ints) -> tuple[Ints, object]:
+class Listed(NamedTuple):
+    """Records of `LISTED`, and the memory that they are the addresses of."""
+
+    records: npt.NDArray[Any]
+    paths: npt.NDArray[np.uint8]
+
+
+def by_path(directory: int, paths: Sequence[bytes], stamps: Ints) -> tuple[Ints, Listed]:
     """Return the positions of locations `BY_PATH`, and what is to be kept until the files were read.
 
     Parameters
@@ -62,4 +71,4 @@ def by_path(directory: int, paths: Sequence[bytes], stamps: Ints) -> tuple[Ints,
     listed["directory"] = directory
     listed["path"] = blob.ctypes.data + np.cumsum(sizes) - sizes
     listed["size"], listed["modified"] = stamps.T
-    return listed.ctypes.data + LISTED.itemsize * np.arange(len(paths)), (listed, blob)
+    return listed.ctypes.data + LISTED.itemsize * np.arange(len(paths)), Listed(listed, blob)

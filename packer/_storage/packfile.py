@@ -10,7 +10,7 @@ import stat
 import threading
 import weakref
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -112,11 +112,11 @@ class PackFile:
 
     def locate(
         self, offset: npt.NDArray[np.int64], size: npt.NDArray[np.int64]
-    ) -> tuple[npt.NDArray[np.int64], Descriptor | None]:
-        """Return a descriptor for the bytes that lie inside of the file, and NOWHERE for others, to be read by C.
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], object]:
+        """Return descriptors and positions of bytes, to be read by C; NOWHERE for those that lie outside of the file.
 
-        The descriptor is another one than this file's, lest closing it meanwhile lets C read from whatever is opened
-        next. It is closed with the second thing that is returned.
+        The descriptors are others than this file's, lest closing it meanwhile lets C read from whatever is opened
+        next. They are closed with the third thing that is returned, which also keeps bytes that lie in MEMORY.
         """
         self._require_open()
         try:
@@ -124,9 +124,15 @@ class PackFile:
         except OSError:  # too many open files: reading one after the other needs no more
             descriptor = None
         if descriptor is None:
-            return np.full(len(offset), NOWHERE), None
+            return np.full(len(offset), NOWHERE), offset, None
         inside = (offset >= 0) & (size >= 0) & (size <= LARGEST_READ) & (offset <= self.size - size)
-        return np.where(inside, descriptor.number, NOWHERE), descriptor
+        return np.where(inside, descriptor.number, NOWHERE), offset, descriptor
+
+    def keep_together(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Have ranges fetched at once, each an offset and a size, of which arrays will be wanted; a disk has them."""
+
+    def ahead(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """Have ranges fetched, each an offset and a size, without waiting; of a file on a disk the system does that."""
 
     def array(self, offset: int, count: int, dtype: str) -> npt.NDArray[Any]:
         """Return a read-only vector of `count` elements that begins at byte `offset`; a mapping where it is large."""

@@ -19,6 +19,8 @@ from packer._loading.dataset import open_dataset
 from packer._loading.imagedataset import ImageDataset
 from packer._manifest import TILED
 from packer._storage.limits import in_units
+from packer._storage.place import place_of
+from packer._storage.urlpath import user_path
 from packer._table import Ints, Labels
 from packer._viewing.names import legible
 from packer.errors import OptionError
@@ -75,9 +77,7 @@ class Catalog:
         self.dataset = dataset
         self.datasets = dataset.datasets if isinstance(dataset, ConcatImageDataset) else [dataset]
         self.readers: list[Reader] = [one.reader for one in self.datasets]
-        self.paths = [os.path.abspath(os.path.expanduser(path)) for path in paths] or [
-            reader.path for reader in self.readers
-        ]
+        self.paths = [place_of(user_path(path)).path for path in paths] or [reader.path for reader in self.readers]
         self._ends = np.cumsum([len(reader) for reader in self.readers])
         self.classes: list[str] = self.datasets[0].classes
         self.label_type = self.readers[0].manifest.label_type

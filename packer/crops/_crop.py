@@ -9,18 +9,23 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from packer._images.geometry import Crops
+from packer._images.geometry import CROP, Crops
+from packer._images.native import choosing
 from packer._table import Ints
-from packer.crops._algebra import Pairs, whole
+from packer.crops._algebra import Pairs, sides_of, whole
+from packer.crops._coded import coded
+from packer.crops._drawing import Ahead, drawing
+from packer.crops._frozen import Frozen
 from packer.crops._record import Record
 from packer.crops._steps import Step
-from packer.crops._uniforms import Floats
+from packer.crops._uniforms import Floats, require_uniform
 
 __all__ = ["Compose", "Crop"]
 
 
-class Crop(abc.ABC):
+class Crop(Frozen, abc.ABC):
     """A rule that chooses crops. Crops are frozen: equal settings, equal crops.
 
     This class is public to name the type of packer's own crops; classes of others cannot be derived from it. For
@@ -28,7 +33,6 @@ class Crop(abc.ABC):
     """
 
     _steps: tuple[Step, ...]
-    _settings: dict[str, Any]
 
     @abc.abstractmethod
     def __init__(self) -> None: ...
@@ -73,21 +77,64 @@ class Crop(abc.ABC):
         ImageError
             If an image is too small for the rule. The error's `index` is the place of the image among the N.
         ValueError
-            If `random` has another shape.
+            If `random` has another shape or numbers outside of [0, 1), or heights and widths are not as many.
         """
-        sizes = [np.stack([np.asarray(heights, np.int64), np.asarray(widths, np.int64)], 1)]
+        sides = sides_of(heights, widths)
+        if random is not None:
+            require_uniform(random, (len(sides[0]), self.randoms))
+        chosen = self._drawn_in_c(*sides) if random is None else self._in_c(*sides, random)
+        if chosen is not None:
+            return chosen
+        sizes = [np.stack(sides, 1)]
         for step in self._steps:
             sizes.append(step.sizes(sizes[-1]))
         numbers = self._drawn(sizes) if random is None else self._chosen(sizes, random)
+        if random is None:
+            taken = self._in_c(*sides, np.hstack([np.empty((len(sizes[0]), 0)), *numbers]), chosen=True)
+            if taken is not None:
+                return taken
         crops = whole(sizes[0])
         for step, after, chosen in zip(self._steps, sizes[1:], numbers, strict=True):
             step.apply(crops, after, chosen)
         return crops
 
+    @functools.cached_property
+    def _coded(self) -> npt.NDArray[Any] | None:
+        """The steps as C takes them; None where it does not."""
+        return coded(self._steps)
+
+    def _in_c(self, heights: Ints, widths: Ints, numbers: Floats, *, chosen: bool = False) -> Crops | None:
+        """Return what C chooses, by uniform random numbers or by what was chosen by such; None where Python is to."""
+        if self._coded is None:
+            return None
+        return choosing.choose(self._coded, heights, widths, numbers, chosen=chosen)
+
+    def _drawn_in_c(self, heights: Ints, widths: Ints) -> Crops | None:
+        """Return what C chooses by torch's default generator; None where Python is to, and nothing is drawn then."""
+        if self._coded is None:
+            return None
+        if not self.randoms:
+            return self._in_c(heights, widths, np.empty((len(heights), 0)))
+        crops, done = np.empty(len(heights), CROP), 0
+        with drawing(len(heights), self.randoms) as source:
+            while isinstance(source, Ahead):
+                found = choosing.choose_drawn(self._coded, heights, widths, source.all(self._kinds), crops, done)
+                if found is None:
+                    source.take_back()
+                    break
+                done, used = found
+                source.take(used)
+                if done == len(heights):
+                    return crops
+        return None
+
+    @functools.cached_property
+    def _kinds(self) -> list[tuple[str, float, float]]:
+        """The kinds of numbers that the steps draw, one step after the other."""
+        return [kind for step in self._steps for kind in step.drawn]
+
     def _chosen(self, sizes: list[Pairs], random: Floats) -> list[Ints]:
         """Return the numbers of each step, chosen by uniform random numbers."""
-        if random.shape != (len(sizes[0]), self.randoms):
-            raise ValueError(f"random has the shape {(len(sizes[0]), self.randoms)}, not {random.shape}")
         ends = itertools.accumulate(step.randoms for step in self._steps)
         return [
             step.choose(before, random[:, end - step.randoms : end])
@@ -103,26 +150,15 @@ class Crop(abc.ABC):
             for step, before, row in zip(self._steps, sizes, rows, strict=False)
             if step.chosen
         ]
-        for image in range(count if by_chance else 0):
-            for draw, before, keep in by_chance:
-                keep(draw(*before[image]))
+        if by_chance:
+            with drawing(count) as source:
+                for image in range(count):
+                    for draw, before, keep in by_chance:
+                        height, width = before[image]
+                        keep(draw(height, width, source))
         return [
             np.array(row, np.int64).reshape(count, step.chosen) for row, step in zip(rows, self._steps, strict=True)
         ]
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"crops are frozen: make another {type(self).__name__}")
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Crop):
-            return NotImplemented
-        return type(self) is type(other) and self._settings == other._settings
-
-    def __hash__(self) -> int:
-        return hash((type(self), *self._settings.items()))
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self._settings.items())})"
 
 
 class Compose(Crop):

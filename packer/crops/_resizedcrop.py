@@ -12,6 +12,7 @@ import torch
 from packer._images.geometry import INTERPOLATIONS, Crops
 from packer._table import Ints
 from packer.crops._algebra import Pairs, cropped, resized
+from packer.crops._drawing import Source
 from packer.crops._record import Record
 from packer.crops._steps import Step
 from packer.crops._uniforms import Floats, below, between
@@ -63,15 +64,18 @@ class RandomResizedCut(Step):
             rectangles[~found] = self._centred(sizes[~found])
         return np.hstack([rectangles, np.full((len(sizes), 1), self._interpolation(0))])
 
-    def draw(self, height: int, width: int) -> tuple[int, ...]:
+    @property
+    def drawn(self) -> tuple[tuple[str, float, float], ...]:
+        return ("uniform", *self.scale), ("power", *_logarithms(self.ratio))
+
+    def draw(self, height: int, width: int, source: Source) -> tuple[int, ...]:
         area, (low, high) = height * width, _logarithms(self.ratio)
         for _ in range(ATTEMPTS):
-            target = area * torch.empty(1).uniform_(*self.scale).item()
-            aspect = torch.exp(torch.empty(1).uniform_(low, high)).item()
+            target = area * source.uniform(*self.scale)
+            aspect = source.power(low, high)
             wide, tall = round(math.sqrt(target * aspect)), round(math.sqrt(target / aspect))
             if 0 < wide <= width and 0 < tall <= height:
-                top = int(torch.randint(0, height - tall + 1, size=(1,)).item())
-                left = int(torch.randint(0, width - wide + 1, size=(1,)).item())
+                top, left = source.below(height - tall + 1), source.below(width - wide + 1)
                 return top, left, tall, wide, self._interpolation(0)
         return (*self._centred_in(height, width), self._interpolation(0))
 

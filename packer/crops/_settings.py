@@ -23,24 +23,24 @@ __all__ = [
 ]
 
 
-def sides(name: str, size: object) -> tuple[int, int]:
-    """Return height and width, given as one integer, as a sequence of one, or as (height, width)."""
-    given = side_or_pair(name, size)
+def sides(name: str, size: object, order: str = "(height, width)") -> tuple[int, int]:
+    """Return both sides in this order, given as one integer, as a sequence of one, or as these."""
+    given = side_or_pair(name, size, order)
     return given if isinstance(given, tuple) else (given, given)
 
 
-def side_or_pair(name: str, size: object) -> int | tuple[int, int]:
-    """Return an integer, or (height, width), of 1 to so many pixels that an image of this size is allowed."""
+def side_or_pair(name: str, size: object, order: str = "(height, width)") -> int | tuple[int, int]:
+    """Return an integer, or both sides, of 1 to so many pixels that an image of this size is allowed."""
     is_sequence = isinstance(size, Sequence) and not isinstance(size, str)
     given = [_integer(side) for side in (size if is_sequence else [size])]  # type: ignore[attr-defined]
     if len(given) not in (1, 2) or None in given:
-        raise TypeError(f"{name} is an integer or (height, width), not {size!r}")
-    height, width = given[0] or 0, given[-1] or 0
-    if min(height, width) < 1:
+        raise TypeError(f"{name} is an integer or {order}, not {size!r}")
+    first, second = given[0] or 0, given[-1] or 0
+    if min(first, second) < 1:
         raise ValueError(f"{name} is at least 1 pixel, not {size!r}")
-    if height * width > MAX_PIXELS:
+    if first * second > MAX_PIXELS:
         raise ValueError(f"{name} is at most {math.isqrt(MAX_PIXELS)}, or {MAX_PIXELS} pixels in all, not {size!r}")
-    return height if len(given) == 1 else (height, width)
+    return first if len(given) == 1 else (first, second)
 
 
 def range_of(name: str, limits: object) -> tuple[float, float]:
@@ -96,15 +96,15 @@ def margins_of(padding: object) -> tuple[int, int, int, int]:
     return left, top, right, bottom
 
 
-def fill_of(fill: object) -> tuple[int, int, int]:
-    """Return red, green and blue, given as one integer for all of them or as three."""
+def fill_of(fill: object, name: str = "fill") -> tuple[int, int, int]:
+    """Return red, green and blue, given as one integer for all of them or as three; 0.0, too, is an integer."""
     is_sequence = isinstance(fill, Sequence) and not isinstance(fill, str)
-    given = [_integer(colour) for colour in (fill if is_sequence else [fill])]  # type: ignore[attr-defined]
+    given = [_level(colour) for colour in (fill if is_sequence else [fill])]  # type: ignore[attr-defined]
     if len(given) not in (1, 3) or None in given:
-        raise TypeError(f"fill is an integer, or three for red, green and blue, not {fill!r}")
+        raise TypeError(f"{name} is an integer, or three for red, green and blue, not {fill!r}")
     red, green, blue = (colour or 0 for colour in given * (3 // len(given)))
     if min(red, green, blue) < 0 or max(red, green, blue) > 255:
-        raise ValueError(f"fill is 0 to 255, not {fill!r}")
+        raise ValueError(f"{name} is 0 to 255, not {fill!r}")
     return red, green, blue
 
 
@@ -113,6 +113,11 @@ def padding_of(fill: object, mode: object) -> Padding:
     if mode not in PADDINGS:
         raise ValueError(f"padding_mode is one of {', '.join(PADDINGS)}, not {mode!r}")
     return Padding(str(mode), red + 256 * green + 65536 * blue if mode == "constant" else 0)
+
+
+def _level(value: object) -> int | None:
+    """Return an integer, also one that is given as a float, as torchvision takes colours; None for what is none."""
+    return int(value) if isinstance(value, float) and value.is_integer() else _integer(value)
 
 
 def _integer(value: object) -> int | None:

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from packer._images.geometry import Crops
 from packer._table import Ints
 from packer.crops._algebra import Padding, Pairs, cropped, mirrored, padded, resized
+from packer.crops._drawing import Source
 from packer.crops._record import Record
 from packer.crops._uniforms import Floats, below
 from packer.errors import ImageError
@@ -63,8 +63,13 @@ class Step(abc.ABC):
         """Choose the (N, chosen) numbers by (N, randoms) uniform random numbers."""
         return np.empty((len(sizes), 0), np.int64)
 
-    def draw(self, height: int, width: int) -> tuple[int, ...]:
-        """Choose the numbers of one image by torch's default generator."""
+    @property
+    def drawn(self) -> tuple[tuple[str, float, float], ...]:
+        """The kinds of numbers that `draw` takes and that are no integers: methods of `Source`, and what they take."""
+        return ()
+
+    def draw(self, height: int, width: int, source: Source) -> tuple[int, ...]:
+        """Choose the numbers of one image by torch's default generator, from which `source` draws."""
         return ()
 
     @abc.abstractmethod
@@ -167,10 +172,10 @@ class RandomCut(_Cut):
     def choose(self, sizes: Pairs, random: Floats) -> Ints:
         return below(sizes - self.size + 1, random)
 
-    def draw(self, height: int, width: int) -> tuple[int, ...]:
+    def draw(self, height: int, width: int, source: Source) -> tuple[int, ...]:
         down, across = height - self.size[0], width - self.size[1]
-        top = int(torch.randint(0, down + 1, size=())) if down > 0 else 0
-        left = int(torch.randint(0, across + 1, size=())) if across > 0 else 0
+        top = source.below(down + 1) if down > 0 else 0
+        left = source.below(across + 1) if across > 0 else 0
         return top, left
 
     def apply(self, crops: Crops, sizes: Pairs, numbers: Ints) -> None:
@@ -181,12 +186,11 @@ class RandomCut(_Cut):
 class RandomCutOfV1(RandomCut):
     """The same cut, drawn as ``RandomCrop.get_params`` in transforms/transforms.py: both corners or none."""
 
-    def draw(self, height: int, width: int) -> tuple[int, ...]:
+    def draw(self, height: int, width: int, source: Source) -> tuple[int, ...]:
         if (height, width) == self.size:
             return 0, 0
-        top = torch.randint(0, height - self.size[0] + 1, size=(1,)).item()
-        left = torch.randint(0, width - self.size[1] + 1, size=(1,)).item()
-        return int(top), int(left)
+        top = source.below(height - self.size[0] + 1)
+        return top, source.below(width - self.size[1] + 1)
 
 
 @dataclass(frozen=True)
@@ -237,8 +241,12 @@ class Mirrored(Step):
     def choose(self, sizes: Pairs, random: Floats) -> Ints:
         return (random < self.p).astype(np.int64)
 
-    def draw(self, height: int, width: int) -> tuple[int, ...]:
-        return (int(bool(torch.rand(1) < self.p)),)  # compared by torch, as float32
+    @property
+    def drawn(self) -> tuple[tuple[str, float, float], ...]:
+        return (("uniform", 0.0, 1.0),)
+
+    def draw(self, height: int, width: int, source: Source) -> tuple[int, ...]:
+        return (int(source.uniform(0.0, 1.0) < float(np.float32(self.p))),)  # torch compares float32
 
     def apply(self, crops: Crops, sizes: Pairs, numbers: Ints) -> None:
         mirrored(crops, numbers[:, 0] == 1)

@@ -13,6 +13,7 @@ import numpy as np
 from packer._table import Ints
 from packer.crops._algebra import Pairs
 from packer.crops._crop import Crop
+from packer.crops._drawing import Source
 from packer.crops._record import Record
 from packer.crops._resizedcrop import ATTEMPTS, RandomResizedCut
 from packer.crops._settings import interpolation_of, padding_of, range_of, sides
@@ -35,7 +36,7 @@ class _ResizedCut(RandomResizedCut):
         numbers[:, 4] = places[below(np.full(len(sizes), len(places)), random[:, -1])]
         return numbers
 
-    def draw(self, height: int, width: int) -> tuple[int, ...]:
+    def draw(self, height: int, width: int, source: Source) -> tuple[int, ...]:
         chosen = self._rectangle(height, width)
         several = range(len(self.interpolations))
         return *chosen, self._interpolation(python_random.choice(several) if len(several) > 1 else 0)

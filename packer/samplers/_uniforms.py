@@ -7,6 +7,9 @@ import operator
 import numpy as np
 import numpy.typing as npt
 
+from packer._images.compiled import _native
+from packer._images.native import choosing
+
 __all__ = ["seed_of", "uniforms"]
 
 _STEP = np.uint64(0x9E3779B97F4A7C15)
@@ -23,6 +26,8 @@ def uniforms(seed: int, epoch: int, indices: npt.NDArray[np.int64], randoms: int
     (len(indices), randoms) float64 array
         Uniform in [0, 1), with 53 random bits.
     """
+    if _native is not None:
+        return choosing.uniforms(seed, epoch, np.asarray(indices), randoms)
     with np.errstate(over="ignore"):  # arithmetic is modulo 2**64
         key = _mix(_mix(np.uint64(seed % 2**64)) + np.uint64(epoch % 2**64))
         counters = _mix(key + np.asarray(indices).astype(np.uint64)[:, None] * _STEP)

@@ -124,25 +124,25 @@ NEEDS = {
 
 ALONE = {
     "convert": "format split unlabeled labels classes-from limit resize codec exif audit check max-pixels on-error "
-    "report workers parts overwrite fresh ignore-free-space quiet json-progress",
+    "report workers parts overwrite fresh ignore-free-space quiet json-progress cache-dir cache-size timeout",
     "index": "unlabeled labels classes-from exif no-checksums on-error overwrite quiet json-progress",
     "scan": "unlabeled labels classes-from limit overwrite quiet json-progress",
-    "merge": "classes prefix finish workers overwrite fresh quiet json-progress",
+    "merge": "classes prefix finish workers overwrite fresh quiet json-progress cache-dir cache-size timeout",
     "append": "labels path-column label-column delimiter label-type unlabeled extensions any-image where limit sample "
     "resize resize-mode upscale interpolation codec recode quality tiles no-tiles exif audit max-pixels on-error "
     "report workers shard-size fresh ignore-free-space quiet json-progress field column on-missing no-classes "
     "no-metadata coco masks voc yolo key",  # as of convert
-    "verify": "quick digest repair workers quiet json-progress with",
-    "info": "json classes plot json-progress",
-    "export": "quiet json-progress",
-    "stage": "quiet json-progress",
+    "verify": "quick digest repair workers quiet json-progress with cache-dir cache-size timeout",
+    "info": "json classes plot json-progress cache-dir cache-size timeout",
+    "export": "quiet json-progress cache-dir cache-size timeout",
+    "stage": "quiet json-progress cache-dir cache-size timeout",
     "unstage": "all-versions quiet json-progress",
-    "warm": "quiet json-progress",
+    "warm": "quiet json-progress cache-dir cache-size timeout",
     "estimate": "format unlabeled labels classes-from limit sample resize resize-mode upscale interpolation codec "
     "recode quality tiles no-tiles exif audit max-pixels on-error report workers parts shard-size overwrite fresh "
     "where field column on-missing no-classes no-metadata coco masks voc yolo key path-column label-column delimiter "
     "label-type extensions any-image ignore-free-space json-progress json jobs seconds split",  # most as of convert
-    "view": "port no-browser html quiet json-progress",
+    "view": "port no-browser html quiet json-progress cache-dir cache-size timeout",
     "doctor": "train seconds json json-progress",
     "bench": "batch images seconds threads recipe plot json quiet json-progress",
     "tune": "batch step-ms seconds recipe json quiet json-progress",

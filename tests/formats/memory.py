@@ -106,7 +106,7 @@ def _number_of(path: Path) -> int:
 ROW = Format(
     "memory",
     (".memory",),
-    lambda path, head: head.startswith(_MAGIC),
     f"{__name__}:MemoryWriter",
     f"{__name__}:MemoryReader",
+    magic=(0, _MAGIC),
 )

@@ -120,7 +120,12 @@ else:
 
 
 @pytest.mark.parametrize(
-    ("module", "record"), [("packer._storage.locations", "LOCATION"), ("packer._images.geometry", "CROP")]
+    ("module", "record"),
+    [
+        ("packer._storage.locations", "LOCATION"),
+        ("packer._images.geometry", "CROP"),
+        ("packer._images.operations", "OPERATION"),
+    ],
 )
 def test_fields_in_another_order_than_those_of_c_are_refused(module: str, record: str) -> None:
     run(EXCHANGED.format(module=module, record=record))
@@ -137,7 +142,7 @@ def test_numbers_that_are_none_are_refused() -> None:
     functions = [
         getattr(compiled, name) for name in dir(compiled) if callable(getattr(compiled, name)) and name[0] != "_"
     ]
-    assert len(functions) == 12
+    assert len(functions) == 20
     for function in functions:
         for arguments in ([], [None], [b"", "one"], [*[0] * 20], [b"", *[0] * 20]):
             with pytest.raises(TypeError):
@@ -147,7 +152,8 @@ def test_numbers_that_are_none_are_refused() -> None:
 @pytest.mark.parametrize(
     ("name", "arguments", "says"),
     [
-        ("look_up", (0, -1, 0, 0, 0), "negative"),
+        ("look_up", (0, -1, 0, 0, 0, 1), "negative"),
+        ("look_up", (0, 1, 0, 0, 0, -1), "negative"),
         ("transcode", (b"", -1, 1), "out of range"),
         ("transcode", (b"", 1 << 32, 1), "out of range"),
         ("transcode", (b"", 1, -1), "out of range"),

@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import json
 import platform
+import random
 import struct
 import subprocess
 import sys
@@ -366,6 +367,66 @@ def test_a_restart_that_is_missing_or_wrong() -> None:
     ):
         assert native.decode(wrong, *SIZE) is None
         assert same(cut(wrong, SIZE, (0, 0, 15, 31)), decode(data)[:15, :31])  # that lies before it
+
+
+ONE, END, ZEROS, ONE_AFTER_ZEROS = 0x01, 0x00, 0xF0, 0xF1  # symbols of AC: a coefficient of 1 or -1 after 0 or 15 zeros
+SYMBOLS = {ONE: "00", END: "01", ZEROS: "100", ONE_AFTER_ZEROS: "101"}
+BLOCKS = {
+    "63 coefficients": [ONE] * 63,
+    "62 coefficients": [*[ONE] * 62, END],
+    "a coefficient": [ONE, END],
+    "the last one": [*[ZEROS] * 3, ONE, *[ONE] * 13, ONE],
+    "the last one after zeros": [*[ONE] * 47, ONE_AFTER_ZEROS],
+    "zeros at last": [*[ONE] * 46, ZEROS, END],
+}
+LONG_BLOCKS = {
+    "one after zeros beyond the last": [*[ONE] * 48, ONE_AFTER_ZEROS],
+    "zeros up to the last": [*[ONE] * 47, ZEROS],
+    "zeros beyond the last": [*[ONE] * 48, ZEROS],
+    "the last one, and an end": [*[ONE] * 63, END],
+}
+
+
+def of_blocks(symbols: list[int], restarts: int) -> bytes:
+    """Return an image of 16 x 16 pixels whose four blocks have these symbols, and coefficients of 1 and -1."""
+    chance = random.Random(len(symbols))
+    scan, rows = b"", 2 if restarts else 1
+    for row in range(rows):
+        bits = ""
+        for _ in range(4 // rows):
+            bits += "0"  # the first coefficient is that of the block before
+            for symbol in symbols:
+                bits += SYMBOLS[symbol] + (chance.choice("01") if symbol & 15 else "")
+        bits += "1" * (-len(bits) % 8)
+        scan += int(bits, 2).to_bytes(len(bits) // 8, "big").replace(b"\xff", b"\xff\0")
+        scan += b"\xff\xd0" if row + 1 < rows else b""
+    pieces = {
+        0xDB: b"\0" + bytes([9] * 64),
+        0xC0: b"\x08\0\x10\0\x10\x01\x01\x11\0",
+        0xC4: b"\0\x01" + bytes(15) + b"\0" + b"\x10" + bytes([0, 2, 2, *[0] * 13]) + bytes(SYMBOLS),
+        0xDD: struct.pack(">H", restarts),
+        0xDA: b"\x01\x01\0\0\x3f\0",
+    }
+    headers = [
+        b"\xff" + bytes([marker]) + struct.pack(">H", len(piece) + 2) + piece for marker, piece in pieces.items()
+    ]
+    return b"".join([b"\xff\xd8", *headers, scan, b"\xff\xd9"])
+
+
+@pytest.mark.parametrize("restarts", [0, 2])
+@pytest.mark.parametrize("name", BLOCKS)
+def test_blocks_end_by_a_code_or_by_their_last_coefficient(name: str, restarts: int) -> None:
+    data = of_blocks(BLOCKS[name], restarts)
+    assert same(native.decode(data, 16, 16), turbojpeg.decode_jpeg(data))
+    assert same(cut(data, (16, 16), (8, 8, 8, 8)), turbojpeg.decode_jpeg(data)[8:, 8:])  # others are passed over
+
+
+@pytest.mark.parametrize("restarts", [0, 2])
+@pytest.mark.parametrize("name", LONG_BLOCKS)
+def test_blocks_of_too_many_coefficients_are_left_to_others(name: str, restarts: int) -> None:
+    data = of_blocks(LONG_BLOCKS[name], restarts)
+    assert native.decode(data, 16, 16) is None
+    assert cut(data, (16, 16), (8, 8, 8, 8)) is None
 
 
 RESIZED = {sampling: jpeg(np.array(photo(131, 157)), sampling, 95, 3) for sampling in SAMPLINGS}

@@ -93,7 +93,7 @@ def drawing(name, data, box, size=size, raw=0):
 
     def call():
         out[:] = 0
-        arguments = task.ctypes.data, 1
+        arguments = task.ctypes.data, 1, 0, 0, 0
         return lambda: compiled.decode_into(*arguments) or out.tobytes()
 
     return call
@@ -133,12 +133,13 @@ calls = {
     "grey": prepared(compiled.decode_grey, grey, *size, levels.ctypes.data),
     "resizing": prepared(compiled.resize, *numbers, shrunk.ctypes.data),
     "a part": prepared(compiled.cut_out, tiled, *size, 8, 8, 20, 20, 0),
+    "a table of tiles": prepared(compiled.annotate, encoded(pixels, "JPEG", restart_marker_blocks=1)),
     "rows": prepared(compiled.first_rows, tiled, *size, 20),
     "a survey": surveying(),
     "tiles": prepared(compiled.transcode, encoded(pixels, "JPEG"), 1 << 30, 100),
     "tiles of a progressive JPEG": prepared(compiled.transcode, progressive, 1 << 30, 100),
 }
-forget = drawing("large", large.tobytes(), Box.of((0, 0, 1, 1), (1, 1)), large.shape[:2], raw=1)
+forget = drawing("large", large.tobytes(), Box.of((0, 0, *large.shape[:2]), (1, 1)), large.shape[:2], raw=1)
 for name, call in calls.items():
     expected, refused = call()(), 0
     for number in range(1, 200):

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from packer._images.native.survey import CAN_SURVEY, FINDINGS, SURVEY, survey
+from packer._images.native.survey import CAN_SURVEY, FINDINGS, KINDS, SURVEY, survey
 from packer._images.probe import inspect
 from packer._storage.locations import MEMORY, NOWHERE
 from packer._table import checksum
@@ -89,6 +89,7 @@ def require_pythons(records: npt.NDArray[np.void], images: Sequence[bytes], exif
             continue
         info = inspect(data)
         assert info.size_shown(exif) == (record["height"], record["width"])
+        assert (info.kind, info.orientation) == (KINDS[record["kind"]], record["orientation"])
         assert info.plain
         assert info.findings == tuple(words for bit, words in FINDINGS.items() if record["findings"] & bit)
 
@@ -113,6 +114,17 @@ def test_the_name_and_a_float_are_in_the_checksum() -> None:
     members = {"checked": 1, "label": label, "name": name.ctypes.data, "name_size": len(name)}
     (record,) = surveyed([PLAIN["grey"]], None, **members)
     assert record["crc32c"] == checksum(PLAIN["grey"], -0.5, 48, 64, b"a name")
+
+
+def test_all_bytes_of_images_in_a_file_are_read_where_they_are_wanted(tmp_path: Path) -> None:
+    images = [*PLAIN.values(), ODD["gif"], ODD["cut"]]
+    memory = np.full(sum(map(len, images)), 0xAA, np.uint8)
+    sizes = np.array([len(data) for data in images])
+    records = surveyed(images, tmp_path, out=memory.ctypes.data + np.cumsum(sizes) - sizes)
+    assert memory.tobytes() == b"".join(images)
+    assert records["read"].all()
+    assert records["seen"].tolist() == [1] * len(PLAIN) + [0, 0]
+    require_pythons(records, images)
 
 
 def test_an_orientation_turns_the_size_where_it_is_applied() -> None:

@@ -14,13 +14,16 @@ from types import ModuleType
 import numpy as np
 import numpy.typing as npt
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from packer._images import native
+from packer._images import native, numbers
 from packer._images.compiled import VECTORS
 from packer._images.encode import encode_tiled
 from packer._images.geometry import PADDINGS, Box
+from packer._images.operations import KINDS, NO_FILL
+from tests.augment.operated import operated, operation
 from tests.images.drawn import SUBSAMPLINGS, VARIANTS, damaged, encoded, photo
 from tests.images.drawn import jpeg as drawn_jpeg
 from tests.images.test_native_pixels import (
@@ -169,6 +172,29 @@ def test_resized_pixels(by_both: Both, data: st.DataObject) -> None:
     assert by_both(resized)
 
 
+@pytest.mark.parametrize("left", [0, 1, 10, 21])
+@pytest.mark.parametrize("side", [840, 853])
+def test_pixels_that_are_copied(by_both: Both, side: int, left: int) -> None:
+    """They are more than stays in a processor's caches; rows begin anywhere in what a cache holds together."""
+    pixels = np.random.default_rng(0).integers(0, 256, (870, 880, 3), np.uint8)
+    stored = pixels.tobytes()
+    for start in (0, 1, 63):
+
+        def copied(start: int = start) -> Pixels:
+            out = np.full(3 * side * side + 128, 7, np.uint8)
+            box = Box.of((3, left, side, side), (side, side))
+            task = native.task_of(stored, pixels.shape[:2], box, out.ctypes.data + start)
+            task["raw"] = 1
+            assert native.decode_into(task) == []
+            found = out[start:][: 3 * side * side].reshape(side, side, 3)
+            np.testing.assert_array_equal(found, pixels[3:][:side, left:][:, :side])
+            assert (out[:start] == 7).all()
+            assert (out[start + 3 * side * side :] == 7).all()
+            return out
+
+        assert by_both(copied)
+
+
 def test_parts_of_tiles(by_both: Both) -> None:
     """Between the tiles, markers are sought; and many bytes of the scans are stuffed."""
     noise = np.random.default_rng(0).integers(0, 256, (650, 800, 3), np.uint8)
@@ -201,3 +227,40 @@ def test_checksums(other: ModuleType, size: int, start: int) -> None:
     before = native._native.crc32c(b"before", 0)
     assert before == other.crc32c(b"before", 0)
     assert native._native.crc32c(data, before) == other.crc32c(data, before)
+
+
+@many
+@given(data=st.data(), kind=st.sampled_from(KINDS))
+def test_operations(by_both: Both, data: st.DataObject, kind: str) -> None:
+    size = data.draw(st.tuples(st.integers(12, 90), st.one_of(st.integers(12, 90), st.integers(250, 530))))
+    pixels = np.random.default_rng(size).integers(0, 256, (*size, 3), np.uint8)
+    factor = data.draw(st.floats(-0.5, 0.5) if kind == "hue" else st.floats(0.1, 8 if kind == "blur" else 3))
+    fields = {"factor": factor, "interpolation": data.draw(st.integers(0, 1)), "height": 5, "width": 9}
+    fields |= {"height": 23, "width": 21} if kind == "blur" else {}
+    matrix = data.draw(st.lists(st.floats(-2, 2), min_size=6, max_size=6))
+    fields["fill"] = data.draw(st.sampled_from([NO_FILL, 0x102030]))
+    assert by_both(lambda: operated(pixels, operation(kind, matrix=matrix, **fields)))
+
+
+@many
+@given(
+    width=st.integers(1, 300),
+    dtype=st.sampled_from(numbers.TYPES),
+    planes=st.booleans(),
+    mixture=st.sampled_from([None, numbers.Mixture(0.3), numbers.Mixture(0.5, (1, 0, 3, 1))]),
+)
+def test_numbers(by_both: Both, width: int, dtype: str, planes: bool, mixture: numbers.Mixture | None) -> None:
+    constants = (0.485, 0.456, 0.406), (0.229, 1e-7, 1e4)  # halves of these are infinite, and nearly 0
+    pixels = torch.from_numpy(np.random.default_rng(width).integers(0, 256, (2, 4, width, 3), np.uint8))
+    layout = torch.contiguous_format if planes else torch.channels_last
+    made = torch.empty((2, 3, 4, width), dtype=getattr(torch, dtype), memory_format=layout)
+
+    def written() -> Pixels:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(numbers, "_native", native._native)
+            numbers.write(
+                numbers.Numbers(constants, dtype, planes), pixels.permute(0, 3, 1, 2), made, slice(2), mixture
+            )
+        return made.view(torch.int32 if dtype == "float32" else torch.int16).numpy().copy()
+
+    assert by_both(written)

@@ -13,11 +13,12 @@ import torch
 
 from packer._conversion.prepare import Recipe
 from packer._images import native
-from packer._images.geometry import MAX_PIXELS, Crops
+from packer._images.geometry import CROP, MAX_PIXELS, Box, Crops
 from packer._images.sizing import ResizeSpec
 from packer._loading.dataset import open_dataset
-from packer._loading.decoding import BatchDecoder, _addresses, _calls
+from packer._loading.decoding import BatchDecoder, _calls
 from packer._loading.loader import Loader
+from packer._loading.placing import addresses_of, addresses_of_numbers
 from packer.crops import Crop, RandomCrop, RandomResizedCrop, Resize
 from packer.errors import ImageError
 
@@ -64,7 +65,7 @@ def test_a_batch_is_decoded_by_c_alone(codec: str, photo_tree: Path, packs: Pack
     images, indices = torch.empty((4, 8, 8, 3), dtype=torch.uint8).permute(0, 3, 1, 2), np.arange(4)
     crops = decoder.choose_crops(RandomResizedCrop(8), indices, 0, 0)
     assert decoder._in_c
-    assert decoder._decode_in_c(indices, crops, _addresses(images, crops)) == []
+    assert decoder._decode_in_c(indices, crops[:, None], addresses_of(images, crops)[:, None], None, None) == []
 
 
 @pytest.mark.parametrize("pixels", [[], [1], [500 * 375] * 32, [MAX_PIXELS] * 32, [2 * MAX_PIXELS] * 3 + [1] * 29])
@@ -92,3 +93,14 @@ def test_an_image_that_is_too_small_for_its_crop_is_named(photo_tree: Path, pack
         ImageError, match=r"sample 3 \(class_00/.*\): 64 x 48 pixels are less than the crop of 50 x 50; pad"
     ):
         dataset[3]
+
+
+def test_numbers_are_written_into_contiguous_tensors_of_the_crops_size_alone() -> None:
+    crops = np.array([Box.of((0, 0, 8, 8), (4, 6))] * 2, CROP)
+    right = torch.empty(2, 3, 4, 6)
+    assert addresses_of_numbers(right, crops).tolist() == [right[0].data_ptr(), right[1].data_ptr()]
+    for wrong in (right.double(), right[:1], right[..., :5], right.mT.contiguous(), right[:, :2], right[0]):
+        with pytest.raises(ValueError, match="contiguous"):
+            addresses_of_numbers(wrong, crops)
+    with pytest.raises(ValueError, match="contiguous"):
+        addresses_of_numbers(right.contiguous(memory_format=torch.channels_last), crops)

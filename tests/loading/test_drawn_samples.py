@@ -77,8 +77,8 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     done = []
     draw = native.decode_into
 
-    def noting(jobs: Any) -> list[int]:
-        left = draw(jobs)
+    def noting(jobs: Any, operations: Any = None, table: Any = None) -> list[int]:
+        left = draw(jobs, operations, table)
         done.append(len(jobs) - len(left))
         return left
 
@@ -329,7 +329,7 @@ def test_what_c_leaves_to_others_is_not_offered_again(tmp_path: Path, monkeypatc
     dataset = open_dataset(write_pack(tmp_path / "x.lmdb", "lmdb", samples), crop=Resize((16, 16)), output="numpy")
     offered = []
     draw = native.decode_into
-    monkeypatch.setattr(native, "decode_into", lambda jobs: (offered.append(len(jobs)), draw(jobs))[1])
+    monkeypatch.setattr(native, "decode_into", lambda jobs, *rest: (offered.append(len(jobs)), draw(jobs, *rest))[1])
     found = [image for image, _ in dataset.__getitems__([0, 1, 2])]
     assert sum(offered) == 3
     by_pillow = open_dataset(tmp_path / "x.lmdb", crop=Resize((16, 16)), output="numpy", decoder="pillow")

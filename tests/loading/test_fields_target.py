@@ -48,9 +48,11 @@ def test_items_are_those_of_torchvisions_wrapped_coco_detection(drawn: tuple[Pat
         assert target["image_id"] == wanted["image_id"]
 
 
-def test_a_crop_moves_boxes_and_masks(drawn: tuple[Path, Path, Path]) -> None:
+@pytest.mark.parametrize("degrees", [0, 40])
+def test_a_crop_and_a_turn_move_boxes_and_masks(degrees: float, drawn: tuple[Path, Path, Path]) -> None:
     crop = packer.Compose([packer.RandomResizedCrop(32), packer.RandomHorizontalFlip(0.5)])
     dataset = open_dataset(drawn[0], target="coco", crop=crop, seed=1, min_visible=0.2)
+    dataset.augment = packer.augment.RandomRotation(degrees) if degrees else None
     looked_at = 0
     for image, target in dataset:
         count = len(target["boxes"])
@@ -67,6 +69,8 @@ def test_a_crop_moves_boxes_and_masks(drawn: tuple[Path, Path, Path]) -> None:
                 assert top - 2 <= rows.min()
                 assert rows.max() <= bottom + 2
     assert looked_at > 20
+    plain = open_dataset(drawn[0], target="coco", crop=crop, seed=1)
+    assert torch.equal(plain[0][0], dataset[0][0]) == (degrees == 0)
 
 
 def test_a_joint_transform_takes_image_and_target_and_a_loader_gives_lists(drawn: tuple[Path, Path, Path]) -> None:

@@ -90,6 +90,12 @@ def test_the_next_good_sample_takes_its_place_in_another_process(pack: Path) -> 
     in_their_places(pack, lambda dataset: Loader(dataset, 6, threads=1, processes=1))
 
 
+@pytest.mark.parametrize("pack", [".lmdb"], indirect=True)
+def test_replaced_batches_take_no_memory_of_others_that_processes_share(pack: Path) -> None:
+    with Loader(opened(pack), 2, threads=1, processes=2, prefetch=0) as loader:
+        assert torch.cat([labels for _, labels in batches(loader)]).tolist() == expected()
+
+
 def in_their_places(pack: Path, loading: Any) -> None:
     """Expect good samples in the places of bad ones, the same in each loader that `loading` makes."""
     dataset = opened(pack)

@@ -7,7 +7,7 @@ import torch
 from torch.utils.data import DataLoader, Subset, default_collate
 from torch.utils.data._utils.collate import default_collate_fn_map
 
-from packer import open_dataset
+from packer import augment, open_dataset
 from packer._loading.rows import Item
 from packer.testing.reference import torchvision
 
@@ -89,3 +89,19 @@ def test_a_subset_and_a_torch_without_the_extension_point_give_the_same(dataset,
     monkeypatch.delitem(default_collate_fn_map, Item)
     ((others, _),) = DataLoader(some, 3)
     assert torch.equal(images, others)
+
+
+@pytest.mark.parametrize("decoder", ["auto", "pillow"])
+@pytest.mark.parametrize("padded", [False, True])
+def test_numbers_that_c_makes_in_its_decoding_are_those_of_single_items(odd_tree, packs, steps, decoder, padded):
+    from torchvision import transforms as v1
+
+    crop = v1.RandomCrop(300, pad_if_needed=True) if padded else v1.RandomResizedCrop(32)
+    transform, rules = v1.Compose([crop, *steps]), [augment.RandAugment(2, 9), augment.RandomErasing(1)]
+    dataset = open_dataset(packs(odd_tree, "lmdb"), transform, fuse=True, seed=3, augment=rules, decoder=decoder)
+    indices = [0, 0, *range(len(dataset)), 1, 0]  # one image several times in one call
+    images, labels = default_collate(dataset.__getitems__(indices))
+    dataset.set_epoch(0)
+    expected, expected_labels = copied(dataset, indices)
+    assert torch.equal(images, expected)
+    assert torch.equal(labels, expected_labels)

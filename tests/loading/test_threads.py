@@ -406,7 +406,7 @@ def test_a_script_without_a_main_block_is_told_so(packs: dict[str, Path], tmp_pa
 def test_a_slot_is_free_when_no_view_is_left() -> None:
     slot = Slot(np.zeros(1000, np.uint8))
     assert slot.free
-    images = slot.tensors(Layout((4, 5), (Part("image", 3),)), 2)["image"]
+    images = slot.tensors(Layout((Part("image", (4, 5), 3),)), 2)["image"]
     assert images.shape == (2, 3, 4, 5)
     assert images.is_contiguous(memory_format=torch.channels_last)
     for view in (images[1], images.numpy(), images.permute(0, 2, 3, 1).reshape(-1)[7:].view(torch.int8)):

@@ -25,10 +25,12 @@ from packer import (
 from packer._cli import EXIT_STATUS
 from packer._cli.bench import _table
 from packer._conversion.convert import convert
-from packer._measuring.bench import _up_to, _ways
+from packer._measuring.asked import RECIPES, ways
+from packer._measuring.bench import _up_to
 from packer._measuring.loaders import Reading
 from packer._measuring.plotting import _drawn, plot
 from packer._measuring.recipe import read_recipe
+from packer._measuring.recipes import SIDES, Steps, steps_of
 from packer._sources import imagefolder_source
 from packer.testing.photos import draw_imagefolder
 from tests.making import packer, write_pack
@@ -106,8 +108,8 @@ def test_the_command_measures_a_tree_and_draws_it(root: Path) -> None:
 
 
 def test_the_ways_of_a_pack_have_its_name_and_kind(root: Path) -> None:
-    ways = [name for name, _, _ in _ways({"p.lmdb": str(root / "pack.lmdb")}, None)]
-    assert ways == [f"p.lmdb: {way}" for way in ("DataLoader", "Loader", "Loader, processes", "limit")]
+    names = [way.name for way in ways({"p.lmdb": str(root / "pack.lmdb")}, None)]
+    assert names == [f"p.lmdb: {way}" for way in ("DataLoader", "Loader", "Loader, processes", "limit")]
     assert [_up_to(cpus) for cpus in (1, 2, 6, 64)] == [[1], [1, 2], [1, 2, 4, 6], [1, 2, 4, 8, 16, 32, 64]]
 
 
@@ -219,3 +221,26 @@ def test_a_recipe_that_ends_python_is_refused_and_named(tmp_path: Path) -> None:
     (tmp_path / "training.py").write_text("import argparse\nargparse.ArgumentParser().parse_args(['--unknown'])\n")
     with pytest.raises(OptionError, match=r"the recipe .*training.py: SystemExit: 2"):
         read_recipe(tmp_path / "training.py")
+
+
+def test_a_recipe_that_has_a_name_is_measured_step_by_step(root: Path) -> None:
+    pytest.importorskip("packer.testing.reference").torchvision()
+    steps = ["crop and flip", "+ RandAugment", "+ normalise", "+ MixUp or CutMix"]
+    measured = bench(root / "pack.lmdb", recipe="rand", batch=4, seconds=0.1, threads=[1])
+    assert [side.rpartition(": ")[2] for side in measured.sides if "packer:" in side] == steps
+    assert {rate.way for rate in measured.rates} | set(measured.skipped) >= {"packer"}
+    table = _table(measured)
+    assert "of the rate of the crop alone" in table
+    assert f"{measured.images[str(root / 'pack.lmdb')]:,} samples" in table
+
+
+@pytest.mark.usefixtures("_as_it_was")
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_every_step_of_a_recipe_reads_by_both_sides(root: Path, recipe: str) -> None:
+    pytest.importorskip("packer.testing.reference").torchvision()
+    for side in SIDES:
+        steps = Steps(side, str(root / "pack.lmdb"), 4, 12, recipe)
+        assert steps.describe()[0] == 12
+        for step in (0, len(steps_of(recipe)) - 1):
+            images, _ = steps.read(0 if side == "torchvision" else 1, 0.0, step)
+            assert images >= 12

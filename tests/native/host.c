@@ -110,8 +110,11 @@ decode(Task *task, uint32_t *checksum)
     if (pixels == NULL)
         end("decode_into", "no memory");
     task->out = (int64_t)(uintptr_t)pixels;
-    PyObject *arguments[] = {stand_in_number((long long)(uintptr_t)task), stand_in_number(1)};
-    PyObject *left = function("decode_into")(module, arguments, 2);
+    PyObject *arguments[] = {
+        stand_in_number((long long)(uintptr_t)task), stand_in_number(1), stand_in_number(0), stand_in_number(0),
+        stand_in_number(0),
+    };
+    PyObject *left = function("decode_into")(module, arguments, 5);
     if (left == NULL)
         end("decode_into", stand_in_error());
     int done = stand_in_length(left) == 0;

@@ -267,6 +267,18 @@ PyByteArray_AsString(PyObject *object)
     return ((Value *)object)->own;
 }
 
+PyObject *
+PyBytes_FromStringAndSize(const char *bytes, Py_ssize_t size)
+{
+    return own_bytes(&value_new()->head, bytes, size);
+}
+
+char *
+PyBytes_AsString(PyObject *object)
+{
+    return ((Value *)object)->own;
+}
+
 int
 PyByteArray_Resize(PyObject *object, Py_ssize_t size)
 {

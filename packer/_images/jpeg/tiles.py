@@ -13,12 +13,23 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from packer._images.compiled import _native
 from packer._images.geometry import Rectangle
 from packer._images.jpeg import header as jpeg
 from packer._table import Buffer
 from packer.errors import NotTileableError
 
-__all__ = ["Grid", "Tiles", "Window", "annotate", "assemble", "choose_columns", "read_tiles", "restarts"]
+__all__ = [
+    "Grid",
+    "Tiles",
+    "Window",
+    "annotate",
+    "annotate_in_python",
+    "assemble",
+    "choose_columns",
+    "read_tiles",
+    "restarts",
+]
 
 _SOF0, _SOF1, _EOI, _DRI, _APP9, _COM = 0xC0, 0xC1, 0xD9, 0xDD, 0xE9, 0xFE
 _FRAMES = b"\xff\xc0", b"\xff\xc1"
@@ -263,6 +274,12 @@ def annotate(data: Buffer) -> bytes:
     ImageError
         If it is no JPEG.
     """
+    made = None if _native is None else _native.annotate(bytes(data))
+    return annotate_in_python(data) if made is None else made
+
+
+def annotate_in_python(data: Buffer) -> bytes:
+    """Do what `annotate` does: where C cannot, and for tests."""
     metadata, header = bytearray(), bytearray()
     interval, frame, scan_at = 0, b"", 0
     for marker, start, end in jpeg.segments(data):

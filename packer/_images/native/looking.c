@@ -172,11 +172,11 @@ look_at(const uint8_t *data, size_t have, size_t size, const uint8_t last[2], Lo
     if (have < 16)
         return UNUSUAL;
     if (!memcmp(data, "\xff\xd8\xff", 3))
-        sight = look_at_jpeg(data, have, size, last, look);
+        look->kind = IS_JPEG, sight = look_at_jpeg(data, have, size, last, look);
     else if (!memcmp(data, png_signature, SIGNATURE_SIZE))
-        sight = look_at_png(data, have, size, look);
+        look->kind = IS_PNG, sight = look_at_png(data, have, size, look);
     else if (!memcmp(data, "RIFF", 4) && !memcmp(data + 8, "WEBP", 4))
-        sight = look_at_webp(data, have, size, look);
+        look->kind = IS_WEBP, sight = look_at_webp(data, have, size, look);
     if (sight == SEEN && (look->height < 1 || look->width < 1 || look->height > MOST_PIXELS / look->width))
         return UNUSUAL;
     return sight;

@@ -1,13 +1,10 @@
-/* Numbers for the levels of pixels, by a table. */
+/* See lookup.h. */
 
+#include "lookup.h"
 #include "arguments.h"
 #include "native.h"
 
-#include <stddef.h>
-#include <stdint.h>
-
-/* Writes each level of RGB pixels as the number that the table of its colour says, one colour after the other. */
-static void
+void
 look_up_planes(const uint8_t *pixels, ptrdiff_t count, const float *table, float *out)
 {
     const float *green_table = table + 256, *blue_table = table + 512;
@@ -33,16 +30,20 @@ look_up_pixels(const uint8_t *pixels, ptrdiff_t count, const float *table, float
 PyObject *
 look_up(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
 {
-    int64_t n[5];
-    if (!read_integers(arguments, given, n, 5))
+    int64_t n[6];
+    if (!read_integers(arguments, given, n, 6))
         return NULL;
-    if (n[1] < 0) {
-        PyErr_SetString(PyExc_ValueError, "the number of pixels is negative");
+    if (n[1] < 0 || n[5] < 0) {
+        PyErr_SetString(PyExc_ValueError, "the number of pixels or of images is negative");
         return NULL;
     }
+    const ptrdiff_t count = (ptrdiff_t)n[1];
+    const uint8_t *pixels = (const uint8_t *)(uintptr_t)n[0];
+    float *out = (float *)(uintptr_t)n[3];
     void (*write)(const uint8_t *, ptrdiff_t, const float *, float *) = n[4] ? look_up_planes : look_up_pixels;
     Py_BEGIN_ALLOW_THREADS
-    write((const uint8_t *)(uintptr_t)n[0], (ptrdiff_t)n[1], (const float *)(uintptr_t)n[2], (float *)(uintptr_t)n[3]);
+    for (int64_t image = 0; image < n[5]; image++, pixels += 3 * count, out += 3 * count)
+        write(pixels, count, (const float *)(uintptr_t)n[2], out);
     Py_END_ALLOW_THREADS
     Py_RETURN_NONE;
 }

@@ -9,6 +9,48 @@
 
 #include <string.h>
 
+PyDoc_STRVAR(annotate_doc,
+"annotate(data)\n--\n\n"
+"Return a JPEG whose restart markers make tiles with the table of where they are.\n\n"
+"See packer._images.jpeg.tiles.annotate. None where the data are not such a JPEG as encoders write.");
+
+PyDoc_STRVAR(augment_doc,
+"augment(pixels, height, width, operations, count)\n--\n\n"
+"Change an image in place by so many operations, one after the other; see packer._images.operations.OPERATION.\n\n"
+"`pixels` and `operations` are addresses: of height * width * 3 bytes, and of `count` records.");
+
+PyDoc_STRVAR(move_doc,
+"move(pixels, height, width, item, matrix, fill, out)\n--\n\n"
+"Move pixels of `item` bytes to the nearest place, as a matrix says; see packer._images.operations.OPERATION.\n\n"
+"`pixels`, `matrix`, `fill` and `out` are addresses: of height * width * item bytes, of 6 doubles, of the pixel that comes\n"
+"from outside, and of as many bytes as the pixels have.");
+
+PyDoc_STRVAR(choose_doc,
+"choose(steps, step_count, heights, widths, count, numbers, stride, chosen, out)\n--\n\n"
+"Choose the crops of `count` images by so many steps; see packer._images.native.choosing.STEP.\n\n"
+"All but the counts and the stride are addresses: of 64-bit integers, of `count` rows of random numbers, or with `chosen`\n"
+"of what was chosen by such, `stride` numbers from one to the next, and of `count` records of packer._images.geometry.CROP.\n"
+"False where Python is to say what is wrong.");
+
+PyDoc_STRVAR(choose_drawn_doc,
+"choose_drawn(steps, step_count, heights, widths, count, numbers, length, done, out)\n--\n\n"
+"Choose the crops of `count` images as `choose` does, by numbers of a generator that each image takes as many of as it needs.\n\n"
+"`numbers` is the address of rows of `length` numbers, which say what each of the next ones is if it is of a kind: first of\n"
+"32 bits, and then two rows for each random resized cut, and one for each mirroring. `done` is that of two integers: how many\n"
+"images have their crop, where it goes on, and becomes how many then have; and how many numbers were used. It ends where there\n"
+"may be too few for the next image. False where Python is to say what is wrong.");
+
+PyDoc_STRVAR(decide_doc,
+"decide(rules, rule_count, height, width, count, numbers, stride, out)\n--\n\n"
+"Decide on the operations on `count` images of a size by so many rules; see packer._images.native.choosing.RULE.\n\n"
+"`rules`, `numbers` and `out` are addresses: of so many records, of `count` rows of random numbers, `stride` numbers from one\n"
+"to the next, and of count * rule_count records of packer._images.operations.OPERATION.");
+
+PyDoc_STRVAR(uniforms_doc,
+"uniforms(seed, epoch, indices, count, randoms, out)\n--\n\n"
+"Write the random numbers of packer.samplers._uniforms.uniforms.\n\n"
+"`indices` and `out` are addresses: of `count` 64-bit integers, and of count * randoms numbers.");
+
 PyDoc_STRVAR(cut_out_doc,
 "cut_out(data, height, width, top, left, crop_height, crop_width, halvings)\n--\n\n"
 "Return a JPEG of the tiles that a rectangle of a tiled JPEG depends on, and the part of the image that it shows.\n\n"
@@ -21,9 +63,11 @@ PyDoc_STRVAR(first_rows_doc,
 "See packer._images.jpeg.cutting.first_rows. None where the data are no ordinary JPEG of that height and width in one scan.");
 
 PyDoc_STRVAR(decode_into_doc,
-"decode_into(tasks, count)\n--\n\n"
-"Read images, decode rectangles of JPEGs and PNGs, resize them, and write windows of the results, padded.\n\n"
-"`tasks` is the address of so many records; see packer._images.native.TASK. Returns which were not done, as their numbers:\n"
+"decode_into(tasks, count, operations, each, table)\n--\n\n"
+"Read images, decode rectangles of JPEGs and PNGs, resize them, and write windows of the results, padded and changed.\n\n"
+"`tasks` is the address of so many records; see packer._images.native.TASK. `operations` is that of count * each records, so\n"
+"many of each image; see packer._images.operations.OPERATION. `table` is 0, or the address of 3 * 256 floats, which the levels\n"
+"of red, green and blue become: the results are these, one colour after the other. Returns which were not done, as their numbers:\n"
 "those are to be read and decoded in another way, as their bytes are not there or not what they were, or are no\n"
 "undamaged JPEG or PNG of that size of a usual kind; the window has any pixels then.");
 
@@ -40,10 +84,10 @@ PyDoc_STRVAR(resize_doc,
 "bytes. False where the sizes are too large, or the window depends on pixels that are not there.");
 
 PyDoc_STRVAR(look_up_doc,
-"look_up(pixels, count, table, out, planes)\n--\n\n"
+"look_up(pixels, count, table, out, planes, images)\n--\n\n"
 "Write for each level of `count` RGB pixels the number that a table says: with `planes` first those of red, then green,\n"
-"then blue, and without them pixel by pixel.\n\n"
-"`pixels`, `table` and `out` are addresses: of count * 3 bytes, of 3 * 256 floats, and of 3 * count floats.");
+"then blue, and without them pixel by pixel; and so for each of `images`, which follow one another.\n\n"
+"`pixels`, `table` and `out` are addresses: of images * count * 3 bytes, of 3 * 256 floats, and of images * 3 * count floats.");
 
 PyDoc_STRVAR(png_samples_doc,
 "png_samples(compressed, height, width, depth, colour, interlaced, first, end, out)\n--\n\n"
@@ -69,6 +113,11 @@ PyDoc_STRVAR(transcode_doc,
 "Return the pieces of a tiled JPEG that is made of a JPEG, or why none can be made, a string.\n\n"
 "The pieces are those of packer._images.jpeg.tiles.assemble: metadata, headers, tiles of a row, bytes of each row as 64-bit\n"
 "integers, and the scan; then comes where in the data the image ends. A tile has `least_tile` bytes or more, on average.");
+
+PyDoc_STRVAR(write_numbers_doc,
+"write_numbers(pixels, count, begin, end, height, width, out, type, planes, constants, mixture, top, left, bottom, right)\n--\n\n"
+"Write those images of a batch from `begin` to before `end` as numbers; see packer._images.numbers.\n\n"
+"`pixels`, `out` and `constants` are addresses: of `count` RGB images, of as many of numbers, and of 9 floats.");
 
 /* The next two are for tests alone: of what other functions do on the way. */
 
@@ -136,16 +185,24 @@ inflate(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
 }
 
 static PyMethodDef methods[] = {
+    {"annotate", (PyCFunction)(void (*)(void))annotate, METH_FASTCALL, annotate_doc},
+    {"augment", (PyCFunction)(void (*)(void))augment_image, METH_FASTCALL, augment_doc},
+    {"choose", (PyCFunction)(void (*)(void))choose, METH_FASTCALL, choose_doc},
+    {"choose_drawn", (PyCFunction)(void (*)(void))choose_drawn, METH_FASTCALL, choose_drawn_doc},
+    {"decide", (PyCFunction)(void (*)(void))decide, METH_FASTCALL, decide_doc},
     {"cut_out", (PyCFunction)(void (*)(void))cut_out, METH_FASTCALL, cut_out_doc},
     {"first_rows", (PyCFunction)(void (*)(void))first_rows, METH_FASTCALL, first_rows_doc},
     {"decode_grey", (PyCFunction)(void (*)(void))decode_grey, METH_FASTCALL, decode_grey_doc},
     {"decode_into", (PyCFunction)(void (*)(void))decode_into, METH_FASTCALL, decode_into_doc},
+    {"move", (PyCFunction)(void (*)(void))move_mask, METH_FASTCALL, move_doc},
     {"look_up", (PyCFunction)(void (*)(void))look_up, METH_FASTCALL, look_up_doc},
     {"resize", (PyCFunction)(void (*)(void))resize, METH_FASTCALL, resize_doc},
     {"png_samples", (PyCFunction)(void (*)(void))png_samples, METH_FASTCALL, png_samples_doc},
     {"gather", (PyCFunction)(void (*)(void))gather, METH_FASTCALL, gather_doc},
     {"survey", (PyCFunction)(void (*)(void))survey, METH_FASTCALL, survey_doc},
     {"transcode", (PyCFunction)(void (*)(void))transcode, METH_FASTCALL, transcode_doc},
+    {"uniforms", (PyCFunction)(void (*)(void))uniforms, METH_FASTCALL, uniforms_doc},
+    {"write_numbers", (PyCFunction)(void (*)(void))write_numbers, METH_FASTCALL, write_numbers_doc},
     {"crc32c", (PyCFunction)(void (*)(void))crc32c, METH_FASTCALL, crc32c_doc},
     {"inflate", (PyCFunction)(void (*)(void))inflate, METH_FASTCALL, inflate_doc},
     {NULL, NULL, 0, NULL},
@@ -168,6 +225,9 @@ PyInit__native(void)
     if (module != NULL
         && (PyModule_AddStringConstant(module, "VECTORS", kernels->vectors) < 0
             || PyModule_AddStringConstant(module, "COMPILED_VECTORS", HAS_AVX2 ? "AVX2" : HAS_NEON ? "NEON" : "") < 0
+            || PyModule_AddStringConstant(module, "OPERATION_FIELDS", operation_fields) < 0
+            || PyModule_AddStringConstant(module, "RULE_FIELDS", rule_fields) < 0
+            || PyModule_AddStringConstant(module, "STEP_FIELDS", step_fields) < 0
             || PyModule_AddStringConstant(module, "SURVEY_FIELDS", survey_fields) < 0
             || PyModule_AddStringConstant(module, "TASK_FIELDS", task_fields) < 0)) {
         Py_DECREF(module);

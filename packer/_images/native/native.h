@@ -6,17 +6,28 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+PyObject *annotate(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
+PyObject *augment_image(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
+PyObject *choose(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
+PyObject *choose_drawn(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
+PyObject *decide(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
 PyObject *cut_out(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
 PyObject *first_rows(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
 PyObject *decode_grey(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
 PyObject *decode_into(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
+PyObject *move_mask(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
 PyObject *look_up(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
 PyObject *resize(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
 PyObject *png_samples(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
 PyObject *gather(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
 PyObject *survey(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
 PyObject *transcode(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
+PyObject *uniforms(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
+PyObject *write_numbers(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
 
+extern const char operation_fields[]; /* of a record that `augment_image` takes, as `task_fields` */
+extern const char rule_fields[]; /* of a record that `decide` takes, as `task_fields` */
+extern const char step_fields[]; /* of a record that `choose` takes, as `task_fields` */
 extern const char survey_fields[]; /* of a record that `survey` takes, as `task_fields` */
 extern const char task_fields[]; /* the names of the 64-bit integers of a record that `decode_into` takes, each before a space */
 

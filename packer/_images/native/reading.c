@@ -73,18 +73,25 @@ is_same_time(int64_t one, int64_t other)
     return 0;
 }
 
-static int
-is_as_listed(int file, const Listed *listed)
+#endif
+
+int
+is_listed(int file, const Listed *listed, int64_t *modified)
 {
+#ifdef _WIN32
+    (void)file, (void)listed, (void)modified;
+    return 0;
+#else
     struct stat status;
     if (fstat(file, &status) != 0 || !S_ISREG(status.st_mode) || (int64_t)status.st_size != listed->size)
         return 0;
     int64_t seconds = (int64_t)status.MODIFIED.tv_sec;
     if (seconds > INT64_MAX / 1000000000 - 1 || seconds < INT64_MIN / 1000000000 + 1)
         return 0;
-    return is_same_time(seconds * 1000000000 + (int64_t)status.MODIFIED.tv_nsec, listed->modified);
-}
+    *modified = seconds * 1000000000 + (int64_t)status.MODIFIED.tv_nsec;
+    return is_same_time(*modified, listed->modified);
 #endif
+}
 
 int
 open_listed(const Listed *listed)
@@ -97,7 +104,8 @@ open_listed(const Listed *listed)
     if (!is_plain(path))
         return -1;
     int file = openat((int)listed->directory, path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-    if (file >= 0 && !is_as_listed(file, listed)) {
+    int64_t modified;
+    if (file >= 0 && !is_listed(file, listed, &modified)) {
         close(file);
         return -1;
     }

@@ -20,6 +20,9 @@ typedef struct {
    plain relative one. */
 int open_listed(const Listed *listed);
 
+/* Tells whether an open file is what was listed, and when it was changed last. */
+int is_listed(int file, const Listed *listed, int64_t *modified);
+
 void close_file(int file);
 
 #endif

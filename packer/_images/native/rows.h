@@ -10,7 +10,7 @@ typedef enum { DECODED, UNDECODED, NO_MEMORY } Outcome;
 
 typedef enum { FOUR_BYTES, ONE_BYTE } Layout; /* of a pixel: R, G, B and one of any value; or the level of grey */
 
-enum { BESIDE = 32 }; /* bytes of any value after a row */
+enum { BESIDE = 64 }; /* bytes of any value after a row */
 
 /* Takes the next `count` rows of the rectangle. BESIDE bytes after the last pixel of each row may be read. */
 typedef void (*TakeRows)(void *taker, const uint8_t *rows, ptrdiff_t stride, ptrdiff_t count);

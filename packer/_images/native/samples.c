@@ -34,29 +34,33 @@ begins_well(const Task *task, const uint8_t *data)
     return task->raw || (data[0] == 0xFF && data[1] == 0xD8) || is_png(data);
 }
 
-/* Reads an image from its file; where it is large, no more than its beginning is read of another kind of image, or of what a
-   damaged table takes for one. */
+typedef struct { /* a part of an image's bytes */
+    int64_t begin, size;
+} Part;
+
+/* Reads a part of an image that begins in its file at a position; where the image is large, no more than its beginning is read
+   of another kind of image, or of what a damaged table takes for one. */
 static Outcome
-read_range(Memory *memory, const Task *task, int file, int64_t position)
+read_range(Memory *memory, const Task *task, int file, int64_t position, Part part)
 {
     enum { LARGE = 1 << 22 };
     uint8_t first[2];
-    if (task->size > LARGE && (!read_from(file, first, sizeof first, position) || !begins_well(task, first)))
+    if (!task->raw && task->size > LARGE && (!read_from(file, first, sizeof first, position) || !begins_well(task, first)))
         return UNDECODED;
-    if (!reserve(memory, (size_t)task->size))
+    if (!reserve(memory, (size_t)part.size))
         return NO_MEMORY;
-    return read_from(file, memory->at, (size_t)task->size, position) ? DECODED : UNDECODED;
+    return read_from(file, memory->at, (size_t)part.size, position + part.begin) ? DECODED : UNDECODED;
 }
 
 static Outcome
-read_location(Memory *memory, const Task *task)
+read_location(Memory *memory, const Task *task, Part part)
 {
     if (task->file != BY_PATH)
-        return read_range(memory, task, (int)task->file, task->position);
+        return read_range(memory, task, (int)task->file, task->position, part);
     int file = open_listed((const Listed *)(uintptr_t)task->position);
     if (file < 0)
         return UNDECODED;
-    Outcome outcome = read_range(memory, task, file, 0);
+    Outcome outcome = read_range(memory, task, file, 0, part);
     close_file(file);
     return outcome;
 }
@@ -83,15 +87,22 @@ is_intact(const Task *task, const uint8_t *data, const uint8_t *name)
     return checksum_of(&row, data, (size_t)task->size, name, (size_t)task->name_size) == (uint32_t)task->crc32c;
 }
 
+/* Tells whether there may be bytes where a task says. */
+static int
+is_somewhere(const Task *task)
+{
+    return task->file != NOWHERE && task->size >= 2 && task->size <= PTRDIFF_MAX && is_plausible(task);
+}
+
 const uint8_t *
 find_bytes(Memory *memory, const Task *task, const uint8_t *name, Outcome *outcome)
 {
     const uint8_t *data = (const uint8_t *)(uintptr_t)task->position;
     *outcome = UNDECODED;
-    if (task->file == NOWHERE || task->size < 2 || task->size > PTRDIFF_MAX || !is_plausible(task))
+    if (!is_somewhere(task))
         return NULL;
     if (task->file != MEMORY) {
-        Outcome found = read_location(memory, task);
+        Outcome found = read_location(memory, task, (Part){0, task->size});
         if (found != DECODED) {
             *outcome = found;
             return NULL;
@@ -99,4 +110,19 @@ find_bytes(Memory *memory, const Task *task, const uint8_t *name, Outcome *outco
         data = memory->at;
     }
     return begins_well(task, data) && (!task->checked || is_intact(task, data, name)) ? data : NULL;
+}
+
+int
+has_rows_apart(const Task *task)
+{
+    return task->raw && !task->checked && task->file != MEMORY;
+}
+
+Outcome
+read_pixels(Memory *memory, const Task *task, Rectangle rectangle)
+{
+    int64_t begin = rectangle.top * task->width + rectangle.left, last = begin + (rectangle.height - 1) * task->width;
+    if (!is_somewhere(task))
+        return UNDECODED;
+    return read_location(memory, task, (Part){3 * begin, 3 * (last + rectangle.width - begin)});
 }

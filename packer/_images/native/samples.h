@@ -3,6 +3,7 @@
 #ifndef PACKER_SAMPLES_H
 #define PACKER_SAMPLES_H
 
+#include "geometry.h"
 #include "rows.h"
 #include "task.h"
 
@@ -34,5 +35,11 @@ uint32_t checksum_of(const Row *sample, const uint8_t *data, size_t size, const 
 /* Finds the bytes of an image, and reads them into memory where they lie in a file; NULL where they cannot be read, are not
    what they were, or are neither pixels nor a JPEG or PNG. `name` is a copy of the sample's. */
 const uint8_t *find_bytes(Memory *memory, const Task *task, const uint8_t *name, Outcome *outcome);
+
+/* Tells whether rows of an image can be read without the others: its bytes are pixels, in a file, and are not checked. */
+int has_rows_apart(const Task *task);
+
+/* Reads the pixels of such an image from the first of a rectangle, which lies inside of it, to the last one. */
+Outcome read_pixels(Memory *memory, const Task *task, Rectangle rectangle);
 
 #endif

@@ -1,5 +1,5 @@
-/* Reads images, no more of each than tells its size, and takes the checksums that a table has of them, without Python's
-   lock. */
+/* Reads images, no more of each than tells its size unless all of it is wanted, and takes the checksums that a table has of
+   them, without Python's lock. */
 
 #include "arguments.h"
 #include "kernels/kernels.h"
@@ -12,10 +12,11 @@
 #include <stdlib.h>
 
 /* A record of SURVEY in packer/_images/native/survey.py, which has the fields of LOCATION in packer/_storage/locations.py, and
-   what follows: whether an orientation turns the image, and what is found. */
+   what follows: whether an orientation turns the image, where its bytes are wanted, and what is found. */
 #define SURVEY(FIELD) \
     FIELD(file) FIELD(position) FIELD(size) FIELD(raw) FIELD(height) FIELD(width) FIELD(checked) FIELD(crc32c) \
-    FIELD(label) FIELD(name) FIELD(name_size) FIELD(turned) FIELD(findings) FIELD(seen)
+    FIELD(label) FIELD(name) FIELD(name_size) FIELD(turned) FIELD(out) FIELD(read) FIELD(modified) FIELD(kind) \
+    FIELD(orientation) FIELD(findings) FIELD(seen)
 #define DECLARED(name) int64_t name;
 #define NAMED(name) #name " "
 
@@ -84,6 +85,8 @@ survey_one(Memory *memory, Record *record, const Place *place)
     int turned = record->turned && look.orientation >= 5;
     record->height = turned ? look.width : look.height;
     record->width = turned ? look.height : look.width;
+    record->kind = look.kind;
+    record->orientation = look.orientation;
     record->findings = look.findings;
     record->seen = 1;
     if (record->checked) {
@@ -93,10 +96,23 @@ survey_one(Memory *memory, Record *record, const Place *place)
     }
 }
 
+/* Reads all of an image to where it is wanted; of a whole file, only if nobody changed it meanwhile. */
+static void
+read_all(Record *record, Place *place)
+{
+    uint8_t *out = (uint8_t *)(uintptr_t)record->out;
+    if (!read_from(place->file, out, place->size, place->position))
+        return;
+    if (record->file == BY_PATH && !is_listed(place->file, (const Listed *)(uintptr_t)record->position, &record->modified))
+        return;
+    record->read = 1;
+    place->data = out;
+}
+
 static void
 survey_record(Memory *memory, Record *record)
 {
-    record->seen = 0;
+    record->seen = record->read = 0;
     if (record->file == NOWHERE || record->size < 2 || record->size > LARGEST)
         return;
     Place place = {(int)record->file, record->position, NULL, (size_t)record->size};
@@ -108,7 +124,10 @@ survey_record(Memory *memory, Record *record)
         if (place.file < 0)
             return;
     }
-    survey_one(memory, record, &place);
+    if (record->out && place.data == NULL)
+        read_all(record, &place);
+    if (!record->out || record->read)
+        survey_one(memory, record, &place);
     if (record->file == BY_PATH)
         close_file(place.file);
 }

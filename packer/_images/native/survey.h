@@ -14,9 +14,12 @@ typedef enum {
     MORE     /* of the image's bytes are needed */
 } Sight;
 
+typedef enum { IS_JPEG, IS_PNG, IS_WEBP } Kind;
+
 typedef struct {
     int64_t height, width;
     int orientation, findings;
+    Kind kind;
 } Look;
 
 /* Looks at an image of `size` bytes, the first `have` of which are at hand, and in `last` the last two. As `inspect` in

@@ -1,29 +1,40 @@
 /* Does tasks: reads the bytes of images, decodes rectangles of them and resizes these into their places, without Python's
-   lock. */
+   lock. Tasks of one image that follow one another, its views, are done together: its bytes are read, checked and decoded
+   once. */
 
 #include "arguments.h"
+#include "augmenting/augmenting.h"
+#include "geometry.h"
 #include "jpeg/decoding.h"
 #include "kernels/kernels.h"
+#include "lookup.h"
 #include "native.h"
 #include "png/png.h"
 #include "resizing/padding.h"
 #include "resizing/resizing.h"
 #include "samples.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { TOGETHER = 32 }; /* views that are made in one decoding; more of an image are made in several */
 
 typedef struct Workspace { /* the memory of one thread at a time */
     Decoder *decoder;
     PngDecoder *png;
-    Resizing *resizing;
+    Resizing *resizing[TOGETHER]; /* of each view of an image; the first is always there */
     Memory stored; /* what was read from a file */
     Memory rows;   /* pixels of four bytes, on the way to being resized */
     Memory shown;  /* what of the resized rectangle a padded window shows */
+    Memory changed; /* of an operation of augmentation */
+    Memory levels; /* windows that become numbers */
+    int many;      /* whether a call gives more pixels than stay in a processor's caches */
     struct Workspace *next;
 } Workspace;
 
 enum { LARGEST = INT32_MAX }; /* pixels of a side */
+enum { MANY = 1 << 21 }; /* bytes: what caches hold that no other processor uses */
 enum { KEPT = 1 << 23 }; /* bytes that a workspace may keep while no thread uses it: more than most photos need */
 
 static Workspace *idle; /* those that no thread uses; the holder of the lock may change them */
@@ -42,10 +53,13 @@ free_workspace(Workspace *workspace)
 {
     decoder_free(workspace->decoder);
     png_decoder_free(workspace->png);
-    resizing_free(workspace->resizing);
+    for (int i = 0; i < TOGETHER; i++)
+        resizing_free(workspace->resizing[i]);
     free(workspace->stored.at);
     free(workspace->rows.at);
     free(workspace->shown.at);
+    free(workspace->changed.at);
+    free(workspace->levels.at);
     free(workspace);
 }
 
@@ -63,8 +77,8 @@ take_workspace(void)
     if (workspace != NULL) {
         workspace->decoder = decoder_new();
         workspace->png = png_decoder_new();
-        workspace->resizing = resizing_new();
-        if (workspace->decoder != NULL && workspace->png != NULL && workspace->resizing != NULL)
+        workspace->resizing[0] = resizing_new();
+        if (workspace->decoder != NULL && workspace->png != NULL && workspace->resizing[0] != NULL)
             return workspace;
         free_workspace(workspace);
     }
@@ -75,8 +89,10 @@ take_workspace(void)
 static void
 return_workspace(Workspace *workspace)
 {
-    size_t size = workspace->stored.size + workspace->rows.size + workspace->shown.size
-        + decoder_memory(workspace->decoder) + png_decoder_memory(workspace->png) + resizing_memory(workspace->resizing);
+    size_t size = workspace->stored.size + workspace->rows.size + workspace->shown.size + workspace->changed.size
+        + workspace->levels.size + decoder_memory(workspace->decoder) + png_decoder_memory(workspace->png);
+    for (int i = 0; i < TOGETHER && workspace->resizing[i] != NULL; i++)
+        size += resizing_memory(workspace->resizing[i]);
     if (size > KEPT) {
         free_workspace(workspace);
         return;
@@ -138,92 +154,263 @@ find_nonsense(const Task *task)
     return NULL;
 }
 
-/* Tells whether a task makes sense; sets an exception where it does not. */
+/* Tells whether a task makes sense, and so many operations on its result; sets an exception where one does not. */
 static int
-require_sense(const Task *task)
+require_sense(const Task *task, const Operation *operations, int64_t count)
 {
     const char *nonsense = find_nonsense(task);
+    if (nonsense == NULL)
+        nonsense = find_wrong_operation(operations, count, task->out_height, task->out_width);
     if (nonsense != NULL)
         PyErr_SetString(PyExc_ValueError, nonsense);
     return nonsense == NULL;
 }
 
-static void
-take_rows(void *resizing, const uint8_t *rows, ptrdiff_t stride, ptrdiff_t count)
+typedef struct { /* what is done to each window */
+    const Operation *operations; /* those of the first task come first */
+    int64_t each;
+    const float *table; /* of the numbers that levels become, or NULL */
+} Finish;
+
+/* Returns the operations of a task; NULL where there are none. */
+static const Operation *
+operations_of(const Finish *finish, Py_ssize_t task)
 {
-    resizing_rows(resizing, rows, stride, count);
+    return finish->operations == NULL ? NULL : finish->operations + task * finish->each;
+}
+
+typedef struct { /* a task on its way */
+    const Task *task;
+    Resizing *resizing;
+    Wanted window, part; /* what is wanted, and what of that is drawn: they differ where the window is padded */
+    uint8_t *out; /* where the window lies */
+    uint8_t *drawn; /* where the part lies */
+    Rectangle needed; /* of the image */
+} View;
+
+typedef struct {
+    View *views;
+    ptrdiff_t count, row, left; /* where the rows begin that come next */
+} Views;
+
+/* Hands each view those of the rows that it depends on. */
+static void
+take_rows(void *taker, const uint8_t *rows, ptrdiff_t stride, ptrdiff_t count)
+{
+    Views *views = taker;
+    for (View *view = views->views; view < views->views + views->count; view++) {
+        ptrdiff_t first = larger(view->needed.top - views->row, 0);
+        ptrdiff_t end = smaller(view->needed.top + view->needed.height - views->row, count);
+        if (first < end)
+            resizing_rows(view->resizing, rows + first * stride + 4 * (view->needed.left - views->left), stride, end - first);
+    }
+    views->row += count;
+}
+
+/* Resizes pixels, of which the first is the first one that is needed, as was begun. */
+static Outcome
+take_pixels(Workspace *workspace, Resizing *resizing, const uint8_t *pixels, ptrdiff_t stride, Rectangle needed)
+{
+    ptrdiff_t line = 4 * needed.width + BESIDE, at_once = rows_at_once(line);
+    if (!reserve(&workspace->rows, (size_t)(at_once * line)))
+        return NO_MEMORY;
+    for (ptrdiff_t row = 0; row < needed.height; row += at_once) {
+        ptrdiff_t count = needed.height - row < at_once ? needed.height - row : at_once;
+        for (ptrdiff_t i = 0; i < count; i++)
+            kernels->expand(pixels + (row + i) * stride, workspace->rows.at + i * line, needed.width);
+        resizing_rows(resizing, workspace->rows.at, line, count);
+    }
+    return DECODED;
+}
+
+/* Begins with resizing a rectangle that has its upper left corner in a place of the image, and tells what is needed of the image;
+   0 where nothing can be begun. */
+static int
+begin_resizing(Resizing *resizing, const Wanted *wanted, ptrdiff_t top, ptrdiff_t left, uint8_t *out, Rectangle *needed)
+{
+    ptrdiff_t first_row, row_end, first, end;
+    if (!resizing_begin(resizing, wanted, out)) /* other limits than memory are those of sizes */
+        return 0;
+    resizing_needs(resizing, &first_row, &row_end, &first, &end);
+    *needed = (Rectangle){top + first_row, left + first, row_end - first_row, end - first};
+    return 1;
+}
+
+static int
+begin(View *view)
+{
+    return begin_resizing(view->resizing, &view->part, (ptrdiff_t)view->task->top, (ptrdiff_t)view->task->left, view->drawn,
+                          &view->needed);
 }
 
 static Outcome
 resize_pixels(Workspace *workspace, const uint8_t *pixels, ptrdiff_t stride, ptrdiff_t rows, ptrdiff_t columns,
               const Wanted *wanted, uint8_t *out)
 {
-    ptrdiff_t first_row, row_end, first, end;
-    if (!resizing_begin(workspace->resizing, wanted, out)) /* other limits than memory are those of sizes */
+    Rectangle needed;
+    Resizing *resizing = workspace->resizing[0];
+    if (!begin_resizing(resizing, wanted, 0, 0, out, &needed) || needed.top + needed.height > rows
+        || needed.left + needed.width > columns)
         return UNDECODED;
-    resizing_needs(workspace->resizing, &first_row, &row_end, &first, &end);
-    if (row_end > rows || end > columns)
+    return take_pixels(workspace, resizing, pixels + needed.top * stride + 3 * needed.left, stride, needed);
+}
+
+/* Draws one view of stored pixels, which lie in memory, or else in the task's file: whole rows are read into their places.
+   `again` tells whether the view is read again soon. */
+static Outcome
+draw_raw(Workspace *workspace, const uint8_t *data, View *view, int again)
+{
+    const Wanted *part = &view->part;
+    const int resized = part->height != part->scaled_height || part->width != part->scaled_width || part->flip;
+    const ptrdiff_t stride = 3 * (ptrdiff_t)view->task->width;
+    if (!begin(view))
         return UNDECODED;
-    ptrdiff_t line = 4 * (end - first) + BESIDE, at_once = rows_at_once(line);
-    if (!reserve(&workspace->rows, (size_t)(at_once * line)))
-        return NO_MEMORY;
-    for (ptrdiff_t row = first_row; row < row_end; row += at_once) {
-        ptrdiff_t count = row_end - row < at_once ? row_end - row : at_once;
-        for (ptrdiff_t i = 0; i < count; i++)
-            kernels->expand(pixels + (row + i) * stride + 3 * first, workspace->rows.at + i * line, end - first);
-        resizing_rows(workspace->resizing, workspace->rows.at, line, count);
+    const Rectangle needed = view->needed;
+    const ptrdiff_t line = 3 * needed.width;
+    if (data == NULL) {
+        Memory place = {view->drawn, (size_t)(line * needed.height)};
+        const int straight = !resized && line == stride;
+        Outcome outcome = read_pixels(straight ? &place : &workspace->stored, view->task, needed);
+        if (outcome != DECODED || straight)
+            return outcome;
+        data = workspace->stored.at;
+    } else {
+        data += needed.top * stride + 3 * needed.left;
     }
+    if (resized)
+        return take_pixels(workspace, view->resizing, data, stride, needed);
+    (workspace->many && !again ? kernels->copy_rows : copy_rows_plain)(view->drawn, data, stride, line, needed.height);
     return DECODED;
 }
 
-/* Decodes and resizes what is wanted, which lies inside of the resized rectangle. */
-static Outcome
-draw(Workspace *workspace, const Task *task, const uint8_t *data, const Wanted *wanted, uint8_t *out)
+/* Returns the smallest rectangle in which two lie. */
+static Rectangle
+around(Rectangle a, Rectangle b)
 {
-    if (task->raw) {
-        const uint8_t *corner = data + 3 * (task->top * task->width + task->left);
-        return resize_pixels(workspace, corner, 3 * task->width, task->crop_height, task->crop_width, wanted, out);
-    }
-    if (!resizing_begin(workspace->resizing, wanted, out)) /* other limits than memory are those of sizes */
-        return UNDECODED;
-    ptrdiff_t first_row, row_end, first, end;
-    resizing_needs(workspace->resizing, &first_row, &row_end, &first, &end);
-    Rectangle needed = {
-        (ptrdiff_t)task->top + first_row, (ptrdiff_t)task->left + first, row_end - first_row, end - first,
+    ptrdiff_t top = smaller(a.top, b.top), left = smaller(a.left, b.left);
+    return (Rectangle){
+        top, left, larger(a.top + a.height, b.top + b.height) - top, larger(a.left + a.width, b.left + b.width) - left,
     };
+}
+
+/* Draws views of a JPEG or PNG, which a task says, in one decoding. */
+static Outcome
+draw(Workspace *workspace, const Task *task, const uint8_t *data, View *views, ptrdiff_t count)
+{
+    Rectangle needed = {0};
+    for (ptrdiff_t i = 0; i < count; i++) {
+        if (!begin(&views[i]))
+            return UNDECODED;
+        needed = i == 0 ? views[i].needed : around(needed, views[i].needed);
+    }
+    Views taker = {views, count, needed.top, needed.left};
     if (is_png(data))
         return png_decode(workspace->png, data, (ptrdiff_t)task->size, (ptrdiff_t)task->height, (ptrdiff_t)task->width,
-                          needed, take_rows, workspace->resizing);
+                          needed, take_rows, &taker);
     return decoder_decode(workspace->decoder, data, (ptrdiff_t)task->size, (ptrdiff_t)task->height, (ptrdiff_t)task->width,
-                          needed, FOUR_BYTES, take_rows, workspace->resizing);
+                          needed, FOUR_BYTES, take_rows, &taker);
 }
 
-static Outcome
-draw_padded(Workspace *workspace, const Task *task, const uint8_t *data, const Wanted *window, uint8_t *out)
+static Padding
+padding_of(const Task *task)
 {
-    const Padding padding = {
+    return (Padding){
         (Mode)task->padding, {(uint8_t)task->fill, (uint8_t)(task->fill >> 8), (uint8_t)(task->fill >> 16)},
     };
-    const Wanted part = shown(window, &padding);
-    if (!reserve(&workspace->shown, 3 * (size_t)part.out_height * (size_t)part.out_width))
-        return NO_MEMORY;
-    Outcome outcome = draw(workspace, task, data, &part, workspace->shown.at);
-    if (outcome == DECODED)
-        pad(window, &part, &padding, workspace->shown.at, out);
-    return outcome;
 }
 
-static Outcome
-do_task(Workspace *workspace, const Task *task, const uint8_t *name)
+static size_t
+bytes_of(const Wanted *window)
 {
-    Outcome outcome;
-    const uint8_t *data = find_bytes(&workspace->stored, task, name, &outcome);
-    uint8_t *out = (uint8_t *)(uintptr_t)task->out;
-    if (data == NULL)
-        return outcome;
-    const Wanted wanted = wanted_of(task);
-    return is_padded(&wanted) ? draw_padded(workspace, task, data, &wanted, out)
-                              : draw(workspace, task, data, &wanted, out);
+    return 3 * (size_t)window->out_height * (size_t)window->out_width;
+}
+
+/* Prepares views of tasks: what is drawn of each, and where; 0 without memory. */
+static int
+prepare(Workspace *workspace, const Task *tasks, View *views, ptrdiff_t count, int become_numbers)
+{
+    size_t size = 0, levels = 0;
+    for (ptrdiff_t i = 0; i < count; i++) {
+        if (workspace->resizing[i] == NULL)
+            workspace->resizing[i] = resizing_new();
+        if (workspace->resizing[i] == NULL)
+            return 0;
+        const Wanted window = wanted_of(&tasks[i]);
+        const Padding padding = padding_of(&tasks[i]);
+        views[i] = (View){.task = &tasks[i], .resizing = workspace->resizing[i], .window = window, .part = window};
+        levels += become_numbers ? bytes_of(&window) : 0;
+        if (is_padded(&window)) {
+            views[i].part = shown(&window, &padding);
+            size += bytes_of(&views[i].part);
+        }
+    }
+    if ((size > 0 && !reserve(&workspace->shown, size)) || (levels > 0 && !reserve(&workspace->levels, levels)))
+        return 0;
+    uint8_t *next = workspace->shown.at, *next_levels = workspace->levels.at;
+    for (ptrdiff_t i = 0; i < count; i++) {
+        views[i].drawn = views[i].out = become_numbers ? next_levels : (uint8_t *)(uintptr_t)tasks[i].out;
+        if (become_numbers)
+            next_levels += bytes_of(&views[i].window);
+        if (is_padded(&views[i].window)) {
+            views[i].drawn = next;
+            next += bytes_of(&views[i].part);
+        }
+    }
+    return 1;
+}
+
+/* Completes a view that was drawn, does operations to it, and makes numbers of it, while it lies in the cache. */
+static Outcome
+complete(Workspace *workspace, const View *view, const Operation *operations, const Finish *finish)
+{
+    const Padding padding = padding_of(view->task);
+    if (is_padded(&view->window))
+        pad(&view->window, &view->part, &padding, view->drawn, view->out);
+    const Image image = {view->out, view->window.out_height, view->window.out_width, &workspace->changed};
+    if (!augment(&image, operations, finish->each))
+        return NO_MEMORY;
+    if (finish->table != NULL)
+        look_up_planes(view->out, image.height * image.width, finish->table, (float *)(uintptr_t)view->task->out);
+    return DECODED;
+}
+
+/* Does tasks of one image, up to TOGETHER, of which the first is the given one. Pixels need no decoding, and each view is made of
+   them by itself; there are no data of those that are read in parts. */
+static void
+do_together(Workspace *workspace, const Task *tasks, ptrdiff_t first, ptrdiff_t count, const uint8_t *name,
+            const Finish *finish, Outcome *outcomes)
+{
+    View views[TOGETHER];
+    Outcome outcome = DECODED;
+    tasks += first;
+    const int apart = has_rows_apart(tasks);
+    const uint8_t *data = apart ? NULL : find_bytes(&workspace->stored, tasks, name, &outcome);
+    int ready = 0;
+    if (data != NULL || apart) {
+        ready = prepare(workspace, tasks, views, count, finish->table != NULL);
+        outcome = ready ? DECODED : NO_MEMORY;
+    }
+    if (ready && data != NULL && !tasks->raw)
+        outcome = draw(workspace, tasks, data, views, count);
+    for (ptrdiff_t i = 0; i < count; i++) {
+        Outcome *own = &outcomes[first + i];
+        *own = outcome;
+        if (!ready || outcome != DECODED)
+            continue;
+        if (tasks->raw) {
+            const int again = finish->each > 0 || finish->table != NULL || is_padded(&views[i].window);
+            *own = draw_raw(workspace, data, &views[i], again);
+        }
+        if (*own == DECODED)
+            *own = complete(workspace, &views[i], operations_of(finish, first + i), finish);
+    }
+}
+
+/* Tells whether two tasks are of the same image: the fields up to those of the rectangle say where it lies. */
+static int
+is_same_image(const Task *one, const Task *other)
+{
+    return memcmp(one, other, offsetof(Task, top)) == 0;
 }
 
 /* Returns how many bytes of a sample's name its checksum needs. */
@@ -250,6 +437,16 @@ copy_names(const Task *tasks, Py_ssize_t count)
     return names;
 }
 
+/* Tells whether the results of tasks are more than stays in a processor's caches. */
+static int
+are_many(const Task *tasks, Py_ssize_t count)
+{
+    uint64_t bytes = 0; /* to which the largest image can be added without a thought */
+    for (const Task *task = tasks; task < tasks + count && bytes < MANY; task++)
+        bytes += 3 * (uint64_t)task->out_height * (uint64_t)task->out_width;
+    return bytes >= MANY;
+}
+
 /* Returns a list of which tasks were not done. */
 static PyObject *
 left_over(const Outcome *outcomes, Py_ssize_t count)
@@ -269,13 +466,14 @@ left_over(const Outcome *outcomes, Py_ssize_t count)
 PyObject *
 decode_into(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
 {
-    int64_t numbers[2];
-    if (!read_integers(arguments, given, numbers, 2))
+    int64_t numbers[5];
+    if (!read_integers(arguments, given, numbers, 5))
         return NULL;
     const Task *tasks = (const Task *)(uintptr_t)numbers[0];
     Py_ssize_t count = (Py_ssize_t)numbers[1];
-    for (const Task *task = tasks; task < tasks + count; task++)
-        if (!require_sense(task))
+    const Finish finish = {(const Operation *)(uintptr_t)numbers[2], numbers[3], (const float *)(uintptr_t)numbers[4]};
+    for (Py_ssize_t i = 0; i < count; i++)
+        if (!require_sense(&tasks[i], operations_of(&finish, i), finish.each))
             return NULL;
     Outcome *outcomes = calloc((size_t)count + 1, sizeof *outcomes);
     uint8_t *names = copy_names(tasks, count);
@@ -287,10 +485,13 @@ decode_into(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
         workspace = take_workspace();
     if (workspace != NULL) {
         Py_BEGIN_ALLOW_THREADS
+        workspace->many = are_many(tasks, count);
         const uint8_t *name = names;
-        for (Py_ssize_t i = 0; i < count; i++) {
-            outcomes[i] = do_task(workspace, &tasks[i], name);
-            name += size_of_name(&tasks[i]);
+        for (Py_ssize_t i = 0, views; i < count; i += views) {
+            for (views = 1; views < TOGETHER && i + views < count && is_same_image(&tasks[i], &tasks[i + views]);)
+                views++;
+            do_together(workspace, tasks, i, views, name, &finish, outcomes);
+            name += (size_t)views * size_of_name(&tasks[i]);
         }
         Py_END_ALLOW_THREADS
         return_workspace(workspace);
@@ -351,7 +552,7 @@ resize(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
         .height = n[4], .width = n[5], .crop_height = n[4], .crop_width = n[5], .scaled_height = n[6], .scaled_width = n[7],
         .cut_top = n[8], .cut_left = n[9], .out_height = n[10], .out_width = n[11], .flip = n[12], .interpolation = n[13],
     };
-    if (!require_sense(&task))
+    if (!require_sense(&task, NULL, 0))
         return NULL;
     const Wanted wanted = wanted_of(&task);
     if (is_padded(&wanted)) {

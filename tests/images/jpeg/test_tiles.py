@@ -21,7 +21,7 @@ from packer._images.geometry import Rectangle
 from packer._images.jpeg import cutting
 from packer._images.jpeg import header as jpeg
 from packer._images.jpeg.cutting import CutOut, cut_out, cut_out_in_python
-from packer._images.jpeg.tiles import Grid, annotate, choose_columns, read_tiles
+from packer._images.jpeg.tiles import Grid, annotate, annotate_in_python, choose_columns, read_tiles
 from packer.errors import ImageError, NotTileableError
 from packer.testing.photos import draw_photo
 from tests.images.drawn import encoded, pillow_pixels
@@ -76,6 +76,7 @@ def decode_rectangle(image: bytes, rectangle: Rectangle, size: tuple[int, int], 
 def test_annotating_adds_a_segment_and_nothing_else(subsampling: str, size: tuple[int, int]) -> None:
     before = with_restarts(subsampling, size, 4)
     after = annotate(before)
+    assert after == annotate_in_python(before)
     assert np.array_equal(pillow_pixels(after), pillow_pixels(before))
     table = read_tiles(after)
     assert table is not None
@@ -225,6 +226,7 @@ def test_a_wide_table() -> None:
     written, data = cv2.imencode(".jpg", noise, [cv2.IMWRITE_JPEG_QUALITY, 100, cv2.IMWRITE_JPEG_RST_INTERVAL, 375])
     assert written
     image = annotate(data.tobytes())
+    assert image == annotate_in_python(data.tobytes())
     table = read_tiles(image)
     assert table is not None
     assert table.header - table.table == 4 * 6
@@ -273,6 +275,26 @@ def test_compiled_and_in_python_the_same_is_cut_out(data: st.DataObject) -> None
     tall, wide = data.draw(st.integers(1, SIZE[0] - top)), data.draw(st.integers(1, SIZE[1] - left))
     rectangle, halvings = (top, left, tall, wide), data.draw(st.integers(0, 3))
     assert cut_out(image, SIZE, rectangle, halvings) == cut_out_in_python(image, SIZE, rectangle, halvings)
+
+
+@pytest.mark.skipif(cutting._native is None, reason="needs a C compiler when packer is installed")
+@settings(max_examples=500, deadline=None)
+@given(data=st.data(), subsampling=st.sampled_from(sorted(MCU)))
+def test_compiled_and_in_python_the_same_table_is_made(data: st.DataObject, subsampling: str) -> None:
+    """Of whatever lies there; what is unusual C leaves to Python."""
+    image = bytearray(
+        data.draw(st.sampled_from([with_restarts(subsampling, (41, 60), 2), tiled(subsampling, (41, 60))]))
+    )
+    header, end = image.index(b"\xff\xda") + 14, len(image) - 1
+    place = st.one_of(st.integers(0, end), st.integers(0, header))
+    for at, byte in data.draw(st.lists(st.tuples(place, st.one_of(st.just(0xFF), st.integers(0, 255))), max_size=3)):
+        image[at] = byte
+    given = bytes(image[: data.draw(st.one_of(st.just(end + 1), st.integers(0, end + 1)))]) + data.draw(
+        st.binary(max_size=3)
+    )
+    made = cutting._native.annotate(given)
+    if made is not None:
+        assert made == annotate_in_python(given)
 
 
 @pytest.mark.skipif(cutting._native is None, reason="needs a C compiler when packer is installed")

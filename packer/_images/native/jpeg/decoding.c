@@ -14,7 +14,6 @@ typedef struct {
     Layout layout;
     ptrdiff_t next; /* row of the image that is converted next */
     ptrdiff_t top, left; /* where the planes begin */
-    int16_t *sums;
     uint8_t *upsampled[COMPONENTS];
     uint8_t *pixels;
     ptrdiff_t stride; /* of the pixels */
@@ -46,7 +45,7 @@ upsample(const Component *c, const Conversion *to, ptrdiff_t row, uint8_t *out)
         neighbour = samples_of(c, row & 1 ? smaller(near + 1, last) : larger(near - 1, 0)) + first;
     }
     if (c->upsampling == SMOOTH) {
-        kernels->widen(samples, neighbour, to->sums, out, (left + width + 1) / 2 - first);
+        kernels->widen(samples, neighbour, out, (left + width + 1) / 2 - first);
         return out + (left - 2 * first);
     }
     if (c->upsampling == SMOOTH_DOWN) {
@@ -135,7 +134,7 @@ lay_out(Decoder *d, const Window *window, Conversion *to, int held)
     ptrdiff_t widest = wide * d->across + 2 * PAD;
     to->stride = 4 * ((to->wanted.width + PAD) & ~(ptrdiff_t)15);
     ptrdiff_t rows = (8 * d->down + 2) * to->stride;
-    ptrdiff_t needed = rows + (2 + d->count) * widest + PAD; /* some megabytes at most */
+    ptrdiff_t needed = rows + d->count * widest + PAD; /* some megabytes at most */
     for (Component *c = d->components; c < d->components + d->count; c++) {
         ptrdiff_t height = 8;
         while (height < held * 8 * c->down)
@@ -155,8 +154,6 @@ lay_out(Decoder *d, const Window *window, Conversion *to, int held)
     uint8_t *at = d->memory;
     to->pixels = at;
     at += rows;
-    to->sums = (int16_t *)(void *)at + PAD;
-    at += 2 * widest;
     for (int i = 0; i < d->count; i++) {
         Component *c = &d->components[i];
         to->upsampled[i] = at;

@@ -22,51 +22,6 @@ read_quanta(Decoder *d, const uint8_t *at, const uint8_t *end)
     return 1;
 }
 
-/* Adds a code of `length` bits, after which a value of `bits` bits follows. */
-static void
-add_code(Table *table, int32_t index, uint32_t code, int length, uint32_t run, int bits)
-{
-    const Symbol greatest = ((Symbol)1 << bits) - 1, flag = bits ? HAS_VALUE : 0;
-    const Symbol symbol = (0 - (code << bits) - greatest) << 16 | run << 8 | flag | (Symbol)(length + bits);
-    table->symbols[index] = symbol;
-    if (length + (bits > 0) > LOOK)
-        return;
-    Symbol *look = table->look + (code << (LOOK - length));
-    const int places = 1 << (LOOK - length);
-    for (int i = 0; i < places; i++)
-        look[i] = symbol;
-    for (int i = places / 2; i < places; i++) /* a value that begins with 1 is positive */
-        look[i] = symbol + (greatest << 16);
-}
-
-/* Prepares a table: how many codes there are of each of 16 lengths, then the symbols in the order of their codes. */
-static int
-prepare_table(Table *table, const uint8_t *says, int size, int is_ac)
-{
-    const uint8_t *symbols = says + LENGTHS;
-    int32_t code = 0, index = 0;
-    memset(table->look, 0, sizeof table->look);
-    table->has_runs = 0;
-    table->size = 0;
-    for (int length = 1; length <= LENGTHS; length++, code <<= 1) {
-        int32_t count = says[length - 1];
-        if (code + count >= 1 << length)
-            return 0;
-        table->symbol[length] = index - code;
-        for (int32_t last = index + count; index < last; index++, code++) {
-            int run = symbols[index] >> 4, bits = symbols[index] & 15;
-            if (is_ac ? bits > 10 : run || bits > 11)
-                return 0;
-            table->has_runs |= is_ac && !bits && run && run != 15;
-            add_code(table, index, (uint32_t)code, length, (uint32_t)run, bits);
-        }
-        table->end[length] = code;
-    }
-    memcpy(table->says, says, (size_t)size);
-    table->size = size;
-    return 1;
-}
-
 static int
 read_tables(Decoder *d, const uint8_t *at, const uint8_t *end)
 {
@@ -171,7 +126,10 @@ read_components(Decoder *d, const uint8_t *at)
         if (c == end || says[1] & 0xCC)
             return 0;
         c->dc = &d->tables[0][says[1] >> 4];
-        c->ac = &d->tables[1][says[1] & 3];
+        Table *ac = &d->tables[1][says[1] & 3];
+        if (!d->progressive)
+            prepare_steps(ac);
+        c->ac = ac;
         scan->components[scan->count] = c;
         blocks += c->across * c->down;
     }

@@ -10,7 +10,7 @@
 #include <string.h>
 
 enum {
-    LOOK = 11,   /* bits of code that one look in a table knows */
+    LOOK = 10,   /* bits of code that one look in a table knows */
     LENGTHS = 16, /* of codes, in bits */
     COMPONENTS = 4, /* at most */
     BLOCKS = 10, /* at most, of an MCU */
@@ -19,12 +19,26 @@ enum {
     CHUNK = 8192 /* bytes of the scan that are at hand */
 };
 
-/* What a code says: in the lowest 6 bits how many it and the value after it have together; HAS_VALUE, where there is a value;
-   in the next byte the zeros before the value; in the upper half what makes the value of all these bits, when that is added to
-   them and 16 bits of the sum are kept: it takes the code away, and knows the sign. 0 is no code. */
+/* What a code says: in the lowest 6 bits how many it and the value after it have together; from bit RUN on the zeros before the
+   value; from bit SIZE on how many bits the value has, 0 where there is none; in the upper half what makes the value of all
+   these bits, when that is added to them and 16 bits of the sum are kept: it takes the code away, and knows the sign. 0 is no
+   code. */
 typedef uint32_t Symbol;
 
-enum { HAS_VALUE = 1 << 7 };
+enum { RUN = 8, SIZE = 12, HAS_VALUE = 15 << SIZE };
+
+/* What the next bits say of a block: a coefficient; or two, the first of which these bits hold; or that it ends, and maybe the
+   coefficient before. So most looks are worth more than a symbol. */
+typedef struct {
+    uint8_t bits;   /* of all codes and values */
+    uint8_t onward; /* by how much the index of the next coefficient grows, and AT_END more where the block ends; SINGLY where
+                       one symbol is to be decoded on its own */
+    uint8_t run;    /* zeros before the coefficient that these bits hold */
+    int16_t first;  /* it; 0, where there is none, for another one to replace */
+    uint16_t adder; /* what makes the last one of all its bits, as in a Symbol */
+} Step;
+
+enum { SINGLY = 64, AT_END = 128 };
 
 typedef struct {
     Symbol look[1 << LOOK]; /* by the next bits; 0 where these do not hold the code and the first bit of its value */
@@ -34,6 +48,8 @@ typedef struct {
     uint8_t says[LENGTHS + 256]; /* what it was made of: how many codes of each length, and the symbols of all */
     int size;                    /* of that; 0 where nothing was made yet */
     int defined;                 /* by this image */
+    _Alignas(8) Step steps[1 << LOOK]; /* of AC: by the next bits */
+    int has_steps;                     /* whether they were prepared, as sequential scans need them */
     int has_runs; /* whether a code says how many blocks end, as those of progressive scans may */
 } Table;
 
@@ -108,6 +124,11 @@ typedef struct Decoder {
     uint8_t *stored; /* coefficients of a progressive image */
     size_t stored_size;
 } Decoder;
+
+/* tables.c: prepares a table: how many codes there are of each of 16 lengths, then the symbols in the order of their codes; 0
+   where they are none of a JPEG's. Prepares the steps of a table of AC, once. */
+int prepare_table(Table *table, const uint8_t *says, int size, int is_ac);
+void prepare_steps(Table *ac);
 
 /* headers.c: reads everything up to the first scan of a JPEG of d->height * d->width pixels; 0 where it is not one that this
    decoder knows. */

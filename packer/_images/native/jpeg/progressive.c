@@ -187,7 +187,7 @@ decode_first_coefficients(const Decoder *d, Stream *s, const Piece *piece, int w
 INLINE int
 take_run(Bits *b, Symbol symbol)
 {
-    unsigned length = symbol >> 8 & 0xFF;
+    unsigned length = symbol >> RUN & 15;
     int run = (1 << length) + (int)(b->bits >> 1 >> (63 - length));
     skip_bits(b, length);
     return run;
@@ -203,10 +203,10 @@ decode_band(Bits *b, const Scan *scan, const Table *ac, int16_t *block, uint64_t
         refill(b); /* is enough for two */
         for (int i = 0; i < 2 && k <= last; i++) {
             Symbol symbol = next_symbol(b, ac);
-            k += (int)(symbol >> 8 & 0xFF); /* zeros */
+            k += (int)(symbol >> RUN & 15); /* zeros */
             if (UNLIKELY(!(symbol & HAS_VALUE))) {
                 skip_bits(b, symbol);
-                if ((symbol >> 8 & 0xFF) != 15)
+                if ((symbol >> RUN & 15) != 15)
                     return symbol ? take_run(b, symbol) : -1;
                 if (++k > last)
                     return -1;
@@ -275,7 +275,7 @@ refine_band(Bits *b, const Scan *scan, const Table *ac, int16_t *block, uint64_t
     while (!run && left) {
         refill(b);
         Symbol symbol = next_symbol(b, ac);
-        int zeros = (int)(symbol >> 8 & 0xFF), value = 0;
+        int zeros = (int)(symbol >> RUN & 15), value = 0;
         if (symbol & HAS_VALUE) {
             value = take_value(b, symbol);
             if (UNLIKELY(value != 1 && value != -1)) /* these are all that can be new */

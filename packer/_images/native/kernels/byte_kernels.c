@@ -37,8 +37,34 @@ expand_plain(const uint8_t *rgb, uint8_t *rgbx, ptrdiff_t count)
         memcpy(rgbx, rgb, 3);
 }
 
+void
+copy_rows_plain(uint8_t *to, const uint8_t *from, ptrdiff_t stride, ptrdiff_t size, ptrdiff_t count)
+{
+    for (; count > 0; count--, to += size, from += stride)
+        memcpy(to, from, (size_t)size);
+}
+
 #if HAS_AVX2
-enum { VECTOR = 32 };
+enum { VECTOR = 32, LINE = 64 }; /* bytes of a vector, and of what a cache holds together */
+
+/* Writing what no cache holds would first read it from memory. Whole lines that go straight there save that; lines of which a
+   row has a part alone are written as usual, since memory takes parts slowly. */
+AVX2 void
+copy_rows_avx2(uint8_t *to, const uint8_t *from, ptrdiff_t stride, ptrdiff_t size, ptrdiff_t count)
+{
+    for (; count > 0; count--, to += size, from += stride) {
+        const ptrdiff_t first = smaller((ptrdiff_t)(-(uintptr_t)to % LINE), size), end = first + (size - first) / LINE * LINE;
+        memcpy(to, from, (size_t)first);
+        for (ptrdiff_t i = first; i < end; i += LINE) {
+            const __m256i left = _mm256_loadu_si256((const __m256i *)(const void *)(from + i));
+            const __m256i right = _mm256_loadu_si256((const __m256i *)(const void *)(from + i + VECTOR));
+            _mm256_stream_si256((__m256i *)(void *)(to + i), left);
+            _mm256_stream_si256((__m256i *)(void *)(to + i + VECTOR), right);
+        }
+        memcpy(to + end, from + end, (size_t)(size - end));
+    }
+    _mm_sfence(); /* others see what was written no later than what this thread does next */
+}
 
 /* The runs have some two hundred bytes: looking and copying at once takes half the time. */
 AVX2 size_t

@@ -83,16 +83,27 @@ transform_plain(const Coded *blocks, int count)
         transform_block(blocks++);
 }
 
-void
-widen_plain(const uint8_t *row, const uint8_t *other, int16_t *sums, uint8_t *to, ptrdiff_t count)
+/* To be inlined where it is known whether there is another row. */
+INLINE void
+widen_row(const uint8_t *restrict row, const uint8_t *restrict other, uint8_t *restrict to, ptrdiff_t count)
 {
-    for (ptrdiff_t i = -1; i <= count; i++)
-        sums[i] = (int16_t)(other ? 3 * row[i] + other[i] : row[i]);
-    int first = other ? 8 : 1, second = other ? 7 : 2, shift = other ? 4 : 2;
-    for (ptrdiff_t i = 0; i < count; i++) {
-        to[2 * i] = (uint8_t)((3 * sums[i] + sums[i - 1] + first) >> shift);
-        to[2 * i + 1] = (uint8_t)((3 * sums[i] + sums[i + 1] + second) >> shift);
+    const int first = other ? 8 : 1, second = other ? 7 : 2, shift = other ? 4 : 2;
+    for (ptrdiff_t i = 0; i < count; i++) { /* compilers do some at once */
+        int before = other ? 3 * row[i - 1] + other[i - 1] : row[i - 1];
+        int sum = other ? 3 * row[i] + other[i] : row[i];
+        int after = other ? 3 * row[i + 1] + other[i + 1] : row[i + 1];
+        to[2 * i] = (uint8_t)((3 * sum + before + first) >> shift);
+        to[2 * i + 1] = (uint8_t)((3 * sum + after + second) >> shift);
     }
+}
+
+void
+widen_plain(const uint8_t *row, const uint8_t *other, uint8_t *to, ptrdiff_t count)
+{
+    if (other)
+        widen_row(row, other, to, count);
+    else
+        widen_row(row, NULL, to, count);
 }
 
 void
@@ -216,26 +227,40 @@ transform_avx2(const Coded *blocks, int count)
         transform_block_avx2(blocks++);
 }
 
-AVX2 void
-widen_avx2(const uint8_t *row, const uint8_t *other, int16_t *sums, uint8_t *to, ptrdiff_t count)
+/* Returns what a row of samples and the row beside it add up to. */
+AVX2_INLINE __m256i
+sums_of(const uint8_t *row, const uint8_t *other)
+{
+    __m256i near = load_bytes(row);
+    return other ? _mm256_add_epi16(_mm256_add_epi16(near, _mm256_slli_epi16(near, 1)), load_bytes(other)) : near;
+}
+
+/* Adds up anew for each of a sample's neighbours: what was just stored in another place would be loaded more slowly. To be
+   inlined where it is known whether there is another row. */
+AVX2_INLINE void
+widen_by(const uint8_t *row, const uint8_t *other, uint8_t *to, ptrdiff_t count)
 {
     const __m256i first = _mm256_set1_epi16(other ? 8 : 1), second = _mm256_set1_epi16(other ? 7 : 2);
-    const __m128i shift = _mm_cvtsi32_si128(other ? 4 : 2);
-    for (ptrdiff_t i = -1; i <= count; i += 16) {
-        __m256i sum = load_bytes(row + i);
-        if (other)
-            sum = _mm256_add_epi16(_mm256_add_epi16(sum, _mm256_slli_epi16(sum, 1)), load_bytes(other + i));
-        _mm256_storeu_si256((__m256i *)(void *)(sums + i), sum);
-    }
+    const int shift = other ? 4 : 2;
     for (ptrdiff_t i = 0; i < count; i += 16) {
-        __m256i before = _mm256_loadu_si256((const __m256i *)(const void *)(sums + i - 1));
-        __m256i sum = _mm256_loadu_si256((const __m256i *)(const void *)(sums + i));
-        __m256i after = _mm256_loadu_si256((const __m256i *)(const void *)(sums + i + 1));
+        const uint8_t *beside = other ? other + i : NULL;
+        __m256i sum = sums_of(row + i, beside);
+        __m256i before = sums_of(row + i - 1, other ? beside - 1 : NULL);
+        __m256i after = sums_of(row + i + 1, other ? beside + 1 : NULL);
         sum = _mm256_add_epi16(sum, _mm256_slli_epi16(sum, 1));
-        __m256i even = _mm256_srl_epi16(_mm256_add_epi16(_mm256_add_epi16(sum, before), first), shift);
-        __m256i odd = _mm256_srl_epi16(_mm256_add_epi16(_mm256_add_epi16(sum, after), second), shift);
+        __m256i even = _mm256_srli_epi16(_mm256_add_epi16(_mm256_add_epi16(sum, before), first), shift);
+        __m256i odd = _mm256_srli_epi16(_mm256_add_epi16(_mm256_add_epi16(sum, after), second), shift);
         _mm256_storeu_si256((__m256i *)(void *)(to + 2 * i), _mm256_or_si256(even, _mm256_slli_epi16(odd, 8)));
     }
+}
+
+AVX2 void
+widen_avx2(const uint8_t *row, const uint8_t *other, uint8_t *to, ptrdiff_t count)
+{
+    if (other)
+        widen_by(row, other, to, count);
+    else
+        widen_by(row, NULL, to, count);
 }
 
 /* In 16 bits: what is left of the factors beside whole numbers, times 2^15. That (a * b + 2^14) >> 15 with these is what
@@ -385,6 +410,40 @@ AVX512_INLINE __m512i
 load_bytes_avx512(const uint8_t *from)
 {
     return _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)(const void *)from));
+}
+
+/* As the functions for AVX2, of twice as many samples. */
+AVX512_INLINE __m512i
+sums_of_avx512(const uint8_t *row, const uint8_t *other)
+{
+    __m512i near = load_bytes_avx512(row);
+    return other ? _mm512_add_epi16(_mm512_add_epi16(near, _mm512_slli_epi16(near, 1)), load_bytes_avx512(other)) : near;
+}
+
+AVX512_INLINE void
+widen_by_avx512(const uint8_t *row, const uint8_t *other, uint8_t *to, ptrdiff_t count)
+{
+    const __m512i first = _mm512_set1_epi16(other ? 8 : 1), second = _mm512_set1_epi16(other ? 7 : 2);
+    const unsigned shift = other ? 4 : 2;
+    for (ptrdiff_t i = 0; i < count; i += 32) {
+        const uint8_t *beside = other ? other + i : NULL;
+        __m512i sum = sums_of_avx512(row + i, beside);
+        __m512i before = sums_of_avx512(row + i - 1, other ? beside - 1 : NULL);
+        __m512i after = sums_of_avx512(row + i + 1, other ? beside + 1 : NULL);
+        sum = _mm512_add_epi16(sum, _mm512_slli_epi16(sum, 1));
+        __m512i even = _mm512_srli_epi16(_mm512_add_epi16(_mm512_add_epi16(sum, before), first), shift);
+        __m512i odd = _mm512_srli_epi16(_mm512_add_epi16(_mm512_add_epi16(sum, after), second), shift);
+        _mm512_storeu_si512(to + 2 * i, _mm512_or_si512(even, _mm512_slli_epi16(odd, 8)));
+    }
+}
+
+AVX512 void
+widen_avx512(const uint8_t *row, const uint8_t *other, uint8_t *to, ptrdiff_t count)
+{
+    if (other)
+        widen_by_avx512(row, other, to, count);
+    else
+        widen_by_avx512(row, NULL, to, count);
 }
 
 /* As convert_avx2, of twice as many pixels. */

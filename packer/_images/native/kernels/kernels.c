@@ -8,11 +8,18 @@ static const Kernels plain = {
     .widen = widen_plain,
     .convert = convert_plain,
     .expand = expand_plain,
+    .copy_rows = copy_rows_plain,
     .copy_run = copy_run_plain,
     .find_marker = find_marker_plain,
     .across = across_plain,
     .down = down_plain,
     .copy = copy_plain,
+    .split = split_plain,
+    .join = join_plain,
+    .sum_rows = sum_rows_plain,
+    .sum_levels = sum_levels_plain,
+    .exchange = exchange_plain,
+    .extremes = extremes_plain,
 };
 #if HAS_AVX2
 static const Kernels avx2 = {
@@ -22,26 +29,41 @@ static const Kernels avx2 = {
     .widen = widen_avx2,
     .convert = convert_avx2,
     .expand = expand_avx2,
+    .copy_rows = copy_rows_avx2,
     .copy_run = copy_run_avx2,
     .find_marker = find_marker_avx2,
     .across = across_avx2,
     .down = down_avx2,
     .copy = copy_avx2,
+    .split = split_avx2,
+    .join = join_avx2,
+    .sum_rows = sum_rows_avx2,
+    .sum_levels = sum_levels_avx2,
+    .exchange = exchange_avx2,
+    .extremes = extremes_avx2,
 };
 #endif
 #if HAS_AVX512
 static const Kernels avx512 = {
     .vectors = "AVX-512",
     .has_avx2 = 1,
+    .has_avx512 = 1,
     .transform = transform_avx512,
-    .widen = widen_avx2,
+    .widen = widen_avx512,
     .convert = convert_avx512,
     .expand = expand_avx2,
+    .copy_rows = copy_rows_avx2,
     .copy_run = copy_run_avx2,
     .find_marker = find_marker_avx2,
-    .across = across_avx2,
+    .across = across_avx512,
     .down = down_avx512,
     .copy = copy_avx2,
+    .split = split_avx512,
+    .join = join_avx512,
+    .sum_rows = sum_rows_avx512,
+    .sum_levels = sum_levels_avx512,
+    .exchange = exchange_avx512,
+    .extremes = extremes_avx2,
 };
 #endif
 #if HAS_NEON
@@ -51,11 +73,18 @@ static const Kernels neon = {
     .widen = widen_neon,
     .convert = convert_neon,
     .expand = expand_neon,
+    .copy_rows = copy_rows_plain,
     .copy_run = copy_run_neon,
     .find_marker = find_marker_neon,
     .across = across_neon,
     .down = down_neon,
     .copy = copy_neon,
+    .split = split_neon,
+    .join = join_neon,
+    .sum_rows = sum_rows_plain,
+    .sum_levels = sum_levels_plain,
+    .exchange = exchange_neon,
+    .extremes = extremes_plain,
 };
 #endif
 

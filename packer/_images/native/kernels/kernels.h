@@ -13,6 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+enum { LEVELS = 256 }; /* of a colour */
+
 typedef struct { /* the coefficients of a block, and where its samples belong */
     int16_t *coefficients;
     const int16_t *quantum;
@@ -20,18 +22,38 @@ typedef struct { /* the coefficients of a block, and where its samples belong */
     ptrdiff_t stride;
 } Coded;
 
+enum { STRIP = 64, FRACTION = 7 }; /* numbers that are computed at once; bits after the binary point of those in rows */
+
+typedef struct { /* rows of levels, less the middle one of 127.5; and their weights, which two rows have in common */
+    const int16_t *const *rows;
+    const int16_t *weights; /* all of them make 1/2 */
+    ptrdiff_t pairs;        /* an even number of them */
+    int precision;          /* bits after the binary point of the weights */
+} Weighed;
+
+/* Returns two weights that follow one another. */
+static inline uint32_t
+two_weights(const int16_t *weights)
+{
+    return (uint16_t)weights[0] | (uint32_t)(uint16_t)weights[1] << 16;
+}
+
 typedef struct {
     const char *vectors; /* their name; none in plain C */
-    int has_avx2;        /* and BMI2 */
+    int has_avx2;        /* and BMI2 and FMA */
+    int has_avx512;
     /* Transforms the coefficients of some blocks into 8 x 8 samples each, and leaves zeros in their place. */
     void (*transform)(const Coded *blocks, int count);
     /* Makes `count` samples of chroma twice as wide. Where chroma is also half as high, `other` is the neighbouring row of
-       `row`, and else NULL. Reads a sample more at both ends of the rows. `sums` has room for as many and two. */
-    void (*widen)(const uint8_t *row, const uint8_t *other, int16_t *sums, uint8_t *to, ptrdiff_t count);
+       `row`, and else NULL. Reads a sample more at both ends of the rows. */
+    void (*widen)(const uint8_t *row, const uint8_t *other, uint8_t *to, ptrdiff_t count);
     /* Makes four bytes a pixel, red, green, blue and one of any value, of luma and chroma. */
     void (*convert)(const uint8_t *luma, const uint8_t *blue, const uint8_t *red, uint8_t *to, ptrdiff_t count);
     /* Makes pixels of four bytes of those of three. */
     void (*expand)(const uint8_t *rgb, uint8_t *rgbx, ptrdiff_t count);
+    /* Copies rows of `size` bytes, which begin `stride` bytes apart, to where they follow one another. What is written does not
+       pass through the processor's caches where vectors can write so: for what is not read again soon. */
+    void (*copy_rows)(uint8_t *to, const uint8_t *from, ptrdiff_t stride, ptrdiff_t size, ptrdiff_t count);
     /* Copies bytes up to the first 0xFF, and not many more than `most`; returns how many. After them, 31 bytes of any value
        may be written, and what is read lies before `stop`. */
     size_t (*copy_run)(uint8_t *to, const uint8_t *from, size_t most, const uint8_t *stop);
@@ -43,6 +65,18 @@ typedef struct {
     void (*down)(const Resizing *, ptrdiff_t row);
     /* Makes pixels of three bytes of those of four, mirrored where `flip` says so. */
     void (*copy)(const uint8_t *rgbx, uint8_t *out, ptrdiff_t count, int flip);
+    /* Takes pixels of three bytes apart into levels of each colour. */
+    void (*split)(const uint8_t *pixels, ptrdiff_t count, uint8_t *red, uint8_t *green, uint8_t *blue);
+    /* Makes pixels of three bytes of levels of each colour. */
+    void (*join)(const uint8_t *red, const uint8_t *green, const uint8_t *blue, ptrdiff_t count, uint8_t *pixels);
+    /* Adds up `count` numbers of each row by their weights, and some more up to a whole strip. */
+    void (*sum_rows)(const Weighed *weighed, int16_t *to, ptrdiff_t count);
+    /* The same, and makes levels of the sums. */
+    void (*sum_levels)(const Weighed *weighed, uint8_t *to, ptrdiff_t count);
+    /* Exchanges the levels of pixels of three bytes, each by the table of its colour. */
+    void (*exchange)(uint8_t *pixels, ptrdiff_t count, const uint8_t tables[3][LEVELS]);
+    /* Finds the least and the largest level of each colour of one pixel or more. */
+    void (*extremes)(const uint8_t *pixels, ptrdiff_t count, uint8_t least[3], uint8_t most[3]);
 } Kernels;
 
 /* Those of this processor, and whether its instruction that deposits bits is slow; after `kernels_init`. */
@@ -53,24 +87,27 @@ void kernels_init(void);
 
 /* jpeg_kernels.c */
 void transform_plain(const Coded *blocks, int count);
-void widen_plain(const uint8_t *row, const uint8_t *other, int16_t *sums, uint8_t *to, ptrdiff_t count);
+void widen_plain(const uint8_t *row, const uint8_t *other, uint8_t *to, ptrdiff_t count);
 void convert_plain(const uint8_t *luma, const uint8_t *blue, const uint8_t *red, uint8_t *to, ptrdiff_t count);
 #if HAS_AVX2
 void transform_avx2(const Coded *blocks, int count);
-void widen_avx2(const uint8_t *row, const uint8_t *other, int16_t *sums, uint8_t *to, ptrdiff_t count);
+void widen_avx2(const uint8_t *row, const uint8_t *other, uint8_t *to, ptrdiff_t count);
 void convert_avx2(const uint8_t *luma, const uint8_t *blue, const uint8_t *red, uint8_t *to, ptrdiff_t count);
 #endif
 #if HAS_AVX512
 void transform_avx512(const Coded *blocks, int count);
+void widen_avx512(const uint8_t *row, const uint8_t *other, uint8_t *to, ptrdiff_t count);
 void convert_avx512(const uint8_t *luma, const uint8_t *blue, const uint8_t *red, uint8_t *to, ptrdiff_t count);
 #endif
 
 /* byte_kernels.c */
 void expand_plain(const uint8_t *rgb, uint8_t *rgbx, ptrdiff_t count);
+void copy_rows_plain(uint8_t *to, const uint8_t *from, ptrdiff_t stride, ptrdiff_t size, ptrdiff_t count);
 size_t copy_run_plain(uint8_t *to, const uint8_t *from, size_t most, const uint8_t *stop);
 const uint8_t *find_marker_plain(const uint8_t *from, const uint8_t *stop);
 #if HAS_AVX2
 void expand_avx2(const uint8_t *rgb, uint8_t *rgbx, ptrdiff_t count);
+void copy_rows_avx2(uint8_t *to, const uint8_t *from, ptrdiff_t stride, ptrdiff_t size, ptrdiff_t count);
 size_t copy_run_avx2(uint8_t *to, const uint8_t *from, size_t most, const uint8_t *stop);
 const uint8_t *find_marker_avx2(const uint8_t *from, const uint8_t *stop);
 #endif
@@ -85,13 +122,52 @@ void down_avx2(const Resizing *resizing, ptrdiff_t row);
 void copy_avx2(const uint8_t *rgbx, uint8_t *out, ptrdiff_t count, int flip);
 #endif
 #if HAS_AVX512
+void across_avx512(const Resizing *resizing, const uint8_t *upper, const uint8_t *lower, int16_t *to);
 void down_avx512(const Resizing *resizing, ptrdiff_t row);
+#endif
+
+/* level_kernels.c */
+void exchange_plain(uint8_t *pixels, ptrdiff_t count, const uint8_t tables[3][LEVELS]);
+typedef void (*ExchangeBytes)(uint8_t *levels, ptrdiff_t count, const uint8_t *table);
+/* Exchanges the levels of pixels by what exchanges bytes: where the tables differ, in planes of one colour each. */
+void exchange_by(ExchangeBytes exchange, uint8_t *pixels, ptrdiff_t count, const uint8_t tables[3][LEVELS]);
+void extremes_plain(const uint8_t *pixels, ptrdiff_t count, uint8_t least[3], uint8_t most[3]);
+#if HAS_AVX2
+void exchange_avx2(uint8_t *pixels, ptrdiff_t count, const uint8_t tables[3][LEVELS]);
+void extremes_avx2(const uint8_t *pixels, ptrdiff_t count, uint8_t least[3], uint8_t most[3]);
+#endif
+#if HAS_AVX512
+void exchange_avx512(uint8_t *pixels, ptrdiff_t count, const uint8_t tables[3][LEVELS]);
+#endif
+
+/* plane_kernels.c */
+void split_plain(const uint8_t *pixels, ptrdiff_t count, uint8_t *red, uint8_t *green, uint8_t *blue);
+void join_plain(const uint8_t *red, const uint8_t *green, const uint8_t *blue, ptrdiff_t count, uint8_t *pixels);
+#if HAS_AVX2
+void split_avx2(const uint8_t *pixels, ptrdiff_t count, uint8_t *red, uint8_t *green, uint8_t *blue);
+void join_avx2(const uint8_t *red, const uint8_t *green, const uint8_t *blue, ptrdiff_t count, uint8_t *pixels);
+#endif
+#if HAS_AVX512
+void split_avx512(const uint8_t *pixels, ptrdiff_t count, uint8_t *red, uint8_t *green, uint8_t *blue);
+void join_avx512(const uint8_t *red, const uint8_t *green, const uint8_t *blue, ptrdiff_t count, uint8_t *pixels);
+#endif
+
+/* sum_kernels.c */
+void sum_rows_plain(const Weighed *weighed, int16_t *to, ptrdiff_t count);
+void sum_levels_plain(const Weighed *weighed, uint8_t *to, ptrdiff_t count);
+#if HAS_AVX2
+void sum_rows_avx2(const Weighed *weighed, int16_t *to, ptrdiff_t count);
+void sum_levels_avx2(const Weighed *weighed, uint8_t *to, ptrdiff_t count);
+#endif
+#if HAS_AVX512
+void sum_rows_avx512(const Weighed *weighed, int16_t *to, ptrdiff_t count);
+void sum_levels_avx512(const Weighed *weighed, uint8_t *to, ptrdiff_t count);
 #endif
 
 /* neon_kernels.c */
 #if HAS_NEON
 void transform_neon(const Coded *blocks, int count);
-void widen_neon(const uint8_t *row, const uint8_t *other, int16_t *sums, uint8_t *to, ptrdiff_t count);
+void widen_neon(const uint8_t *row, const uint8_t *other, uint8_t *to, ptrdiff_t count);
 void convert_neon(const uint8_t *luma, const uint8_t *blue, const uint8_t *red, uint8_t *to, ptrdiff_t count);
 void expand_neon(const uint8_t *rgb, uint8_t *rgbx, ptrdiff_t count);
 size_t copy_run_neon(uint8_t *to, const uint8_t *from, size_t most, const uint8_t *stop);
@@ -99,6 +175,9 @@ const uint8_t *find_marker_neon(const uint8_t *from, const uint8_t *stop);
 void across_neon(const Resizing *resizing, const uint8_t *upper, const uint8_t *lower, int16_t *to);
 void down_neon(const Resizing *resizing, ptrdiff_t row);
 void copy_neon(const uint8_t *rgbx, uint8_t *out, ptrdiff_t count, int flip);
+void exchange_neon(uint8_t *pixels, ptrdiff_t count, const uint8_t tables[3][LEVELS]);
+void split_neon(const uint8_t *pixels, ptrdiff_t count, uint8_t *red, uint8_t *green, uint8_t *blue);
+void join_neon(const uint8_t *red, const uint8_t *green, const uint8_t *blue, ptrdiff_t count, uint8_t *pixels);
 #endif
 
 #endif

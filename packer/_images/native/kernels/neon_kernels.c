@@ -207,9 +207,8 @@ widen_row(const uint8_t *row, uint8_t *to, ptrdiff_t count)
 }
 
 void
-widen_neon(const uint8_t *row, const uint8_t *other, int16_t *sums, uint8_t *to, ptrdiff_t count)
+widen_neon(const uint8_t *row, const uint8_t *other, uint8_t *to, ptrdiff_t count)
 {
-    (void)sums;
     if (other != NULL)
         widen_two_rows(row, other, to, count);
     else
@@ -458,5 +457,57 @@ copy_neon(const uint8_t *rgbx, uint8_t *out, ptrdiff_t count, int flip)
         vst3q_u8(out + 3 * done, closer);
     }
     copy_plain(flip ? rgbx : rgbx + 4 * done, out + 3 * done, count - done, flip);
+}
+
+/* Levels, and planes of one colour. */
+
+static void
+exchange_bytes(uint8_t *levels, ptrdiff_t count, const uint8_t *table)
+{
+    const uint8x16_t quarter = vdupq_n_u8(64);
+    uint8x16x4_t quarters[4];
+    ptrdiff_t at = 0;
+    for (int i = 0; i < 4; i++)
+        quarters[i] = vld1q_u8_x4(table + 64 * i);
+    for (; at + VECTOR <= count; at += VECTOR) {
+        uint8x16_t rest = vld1q_u8(levels + at), made = vqtbl4q_u8(quarters[0], rest);
+        for (int i = 1; i < 4; i++) {
+            rest = vsubq_u8(rest, quarter);
+            made = vqtbx4q_u8(made, quarters[i], rest);
+        }
+        vst1q_u8(levels + at, made);
+    }
+    for (; at < count; at++)
+        levels[at] = table[levels[at]];
+}
+
+void
+exchange_neon(uint8_t *pixels, ptrdiff_t count, const uint8_t tables[3][LEVELS])
+{
+    exchange_by(exchange_bytes, pixels, count, tables);
+}
+
+void
+split_neon(const uint8_t *pixels, ptrdiff_t count, uint8_t *red, uint8_t *green, uint8_t *blue)
+{
+    ptrdiff_t at = 0;
+    for (; at + VECTOR <= count; at += VECTOR) {
+        uint8x16x3_t levels = vld3q_u8(pixels + 3 * at);
+        vst1q_u8(red + at, levels.val[0]);
+        vst1q_u8(green + at, levels.val[1]);
+        vst1q_u8(blue + at, levels.val[2]);
+    }
+    split_plain(pixels + 3 * at, count - at, red + at, green + at, blue + at);
+}
+
+void
+join_neon(const uint8_t *red, const uint8_t *green, const uint8_t *blue, ptrdiff_t count, uint8_t *pixels)
+{
+    ptrdiff_t at = 0;
+    for (; at + VECTOR <= count; at += VECTOR) {
+        uint8x16x3_t levels = {{vld1q_u8(red + at), vld1q_u8(green + at), vld1q_u8(blue + at)}};
+        vst3q_u8(pixels + 3 * at, levels);
+    }
+    join_plain(red + at, green + at, blue + at, count - at, pixels + 3 * at);
 }
 #endif

@@ -6,6 +6,7 @@
    the cache. What is resized in one direction only goes the same way, with the weight 1 in the other, which changes
    nothing; what is not resized at all is copied. */
 
+#include "geometry.h"
 #include "kernels/kernels.h"
 #include "resizing/resizing.h"
 #include "resizing/resizing_kernels.h"
@@ -14,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LINE = 64, BEHIND = 32 };
+enum { LINE = 64, BEHIND = 64 };
 #define NOT_MUCH ((uint64_t)1 << 24) /* bytes that are kept even where the next image needs far less */
 #define TOO_MUCH ((uint64_t)1 << 28) /* bytes that no image gets */
 
@@ -100,11 +101,11 @@ add_weighed(__m256i sums, __m256i pixels, __m256i which, __m256i weights)
     return _mm256_add_epi32(sums, _mm256_madd_epi16(_mm256_shuffle_epi8(pixels, which), weights));
 }
 
-/* Two output columns at a time, one in each half of a register; for each, four pixels of a row are loaded. To be inlined
-   where the number of pairs of pixels is known, and whether sums may be negative. */
+/* Two output columns at a time from `column` on, one in each half of a register; for each, four pixels of a row are loaded. To
+   be inlined where the number of pairs of pixels is known, and whether sums may be negative. */
 AVX2_INLINE void
-across_columns(const Resizing *resizing, const uint8_t *upper, const uint8_t *lower, int16_t *to, ptrdiff_t tap_pairs,
-               int overshoots)
+across_columns(const Resizing *resizing, const uint8_t *upper, const uint8_t *lower, int16_t *to, ptrdiff_t column,
+               ptrdiff_t tap_pairs, int overshoots)
 {
     const __m256i first_two = _mm256_setr_epi8(0, -1, 4, -1, 1, -1, 5, -1, 2, -1, 6, -1, 3, -1, 7, -1,
                                                0, -1, 4, -1, 1, -1, 5, -1, 2, -1, 6, -1, 3, -1, 7, -1);
@@ -114,8 +115,9 @@ across_columns(const Resizing *resizing, const uint8_t *upper, const uint8_t *lo
        lower row come 16 bits above those of the upper. */
     int up = 17 - resizing->column_precision;
     const __m128i upper_shift = _mm_cvtsi32_si128(16 - up), lower_shift = _mm_cvtsi32_si128(abs(up));
-    const __m256i *weights = (const __m256i *)resizing->column_weights;
-    const int32_t *offsets = resizing->offsets, *end = offsets + resizing->columns;
+    const __m256i *weights = (const __m256i *)resizing->column_weights + column / 2 * tap_pairs;
+    const int32_t *offsets = resizing->offsets + column, *end = resizing->offsets + resizing->columns;
+    to += 6 * column;
     for (; offsets < end; offsets += 2, weights += tap_pairs, to += 12) {
         __m256i above = zero, below = zero;
         for (ptrdiff_t pair = 0; pair < tap_pairs; pair += 2) {
@@ -147,15 +149,15 @@ across_avx2(const Resizing *resizing, const uint8_t *upper, const uint8_t *lower
 {
     ptrdiff_t tap_pairs = resizing->tap_pairs;
     if (resizing->overshoots)
-        across_columns(resizing, upper, lower, to, tap_pairs, 1);
+        across_columns(resizing, upper, lower, to, 0, tap_pairs, 1);
     else if (tap_pairs == 1)
-        across_columns(resizing, upper, lower, to, 1, 0);
+        across_columns(resizing, upper, lower, to, 0, 1, 0);
     else if (tap_pairs == 2)
-        across_columns(resizing, upper, lower, to, 2, 0);
+        across_columns(resizing, upper, lower, to, 0, 2, 0);
     else if (tap_pairs == 3)
-        across_columns(resizing, upper, lower, to, 3, 0);
+        across_columns(resizing, upper, lower, to, 0, 3, 0);
     else
-        across_columns(resizing, upper, lower, to, tap_pairs, 0);
+        across_columns(resizing, upper, lower, to, 0, tap_pairs, 0);
 }
 
 /* To be inlined where the number of pairs of rows is known. */
@@ -205,6 +207,83 @@ down_avx2(const Resizing *resizing, ptrdiff_t row)
 }
 
 #if HAS_AVX512
+enum { BYTES = 64, VALUES = 16 }; /* of a vector; the latter are colours of output columns */
+
+/* Says which bytes to take of those from `base` on, for values of columns that `which` names: that of the first pixel, and two
+   bytes after it, where 16-bit integers begin, that of the second. */
+AVX512_INLINE __m512i
+places_of(__m512i offsets, __m512i which, __m512i colours, int32_t base)
+{
+    __m512i begins = _mm512_sub_epi32(_mm512_permutexvar_epi32(which, offsets), _mm512_set1_epi32(base));
+    return _mm512_add_epi32(_mm512_add_epi32(begins, _mm512_slli_epi32(begins, 16)), colours);
+}
+
+AVX512_INLINE __m512i
+add_taken(__m512i sums, const uint8_t *from, __m512i places, __m512i weights)
+{
+    __m512i pixels = _mm512_maskz_permutexvar_epi8(0x5555555555555555, places, _mm512_loadu_si512(from));
+    return _mm512_dpwssd_epi32(sums, pixels, weights);
+}
+
+/* Three vectors at a time, which are AT_ONCE columns. The pixels that a vector depends on are loaded at once, and one
+   instruction brings their bytes to their places. To be inlined where the number of pairs of pixels is known, and whether
+   sums may be negative. */
+AVX512_INLINE void
+across_columns_avx512(const Resizing *resizing, const uint8_t *upper, const uint8_t *lower, int16_t *to, ptrdiff_t tap_pairs,
+                      int overshoots)
+{
+    const int precision = resizing->column_precision, up = 16 - precision;
+    const __m128i upper_shift = _mm_cvtsi32_si128(precision), lower_shift = _mm_cvtsi32_si128(abs(up));
+    const __m512i half = _mm512_set1_epi32(1 << (precision - 1));
+    __m512i which[3], colours[3];
+    for (int part = 0; part < 3; part++) {
+        uint32_t column[VALUES], colour[VALUES];
+        for (uint32_t i = 0, value = VALUES * (uint32_t)part; i < VALUES; i++, value++)
+            column[i] = value / 3, colour[i] = value % 3 * 0x10001 + 0x40000; /* four bytes after it is the next pixel */
+        which[part] = _mm512_loadu_si512(column), colours[part] = _mm512_loadu_si512(colour);
+    }
+    for (ptrdiff_t column = 0; column < resizing->columns; column += AT_ONCE) {
+        const int32_t *offsets = resizing->offsets + column;
+        const __m512i all = _mm512_loadu_si512(offsets);
+        for (int part = 0; part < 3; part++, to += 2 * VALUES) {
+            const int32_t first = offsets[5 * part], last = offsets[5 * part + 5], base = first < last ? first : last;
+            const __m512i places = places_of(all, which[part], colours[part], base);
+            __m512i above = half, below = half;
+            for (ptrdiff_t pair = 0; pair < tap_pairs; pair++) {
+                __m512i weights = _mm512_loadu_si512(resizing->pair_weights + 2 * (pair * resizing->filled + column));
+                weights = _mm512_permutexvar_epi32(which[part], weights);
+                above = add_taken(above, upper + base + 8 * pair, places, weights);
+                below = add_taken(below, lower + base + 8 * pair, places, weights);
+            }
+            below = up > 0 ? _mm512_sll_epi32(below, lower_shift) : _mm512_sra_epi32(below, lower_shift);
+            __m512i both = _mm512_mask_blend_epi16(0xAAAAAAAA, _mm512_sra_epi32(above, upper_shift), below);
+            if (overshoots)
+                both = _mm512_max_epi16(both, _mm512_setzero_si512());
+            if (overshoots || tap_pairs > 3)
+                both = _mm512_min_epi16(both, _mm512_set1_epi16(255));
+            _mm512_storeu_si512(to, both);
+        }
+    }
+}
+
+AVX512 void
+across_avx512(const Resizing *resizing, const uint8_t *upper, const uint8_t *lower, int16_t *to)
+{
+    const ptrdiff_t tap_pairs = resizing->tap_pairs;
+    if (resizing->spread > BYTES - 8)
+        across_avx2(resizing, upper, lower, to);
+    else if (resizing->overshoots)
+        across_columns_avx512(resizing, upper, lower, to, tap_pairs, 1);
+    else if (tap_pairs == 1)
+        across_columns_avx512(resizing, upper, lower, to, 1, 0);
+    else if (tap_pairs == 2)
+        across_columns_avx512(resizing, upper, lower, to, 2, 0);
+    else if (tap_pairs == 3)
+        across_columns_avx512(resizing, upper, lower, to, 3, 0);
+    else
+        across_columns_avx512(resizing, upper, lower, to, tap_pairs, 0);
+}
+
 /* As down_blocks, of twice as many bytes. To be inlined where the number of pairs of rows is known. */
 AVX512_INLINE void
 down_blocks_avx512(const Resizing *resizing, ptrdiff_t row, ptrdiff_t pairs)
@@ -302,20 +381,26 @@ set_columns(Resizing *resizing, const Axis *axis, Span *spans, double *weights, 
     resizing->end = end;
     resizing->tap_pairs = taps / 2;
     resizing->columns = axis->out + axis->out % 2;
-    for (ptrdiff_t column = 0; column < resizing->columns; column++) {
-        ptrdiff_t i = column < axis->out ? column : column - 1; /* the one too many is the last again */
+    resizing->spread = 0;
+    for (ptrdiff_t column = 0; column < resizing->filled; column++) {
+        ptrdiff_t i = column < axis->out ? column : axis->out - 1; /* those too many are the last again */
         i = flip ? axis->out - 1 - i : i;
         /* Taps are padded with pixels of no weight, on the left, so as not to read past the row. */
         ptrdiff_t begin = spans[i].first < end - taps ? spans[i].first : end - taps;
         begin = begin > first ? begin : first;
-        resizing->offsets[column] = (int32_t)(4 * (begin - first));
+        const int32_t offset = (int32_t)(4 * (begin - first));
+        resizing->offsets[column] = offset;
+        resizing->spread = larger(resizing->spread, abs(offset - resizing->offsets[larger(column - 5, 0)]));
         const double *weight = weights + i * axis->most;
         int16_t *to = resizing->column_weights + column / 2 * taps * 8 + column % 2 * 8;
+        int16_t *once = resizing->pair_weights + 2 * column;
         for (ptrdiff_t pair = 0, k = begin - spans[i].first; pair < taps / 2; pair++, k += 2, to += 16) {
             int16_t left = (int16_t)(k >= 0 && k < axis->most ? rounded(weight[k], precision) : 0);
             int16_t right = (int16_t)(k + 1 >= 0 && k + 1 < axis->most ? rounded(weight[k + 1], precision) : 0);
             for (int times = 0; times < 4; times++)
                 to[2 * times] = left, to[2 * times + 1] = right;
+            once[0] = left, once[1] = right;
+            once += 2 * resizing->filled;
         }
     }
 }
@@ -394,14 +479,16 @@ resizing_begin(Resizing *resizing, const Wanted *wanted, uint8_t *out)
     resizing->kept_count = 1;
     while (resizing->kept_count < down.most / 2 + 1)
         resizing->kept_count *= 2;
-    resizing->kept_step = 2 * (resizing->width + BLOCK); /* stores, and loads of a narrow row, may end after the row */
+    resizing->kept_step = 2 * (resizing->width + 2 * BLOCK); /* stores, and loads of a narrow row, may end after the row */
 
-    enum { OFFSETS, COLUMN_WEIGHTS, ROWS, ROW_WEIGHTS, KEPT, WAITING, SPANS, WEIGHTS, PARTS };
-    uint64_t tall = (uint64_t)down.out, wide = (uint64_t)across.out + 1;
+    enum { OFFSETS, COLUMN_WEIGHTS, PAIR_WEIGHTS, ROWS, ROW_WEIGHTS, KEPT, WAITING, SPANS, WEIGHTS, PARTS };
+    uint64_t tall = (uint64_t)down.out, wide = ((uint64_t)across.out + AT_ONCE - 1) / AT_ONCE * AT_ONCE;
+    resizing->filled = (ptrdiff_t)wide;
     uint64_t weights_down = tall * (uint64_t)down.most, weights_across = wide * (uint64_t)(across.most + 1);
     const uint64_t sizes[PARTS] = {
         [OFFSETS] = wide * sizeof(int32_t),
         [COLUMN_WEIGHTS] = weights_across * 4 * sizeof(int16_t),
+        [PAIR_WEIGHTS] = weights_across * sizeof(int16_t),
         [ROWS] = tall * sizeof(Span),
         [ROW_WEIGHTS] = tall * (uint64_t)resizing->row_weights_step * sizeof(int16_t),
         [KEPT] = (uint64_t)resizing->kept_count * (uint64_t)resizing->kept_step * sizeof(int16_t),
@@ -414,6 +501,7 @@ resizing_begin(Resizing *resizing, const Wanted *wanted, uint8_t *out)
         return 0;
     resizing->offsets = (int32_t *)parts[OFFSETS];
     resizing->column_weights = (int16_t *)parts[COLUMN_WEIGHTS];
+    resizing->pair_weights = (int16_t *)parts[PAIR_WEIGHTS];
     resizing->rows = (Span *)parts[ROWS];
     resizing->row_weights = (int16_t *)parts[ROW_WEIGHTS];
     resizing->kept = (int16_t *)parts[KEPT];

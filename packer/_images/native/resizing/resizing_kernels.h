@@ -9,7 +9,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { BLOCK = 32 /* bytes of an output row that are written at once */ };
+enum {
+    BLOCK = 32,  /* bytes of an output row that are written at once */
+    AT_ONCE = 16 /* columns that the pass across writes at once, at most */
+};
 
 struct Resizing {
     uint8_t *out;
@@ -17,9 +20,12 @@ struct Resizing {
     ptrdiff_t first_row, row_end, first, end;
 
     ptrdiff_t columns;       /* of the window, rounded up to an even number */
+    ptrdiff_t filled;        /* columns of which there are offsets and weights: a multiple of AT_ONCE */
     ptrdiff_t tap_pairs;     /* pairs of pixels that a column depends on, the same number for all */
     int32_t *offsets;        /* of each column: where in a row they begin, in bytes */
+    ptrdiff_t spread;        /* by how many bytes the offsets of six columns beside each other differ at most */
     int16_t *column_weights; /* [two columns][pair of pixels][column][four times the same][pixel] */
+    int16_t *pair_weights;   /* [pair of pixels][column][pixel] */
     int column_precision;    /* bits after the binary point */
     int overshoots;          /* whether weights may be negative */
 

@@ -1,6 +1,6 @@
 /* Huffman codes of scans (ITU-T T.81, annexes F and K.2): read symbol by symbol, and the best ones found.
 
-   headers.c and bits.h have tables of their own for the decoder, which wants to know of a code only which values may follow.
+   tables.c and bits.h have tables of their own for the decoder, which wants to know of a code only which values may follow.
    Here the symbol itself is wanted. */
 
 #ifndef PACKER_HUFFMAN_H

@@ -1,0 +1,213 @@
+"""A conversion whose pack goes to object storage: made on this machine, in a room of its scratch, and then uploaded.
+
+The room of ``s3://bucket/train.lmdb`` is a directory of the scratch that nobody else writes into, with
+
+``train.lmdb``      the pack when it is complete; beside it, until then, ``train.lmdb.partial``
+``request.json``    what the pack is of, and what it becomes: another conversion does not go on with it
+``upload.jsonl``    what was uploaded; see `packer._storage.remote.uploadlog`
+
+It goes when the objects that were uploaded have been compared with the pack. The same call continues what was killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import stat
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+
+from packer._conversion.changes import setting_differences, started_differently
+from packer._conversion.convert import Summary
+from packer._conversion.request import ConversionRequest
+from packer._conversion.required import conversion_settings
+from packer._formats import open_pack
+from packer._formats.copying import PackFiles
+from packer._storage.files import remove, writing_to
+from packer._storage.locks import held
+from packer._storage.outputs import write_output
+from packer._storage.remote.uploading import Upload, require_writable
+from packer._storage.remote.uploadlog import UploadLog
+from packer._storage.remote.urls import identity, parse
+from packer.errors import DestinationError, PackLockedError, printable
+
+__all__ = ["UploadedConversion", "default_scratch"]
+
+
+def default_scratch() -> Path:
+    """Return the directory in which packs are made before they are uploaded, where nobody says another one."""
+    return Path(tempfile.gettempdir()) / (f"packer-{os.geteuid()}" if hasattr(os, "geteuid") else "packer")
+
+
+class UploadedConversion:
+    """A conversion to a URL; a context, in which its room is this process's alone.
+
+    Parameters
+    ----------
+    request : ConversionRequest
+        Its `dst` is the URL.
+    scratch : Path, optional
+        Where the room is; by default `default_scratch`.
+
+    Attributes
+    ----------
+    request : ConversionRequest
+        What is to be converted here, to a pack in the room.
+    room : Path
+    notes : list of str
+        What a person should know of what earlier runs left.
+    made : Summary or None
+        What an earlier run made, where its pack is complete.
+
+    Raises
+    ------
+    DestinationError
+        If no pack can be written to that URL, or to the scratch.
+    RemoteError
+        If the store cannot be reached or refuses.
+    PackLockedError
+        If another process does the same, here or elsewhere.
+    ResumeError
+        If the room has another conversion to the same URL.
+    """
+
+    def __init__(self, request: ConversionRequest, scratch: Path | None = None) -> None:
+        require_writable(request.dst)
+        url = parse(request.dst)
+        self._url, self._overwrite, self._fresh = str(url), request.overwrite, request.fresh
+        self._scratch = Path(os.path.abspath(scratch)) if scratch is not None else default_scratch()
+        # The name alone would not do: packs of several buckets may have the same.
+        self.room = self._scratch / f"{request.dst.stem}-{identity(self._url)[:16]}"
+        self._done = self.room.with_name(f"{self.room.name}.done")
+        self.request = replace(request, dst=self.room / request.dst.name, overwrite=False)
+        self.notes: list[str] = []
+        self.made: Summary | None = None
+        self._held = contextlib.ExitStack()
+
+    def __enter__(self) -> UploadedConversion:
+        with contextlib.ExitStack() as held_by_now:
+            self._make_scratch()
+            held_by_now.enter_context(held(self.room.with_name(f"{self.room.name}.lock"), self._refuse_to_wait))
+            remove(self._done)
+            if self._fresh:
+                self._start_over()
+            _make_own(self.room)
+            held_by_now.callback(self._tidy)
+            self._require_same()
+            self._log = UploadLog(self.room / "upload.jsonl")
+            held_by_now.callback(self._log.close)
+            self._upload = Upload(self._url, self._log, overwrite=self._overwrite)
+            self.notes += self._upload.require_free(fresh=self._fresh)
+            self.made = self._made_before()
+            if self.made is None:
+                self.request.require_destination()
+            self._held = held_by_now.pop_all()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._held.close()
+
+    def upload(self, summary: Summary, progress: Callable[[int, int], None] | None = None) -> Summary:
+        """Upload the pack that was made, and remove the room; return the summary of both.
+
+        Parameters
+        ----------
+        summary : Summary
+            `made`, or what the conversion of `request` returned.
+        progress : callable, optional
+            Called, on any thread, with the number of bytes that were uploaded, and their total.
+
+        Raises
+        ------
+        DestinationError, RemoteError
+            If the pack cannot be uploaded; the same call goes on.
+        """
+        started = time.monotonic()
+        files = PackFiles.of(self.request.dst)
+        places = [(name, self.request.dst / name if name else self.request.dst) for name in files.sizes]
+        self.notes += self._upload.run(places, progress)
+        self._log.close()
+        with writing_to(self.room):
+            os.rename(self.room, self._done)  # in one step: what is left of a room is none to go on with
+        shutil.rmtree(self._done, ignore_errors=True)
+        seconds = summary.seconds + time.monotonic() - started
+        return replace(summary, destination=self._url, seconds=seconds)
+
+    def _make_scratch(self) -> None:
+        if self._scratch == default_scratch():
+            _make_own(self._scratch)
+        else:
+            with writing_to(self._scratch):
+                self._scratch.mkdir(parents=True, exist_ok=True)
+
+    def _refuse_to_wait(self) -> None:
+        raise PackLockedError(f"{parse(self._url).shown()}: another process is making it in {printable(self.room)}")
+
+    def _start_over(self) -> None:
+        """Drop what an earlier run left."""
+        if os.path.exists(self.room / "upload.jsonl"):
+            with contextlib.closing(UploadLog(self.room / "upload.jsonl")) as log:
+                Upload(self._url, log, overwrite=self._overwrite).give_up()
+        remove(self.room)
+
+    def _tidy(self) -> None:
+        """Remove the room where nothing was done in it."""
+        if not self._holds_work:
+            shutil.rmtree(self.room, ignore_errors=True)
+
+    @property
+    def _holds_work(self) -> bool:
+        """Whether a conversion was begun in the room."""
+        return os.path.exists(self.request.dst) or os.path.exists(f"{self.request.dst}.partial")
+
+    def _require_same(self) -> None:
+        """Refuse a room of another conversion; write down what this one is where none was begun."""
+        path, format = self.room / "request.json", self.request.format_row.name
+        said = {
+            **conversion_settings(format, self.request.format_options, self.request.recipe),
+            **self.request.described(),
+            "parts": self.request.parts,
+        }
+        del said["versions"]  # which an unfinished conversion compares, and do not matter to a complete pack
+        if not self._holds_work:
+            write_output(path, json.dumps(said).encode("ascii"))
+            return
+        try:
+            before = json.loads(path.read_text("ascii"))
+        except (OSError, ValueError) as error:
+            raise DestinationError(f"{printable(path)}: cannot be read. Start over with --fresh.") from error
+        if differences := setting_differences(before, said):
+            raise started_differently(self.room, differences)
+
+    def _made_before(self) -> Summary | None:
+        """Return the summary of the pack in the room, where it is complete; None where not."""
+        if not os.path.exists(self.request.dst):
+            return None
+        files = PackFiles.of(self.request.dst)
+        with open_pack(self.request.dst) as reader:
+            manifest = reader.manifest
+        when = datetime.fromtimestamp(max(files.modified.values()) / 1e9, timezone.utc)
+        self.notes.append(
+            f"the pack is complete since {when:%Y-%m-%d %H:%M:%S} UTC, and its upload goes on; --fresh converts anew"
+        )
+        count = manifest.count + len(manifest.skipped)
+        return Summary(self.request.dst, manifest, 0, files.size, 0.0, continued=count, kept=0)
+
+
+def _make_own(directory: Path) -> None:
+    """Make a directory; DestinationError where others may write into the one that is there."""
+    with writing_to(directory):
+        with contextlib.suppress(FileExistsError):
+            directory.mkdir(mode=0o700)
+        status = os.lstat(directory)
+    own = not hasattr(os, "geteuid") or (status.st_uid == os.geteuid() and not status.st_mode & stat.S_IWOTH)
+    if not own or not stat.S_ISDIR(status.st_mode):
+        raise DestinationError(
+            f"{printable(directory)}: is no directory that is yours alone. Remove it, or say another --scratch."
+        )

@@ -1,0 +1,72 @@
+/* Changes of images in place, as torchvision's v2 transforms change uint8 tensors.
+
+   Each operation has a module: toning.c has those of levels by a table, colouring.c those of the colours of a pixel,
+   blurring.c those of neighbours, moving.c those that move pixels. */
+
+#ifndef PACKER_AUGMENTING_H
+#define PACKER_AUGMENTING_H
+
+#include "samples.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* A record of OPERATION in packer/_images/operations.py, which says what the fields mean. Python compares the names. */
+#define OPERATION(INTEGER, NUMBER, MATRIX) \
+    INTEGER(kind) NUMBER(factor) MATRIX(matrix) INTEGER(interpolation) INTEGER(fill) INTEGER(top) INTEGER(left) \
+    INTEGER(height) INTEGER(width)
+#define INTEGER_FIELD(name) int64_t name;
+#define NUMBER_FIELD(name) double name;
+#define MATRIX_FIELD(name) double name[6];
+
+typedef struct {
+    OPERATION(INTEGER_FIELD, NUMBER_FIELD, MATRIX_FIELD)
+} Operation;
+
+/* The places in KINDS there. */
+enum {
+    NOTHING, BRIGHTNESS, CONTRAST, SATURATION, HUE, GRAYSCALE, BLUR, SOLARIZE, POSTERIZE, EQUALIZE, AUTOCONTRAST, INVERT,
+    SHARPNESS, AFFINE, ERASE, KINDS,
+};
+
+enum { NEAREST = 0, NO_FILL = -1 };
+enum { LONGEST_MOVED = 1 << 20 }; /* pixels of a side: of many more, floats do not tell one from the next; as in operations.py */
+
+typedef struct { /* RGB pixels, whose rows follow one another; and memory for one operation at a time */
+    uint8_t *pixels;
+    ptrdiff_t height, width;
+    Memory *scratch;
+} Image;
+
+/* Returns a factor as large as one can be whose products with levels have 32 bits. Far below that, all that is adjusted is
+   black or white. */
+static inline double
+limited(double factor)
+{
+    const double most = 1 << 20;
+    return factor < -most ? -most : factor > most ? most : factor;
+}
+
+/* Returns what is wrong with operations on an image of this size, or NULL. */
+const char *find_wrong_operation(const Operation *operations, int64_t count, int64_t height, int64_t width);
+
+/* Applies operations one after the other; 0 where there is no memory for one. */
+int augment(const Image *image, const Operation *operations, int64_t count);
+
+/* toning.c */
+void tone(const Image *image, const Operation *operation);
+
+/* colouring.c */
+double mean_grey(const Image *image);
+void saturate(const Image *image, double factor);
+void turn_hue(const Image *image, double shift);
+void make_grey(const Image *image);
+
+/* blurring.c */
+int sharpen(const Image *image, double factor);
+int blur(const Image *image, const Operation *operation);
+
+/* moving.c */
+int move(const Image *image, const Operation *operation);
+
+#endif

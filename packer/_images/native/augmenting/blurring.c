@@ -1,0 +1,214 @@
+/* What makes of each pixel a mean of its neighbours: see augmenting.h. */
+
+#include "augmenting/augmenting.h"
+#include "geometry.h"
+#include "kernels/vectorised.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Sharpens some levels between those of two other rows. */
+INLINE void
+sharpen_some(const uint8_t *above, const uint8_t *row, const uint8_t *below, uint8_t *restrict to, ptrdiff_t count, float rest)
+{
+    for (ptrdiff_t i = 0; i < count; i++) {
+        uint16_t sum = (uint16_t)(above[i - 3] + above[i] + above[i + 3] + row[i - 3] + 5 * row[i] + row[i + 3] + below[i - 3]
+            + below[i] + below[i + 3] + 6);
+        int16_t smooth = (int16_t)(uint16_t)(sum / 13); /* rounded: it is never between two levels */
+        int32_t sharp = (int32_t)fmaf((float)(int16_t)(smooth - row[i]), rest, row[i]);
+        sharp = sharp > 0 ? sharp : 0;
+        to[i] = (uint8_t)(sharp < 255 ? sharp : 255);
+    }
+}
+
+/* Sharpens a row between two others; the first and the last pixel stay. The last strip ends where the row does, and does some
+   again. */
+INLINE void
+sharpen_body(const uint8_t *above, const uint8_t *row, const uint8_t *below, uint8_t *restrict to, ptrdiff_t count, float rest)
+{
+    const ptrdiff_t last = count - 3 - STRIP;
+    if (last < 3)
+        sharpen_some(above + 3, row + 3, below + 3, to + 3, count - 6, rest);
+    else
+        for (ptrdiff_t i = 3; i < last + STRIP; i += STRIP) {
+            ptrdiff_t from = i < last ? i : last;
+            sharpen_some(above + from, row + from, below + from, to + from, STRIP, rest);
+        }
+}
+
+VECTORISED(sharpen_row, sharpen_body,
+           (const uint8_t *above, const uint8_t *row, const uint8_t *below, uint8_t *restrict to, ptrdiff_t count, float rest),
+           (above, row, below, to, count, rest))
+
+int
+sharpen(const Image *image, double factor)
+{
+    ptrdiff_t line = 3 * image->width;
+    if (image->height <= 2 || image->width <= 2)
+        return 1;
+    factor = limited(factor);
+    if (!reserve(image->scratch, 2 * (size_t)line))
+        return 0;
+    uint8_t *above = image->scratch->at, *row = above + line, *to = image->pixels;
+    memcpy(row, to, (size_t)line);
+    for (ptrdiff_t y = 1; y < image->height - 1; y++) {
+        uint8_t *spare = above;
+        above = row, row = spare, to += line;
+        memcpy(row, to, (size_t)line);
+        sharpen_row(above, row, to + line, to, line, (float)(1 - factor));
+    }
+    return 1;
+}
+
+/* Writes levels as numbers of 16 bits around the middle one: see Weighed. */
+INLINE void
+centre_body(const uint8_t *levels, int16_t *restrict to, ptrdiff_t count)
+{
+    for (ptrdiff_t i = 0; i < count; i++)
+        to[i] = (int16_t)((2 * levels[i] - 255) * (1 << (FRACTION - 1)));
+}
+
+VECTORISED(centre, centre_body, (const uint8_t *levels, int16_t *restrict to, ptrdiff_t count), (levels, to, count))
+
+typedef struct { /* a kernel in one direction */
+    ptrdiff_t reach; /* how far away the pixels lie that count */
+    Weighed weighed;
+    const int16_t **rows; /* two at each distance; at none, the middle one twice */
+    int16_t *weights;     /* of each distance; at none, half of the middle one's */
+} Direction;
+
+static double
+gaussian(ptrdiff_t distance, double sigma)
+{
+    double away = (double)distance / sigma;
+    return exp(-0.5 * away * away);
+}
+
+/* Returns how many pointers to rows, or weights, a kernel of `side` pixels needs at most. */
+static ptrdiff_t
+rows_of(ptrdiff_t side)
+{
+    return 2 * (side / 2 + 2);
+}
+
+/* Sets the weights of a Gaussian, of as many bits as 16 bits hold. From the farthest pixel on, what one weight is rounded by
+   is left to the next one, so that all together they are exactly 1. */
+static void
+weigh_gaussian(Direction *direction, double sigma, ptrdiff_t side)
+{
+    Weighed *weighed = &direction->weighed;
+    double sum = 1, left = 0;
+    for (ptrdiff_t distance = 1; distance <= side / 2; distance++)
+        sum += 2 * gaussian(distance, sigma);
+    weighed->precision = sum > 1.001 ? 16 : 15; /* where there is little but the middle, the half of 1 has 16 bits */
+    int rest = 1 << (weighed->precision - 1);
+    direction->reach = 0;
+    for (ptrdiff_t distance = side / 2; distance > 0; distance--) {
+        left += gaussian(distance, sigma) / sum * (1 << weighed->precision);
+        int16_t weight = (int16_t)lrint(left);
+        direction->weights[distance] = weight;
+        left -= weight, rest -= weight;
+        if (weight != 0 && direction->reach == 0)
+            direction->reach = distance;
+    }
+    direction->weights[0] = (int16_t)rest;
+    direction->weights[direction->reach + 1] = 0;
+    weighed->pairs = (direction->reach + 2) / 2 * 2;
+    weighed->rows = direction->rows, weighed->weights = direction->weights;
+}
+
+/* Sets the rows at a distance. */
+static void
+set_rows(const Direction *direction, ptrdiff_t distance, const int16_t *before, const int16_t *after)
+{
+    direction->rows[2 * distance] = before;
+    direction->rows[2 * distance + 1] = after;
+}
+
+/* Returns which of `side` pixels stands at a place, of which those outside are mirrored at the edges. */
+static ptrdiff_t
+mirrored(ptrdiff_t place, ptrdiff_t side)
+{
+    place = place < 0 ? -place : place;
+    return place < side ? place : 2 * (side - 1) - place;
+}
+
+enum { ALIGNED = 64 }; /* bytes of the longest vector */
+
+typedef struct {
+    Direction down, across;
+    ptrdiff_t kept, step; /* how many rows are kept, and where the next one begins */
+    int16_t **rows;       /* of the image; the latest ones are kept */
+    int16_t *line;        /* the sums of a row, mirrored at both ends */
+    uint8_t *levels;      /* a blurred row */
+} Blurring;
+
+static void
+blur_row(const Image *image, Blurring *blurring, ptrdiff_t y)
+{
+    const ptrdiff_t length = 3 * image->width, reach = blurring->across.reach;
+    for (ptrdiff_t distance = 0; distance < blurring->down.weighed.pairs; distance++) {
+        ptrdiff_t away = distance <= blurring->down.reach ? distance : 0;
+        set_rows(&blurring->down, distance, blurring->rows[mirrored(y - away, image->height)],
+                 blurring->rows[mirrored(y + away, image->height)]);
+    }
+    int16_t *begin = blurring->line + 3 * reach, *end = begin + length;
+    kernels->sum_rows(&blurring->down.weighed, begin, length);
+    for (ptrdiff_t x = 1; x <= reach; x++) {
+        memcpy(begin - 3 * x, begin + 3 * x, 3 * sizeof *begin);
+        memcpy(end + 3 * (x - 1), end - 3 * (x + 1), 3 * sizeof *begin);
+    }
+    kernels->sum_levels(&blurring->across.weighed, blurring->levels, length);
+    memcpy(image->pixels + y * length, blurring->levels, (size_t)length);
+}
+
+/* Gives memory to what needs some; 0 where there is none. */
+static int
+make_room(const Image *image, const Operation *operation, Blurring *blurring)
+{
+    const ptrdiff_t high = operation->height, wide = operation->width, line = 3 * image->width;
+    blurring->step = (line + STRIP - 1) / STRIP * STRIP;
+    blurring->kept = high < image->height ? high : image->height;
+    const ptrdiff_t pointers = rows_of(high) + rows_of(wide) + image->height;
+    const ptrdiff_t numbers = rows_of(high) + rows_of(wide) + (blurring->kept + 2) * blurring->step + 6 * wide;
+    const size_t room = (size_t)pointers * sizeof(int16_t *) + (size_t)numbers * sizeof(int16_t) + ALIGNED;
+    if (!reserve(image->scratch, room))
+        return 0;
+    memset(image->scratch->at, 0, room);
+    uint8_t *begin = image->scratch->at + (ALIGNED - (uintptr_t)image->scratch->at % ALIGNED);
+    int16_t *kept = (int16_t *)(void *)begin;
+    blurring->rows = (int16_t **)(void *)(kept + blurring->kept * blurring->step);
+    blurring->down.rows = (const int16_t **)(void *)(blurring->rows + image->height);
+    blurring->across.rows = blurring->down.rows + rows_of(high);
+    blurring->line = (int16_t *)(void *)(blurring->across.rows + rows_of(wide));
+    blurring->down.weights = blurring->line + blurring->step + 6 * wide;
+    blurring->across.weights = blurring->down.weights + rows_of(high);
+    blurring->levels = (uint8_t *)(blurring->across.weights + rows_of(wide));
+    for (ptrdiff_t y = 0; y < image->height; y++)
+        blurring->rows[y] = kept + y % blurring->kept * blurring->step;
+    return 1;
+}
+
+int
+blur(const Image *image, const Operation *operation)
+{
+    const ptrdiff_t line = 3 * image->width;
+    Blurring blurring;
+    if (!make_room(image, operation, &blurring))
+        return 0;
+    weigh_gaussian(&blurring.down, operation->factor, operation->height);
+    weigh_gaussian(&blurring.across, operation->factor, operation->width);
+    if (blurring.down.reach == 0 && blurring.across.reach == 0)
+        return 1;
+    for (ptrdiff_t distance = 0; distance < blurring.across.weighed.pairs; distance++) {
+        ptrdiff_t away = distance <= blurring.across.reach ? 3 * distance : 0;
+        const int16_t *middle = blurring.line + 3 * blurring.across.reach;
+        set_rows(&blurring.across, distance, middle - away, middle + away);
+    }
+    for (ptrdiff_t y = 0, next = 0; y < image->height; y++) {
+        for (; next < image->height && next <= y + blurring.down.reach; next++)
+            centre(image->pixels + next * line, blurring.rows[next], line);
+        blur_row(image, &blurring, y);
+    }
+    return 1;
+}

@@ -1,0 +1,287 @@
+/* What moves pixels by a matrix: see augmenting.h. The places are computed as torchvision's affine and torch's grid_sample
+   compute them, rounding after each step, as the nearest pixel would else be another one here and there. */
+
+#include "augmenting/augmenting.h"
+#include "kernels/vectorised.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { RUN = 256 }; /* columns that are made at a time: whole strips */
+
+typedef struct { /* in one direction, where the pixels of a row come from */
+    float row, shift;  /* what all columns count */
+    float half;        /* of the image's side */
+    float least, most; /* places that are farther outside count as these */
+} Line;
+
+typedef struct { /* a part of a row that is made; all of it has whole strips */
+    float across[RUN], down[RUN]; /* what each column counts */
+    int32_t from[RUN];            /* the first byte of the pixel that each shows, or the first of the four pixels around */
+    float east[RUN], south[RUN];  /* how far away from that one the place is */
+    uint32_t upper[2 * RUN], lower[2 * RUN]; /* the four pixels */
+    uint8_t red[RUN], green[RUN], blue[RUN];
+} Run;
+
+/* Returns where a pixel comes from, by what its column counts. */
+INLINE float
+place_of(float column, const Line *line)
+{
+    float at = (column + line->row) + line->shift;
+    float place = (at + 1) * line->half - 0.5f;
+    place = place > line->least ? place : line->least; /* also what is no number */
+    return place < line->most ? place : line->most;
+}
+
+/* Returns the nearest integer, and the even one of two, of a place that is near. */
+INLINE float
+nearest(float place)
+{
+    const float magic = 12582912; /* 1.5 * 2**23, beside which a float has no fraction */
+    return (place + magic) - magic;
+}
+
+typedef struct { /* what is moved */
+    const uint8_t *pixels; /* of the image, with edges of zeros around it where pixels are interpolated */
+    int32_t height, width;
+    int32_t step; /* from row to row, in what `from` counts */
+    int is_filled;
+    uint8_t fill[3]; /* it stands after the pixels, too, where they are not interpolated */
+} Source;
+
+INLINE void
+find_body(Run *run, Line across, Line down, const Source *source, ptrdiff_t count)
+{
+    const int32_t height = source->height, width = source->width, step = source->step, outside = height * step;
+    for (ptrdiff_t strip = 0; strip < count; strip += STRIP)
+        for (ptrdiff_t x = strip; x < strip + STRIP; x++) {
+            int32_t row = (int32_t)nearest(place_of(run->down[x], &down));
+            int32_t column = (int32_t)nearest(place_of(run->across[x], &across));
+            int32_t beyond = (row | (height - 1 - row) | column | (width - 1 - column)) >> 31; /* all ones or all zeros */
+            int32_t at = (int32_t)((uint32_t)row * (uint32_t)step + 3 * (uint32_t)column); /* of far places, anything */
+            run->from[x] = (at & ~beyond) | (outside & beyond);
+        }
+}
+
+VECTORISED(find, find_body, (Run * run, Line across, Line down, const Source *source, ptrdiff_t count),
+           (run, across, down, source, count))
+
+/* Tells whether places follow one another, `step` pixels apart, and none lies halfway between two. */
+static int
+is_even(const float *columns, const Line *line, ptrdiff_t last, float step)
+{
+    enum { FAR = 1 << 12 }; /* where places are still that exact */
+    float first = place_of(columns[0], line), way = place_of(columns[last], line) - first;
+    return fabsf(first) < FAR && fabsf(way - step * (float)last) < 0.01f && fabsf(first - floorf(first) - 0.5f) > 0.05f;
+}
+
+/* Copies a part of a row of the source from a column on, and fills what comes from outside. */
+static void
+copy_row(const Source *source, ptrdiff_t row, ptrdiff_t column, ptrdiff_t count, uint8_t *to)
+{
+    ptrdiff_t first = column < 0 ? -column : 0, end = source->width - column < count ? source->width - column : count;
+    if (row < 0 || row >= source->height || first >= end)
+        first = end = 0;
+    for (ptrdiff_t x = 0; x < first; x++)
+        memcpy(to + 3 * x, source->fill, 3);
+    if (first < end)
+        memcpy(to + 3 * first, source->pixels + row * source->step + 3 * (column + first), 3 * (size_t)(end - first));
+    for (ptrdiff_t x = end; x < count; x++)
+        memcpy(to + 3 * x, source->fill, 3);
+}
+
+static void
+copy_nearest(Run *run, const Line *across, const Line *down, const Source *source, ptrdiff_t count, uint8_t *to)
+{
+    const ptrdiff_t last = count - 1;
+    if (is_even(run->down, down, last, 0) && is_even(run->across, across, last, 1)) {
+        float row = nearest(place_of(run->down[0], down)), column = nearest(place_of(run->across[0], across));
+        copy_row(source, (ptrdiff_t)row, (ptrdiff_t)column, count, to);
+        return;
+    }
+    find(run, *across, *down, source, count);
+    const uint8_t *pixels = source->pixels;
+    for (ptrdiff_t x = 0; x < last; x++)
+        memcpy(to + 3 * x, pixels + run->from[x], 4); /* the fourth byte is the next pixel's, which comes next */
+    memcpy(to + 3 * last, pixels + run->from[last], 3);
+}
+
+enum { EDGE = 2 }; /* pixels around an image: a place farther outside is between none that count, like one in the edge */
+
+INLINE void
+surround_body(Run *run, Line across, Line down, int32_t step, ptrdiff_t count)
+{
+    for (ptrdiff_t strip = 0; strip < count; strip += STRIP)
+        for (ptrdiff_t x = strip; x < strip + STRIP; x++) {
+            float column = place_of(run->across[x], &across), row = place_of(run->down[x], &down);
+            float west = nearest(column - 0.5f), north = nearest(row - 0.5f); /* of whole numbers, maybe the one before */
+            run->east[x] = column - west, run->south[x] = row - north;
+            run->from[x] = ((int32_t)north + EDGE) * step + (int32_t)west + EDGE;
+        }
+}
+
+VECTORISED(surround, surround_body, (Run * run, Line across, Line down, int32_t step, ptrdiff_t count),
+           (run, across, down, step, count))
+
+/* Returns a byte of a pixel, 0 to 3, as it stands in memory. */
+INLINE float
+byte_of(uint32_t pixel, int byte)
+{
+    const uint32_t one = 1;
+    uint8_t first;
+    memcpy(&first, &one, 1);
+    return (float)(int32_t)(pixel >> 8 * (first ? byte : 3 - byte) & 255);
+}
+
+typedef struct { /* of a place: the pixels around it, and how much each counts */
+    uint32_t pixels[4];
+    float weights[4];
+} Around;
+
+INLINE float
+mixed(const Around *around, int byte)
+{
+    const uint32_t *pixels = around->pixels;
+    const float *weights = around->weights;
+    float upper = weights[0] * byte_of(pixels[0], byte) + weights[1] * byte_of(pixels[1], byte);
+    return (upper + weights[2] * byte_of(pixels[2], byte)) + weights[3] * byte_of(pixels[3], byte);
+}
+
+/* Mixes the pixels around each place, and the fill as far as they are outside. */
+INLINE void
+mix_body(Run *run, const Source *source, ptrdiff_t count, int is_filled)
+{
+    const float red = source->fill[0], green = source->fill[1], blue = source->fill[2];
+    for (ptrdiff_t strip = 0; strip < count; strip += STRIP) {
+        const uint32_t *upper = run->upper + 2 * strip, *lower = run->lower + 2 * strip;
+        uint8_t levels[3][STRIP];
+        for (int x = 0; x < STRIP; x++) {
+            float east = run->east[strip + x], west = 1 - east, south = run->south[strip + x], north = 1 - south;
+            Around around = {
+                {upper[2 * x], upper[2 * x + 1], lower[2 * x], lower[2 * x + 1]},
+                {north * west, north * east, south * west, south * east},
+            };
+            float numbers[3] = {mixed(&around, 0), mixed(&around, 1), mixed(&around, 2)};
+            if (is_filled) {
+                float inside = mixed(&around, 3) * (1.0f / 255);
+                numbers[0] = (numbers[0] - red) * inside + red;
+                numbers[1] = (numbers[1] - green) * inside + green;
+                numbers[2] = (numbers[2] - blue) * inside + blue;
+            }
+            for (int colour = 0; colour < 3; colour++)
+                levels[colour][x] = (uint8_t)(int32_t)nearest(numbers[colour]);
+        }
+        memcpy(run->red + strip, levels[0], STRIP);
+        memcpy(run->green + strip, levels[1], STRIP);
+        memcpy(run->blue + strip, levels[2], STRIP);
+    }
+}
+
+INLINE void
+mix_filled_body(Run *run, const Source *source, ptrdiff_t count)
+{
+    mix_body(run, source, count, 1);
+}
+
+INLINE void
+mix_bare_body(Run *run, const Source *source, ptrdiff_t count)
+{
+    mix_body(run, source, count, 0);
+}
+
+VECTORISED(mix_filled, mix_filled_body, (Run * run, const Source *source, ptrdiff_t count), (run, source, count))
+VECTORISED(mix_bare, mix_bare_body, (Run * run, const Source *source, ptrdiff_t count), (run, source, count))
+
+static void
+interpolate(Run *run, const Line *across, const Line *down, const Source *source, ptrdiff_t count, uint8_t *to)
+{
+    surround(run, *across, *down, source->step, count);
+    const uint8_t *pixels = source->pixels, *below = pixels + 4 * (ptrdiff_t)source->step;
+    for (ptrdiff_t x = 0; x < count; x++) {
+        ptrdiff_t first = 4 * (ptrdiff_t)run->from[x];
+        memcpy(run->upper + 2 * x, pixels + first, 8);
+        memcpy(run->lower + 2 * x, below + first, 8);
+    }
+    (source->is_filled ? mix_filled : mix_bare)(run, source, count);
+    kernels->join(run->red, run->green, run->blue, count, to);
+}
+
+/* Marks pixels by their fourth byte, as those of the image. */
+INLINE void
+mark_body(uint8_t *pixels, ptrdiff_t count)
+{
+    for (ptrdiff_t i = 0; i < 4 * count; i++)
+        pixels[i] |= i % 4 == 3 ? 255 : 0;
+}
+
+VECTORISED(mark, mark_body, (uint8_t *pixels, ptrdiff_t count), (pixels, count))
+
+/* Copies an image with edges of zeros around it, four bytes a pixel. */
+static void
+copy_edged(const Image *image, int is_marked, uint8_t *to, ptrdiff_t step)
+{
+    const ptrdiff_t height = image->height, width = image->width;
+    memset(to, 0, 4 * (size_t)(step * (height + 2 * EDGE)));
+    for (ptrdiff_t y = 0; y < height; y++) {
+        uint8_t *row = to + 4 * ((y + EDGE) * step + EDGE);
+        kernels->expand(image->pixels + 3 * y * width, row, width);
+        if (is_marked)
+            mark(row, width);
+    }
+}
+
+/* Copies what is moved; 0 where there is no memory, or no numbers for so many pixels. */
+static int
+copy_source(const Image *image, const Operation *operation, Source *source)
+{
+    const int is_nearest = operation->interpolation == NEAREST;
+    const size_t edges = is_nearest ? 0 : 2 * EDGE, bytes = is_nearest ? 3 : 4;
+    const size_t size = bytes * ((size_t)image->height + edges) * ((size_t)image->width + edges);
+    if (size > INT32_MAX - 64 || !reserve(image->scratch, size + 4)) /* the fill is read as four bytes */
+        return 0;
+    uint8_t *to = image->scratch->at;
+    const int64_t colour = operation->fill == NO_FILL ? 0 : operation->fill;
+    const uint8_t fill[3] = {(uint8_t)colour, (uint8_t)(colour >> 8), (uint8_t)(colour >> 16)};
+    source->pixels = to, source->height = (int32_t)image->height, source->width = (int32_t)image->width;
+    source->step = is_nearest ? 3 * source->width : source->width + 2 * EDGE;
+    source->is_filled = operation->fill != NO_FILL;
+    memcpy(source->fill, fill, 3);
+    if (is_nearest) {
+        memcpy(to, image->pixels, size);
+        memcpy(to + size, fill, 3);
+        to[size + 3] = 0;
+    } else
+        copy_edged(image, source->is_filled, to, source->step);
+    return 1;
+}
+
+int
+move(const Image *image, const Operation *operation)
+{
+    const int is_nearest = operation->interpolation == NEAREST;
+    const float height = (float)image->height, width = (float)image->width;
+    const float far = 1 << 22; /* beyond which no place can be rounded */
+    float matrix[6];
+    Source source;
+    Run run;
+    if (!copy_source(image, operation, &source))
+        return 0;
+    for (int i = 0; i < 6; i++)
+        matrix[i] = (float)operation->matrix[i] / (0.5f * (i < 3 ? width : height));
+    Line across = {0, matrix[2], width * 0.5f, is_nearest ? -far : -EDGE, is_nearest ? far : width};
+    Line down = {0, matrix[5], height * 0.5f, is_nearest ? -far : -EDGE, is_nearest ? far : height};
+    for (ptrdiff_t first = 0; first < image->width; first += RUN) {
+        ptrdiff_t count = image->width - first < RUN ? image->width - first : RUN;
+        for (ptrdiff_t x = 0; x < RUN; x++) {
+            float column = (1 - width) * 0.5f + (float)(int32_t)(first + x);
+            run.across[x] = column * matrix[0], run.down[x] = column * matrix[3];
+        }
+        for (ptrdiff_t y = 0; y < image->height; y++) {
+            float row = (1 - height) * 0.5f + (float)(int32_t)y;
+            uint8_t *to = image->pixels + 3 * (y * image->width + first);
+            across.row = row * matrix[1], down.row = row * matrix[4];
+            (is_nearest ? copy_nearest : interpolate)(&run, &across, &down, &source, count, to);
+        }
+    }
+    return 1;
+}

@@ -1,0 +1,97 @@
+"""Batches of pixels as the numbers that a network takes: normalised, mixed, converted; in C, without Python's lock."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from packer._images.compiled import _native
+
+__all__ = ["TYPES", "UNMIXED", "Mixture", "Numbers", "write"]
+
+TYPES = ("float32", "float16", "bfloat16")
+"""What numbers can be, by torch's names."""
+
+
+class Mixture(NamedTuple):
+    """What becomes of each image of a batch, and of its label, by that of the image before; of the first, by the last.
+
+    Attributes
+    ----------
+    share : float
+        The share of the label that is left, and of each pixel, unless there is a box.
+    box : (int, int, int, int), optional
+        Top, left, bottom and right of the rectangle that is the other image's, in pixels.
+    num_classes : int, optional
+        How long labels become that are class ids.
+    """
+
+    share: float
+    box: tuple[int, int, int, int] | None = None
+    num_classes: int | None = None
+
+
+UNMIXED = Mixture(1.0, (0, 0, 0, 0))
+
+
+class Numbers(NamedTuple):
+    """How levels of 0 to 255 become numbers.
+
+    Attributes
+    ----------
+    normalize : (mean, std), optional
+        Three float32 numbers each, as Python's: levels become ``(level * (1 / 255) - mean) / std``. Else they stay.
+    dtype : one of TYPES
+    planes : bool
+        Whether the numbers of a colour lie together in memory, or those of a pixel.
+    """
+
+    normalize: tuple[tuple[float, ...], tuple[float, ...]] | None
+    dtype: str
+    planes: bool = False
+
+
+def write(
+    numbers: Numbers, pixels: torch.Tensor, out: torch.Tensor, some: slice, mixture: Mixture | None = None
+) -> None:
+    """Write some images of a batch as numbers.
+
+    Each step is rounded to float32, as torchvision's ``to_dtype``, ``normalize``, ``MixUp`` and ``CutMix`` do, so the
+    float32 numbers are theirs. Others are these, rounded once.
+
+    Parameters
+    ----------
+    numbers : Numbers
+    pixels : (N, 3, height, width) uint8 tensor
+        Its memory is channels last.
+    out : (N, 3, height, width) tensor
+        Its type and its layout are those that `numbers` says.
+    some : slice
+        Which of the N images.
+    mixture : Mixture, optional
+
+    Raises
+    ------
+    ValueError
+        If the tensors are others, or the box does not lie inside of the images.
+    """
+    count, _, height, width = pixels.shape
+    layout = torch.contiguous_format if numbers.planes else torch.channels_last
+    fitting = pixels.dtype == torch.uint8 and pixels.is_contiguous(memory_format=torch.channels_last)
+    fitting = fitting and out.dtype == getattr(torch, numbers.dtype) and out.is_contiguous(memory_format=layout)
+    if not fitting or out.shape != pixels.shape or pixels.shape[1] != 3:
+        raise ValueError(f"{tuple(pixels.shape)} {pixels.dtype} cannot be written as {tuple(out.shape)} {out.dtype}")
+    mean, std = numbers.normalize or ((0.0,) * 3, (1.0,) * 3)
+    share, box, _ = mixture or UNMIXED
+    scale = 1.0 if numbers.normalize is None else 1 / 255
+    constants = np.array([scale, *mean, *std, share, 1.0 - share], np.float32)
+    kind = 0 if mixture is None else 1 if box is None else 2
+    begin, end, _ = some.indices(count)
+    type, address = TYPES.index(numbers.dtype), constants.ctypes.data
+    rectangle = box or (0, 0, 0, 0)
+    _native.write_numbers(
+        pixels.data_ptr(), count, begin, max(begin, end), height, width, out.data_ptr(), type, numbers.planes, address,
+        kind, *rectangle,
+    )  # fmt: skip

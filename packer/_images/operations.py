@@ -1,0 +1,149 @@
+"""Operations on images, which change pixels in place: what is done, and by which numbers."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from packer._images.geometry import CROP, Crops
+
+__all__ = [
+    "FILTERS",
+    "KINDS",
+    "LONGEST_MOVED",
+    "NO_FILL",
+    "OPERATION",
+    "Operations",
+    "as_bytes",
+    "crops_from",
+    "gathered",
+    "nothing",
+    "parted",
+    "side_by_side",
+    "with_operations",
+]
+
+KINDS = (
+    "nothing",
+    "brightness",
+    "contrast",
+    "saturation",
+    "hue",
+    "grayscale",
+    "blur",
+    "solarize",
+    "posterize",
+    "equalize",
+    "autocontrast",
+    "invert",
+    "sharpness",
+    "affine",
+    "erase",
+)
+"""What can be done; `OPERATION` has the place in this tuple. Each does what the function of torchvision's
+``transforms.v2.functional`` does with a uint8 tensor."""
+
+FILTERS = ("nearest", "bilinear")
+"""How a pixel is made of those around the place that it comes from; `OPERATION` has the place in this tuple."""
+
+NO_FILL = -1
+
+LONGEST_MOVED = 1 << 20
+"""The most pixels of a side of an image that is moved: of many more, float32 does not tell one from the next."""
+
+Operations = npt.NDArray[Any]
+"""(N, M) array of `OPERATION`: M operations on each of N images, one after the other."""
+
+OPERATION = np.dtype(
+    [
+        ("kind", np.int64),
+        ("factor", np.float64),
+        ("matrix", np.float64, 6),
+        *((name, np.int64) for name in ("interpolation", "fill", "top", "left", "height", "width")),
+    ]
+)
+"""One operation.
+
+``kind``
+    A place in `KINDS`.
+``factor``
+    Brightness, contrast, saturation, hue and sharpness have the factor of torchvision's ``adjust_`` functions here,
+    solarize has its threshold, posterize its bits, and blur its sigma.
+``matrix``
+    An affine move's 2 x 3 matrix: which place of the image, seen from its centre, a place of the result shows.
+``interpolation``
+    An affine move's filter: a place in `FILTERS`.
+``fill``
+    The colour of what an affine move brings from outside, or of what is erased: red + 256 green + 65536 blue.
+    `NO_FILL` is torchvision's None, black.
+``top``, ``left``, ``height``, ``width``
+    The rectangle that is erased; blur has the height and the width of its kernel here.
+"""
+
+
+def nothing(images: int, count: int) -> Operations:
+    """Return operations that change nothing, to be filled in."""
+    return np.zeros((images, count), OPERATION)
+
+
+def with_operations(crops: Crops, operations: Operations) -> Crops:
+    """Return N crops that have one field more: what is done to the result of each."""
+    count = operations.shape[1]
+    made = np.empty(len(crops), _with(count))
+    bytes_of = as_bytes(made)  # NumPy takes ten times as long with records, field by field
+    bytes_of[:, : CROP.itemsize] = as_bytes(crops)
+    bytes_of[:, CROP.itemsize :] = as_bytes(operations).reshape(len(crops), count * OPERATION.itemsize)
+    return made
+
+
+def parted(crops: Crops) -> tuple[Crops, Operations | None]:
+    """Return crops, (N,) or (N, V), as array of CROP, and what is done to their results, or None."""
+    if crops.dtype == CROP:
+        return crops, None
+    bytes_of = as_bytes(crops)
+    bare, operations = (np.ascontiguousarray(part) for part in np.split(bytes_of, [CROP.itemsize], -1))
+    return bare.view(CROP)[..., 0], operations.view(OPERATION)
+
+
+def as_bytes(records: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    """Return records as an array of (*shape, bytes), on the same memory where they lie together."""
+    records = np.ascontiguousarray(records)
+    return records.view(np.uint8).reshape(*records.shape, records.dtype.itemsize)
+
+
+def crops_from(data: bytes, shape: tuple[int, ...]) -> Crops:
+    """Return the crops of a shape, with operations or without, whose bytes these are."""
+    count = math.prod(shape)
+    size = len(data) // count - CROP.itemsize if count else 0
+    return np.frombuffer(data, _with(size // OPERATION.itemsize) if size else CROP).reshape(shape)
+
+
+def gathered(count: int, parts: Sequence[tuple[Any, Crops]]) -> Crops:
+    """Return crops of `count` images, of which each part has some: their places, and their crops."""
+    made = np.zeros((count, *parts[0][1].shape[1:]) if parts else count, _widest([crops for _, crops in parts]))
+    for places, crops in parts:
+        as_bytes(made)[places, ..., : crops.dtype.itemsize] = as_bytes(crops)
+    return made
+
+
+def side_by_side(views: Sequence[Crops]) -> Crops:
+    """Return the crops of V views of N images, (N, V), of one (N,) array for each view."""
+    made = np.zeros((len(views[0]), len(views)), _widest(views))
+    for number, crops in enumerate(views):
+        as_bytes(made)[:, number, : crops.dtype.itemsize] = as_bytes(crops)
+    return made
+
+
+def _widest(parts: Sequence[Crops]) -> np.dtype[Any]:
+    """Return the dtype of crops that have as many operations as any of these; the last ones of others do nothing."""
+    return max((crops.dtype for crops in parts), key=lambda dtype: dtype.itemsize, default=CROP)
+
+
+@functools.lru_cache(maxsize=64)
+def _with(count: int) -> np.dtype[np.void]:
+    return np.dtype([*CROP.descr, ("operations", OPERATION, (count,))])

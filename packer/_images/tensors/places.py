@@ -1,0 +1,68 @@
+"""Pixels that move, and rectangles that are erased, in a batch; see `packer._images.tensors.levels`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn import functional as F  # noqa: N812
+
+from packer._images.operations import FILTERS, NO_FILL
+
+__all__ = ["erase", "move"]
+
+
+def move(images: torch.Tensor, operations: Any) -> torch.Tensor:
+    made = images.clone()
+    for interpolation, name in enumerate(FILTERS):
+        chosen = np.flatnonzero(operations["interpolation"] == interpolation)
+        if chosen.size:
+            which = torch.from_numpy(chosen).to(images.device)
+            made[which] = _moved(images[which], operations[chosen], name)
+    return made
+
+
+def _moved(images: torch.Tensor, operations: Any, interpolation: str) -> torch.Tensor:
+    grid = _grid(images, operations["matrix"])
+    inside = torch.ones_like(images[:, :1])
+    both = torch.cat([images, inside], 1).float()
+    found = F.grid_sample(both, grid, mode=interpolation, padding_mode="zeros", align_corners=False)
+    moved, share = found[:, :3], found[:, 3:]  # how much of a pixel comes from inside of the image
+    if interpolation == "nearest":
+        share = (share >= 0.5).float()
+    filled = torch.from_numpy(operations["fill"] != NO_FILL).to(images.device)[:, None, None, None]
+    with_fill = moved * share + (1 - share) * _colours(images, operations)
+    return torch.where(filled, with_fill, moved).round_().clamp_(0, 255).byte()
+
+
+def _grid(images: torch.Tensor, matrices: Any) -> torch.Tensor:
+    """Return where each pixel comes from, in halves of the image from its centre: (N, height, width, 2)."""
+    height, width = images.shape[2:]
+    across = torch.arange(width, dtype=torch.float32, device=images.device) + (0.5 - 0.5 * width)
+    down = torch.arange(height, dtype=torch.float32, device=images.device) + (0.5 - 0.5 * height)
+    rows, columns = torch.meshgrid(down, across, indexing="ij")
+    places = torch.stack([columns, rows, torch.ones_like(rows)], 2).reshape(1, -1, 3)
+    halves = torch.tensor([0.5 * width, 0.5 * height], device=images.device)
+    scaled = torch.tensor(np.asarray(matrices).reshape(-1, 2, 3), dtype=torch.float32, device=images.device).mT / halves
+    return places.expand(len(images), -1, -1).bmm(scaled).reshape(len(images), height, width, 2)
+
+
+def erase(images: torch.Tensor, operations: Any) -> torch.Tensor:
+    rows = _within(images.shape[2], operations["top"], operations["height"], images.device)
+    columns = _within(images.shape[3], operations["left"], operations["width"], images.device)
+    erased = (rows[:, :, None] & columns[:, None, :])[:, None]
+    return torch.where(erased, _colours(images, operations).byte(), images)
+
+
+def _within(size: int, first: Any, count: Any, device: torch.device) -> torch.Tensor:
+    """Tell for every image which of `size` rows or columns are among the `count` from `first` on: (N, size)."""
+    places = np.arange(size)
+    return torch.from_numpy((places >= first[:, None]) & (places < (first + count)[:, None])).to(device)
+
+
+def _colours(images: torch.Tensor, operations: Any) -> torch.Tensor:
+    """Return red, green and blue to fill with: (N, 3, 1, 1) float32."""
+    fill = np.where(operations["fill"] == NO_FILL, 0, operations["fill"])
+    colours = np.stack([fill & 255, fill >> 8 & 255, fill >> 16 & 255], 1).astype(np.float32)
+    return torch.from_numpy(colours).to(images.device)[:, :, None, None]

@@ -1,0 +1,68 @@
+"""The memory that images are decoded into: made, or given by others and looked at before C writes into it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import repeat
+from typing import Any
+
+import numpy as np
+import torch
+
+from packer._images.geometry import Crops
+from packer._images.rectangle import require_channels_last
+from packer._table import Ints
+
+__all__ = ["addresses_of", "addresses_of_numbers", "memory_of"]
+
+_OTHERS = "images are decoded into tensors of other sizes, or another number, than the crops say"
+
+
+def memory_of(crops: Crops) -> tuple[Any, Any]:
+    """Return memory for the results of N crops, as arrays and as tensors: one of each where they have one size."""
+    sizes = list(zip(crops["out_height"].tolist(), crops["out_width"].tolist(), strict=True))
+    if len(set(sizes)) == 1:
+        together = np.empty((len(sizes), *sizes[0], 3), np.uint8)
+        return together, torch.from_numpy(together).permute(0, 3, 1, 2)
+    images = [np.empty((*size, 3), np.uint8) for size in sizes]
+    return images, [torch.from_numpy(image).permute(2, 0, 1) for image in images]
+
+
+def addresses_of(outs: torch.Tensor | Sequence[torch.Tensor], crops: Crops) -> Ints:
+    """Return the addresses of (3, height, width) uint8 tensors, whose memory is channels last and what crops need.
+
+    Raises
+    ------
+    ValueError
+        If a tensor is of another kind, size or layout.
+    """
+    heights, widths = crops["out_height"], crops["out_width"]
+    if isinstance(outs, torch.Tensor):
+        require_channels_last(outs)
+        if outs.shape[:2] != (len(crops), 3) or (heights != outs.shape[2]).any() or (widths != outs.shape[3]).any():
+            raise ValueError(_OTHERS)
+        return outs.data_ptr() + math.prod(outs.shape[1:]) * np.arange(len(crops))
+    for out in outs:
+        require_channels_last(out[None])
+    if [tuple(out.shape) for out in outs] != list(zip(repeat(3), heights.tolist(), widths.tolist())):
+        raise ValueError(_OTHERS)
+    return np.array([out.data_ptr() for out in outs], np.int64)
+
+
+def addresses_of_numbers(outs: torch.Tensor, crops: Crops) -> Ints:
+    """Return the addresses of the images of a contiguous (N, 3, height, width) float32 tensor, of which crops need all.
+
+    Raises
+    ------
+    ValueError
+        If the tensor is another.
+    """
+    numbers = outs.device.type == "cpu" and outs.dtype == torch.float32 and outs.is_contiguous() and outs.dim() == 4
+    heights, widths = crops["out_height"], crops["out_width"]
+    fit = numbers and outs.shape[:2] == (len(crops), 3)
+    if not fit or (heights != outs.shape[2]).any() or (widths != outs.shape[3]).any():
+        raise ValueError(
+            "images become numbers in a contiguous (N, 3, height, width) float32 tensor of the crops' size"
+        )
+    return outs.data_ptr() + 4 * math.prod(outs.shape[1:]) * np.arange(len(crops))

@@ -1,0 +1,248 @@
+"""Images that are objects: below a URL, with one folder a class as for ImageFolder, or wherever a table says.
+
+An object is known by its size and its ETag, as a file is by its size and its time. Many are read at once, for each
+lets one wait.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+
+import numpy as np
+
+from packer._fields import Stored
+from packer._sample import UNLABELED
+from packer._sources.base import ReadBuffer, Source, some
+from packer._sources.classlist import class_ids, unknown_classes
+from packer._sources.others import OtherFiles
+from packer._sources.walking import ImageRule
+from packer._storage.packfile import LARGEST_READ
+from packer._storage.paths import name_problem
+from packer._storage.remote.client import Version, get, head
+from packer._storage.remote.folders import listed_in_parallel
+from packer._storage.remote.urls import join, shown
+from packer._storage.stamps import NO_STAMP, Stamp, Stamps, stamp_in
+from packer._storage.urlpath import user_path
+from packer._table import Ints, Names
+from packer.errors import ImageError, RemoteError, SourceError, printable
+
+__all__ = ["AT_ONCE", "ObjectSource", "prefix_source", "stamp_of_version", "versions_of"]
+
+AT_ONCE = 32
+"""How many objects are read at a time at least, whatever the number of processors: each lets one wait."""
+
+_LOOKED_AT_ONCE = 64
+_SPLITS = ("train", "training", "val", "valid", "validation", "dev", "eval", "test", "testing")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ObjectSource(Source):
+    """Images that are objects.
+
+    Attributes
+    ----------
+    base : str
+        The URL that names count from.
+    etags : Names
+        What the store called each object when it was listed; empty where it said nothing.
+    urls : Names, optional
+        Where each object lies, where that is not `base` and its name.
+    """
+
+    base: str
+    etags: Names
+    urls: Names | None = None
+
+    def between(self, start: int, stop: int) -> ObjectSource:
+        return self._of(super().between(start, stop), range(start, stop))
+
+    def taken(self, indices: Ints) -> ObjectSource:
+        return self._of(super().taken(indices), indices.tolist())
+
+    def _of(self, some_of: Source, indices: Iterable[int]) -> ObjectSource:
+        assert isinstance(some_of, ObjectSource)
+        chosen = list(indices)
+        urls = None if self.urls is None else Names.of(self.urls[index] for index in chosen)
+        return replace(some_of, etags=Names.of(self.etags[index] for index in chosen), urls=urls)
+
+    def present_stamps(self) -> Stamps:
+        """Return the stamps that the objects had when they were listed, which was a moment ago."""
+        assert self.stamps is not None
+        return self.stamps
+
+    @property
+    def is_local(self) -> bool:
+        return False
+
+    @property
+    def whole_files(self) -> bool:
+        return False
+
+    @property
+    def tree(self) -> None:
+        return None
+
+    def path(self, index: int) -> str:
+        return join(self.base, self.names[index]) if self.urls is None else self.urls[index]
+
+    def read(self, index: int, buffer: ReadBuffer) -> tuple[memoryview, Stamp]:
+        url = self.path(index)
+        assert self.stamps is not None
+        listed, etag = stamp_in(self.stamps, index), self.etags[index]
+        size = listed[0]
+        known = size >= 0 and etag != ""  # else it was not there, may be any other than it was, or has but a time
+        if size > LARGEST_READ:
+            raise ImageError(f"has {size} bytes, and a sample has {LARGEST_READ} at most", self.names[index])
+        try:
+            version = Version(size, etag) if known else head(url)
+            if version is None:
+                raise FileNotFoundError(shown(url))
+            data = get(url, 0, version.size, version)
+        except FileNotFoundError:
+            self._require_as_listed(index, NO_STAMP)
+            named = "" if self.lines is None else f", which line {self.lines[index]} of the table names"
+            reason = f"cannot be read: there is no such object{named}: {shown(url)}"
+            raise ImageError(reason, self.names[index]) from None
+        except RemoteError as error:
+            self._require_as_listed(index, self.stamp(index))
+            raise SourceError(f"{error}. The same command continues.") from error
+        stamp = (len(data), listed[1]) if known else stamp_of_version(version)
+        self._require_as_listed(index, stamp)
+        return memoryview(data), stamp
+
+    def values(self, index: int, buffer: ReadBuffer) -> tuple[Stored, ...]:
+        return tuple(self._value(column, index, buffer) for column in self.columns)
+
+    def stamp(self, index: int) -> Stamp:
+        try:
+            return stamp_of_version(head(self.path(index)))
+        except RemoteError as error:
+            raise SourceError(f"{error}. The same command continues.") from error
+
+    def what_changed(self, before: Stamp, now: Stamp) -> str:
+        if NO_STAMP in (before, now):
+            return "it is gone" if now == NO_STAMP else "it was not there"
+        if before[0] != now[0]:
+            return f"its size was {before[0]} and is {now[0]} bytes"
+        return "its ETag is another"
+
+
+def stamp_of_version(version: Version | None) -> Stamp:
+    """Return the stamp of an object: its size, and a number made of its ETag; of its time where it has none."""
+    if version is None:
+        return NO_STAMP
+    told = version.etag or str(version.modified)
+    return version.size, int.from_bytes(hashlib.sha256(told.encode()).digest()[:8], "big") >> 2
+
+
+def versions_of(urls: Sequence[str]) -> list[Version | None]:
+    """Look at objects, many at a time; None in the place of one that is not there.
+
+    Raises
+    ------
+    SourceError
+        If a store cannot be reached or refuses.
+    """
+    with ThreadPoolExecutor(_LOOKED_AT_ONCE, thread_name_prefix="packer-head") as pool:
+        try:
+            return list(pool.map(head, urls))
+        except RemoteError as error:
+            raise SourceError(str(error)) from error
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def prefix_source(
+    base: str, classes: Sequence[str] | None = None, rule: ImageRule | None = None, *, unlabeled: bool = False
+) -> ObjectSource:
+    """List the images below a URL, in ImageFolder's order.
+
+    Parameters
+    ----------
+    base : str
+    classes : sequence of str, optional
+        Class names in the order of their ids; the default is the sorted names of the folders.
+    rule : ImageRule, optional
+        Which names count as images; by default those that ImageFolder takes.
+    unlabeled : bool
+        Whether all images are taken without classes, each with the label -1, in the order of their names.
+
+    Raises
+    ------
+    SourceError
+        If nothing is listed, no image is among it, its folders are splits, or a class is not in `classes`.
+    """
+    rule, others, versions, outside = rule or ImageRule(), OtherFiles(), dict[str, Version](), list[str]()
+    for name, version in _listed(base):
+        if not name.lower().endswith(rule.extensions):
+            others.add(name)
+        elif "/" in name or unlabeled:
+            versions[name] = version
+        else:
+            outside.append(name)
+    notes = [others.note()] if others.counts else []
+    if not versions:
+        raise SourceError(
+            f"{shown(base)}: no images ({rule}) below it{''.join(f'. {note}' for note in notes)}. Images are expected "
+            f"as {shown(base).rstrip('/')}/CLASS/IMAGE; for images without labels, say --unlabeled."
+        )
+    names = sorted(versions) if unlabeled else sorted(versions, key=_place)
+    if outside:
+        notes.append(f"images outside of any class, which are left out as ImageFolder does: {some(sorted(outside))}")
+    labels, found = np.full(len(names), UNLABELED, np.int64), list[str]()
+    if unlabeled:
+        notes.insert(0, "the images are unlabeled: every label is -1, and there are no classes")
+    else:
+        found = sorted({name.partition("/")[0] for name in names})
+        _refuse_splits(base, found, names)
+        if classes is not None and (unknown := [folder for folder in found if folder not in set(classes)]):
+            raise SourceError(f"{shown(base)}: {unknown_classes([*map(printable, unknown)])}")
+        ids = class_ids(found if classes is None else classes)
+        labels, found = np.array([ids[name.partition("/")[0]] for name in names], np.int64), list(ids)
+    return ObjectSource(
+        "files" if unlabeled else "imagefolder",
+        user_path(base),
+        Names.of(names),
+        labels,
+        found,
+        notes,
+        stamps=np.array([stamp_of_version(versions[name]) for name in names], np.int64),
+        others=others,
+        base=base,
+        etags=Names.of(versions[name].etag for name in names),
+    )
+
+
+def _listed(base: str) -> Iterator[tuple[str, Version]]:
+    """Yield names and versions of what lies below a URL; SourceError where a name is none of a sample."""
+    try:
+        listed = listed_in_parallel(base)
+    except RemoteError as error:
+        raise SourceError(str(error)) from error
+    for name, version in listed:
+        if name.endswith("/") or not name:  # what some tools make in the place of a directory
+            continue
+        if problem := name_problem(name):
+            raise SourceError(f"{shown(base)}: the object {printable(name)} cannot be a sample: {problem}. Rename it.")
+        yield name, version
+
+
+def _place(name: str) -> tuple[str, str, str]:
+    """Return what a name is ordered by: class, folder, and the name in it, as ImageFolder goes through directories."""
+    folder, _, own = name.rpartition("/")
+    return name.partition("/")[0], folder, own
+
+
+def _refuse_splits(base: str, folders: Sequence[str], names: Sequence[str]) -> None:
+    """Raise SourceError where a URL holds splits and not classes, as `refuse_splits` does of a directory."""
+    deep = {parts[0] for name in names if len(parts := PurePosixPath(name).parts) > 2}
+    splits = [folder for folder in folders if folder.lower() in _SPLITS and folder in deep]
+    if len(splits) > 1 or (splits and len(splits) == len(folders)):
+        raise SourceError(
+            f"{shown(base)} holds splits ({', '.join(splits)}), not classes. Convert each by itself, from "
+            f"{shown(join(base, splits[0]))}, and the others with --classes-from the first one's pack."
+        )

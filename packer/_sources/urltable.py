@@ -1,0 +1,148 @@
+"""A table in a file that names images by their URLs, or by paths below a URL, with labels and fields."""
+
+from __future__ import annotations
+
+import posixpath
+import urllib.parse
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from packer._sample import UNLABELED
+from packer._sources.base import Source
+from packer._sources.csv import Rows
+from packer._sources.fieldvalues import Files
+from packer._sources.labels import Meaning, meaning_of
+from packer._sources.objects import ObjectSource, stamp_of_version, versions_of
+from packer._sources.tablecolumns import ColumnSpec
+from packer._sources.tables import Cells, open_table
+from packer._storage.paths import name_problem
+from packer._storage.remote.urls import Url, is_url, join, parse, shown
+from packer._storage.urlpath import user_path
+from packer._table import Names
+from packer.errors import OptionError, RemoteError, printable
+
+__all__ = ["url_table_source"]
+
+_PATHS = "url", "path"
+"""The columns of URLs where nobody says one: the first that is there."""
+
+
+def url_table_source(
+    base: str | None,
+    table: Path,
+    *,
+    path_column: str | None = None,
+    label_column: str | None = None,
+    delimiter: str | None = None,
+    label_type: str | None = None,
+    unlabeled: bool = False,
+    classes: Sequence[str] | None = None,
+    columns: Sequence[ColumnSpec] = (),
+    has_labels: bool = True,
+) -> Source:
+    """List the images that a table names, in its order, and look at each: its size, and its ETag.
+
+    An image that is not there is listed all the same: reading it says so, and names it.
+
+    Parameters
+    ----------
+    base : str, optional
+        The URL that paths count from; by default, what all URLs begin with.
+    table : Path
+        A file, as for `csv_source`, which explains the other parameters.
+
+    Raises
+    ------
+    SourceError
+        As for `csv_source`; if a cell is no URL, or a store cannot be reached.
+    """
+    rows = _UrlRows(base, open_table(table, delimiter), unlabeled)
+    header = rows.table.header()
+    named = path_column or next((name for name in _PATHS if name in header), _PATHS[0])
+    rows.read(header, named, label_column or "label" if has_labels else None, columns)
+    rows.name_all()
+    rows.require_sound()
+    meaning = Meaning(np.full(len(rows.names), UNLABELED, np.int64))
+    if has_labels:
+        meaning = meaning_of(rows.labels, label_type, classes, rows.refused_label)
+    made = [reading.column(rows.root) for reading in rows.readings]
+    if files := [column.field.name for column in made if isinstance(column, Files)]:
+        raise OptionError(
+            f"--column {files[0]} would be files beside the images, which are read of a disk alone: copy them, or "
+            "leave the column out"
+        )
+    versions = versions_of(rows.urls)
+    source = ObjectSource(
+        "csv",
+        rows.root,
+        Names.of(rows.names),
+        meaning.labels,
+        meaning.classes,
+        [*rows.notes, *meaning.notes],
+        stamps=np.array([stamp_of_version(version) for version in versions], np.int64),
+        label_type=meaning.label_type,
+        lines=np.array(rows.lines, np.int64),
+        base=rows.base,
+        etags=Names.of("" if version is None else version.etag for version in versions),
+        urls=Names.of(rows.urls),
+    )
+    return source.having(*made)
+
+
+class _UrlRows(Rows):
+    """The rows of a table of URLs.
+
+    Attributes
+    ----------
+    base : str
+        What the names of all images count from.
+    urls : list of str
+    """
+
+    def __init__(self, base: str | None, table: object, unlabeled: bool) -> None:
+        super().__init__(Path(), table, unlabeled)  # type: ignore[arg-type]
+        self._given = base
+        self.base = ""
+        self.urls: list[str] = []
+
+    def name_all(self) -> None:
+        """Give the images names: what their URLs have after the base, without queries, which may be secret."""
+        if not self.urls:
+            return
+        places = [parse(url) for url in self.urls]
+        first = places[0]
+        same = all((place.scheme, place.host) == (first.scheme, first.host) for place in places)
+        folders = [posixpath.dirname(place.key) for place in places]
+        above = posixpath.commonpath(folders) if same and all(folders) else ""
+        self.base = self._given or (str(Url(first.scheme, first.host, above)) if same else f"{first.scheme}://")
+        self.root = user_path(self.base)
+        start = parse(self._given).key.strip("/") if self._given is not None else above
+        for row, place in enumerate(places):
+            name = place.key[len(start) :].lstrip("/") if same else f"{place.host}/{place.key}"
+            name = urllib.parse.unquote(name) if place.scheme in ("http", "https") else name
+            if problem := name_problem(name):
+                raise self.refused(row, f"{place.shown()} names no image: {problem}")
+            self.names.append(name)
+
+    def _add_names(self, cells: Cells, lines: Sequence[int]) -> None:
+        for cell, line in zip(cells, lines, strict=True):
+            if not isinstance(cell, str) or not cell:
+                raise self.table.refused(line, "the URL is missing" if cell in (None, "") else "is no URL")
+            try:
+                if is_url(cell):
+                    url = str(parse(cell))
+                elif self._given is not None and not name_problem(cell):
+                    url = join(self._given, cell)
+                else:
+                    raise self.table.refused(
+                        line,
+                        f"{printable(cell)} is no URL such as https://host/image.jpg or s3://bucket/image.jpg. For "
+                        "files on a disk, say their directory as SRC, and this table with --labels",
+                    )
+            except RemoteError as error:
+                raise self.table.refused(line, str(error)) from error
+            if self._given is not None and not f"{parse(url)}".startswith(f"{self._given.rstrip('/')}/"):
+                raise self.table.refused(line, f"{shown(url)} is not below SRC")
+            self.urls.append(url)

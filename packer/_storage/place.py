@@ -1,0 +1,279 @@
+"""Places: where packs lie. A place is a path or a URL, and the files of a pack are opened by where they are in it.
+
+Who reads a pack knows places, and not of which kind they are.
+"""
+
+from __future__ import annotations
+
+import abc
+import os
+import stat
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+from packer._storage.files import disk_size
+from packer._storage.opening import open_regular, require_no_link
+from packer._storage.packfile import PackFile
+from packer._storage.remote.settings import Settings, choose
+from packer._storage.remote.urls import is_url
+from packer._storage.stamps import Stamp, stamp_at
+from packer.errors import CorruptPackError, OptionError, PackError, printable
+
+__all__ = ["FoundFile", "LocalPlace", "Place", "choose_reading", "place_of"]
+
+
+class FoundFile(NamedTuple):
+    """A regular file as it was found.
+
+    Attributes
+    ----------
+    size : int
+        Bytes.
+    modified : int
+        When it was changed last, in nanoseconds.
+    links : int
+        How many names it has.
+    inode : (int, int)
+        Its device and its number there.
+    """
+
+    size: int
+    modified: int
+    links: int = 1
+    inode: tuple[int, int] = (0, 0)
+
+
+class Place(abc.ABC):
+    """A file, or a directory with files.
+
+    In each method `inside` is the place of a file below the directory: names with slashes between them.
+
+    Attributes
+    ----------
+    path : str
+        What a person knows it by: an absolute path, or a URL without what is secret in it.
+    given : str
+        The same as it was given.
+    remote : bool
+        Whether another machine is asked for what lies there.
+    """
+
+    path: str
+    given: str
+    remote: ClassVar[bool] = False
+
+    @property
+    def kept(self) -> bool:
+        """Whether what is fetched stays on a disk of this machine."""
+        return True
+
+    @property
+    @abc.abstractmethod
+    def name(self) -> str:
+        """The last part of the path."""
+
+    @abc.abstractmethod
+    def open(self, inside: str = "") -> PackFile:
+        """Open the file, or one below the directory; errors as of `PackFile`."""
+
+    @abc.abstractmethod
+    def join(self, inside: str) -> Place:
+        """Return the place of a file, or of a directory, below this directory."""
+
+    @abc.abstractmethod
+    def follow(self, way: str) -> Place:
+        """Return where a way leads from this directory: it may begin at the root, or go up; ValueError if nowhere."""
+
+    @abc.abstractmethod
+    def head(self, size: int) -> bytes | None:
+        """Return the first bytes of the file; None where there is no file, and perhaps a directory.
+
+        Raises
+        ------
+        FileNotFoundError, NotADirectoryError
+            If there is certainly nothing.
+        StrangeFileError
+            If there is something else.
+        OSError
+            If the system does not let it be read.
+        """
+
+    @abc.abstractmethod
+    def is_a_file(self) -> bool:
+        """Tell whether this is a regular file."""
+
+    @abc.abstractmethod
+    def is_directory(self) -> bool:
+        """Tell whether this is a directory, as far as is known after files were looked for in it."""
+
+    @abc.abstractmethod
+    def holding(self, names: Iterable[str]) -> set[str]:
+        """Return those of several places below this directory at which regular files are."""
+
+    @abc.abstractmethod
+    def holds(self, inside: str) -> bool:
+        """Tell whether anything is at a place below this directory."""
+
+    @abc.abstractmethod
+    def has_directory(self, inside: str, first: str) -> bool:
+        """Tell whether there is a directory below this one; on a store, where there is none, whether it has a file."""
+
+    @abc.abstractmethod
+    def files(self, names: Sequence[str]) -> dict[str, FoundFile]:
+        """Return the files of a pack of these names, of which one without a name is the place itself.
+
+        Raises
+        ------
+        PackError
+            If one is missing, or no regular file.
+        """
+
+    @abc.abstractmethod
+    def stamp(self, inside: str) -> Stamp:
+        """Return the present size and time of a file below this directory."""
+
+    @abc.abstractmethod
+    def size(self, names: Sequence[str]) -> int:
+        """Return how many bytes a pack takes here whose files have these names."""
+
+    @abc.abstractmethod
+    def contains(self, path: str) -> bool:
+        """Tell whether a path, as errors have it, is that of this place or of a file below it."""
+
+    def names(self) -> list[str]:
+        """Return the names of what is in this directory, as far as it can be listed."""
+        return []
+
+    def why_missing(self) -> str:
+        """Say why there may be nothing; nothing where nobody knows."""
+        return ""
+
+    def require_no_link(self, inside: str = "") -> None:
+        """Raise StrangeFileError where a part of the way below this directory is a symbolic link."""
+
+    def path_of(self, inside: str) -> str:
+        """Return what a person knows a file by."""
+        return self.join(inside).path if inside else self.path
+
+    def __str__(self) -> str:
+        return self.path
+
+
+class LocalPlace(Place):
+    """A place on a disk of this machine."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.given, self.path = os.fspath(path), os.path.abspath(path)
+
+    @property
+    def name(self) -> str:
+        return os.path.basename(self.path)
+
+    def open(self, inside: str = "") -> PackFile:
+        return PackFile(self.path, inside)
+
+    def join(self, inside: str) -> LocalPlace:
+        return LocalPlace(self._below(inside))
+
+    def follow(self, way: str) -> Place:
+        return place_of(way) if is_url(way) else LocalPlace(os.path.join(os.path.realpath(self.path), way))
+
+    def head(self, size: int) -> bytes | None:
+        if os.path.isdir(self.path):
+            return None
+        with open(open_regular(self.path), "rb", buffering=0) as file:
+            return file.read(size)
+
+    def is_a_file(self) -> bool:
+        return os.path.isfile(self.path)
+
+    def is_directory(self) -> bool:
+        return os.path.isdir(self.path)
+
+    def holding(self, names: Iterable[str]) -> set[str]:
+        return {name for name in names if os.path.isfile(self._below(name))}
+
+    def holds(self, inside: str) -> bool:
+        return os.path.lexists(self._below(inside))
+
+    def has_directory(self, inside: str, first: str) -> bool:
+        return os.path.isdir(self._below(inside))
+
+    def files(self, names: Sequence[str]) -> dict[str, FoundFile]:
+        return {name: self._file(name) for name in names}
+
+    def _file(self, name: str) -> FoundFile:
+        path = self.path_of(name)
+        try:
+            status = os.lstat(path) if name else os.stat(path)
+        except FileNotFoundError as error:
+            raise CorruptPackError("the file is missing", path) from error
+        except OSError as error:
+            raise PackError(f"{printable(path)}: cannot be read: {error.strerror}") from error
+        if not stat.S_ISREG(status.st_mode):
+            raise CorruptPackError("is a link, or something else than a regular file", path)
+        return FoundFile(status.st_size, status.st_mtime_ns, status.st_nlink, (status.st_dev, status.st_ino))
+
+    def stamp(self, inside: str) -> Stamp:
+        return stamp_at(self._below(inside))
+
+    def size(self, names: Sequence[str]) -> int:
+        return disk_size(self.path)
+
+    def contains(self, path: str) -> bool:
+        return Path(os.path.abspath(path)).is_relative_to(self.path)
+
+    def names(self) -> list[str]:
+        return os.listdir(self.path)
+
+    def why_missing(self) -> str:
+        unfinished = " Its conversion is not finished: run the same command again."
+        return unfinished if os.path.isdir(self.path + ".partial") else ""
+
+    def require_no_link(self, inside: str = "") -> None:
+        require_no_link(self.path, inside)
+
+    def path_of(self, inside: str) -> str:
+        return self._below(inside) if inside else self.path
+
+    def _below(self, inside: str) -> str:
+        return os.path.join(self.path, *inside.split("/"))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return LocalPlace, (self.path,)
+
+
+def place_of(path: str | os.PathLike[str] | Place) -> Place:
+    """Return the place at a path or a URL; RemoteError where it is no URL of an object."""
+    if isinstance(path, Place):
+        return path
+    if not is_url(path):
+        return LocalPlace(path)
+    from packer._storage.remote.place import RemotePlace
+
+    return RemotePlace(path)
+
+
+def choose_reading(
+    places: Iterable[object],
+    cache_dir: str | os.PathLike[str] | None = None,
+    cache_size: int | str | None = None,
+    timeout: float | None = None,
+) -> None:
+    """Have this process read those of some places that are URLs with these settings, if any is not None.
+
+    Raises
+    ------
+    OptionError
+        If a setting is none, or none of the places is a URL.
+    """
+    said = {"cache_dir": cache_dir, "cache_size": cache_size, "timeout": timeout}
+    if all(value is None for value in said.values()):
+        return
+    urls = [str(place) for place in places if is_url(place) or (isinstance(place, Place) and place.remote)]
+    if not urls:
+        first = next(name for name, value in said.items() if value is not None)
+        raise OptionError(f"{first} is for packs at a URL, such as s3://bucket/train.lmdb")
+    for url in urls:
+        choose(url, Settings.of(cache_dir, cache_size, timeout))

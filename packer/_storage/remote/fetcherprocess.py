@@ -1,0 +1,227 @@
+"""The process that fetches, as the one that reads sees it: started when it is needed, one for each process that reads.
+
+A fork has the pipes of the process that it was forked from, and must not speak on them: it starts a fetcher of its own.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import itertools
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+
+from packer._storage.remote.memory import Memory, default_limit
+from packer._storage.remote.orders import Message, receive, send
+from packer.errors import MissingDependencyError, RemoteError, pip_install, printable
+
+__all__ = ["ask", "memory", "pages", "tell"]
+
+_CODE = "import sys; sys.path[:] = sys.argv[1:]; from packer._storage.remote.fetcher import main; main()"
+_SILENCE = 60.0  # seconds without a sign of life, after which a fetcher counts as dead
+_STARTS = 2  # times that an order is given, to another fetcher where one died
+_ENDING = 5.0  # seconds that a fetcher takes to end
+
+Answer = tuple[Message, memoryview]
+
+
+class _EndedError(Exception):
+    """The fetcher ended; the text says how."""
+
+
+class _Order:
+    """An order, and the answers that came."""
+
+    def __init__(self) -> None:
+        self.answers: deque[Answer] = deque()
+        self.came = threading.Event()
+
+
+class _Fetcher:
+    """A process that fetches, and the thread that listens to it."""
+
+    def __init__(self) -> None:
+        self.owner = os.getpid()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
+        self._process = _start(self._errors.fileno())
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._orders, self._answers = self._process.stdin.fileno(), self._process.stdout.fileno()
+        self._sending = threading.Lock()
+        self._waiting: dict[int, _Order] = {}
+        self._numbers = itertools.count(1)
+        self._heard = time.monotonic()
+        self.ended = False
+        self._listening = threading.Thread(target=self._listen, name="packer remote", daemon=True)
+        self._listening.start()
+
+    def tell(self, message: Message, payload: bytes = b"") -> None:
+        """Give an order that has no answer."""
+        try:
+            with self._sending:
+                send(self._orders, {"id": 0, **message}, payload)
+        except OSError:
+            self.ended = True
+
+    def answers(self, message: Message, payload: bytes) -> Iterator[Answer]:
+        """Give an order and yield its answers, up to one that says nothing of more; _EndedError where none comes."""
+        order, number = _Order(), next(self._numbers)
+        self._waiting[number] = order
+        try:
+            self.tell({**message, "id": number}, payload)
+            while True:
+                answer = self._next(order)
+                yield answer
+                if not answer[0].get("more"):
+                    return
+        finally:
+            self._waiting.pop(number, None)
+
+    def _next(self, order: _Order) -> Answer:
+        while not order.answers:
+            order.came.clear()
+            if order.answers:
+                break
+            if self.ended:
+                raise _EndedError(self._last_words())
+            if not order.came.wait(1.0) and time.monotonic() - self._heard > _SILENCE:
+                self._process.kill()
+                raise _EndedError(f"it said nothing for {_SILENCE:g} s")
+        return order.answers.popleft()
+
+    def _listen(self) -> None:
+        """Give each answer to who waits for it, and blocks to the memory, until the process ends."""
+        with contextlib.suppress(OSError):
+            while (answer := receive(self._answers)) is not None:
+                self._heard = time.monotonic()
+                message, payload = answer
+                if "block" in message:
+                    memory().put(message["object"], message["block"], payload)
+                order = self._waiting.get(message.get("id", 0))
+                if order is not None:
+                    order.answers.append(answer)
+                    order.came.set()
+        self.ended = True
+        for order in list(self._waiting.values()):
+            order.came.set()
+
+    def _last_words(self) -> str:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_ENDING)
+        self._errors.seek(0, os.SEEK_END)
+        self._errors.seek(max(0, self._errors.tell() - 2000))
+        lines = self._errors.read().decode("utf-8", "replace").split("\n")
+        said = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        return f"exit status {self._process.returncode}{said and ': '}{printable(said)}"
+
+    def close(self) -> None:
+        """Have the process end."""
+        with contextlib.suppress(OSError, AttributeError):
+            self._process.stdin.close()  # type: ignore[union-attr]
+        try:
+            self._process.wait(_ENDING)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._listening.join(_ENDING)
+        if not self._listening.is_alive():
+            for pipe in (self._process.stdout, self._errors):
+                pipe.close()  # type: ignore[union-attr]
+
+    def abandon(self) -> None:
+        """Let go of what belongs to the process that this one was forked from."""
+        self._process.returncode = 0  # lest it is waited for here
+        for pipe in (self._process.stdin, self._process.stdout, self._errors):
+            with contextlib.suppress(OSError, AttributeError):
+                os.close(pipe.fileno())  # type: ignore[union-attr]
+
+
+def _start(errors: int) -> subprocess.Popen[bytes]:
+    import importlib.util
+
+    if importlib.util.find_spec("obstore") is None:
+        raise MissingDependencyError(f"reading objects at URLs needs obstore: {pip_install('remote')}")
+    try:
+        return subprocess.Popen(
+            [sys.executable, "-S", "-E", "-c", _CODE, *(os.path.abspath(place) for place in sys.path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            bufsize=0,
+        )
+    except (OSError, ValueError) as error:
+        raise RemoteError(f"the process that fetches objects cannot be started: {error}") from error
+
+
+class _State:
+    """What belongs to this process alone."""
+
+    def __init__(self) -> None:
+        self.starting = threading.Lock()
+        self.fetcher: _Fetcher | None = None
+        self.memory = Memory(default_limit())
+
+
+_state = _State()
+
+
+def memory() -> Memory:
+    """Return the memory of this process for blocks that no disk keeps."""
+    return _state.memory
+
+
+def tell(message: Message, payload: bytes = b"") -> None:
+    """Give the fetcher an order that nobody waits for."""
+    _fetcher().tell(message, payload)
+
+
+def ask(message: Message, payload: bytes = b"") -> Answer:
+    """Give the fetcher an order and wait for the answer; RemoteError where two fetchers died of it."""
+    return next(pages(message, payload))
+
+
+def pages(message: Message, payload: bytes = b"") -> Iterator[Answer]:
+    """Give the fetcher an order that has several answers, and yield them."""
+    for start in range(_STARTS):
+        begun = False
+        try:
+            for answer in _fetcher().answers(message, payload):
+                begun = True
+                yield answer
+            return
+        except _EndedError as ended:
+            if begun or start + 1 == _STARTS:
+                raise RemoteError(f"the process that fetches objects ended twice ({ended})") from None
+
+
+def _fetcher() -> _Fetcher:
+    with _state.starting:
+        found = _state.fetcher
+        if found is None or found.ended:
+            if found is not None:
+                found.close()
+            found = _state.fetcher = _Fetcher()
+        return found
+
+
+def _after_fork() -> None:
+    global _state  # noqa: PLW0603 - what the other process had is not this one's
+    if _state.fetcher is not None:
+        _state.fetcher.abandon()
+    _state = _State()
+
+
+def _close() -> None:
+    if _state.fetcher is not None:
+        _state.fetcher.close()
+
+
+atexit.register(_close)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,160 @@
+"""Blocks of an object that lack, fetched into the cache; where there is none, they are sent to who reads."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+
+from packer._storage.remote.cache import Bound, Home
+from packer._storage.remote.fetching import Fetching, Piece, Target
+from packer._storage.remote.stretches import BLOCK, STRETCH, Stretch, stretch_name
+
+__all__ = ["Filling", "Runs"]
+
+Runs = Iterable[tuple[int, int]]
+"""Blocks, from one to before another."""
+
+_REQUEST = (4 << 20) // BLOCK  # blocks of one request
+_GAP = 2  # blocks between two runs, which are fetched with them
+_OPEN = 64  # stretches
+_PER_STRETCH = STRETCH // BLOCK
+_SECONDS_WITHOUT = 30.0  # how long nobody tries again to write to a disk that failed
+
+
+class Filling:
+    """The blocks of one version of an object.
+
+    Parameters
+    ----------
+    target : Target
+    fetching : Fetching
+    home : Home or None
+        Where it lies in the cache; None: there is none.
+    bound : Bound
+        That of the cache.
+    send : callable
+        Given the first block, and the bytes of blocks that the cache does not take.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        fetching: Fetching,
+        home: Home | None,
+        bound: Bound,
+        send: Callable[[int, memoryview], None],
+    ) -> None:
+        assert target.version is not None
+        self._target, self._size = target, target.version.size
+        self._fetching, self._home, self._bound, self._send = fetching, home, bound, send
+        self._under_way: dict[int, Piece] = {}
+        self._stretches: dict[int, Stretch] = {}
+        self._not_before = 0.0
+
+    def want(self, runs: Runs, *, urgent: bool, again: bool) -> list[Piece]:
+        """Fetch the blocks that lack; return the pieces under way that have blocks of `runs`.
+
+        With `again`, blocks are fetched that are there.
+        """
+        pieces: dict[Piece, None] = {}
+        for run in _joined(runs):
+            for first, last in self._lacking(*run, again=again):
+                begin = first
+                for block in range(first, last + 1):
+                    there = self._under_way.get(block) if block < last else None
+                    if there is None and block < last and block - begin < _REQUEST:
+                        continue
+                    if begin < block:
+                        pieces[self._fetch(begin, block, urgent=urgent)] = None
+                    begin = block
+                    if there is not None:
+                        begin = block + 1
+                        pieces[there] = None
+                        if urgent:
+                            self._fetching.hasten(there)
+        return list(pieces)
+
+    def _fetch(self, first: int, last: int, *, urgent: bool) -> Piece:
+        piece = Piece(self._target, first * BLOCK, min(last * BLOCK, self._size), self._keep)
+        blocks = range(first, last)
+        self._under_way.update(dict.fromkeys(blocks, piece))
+
+        def ended(_: object) -> None:
+            for block in blocks:
+                self._under_way.pop(block, None)
+
+        piece.done.add_done_callback(ended)
+        return self._fetching.add(piece, urgent=urgent)
+
+    def _lacking(self, first: int, last: int, *, again: bool) -> Iterator[tuple[int, int]]:
+        """Yield the runs of blocks that the cache does not have; none reaches into two stretches."""
+        while first < last:
+            number = first // _PER_STRETCH
+            start = number * _PER_STRETCH
+            end = min(last, start + _PER_STRETCH)
+            stretch = None if again else self._open(number)
+            if stretch is None:
+                yield first, end
+            else:
+                yield from ((start + a, start + b) for a, b in stretch.lacking(first - start, end - start))
+            first = end
+
+    def _keep(self, position: int, data: memoryview) -> None:
+        """Write blocks to the cache, or send them."""
+        first = position // BLOCK
+        number, within = divmod(first, _PER_STRETCH)
+        for attempt in range(2):
+            stretch = self._open(number, writing=True)
+            if stretch is None:
+                break
+            try:
+                stretch.write(within, data)
+            except OSError:  # the disk is full, most of all
+                if attempt:
+                    self._give_up()
+                else:
+                    self._bound.make_room(stretch.path, least=64 << 20)
+            else:
+                self._bound.wrote(len(data), stretch.path)
+                return
+        self._send(first, data)
+
+    def _open(self, number: int, *, writing: bool = False) -> Stretch | None:
+        """Return a stretch that is still in the cache; None where there is none, or none can be made."""
+        if self._home is None or time.monotonic() < self._not_before:
+            return None
+        found = self._stretches.get(number)
+        if found is not None and found.is_named():
+            return found
+        self._stretches.pop(number, None)
+        if not writing and not os.path.exists(os.path.join(self._home.directory, stretch_name(number))):
+            return None
+        try:
+            self._home.make()
+            found = Stretch(self._home.directory, number, self._size, writing=True)
+        except OSError:
+            self._give_up()
+            return None
+        if len(self._stretches) >= _OPEN:
+            self._stretches.clear()
+        self._stretches[number] = found
+        return found
+
+    def _give_up(self) -> None:
+        self._stretches.clear()
+        self._not_before = time.monotonic() + _SECONDS_WITHOUT
+
+
+def _joined(runs: Runs) -> Iterator[tuple[int, int]]:
+    """Yield runs in order, joined where they meet or nearly do."""
+    begin = end = -1
+    for first, last in sorted(runs):
+        if begin >= 0 and first <= end + _GAP:
+            end = max(end, last)
+            continue
+        if begin >= 0:
+            yield begin, end
+        begin, end = first, last
+    if begin >= 0:
+        yield begin, end

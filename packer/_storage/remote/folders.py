@@ -1,0 +1,44 @@
+"""All objects below a URL, listed on many threads: each of the folders there by itself, where the store names them."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+from packer._storage.remote.client import Listed, listed
+from packer._storage.remote.s3 import Bucket
+from packer._storage.remote.settings import chosen
+from packer._storage.remote.urls import join, parse
+from packer.errors import MissingDependencyError, RemoteError
+
+__all__ = ["listed_in_parallel"]
+
+_THREADS = 32
+
+
+def listed_in_parallel(url: str) -> list[Listed]:
+    """Return the objects below a URL, in no order; RemoteError where the store does not list them.
+
+    S3 gives a thousand names an answer. So the folders of `url` are asked for first, and listed at the same time.
+    """
+    folders = _folders_of(url)
+    if not folders:
+        return list(listed(url))
+    with ThreadPoolExecutor(min(_THREADS, len(folders)), thread_name_prefix="packer-list") as pool:
+        return [entry for entries in pool.map(lambda folder: _below(url, folder), folders) for entry in entries]
+
+
+def _below(url: str, folder: str) -> list[Listed]:
+    return [Listed(f"{folder}/{name}", version) for name, version in listed(join(url, folder))]
+
+
+def _folders_of(url: str) -> list[str]:
+    """Return the names of the folders right below a URL, where all objects lie in them and the store names them."""
+    place = parse(url)
+    if place.scheme != "s3":
+        return []
+    prefix = f"{place.key.rstrip('/')}/" if place.key.strip("/") else ""
+    try:
+        folders, beside = Bucket(place.host, chosen(url)).folders_in(prefix)
+    except (MissingDependencyError, RemoteError):  # such as a public bucket, for which there are no credentials
+        return []
+    return [] if beside else [folder[len(prefix) :].rstrip("/") for folder in folders]

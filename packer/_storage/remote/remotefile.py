@@ -1,0 +1,189 @@
+"""A file of a pack on a store: what `PackFile` is for one on a disk."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import weakref
+import zlib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from packer._storage.locations import MEMORY, NOWHERE
+from packer._storage.packfile import LARGEST_READ, PackFile
+from packer._storage.remote import client, tables
+from packer._storage.remote.blocks import Blocks
+from packer._storage.remote.client import Version
+from packer._storage.remote.settings import Settings, chosen
+from packer._storage.remote.urls import join, shown
+from packer.errors import CorruptPackError
+
+__all__ = ["RemoteFile"]
+
+_FIRST = 64 << 10  # bytes that come with the version
+_MAPPED_FROM = 1 << 16  # bytes; smaller arrays are read
+_BETWEEN = 1 << 16  # bytes between two columns that are fetched together
+
+
+class RemoteFile(PackFile):
+    """An object that is read as a file of a pack, by ranges.
+
+    Every byte that is returned is of the version that the object had when it was opened. Like a `PackFile`, it serves
+    many threads, and processes that were forked.
+
+    Parameters
+    ----------
+    url : str
+        The object, or what the objects of a pack lie in.
+    inside : str, optional
+        The object's place in that.
+    version : Version, optional
+        The version to read, where it is known: then nobody asks for it.
+    settings : Settings, optional
+        By default those chosen for the URL.
+
+    Attributes
+    ----------
+    path : str
+        The URL as it is shown, without secrets.
+    url : str
+        The whole URL.
+    version : Version
+        Size, ETag and time of the object.
+    size, modified, mode, links, inode
+        As of a `PackFile`.
+
+    Raises
+    ------
+    CorruptPackError
+        If there is no such object.
+    RemoteError
+        If it cannot be had.
+    """
+
+    def __init__(
+        self, url: str, inside: str = "", *, version: Version | None = None, settings: Settings | None = None
+    ) -> None:
+        self.url = join(url, inside) if inside else os.fspath(url)
+        self.path = shown(self.url)
+        first = b""
+        if version is None:
+            found = client.look(self.url, _FIRST)
+            if found is None:
+                raise CorruptPackError("the object is missing", self.path)
+            version, first = found
+        self.version = version
+        self._blocks = Blocks(self.url, version, settings or chosen(self.url))
+        self._blocks.keep_first(first)
+        self._together: tuple[mmap.mmap, int] | None = None  # a part of the object, and where it begins
+        self.size, self.modified, self.mode, self.links = version.size, version.modified, 0o644, 1
+        self.inode = (-1, zlib.crc32(self._blocks.identity.encode()))
+        self._close = weakref.finalize(self, _nothing, 0)
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return `size` bytes from `offset`; CorruptPackError where they do not lie inside the object."""
+        self._require(offset, size)
+        if size > LARGEST_READ:
+            raise CorruptPackError(
+                f"{size} bytes are wanted at once, of which there are {LARGEST_READ} at most", self.path
+            )
+        self._require_open()
+        return self._blocks.read(offset, size)
+
+    def locate(
+        self, offset: npt.NDArray[np.int64], size: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], object]:
+        """Fetch what lacks, and return descriptors and positions of the bytes, as `PackFile.locate`."""
+        self._require_open()
+        inside = (offset >= 0) & (size >= 0) & (size <= LARGEST_READ) & (offset <= self.size - size)
+        file, position, held = np.full(len(offset), NOWHERE), offset.copy(), list[object]()
+        unread = []
+        for row in np.flatnonzero(inside).tolist():
+            found = self._blocks.place(int(offset[row]), int(size[row]))
+            if found is None:
+                unread.append(row)
+                continue
+            file[row], position[row] = found[0].fd, found[1]
+            held.append(found[0])
+        ranges = [(int(offset[row]), int(size[row])) for row in unread]
+        for row, data in zip(unread, self._blocks.read_many(ranges), strict=True):
+            file[row], position[row] = MEMORY, np.frombuffer(data or b"\0", np.uint8).ctypes.data
+            held.append(data)
+        return file, position, held
+
+    def ahead(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """Have ranges of the object fetched, without waiting for them.
+
+        Those of one call are joined where they meet, whatever their order is; calls are served in turn.
+
+        Parameters
+        ----------
+        ranges : iterable of (int, int)
+            Offset and size of each. What lies outside of the object is left out.
+        """
+        self._require_open()
+        self._blocks.ahead((begin, size) for begin, size in ranges if 0 <= begin < begin + size <= self.size)
+
+    def keep_together(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Have ranges kept in one file of this node, where little lies between them; the columns of a table, say."""
+        self._require_open()
+        large = [wanted for wanted in ranges if wanted[1] >= _MAPPED_FROM]
+        if not large:
+            return
+        begin, end = min(large)[0], max(map(sum, large))
+        self._require(begin, end - begin)
+        if end - begin <= sum(size for _, size in large) + _BETWEEN * len(large):
+            data, at = tables.mapped(self._blocks, begin, end - begin)
+            self._together = data, begin - at
+
+    def array(self, offset: int, count: int, dtype: str) -> npt.NDArray[Any]:
+        """Return a read-only vector of `count` elements that begins at byte `offset`; a mapping where it is large."""
+        size = count * np.dtype(dtype).itemsize
+        self._require(offset, size)
+        if size < _MAPPED_FROM:
+            return np.frombuffer(self.read(offset, size), dtype)
+        self._require_open()
+        data, begin = self._mapped(offset, size)
+        found = np.frombuffer(data, dtype, count, begin)
+        found.flags.writeable = False
+        return found
+
+    def _mapped(self, offset: int, size: int) -> tuple[mmap.mmap, int]:
+        if self._together is not None:  # which was compared with its checksum
+            data, first = self._together
+            if first <= offset and offset + size <= first + len(data):
+                return data, offset - first
+        return tables.mapped(self._blocks, offset, size)
+
+    def mapping(self, start: int, size: int) -> mmap.mmap:
+        """Return at least one byte as a mapping, from a multiple of `mmap.ALLOCATIONGRANULARITY` on."""
+        self._require(start, size)
+        self._require_open()
+        data, begin = tables.mapped(self._blocks, start, size)
+        if begin == 0 and len(data) == size:
+            return data
+        alone = mmap.mmap(-1, size)
+        alone.write(memoryview(data)[begin : begin + size])
+        return alone
+
+    def read_into(self, buffer: memoryview, offset: int) -> int:
+        """Fill `buffer` from `offset` on, at most to the object's end; return the count of bytes."""
+        count = max(0, min(len(buffer), self.size - offset))
+        buffer[:count] = self.read(offset, count) if count else b""
+        return count
+
+    def changed(self) -> bool:
+        """Tell that the bytes are not others than when the object was opened: others would be refused."""
+        self._require_open()
+        return False
+
+    def require_whole(self) -> None:
+        """Do nothing but require that the file is open: what was mapped lies on this node, and does not shrink."""
+        self._require_open()
+
+
+def _nothing(fd: int) -> None:
+    """Close nothing: descriptors are closed when nobody reads from them any more."""

@@ -1,0 +1,170 @@
+"""Stores of objects, as obstore has them: one for a URL, with credentials where the ecosystem has them; their errors.
+
+Only the process that fetches imports this: the threads of obstore do not survive a fork.
+"""
+
+from __future__ import annotations
+
+import base64
+import configparser
+import contextlib
+import os
+import re
+import urllib.parse
+from datetime import timedelta
+from typing import Any
+
+from packer._storage.remote.urls import Url, parse
+
+__all__ = ["REPLACED", "StoreError", "error_of", "store_of"]
+
+_CONNECT = 10.0  # seconds until a host that says nothing counts as one that is not there
+
+_STATUS = re.compile(r"status code: (\d{3})")
+_CODE = re.compile(r"<Code>(\w{1,60})</Code>")
+_KIND = re.compile(r"kind: (Connect|Timeout|Interrupted|Decode|Request|Body)")
+_METADATA = "169.254.169.254"
+"""Where machines in a cloud ask for credentials, when nobody gave them any."""
+
+REPLACED = "it was replaced after it was opened. Open it again"
+
+_REMEDIES = {
+    "s3": "Credentials stand in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or in ~/.aws/credentials (AWS_PROFILE); "
+    "AWS_SKIP_SIGNATURE=true reads a public bucket without any",
+    "gs": "GOOGLE_APPLICATION_CREDENTIALS names a file of credentials",
+    "az": "Credentials stand in AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
+    "http": "The URL may have expired, or needs a user, as in https://user:password@host/",
+}
+_KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SKIP_SIGNATURE")
+_S3_SETTINGS = {
+    "region": ("region", "AWS_REGION", "AWS_DEFAULT_REGION"),
+    "endpoint_url": ("endpoint", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"),
+    "aws_access_key_id": ("access_key_id", *_KEYS),
+    "aws_secret_access_key": ("secret_access_key", *_KEYS),
+    "aws_session_token": ("session_token", *_KEYS),
+}
+"""What a profile says: obstore's word for it, and the variables that go before."""
+
+_BOTO3_KNOWS = {"role_arn", "sso_session", "sso_start_url", "credential_process", "source_profile"}
+
+
+class StoreError(Exception):
+    """What a store says in place of bytes, without anything that may be secret.
+
+    Attributes
+    ----------
+    kind : str
+        "missing", "changed" and "denied" stay so; "outside" is a range that the object does not have, "partial" a
+        server that gives whole objects alone, "length" another count of bytes than was wanted, "refused" another answer
+        that stays so, "away" a host that cannot be reached, and "again" what may go well another time.
+    """
+
+    def __init__(self, kind: str, reason: str) -> None:
+        super().__init__(reason)
+        self.kind = kind
+
+
+def store_of(url: str, seconds: float) -> tuple[Any, str]:
+    """Return the store that an object lies in, and the object's path there.
+
+    Parameters
+    ----------
+    url : str
+    seconds : float
+        How long a connection may be silent.
+    """
+    import obstore.store as stores
+
+    place = parse(url)
+    options: dict[str, Any] = {
+        "client_options": {
+            "allow_http": True,
+            "connect_timeout": timedelta(seconds=min(seconds, _CONNECT)),
+            "read_timeout": timedelta(seconds=seconds),
+            "timeout": timedelta(days=1),
+            "user_agent": "packer",
+        },
+        "retry_config": {"max_retries": 0, "retry_timeout": timedelta(seconds=seconds)},
+    }
+    if place.scheme == "s3":
+        return stores.S3Store(place.host, **_s3_settings(), **options), place.key
+    if place.scheme == "gs":
+        return stores.GCSStore(place.host, **options), place.key
+    if place.scheme == "az":
+        return stores.AzureStore(place.host, **options), place.key
+    base = str(Url(place.scheme, place.host, "", place.query))
+    if place.user:  # which obstore leaves out
+        word = base64.b64encode(urllib.parse.unquote_to_bytes(place.user)).decode()
+        options["client_options"]["default_headers"] = {"authorization": f"Basic {word}"}
+    return stores.HTTPStore(base, **options), urllib.parse.unquote(place.key)
+
+
+def error_of(error: BaseException, url: str) -> StoreError:
+    """Say what an error of obstore's is. Its own text has the whole URL in it, and is left out."""
+    from obstore import exceptions
+
+    text = str(error)
+    status, code, kind = _STATUS.search(text), _CODE.search(text), _KIND.search(text)
+    said = " ".join(found[1] for found in (status, code) if found)
+    number = int(status[1]) if status else 0
+    denied = (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)
+    region = " AWS_REGION may be that of another bucket." if parse(url).scheme == "s3" else ""
+    for fits, what, why in (
+        (isinstance(error, FileNotFoundError), "missing", "there is no such object"),
+        (number == 416, "outside", "it has fewer bytes than before"),
+        (isinstance(error, exceptions.PreconditionError) or number == 412, "changed", REPLACED),
+        (isinstance(error, denied) or number in (401, 403), "denied", f"access is denied ({said}). {_remedy(url)}"),
+        (_METADATA in text or "redential" in text, "denied", f"no credentials were found. {_remedy(url)}"),
+        (
+            "non-partial response" in text or "RangeNotSupported" in text,
+            "partial",
+            "the server gives whole objects and no ranges of them",
+        ),
+        (300 <= number < 500 and number not in (408, 429), "refused", f"the server refuses: {said}.{region}"),
+        (number, "again", said),
+        (kind and kind[1] == "Connect", "away", "the host cannot be reached"),
+        (kind and kind[1] == "Timeout", "again", "the server was silent"),
+    ):
+        if fits:
+            return StoreError(what, why)
+    return StoreError("again", "the connection was cut, or the answer makes no sense")
+
+
+def _remedy(url: str) -> str:
+    scheme = parse(url).scheme
+    return _REMEDIES["http" if scheme == "https" else scheme]
+
+
+def _s3_settings() -> dict[str, Any]:
+    """Return what the files of the ecosystem say and its variables do not; obstore reads the variables."""
+    profile = _profile()
+    settings: dict[str, Any] = {
+        own: profile[theirs]
+        for theirs, (own, *variables) in _S3_SETTINGS.items()
+        if profile.get(theirs) and not any(os.environ.get(variable) for variable in variables)
+    }
+    own_way = any(os.environ.get(variable) for variable in _KEYS)
+    if not own_way and "access_key_id" not in settings and not _BOTO3_KNOWS.isdisjoint(profile):
+        with contextlib.suppress(ImportError):
+            from obstore.auth.boto3 import Boto3CredentialProvider
+
+            settings["credential_provider"] = Boto3CredentialProvider()
+    return settings
+
+
+def _profile() -> dict[str, str]:
+    """Return what the files of AWS say under the profile that is asked for."""
+    name = os.environ.get("AWS_PROFILE") or os.environ.get("AWS_DEFAULT_PROFILE") or "default"
+    found: dict[str, str] = {}
+    for variable, place, section in (
+        ("AWS_CONFIG_FILE", "~/.aws/config", name if name == "default" else f"profile {name}"),
+        ("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials", name),
+    ):
+        parser = configparser.RawConfigParser()
+        try:
+            parser.read(os.path.expanduser(os.environ.get(variable) or place), encoding="utf-8")
+        except (configparser.Error, UnicodeDecodeError):
+            continue
+        if parser.has_section(section):
+            found.update(parser.items(section))
+    return found

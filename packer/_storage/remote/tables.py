@@ -1,0 +1,100 @@
+"""Parts of an object that are mapped as a whole, such as its table: fetched once a node, and kept by its version."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import time
+from collections.abc import Iterator
+
+from packer._storage.locks import try_lock
+from packer._storage.opening import NO_LINK, open_regular
+from packer._storage.remote import client
+from packer._storage.remote.blocks import Blocks
+from packer._storage.remote.cache import Home, touch
+from packer._storage.remote.tablefile import crc32c_of, tables_in
+from packer.errors import PackerError
+
+__all__ = ["mapped"]
+
+_LOOK_AGAIN = 0.05  # seconds between two looks, while another process fetches the same
+
+
+def mapped(blocks: Blocks, begin: int, size: int) -> tuple[mmap.mmap, int]:
+    """Return a mapping that has a range of an object, and where it begins in the mapping.
+
+    Raises
+    ------
+    RemoteError
+        If the range cannot be had.
+    """
+    start = begin - begin % mmap.ALLOCATIONGRANULARITY
+    if blocks.home is not None:
+        found = _kept(blocks.home.directory, begin, size)
+        if found is None:
+            with _first_come(blocks.home, begin, size, blocks.settings.timeout):
+                found = _kept(blocks.home.directory, begin, size) or _fetched(blocks, start, size + begin - start)
+        if found is not None:
+            return found[0], begin - found[1]
+    data = mmap.mmap(-1, size)  # no disk takes it
+    data.write(client.get(blocks.url, begin, begin + size, blocks.version))
+    return data, 0
+
+
+def _kept(directory: str, begin: int, size: int) -> tuple[mmap.mmap, int] | None:
+    """Map a file that has the range and is what was fetched, and return where it begins in the object."""
+    for path, start, length, checksum in tables_in(directory):
+        if start <= begin and begin + size <= start + length:
+            found = _map(path, length, checksum)
+            if found is not None:
+                touch(path)
+                return found, start
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+    return None
+
+
+def _map(path: str, size: int, checksum: int) -> mmap.mmap | None:
+    try:
+        fd = open_regular(path, flags=os.O_RDONLY | NO_LINK)
+    except OSError:
+        return None
+    try:
+        if os.fstat(fd).st_size != size or crc32c_of(fd, size) != checksum:
+            return None
+        return mmap.mmap(fd, size, access=mmap.ACCESS_READ)
+    except (OSError, ValueError):
+        return None
+    finally:
+        os.close(fd)
+
+
+def _fetched(blocks: Blocks, start: int, size: int) -> tuple[mmap.mmap, int] | None:
+    answer = client.fetched(blocks.order("table", begin=start, size=size), b"", blocks.url)
+    found = answer["path"] and _kept(os.path.dirname(answer["path"]), start, size)
+    return found or None
+
+
+@contextlib.contextmanager
+def _first_come(home: Home, begin: int, size: int, seconds: float) -> Iterator[None]:
+    """Wait while another process fetches the range; not for ever, and for no process that died."""
+    path = os.path.join(home.directory, f"{begin}-{size}.lock")
+    try:
+        home.make()
+        lock = open(path, "ab")  # noqa: SIM115 - closed below
+    except OSError:
+        yield
+        return
+    until = time.monotonic() + seconds
+    with lock:
+        with contextlib.suppress(PackerError):  # a file system without locks: then each fetches it
+            while not try_lock(lock) and time.monotonic() < until and not _is_kept(home.directory, begin, size):
+                time.sleep(_LOOK_AGAIN)
+        yield
+    with contextlib.suppress(OSError):
+        os.unlink(path)
+
+
+def _is_kept(directory: str, begin: int, size: int) -> bool:
+    return any(start <= begin and begin + size <= start + length for _, start, length, _ in tables_in(directory))

@@ -1,0 +1,53 @@
+"""Augmentation: what is done to the pixels of a crop, drawn for a whole batch and applied in C where the pixels lie.
+
+The classes have the names, arguments and meaning of torchvision's ``transforms.v2``, and give its pixels on uint8
+tensors: blurred pixels, those interpolated from several, and adjusted ones may differ by a level. `MixUp` and `CutMix`
+are of batches, and a `Loader` takes them as ``mix=``.
+"""
+
+from packer.augment._augmentation import Augmentation, Chain, RandomApply
+from packer.augment._auto import AutoAugment, RandAugment, TrivialAugmentWide
+from packer.augment._choice import RandomChoice
+from packer.augment._colors import (
+    ColorJitter,
+    GaussianBlur,
+    Grayscale,
+    RandomAdjustSharpness,
+    RandomAutocontrast,
+    RandomEqualize,
+    RandomGrayscale,
+    RandomInvert,
+    RandomPosterize,
+    RandomSolarize,
+)
+from packer.augment._erasing import RandomErasing
+from packer.augment._mixing import CutMix, Mixing, MixUp
+from packer.augment._places import RandomAffine, RandomRotation
+from packer.augment._view import View
+
+__all__ = [
+    "Augmentation",
+    "AutoAugment",
+    "Chain",
+    "ColorJitter",
+    "CutMix",
+    "GaussianBlur",
+    "Grayscale",
+    "MixUp",
+    "Mixing",
+    "RandAugment",
+    "RandomAdjustSharpness",
+    "RandomAffine",
+    "RandomApply",
+    "RandomAutocontrast",
+    "RandomChoice",
+    "RandomEqualize",
+    "RandomErasing",
+    "RandomGrayscale",
+    "RandomInvert",
+    "RandomPosterize",
+    "RandomRotation",
+    "RandomSolarize",
+    "TrivialAugmentWide",
+    "View",
+]

@@ -1,0 +1,181 @@
+"""Numbers from torch's default generator, the same that torchvision's transforms would draw, image after image.
+
+A call of torch costs a microsecond or two, and a crop takes half a dozen. `Ahead` therefore copies the generator, lets
+the copy make many numbers at once as if each were of the kind that is asked for, and moves the generator itself on by
+as many as were used. Whether this torch makes numbers so that both are the same is tried once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import threading
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+__all__ = ["Ahead", "Source", "drawing"]
+
+_FEW = 4  # images for which copying the generator costs more than it saves
+_EACH = 7  # numbers that a crop takes, more or less
+_HALF = 2**27  # torch makes integers below 2**28 of one word of the generator: its remainder
+_locks = [threading.Lock()]
+
+
+def _renew() -> None:
+    """Make a new lock in a fork: a thread that the fork has not got may have held the old one."""
+    _locks[0] = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew)
+
+
+class Source:
+    """Draws one number at a time.
+
+    Parameters
+    ----------
+    generator : torch.Generator
+        On the CPU.
+    """
+
+    def __init__(self, generator: torch.Generator) -> None:
+        self._generator = generator
+
+    def uniform(self, low: float, high: float) -> float:
+        """Return a float32 number, uniform from `low` to `high`."""
+        return torch.empty(1).uniform_(low, high, generator=self._generator).item()
+
+    def power(self, low: float, high: float) -> float:
+        """Return e to the power of such a number, in float32."""
+        return torch.exp(torch.empty(1).uniform_(low, high, generator=self._generator)).item()
+
+    def below(self, end: int) -> int:
+        """Return an integer of 0 to before `end`."""
+        return int(torch.randint(0, end, size=(1,), generator=self._generator).item())
+
+    def end(self) -> None:
+        """Leave the generator after the last number that was drawn."""
+
+
+class Ahead(Source):
+    """Draws the same numbers, and makes some thousand at a time.
+
+    Parameters
+    ----------
+    generator : torch.Generator
+        Nobody else draws from it before `end`.
+    count : int
+        How many numbers are made at a time.
+    """
+
+    def __init__(self, generator: torch.Generator, count: int) -> None:
+        super().__init__(generator)
+        self._copy = torch.Generator()
+        self._count = count
+        self._begin()
+        self._first = self._state
+
+    def _begin(self) -> None:
+        self._state = self._generator.get_state()
+        self._made: dict[tuple[str, float, float], list[float]] = {}
+        self._used = 0
+
+    def _next(self, kind: str, low: float = 0, high: float = 0) -> float:
+        if self._used == self._count:
+            self.end()
+            self._begin()
+        made = self._made.get((kind, low, high))
+        if made is None:
+            made = self._made[kind, low, high] = self._all(kind, low, high).tolist()
+        self._used += 1
+        return made[self._used - 1]
+
+    def _all(self, kind: str, low: float = 0, high: float = 0) -> torch.Tensor:
+        """Return what each of the next numbers is if it is of this kind."""
+        if kind == "word":  # of 32 bits, by two remainders
+            one, other = self._remainders(_HALF), self._remainders(_HALF - 1)
+            return one + _HALF * ((other - one) % (_HALF - 1))
+        self._copy.set_state(self._state)
+        numbers = torch.empty(self._count).uniform_(low, high, generator=self._copy)
+        return torch.exp(numbers) if kind == "power" else numbers
+
+    def all(self, kinds: Sequence[tuple[str, float, float]]) -> npt.NDArray[np.float64]:
+        """Return what each of the next numbers is: of 32 bits, and by other kinds; (1 + kinds, count)."""
+        made = np.empty((1 + len(kinds), self._count))
+        made[0] = self._all("word").numpy()
+        for row, kind in zip(made[1:], kinds, strict=True):
+            row[:] = self._all(*kind).numpy()
+        return made
+
+    def take(self, count: int) -> None:
+        """Leave the generator behind so many of the numbers that `all` has returned."""
+        self._used = count
+        self.end()
+        self._begin()
+
+    def take_back(self) -> None:
+        """Leave the generator as it was at first."""
+        self._generator.set_state(self._first)
+        self._begin()
+
+    def _remainders(self, end: int) -> torch.Tensor:
+        self._copy.set_state(self._state)
+        return torch.empty(self._count, dtype=torch.int64).random_(0, end, generator=self._copy)
+
+    def uniform(self, low: float, high: float) -> float:
+        return self._next("uniform", low, high)
+
+    def power(self, low: float, high: float) -> float:
+        return self._next("power", low, high)
+
+    def below(self, end: int) -> int:
+        if end <= _HALF:
+            return int(self._next("word")) % end
+        self.end()
+        drawn = super().below(end)
+        self._begin()
+        return drawn
+
+    def end(self) -> None:
+        if self._used:
+            torch.empty(self._used).uniform_(generator=self._generator)
+            self._used = 0
+
+
+@contextlib.contextmanager
+def drawing(images: int, most: int = 0) -> Iterator[Source]:
+    """Give what draws the numbers for so many images from torch's default generator, one thread at a time.
+
+    Where many are made ahead, these are `most` at least.
+    """
+    with _locks[0]:
+        ahead = images >= _FEW and _makes_one_word_a_number()
+        source = Ahead(torch.default_generator, _EACH * images + most) if ahead else Source(torch.default_generator)
+        try:
+            yield source
+        finally:
+            source.end()
+
+
+@functools.cache
+def _makes_one_word_a_number() -> bool:
+    """Tell whether this torch draws as `Ahead` supposes."""
+    one, other = (torch.Generator().manual_seed(1) for _ in range(2))
+    ahead = Ahead(other, 50)
+    same = _some(Source(one), 30) == _some(ahead, 30)
+    ahead.end()
+    return same and torch.equal(one.get_state(), other.get_state())
+
+
+def _some(source: Source, count: int) -> list[float]:
+    """Draw numbers of every kind, so many times."""
+    drawn: list[float] = []
+    for _ in range(count):
+        drawn += source.uniform(0.08, 1.0), source.power(-0.3, 0.28), source.uniform(0.0, 1.0)
+        drawn += (source.below(end) for end in (1, 1000, _HALF, 2**40))
+    return drawn

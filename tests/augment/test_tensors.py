@@ -1,0 +1,125 @@
+"""What is done to batches of tensors is what torchvision's v2 functional makes of each uint8 image."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from packer._images.operations import FILTERS, KINDS, NO_FILL, nothing
+from packer._images.tensors import operate
+
+pytest.importorskip("packer.testing.reference").torchvision()
+from torchvision.transforms.v2 import functional as F  # noqa: E402, N812
+from torchvision.transforms.v2.functional._geometry import _get_inverse_affine_matrix  # noqa: E402
+
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+DEVICES = ["cpu", pytest.param("cuda", marks=[needs_cuda, pytest.mark.cuda])]
+MAGENTA = 200 + 65536 * 90
+
+
+Torchvisions = Callable[[torch.Tensor], torch.Tensor]
+
+WITHOUT_FACTOR: dict[str, Torchvisions] = {
+    "nothing": torch.clone,
+    "grayscale": lambda image: F.rgb_to_grayscale(image, 3),
+    "equalize": F.equalize,
+    "autocontrast": F.autocontrast,
+    "invert": F.invert,
+}
+WITH_FACTOR: dict[str, tuple[Callable[..., torch.Tensor], st.SearchStrategy[float]]] = {
+    "brightness": (F.adjust_brightness, st.floats(0, 3)),
+    "contrast": (F.adjust_contrast, st.floats(0, 3)),
+    "saturation": (F.adjust_saturation, st.floats(0, 3)),
+    "sharpness": (F.adjust_sharpness, st.floats(0, 3)),
+    "hue": (F.adjust_hue, st.floats(-0.5, 0.5)),
+    "solarize": (F.solarize, st.floats(0, 255)),
+    "posterize": (F.posterize, st.integers(0, 8)),
+}
+
+
+@st.composite
+def steps(draw: st.DrawFn, height: int, width: int) -> tuple[npt.NDArray[Any], Torchvisions]:
+    """Draw an operation, and what torchvision does for it."""
+    kind = draw(st.sampled_from(KINDS))
+    made = nothing(1, 1)[0, 0]
+    made["kind"], made["fill"] = KINDS.index(kind), draw(st.sampled_from([NO_FILL, 0, MAGENTA]))
+    if kind in WITHOUT_FACTOR:
+        return made, WITHOUT_FACTOR[kind]
+    if kind in WITH_FACTOR:
+        function, factors = WITH_FACTOR[kind]
+        factor = made["factor"] = draw(factors)
+        return made, lambda image: function(image, factor)
+    of_places = {"blur": blurring, "erase": erasing, "affine": moving}
+    return made, of_places[kind](draw, made, (height, width))
+
+
+def blurring(draw: st.DrawFn, made: Any, size: tuple[int, int]) -> Torchvisions:
+    sigma = made["factor"] = draw(st.floats(0.1, 3))
+    wide, tall = made["width"], made["height"] = draw(st.sampled_from([(3, 3), (1, 5), (9, 7)]))
+    return lambda image: F.gaussian_blur(image, [wide, tall], [sigma, sigma])
+
+
+def erasing(draw: st.DrawFn, made: Any, size: tuple[int, int]) -> Torchvisions:
+    top, left = made["top"], made["left"] = draw(st.integers(0, size[0] - 1)), draw(st.integers(0, size[1] - 1))
+    tall, wide = draw(st.integers(0, size[0] - top)), draw(st.integers(0, size[1] - left))
+    made["height"], made["width"] = tall, wide
+    value = torch.tensor(colour_of(made) or [0.0] * 3, dtype=torch.uint8)[:, None, None]
+    return lambda image: F.erase(image, top, left, tall, wide, value)
+
+
+def moving(draw: st.DrawFn, made: Any, size: tuple[int, int]) -> Torchvisions:
+    angle, scale = draw(st.floats(-180, 180)), draw(st.floats(0.5, 2))
+    shift, shear = [draw(st.integers(-9, 9)) for _ in "xy"], [draw(st.floats(-40, 40)) for _ in "xy"]
+    made["matrix"] = _get_inverse_affine_matrix([0.0, 0.0], angle, [*map(float, shift)], scale, shear)
+    made["interpolation"] = draw(st.integers(0, len(FILTERS) - 1))
+    name, colour = FILTERS[made["interpolation"]], colour_of(made)
+    return lambda image: F.affine(image, angle, shift, scale, shear, interpolation=name, fill=colour)
+
+
+def colour_of(made: Any) -> list[float] | None:
+    return None if made["fill"] == NO_FILL else [float(made["fill"] & 255), 0.0, float(made["fill"] >> 16)]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@settings(max_examples=60)
+@given(data=st.data(), seed=st.integers(0, 2**32))
+def test_each_image_of_a_batch_gets_torchvisions_pixels_or_levels_beside_them(
+    device: str, data: st.DataObject, seed: int
+) -> None:
+    generator = np.random.default_rng(seed)
+    count, (height, width) = data.draw(st.integers(1, 5)), data.draw(st.tuples(st.integers(9, 40), st.integers(9, 40)))
+    low = data.draw(st.integers(0, 255))
+    pixels = torch.from_numpy(generator.integers(low, 256, (count, height, width, 3), np.uint8)).permute(0, 3, 1, 2)
+    drawn = [data.draw(steps(height, width)) for _ in range(count)]
+    images = pixels.clone().to(device)
+    operate(images, np.array([[record] for record, _ in drawn]))
+    for image, before, (record, torchvisions) in zip(images.cpu(), pixels, drawn, strict=True):
+        apart = (image.int() - torchvisions(before).int()).abs()
+        kind, moved = KINDS[record["kind"]], record["kind"] == KINDS.index("affine")
+        # On a place halfway between two pixels, roundings decide which is the nearest.
+        other = float((apart.amax(0) > 1).float().mean())
+        assert other == 0 or (moved and FILTERS[record["interpolation"]] == "nearest" and other < 0.02), (kind, other)
+
+
+def test_operations_follow_one_another_and_leave_other_images_alone() -> None:
+    images = torch.arange(5 * 3 * 4 * 6, dtype=torch.uint8).view(5, 3, 4, 6)
+    operations = nothing(5, 2)
+    operations["kind"][1] = KINDS.index("invert"), KINDS.index("brightness")
+    operations["kind"][3, 1] = KINDS.index("invert")
+    operations["factor"][1, 1] = 0.5
+    expected = images.clone()
+    expected[1], expected[3] = F.adjust_brightness(F.invert(images[1]), 0.5), F.invert(images[3])
+    operate(images, operations)
+    assert torch.equal(images, expected)
+
+
+def test_operations_for_another_number_of_images_are_refused() -> None:
+    with pytest.raises(ValueError, match="3 images need operations for each"):
+        operate(torch.zeros(3, 3, 4, 4, dtype=torch.uint8), nothing(2, 1))

@@ -1,0 +1,109 @@
+"""Levels that become numbers in C have torchvision's numbers, also mixed and of other types."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from packer._images.compiled import _native
+from packer._images.numbers import TYPES, Mixture, Numbers, write
+from packer.augment._mixing import mixed_images
+
+pytest.importorskip("packer.testing.reference").torchvision()
+from torchvision.transforms.v2 import functional as F  # noqa: E402, N812
+
+pytestmark = pytest.mark.skipif(_native is None, reason="needs a C compiler at the installation")
+
+Three = tuple[float, ...]
+USUAL = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+def empty(pixels: torch.Tensor, numbers: Numbers) -> torch.Tensor:
+    layout = torch.contiguous_format if numbers.planes else torch.channels_last
+    return torch.empty(pixels.shape, dtype=getattr(torch, numbers.dtype), memory_format=layout)
+
+
+def batch(count: int, height: int, width: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(count + 10 * height + 1000 * width)
+    levels = torch.randint(0, 256, (count, height, width, 3), dtype=torch.uint8, generator=generator)
+    return levels.permute(0, 3, 1, 2)
+
+
+def in_float32(*numbers: Three) -> tuple[Three, ...]:
+    return tuple(tuple(torch.tensor(three, dtype=torch.float32).tolist()) for three in numbers)
+
+
+@st.composite
+def mixtures(draw: st.DrawFn, height: int, width: int) -> Mixture | None:
+    kind = draw(st.sampled_from(["none", "blended", "pasted"]))
+    if kind == "none":
+        return None
+    top, bottom = sorted(draw(st.tuples(*[st.integers(0, height)] * 2)))
+    left, right = sorted(draw(st.tuples(*[st.integers(0, width)] * 2)))
+    return Mixture(draw(st.floats(0, 1)), None if kind == "blended" else (top, left, bottom, right))
+
+
+three = st.tuples(*[st.floats(-1, 1)] * 3)
+deviations = st.tuples(*[st.floats(1e-9, 1e6)] * 3)  # so that halves become infinite, and 0
+
+
+@settings(max_examples=150)
+@given(data=st.data(), count=st.integers(1, 4), height=st.integers(1, 40), width=st.integers(1, 40))
+def test_the_numbers_are_torchvisions(data: st.DataObject, count: int, height: int, width: int) -> None:
+    """To the bit: those of float32, and of other types these, rounded once."""
+    pixels, mixture = batch(count, height, width), data.draw(mixtures(height, width))
+    constants = in_float32(data.draw(three), data.draw(deviations))
+    numbers = Numbers(constants, data.draw(st.sampled_from(TYPES)), data.draw(st.booleans()))  # type: ignore[arg-type]
+    expected = F.normalize(F.to_dtype(pixels, torch.float32, scale=True), *map(list, constants))
+    if mixture is not None:
+        expected = mixed_images(expected, mixture)
+    made = empty(pixels, numbers)
+    write(numbers, pixels, made, slice(None), mixture)
+    assert torch.equal(made, expected.to(made.dtype))
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_what_is_no_number_stays_none(dtype: str) -> None:
+    """Infinite numbers of both signs that are blended are none, and not infinite."""
+    pixels = torch.tensor([0, 255], dtype=torch.uint8).view(2, 1, 1, 1).expand(2, 3, 4, 70)
+    pixels = pixels.contiguous(memory_format=torch.channels_last)
+    numbers = Numbers(in_float32((0.5,) * 3, (1e-45,) * 3), dtype)  # type: ignore[arg-type]
+    made = empty(pixels, numbers)
+    write(numbers, pixels, made, slice(None), Mixture(0.5))
+    assert made.isnan().all()
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_levels_that_are_not_normalised_are_converted(dtype: str) -> None:
+    pixels = batch(2, 30, 70)
+    made = empty(pixels, Numbers(None, dtype))
+    write(Numbers(None, dtype), pixels, made, slice(None))
+    assert torch.equal(made, pixels.to(made.dtype))
+
+
+@pytest.mark.parametrize("mixture", [None, Mixture(0.3), Mixture(0.5, (2, 3, 9, 8))])
+def test_a_part_of_a_batch_is_written_alone(mixture: Mixture | None) -> None:
+    pixels, numbers = batch(5, 11, 13), Numbers(in_float32(*USUAL), "float32")  # type: ignore[arg-type]
+    whole, parts = empty(pixels, numbers), empty(pixels, numbers).fill_(-9)
+    write(numbers, pixels, whole, slice(None), mixture)
+    write(numbers, pixels, parts, slice(1, 3), mixture)
+    assert torch.equal(parts[1:3], whole[1:3])
+    assert (parts[[0, 3, 4]] == -9).all()
+    write(numbers, pixels, parts, slice(3, 99), mixture)
+    write(numbers, pixels, parts, slice(0, 1), mixture)
+    assert torch.equal(parts, whole)
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    pixels, numbers = batch(2, 8, 8), Numbers(None, "float32")
+    made = empty(pixels, numbers)
+    for wrong in (made.half(), made[:1], made.contiguous(), made[..., :4]):
+        with pytest.raises(ValueError, match="cannot be written"):
+            write(numbers, pixels, wrong, slice(None))
+    with pytest.raises(ValueError, match="cannot be written"):
+        write(numbers, pixels.contiguous(), made, slice(None))
+    for box in ((0, 0, 9, 1), (-1, 0, 1, 1), (3, 0, 2, 1), (0, 5, 1, 9)):
+        with pytest.raises(ValueError, match="does not lie inside"):
+            write(numbers, pixels, made, slice(None), Mixture(0.5, box))

@@ -1,0 +1,53 @@
+"""What every pack must do, it does at a URL."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from packer._formats import Reader
+from packer.testing.conformance import PackConformance
+from packer.testing.conformance.case import PackCase
+from tests.formats import test_index, test_joined
+from tests.remote.served import Served
+
+
+class Remote(PackCase):
+    """Opens what was written on a disk at its URL."""
+
+    forks = 3  # a process that was forked starts a process that fetches
+
+    @pytest.fixture(autouse=True)
+    def _served(self, served: Served) -> None:
+        self.served = served
+
+    def open(self, path: Path, *, check: str = "always") -> Reader:
+        """Open a pack as one of this format."""
+        return self.row.open_reader()(self.served.url(path), check=check)
+
+
+class TestLMDB(Remote, PackConformance):
+    format = "lmdb"
+
+
+class TestHDF5(Remote, PackConformance):
+    format = "hdf5"
+
+
+class TestPth(Remote, PackConformance):
+    format = "pth"
+    options = {"shard_size": 40_000}  # noqa: RUF012 - read only
+
+
+class TestWebDataset(Remote, PackConformance):
+    format = "wds"
+    options = {"shard_size": 400_000}  # noqa: RUF012 - read only
+
+
+class TestParts(Remote, test_joined.PartsConformance):
+    format = "pth"
+
+
+class TestIndex(Remote, test_index.TestIndex):
+    pass

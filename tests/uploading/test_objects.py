@@ -1,0 +1,125 @@
+"""Sources that are objects: the packs of the same files on a disk, byte for byte, and errors that name the object."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import packer
+from packer.errors import ImageError, OptionError, ResumeError, SourceError
+from tests.uploading.stores import FileServer
+
+
+@pytest.fixture
+def tree(photo_tree: Path, tmp_path: Path) -> Path:
+    """Return a tree whose order is not that of its names, with files of other types."""
+    root = tmp_path / "tree"
+    shutil.copytree(photo_tree, root)
+    (image,) = sorted(root.rglob("*.jpg"))[:1]
+    folder = image.parent
+    for name in ("deep/one.jpg", "deep-er/one.jpg", "deep/er/one.jpg"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(image, folder / name)
+    (folder / "notes.txt").write_text("no image")
+    return root
+
+
+@pytest.fixture
+def server(tree: Path) -> Iterator[FileServer]:
+    """Return a server of the tree's files, below /photos."""
+    pytest.importorskip("obstore", reason="needs obstore")
+    made = FileServer({f"/photos/{path.relative_to(tree).as_posix()}": path.read_bytes() for path in files(tree)})
+    yield made
+    made.close()
+
+
+def files(tree: Path) -> list[Path]:
+    return sorted(path for path in tree.rglob("*") if path.is_file())
+
+
+def images(tree: Path) -> list[str]:
+    return [path.relative_to(tree).as_posix() for path in files(tree) if path.suffix == ".jpg"]
+
+
+def table(path: Path, column: str, rows: list[str]) -> Path:
+    path.write_text("\n".join([f"{column},label", *(f"{row},{len(row) % 3}" for row in rows)]) + "\n")
+    return path
+
+
+def test_a_prefix_is_converted_as_a_tree(s3: Any, bucket: str, tree: Path, tmp_path: Path) -> None:
+    pytest.importorskip("obstore", reason="needs obstore")
+    for path in files(tree):
+        s3.upload_file(str(path), bucket, f"imagenet/train/{path.relative_to(tree).as_posix()}")
+    s3.put_object(Bucket=bucket, Key="imagenet/train/empty/", Body=b"")  # as some tools make directories
+    s3.put_object(Bucket=bucket, Key="imagenet/training/other/a.jpg", Body=b"of another prefix")
+    packer.convert(tree, tmp_path / "local.lmdb")
+    summary = packer.convert(f"s3://{bucket}/imagenet/train/", tmp_path / "remote.lmdb")
+    assert (tmp_path / "remote.lmdb").read_bytes() == (tmp_path / "local.lmdb").read_bytes()
+    assert summary.not_looked_at == {".txt": 1}
+    packer.convert(tree, tmp_path / "plain.lmdb", unlabeled=True)
+    packer.convert(f"s3://{bucket}/imagenet/train", tmp_path / "remote-plain.lmdb", unlabeled=True)
+    assert (tmp_path / "remote-plain.lmdb").read_bytes() == (tmp_path / "plain.lmdb").read_bytes()
+    with pytest.raises(SourceError, match=f"s3://{bucket}/nothing: no images"):
+        packer.convert(f"s3://{bucket}/nothing/", tmp_path / "nothing.lmdb")
+
+
+def test_a_table_of_urls_is_converted_as_one_of_paths(server: FileServer, tree: Path, tmp_path: Path) -> None:
+    names = images(tree)
+    packer.convert(tree, tmp_path / "local.lmdb", labels=table(tmp_path / "paths.csv", "path", names))
+    signed = [f"{server.url}/photos/{name}?signature=hidden{number}" for number, name in enumerate(names)]
+    urls = tmp_path / "urls.csv"
+    rows = zip(signed, names, strict=True)
+    urls.write_text("\n".join(["url,label", *(f"{url},{len(name) % 3}" for url, name in rows)]) + "\n")
+    packer.convert(urls, tmp_path / "remote.lmdb")
+    assert b"hidden" not in (tmp_path / "remote.lmdb").read_bytes()
+    packer.convert(f"{server.url}/photos", tmp_path / "below.lmdb", labels=tmp_path / "paths.csv")
+    assert (tmp_path / "remote.lmdb").read_bytes() == (tmp_path / "local.lmdb").read_bytes()
+    assert (tmp_path / "below.lmdb").read_bytes() == (tmp_path / "local.lmdb").read_bytes()
+
+
+def test_an_object_that_is_missing_is_named_and_not_lost(server: FileServer, tree: Path, tmp_path: Path) -> None:
+    urls = [f"{server.url}/photos/{name}" for name in images(tree)]
+    urls.insert(3, f"{server.url}/photos/class/gone.jpg?signature=hidden")
+    listed = table(tmp_path / "urls.csv", "url", urls)
+    with pytest.raises(ImageError, match=r"gone\.jpg: .*no such object, which line 5 of the table names") as error:
+        packer.convert(listed, tmp_path / "out.lmdb")
+    assert "hidden" not in str(error.value)
+    summary = packer.convert(listed, tmp_path / "out.lmdb", on_error="skip")
+    assert [entry["name"] for entry in summary.manifest.skipped] == ["class/gone.jpg"]
+    assert summary.manifest.count == len(urls) - 1
+
+
+def test_an_object_that_was_replaced_is_found(server: FileServer, tree: Path, tmp_path: Path) -> None:
+    names = images(tree)
+    listed = table(tmp_path / "urls.csv", "url", [f"{server.url}/photos/{name}" for name in names])
+    good = server.objects[f"/photos/{names[-1]}"]
+    server.objects[f"/photos/{names[-1]}"] = b"no image"
+    with pytest.raises(ImageError, match=names[-1]):
+        packer.convert(listed, tmp_path / "out.lmdb")
+    server.objects[f"/photos/{names[-1]}"] = good  # what stopped it may be mended
+    kept = server.objects[f"/photos/{names[0]}"]
+    server.objects[f"/photos/{names[0]}"] = kept[:-2] + b"\xff\xd9"
+    if server.objects[f"/photos/{names[0]}"] == kept:
+        server.objects[f"/photos/{names[0]}"] = kept[:-1] + b"\x00"
+    with pytest.raises(ResumeError, match=r"1 image was changed: .*its ETag is another"):
+        packer.convert(listed, tmp_path / "out.lmdb")
+    server.objects[f"/photos/{names[0]}"] = kept
+    server.gets.clear()
+    assert packer.convert(listed, tmp_path / "out.lmdb").manifest.count == len(names)
+
+
+def test_what_objects_cannot_be_is_refused_in_a_line(server: FileServer, tmp_path: Path) -> None:
+    urls = table(tmp_path / "urls.csv", "url", [f"{server.url}/photos/a.jpg"])
+    with pytest.raises(OptionError, match="objects at URLs are converted, and not indexed"):
+        packer.index(urls, tmp_path / "out.index")
+    with pytest.raises(SourceError, match="does not list what it has"):
+        packer.convert(f"{server.url}/photos", tmp_path / "out.lmdb")
+    with pytest.raises(OptionError, match="is for files on a disk"):
+        packer.convert(urls, tmp_path / "out.lmdb", any_image=True)
+    paths = table(tmp_path / "paths.csv", "url", ["class/a.jpg"])
+    with pytest.raises(SourceError, match=r"paths\.csv, line 2: class/a\.jpg is no URL"):
+        packer.convert(paths, tmp_path / "out.lmdb")
