@@ -38,7 +38,7 @@ SCALE = 0.4, 1.0
 """Which part of the area each of two views has, as in DINO."""
 
 JITTER, BLUR = (0.4, 0.4, 0.2, 0.1), 23
-"""How strong brightness, contrast, saturation and hue are jittered; how many pixels the side of the blur's kernel has."""
+"""How strong brightness, contrast, saturation and hue are jittered; how many pixels a side of the blur has."""
 
 
 def transform(recipe: str, decoder: str) -> Any:
