@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from packer._formats.values import ValueAccess
 from packer._manifest import Manifest
-from packer._storage.locations import LOCATION, NOWHERE
+from packer._storage.locations import LOCATION, MEMORY, NOWHERE
 from packer._storage.place import Place, place_of
 from packer._table import (
     LONGEST_NAME,
@@ -126,13 +126,29 @@ class Reader(ValueAccess):
             found[name] = getattr(table, name)[positions]
         found["label"] = table.label[positions].view(np.int64)  # its eight bytes, of which C takes the checksum
         found["raw"], found["checked"] = self.manifest.codec == "raw", self.check == "always"
-        places = self._locate(table.offset[positions], found["size"])
         start, end = np.where(positions > 0, table.name_end[positions - 1], 0), table.name_end[positions]
         named = (start >= 0) & (start <= end) & (end <= len(table.names)) & (end - start <= LONGEST_NAME)
-        found["file"] = np.where(named, places.file, NOWHERE)
-        found["position"] = places.position
-        found["name"], found["name_size"] = self._names_begin + start, end - start
-        return found, places.held
+        found["name"], found["name_size"] = np.where(named, (self._names_begin + start, end - start), 0)
+        found["file"], found["position"] = np.where(named, MEMORY, NOWHERE), table.offset[positions]
+        return found, self._locate_in_files(found)
+
+    def _locate_in_files(self, found: npt.NDArray[Any]) -> object:
+        """Let records of what the table says tell in which files the bytes lie: those whose file is not `NOWHERE`.
+
+        Parameters
+        ----------
+        found : (N,) array
+            It has the fields of LOCATION. The position is the table's offset, and becomes the place in the file.
+
+        Returns
+        -------
+        object
+            As of `locate`.
+        """
+        files, positions, held = self._locate(found["position"], found["size"])
+        found["file"] = np.where(found["file"] == NOWHERE, NOWHERE, files)
+        found["position"] = positions
+        return held
 
     def ahead(self, positions: Ints, image: bool = True, fields: Sequence[str] = ()) -> None:
         """Have the bytes of samples fetched, in this order, without waiting; those on a disk are read when wanted.

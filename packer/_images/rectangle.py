@@ -25,7 +25,6 @@ from packer._images.geometry import (
     INTERPOLATIONS,
     MAX_PIXELS,
     Box,
-    Crops,
     Rectangle,
     allowed_halvings,
     from_corner,
@@ -102,20 +101,19 @@ class RectangleDecoder:
         self._exif = exif
         self._max_pixels = max_pixels
 
-    def suits(self, locations: npt.NDArray[Any], crops: Crops, scaled: bool = False) -> npt.NDArray[np.bool_]:
-        """Tell which of N images packer's own decoder may decode, as `decode_into` would.
+    def suits(self, tasks: npt.NDArray[Any], scaled: bool = False) -> npt.NDArray[np.bool_]:
+        """Tell which images packer's own decoder may decode, as `decode_into` would.
 
         Parameters
         ----------
-        locations : (N,) array of LOCATION
-        crops : (N,) array of CROP
+        tasks : (N,) array of TASK
         scaled : bool
             As for `decode_into`.
         """
-        suited: npt.NDArray[np.bool_] = locations["height"] * locations["width"] <= self._max_pixels
+        suited: npt.NDArray[np.bool_] = tasks["height"] * tasks["width"] <= self._max_pixels
         if scaled:
-            halved = crops["crop_height"] >= 2 * crops["scaled_height"]
-            suited &= ~(halved & (crops["crop_width"] >= 2 * crops["scaled_width"]))
+            halved = tasks["crop_height"] >= 2 * tasks["scaled_height"]
+            suited &= ~(halved & (tasks["crop_width"] >= 2 * tasks["scaled_width"]))
         return suited
 
     def decode_into(

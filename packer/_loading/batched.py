@@ -48,20 +48,20 @@ class Batched(Prepared):
 
     def _own_items(self, indices: Sequence[int] | Ints, seed: int | None) -> list[Any]:
         """Return items with the crops that a seed and the dataset's epoch say, or drawn from torch's generator."""
-        preparation, rows = self._preparation, self._rows_of(indices)
+        preparation, wanted = self._preparation, places_in(indices, len(self))
+        rows = self._rows_in_turns(wanted)
         if seed is not None and preparation.randoms:
             self._epochs.read(rows)
         epoch = self._epochs.epoch
         try:
-            return self._made(rows, rows, self._labels_of(indices), epoch, seed, preparation)
+            return self._made(rows, rows, self._labels_of(wanted), epoch, seed, preparation)
         except BAD:
             if self._replaced is None:
                 raise
-        wanted = places_in(indices, len(self))
         chosen = good(wanted, len(self), lambda index: self._require_good(index, epoch, seed), self._replaced)
         rows, keys = self._rows_and_keys(chosen)
         keys = np.where(chosen == wanted, rows, keys)
-        return self._made(rows, keys, self._labels_of(chosen % len(self)), epoch, seed, preparation)
+        return self._made(rows, keys, self._labels_of(chosen), epoch, seed, preparation)
 
     @property
     def _remote(self) -> bool:
@@ -75,7 +75,7 @@ class Batched(Prepared):
 
     def _ahead(self, indices: Ints) -> None:
         if self._remote:
-            self._ahead_of(self._rows_of(indices % len(self)))
+            self._ahead_of(self._rows_in_turns(indices))
 
     def _ahead_of(self, rows: Ints) -> None:
         if not self._remote:
@@ -116,7 +116,7 @@ class Batched(Prepared):
         With `seeding` what the transforms draw is a function of `epoch`, `seed` and the sample as well.
         """
         rows, keys = self._rows_and_keys(indices)
-        labels = self._labels_of(np.asarray(indices) % len(self))
+        labels = self._labels_of(np.asarray(indices, np.int64))
         before = seeder(seed, epoch, keys) if seeding else None
         return self._made(rows, keys, labels, epoch, seed, self._prepared_with(transform), before)
 
@@ -124,7 +124,7 @@ class Batched(Prepared):
         """Make an item without its transforms; one of `BAD` is raised where the sample cannot be read."""
         rows, keys = self._rows_and_keys([index])
         plain = self._preparation._replace(lookup=None, transform=None, target_transform=None, transforms=None)
-        self._made(rows, keys, self._labels_of([index % len(self)]), epoch, seed, plain)
+        self._made(rows, keys, self._labels_of(np.array([index])), epoch, seed, plain)
 
     def _transforms_items(self, transform: Transform) -> bool:
         """Tell whether something of other people's is applied to what packer made."""
@@ -146,7 +146,7 @@ class Batched(Prepared):
         self, indices: Ints, crops: Crops, memory: Mapping[str, torch.Tensor | list[torch.Tensor]]
     ) -> list[Values]:
         """Decode a batch into its place; as `BatchDecoder.decode_into`. Return what else belongs to dicts."""
-        rows = self._rows_of(indices % len(self))
+        rows = self._rows_in_turns(indices)
         if (images := images_in(memory)) is not None:
             self._decoder.decode_into(rows, crops, images)
         if self._fields is None:
@@ -158,5 +158,5 @@ class Batched(Prepared):
 
     def _targets_of(self, indices: Ints) -> Labels | list[Any]:
         """Return the labels of a batch, after `target_transform`, which may make anything of them."""
-        labels = self._labels_of(indices % len(self))
+        labels = self._labels_of(indices)
         return labels if self.target_transform is None else [self.target_transform(label) for label in labels.tolist()]

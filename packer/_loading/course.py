@@ -150,8 +150,15 @@ class Course:
             "sampler": self.order.state_dict(done),
             "crop_seed": self.crop_seed,
             "pack": self.images._identity(),
+            "images": self._images_made,
             "batch_size": batch_size,
         }
+
+    @property
+    def _images_made(self) -> dict[str, str]:
+        """What packer makes of each image, as text."""
+        made = {name: getattr(self.images, name) for name in ("crop", "augment", "views")}
+        return {name: " ".join(repr(value).split()) for name, value in made.items() if value is not None}
 
     def state_of_next_epoch(self, batch_size: int) -> dict[str, Any]:
         """Return the state at the beginning of the epoch after this one."""
@@ -183,6 +190,9 @@ class Course:
             require_same(state, "batch_size", batch_size, "Make the Loader with that one, or load with strict=False.")
         self.order.load_state_dict(state.get("sampler", {}))
         self._take(crop_seed)
+        then, now = state.get("images", self._images_made), self._images_made
+        if then != now:
+            warn(f"the state is of a run that made other images of the samples: {then!r}, and here it is {now!r}")
 
     def _take(self, crop_seed: int) -> None:
         """Let the crops have the seed of a state, which all ranks load. The dataset's seed stays."""

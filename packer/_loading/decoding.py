@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +17,8 @@ from packer._images import native
 from packer._images.decode import decode
 from packer._images.geometry import MAX_PIXELS, Box, Crops, affordable, from_corner, require_affordable, touched
 from packer._images.modes import decode_as
-from packer._images.operations import Operations, parted, side_by_side, with_operations
+from packer._images.native.locating import Locating
+from packer._images.operations import Operations, as_numbers, parted, side_by_side, with_operations
 from packer._images.rectangle import RectangleDecoder, resize_into
 from packer._images.tensors import operate
 from packer._images.windows import cut_image, smooth
@@ -61,6 +63,10 @@ class BatchDecoder:
         self._rectangles = RectangleDecoder(self._exif, decoder)
         known = reader.manifest.codec in ("keep", "jpeg", "png")
         self._in_c = native.PREFERRED if self._raw else self._rectangles.native and known
+
+    @functools.cached_property
+    def _locating(self) -> Locating:
+        return Locating(self.reader.table, raw=self._raw, checked=self.reader.check == "always")
 
     def choose_crops(  # noqa: PLR0917
         self,
@@ -168,30 +174,21 @@ class BatchDecoder:
         if len(positions) != len(crops) or len(by_view) != columns.shape[1]:
             raise ValueError(f"{len(positions)} images are to be decoded, and there are crops for {len(crops)}")
         look_at = addresses_of if lookup is None else addresses_of_numbers
-        addresses = np.stack([look_at(view, column) for view, column in zip(by_view, columns.T, strict=True)], 1)
+        addresses = np.empty(columns.shape, np.int64)
+        for number, view in enumerate(by_view):
+            addresses[:, number] = look_at(view, columns[:, number])
         self.reader.require_table()
-        bare, operations = parted(columns)
         order = np.argsort(self.reader.table.offset[positions])  # reads go through the file in one direction
-        self.reader.ahead(positions[order])
+        if self.reader.remote:
+            self.reader.ahead(positions[order])
+        numbers = as_numbers(columns)
         for begin in range(0, len(order), _TOGETHER):
             places = order[begin : begin + _TOGETHER]
-            left = list(range(len(places) * len(by_view)))
+            left: Sequence[int] = range(len(places) * len(by_view))
             if self._in_c:
-                some = None if operations is None else operations[places]
-                left = self._decode_in_c(positions[places], bare[places], addresses[places], some, lookup)
-            if not left:
-                continue
-            views: dict[int, list[int]] = {}  # that are left, by the place of their image
-            for number in left:
-                views.setdefault(int(places[number // len(by_view)]), []).append(number % len(by_view))
-            rest = list(views)
-            for number, row, data in self.reader.read_rows(positions[rest]):
-                place = rest[number]
-                for view in views[place]:
-                    some = None if operations is None else operations[place, view]
-                    self._decode_and_operate(
-                        row, data, Box(*bare[place, view].item()), some, by_view[view][place], lookup
-                    )
+                left = self._decode_in_c(positions[places], numbers[places], addresses[places], lookup)
+            if left:
+                self._decode_left(places, left, positions, columns, by_view, lookup)
 
     def cut(self, rows: Ints, crops: Crops) -> Sequence[Any] | npt.NDArray[np.uint8]:
         """Read N images, and decode, crop and resize them to (height, width, channels) arrays of the mode.
@@ -239,27 +236,49 @@ class BatchDecoder:
         """Return stored pixels in the mode; they are unchanged as they are."""
         return np.array(Image.fromarray(pixels).convert("L"))[..., None] if self.mode == "L" else np.array(pixels)
 
-    def _decode_in_c(
-        self, positions: Ints, crops: Crops, addresses: Ints, operations: Operations | None, lookup: Lookup | None
-    ) -> list[int]:
-        """Decode (N, V) views of N images without Python's lock; return the numbers of those that are left."""
-        locations, _held = self.reader.locate(positions)  # `_held` keeps files open until C has read from them
+    def _decode_in_c(self, positions: Ints, crops: Ints, addresses: Ints, lookup: Lookup | None) -> list[int]:
+        """Decode (N, V) views of N images without Python's lock; return the numbers of those that are left.
+
+        `crops` are the records of the views with their operations, as (N, V, M) numbers.
+        """
+        self.reader.require_table()  # right before it is read: it is mapped, and the file may become shorter
+        tasks = self._locating.tasks(positions)
+        _held = self.reader._locate_in_files(tasks)  # keeps files open until C has read from them
         if crops.shape[1] > 1:
-            locations = np.repeat(locations, crops.shape[1])
-        crops, addresses = crops.ravel(), addresses.ravel()
-        operations = None if operations is None else operations.reshape(len(crops), -1)
+            tasks = np.repeat(tasks, crops.shape[1])
+        operations = native.complete(tasks, crops.reshape(len(tasks), -1), addresses.ravel())
         if not self._raw:
-            locations["file"][~self._rectangles.suits(locations, crops, self._scaled)] = NOWHERE
-        tasks = native.tasks(locations, crops, addresses)
-        between = crops["crop_height"] * crops["out_width"]  # pixels between the two passes of resizing
-        windows = crops["out_height"] * crops["out_width"]  # which padding may make larger than the image
-        pixels = np.maximum(locations["height"] * locations["width"], np.maximum(between, windows))
+            tasks["file"][~self._rectangles.suits(tasks, self._scaled)] = NOWHERE
+        between = tasks["crop_height"] * tasks["out_width"]  # pixels between the two passes of resizing
+        windows = tasks["out_height"] * tasks["out_width"]  # which padding may make larger than the image
+        pixels = np.maximum(tasks["height"] * tasks["width"], np.maximum(between, windows))
         left: list[int] = []
         table = None if lookup is None else lookup.table
         for call in _calls(pixels):
             some = None if operations is None else operations[call]
             left += [call.start + number for number in native.decode_into(tasks[call], some, table)]
         return left
+
+    def _decode_left(  # noqa: PLR0917
+        self,
+        places: Ints,
+        left: Sequence[int],
+        positions: Ints,
+        crops: Crops,
+        outs: Sequence[Any],
+        lookup: Lookup | None,
+    ) -> None:
+        """Read and decode the views that C leaves, of the images in some places, one by one."""
+        bare, operations = parted(crops)
+        views: dict[int, list[int]] = {}  # that are left, by the place of their image
+        for number in left:
+            views.setdefault(int(places[number // len(outs)]), []).append(number % len(outs))
+        rest = list(views)
+        for number, row, data in self.reader.read_rows(positions[rest]):
+            place = rest[number]
+            for view in views[place]:
+                some = None if operations is None else operations[place, view]
+                self._decode_and_operate(row, data, Box(*bare[place, view].item()), some, outs[view][place], lookup)
 
     def _decode_and_operate(  # noqa: PLR0917
         self, row: Row, data: Buffer, box: Box, operations: Operations | None, out: torch.Tensor, lookup: Lookup | None

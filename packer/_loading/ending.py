@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 
 from packer._images.numbers import Mixture, write
+from packer._images.operations import Operations
 from packer._loading.drawing import drawing_from
 from packer._loading.memory import Layout
 
@@ -22,18 +23,26 @@ BatchTransform = Callable[[Any], Any] | None
 
 
 class Ending(NamedTuple):
-    """What is left to do with a batch of decoded images, which needs all of them.
+    """What is left to do with a batch when its images are decoded: by threads, or by who has the batch then.
 
     Attributes
     ----------
     mixture : Mixture, optional
-        What the images are mixed by, when they are numbers.
+        What the images are mixed by, when they are numbers; labels are mixed by the same.
     seed : int, optional
         The seed of the random numbers that a transform of the batch draws; None without such a transform.
+    operations : Operations, optional
+        What is left to do to each image, where threads do not do it.
     """
 
     mixture: Mixture | None = None
     seed: int | None = None
+    operations: Operations | None = None
+
+    def of_threads(self, layout: Layout) -> Ending | None:
+        """Return what threads do, which need the whole batch for it; None where they take each image by itself."""
+        mixture = self.mixture if layout.numbers is not None else None
+        return None if mixture is None and self.seed is None else Ending(mixture, self.seed)
 
 
 def numbered(layout: Layout, memory: Mapping[str, torch.Tensor], some: slice, mixture: Mixture | None = None) -> None:

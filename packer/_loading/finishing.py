@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any, NamedTuple
 
 from torch.utils.data import default_collate
 
 from packer._loading.collation import Collation
 from packer._loading.memory import Layout, pinned
-from packer._loading.mixing import require_mixable, with_mixed_labels
+from packer._loading.mixing import refuse_mixing, require_mixable, with_mixed_labels
 from packer._loading.normalizing import Normalizer, Unfinished, images_of
 from packer._loading.parts import Parts
-from packer._loading.planning import Batch, Collate, finished
+from packer._loading.planning import Batch, Collate, awaited, finished
 from packer._loading.preparation import Transform
 from packer._loading.readable import Readable
 from packer._loading.threads import Workers
@@ -53,6 +54,7 @@ class Finishing(NamedTuple):
             place; or batches cannot be mixed.
         """
         require_mixable(mix, images._parts, images.views)
+        refuse_mixing(of_batches)
         layout = images._in_place(transform) if self.collate is default_collate else None
         if self.augments and (layout is None or images._parts is not None or of_batches is not None):
             raise ValueError(
@@ -72,7 +74,13 @@ class Finishing(NamedTuple):
         numbers = None if self.elsewhere else self.normalizer.numbers
         return layout if numbers is None or _has_other_images(images._parts) else layout.with_numbers(numbers)
 
-    def batch(self, images: Readable, workers: Workers, batch: Batch, results: list[Any]) -> Any:
+    def oldest(self, images: Readable, workers: Workers, pending: deque[Batch]) -> Any:
+        """Wait for the first of the batches in work, and return it; it is pending until all of its tasks have ended."""
+        batch, results = awaited(images, workers, pending[0])
+        pending.popleft()
+        return self._batch(images, workers, batch, results)
+
+    def _batch(self, images: Readable, workers: Workers, batch: Batch, results: list[Any]) -> Any:
         """Return a batch; its images wait for the device where they are normalised and mixed there."""
         layout = batch.how.layout
         if batch.memory is not None and layout is not None:
@@ -81,16 +89,16 @@ class Finishing(NamedTuple):
         else:
             workers.warn_of_draws()
         made = finished(images, batch, results, self.collate, self.fields)
-        mixture = None
+        mixture = batch.ending.mixture
         if batch.how.mix is not None:
-            height, width = images_of(made).shape[-2:]
-            mixture = batch.how.mixture(batch.indices, (height, width))
-            assert mixture is not None
+            if mixture is None:  # of items, whose size nobody knew before
+                height, width = images_of(made).shape[-2:]
+                mixture = batch.how.mixture(batch.indices, (height, width))
             made = with_mixed_labels(made, mixture)
         if batch.memory is not None and layout is not None and layout.numbers is not None:
             return made
-        if mixture is not None or batch.operations is not None:
-            made = Unfinished(made, mixture, batch.operations)
+        if mixture is not None or batch.ending.operations is not None:
+            made = Unfinished(made, mixture, batch.ending.operations)
             return made if self.elsewhere else self.normalizer(made)
         if self.elsewhere or (batch.memory is not None and self.normalizer.changes_nothing):
             return made

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -26,7 +25,7 @@ from packer._loading.forks import require_same_process
 from packer._loading.joining import readable
 from packer._loading.keeping import Kept, Settings
 from packer._loading.normalizing import Normalizer
-from packer._loading.planning import Batch, How, awaited, collation_of, planned, planned_together, submitted
+from packer._loading.planning import How, collation_of, planned, planned_together, submitted
 from packer._loading.prefetch import CUDAPrefetcher, usable_device
 from packer._loading.preparation import require_callable
 from packer._loading.threads import Workers
@@ -235,8 +234,9 @@ class Loader:
     def load_state_dict(self, state: Mapping[str, Any], *, strict: bool = True) -> None:
         """Let the next pass go on where `state_dict` was taken, also with another number of ranks or threads.
 
-        The seeds of the sampler and of the crops become the state's. Of packer 0.1.0's states, which have one seed,
-        those are accepted that say the same order and the same crops as the Loader and the dataset were made with.
+        The seeds of the sampler and of the crops become the state's. Other crops or augmentations are warned of. Of
+        packer 0.1.0's states, which have one seed, those are accepted that say the same order and the same crops as the
+        Loader and the dataset were made with.
 
         Parameters
         ----------
@@ -296,7 +296,8 @@ class Loader:
 
     def _batches(self, chunks: Iterator[Ints], epoch: int, seed: int) -> Generator[tuple[Any, Any], None, None]:
         process, images, whole = os.getpid(), self._course.images, not self._course.goes_on
-        layout = self._finishing.layout(images, self.transform, self.batch_transform, self.mix)
+        finishing = self._finishing
+        layout = finishing.layout(images, self.transform, self.batch_transform, self.mix)
         size, count = layout.bytes_for(self.batch_size) if layout is not None else 0, self.prefetch + 1
         # Only the prefetcher to a CUDA device is known to hold a batch until it is copied.
         pins = self.pin_memory, self.pin_memory and self.device is not None and self.device.type == "cuda"
@@ -312,10 +313,10 @@ class Loader:
             ):
                 pending.append(submitted(workers, batch))
                 if len(pending) > self.prefetch:
-                    yield self._measured(workers, pending, choice)
+                    yield _measured(lambda: finishing.oldest(images, workers, pending), workers, choice)
                     require_same_process(process)
             while pending:
-                yield self._finish(workers, pending)
+                yield finishing.oldest(images, workers, pending)
                 require_same_process(process)
             if choice is not None and whole:  # the rest of an epoch says nothing of how long the next one is
                 choice.over = True
@@ -323,18 +324,6 @@ class Loader:
     def _chosen(self, choice: Choice) -> None:
         if choice.over and choice is self._choice:
             self._threads, self._choice = choice.threads, None
-
-    def _measured(self, workers: Workers, pending: deque[Batch], choice: Choice | None) -> Any:
-        asked = time.perf_counter()
-        made = self._finish(workers, pending)
-        if choice is not None and choice.handed_out(time.perf_counter() - asked):
-            workers.resize(choice.threads)
-        return made
-
-    def _finish(self, workers: Workers, pending: deque[Batch]) -> Any:
-        batch, results = awaited(self._course.images, workers, pending[0])
-        pending.popleft()  # not before all of its tasks have ended
-        return self._finishing.batch(self._course.images, workers, batch, results)
 
     @property
     def _finishing(self) -> Finishing:
@@ -344,7 +333,18 @@ class Loader:
 
     def __repr__(self) -> str:
         threads = f"{self.threads}{' (auto)' if self._choice else ''}"
+        given = ((name, getattr(self, name)) for name in ("transform", "batch_transform", "mix"))
+        more = "".join(f", {name}={' '.join(repr(value).split())}" for name, value in given if value is not None)
         return (
-            f"Loader({self.dataset!r}, batch_size={self.batch_size}, sampler={self.sampler!r}, "
-            f"threads={threads}, processes={self.processes}, device={self.device})"
+            f"Loader({self.dataset!r}, batch_size={self.batch_size}, sampler={self.sampler!r}, threads={threads}, "
+            f"processes={self.processes}, device={self.device}{more})"
         )
+
+
+def _measured(oldest: Callable[[], Any], workers: Workers, choice: Choice | None) -> Any:
+    """Return the oldest batch, and let a choice of the number of threads know how long it was waited for."""
+    asked = time.perf_counter()
+    made = oldest()
+    if choice is not None and choice.handed_out(time.perf_counter() - asked):
+        workers.resize(choice.threads)
+    return made

@@ -109,9 +109,9 @@ class Layout(NamedTuple):
         """Return the parts of memory as (count, channels, height, width) tensors, laid out as the parts say."""
         tensors, begin = {}, 0
         with torch.inference_mode(False):  # the threads that write into the tensors are not in that mode
+            pixels = torch.from_numpy(memory)
             for part in self.parts:
-                pixels = torch.from_numpy(memory[begin:][: count * self._row(part)]).view(getattr(torch, part.dtype))
-                tensors[part.name] = self._shaped(part, count, pixels)
+                tensors[part.name] = self._shaped(part, count, pixels, begin)
                 begin += self._bytes(part, count)
         return tensors
 
@@ -120,15 +120,18 @@ class Layout(NamedTuple):
         with torch.inference_mode(False):
             tensors = {}
             for part in self.parts:
-                size = count * part.channels * part.size[0] * part.size[1]
-                pixels = torch.empty(size, dtype=getattr(torch, part.dtype), pin_memory=True)
+                pixels = torch.empty(self._bytes(part, count), dtype=torch.uint8, pin_memory=True)
                 tensors[part.name] = self._shaped(part, count, pixels)
             return tensors
 
-    def _shaped(self, part: Part, count: int, pixels: torch.Tensor) -> torch.Tensor:
-        if part.planes:
-            return pixels.view(count, part.channels, *part.size)
-        return pixels.view(count, *part.size, part.channels).permute(0, 3, 1, 2)
+    def _shaped(self, part: Part, count: int, pixels: torch.Tensor, begin: int = 0) -> torch.Tensor:
+        """Return the pixels of a part that begin at a byte of a vector of bytes."""
+        (height, width), channels = part.size, part.channels
+        steps = (height * width, width, 1) if part.planes else (1, width * channels, channels)
+        if part.dtype != "uint8":
+            pixels = pixels.view(getattr(torch, part.dtype))
+        shape = count, channels, height, width
+        return pixels.as_strided(shape, (height * width * channels, *steps), begin // pixels.element_size())
 
     def _row(self, part: Part) -> int:
         dtype: torch.dtype = getattr(torch, part.dtype)

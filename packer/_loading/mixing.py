@@ -13,7 +13,7 @@ from packer.augment import Mixing
 from packer.augment._mixing import mixed_labels
 from packer.augment._settings import named
 
-__all__ = ["require_mixable", "with_mixed_labels"]
+__all__ = ["refuse_mixing", "require_mixable", "with_mixed_labels"]
 
 
 def require_mixable(mix: Any, parts: Parts | None, views: object = None) -> None:
@@ -34,6 +34,20 @@ def require_mixable(mix: Any, parts: Parts | None, views: object = None) -> None
             "mix= mixes images and class labels, and neither places nor pixels of fields: items of "
             f"fields={parts.names!r} cannot be mixed"
         )
+
+
+def refuse_mixing(batch_transform: Any) -> None:
+    """Raise TypeError where a transform of batches is torchvision's MixUp or CutMix, or a chain that has one."""
+    steps = [batch_transform]
+    for step in steps:
+        nested = getattr(step, "transforms", ())
+        steps += nested if isinstance(nested, (list, tuple)) else ()
+        kind = type(step)
+        if kind.__name__ in ("MixUp", "CutMix") and kind.__module__.startswith("torchvision."):
+            raise TypeError(
+                f"batch_transform gets images without their labels, which {kind.__name__} mixes too: say "
+                f"mix=packer.augment.{kind.__name__}(num_classes=...)"
+            )
 
 
 def with_mixed_labels(batch: Any, mixture: Mixture) -> Any:

@@ -63,21 +63,19 @@ class How(NamedTuple):
     transforms: bool = False
     augments_later: bool = False
 
-    def mixture(self, indices: Ints, size: tuple[int, int]) -> Mixture | None:
-        """Return what a batch of images of a size is mixed by: a function of seed, epoch and indices."""
-        if self.mix is None:
-            return None
+    def mixture(self, indices: Ints, size: tuple[int, int]) -> Mixture:
+        """Return what a batch of images of a size is mixed by, if it is: a function of seed, epoch and indices."""
         mix: Mixing = self.mix
         return mix.choose(*size, uniforms(self.seed + _OF_MIXTURES, self.epoch, indices[:1], mix.randoms)[0])
 
-    def ending(self, indices: Ints) -> Ending | None:
-        """Return what is left to do with a batch when its images are decoded; None where each stands for itself."""
+    def ending(self, indices: Ints, operations: Operations | None = None) -> Ending:
+        """Return what is left to do with a batch when its images are decoded in their places."""
         mixture = seed = None
-        if self.mix is not None and self.layout is not None and self.layout.numbers is not None:
+        if self.mix is not None and self.layout is not None:
             mixture = self.mixture(indices, self.layout.size)
         if self.transforms:
             seed = int(uniforms(self.seed + _OF_TRANSFORMS, self.epoch, indices[:1], 1)[0, 0] * 2**53)
-        return None if mixture is None and seed is None else Ending(mixture, seed)
+        return Ending(mixture, seed, operations)
 
 
 class Batch(NamedTuple):
@@ -89,8 +87,7 @@ class Batch(NamedTuple):
     memory: Memory | None = None
     tasks: Sequence[Future[list[Any]]] = ()
     how: How = How()
-    operations: Operations | None = None
-    """What is left to do to each image, where threads do not do it."""
+    ending: Ending = Ending()
 
 
 def planned(dataset: Readable, chunks: Iterator[Ints], batch_size: int, drop_last: bool, how: How) -> Iterator[Batch]:
@@ -104,15 +101,16 @@ def planned(dataset: Readable, chunks: Iterator[Ints], batch_size: int, drop_las
             crops, operations = parted(crops)
         for begin in range(0, len(indices), batch_size):
             batch = slice(begin, begin + batch_size)
+            some = indices[batch]
             if crops is None:
-                yield Batch(indices[batch], how=how)
-            elif dataset._parts is not None:
-                yield Batch(indices[batch], crops[batch], how=how)
-            else:
-                targets = dataset._targets_of(indices[batch])
+                yield Batch(some, how=how)
+                continue
+            labels = None
+            if dataset._parts is None:
+                targets = dataset._targets_of(some)
                 labels = torch.from_numpy(targets) if isinstance(targets, np.ndarray) else default_collate(targets)
-                left = None if operations is None else operations[batch]
-                yield Batch(indices[batch], crops[batch], labels, how=how, operations=left)
+            ending = how.ending(some, None if operations is None else operations[batch])
+            yield Batch(some, crops[batch], labels, how=how, ending=ending)
 
 
 def submitted(workers: Workers, batch: Batch) -> Batch:
@@ -121,7 +119,7 @@ def submitted(workers: Workers, batch: Batch) -> Batch:
     if layout is None or batch.crops is None:
         return batch._replace(tasks=workers.make(batch.indices, how.epoch, how.seed))
     memory = batch.memory or workers.allocate(len(batch.indices), layout)
-    tasks = workers.fill(memory, layout, batch.indices, batch.crops, how.ending(batch.indices))
+    tasks = workers.fill(memory, layout, batch.indices, batch.crops, batch.ending.of_threads(layout))
     return batch._replace(memory=memory, tasks=tasks)
 
 

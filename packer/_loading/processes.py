@@ -15,7 +15,7 @@ import signal
 import threading
 import weakref
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any
 
@@ -112,7 +112,7 @@ class Processes(Workers):
 
     def begin(self, dataset: Readable, transform: Transform, batch_transform: BatchTransform = None) -> None:
         self._filling = 0
-        settings = pickle.dumps((dataset, transform, batch_transform))
+        settings = _pickled({"dataset": dataset, "transform": transform, "batch_transform": batch_transform})
         if settings == self._settings:
             return
         self._settings = b""
@@ -232,6 +232,23 @@ class Processes(Workers):
                 reader.join(_PATIENCE)
             if worker.process.is_alive():
                 worker.process.kill()
+
+
+def _pickled(settings: Mapping[str, Any]) -> bytes:
+    """Return the values of settings, pickled; TypeError that names what cannot be."""
+    cannot = pickle.PicklingError, AttributeError, TypeError
+    try:
+        return pickle.dumps(tuple(settings.values()))
+    except cannot as error:
+        for name, value in settings.items():
+            with contextlib.suppress(*cannot):
+                pickle.dumps(value)
+                continue
+            raise TypeError(
+                f"processes= pickles the {name}, and that fails ({error}): its functions have to stand at the top of a "
+                "module, which lambdas and functions within others do not; or leave out processes="
+            ) from error
+        raise
 
 
 def _shares(threads: int, processes: int) -> list[int]:

@@ -14,7 +14,8 @@ from packer._loading.parts import Parts
 from packer._loading.preparation import Transform
 from packer._loading.replacing import Replaced
 from packer._table import Ints, Labels
-from packer.augment import View
+from packer.augment import Augmentation, View
+from packer.crops import Crop
 
 __all__ = ["Readable", "has_own"]
 
@@ -41,6 +42,14 @@ class Readable(Protocol):
     @property
     def views(self) -> tuple[View, ...] | None:
         """What is made of each image, where that are several images."""
+
+    @property
+    def crop(self) -> Crop | None:
+        """Which part of each image is wanted."""
+
+    @property
+    def augment(self) -> Augmentation | None:
+        """What is done to the pixels of each crop."""
 
     def _identity(self) -> str:
         """Return a name of these very samples, the same in every format, for the states of a Loader."""

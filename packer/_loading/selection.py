@@ -169,11 +169,16 @@ class Selection(Dataset[tuple[Any, Any]]):
 
     def _rows_and_keys(self, indices: Sequence[int] | Ints) -> tuple[Ints, Ints]:
         """Return places in the pack, and what decides on the crops there; of indices as `in_turns` gives them."""
-        turns, places = np.divmod(np.asarray(indices), max(len(self), 1))
-        rows = self._rows_of(places)
+        turns, places = np.divmod(np.asarray(indices, np.int64), max(len(self), 1))
+        rows = places if self._rows is None else self._rows[places]
         if self._earlier is not None:
             turns = turns * len(self) + self._earlier[places]
         return rows, rows + turns * len(self.reader)
+
+    def _rows_in_turns(self, indices: Ints) -> Ints:
+        """Return places in the pack, of indices as `in_turns` gives them."""
+        places = indices % max(len(self), 1)
+        return places if self._rows is None else self._rows[places]
 
     @functools.cached_property
     def _earlier(self) -> Ints | None:
@@ -187,15 +192,15 @@ class Selection(Dataset[tuple[Any, Any]]):
 
     def _called(self, index: int) -> str:
         """Return what an error calls a sample, of an index as `in_turns` gives it."""
-        (row,) = self._rows_of([index % len(self)]).tolist()
+        (row,) = self._rows_in_turns(np.array([index])).tolist()
         return f"{printable(self.root)}, sample {row} ({printable(self.reader.names.get(row))})"
 
-    def _labels_of(self, indices: Sequence[int] | Ints) -> Labels:
-        """Return the labels of samples, before `target_transform`."""
+    def _labels_of(self, indices: Ints) -> Labels:
+        """Return the labels of samples, before `target_transform`, of indices as `in_turns` gives them."""
         if self._labels is not None:
-            return self._labels[places_in(indices, len(self))]
+            return self._labels[indices % max(len(self), 1)]
         self.reader.require_table()
-        return self._numbered(self.reader.table.label[self._rows_of(indices)])
+        return self._numbered(self.reader.table.label[self._rows_in_turns(indices)])
 
     def _renumber(self, classes: list[str]) -> None:
         """Let the classes be `classes`, among which the pack's are, and the labels numbers of these."""

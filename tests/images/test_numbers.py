@@ -83,6 +83,20 @@ def test_levels_that_are_not_normalised_are_converted(dtype: str) -> None:
     assert torch.equal(made, pixels.to(made.dtype))
 
 
+@pytest.mark.parametrize("std", [USUAL[1], (1.9999999, 3e-39, 1e-45), (1.9999999, 0.33333334, 7e30)])
+@pytest.mark.parametrize("mixture", [None, Mixture(0.3), Mixture(0.5, (2, 3, 90, 80))])
+@pytest.mark.parametrize("first", [0, 1])
+def test_numbers_of_many_images_are_those_of_few(std: Three, mixture: Mixture | None, first: int) -> None:
+    """They are written past the caches where they begin with a line of one, and divided in another way."""
+    pixels, constants = batch(5, 211, 223), in_float32(USUAL[0], std)
+    numbers = Numbers(constants, "float32")  # type: ignore[arg-type]
+    expected = F.normalize(F.to_dtype(pixels, torch.float32, scale=True), *map(list, constants))
+    expected = expected if mixture is None else mixed_images(expected, mixture)
+    memory = torch.empty(3 * 5 * 211 * 223 + first)[first:].view(5, 211, 223, 3).permute(0, 3, 1, 2)
+    write(numbers, pixels, memory, slice(None), mixture)
+    assert torch.equal(memory.nan_to_num(5), expected.nan_to_num(5))
+
+
 @pytest.mark.parametrize("mixture", [None, Mixture(0.3), Mixture(0.5, (2, 3, 9, 8))])
 def test_a_part_of_a_batch_is_written_alone(mixture: Mixture | None) -> None:
     pixels, numbers = batch(5, 11, 13), Numbers(in_float32(*USUAL), "float32")  # type: ignore[arg-type]

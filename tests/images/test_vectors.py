@@ -100,6 +100,16 @@ def test_the_module_says_which_vectors_it_has(other: ModuleType, request: pytest
     assert fewer == ("" if "PLAIN" in request.node.name else "AVX2")
 
 
+def test_numbers_of_many_images(other: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    pixels = torch.randint(0, 256, (4, 224, 224, 3), dtype=torch.uint8).permute(0, 3, 1, 2)
+    how = numbers.Numbers(((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)), "float32")
+    made = [torch.empty(pixels.shape, memory_format=torch.channels_last) for _ in range(2)]
+    numbers.write(how, pixels, made[0], slice(None))
+    monkeypatch.setattr(numbers, "_native", other)
+    numbers.write(how, pixels, made[1], slice(None))
+    assert torch.equal(*made)
+
+
 @many
 @given(image=jpegs(100))
 def test_whole_images(by_both: Both, image: tuple[bytes, tuple[int, int], str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,16 @@ import pytest
 import torch
 
 from packer._conversion.prepare import Recipe
+from packer._formats import open_pack
 from packer._images import native
 from packer._images.geometry import CROP, MAX_PIXELS, Box, Crops
+from packer._images.operations import as_numbers
 from packer._images.sizing import ResizeSpec
 from packer._loading.dataset import open_dataset
 from packer._loading.decoding import BatchDecoder, _calls
 from packer._loading.loader import Loader
 from packer._loading.placing import addresses_of, addresses_of_numbers
+from packer._storage.locations import LOCATION, NOWHERE
 from packer.crops import Crop, RandomCrop, RandomResizedCrop, Resize
 from packer.errors import ImageError
 
@@ -65,7 +69,32 @@ def test_a_batch_is_decoded_by_c_alone(codec: str, photo_tree: Path, packs: Pack
     images, indices = torch.empty((4, 8, 8, 3), dtype=torch.uint8).permute(0, 3, 1, 2), np.arange(4)
     crops = decoder.choose_crops(RandomResizedCrop(8), indices, 0, 0)
     assert decoder._in_c
-    assert decoder._decode_in_c(indices, crops[:, None], addresses_of(images, crops)[:, None], None, None) == []
+    assert decoder._decode_in_c(indices, as_numbers(crops[:, None]), addresses_of(images, crops)[:, None], None) == []
+
+
+@pytest.mark.skipif(not native.PREFERRED, reason="needs a C compiler when packer is installed")
+@pytest.mark.parametrize("check", ["always", "never"])
+def test_c_gathers_what_the_table_says_also_where_it_is_damaged(check: str, photo_tree: Path, packs: Packs) -> None:
+    from packer._images.native.locating import Locating
+
+    with open_pack(packs(photo_tree, "lmdb"), check=check) as reader:
+        count, rng = len(reader), np.random.default_rng(0)
+        positions = rng.integers(0, count, 50)
+        for number in range(3):
+            expected, _files = reader.locate(positions)
+            found = Locating(reader.table, raw=False, checked=check == "always").tasks(positions)
+            _others = reader._locate_in_files(found)
+            named = expected["file"] != NOWHERE
+            assert named.all() == (number == 0)
+            assert np.array_equal(found["file"] != NOWHERE, named)
+            for name in LOCATION.names[1:]:
+                assert np.array_equal(found[name], expected[name]), name
+            columns = {"name_end": [-(1 << 62), 0, 5, 1 << 62], "offset": [-1, 0, 1 << 62], "label": [-(1 << 63), 7]}
+            columns |= {"size": [-1, 1 << 40], "height": [-(1 << 31), 3], "width": [0, 9], "crc32c": [0, (1 << 32) - 1]}
+            table = reader.table
+            types = {name: getattr(table, name).dtype for name in columns}
+            odd = {name: rng.choice(some, 2 * count).astype(types[name])[::2] for name, some in columns.items()}
+            reader.table = replace(table, **odd)  # with gaps between numbers
 
 
 @pytest.mark.parametrize("pixels", [[], [1], [500 * 375] * 32, [MAX_PIXELS] * 32, [2 * MAX_PIXELS] * 3 + [1] * 29])

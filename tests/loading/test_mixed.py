@@ -262,6 +262,9 @@ def test_what_cannot_be_mixed_or_transformed_is_refused(pack: Path) -> None:
         Loader(opened(pack, mode="L"), 8, batch_transform=JITTER)
     with pytest.raises(TypeError, match="batch_transform"):
         Loader(opened(pack), 8, batch_transform=3)  # type: ignore[arg-type]
+    for transform in (v2.MixUp(num_classes=3), v2.RandomChoice([JITTER, v2.CutMix(num_classes=3)])):
+        with pytest.raises(TypeError, match=r"say mix=packer\.augment\.(MixUp|CutMix)\("):
+            Loader(opened(pack), 8, batch_transform=transform)
     with pytest.raises(ValueError, match="images and labels"):
         next(iter(Loader(opened(pack, target_transform=str), 8, **NORMALISED, mix=MIX)))
 

@@ -19,6 +19,7 @@ from packer._conversion.convert import convert
 from packer._loading.loader import Loader
 from packer._loading.prefetch import BackgroundPrefetcher, CUDAPrefetcher
 from packer._sources import imagefolder_source
+from packer.augment import CutMix, RandomErasing
 from packer.crops import RandomResizedCrop, ResizeCenterCrop
 from packer.samplers import BlockShuffleSampler, OrderSampler, SequentialSampler, ShuffleSampler
 from packer.testing.photos import draw_imagefolder
@@ -311,3 +312,18 @@ def test_a_loader_shows_its_settings(pack: Path) -> None:
     assert "\n" not in text
     for part in ("Loader(", "batch_size=6", "ShuffleSampler(length=40, seed=0", "threads=3", "40 samples"):
         assert part in text
+    mixing = Loader(open_dataset(pack, crop=CROP), 6, batch_transform=torch.nn.Identity(), mix=CutMix(num_classes=SIZE))
+    assert repr(mixing).endswith(f", batch_transform=Identity(), mix={mixing.mix!r})")
+
+
+@pytest.mark.parametrize("options", [{"crop": ResizeCenterCrop(16, 20)}, {"crop": CROP, "augment": [RandomErasing()]}])
+def test_a_state_of_other_images_is_warned_of(
+    pack: Path, options: dict[str, Any], recwarn: pytest.WarningsRecorder
+) -> None:
+    state = saved(Loader(open_dataset(pack, crop=CROP, seed=1), 6).state_dict())
+    Loader(open_dataset(pack, crop=CROP, seed=1), 6).load_state_dict(state)
+    older = {name: value for name, value in state.items() if name != "images"}
+    Loader(open_dataset(pack, **options, seed=1), 6).load_state_dict(older)
+    assert not recwarn
+    with pytest.warns(UserWarning, match="made other images of the samples"):
+        Loader(open_dataset(pack, **options, seed=1), 6).load_state_dict(state)

@@ -19,6 +19,11 @@ PyDoc_STRVAR(augment_doc,
 "Change an image in place by so many operations, one after the other; see packer._images.operations.OPERATION.\n\n"
 "`pixels` and `operations` are addresses: of height * width * 3 bytes, and of `count` records.");
 
+PyDoc_STRVAR(locate_doc,
+"locate(table, rows, count, tasks)\n--\n\n"
+"Write what the columns of a table say of `count` samples into as many tasks; see packer._images.native.locating.\n\n"
+"All but the count are addresses: of 19 64-bit integers; of `count` rows, which are believed; and of the tasks.");
+
 PyDoc_STRVAR(move_doc,
 "move(pixels, height, width, item, matrix, fill, out)\n--\n\n"
 "Move pixels of `item` bytes to the nearest place, as a matrix says; see packer._images.operations.OPERATION.\n\n"
@@ -194,6 +199,7 @@ static PyMethodDef methods[] = {
     {"first_rows", (PyCFunction)(void (*)(void))first_rows, METH_FASTCALL, first_rows_doc},
     {"decode_grey", (PyCFunction)(void (*)(void))decode_grey, METH_FASTCALL, decode_grey_doc},
     {"decode_into", (PyCFunction)(void (*)(void))decode_into, METH_FASTCALL, decode_into_doc},
+    {"locate", (PyCFunction)(void (*)(void))locate, METH_FASTCALL, locate_doc},
     {"move", (PyCFunction)(void (*)(void))move_mask, METH_FASTCALL, move_doc},
     {"look_up", (PyCFunction)(void (*)(void))look_up, METH_FASTCALL, look_up_doc},
     {"resize", (PyCFunction)(void (*)(void))resize, METH_FASTCALL, resize_doc},
