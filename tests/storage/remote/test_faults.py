@@ -293,6 +293,84 @@ def test_no_secret_is_shown_or_kept(server: ObjectServer, kept: str, capfd: pyte
     assert "hunter" not in "".join([*shown, *capfd.readouterr()])
 
 
+def test_credentials_are_those_of_now(server: ObjectServer, kept: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program sets and renews them after it has read something else."""
+
+    def expires(handler: _Handler, asked: Asked) -> bool:
+        if "Credential=second/" in asked.headers.get("authorization", ""):
+            return False
+        handler.refuse(403, "ExpiredToken")
+        return True
+
+    opened(server, kept).read(0, 10)
+    for name, value in {"ENDPOINT_URL": server.url, "ALLOW_HTTP": "true", "SECRET_ACCESS_KEY": "s"}.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "first")
+    file = RemoteFile(f"s3://{NAME}", settings=Settings(kept, 1 << 30, 5.0))
+    assert file.read(100_000, 1000) == DATA[100_000:101_000]
+    assert "Credential=first/" in server.asked[-1].headers["authorization"]
+    server.faults.append(expires)
+    with pytest.raises(RemoteError, match=r"access is denied \(403 ExpiredToken\)"):
+        file.read(1_000_000, 1000)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "second")
+    assert file.read(1_000_000, 1000) == DATA[1_000_000:1_001_000]
+    server.faults.clear()
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    with pytest.raises(RemoteError, match=r"the credentials lack something.*AWS_ACCESS_KEY_ID"):
+        file.read(2_000_000, 1000)
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    monkeypatch.setenv("AWS_SKIP_SIGNATURE", "true")
+    assert file.read(2_000_000, 1000) == DATA[2_000_000:2_001_000]
+    assert "authorization" not in server.asked[-1].headers
+
+
+ENDING = """
+import importlib.util, os, sys, threading
+from packer._storage.remote import client
+find = importlib.util.find_spec
+importlib.util.find_spec = lambda name: None
+try:
+    client.get(sys.argv[1])
+except Exception as error:
+    print(type(error).__name__, flush=True)
+importlib.util.find_spec = find
+read = threading.Event()
+def again():
+    while True:
+        client.get(sys.argv[1], 0, 9)
+        read.set()
+threading.excepthook = lambda error: None
+threading.Thread(target=again, daemon=True).start()
+read.wait()
+child = os.fork()
+print(len(client.get(sys.argv[1], 0, 99)), flush=True)
+if child:
+    os.waitpid(child, 0)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a fork")
+def test_a_process_ends_without_leaving_anything_open(server: ObjectServer) -> None:
+    """One that lacked obstore at first, forked, and still reads on a thread when it ends."""
+    words = [sys.executable, "-X", "dev", "-W", "ignore::DeprecationWarning", "-c", ENDING, f"{server.url}/{NAME}"]
+    ended = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.split() == ["MissingDependencyError", "99", "99"]
+
+
+def test_a_system_that_cannot_read_at_positions_keeps_in_memory(
+    server: ObjectServer, kept: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert Settings.of(kept).cache_dir == kept
+    monkeypatch.setattr("packer._storage.remote.settings._KEEPS", False)
+    monkeypatch.delenv("PACKER_CACHE_DIR", raising=False)
+    assert Settings.of().cache_dir is None
+    with pytest.warns(UserWarning, match=f"cache directory {kept} is not used"):
+        assert Settings.of(kept).cache_dir is None
+    assert Settings.of(kept).cache_dir is None, "said once"
+    assert Settings.of("").cache_dir is None
+
+
 def test_two_stretches(kept: str) -> None:
     data = bytes(STRETCH - 100) + DATA[:200_000]
     with serving({NAME: data}) as server:
