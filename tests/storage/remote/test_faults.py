@@ -110,6 +110,19 @@ def test_what_stays_is_one_line_within_the_time_limit(server: ObjectServer, kept
     assert file.read(500_000, 100) == DATA[500_000:500_100], "what failed once is fetched when it can be"
 
 
+def test_a_host_that_is_not_there(kept: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that never answered is given up at once; one that did may come back."""
+    with serving({NAME: DATA}) as server:
+        file = opened(server, kept, 2.0)
+        url = f"{server.url}/{NAME}"
+    with pytest.raises(RemoteError, match=r"nothing came within 2 s \(the host cannot be reached\)"):
+        file.read(1_000_000, 100)
+    monkeypatch.setenv("PACKER_TIMEOUT", "600")
+    with pytest.raises(RemoteError, match="the host cannot be reached") as caught:
+        client.get(url.replace("127.0.0.1", "127.0.0.2"))
+    assert "nothing came" not in str(caught.value)
+
+
 def test_silence_on_one_connection_costs_a_part_of_the_time(server: ObjectServer, kept: str) -> None:
     file = opened(server, kept, 4.0)
     server.faults.append(once(lambda h, a: h.silent(60), 1))
@@ -291,37 +304,6 @@ def test_no_secret_is_shown_or_kept(server: ObjectServer, kept: str, capfd: pyte
         shown.append(str(caught.value))
         shown.append(repr(pickle.loads(pickle.dumps(caught.value))))
     assert "hunter" not in "".join([*shown, *capfd.readouterr()])
-
-
-def test_credentials_are_those_of_now(server: ObjectServer, kept: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program sets and renews them after it has read something else."""
-
-    def expires(handler: _Handler, asked: Asked) -> bool:
-        if "Credential=second/" in asked.headers.get("authorization", ""):
-            return False
-        handler.refuse(403, "ExpiredToken")
-        return True
-
-    opened(server, kept).read(0, 10)
-    for name, value in {"ENDPOINT_URL": server.url, "ALLOW_HTTP": "true", "SECRET_ACCESS_KEY": "s"}.items():
-        monkeypatch.setenv(f"AWS_{name}", value)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "first")
-    file = RemoteFile(f"s3://{NAME}", settings=Settings(kept, 1 << 30, 5.0))
-    assert file.read(100_000, 1000) == DATA[100_000:101_000]
-    assert "Credential=first/" in server.asked[-1].headers["authorization"]
-    server.faults.append(expires)
-    with pytest.raises(RemoteError, match=r"access is denied \(403 ExpiredToken\)"):
-        file.read(1_000_000, 1000)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "second")
-    assert file.read(1_000_000, 1000) == DATA[1_000_000:1_001_000]
-    server.faults.clear()
-    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
-    with pytest.raises(RemoteError, match=r"the credentials lack something.*AWS_ACCESS_KEY_ID"):
-        file.read(2_000_000, 1000)
-    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
-    monkeypatch.setenv("AWS_SKIP_SIGNATURE", "true")
-    assert file.read(2_000_000, 1000) == DATA[2_000_000:2_001_000]
-    assert "authorization" not in server.asked[-1].headers
 
 
 ENDING = """
