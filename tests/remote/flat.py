@@ -20,9 +20,9 @@ __all__ = ["SIDES", "grown", "make_pack", "read"]
 
 SIDES = {
     "all of it on a disk": ("cache", "1 GB", 0),
-    "a third of it on a disk": ("cache", "32 MB", 0),
+    "a quarter of it on a disk": ("cache", "32 MB", 0),
     "all of it in memory": ("", None, 1 << 30),
-    "a third of it in memory": ("", None, 32 << 20),
+    "a quarter of it in memory": ("", None, 32 << 20),
 }
 """Where it is kept: the directory, its bound, and that of the memory."""
 
@@ -30,7 +30,7 @@ _PHOTOS, _BATCH = 10_000, 64
 
 
 def make_pack(directory: Path, photos: int = _PHOTOS) -> Path:
-    """Write a pack of small photos, of 96 x 96 pixels and about 10 kB, and return its path."""
+    """Write a pack of small photos, of 96 x 96 pixels and about 9 kB, and return its path."""
     import io
 
     import numpy as np

@@ -78,11 +78,11 @@ class Home(NamedTuple):
 
 
 class CacheNotice(UserWarning):
-    """What is said once of a cache whose size nobody chose."""
+    """What is said once of a cache: that nobody chose its size, or that it cannot be made."""
 
 
 def prepare(cache_dir: str, limit: int | None) -> None:
-    """Make the directory of a cache, where a disk takes it; say once, to who makes it, how large it may become.
+    """Make the directory of a cache; say once how large it may become, to who makes it, or that no disk takes it.
 
     Parameters
     ----------
@@ -93,14 +93,25 @@ def prepare(cache_dir: str, limit: int | None) -> None:
     if cache_dir in _prepared:
         return
     _prepared.add(cache_dir)
-    with contextlib.suppress(OSError):
-        if _make(cache_dir) and limit is None:
+    try:
+        made = _make(cache_dir)
+    except OSError as error:
+        import multiprocessing
+
+        if multiprocessing.parent_process() is None:  # whose workers would all say the same
             warn(
-                f"what is fetched is kept in {printable(cache_dir)}, at most half of what is free on that disk: "
-                f"{in_units(default_limit(cache_dir))} now. cache_dir= and cache_size= say otherwise (--cache-dir and "
-                "--cache-size), or PACKER_CACHE_DIR and PACKER_CACHE_SIZE. `packer cache info` says what is kept",
+                f"nothing can be kept in {printable(cache_dir)}: {error.strerror}. Memory keeps what is fetched, as "
+                "far as it has room, and as long as the process lives. cache_dir= names another directory",
                 CacheNotice,
             )
+        return
+    if made and limit is None:
+        warn(
+            f"what is fetched is kept in {printable(cache_dir)}, at most half of what is free on that disk: "
+            f"{in_units(default_limit(cache_dir))} now. cache_dir= and cache_size= say otherwise (--cache-dir and "
+            "--cache-size), or PACKER_CACHE_DIR and PACKER_CACHE_SIZE. `packer cache info` says what is kept",
+            CacheNotice,
+        )
 
 
 _prepared = set[str]()

@@ -235,7 +235,9 @@ def test_a_disk_that_is_full_costs_the_cache_alone(server: ObjectServer, kept: s
 
 def test_a_cache_that_cannot_be_made_costs_nothing_else(server: ObjectServer, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
-    file = opened(server, str(tmp_path / "file" / "cache"))
+    with pytest.warns(cache.CacheNotice, match="Not a directory. Memory keeps"):
+        file = opened(server, str(tmp_path / "file" / "cache"))
+    opened(server, str(tmp_path / "file" / "cache"))  # said once
     assert file.read(0, len(DATA)) == DATA
     before = server.sent()
     assert file.read(0, len(DATA)) == DATA
@@ -249,6 +251,20 @@ def test_a_fetcher_that_is_killed_is_started_again(server: ObjectServer, kept: s
         assert fetcherprocess._state.fetcher is not None
         os.kill(fetcherprocess._state.fetcher._process.pid, signal.SIGKILL)
         assert file.read(begin, 300_000) == DATA[begin : begin + 300_000]
+
+
+def test_a_fetcher_that_dies_of_an_order_is_one_line(
+    server: ObjectServer, kept: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = opened(server, kept)
+    monkeypatch.setattr(fetcherprocess, "_CODE", "import sys; sys.exit('no memory\\nis left')")
+    assert fetcherprocess._state.fetcher is not None
+    os.kill(fetcherprocess._state.fetcher._process.pid, signal.SIGKILL)
+    fetcherprocess._state.fetcher._process.wait()
+    with pytest.raises(RemoteError, match=r"fetches objects ended twice \(exit status 1: is left\)$"):
+        file.read(100_000, 10)
+    monkeypatch.undo()
+    assert file.read(100_000, 10) == DATA[100_000:100_010]
 
 
 READER = """
