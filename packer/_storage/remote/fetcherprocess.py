@@ -182,7 +182,8 @@ def _start(errors: int) -> subprocess.Popen[bytes]:
 
 def _environment() -> dict[str, str]:
     """Return the variables by which stores are reached, as this process has them now."""
-    return {name: value for name, value in os.environ.items() if _OF_STORES.match(name)}
+    names = filter(_OF_STORES.match, list(os.environ))
+    return {name: value for name in names if (value := os.environ.get(name)) is not None}  # another thread may unset it
 
 
 class _State:
