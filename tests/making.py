@@ -8,11 +8,12 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 import pytest
 from hypothesis import strategies as st
@@ -46,6 +47,15 @@ without_root_powers = pytest.mark.skipif(
     hasattr(os, "geteuid") and os.geteuid() == 0 and shutil.which("setpriv") is None,
     reason="permissions do not bind root; needs another user, or setpriv to give root's powers up",
 )
+
+
+def every_command(group: click.Group) -> Iterator[tuple[str, click.Command]]:
+    """Yield the commands of a group, and those of the groups in it, with their names."""
+    for name, known in group.commands.items():
+        if isinstance(known, click.Group):
+            yield from ((f"{name} {inner}", one) for inner, one in every_command(known))
+        else:
+            yield name, known
 
 
 def content(path: Path) -> dict[str, bytes | None]:

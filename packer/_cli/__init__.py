@@ -7,6 +7,7 @@ import io
 import os
 import signal
 import sys
+import warnings
 from types import FrameType
 from typing import TextIO
 
@@ -15,6 +16,7 @@ import click
 from packer import __version__
 from packer._cli.append import append_command
 from packer._cli.bench import bench_command
+from packer._cli.cache import cache_commands
 from packer._cli.convert import convert_command
 from packer._cli.doctor import doctor_command
 from packer._cli.estimate import estimate_command
@@ -103,6 +105,7 @@ cli.add_command(export_command)
 cli.add_command(stage_command)
 cli.add_command(unstage_command)
 cli.add_command(warm_command)
+cli.add_command(cache_commands)
 cli.add_command(merge_command)
 cli.add_command(append_command)
 cli.add_command(scan_command)
@@ -114,6 +117,7 @@ def main() -> None:
     """Run the command line and exit with its status."""
     _open_what_is_closed()
     _spell_out_what_cannot_be_encoded()
+    warnings.showwarning = _show_warning
     signal.signal(signal.SIGTERM, _terminate)
     hangup = getattr(signal, "SIGHUP", None)  # the terminal was closed
     if hangup is not None and signal.getsignal(hangup) is signal.SIG_DFL:  # and not started by nohup
@@ -186,6 +190,24 @@ def _show(error: click.ClickException) -> None:
     shown = io.StringIO()
     error.show(shown)
     click.echo(_printable_lines(shown.getvalue()), nl=False, err=True)
+
+
+def _show_warning(  # noqa: PLR0917 - as Python calls it
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Print a notice of packer's own as a line; what else warns, as Python does."""
+    if category.__module__.partition(".")[0] == "packer":
+        click.echo(f"packer: {_printable_lines(str(message))}", err=True)
+    else:
+        _warn_as_python(message, category, filename, lineno, file, line)
+
+
+_warn_as_python = warnings.showwarning
 
 
 def _printable_lines(message: str) -> str:

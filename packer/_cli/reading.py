@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -47,6 +48,8 @@ def reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
             said = [one for value in values.values() for one in (value if isinstance(value, tuple) else (value,))]
             choose_reading([one for one in said if isinstance(one, os.PathLike)], cache_dir, cache_size, timeout)
+        if values.get("quiet"):
+            warnings.filterwarnings("ignore", "what is fetched is kept in ")
         return command(*args, **values)
 
     for option in reversed(_OPTIONS):

@@ -12,7 +12,7 @@ import click
 from packer._storage.remote.urls import is_url, shown
 from packer._storage.urlpath import user_path
 
-__all__ = ["Delimiter", "Duration", "PackPath", "Size", "UserPath"]
+__all__ = ["Delimiter", "Duration", "ObjectUrl", "PackPath", "Size", "UserPath"]
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
 
@@ -44,6 +44,15 @@ class PackPath(UserPath):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         return user_path(value) if is_url(value) else super().convert(value, param, ctx)
+
+
+class ObjectUrl(click.ParamType):  # type: ignore[type-arg]  # no generic before click 8.4
+    """The URL of an object, or of what objects lie in."""
+
+    name = "url"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return str(value) if is_url(value) else self.fail(f"{value!r} is no URL, such as s3://bucket/x", param, ctx)
 
 
 class Duration(click.FloatRange):

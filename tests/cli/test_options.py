@@ -19,7 +19,7 @@ from packer._images.geometry import MAX_PIXELS
 from packer._images.sizing import INTERPOLATIONS, MODES, ResizeSpec
 from packer._sample import CODECS
 from packer.testing.photos import draw_imagefolder
-from tests.making import command, packer_many
+from tests.making import command, every_command, packer_many
 
 
 def test_choices_and_defaults_are_the_librarys() -> None:
@@ -142,6 +142,8 @@ ALONE = {
     "recode quality tiles no-tiles exif audit max-pixels on-error report workers parts shard-size overwrite fresh "
     "where field column on-missing no-classes no-metadata coco masks voc yolo key path-column label-column delimiter "
     "label-type extensions any-image ignore-free-space json-progress json jobs seconds split",  # most as of convert
+    "cache info": "json json-progress",
+    "cache clear": "url quiet json-progress",
     "view": "port no-browser html quiet json-progress cache-dir cache-size timeout",
     "doctor": "train seconds json json-progress",
     "bench": "batch images seconds threads recipe plot json quiet json-progress",
@@ -163,7 +165,7 @@ def test_settings_that_changed_are_called_by_their_options() -> None:
 
 
 def test_every_option_needs_others_or_none() -> None:
-    for name, known in cli.commands.items():
+    for name, known in every_command(cli):
         options = {option for parameter in known.params for option in [*parameter.opts, *parameter.secondary_opts]}
         needy = {word for line in NEEDS.get(name, {}) for word in line.split() if word.startswith("--")}
         alone = {f"--{option}" for option in ALONE[name].split()}

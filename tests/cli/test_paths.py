@@ -31,6 +31,8 @@ def commands(good: Path, bad: object) -> list[list[object]]:
         ["stage", bad, out],
         ["stage", pack, bad],
         ["warm", bad],
+        ["cache", "info", bad],
+        ["cache", "clear", bad],
         ["merge", bad, made],
         ["merge", pack, bad],
         ["merge", "--finish", bad],

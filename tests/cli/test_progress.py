@@ -8,13 +8,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 
 from packer._cli import cli
 from packer._cli.progress import ProgressDisplay, _line, _Progress
+from packer._storage.remote.cache import prepare
 from packer.testing.photos import draw_imagefolder
-from tests.making import packer, packer_many
+from tests.making import every_command, packer, packer_many
 
 KEYS = [
     "what",
@@ -62,8 +62,11 @@ def test_every_command_says_in_json_how_far_it_is_and_that_it_is_done(tree: Path
         "warm": [pack],
         "stage": [pack, tmp_path / "staged"],
         "unstage": [pack, tmp_path / "staged"],
+        "cache info": [tmp_path / "cache"],
+        "cache clear": [tmp_path / "cache"],
         "estimate": [tree, tmp_path / "y.lmdb", "--seconds", 0.1],
     }
+    prepare(str(tmp_path / "cache"), 1)
     results = packer_many([[*name.split(), *places, "--json-progress"] for name, places in lines.items()])
     for name, result in zip(lines, results, strict=True):
         assert result.returncode == 0, (name, result.stderr)
@@ -120,8 +123,7 @@ def test_work_of_a_certain_time_says_how_much_of_it_is_over_and_what_is_done() -
 
 
 def test_every_command_that_shows_progress_can_show_it_in_json() -> None:
-    for name, known in cli.commands.items():
-        assert isinstance(known, click.Command)
+    for name, known in every_command(cli):
         assert "--json-progress" in {option for one in known.params for option in one.opts}, name
 
 

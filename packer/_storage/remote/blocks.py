@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Sequence
 
 from packer._storage.remote import client, fetcherprocess
-from packer._storage.remote.cache import Home, touch
+from packer._storage.remote.cache import Home, prepare, touch
 from packer._storage.remote.client import Version
 from packer._storage.remote.orders import Message
 from packer._storage.remote.settings import Settings
@@ -56,10 +56,12 @@ class Blocks:
         self.url, self.version, self.settings = url, version, settings
         unnamed = [] if version.etag or version.modified else [os.urandom(16).hex()]  # nobody knows whether it changes
         self.identity = identity(url, version.etag or version.modified, version.size, *unnamed)
-        about = {"url": shown(url), "size": version.size, "etag": version.etag}
+        about = {"url": shown(url), "size": version.size, "etag": version.etag, "modified": version.modified}
         kept = None if unnamed else settings.cache_dir
         self.home = None if kept is None else Home(kept, self.identity, about)
-        if self.home is None and settings.cache_size is not None:
+        if self.home is not None:
+            prepare(self.home.cache_dir, settings.cache_size)
+        elif settings.cache_size is not None:
             fetcherprocess.memory().allow(settings.cache_size)
 
     def keep_first(self, data: bytes) -> None:

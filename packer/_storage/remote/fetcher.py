@@ -162,6 +162,13 @@ class _Fetcher:
         self._bound(order).wrote(size, path)
         self._answer({"id": order["id"], "path": path})
 
+    async def _do_environment(self, order: Message, payload: memoryview) -> None:
+        """Reach stores from now on as the environment of who asks says it."""
+        for name in order["unset"]:
+            os.environ.pop(name, None)
+        os.environ.update(order["set"])
+        self._fetching.forget_stores()
+
     async def _do_list(self, order: Message, payload: memoryview) -> None:
         """Answer with the objects below a URL, in pages."""
         async for page in _listed(order["url"], order["seconds"]):

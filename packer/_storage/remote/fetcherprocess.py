@@ -9,6 +9,7 @@ import atexit
 import contextlib
 import itertools
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -27,6 +28,7 @@ _CODE = "import sys; sys.path[:] = sys.argv[1:]; from packer._storage.remote.fet
 _SILENCE = 60.0  # seconds without a sign of life, after which a fetcher counts as dead
 _STARTS = 2  # times that an order is given, to another fetcher where one died
 _ENDING = 5.0  # seconds that a fetcher takes to end
+_OF_STORES = re.compile(r"(AWS|AZURE|GOOGLE|CLOUDSDK|MSI|IDENTITY|SSL_CERT)_|(HTTPS?|ALL|NO)_PROXY$", re.IGNORECASE)
 
 Answer = tuple[Message, memoryview]
 
@@ -47,9 +49,13 @@ class _Fetcher:
     """A process that fetches, and the thread that listens to it."""
 
     def __init__(self) -> None:
-        self.owner = os.getpid()
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
-        self._process = _start(self._errors.fileno())
+        self._errors = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - as long as the process
+        self._environment = _environment()
+        try:
+            self._process = _start(self._errors.fileno())
+        except BaseException:
+            self._errors.close()
+            raise
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._orders, self._answers = self._process.stdin.fileno(), self._process.stdout.fileno()
@@ -63,9 +69,12 @@ class _Fetcher:
 
     def tell(self, message: Message, payload: bytes = b"") -> None:
         """Give an order that has no answer."""
+        with self._sending:
+            self._send({"id": 0, **message}, payload)
+
+    def _send(self, message: Message, payload: bytes) -> None:
         try:
-            with self._sending:
-                send(self._orders, {"id": 0, **message}, payload)
+            send(self._orders, message, payload)
         except OSError:
             self.ended = True
 
@@ -74,7 +83,9 @@ class _Fetcher:
         order, number = _Order(), next(self._numbers)
         self._waiting[number] = order
         try:
-            self.tell({**message, "id": number}, payload)
+            with self._sending:
+                self._tell_environment()
+                self._send({**message, "id": number}, payload)
             while True:
                 answer = self._next(order)
                 yield answer
@@ -82,6 +93,14 @@ class _Fetcher:
                     return
         finally:
             self._waiting.pop(number, None)
+
+    def _tell_environment(self) -> None:
+        """Say which variables of the stores are others by now, such as credentials that this program has renewed."""
+        now, before = _environment(), self._environment
+        if now != before:
+            self._environment = now
+            gone = [name for name in before if name not in now]
+            self._send({"id": 0, "do": "environment", "set": now, "unset": gone}, b"")
 
     def _next(self, order: _Order) -> Answer:
         while not order.answers:
@@ -114,9 +133,11 @@ class _Fetcher:
     def _last_words(self) -> str:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_ENDING)
-        self._errors.seek(0, os.SEEK_END)
-        self._errors.seek(max(0, self._errors.tell() - 2000))
-        lines = self._errors.read().decode("utf-8", "replace").split("\n")
+        text = b""
+        with contextlib.suppress(ValueError):  # closed, as this process ends
+            self._errors.seek(max(0, self._errors.seek(0, os.SEEK_END) - 2000))
+            text = self._errors.read()
+        lines = text.decode("utf-8", "replace").split("\n")
         said = next((line.strip() for line in reversed(lines) if line.strip()), "")
         return f"exit status {self._process.returncode}{said and ': '}{printable(said)}"
 
@@ -138,8 +159,8 @@ class _Fetcher:
         """Let go of what belongs to the process that this one was forked from."""
         self._process.returncode = 0  # lest it is waited for here
         for pipe in (self._process.stdin, self._process.stdout, self._errors):
-            with contextlib.suppress(OSError, AttributeError):
-                os.close(pipe.fileno())  # type: ignore[union-attr]
+            with contextlib.suppress(OSError):
+                pipe.close()  # type: ignore[union-attr] # none has a buffer, which the fork could have left locked
 
 
 def _start(errors: int) -> subprocess.Popen[bytes]:
@@ -159,11 +180,18 @@ def _start(errors: int) -> subprocess.Popen[bytes]:
         raise RemoteError(f"the process that fetches objects cannot be started: {error}") from error
 
 
+def _environment() -> dict[str, str]:
+    """Return the variables by which stores are reached, as this process has them now."""
+    names = filter(_OF_STORES.match, list(os.environ))
+    return {name: value for name in names if (value := os.environ.get(name)) is not None}  # another thread may unset it
+
+
 class _State:
     """What belongs to this process alone."""
 
     def __init__(self) -> None:
         self.starting = threading.Lock()
+        self.ending = False
         self.fetcher: _Fetcher | None = None
         self.memory = Memory(default_limit())
 
@@ -203,6 +231,8 @@ def pages(message: Message, payload: bytes = b"") -> Iterator[Answer]:
 def _fetcher() -> _Fetcher:
     with _state.starting:
         found = _state.fetcher
+        if _state.ending:
+            raise RemoteError("nothing is fetched any more: this process ends")
         if found is None or found.ended:
             if found is not None:
                 found.close()
@@ -218,6 +248,7 @@ def _after_fork() -> None:
 
 
 def _close() -> None:
+    _state.ending = True  # threads that no one waits for may still read
     if _state.fetcher is not None:
         _state.fetcher.close()
 

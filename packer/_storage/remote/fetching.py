@@ -100,6 +100,10 @@ class Fetching:
             self._urgent.append(piece)
             self._start()
 
+    def forget_stores(self) -> None:
+        """Reach stores anew, with credentials as they are now; what is under way goes on."""
+        self._stores.clear()
+
     def _start(self) -> None:
         while True:
             if self._urgent and len(self._running) < MOST_AT_ONCE:
@@ -150,7 +154,7 @@ class Fetching:
                     f"nothing came within {piece.seconds:g} s ({failure}). timeout= or PACKER_TIMEOUT waits longer",
                 )
             if failure.kind == "denied":  # credentials may have been renewed in their file meanwhile
-                self._stores.clear()
+                self.forget_stores()
             await asyncio.sleep(pause)
 
     def _was_reached(self, piece: Piece) -> bool:

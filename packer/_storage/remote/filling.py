@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -19,6 +20,7 @@ _REQUEST = (4 << 20) // BLOCK  # blocks of one request
 _GAP = 2  # blocks between two runs, which are fetched with them
 _OPEN = 64  # stretches
 _PER_STRETCH = STRETCH // BLOCK
+_REMOVED_MEANWHILE = 2  # times that somebody may remove what is being made, such as `packer cache clear`
 _SECONDS_WITHOUT = 30.0  # how long nobody tries again to write to a disk that failed
 
 
@@ -131,8 +133,7 @@ class Filling:
         if not writing and not os.path.exists(os.path.join(self._home.directory, stretch_name(number))):
             return None
         try:
-            self._home.make()
-            found = Stretch(self._home.directory, number, self._size, writing=True)
+            found = self._made(self._home, number)
         except OSError:
             self._give_up()
             return None
@@ -140,6 +141,15 @@ class Filling:
             self._stretches.clear()
         self._stretches[number] = found
         return found
+
+    def _made(self, home: Home, number: int) -> Stretch:
+        """Open a stretch for writing; make it where it is missing."""
+        for _ in range(_REMOVED_MEANWHILE):
+            with contextlib.suppress(FileNotFoundError):
+                home.make()
+                return Stretch(home.directory, number, self._size, writing=True)
+        home.make()
+        return Stretch(home.directory, number, self._size, writing=True)
 
     def _give_up(self) -> None:
         self._stretches.clear()

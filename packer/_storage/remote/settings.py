@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 
 from packer._storage.remote.urls import parse
-from packer.errors import OptionError
+from packer.errors import OptionError, printable, warn
 
 __all__ = ["Settings", "choose", "chosen", "default_directory", "size_of"]
 
@@ -18,6 +18,7 @@ CACHE_DIR, CACHE_SIZE, TIMEOUT = "PACKER_CACHE_DIR", "PACKER_CACHE_SIZE", "PACKE
 _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kKmMgGtT]?)i?[bB]?\s*")
 _UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "t": 1000**4}
 _SECONDS = 60.0
+_KEEPS = hasattr(os, "pread") and hasattr(os, "pwrite")  # which Windows has not: files of a cache are not written there
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,8 @@ class Settings:
     Attributes
     ----------
     cache_dir : str or None
-        The directory that keeps what was fetched; None: memory keeps it, as long as the process lives.
+        The directory that keeps what was fetched; None: memory keeps it, as long as the process lives. So it is on
+        systems without `os.pread`, such as Windows.
     cache_size : int or None
         How many bytes are kept at most; None: a share of what is free.
     timeout : float
@@ -61,7 +63,11 @@ class Settings:
         OptionError
             If one of them is no size, or no time.
         """
-        directory = os.environ.get(CACHE_DIR, default_directory()) if cache_dir is None else os.fspath(cache_dir)
+        said = os.environ.get(CACHE_DIR) if cache_dir is None else os.fspath(cache_dir)
+        directory = default_directory() if said is None else said
+        if not _KEEPS and directory:
+            _say_that_memory_keeps(said)
+            directory = ""
         size = os.environ.get(CACHE_SIZE) or None if cache_size is None else cache_size
         seconds = os.environ.get(TIMEOUT) or _SECONDS if timeout is None else timeout
         return cls(
@@ -69,6 +75,19 @@ class Settings:
             None if size is None else size_of(size),
             _seconds_of(seconds),
         )
+
+
+def _say_that_memory_keeps(said: str | None) -> None:
+    """Say once in this process that a directory which somebody named is not used on this system."""
+    if said is not None and not _told:
+        _told.add(said)
+        warn(
+            f"the cache directory {printable(said)} is not used: this system does not read files at positions "
+            "(os.pread). Memory keeps what is fetched, as long as the process lives"
+        )
+
+
+_told = set[str]()
 
 
 def default_directory() -> str:

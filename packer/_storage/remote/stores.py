@@ -72,7 +72,21 @@ def store_of(url: str, seconds: float) -> tuple[Any, str]:
     url : str
     seconds : float
         How long a connection may be silent.
+
+    Raises
+    ------
+    StoreError
+        If the credentials are not all there, or are none.
     """
+    from obstore.exceptions import BaseError
+
+    try:
+        return _store_of(url, seconds)
+    except (BaseError, ValueError):  # whose text has what was given
+        raise StoreError("denied", f"the credentials lack something, or make no sense. {_remedy(url)}") from None
+
+
+def _store_of(url: str, seconds: float) -> tuple[Any, str]:
     import obstore.store as stores
 
     place = parse(url)

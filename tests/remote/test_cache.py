@@ -1,0 +1,182 @@
+"""The cache as a person sees it: what is said of it, once and on demand, and what clearing it removes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+import packer
+from packer import open_dataset
+from packer._storage.remote import blocks
+from packer._storage.remote import cache as caches
+from packer._storage.remote.cache import CacheNotice
+from packer.testing.photos import draw_imagefolder
+from tests.making import content, packer_many
+from tests.remote.served import Served
+
+
+@pytest.fixture(scope="module")
+def packs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Two packs, of which one consists of several objects."""
+    root = tmp_path_factory.mktemp("cached")
+    draw_imagefolder(root / "tree", classes=2, per_class=30, size=(150, 200))
+    for name in ("one.lmdb", "two.pth"):
+        packer.convert(root / "tree", root / name)
+    return [root / "one.lmdb", root / "two.pth"]
+
+
+def read(url: str, kept: Path) -> list[bytes]:
+    """Read all samples as a new process does."""
+    blocks._opened.clear()
+    with open_dataset(url, output="bytes", cache_dir=kept, cache_size="1 GB") as dataset:
+        return [bytes(data) for data, _ in dataset.__getitems__(range(len(dataset)))]
+
+
+def test_info_says_what_is_kept_and_clear_removes_it(packs: list[Path], served: Served, tmp_path: Path) -> None:
+    kept, urls = tmp_path / "kept", [served.url(path) for path in packs]
+    expected = [read(f"{url}?sig=hidden", kept) for url in urls]
+    for path in kept.glob("*/*"):
+        os.utime(path, (86_400, 86_400) if "two" in (path.parent / "about.json").read_text() else None)
+    info, *_ = packer_many([["cache", "info", kept, "--json"]])
+    told = json.loads(info.stdout)
+    assert (told["directory"], told["limit"]) == (str(kept), 10**9)
+    objects = {one["url"]: one for one in told["objects"]}
+    assert set(objects) > {f"{urls[0]}?sig=..."}
+    assert sum(one["size"] for one in objects.values()) == told["size"]
+    one = told["objects"][0]  # which was used last
+    assert one["url"] == f"{urls[0]}?sig=..."
+    assert one["object_size"] == packs[0].stat().st_size
+    assert one["etag"] == served.server.etag(str(packs[0])[1:])
+    assert 0.5 * one["object_size"] < one["size"] < one["object_size"] + (1 << 20)
+    on_disk = sum(p.stat().st_blocks * 512 for p in kept.rglob("*") if p.is_file() and p.parent != kept)
+    assert told["size"] == on_disk
+    lines, first, second, last, again = packer_many(
+        [
+            ["cache", "info", kept],
+            ["cache", "clear", kept, "--url", urls[1]],
+            ["cache", "info", kept, "--json"],
+            ["cache", "clear", kept],
+            ["cache", "clear", kept, "--url", urls[1]],
+        ]
+    )
+    head, _, *rows = lines.stdout.splitlines()
+    assert head.startswith(f"{kept}: ")
+    assert head.endswith("at most 1.0 GB (PACKER_CACHE_SIZE)")
+    assert len(rows) == len(objects)
+    assert urls[0] in rows[0]
+    assert "ETag" in rows[0]
+    assert all("used 1970-01-0" in row for row in rows[1:])
+    assert f"removed, {len(objects) - 1} object" in first.stdout
+    assert json.loads(second.stdout)["objects"] == [one]
+    assert "removed, 1 object" in last.stdout
+    assert again.stdout == f"{kept}: nothing of {urls[1]} is kept there\n"
+    assert "hidden" not in "".join(r.stdout + r.stderr for r in (info, lines, first, second, last, again))
+    assert [path.name for path in kept.iterdir()] == ["packer-cache.txt"]
+    assert [read(url, kept) for url in urls] == expected
+
+
+def test_only_what_packer_wrote_is_removed(packs: list[Path], served: Served, tmp_path: Path) -> None:
+    """Someone keeps other things in the directory of the cache, or says another directory."""
+    kept, foreign = tmp_path / "kept", tmp_path / "foreign"
+    name = "0123456789abcdef" * 2
+    for directory in (kept, foreign):
+        for path in ("photo.jpg", "000001.stretch", f"{name}/photo.jpg", f"{name}/0.lock", f"{name[::-1]}/about.json"):
+            (directory / path).parent.mkdir(parents=True, exist_ok=True)
+            (directory / path).write_text("{}")
+    (kept / ("f" * 32)).mkdir()
+    (tmp_path / "else").mkdir()
+    (tmp_path / "else" / "000000.stretch").write_text("mine")
+    (kept / ("e" * 32)).symlink_to(tmp_path / "else")
+    before, theirs = content(kept), content(foreign)
+    read(served.url(packs[0]), kept)
+    (own,) = (path for path in kept.iterdir() if path.name not in {*before, "packer-cache.txt"})
+    (own / "notes.txt").write_text("mine")
+    here, there, missing, empty = packer_many(
+        [
+            ["cache", "clear", kept],
+            ["cache", "clear", foreign],
+            ["cache", "info", kept / "none"],
+            ["cache", "clear", ""],
+        ]
+    )
+    assert "removed, 1 object" in here.stdout
+    after = content(kept)
+    assert after.pop("packer-cache.txt")
+    assert after == before | {own.name: None, f"{own.name}/notes.txt": b"mine"}
+    assert (tmp_path / "else" / "000000.stretch").read_text() == "mine"
+    assert there.returncode == 1
+    assert "is no cache of packer's, and is left as it is" in there.stderr
+    assert missing.stderr == f"packer: {kept / 'none'}: there is no such directory\n"
+    assert (missing.returncode, empty.returncode) == (1, 2)
+    assert content(foreign) == theirs
+
+
+def test_the_default_cache(served: Served, packs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It need not be there; it is told once, to who makes it, and not again."""
+    monkeypatch.delenv("PACKER_CACHE_DIR")
+    monkeypatch.delenv("PACKER_CACHE_SIZE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    default, url = tmp_path / "packer", served.url(packs[0])
+    before, cleared, first, second, quiet = packer_many(
+        [
+            ["cache", "info"],
+            ["cache", "clear"],
+            ["export", url, tmp_path / "files"],
+            ["info", url],
+            ["verify", url, "--quiet", "--cache-dir", tmp_path / "new"],
+        ]
+    )
+    assert before.stdout.startswith(f"{default}: nothing is kept there, at most ")
+    assert before.stdout.endswith(" (half of what would be free without them)\n")
+    assert cleared.stdout == f"{default}: nothing is kept there\n"
+    assert first.stderr.startswith(f"packer: what is fetched is kept in {default}, at most half of what is free on ")
+    assert first.stderr.count("\n") == 1
+    assert (second.stderr, quiet.stderr) == ("", "")
+    with pytest.warns(CacheNotice, match=f"kept in {tmp_path / 'other'}.*PACKER_CACHE_SIZE") as caught:
+        open_dataset(url, cache_dir=tmp_path / "other").close()
+    assert caught[0].filename == __file__
+    monkeypatch.setattr(caches, "_prepared", set())
+    open_dataset(url, cache_dir=tmp_path / "other").close()  # warnings are errors in tests
+    open_dataset(url, cache_dir=tmp_path / "bounded", cache_size="1 GB").close()
+    assert (tmp_path / "bounded" / "packer-cache.txt").is_file()
+    monkeypatch.setenv("PACKER_CACHE_DIR", "")
+    (none,) = packer_many([["cache", "info"]])
+    assert (none.returncode, "memory keeps what is fetched" in none.stderr) == (2, True)
+
+
+READER = """
+import sys, packer
+with packer.open_dataset(sys.argv[1], output="bytes", cache_dir=sys.argv[2]) as dataset:
+    for number in range(40):
+        print(hash(tuple(bytes(dataset[i][0]) for i in range(len(dataset)))), flush=True)
+"""
+
+
+def test_a_cache_is_cleared_while_others_read(packs: list[Path], served: Served, tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    words = [sys.executable, "-W", "error", "-c", READER, served.url(packs[0]), str(kept)]
+    readers = [
+        subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONHASHSEED": "1"})
+        for _ in range(2)
+    ]
+    assert readers[0].stdout is not None
+    lines = [readers[0].stdout.readline()]
+    ended = threading.Event()
+
+    def clear() -> None:
+        while not ended.wait(0.01):
+            caches.clear(str(kept))
+
+    clearing = threading.Thread(target=clear)
+    clearing.start()
+    said = [reader.communicate(timeout=120)[0] for reader in readers]
+    ended.set()
+    clearing.join()
+    assert [reader.returncode for reader in readers] == [0, 0]
+    assert len({*lines[0].split(), *said[0].split(), *said[1].split()}) == 1
