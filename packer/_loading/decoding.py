@@ -256,6 +256,7 @@ class BatchDecoder:
         table = None if lookup is None else lookup.table
         for call in _calls(pixels):
             some = None if operations is None else operations[call]
+            self.reader.require_table()  # of which C copies the names
             left += [call.start + number for number in native.decode_into(tasks[call], some, table)]
         return left
 
