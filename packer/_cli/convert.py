@@ -153,7 +153,7 @@ __all__ = ["convert_command"]
     "--scratch",
     type=UserPath(file_okay=False),
     metavar="DIR",
-    help="With --part or --cluster: make each part in this directory of the node's own disk, then copy it to its place. Of a DST that is a URL: make the pack here, then upload it.  [default for a URL: packer-UID in the system's temporary directory]",
+    help="With --part or --cluster: make each part in this directory of the node's own disk, then copy it to its place, or upload it where DST is a URL. Without them, of a DST that is a URL: make the pack here, then upload it.  [default for a URL: packer-UID in the system's temporary directory]",
 )
 @click.option("--overwrite", is_flag=True, help="Replace DST, once the new pack is complete.")
 @click.option("--fresh", is_flag=True, help="Start over instead of continuing an interrupted conversion.")
