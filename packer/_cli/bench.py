@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import click
 
 from packer._cli.progress import ProgressDisplay, progress_options
-from packer._cli.values import Duration, UserPath
+from packer._cli.values import Duration, PackPath, UserPath
 from packer._storage.limits import in_units
+from packer._storage.remote.urls import is_url
 from packer.errors import printable
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class Counts(click.ParamType):  # type: ignore[type-arg]  # no generic before cl
 
 
 @click.command("bench")
-@click.argument("paths", metavar="PACK|SRC...", nargs=-1, required=True, type=UserPath())
+@click.argument("paths", metavar="PACK|SRC...", nargs=-1, required=True, type=PackPath())
 @click.option("--batch", type=click.IntRange(1), default=64, show_default=True, help="Samples of a batch.")
 @click.option(
     "--images",
@@ -74,7 +75,8 @@ def bench_command(  # noqa: PLR0917
     """Measure how fast packs, and trees as ImageFolder takes them, are read, side by side.
 
     A pack is read through DataLoader, by packer's Loader with threads and with processes, and as fast as the decoder
-    alone can (the limit). A tree is read by torchvision's ImageFolder, and by packer's Loader where it lies.
+    alone can (the limit). A tree is read by torchvision's ImageFolder, and by packer's Loader where it lies. A pack at a
+    URL is fetched as in a first epoch, in blocks and at random, and read from the cache.
 
     \b
       packer bench imagenet/train train.lmdb
@@ -158,7 +160,8 @@ def _below(measured: Benchmark) -> list[str]:
     """Return what stands below the figures: what they are of."""
     lines = ["", *(f"not measured: {side}: {reason}" for side, reason in measured.skipped.items())]
     for path, count in measured.images.items():
-        lines.append(f"{path}: {count:,} samples of {in_units(measured.mean_bytes[path])}, from memory")
+        where = "fetched each time, or from the cache" if is_url(path) else "from memory"
+        lines.append(f"{path}: {count:,} samples of {in_units(measured.mean_bytes[path])}, {where}")
     lines.append(
         f"{_rounds(measured)}; batches of {measured.batch}; {measured.machine['processor']}, {measured.machine['cpus']} CPUs"
     )

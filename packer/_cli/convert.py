@@ -153,7 +153,7 @@ __all__ = ["convert_command"]
     "--scratch",
     type=UserPath(file_okay=False),
     metavar="DIR",
-    help="With --part or --cluster: make each part in this directory of the node's own disk, then copy it to its place. Of a DST that is a URL: make the pack here, then upload it.  [default for a URL: packer-UID in the system's temporary directory]",
+    help="With --part or --cluster: make each part in this directory of the node's own disk, then copy it to its place, or upload it where DST is a URL. Without them, of a DST that is a URL: make the pack here, then upload it.  [default for a URL: packer-UID in the system's temporary directory]",
 )
 @click.option("--overwrite", is_flag=True, help="Replace DST, once the new pack is complete.")
 @click.option("--fresh", is_flag=True, help="Start over instead of continuing an interrupted conversion.")
@@ -195,7 +195,9 @@ def convert_command(src: Path, dst: Path, **values: Any) -> int:
     if (request.labels is not None or request.coco) and how.splits:
         option = "--coco" if request.coco else "--labels"
         raise click.UsageError(f"{option} is for one split: convert SRC/SPLIT with it")
-    if is_url(dst):
+    if how.splits and is_url(dst) and request.parts is None:
+        return _convert_splits(request, how)
+    if is_url(dst) and not how.splits and how.part is None and how.cluster is None and how.jobs is None:
         return convert_to_url(request, how)
     if any(option is not None for option in (request.parts, how.part, how.cluster, how.jobs, how.scratch)):
         with explaining(src):
@@ -226,7 +228,7 @@ def _convert_splits(request: ConversionRequest, how: RunOptions) -> int:
         for root, destination in targets(request.src, request.dst, how.splits)
     ]
     for split in requests:
-        if not os.path.exists(split.dst):
+        if not is_url(split.dst) and not os.path.exists(split.dst):
             split.require_destination()
     statuses = set()
     classes = request.classes()
@@ -238,8 +240,11 @@ def _convert_splits(request: ConversionRequest, how: RunOptions) -> int:
             source = split.open(split.dst, classes, is_split=True)
             classes = source.classes  # the first split's, for all
             before = None if split.overwrite else made_before(split.dst, source, split.recipe, split.format_row.name)
-            summary = convert_listed(split, source, display, quiet=how.quiet) if before is None else None
-        if summary is None:
+            here = before is None and not is_url(split.dst)
+            summary = convert_listed(split, source, display, quiet=how.quiet) if here else None
+        if before is None and is_url(split.dst):
+            statuses.add(convert_to_url(split, how, source))
+        elif summary is None:
             assert before is not None
             statuses.add(done_already(split.dst, before, quiet=how.quiet))
         else:

@@ -22,6 +22,7 @@ from packer.errors import ClusterError, DestinationError, PackLockedError, print
 if TYPE_CHECKING:
     from packer._conversion.job import Job
     from packer._conversion.request import ConversionRequest
+    from packer._conversion.uploadedjob import UploadedJob
     from packer._manifest import Manifest
 
 __all__ = ["make_parts"]
@@ -32,7 +33,7 @@ def make_parts(request: ConversionRequest, how: RunOptions) -> int:
     from packer._conversion.in_parts import already_made, job_of
 
     _require_sense(request, how)
-    job = job_of(request)
+    job = _uploaded(request, how) if is_url(request.dst) else job_of(request)
     before = already_made(job, request)
     if before is not None:
         return done_already(request.dst, before, quiet=how.quiet)
@@ -49,6 +50,21 @@ def make_parts(request: ConversionRequest, how: RunOptions) -> int:
     return _all(job, request, quiet=how.quiet)
 
 
+def _uploaded(request: ConversionRequest, how: RunOptions) -> UploadedJob:
+    """Return the job of a pack at a URL; errors where no such pack can be made."""
+    from packer._conversion.in_parts import job_of
+    from packer._conversion.uploadedjob import UploadedJob
+    from packer._storage.remote.uploading import require_writable
+
+    require_writable(request.dst)
+    if request.overwrite:
+        raise click.UsageError(
+            "--overwrite replaces no pack at a URL with --part or --cluster, whose parts would replace those that "
+            "others are reading: delete that pack first, or choose another name"
+        )
+    return UploadedJob(job_of(request), how.scratch)
+
+
 def _require_sense(request: ConversionRequest, how: RunOptions) -> None:
     """Raise UsageError where the options do not fit together."""
     from packer._conversion.objectrequest import is_table
@@ -58,7 +74,8 @@ def _require_sense(request: ConversionRequest, how: RunOptions) -> None:
     if how.part is not None and how.part >= request.parts:
         raise click.UsageError(f"--part counts from 0: the last of {request.parts} is {request.parts - 1}")
     if how.part is not None and request.fresh:
-        raise click.UsageError("--fresh would drop the parts of other tasks: remove DST.partial before the job instead")
+        place = "delete all below DST/ and DST.partial/" if is_url(request.dst) else "remove DST.partial"
+        raise click.UsageError(f"--fresh would drop the parts of other tasks: {place} before the job instead")
     if how.splits:
         raise click.UsageError("--parts is for one split: convert SRC/SPLIT, with --classes-from the first one's pack")
     if how.part is not None and how.cluster is not None:
@@ -78,7 +95,7 @@ def _require_sense(request: ConversionRequest, how: RunOptions) -> None:
             raise click.UsageError(str(error)) from error
 
 
-def _one(job: Job, request: ConversionRequest, number: int, how: RunOptions) -> int:
+def _one(job: Job | UploadedJob, request: ConversionRequest, number: int, how: RunOptions) -> int:
     """Make one part, and finish the pack where it was the last."""
     from packer._conversion.finish import finish
     from packer._conversion.in_parts import begin
@@ -105,12 +122,12 @@ def _one(job: Job, request: ConversionRequest, number: int, how: RunOptions) -> 
         with contextlib.suppress(PackLockedError):  # another task ended at the same time, and finishes it
             with show.ProgressDisplay(job.destination.name, quiet=how.quiet) as display:
                 display.phase("joining parts")
-                manifest = finish(job.destination)
+                manifest = finish(job.destination, scratch=how.scratch)
             say(_finished(job, manifest, notes=source.notes), quiet=how.quiet)
     return EXIT_STATUS["skipped"] if part.skipped else EXIT_STATUS["ok"]
 
 
-def _all(job: Job, request: ConversionRequest, *, quiet: bool) -> int:
+def _all(job: Job | UploadedJob, request: ConversionRequest, *, quiet: bool) -> int:
     """Make all parts here, one after the other."""
     from packer._conversion.in_parts import make_all
 
@@ -123,29 +140,29 @@ def _all(job: Job, request: ConversionRequest, *, quiet: bool) -> int:
     return status_of(summary.manifest)
 
 
-def _on_cluster(job: Job, request: ConversionRequest, where: str, how: RunOptions) -> int:
+def _on_cluster(job: Job | UploadedJob, request: ConversionRequest, where: str, how: RunOptions) -> int:
     """Make all parts on a Dask cluster."""
     from packer._conversion.cluster import convert_on
     from packer._conversion.finish import finish
     from packer._conversion.in_parts import begin
+    from packer._conversion.job import Job
     from packer._conversion.scheduler import open_client
     from packer._conversion.shared import SharedSource
+    from packer._conversion.uploadedjob import StoredList
 
     started = time.monotonic()
+    shared: SharedSource | StoredList
     with show.ProgressDisplay(job.destination.name, quiet=how.quiet) as display:
         display.phase(f"listing {request.src.name}")
         source = begin(job, request, share=True)
     if source.origin is not None:
-        shared = SharedSource(
-            Path(os.path.abspath(request.src)),
-            request.classes(),
-            request.limit,
-            source.identities(),
-            request.sample,
-            request.where,
-        )
-    else:
+        src = Path(os.path.abspath(request.src))
+        packs = source.identities()
+        shared = SharedSource(src, request.classes(), request.limit, packs, request.sample, request.where)
+    elif isinstance(job, Job):
         shared = SharedSource(job.paths.listing)
+    else:
+        shared = job.shared_list()
     with open_client(where, how.jobs) as client:
         if not how.quiet:
             click.echo(f"packer: dashboard at {client.dashboard_link}", err=True)
@@ -164,7 +181,7 @@ def _on_cluster(job: Job, request: ConversionRequest, where: str, how: RunOption
         click.echo(f"packer: {printable(note)}", err=True)
     with show.ProgressDisplay(job.destination.name, quiet=how.quiet) as display:
         display.phase("joining parts")
-        manifest = finish(job.destination)
+        manifest = finish(job.destination, scratch=how.scratch)
     notes = [*source.notes, *_kept(sum(part.kept for part in parts), manifest)]
     say(_finished(job, manifest, time.monotonic() - started, notes), quiet=how.quiet)
     return status_of(manifest)
@@ -174,13 +191,13 @@ def _kept(number: int, manifest: Manifest) -> list[str]:
     return [show.kept(number, manifest.codec)] if number and manifest.codec != "keep" else []
 
 
-def _finished(job: Job, manifest: Manifest, seconds: float | None = None, notes: Iterable[str] = ()) -> str:
-    from packer._storage.files import disk_size
-
+def _finished(
+    job: Job | UploadedJob, manifest: Manifest, seconds: float | None = None, notes: Iterable[str] = ()
+) -> str:
     head = (
         f"{printable(job.destination)}: {show.counted(manifest.count, 'sample')}, "
         f"{show.labels(manifest.label_type, len(manifest.classes))}, {show.counted(job.parts, 'part')}, "
-        f"{in_units(disk_size(job.destination))} out"
+        f"{in_units(job.size())} out"
     )
     took = f", {show.duration(seconds)}" if seconds is not None else ""
     return "\n".join([head + took, *show.outcome(job.destination, manifest, notes)])

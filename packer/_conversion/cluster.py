@@ -1,7 +1,8 @@
 """A conversion in parts on a Dask cluster: each worker makes one part at a time, with the threads that Dask gives it.
 
-Workers find the source and leave the parts on a disk that all nodes see; through the scheduler go numbers only. Which
-worker makes which part is decided here, for Dask's scheduler would hand n parts at once to a worker with n threads.
+Workers find the source and leave the parts on a disk that all nodes see, or on a store; through the scheduler go
+numbers only. Which worker makes which part is decided here, for Dask's scheduler would hand n parts at once to a worker
+with n threads.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from packer._conversion.convert import ConversionProgress
 from packer._conversion.job import Job, Part
 from packer._conversion.scheduler import import_dask
 from packer._conversion.shared import SharedSource
+from packer._conversion.uploadedjob import StoredList, UploadedJob
 from packer.errors import ClusterError, printable
 
 __all__ = ["ClusterProgress", "convert_on"]
@@ -58,8 +60,8 @@ class ClusterProgress:
 
 def convert_on(
     client: Any,
-    job: Job,
-    source: SharedSource,
+    job: Job | UploadedJob,
+    source: SharedSource | StoredList,
     *,
     workers: int | None = None,
     scratch: Path | None = None,
@@ -72,9 +74,9 @@ def convert_on(
     Parameters
     ----------
     client : distributed.Client
-    job : Job
+    job : Job or UploadedJob
         A job that was begun, with `share`.
-    source : SharedSource
+    source : SharedSource or StoredList
     workers : int, optional
         Threads of each part; by default those that Dask gives to the worker.
     scratch : Path, optional
@@ -228,7 +230,7 @@ class _Node:
 class _Watch:
     """What the workers reported: noted on a thread of the client's, and asked for on another thread."""
 
-    def __init__(self, job: Job, images: int) -> None:
+    def __init__(self, job: Job | UploadedJob, images: int) -> None:
         self._images = images
         self._before = images - sum(len(job.rows(number, images)) for number in job.missing())
         self._lock = threading.Lock()
@@ -269,7 +271,9 @@ class _NotWantedError(Exception):
     """The client is gone, or gave the part to another worker."""
 
 
-def _make_part(job: Job, source: SharedSource, number: int, workers: int | None, scratch: Path | None) -> Part:
+def _make_part(
+    job: Job | UploadedJob, source: SharedSource | StoredList, number: int, workers: int | None, scratch: Path | None
+) -> Part:
     """Make a part; runs on a worker, and reports from there."""
     distributed = import_dask("distributed")
     worker = distributed.get_worker()

@@ -6,24 +6,30 @@ import os
 from pathlib import Path
 
 from packer._conversion.jobfile import part_name, read_job
+from packer._conversion.jobstore import JobStore
+from packer._conversion.uploaded import make_scratch
 from packer._conversion.workspace import Workspace, WorkspacePaths
 from packer._formats import check_readable, open_pack
 from packer._formats.joined import join_parts
 from packer._manifest import Manifest
 from packer._storage.files import remove, writing_to
+from packer._storage.remote.urls import is_url
+from packer._storage.urlpath import user_path
 from packer.errors import DestinationError, SourceError, printable
 
 __all__ = ["finish"]
 
 
-def finish(destination: str | os.PathLike[str], *, wait: float = 0) -> Manifest:
+def finish(destination: str | os.PathLike[str], *, wait: float = 0, scratch: Path | None = None) -> Manifest:
     """Make one pack of parts that are complete, and give it its name.
 
     Parameters
     ----------
-    destination : path
+    destination : path or URL
     wait : float
         How many seconds to wait for another process that is finishing the pack.
+    scratch : Path, optional
+        Where files of a pack at a URL are written before they are uploaded; by default `default_scratch`.
 
     Returns
     -------
@@ -39,6 +45,8 @@ def finish(destination: str | os.PathLike[str], *, wait: float = 0) -> Manifest:
     PackLockedError
         If another process is finishing the pack.
     """
+    if is_url(destination):
+        return JobStore(user_path(destination), make_scratch(scratch)).finish()
     destination = Path(os.path.abspath(os.path.expanduser(destination)))
     if os.path.exists(WorkspacePaths(destination).job):
         with Workspace(destination, wait=wait) as workspace:

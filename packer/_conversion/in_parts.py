@@ -11,9 +11,11 @@ from packer._conversion.convert import ConversionProgress, Summary
 from packer._conversion.finish import finish
 from packer._conversion.job import Job
 from packer._conversion.request import ConversionRequest
+from packer._conversion.uploadedjob import UploadedJob
 from packer._manifest import Manifest
 from packer._sources import Source, refuse_derived
 from packer._storage.files import disk_size
+from packer._storage.remote.urls import is_url
 
 __all__ = ["already_made", "begin", "convert_in_parts", "job_of", "make_all"]
 
@@ -31,9 +33,9 @@ def convert_in_parts(
 
 
 def job_of(request: ConversionRequest) -> Job:
-    """Return the job that a request is."""
+    """Return the job that a request is; for a URL, that of an `UploadedJob`."""
     return Job(
-        Path(os.path.abspath(request.dst)),
+        request.dst if is_url(request.dst) else Path(os.path.abspath(request.dst)),
         request.parts or 1,
         request.recipe,
         request.format_row.name,
@@ -44,20 +46,20 @@ def job_of(request: ConversionRequest) -> Job:
     )
 
 
-def already_made(job: Job, request: ConversionRequest) -> Manifest | None:
+def already_made(job: Job | UploadedJob, request: ConversionRequest) -> Manifest | None:
     """Return the manifest of the complete pack where the same request made it before; None where not."""
-    if request.fresh or request.overwrite or not os.path.exists(job.destination):
+    if request.fresh or request.overwrite or not job.is_there():
         return None
     return job.made_before(_opening(job, request)())
 
 
-def begin(job: Job, request: ConversionRequest, *, share: bool, compare: bool = True) -> Source:
+def begin(job: Job | UploadedJob, request: ConversionRequest, *, share: bool, compare: bool = True) -> Source:
     """Begin the job, or join the one that another process began; see `Job.begin`."""
     return job.begin(_opening(job, request), request.described(), share=share, compare=compare, fresh=request.fresh)
 
 
 def make_all(
-    job: Job, request: ConversionRequest, progress: Callable[[ConversionProgress], None] | None = None
+    job: Job | UploadedJob, request: ConversionRequest, progress: Callable[[ConversionProgress], None] | None = None
 ) -> Summary:
     """Make the parts that are missing, one after the other, and one pack of all; see `Job.convert` and `finish`."""
     started = time.monotonic()
@@ -76,12 +78,12 @@ def make_all(
         read += part.bytes_in
         kept += part.kept
         skipped += part.skipped
-    manifest = finish(job.destination)
+    manifest = job.finish() if isinstance(job, UploadedJob) else finish(job.destination)
     return Summary(
         destination=job.destination,
         manifest=manifest,
         bytes_in=read,
-        bytes_out=disk_size(job.destination),
+        bytes_out=job.size(),
         seconds=time.monotonic() - started,
         continued=continued,
         kept=kept,
@@ -90,7 +92,7 @@ def make_all(
     )
 
 
-def _opening(job: Job, request: ConversionRequest) -> Callable[[], Source]:
+def _opening(job: Job | UploadedJob, request: ConversionRequest) -> Callable[[], Source]:
     classes = request.classes()
 
     def opened() -> Source:

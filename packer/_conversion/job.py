@@ -25,19 +25,20 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from packer._conversion.changes import compare_source, setting_differences, started_differently
-from packer._conversion.convert import ConversionProgress, convert
+from packer._conversion.begun import described, require_same
+from packer._conversion.changes import compare_source, started_differently
+from packer._conversion.convert import ConversionProgress, Summary, convert
 from packer._conversion.jobfile import part_name, read_job, write_job
 from packer._conversion.making import Made, Making
-from packer._conversion.provenance import made_before, provenance
+from packer._conversion.provenance import made_before
 from packer._conversion.recipe import Recipe
 from packer._conversion.required import conversion_settings, require_format, require_parts, require_policy
 from packer._conversion.room import require_room
 from packer._conversion.workspace import Workspace, WorkspacePaths, check_destination
 from packer._manifest import Manifest
-from packer._sources import ListedSource, Source, let_mend, listed_source, write_listing
-from packer._storage.files import remove, writing_to
-from packer.errors import DestinationError, ImageError, PackerError, PackLockedError, SourceError, printable
+from packer._sources import Source, let_mend, listed_source, write_listing
+from packer._storage.files import disk_size, remove, writing_to
+from packer.errors import DestinationError, ImageError, PackerError, PackLockedError
 
 __all__ = ["Job", "Part"]
 
@@ -141,6 +142,14 @@ class Job:
         """Return the parts that are not complete."""
         return [number for number in range(self.parts) if not os.path.exists(self.path(number))]
 
+    def is_there(self) -> bool:
+        """Tell whether something is at the destination."""
+        return os.path.exists(self.destination)
+
+    def size(self) -> int:
+        """Return how many bytes the whole pack takes."""
+        return disk_size(self.destination)
+
     def made_before(self, source: Source) -> Manifest | None:
         """Return the manifest of the whole pack where a job like this one made it already; None where not."""
         return made_before(self.destination, source, self.recipe, self.format, self.parts)
@@ -241,15 +250,11 @@ class Job:
         made = made or Made.before(making.path)
         return Part(number, len(rows), *made, time.monotonic() - started, socket.gethostname(), making.note)
 
-    def _making(
-        self,
-        piece: Source,
-        number: int,
-        workers: int | None,
-        scratch: Path | None,
-        progress: Callable[[ConversionProgress], None] | None,
-    ) -> Making:
-        conversion = functools.partial(
+    def conversion(
+        self, piece: Source, workers: int | None, progress: Callable[[ConversionProgress], None] | None
+    ) -> Callable[[Path], Summary]:
+        """Return what makes a part of the images `piece` at a path."""
+        return functools.partial(
             convert,
             piece,
             recipe=self.recipe,
@@ -261,6 +266,16 @@ class Job:
             ignore_free_space=self.ignore_free_space,
             progress=progress,
         )
+
+    def _making(
+        self,
+        piece: Source,
+        number: int,
+        workers: int | None,
+        scratch: Path | None,
+        progress: Callable[[ConversionProgress], None] | None,
+    ) -> Making:
+        conversion = self.conversion(piece, workers, progress)
         if scratch is None:
             return Making(self.path(number), conversion)
         what = json.dumps([os.fspath(self.destination), self.settings, piece.describe()])
@@ -269,9 +284,7 @@ class Job:
 
     def _begin(self, workspace: Workspace, source: Source, request: Mapping[str, Any], *, fresh: bool) -> Source:
         check_destination(self.destination, overwrite=self.overwrite, source=source.tree)
-        made_of = provenance(source, self.recipe)
-        if len(source) < self.parts:
-            raise SourceError(f"{printable(source.root)}: {len(source)} images cannot be {self.parts} parts")
+        job = described(self.settings, self.recipe, source, request, overwrite=self.overwrite)
         workspace.require_kind(in_parts=True, fresh=fresh)
         for old in (workspace.job, workspace.listing, workspace.pack):
             remove(old)
@@ -282,16 +295,6 @@ class Job:
             workspace.pack.mkdir()
         if source.origin is None:
             write_listing(source, workspace.listing)
-        job = {
-            "settings": self.settings,
-            "request": dict(request),
-            "source": source.describe(),
-            "packs": source.identities(),
-            "listed": source.origin is None and source.is_local and not isinstance(source, ListedSource),
-            "made_of": dict(made_of.source),
-            "images": len(source),
-            "overwrite": self.overwrite,
-        }
         write_job(workspace, job)  # last: now others may join
         return listed_source(workspace.listing) if source.origin is None and source.is_local else source
 
@@ -300,18 +303,12 @@ class Job:
     ) -> Source:
         self.paths.require_no_links()
         job = read_job(self.paths)
-        # A task that stopped at a bad file may go on without it: the parts that are there have left nothing out.
-        relaxed = (job["settings"]["on_error"], self.on_error) == ("fail", "skip")
+        relaxed = require_same(job, self.settings, request, self.paths.directory)
+        shared = share and job["listed"] and os.path.exists(self.paths.listing)
+        source = listed_source(self.paths.listing) if shared else open_source()
+        source, differences = compare_source(self.paths.listing, job, source, files=compare)
+        if differences:
+            raise started_differently(self.paths.directory, differences)
         if relaxed:
-            job["settings"]["on_error"] = "skip"
-        differences = setting_differences(job["settings"], self.settings)
-        differences += setting_differences(job["request"], request)
-        if not differences:
-            shared = share and job["listed"] and os.path.exists(self.paths.listing)
-            source = listed_source(self.paths.listing) if shared else open_source()
-            source, differences = compare_source(self.paths.listing, job, source, files=compare)
-            if not differences:
-                if relaxed:
-                    write_job(self.paths, job)
-                return source
-        raise started_differently(self.paths.directory, differences)
+            write_job(self.paths, {**job, "settings": {**job["settings"], "on_error": "skip"}})
+        return source

@@ -37,12 +37,29 @@ from packer._storage.remote.uploadlog import UploadLog
 from packer._storage.remote.urls import identity, parse
 from packer.errors import DestinationError, PackLockedError, printable
 
-__all__ = ["UploadedConversion", "default_scratch"]
+__all__ = ["UploadedConversion", "default_scratch", "make_scratch"]
 
 
 def default_scratch() -> Path:
     """Return the directory in which packs are made before they are uploaded, where nobody says another one."""
     return Path(tempfile.gettempdir()) / (f"packer-{os.geteuid()}" if hasattr(os, "geteuid") else "packer")
+
+
+def make_scratch(scratch: Path | None) -> Path:
+    """Return the directory, which is made if it is missing; None stands for `default_scratch`.
+
+    Raises
+    ------
+    DestinationError
+        If it cannot be made, or is the default one and somebody else's.
+    """
+    directory = default_scratch() if scratch is None else Path(os.path.abspath(scratch))
+    if directory == default_scratch():
+        _make_own(directory)
+    else:
+        with writing_to(directory):
+            directory.mkdir(parents=True, exist_ok=True)
+    return directory
 
 
 class UploadedConversion:
@@ -81,7 +98,7 @@ class UploadedConversion:
         require_writable(request.dst)
         url = parse(request.dst)
         self._url, self._overwrite, self._fresh = str(url), request.overwrite, request.fresh
-        self._scratch = Path(os.path.abspath(scratch)) if scratch is not None else default_scratch()
+        self._scratch = default_scratch() if scratch is None else Path(os.path.abspath(scratch))
         # The name alone would not do: packs of several buckets may have the same.
         self.room = self._scratch / f"{request.dst.stem}-{identity(self._url)[:16]}"
         self._done = self.room.with_name(f"{self.room.name}.done")
@@ -92,7 +109,7 @@ class UploadedConversion:
 
     def __enter__(self) -> UploadedConversion:
         with contextlib.ExitStack() as held_by_now:
-            self._make_scratch()
+            make_scratch(self._scratch)
             held_by_now.enter_context(held(self.room.with_name(f"{self.room.name}.lock"), self._refuse_to_wait))
             remove(self._done)
             if self._fresh:
@@ -138,13 +155,6 @@ class UploadedConversion:
         shutil.rmtree(self._done, ignore_errors=True)
         seconds = summary.seconds + time.monotonic() - started
         return replace(summary, destination=self._url, seconds=seconds)
-
-    def _make_scratch(self) -> None:
-        if self._scratch == default_scratch():
-            _make_own(self._scratch)
-        else:
-            with writing_to(self._scratch):
-                self._scratch.mkdir(parents=True, exist_ok=True)
 
     def _refuse_to_wait(self) -> None:
         raise PackLockedError(f"{parse(self._url).shown()}: another process is making it in {printable(self.room)}")

@@ -217,9 +217,12 @@ def recognise(path: str | os.PathLike[str] | Place) -> Format:
     if head is None and not place.is_directory():
         raise PackNotFoundError(f"{printable(place.given)}: there is no such object, and no pack below that name.")
     known, said = ", ".join(FORMATS), printable(place.given)
+    advice = f"`packer index {said} NAME.index`, or converted"
+    if place.remote:
+        advice = "by an index that is made where the file is on a disk; then `packer index NAME.index --base URL`"
     reason = (
         f"not a pack of any format that this packer reads ({known}), or damaged at its beginning. A file of "
-        f"another tool with images in it is read in place, `packer index {said} NAME.index`, or converted"
+        f"another tool with images in it is read in place, {advice}"
     )
     raise NotAPackError(_what_it_is(place) if head is None else reason, place.given)
 

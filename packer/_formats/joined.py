@@ -5,8 +5,8 @@
 ``table-00004.bin``      in its place the table of four parts, where some of them were appended
 ``manifest.json``        the manifest of the whole, written last
 
-Reading needs no reader of the parts: a sample of every format is a plain range of a file, and the manifest says which
-files these are. So a part costs nothing until a sample of it is read, and then the opening of a file.
+A sample of every format is a plain range of a file, and the manifest says which files these are. So a part costs
+nothing until a sample of it is read, and then the opening of a file.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from packer._storage.files import AppendFile, remove, replacing, sync_directory,
 from packer._storage.opening import NO_LINK, StrangeFileError, open_regular
 from packer._storage.packfile import PackFile
 from packer._storage.paths import folded, path_problem
-from packer._storage.place import Place
+from packer._storage.place import LocalPlace, Place
 from packer._table import COLUMNS, Table, blocks
 from packer.errors import CorruptPackError, PackError, printable
 
@@ -45,8 +45,10 @@ _APPENDED_TABLE = re.compile(r"table-[0-9]{5,9}\.bin")
 _ALIKE = ("format", "codec", "classes", "label_type", "fields", "settings")
 
 
-def join_parts(directory: Path, parts: Sequence[str], source: Mapping[str, Any]) -> Manifest:
-    """Make one pack of the packs in a directory: write the table and then the manifest, and sync both.
+def join_parts(
+    directory: Path, parts: Sequence[str], source: Mapping[str, Any], place: Place | None = None
+) -> Manifest:
+    """Make one pack of several: write the table and then the manifest into a directory, and sync both.
 
     Parameters
     ----------
@@ -55,13 +57,16 @@ def join_parts(directory: Path, parts: Sequence[str], source: Mapping[str, Any])
         The names of the packs, in the order of their samples.
     source : mapping
         What the whole was made of, for the manifest.
+    place : Place, optional
+        Where the packs lie; by default in the directory.
 
     Raises
     ------
     CorruptPackError
         If a part differs from the others in what belongs to the whole, or its table does not fit its checksums.
     """
-    manifest = _joined(directory, parts, source, TABLE_FILE, (*_ALIKE, "versions"))
+    alike, place = (*_ALIKE, "versions"), place or LocalPlace(directory)
+    manifest = _joined(place, parts, source, directory / TABLE_FILE, alike)
     write_manifest(directory, manifest)
     return manifest
 
@@ -94,7 +99,7 @@ def append_part(directory: Path, whole: Manifest, part: str, source: Mapping[str
         if unfinished or (_APPENDED_TABLE.fullmatch(entry) and entry != whole.layout.get("table")):
             remove(directory / entry)
     table = f"table-{len(parts):05d}.bin"
-    manifest = _joined(directory, parts, source, table, _ALIKE)
+    manifest = _joined(LocalPlace(directory), parts, source, directory / table, _ALIKE)
     # A reader that knows of no such table must not take the old one for the new whole's.
     manifest = replace(manifest, layout={**manifest.layout, "table": table}, schema=max(2, manifest.schema))
     sync_directory(directory)
@@ -104,7 +109,7 @@ def append_part(directory: Path, whole: Manifest, part: str, source: Mapping[str
 
 
 def _joined(
-    directory: Path, parts: Sequence[str], source: Mapping[str, Any], table: str, alike: Sequence[str]
+    place: Place, parts: Sequence[str], source: Mapping[str, Any], table: Path, alike: Sequence[str]
 ) -> Manifest:
     """Write the table of several packs, which are `alike` in these members; return the manifest of the whole."""
     manifests: list[Manifest] = []
@@ -112,21 +117,22 @@ def _joined(
     data: list[int] = []
     files: list[list[Any]] = []
     for part in parts:
-        with open_pack(directory / part) as reader:
+        with open_pack(place.join(part)) as reader:
             manifests.append(_of_the_same_kind(reader, manifests, alike))
             names.append(len(reader.table.names))
-            found = [(f"{part}/{path}" if path else part, begin, size) for path, begin, size in reader.data_files()]
+            found = reader.data_files()
+            sizes = reader.place.files([path for path, _, _ in found])
         data.append(sum(size for _, _, size in found))
-        files += [[path, os.path.getsize(directory / path), begin, size] for path, begin, size in found]
+        files += [[f"{part}/{path}" if path else part, sizes[path].size, begin, size] for path, begin, size in found]
 
     def tables() -> Iterator[tuple[Table, int, int]]:
         for number, part in enumerate(parts):
-            with open_pack(directory / part) as reader:
+            with open_pack(place.join(part)) as reader:
                 _require_columns(reader)
                 yield reader.table, sum(data[:number]), sum(names[:number])
 
     count = sum(manifest.count for manifest in manifests)
-    columns = write_table(directory / table, count, sum(names), tables(), Manifest.united(manifests).column_types)
+    columns = write_table(table, count, sum(names), tables(), Manifest.united(manifests).column_types)
     listed = [[part, own.count, own.identity()] for part, own in zip(parts, manifests, strict=True)]
     layout = {"names": sum(names), "parts": listed, "files": files}
     return replace(Manifest.united(manifests), source=dict(source), columns=columns, layout=layout)
@@ -190,10 +196,7 @@ def _require_columns(reader: Reader) -> None:
 
 
 def _shifted(table: Table, column: str, data: int, names: int) -> Iterator[npt.NDArray[Any]]:
-    """Yield a column of a part, block by block, as a stretch of the whole's.
-
-    Before it lie so many bytes of data and of names.
-    """
+    """Yield a column of a part, block by block, as a stretch of the whole's: after so many bytes of data and names."""
     shift = {"offset": data, "name_end": names}.get(column)
     for block in blocks(table.columns()[column]):
         yield block if shift is None else block + shift
@@ -220,9 +223,7 @@ class PartsReader(SpreadReader):
         try:
             names = int(manifest.layout["names"])
             self._parts = [(str(part), int(count), str(seal)) for part, count, seal in manifest.layout["parts"]]
-            files = [
-                (str(path), int(size), int(begin), int(data)) for path, size, begin, data in manifest.layout["files"]
-            ]
+            files = [(str(path), int(size), int(at), int(data)) for path, size, at, data in manifest.layout["files"]]
             self._table_name = str(manifest.layout.get("table", TABLE_FILE))
             if self._table_name != TABLE_FILE and not _APPENDED_TABLE.fullmatch(self._table_name):
                 raise ValueError(f"{printable(self._table_name)} is no name of a table")
@@ -234,7 +235,7 @@ class PartsReader(SpreadReader):
         types = manifest.column_types
         of_a_row = sum(np.dtype(dtype).itemsize for name, dtype in types.items() if name != "names")
         rows, rest = divmod(self._table_file.size - names, of_a_row)
-        if names < 0 or rows < 0 or rest:
+        if min(names, rows) < 0 or rest:
             raise CorruptPackError("it is not as long as the manifest says", self._table_file.path)
         counts = [count for _, count, _ in self._parts]
         if sum(counts) != rows or min(counts, default=0) < 0:

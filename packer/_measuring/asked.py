@@ -14,6 +14,8 @@ from packer._formats import open_pack
 from packer._manifest import TILED
 from packer._sources import class_directories, imagefolder_source
 from packer._sources.walking import ImageRule, Walk
+from packer._storage.remote.urls import is_url, shown
+from packer._storage.remote.urls import name as last_part
 from packer.errors import NotAPackError, OptionError, PackNotFoundError, SourceError, printable
 
 __all__ = ["RECIPES", "Way", "named", "ways"]
@@ -56,11 +58,11 @@ def named(paths: list[str]) -> dict[str, str]:
     if not paths:
         raise OptionError("say which pack or tree is to be measured")
     for path in paths:
-        if not os.path.exists(path):
+        if not is_url(path) and not os.path.exists(path):
             index = f". What other tools made is measured by an index: packer index {shlex.quote(path)} OUT.index"
             raise PackNotFoundError(printable(f"{path}: there is nothing{index if glob.has_magic(path) else ''}"))
-    bare = [Path(os.path.abspath(path)).name for path in paths]
-    names = bare if len(set(bare)) == len(bare) else paths
+    bare = [last_part(path) if is_url(path) else Path(os.path.abspath(path)).name for path in paths]
+    names = bare if len(set(bare)) == len(bare) else [shown(path) if is_url(path) else path for path in paths]
     if len(set(names)) < len(names):
         raise OptionError("a pack or tree is given twice")
     return {printable(name): path for name, path in zip(names, paths, strict=True)}
@@ -68,18 +70,28 @@ def named(paths: list[str]) -> dict[str, str]:
 
 def ways(places: dict[str, str], recipe: str | None) -> Iterator[Way]:
     """Yield the ways of reading what lies at some paths, which have names."""
+    if recipe is not None and (url := next(filter(is_url, places.values()), None)):
+        raise OptionError(f"{shown(url)}: a recipe is measured on a disk: `packer stage` brings the pack there")
     kinds = {path: _kind(path) for path in places.values()}  # what is wrong is said before torch is imported
     if recipe in RECIPES:
         yield from _by_steps(places, recipe)
         return
+    from packer._measuring.fetching import BLOCKS, RANDOM
     from packer._measuring.loaders import WAYS_OF_PACKS, WAYS_OF_TREES
     from packer._measuring.recipe import read_recipe
 
     own = recipe is not None and read_recipe(recipe).loader is not None
     for name, path in places.items():
         kind = kinds[path]
+        bare = f"{name}, {kind}" if kind else name
+        if is_url(path):
+            for way in (BLOCKS, RANDOM):
+                yield Way(f"{bare}: {way}", way, path)
+            for way in ("Loader", "limit"):
+                yield Way(f"{bare}: {way}, from the cache", way, path)
+            continue
         for way in WAYS_OF_TREES if kind is None else WAYS_OF_PACKS:
-            yield Way(f"{name}{f', {kind}' if kind else ''}: {way}", way, path)
+            yield Way(f"{bare}: {way}", way, path)
         if own:
             yield Way(f"{name}: {Path(str(recipe)).name}", "recipe", path)
 

@@ -10,8 +10,9 @@ import contextlib
 import os
 import platform
 import statistics
+import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from packer._measuring.asked import RECIPES, named, ways
@@ -19,6 +20,8 @@ from packer._measuring.machine import processor, version_of
 from packer._measuring.rounds import in_turn, ratio, relative_spread
 from packer._measuring.sides import Side
 from packer._storage.limits import available_cpus, require_count, require_seconds
+from packer._storage.remote.settings import chosen
+from packer._storage.remote.urls import is_url, shown
 from packer.errors import SourceError
 
 __all__ = ["LIMIT", "Benchmark", "BenchmarkProgress", "Rate", "bench"]
@@ -43,7 +46,8 @@ class Rate:
         The pack or tree, and the way of reading it.
     way : str
         "ImageFolder, DataLoader", "DataLoader", "Loader", "Loader, processes", "Loader, in place", "limit" or "recipe";
-        of a recipe that has a name, "packer" or "torchvision".
+        of a recipe that has a name, "packer" or "torchvision"; of a pack at a URL also "block shuffle, first epoch" and
+        "random order, first epoch".
     path : str
     threads : int
         Threads; of a DataLoader, worker processes; of "Loader, processes", as many threads and processes.
@@ -141,7 +145,7 @@ class _Cell:
 
     def done(self) -> Rate:
         others = statistics.median(self.others) if self.others else None
-        return Rate(self.name, self.way, self.path, self.threads, tuple(self.rates), others)
+        return Rate(self.name, self.way, _known(self.path), self.threads, tuple(self.rates), others)
 
 
 def bench(
@@ -161,9 +165,12 @@ def bench(
     DataLoader, and by `Loader` in place. All read from memory, shuffled, and make uint8 batches of
     RandomResizedCrop(224) with mirroring.
 
+    A pack at a URL is read as a first epoch does, which fetches every sample: shuffled in blocks, and in random order.
+    Beside that stand `Loader` and the limit from the cache, as a second epoch reads.
+
     Parameters
     ----------
-    paths : path or sequence of path
+    paths : path or URL, or sequence of them
         Packs, or trees as ImageFolder takes them.
     batch : int
         Samples of a batch.
@@ -205,12 +212,13 @@ def bench(
     places = named([os.fspath(path) for path in given])
     counts = sorted(set(threads)) if threads else [available_cpus()] if recipe in RECIPES else _up_to(available_cpus())
     with contextlib.ExitStack() as stack:
+        fetched = stack.enter_context(_kept(places.values()))
         sides: dict[str, Side] = {}
         cells, sizes = [], {}
         for way in ways(places, recipe):
             side = way.side or way.name
             if side not in sides:
-                sides[side] = _started(way.way, way.path, batch, images, recipe)
+                sides[side] = _started(way.way, way.path, batch, images, recipe, fetched)
                 stack.callback(sides[side].close)
             cells += [_Cell(way.name, way.way, way.path, number, side, way.step) for number in counts]
         for cell in cells:
@@ -230,8 +238,8 @@ def bench(
     return Benchmark(
         rates,
         skipped,
-        {path: count for path, (count, _) in sizes.items()},
-        {path: size / count for path, (count, size) in sizes.items()},
+        {_known(path): count for path, (count, _) in sizes.items()},
+        {_known(path): size / count for path, (count, size) in sizes.items()},
         batch,
         rounds,
         time.monotonic() - begin,
@@ -245,13 +253,31 @@ def _reasons(skipped: dict[str, str]) -> Iterator[str]:
         yield f"{next(name for name, other in skipped.items() if other == reason)}: {reason}"
 
 
-def _started(way: str, path: str, batch: int, images: int, recipe: str | None) -> Side:
+def _known(path: str) -> str:
+    """Return what a person knows a path by: of a URL, without what is secret in it."""
+    return shown(path) if is_url(path) else path
+
+
+@contextlib.contextmanager
+def _kept(paths: Iterable[str]) -> Iterator[str]:
+    """Have a directory for what is fetched of URLs, on the disk on which a training would keep it."""
+    base = next((chosen(path).cache_dir for path in paths if is_url(path)), None)
+    if base is not None:
+        os.makedirs(base, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=base, ignore_cleanup_errors=True) as directory:
+        yield directory
+
+
+def _started(way: str, path: str, batch: int, images: int, recipe: str | None, fetched: str) -> Side:  # noqa: PLR0917
+    from packer._measuring.fetching import BLOCKS, RANDOM, Fetching
     from packer._measuring.loaders import Reading
 
     if recipe in RECIPES:
         from packer._measuring.recipes import Steps
 
         return Side(Steps, way, path, batch, images, recipe)
+    if way in (BLOCKS, RANDOM):
+        return Side(Fetching, way, path, batch, images, fetched)
     return Side(Reading, way, path, batch, images, recipe)
 
 

@@ -41,6 +41,7 @@ PROCESSES = "Loader, processes"
 WAYS_OF_PACKS = ("DataLoader", "Loader", PROCESSES, "limit")
 WAYS_OF_TREES = ("ImageFolder, DataLoader", "Loader, in place")
 
+_AT_ONCE = 256  # samples
 _LEAST = 3  # batches that a measurement has
 
 
@@ -78,7 +79,8 @@ class Reading:
             return 0, 0
         if isinstance(self._dataset, ImageDataset):
             reader = self._dataset.reader
-            return len(self._indices), sum(len(reader.read(index)) for index in self._indices.tolist())
+            parts = np.array_split(self._indices, -(-len(self._indices) // _AT_ONCE))  # each in few requests at a URL
+            return len(self._indices), sum(len(data) for part in parts for data in reader.read_many(part.tolist()))
         paths = [self._dataset.samples[index][0] for index in self._indices.tolist()]
         total = 0
         for path in paths:

@@ -48,6 +48,7 @@ from packer._sources.listheader import KIND, advice, packed_header, read_header
 from packer._sources.others import OtherFiles
 from packer._storage.files import AppendFile, PatchFile, replacing
 from packer._storage.packfile import PackFile
+from packer._storage.place import place_of
 from packer._storage.stamps import MENDABLE, Stamps, same_stamp, stamp_in
 from packer._table import Ints, Labels, Names
 from packer.errors import PackError, SourceError, printable
@@ -199,7 +200,7 @@ def is_listing(path: str | os.PathLike[str]) -> bool:
 
 
 def listed_source(path: str | os.PathLike[str]) -> ListedSource:
-    """Open the list of a source, in constant time.
+    """Open the list of a source, at a path or a URL, in constant time.
 
     Raises
     ------
@@ -207,7 +208,7 @@ def listed_source(path: str | os.PathLike[str]) -> ListedSource:
         If the list is damaged so that it cannot be opened. All other damage is found by `Source.require_undamaged`.
     """
     try:
-        file = PackFile(path)
+        file = place_of(path).open()
         header, start, checked = read_header(file)
         count, stamped, width = header["count"], header["stamps"], 3 if checked else 2
         stamps = file.array(start, width * stamped, "<i8").reshape(-1, width) if stamped else None

@@ -34,6 +34,8 @@ from packer._measuring.recipes import SIDES, Steps, steps_of
 from packer._sources import imagefolder_source
 from packer.testing.photos import draw_imagefolder
 from tests.making import packer, write_pack
+from tests.remote.served import FilesOfThisMachine, Served
+from tests.storage.remote.objects import serving
 
 RECIPE = """
 import torch
@@ -244,3 +246,28 @@ def test_every_step_of_a_recipe_reads_by_both_sides(root: Path, recipe: str) -> 
         for step in (0, len(steps_of(recipe)) - 1):
             images, _ = steps.read(0 if side == "torchvision" else 1, 0.0, step)
             assert images >= 12
+
+
+def test_a_pack_at_a_url_is_fetched_in_both_orders_and_read_from_the_cache(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("obstore", reason="needs obstore")
+    monkeypatch.setenv("PACKER_CACHE_DIR", str(tmp_path / "cache"))
+    with serving(FilesOfThisMachine()) as server:
+        url = f"{Served(server).url(root / 'pack.lmdb')}?token=secret"
+        measured = bench(url, batch=4, images=12, seconds=0.1, threads=[1])
+        asked = [one for one in server.asked if one.method == "GET"]
+        with pytest.raises(OptionError, match=r"token=\.\.\.: a recipe is measured on a disk"):
+            bench(url, recipe="rand")
+    assert measured.skipped == {}
+    assert [rate.side for rate in measured.rates] == [
+        "pack.lmdb: block shuffle, first epoch",
+        "pack.lmdb: random order, first epoch",
+        "pack.lmdb: Loader, from the cache",
+        "pack.lmdb: limit, from the cache",
+    ]
+    assert all(rate.median > 0 for rate in measured.rates)
+    assert "secret" not in repr(measured)
+    # Each round of the two orders begins with an empty cache: at least the beginning of the file comes again.
+    assert len(asked) >= 2 * measured.rounds
+    assert not list((tmp_path / "cache").glob("bench-*"))

@@ -9,6 +9,7 @@ import pytest
 from packer._formats import Reader
 from packer.testing.conformance import PackConformance
 from packer.testing.conformance.case import PackCase
+from packer.testing.conformance.reading import ReadingConformance
 from tests.formats import test_index, test_joined
 from tests.remote.served import Served
 
@@ -51,3 +52,40 @@ class TestParts(Remote, test_joined.PartsConformance):
 
 class TestIndex(Remote, test_index.TestIndex):
     pass
+
+
+class Layout(Remote, ReadingConformance):
+    """The layout of another tool: only where samples lie is its own, and the table is tested with WebDataset's."""
+
+    test_gives_back_what_was_written = test_gives_back_any_name = None  # type: ignore[assignment]
+    test_columns_larger_than_a_page = None  # type: ignore[assignment]
+
+
+class TestTFRecord(Layout):
+    format = "tfrecord"
+    options = {"shard_size": 100_000}  # noqa: RUF012 - read only
+
+
+class TestRecordIO(Layout):
+    format = "rec"
+    test_gives_back_labels_of_every_type = None  # type: ignore[assignment]  # it has no large ones
+
+
+class TestMDS(Layout):
+    format = "mds"
+    options = {"shard_size": 100_000}  # noqa: RUF012 - read only
+
+
+class TestCaffe(Layout):
+    format = "caffe"
+    test_gives_back_labels_of_every_type = None  # type: ignore[assignment]  # it has small ints alone
+
+
+class TestN5(Layout):
+    format = "n5"
+    options = {"shard_size": 35_000}  # noqa: RUF012 - read only
+
+
+class TestParquet(Layout):
+    format = "parquet"
+    options = {"shard_size": 100_000}  # noqa: RUF012 - read only

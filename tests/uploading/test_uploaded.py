@@ -126,10 +126,3 @@ def test_what_does_not_fit_a_url_is_refused_in_a_line(photo_tree: Path, tmp_path
         packer.convert(photo_tree, "s3://bucket/name")
     with pytest.raises(DestinationError, match="a server of HTTP is read only"):
         packer.convert(photo_tree, "http://host/t.lmdb")
-    for words, said in {
-        ("--parts", "2", "--part", "0"): "--part, --cluster and --jobs are for packs on a disk",
-        ("--split", "all"): "--split is for packs on a disk",
-    }.items():
-        refused = convert(photo_tree, "s3://bucket/t.lmdb", *words)
-        assert refused.returncode == 2
-        assert said in refused.stderr

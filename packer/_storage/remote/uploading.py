@@ -19,13 +19,15 @@ from packer._storage.remote.uploadlog import UploadLog
 from packer._storage.remote.urls import parse
 from packer.errors import DestinationError
 
-__all__ = ["Upload", "require_writable"]
+__all__ = ["MANIFESTS", "Store", "Upload", "require_writable", "store_of"]
 
-_MANIFESTS = ("manifest.json", ".packer.index/manifest.json")
+MANIFESTS = ("manifest.json", ".packer.index/manifest.json")
+"""Where in a pack of several files its manifest lies, which is uploaded last."""
+
 _WRITTEN = ("s3", "gs", "az")
 
 
-class _Store(Protocol):
+class Store(Protocol):
     """What is asked of a store; keys are relative to its bucket."""
 
     def shown(self, key: str) -> str: ...
@@ -39,6 +41,15 @@ class _Store(Protocol):
     def send(self, path: Path, key: str, log: UploadLog, *, replace: bool, progress: Callable[[int], None]) -> None: ...
 
     def abort_others(self, key: str, log: UploadLog, *, even_alive: bool) -> list[str]: ...
+
+
+def store_of(url: str | Path) -> Store:
+    """Return the store in which the object of a URL is, or will be."""
+    parts = parse(url)
+    settings = chosen(str(parts))
+    if parts.scheme == "s3":
+        return PartsBucket(parts.host, settings)
+    return PuttingStore(parts.scheme, parts.host, settings)
 
 
 def require_writable(destination: str | Path) -> None:
@@ -69,10 +80,7 @@ class Upload:
         url = parse(destination)
         self._key = url.key.strip("/")
         self._log, self._overwrite = log, overwrite
-        settings = chosen(str(url))
-        self._store: _Store = (
-            PartsBucket(url.host, settings) if url.scheme == "s3" else PuttingStore(url.scheme, url.host, settings)
-        )
+        self._store = store_of(destination)
 
     def require_free(self, *, fresh: bool = False) -> list[str]:
         """Refuse a destination where something is that is not to be replaced, or another process is uploading.
@@ -116,7 +124,7 @@ class Upload:
             As `require_free`; the same call goes on.
         """
         said = self.require_free()
-        ordered = sorted(files, key=lambda file: (file[0] in _MANIFESTS, file[0]))
+        ordered = sorted(files, key=lambda file: (file[0] in MANIFESTS, file[0]))
         keys = [self._key_of(place) for place, _ in ordered]
         if self._overwrite:
             self._take_apart()
@@ -130,7 +138,7 @@ class Upload:
 
     def give_up(self) -> None:
         """Delete what an earlier run uploaded of a pack of several files that is not complete."""
-        if not any(self._store.find(self._key_of(place)) for place in _MANIFESTS):
+        if not any(self._store.find(self._key_of(place)) for place in MANIFESTS):
             self._store.delete([key for key in self._log.done if key != self._key])
 
     def _key_of(self, place: str) -> str:
@@ -142,17 +150,18 @@ class Upload:
             raise exists_already(shown)
         if not self._store.keys_below(f"{self._key}/", 1):
             return
-        if not any(self._store.find(self._key_of(place)) for place in _MANIFESTS):
+        if not any(self._store.find(self._key_of(place)) for place in MANIFESTS):
             raise DestinationError(
-                f"{shown}/: holds objects, and no manifest of a pack is among them: something else, or what an upload "
-                "left whose scratch is lost. Look at them and delete them, or choose another name."
+                f"{shown}/: holds objects, and no manifest of a pack is among them: something else, a conversion in "
+                "parts, or what an upload left whose scratch is lost. Look at them and delete them, or choose another "
+                "name."
             )
         if not self._overwrite:
             raise exists_already(shown)
 
     def _take_apart(self) -> None:
         """Delete the manifest of the pack that is replaced: what is there from now on is neither pack."""
-        keys = [self._key_of(place) for place in _MANIFESTS]
+        keys = [self._key_of(place) for place in MANIFESTS]
         self._store.delete([key for key in keys if key not in self._log.done and self._store.find(key) is not None])
 
     def _present(self) -> list[str]:
