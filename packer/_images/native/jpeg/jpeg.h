@@ -48,7 +48,10 @@ typedef struct {
     uint8_t says[LENGTHS + 256]; /* what it was made of: how many codes of each length, and the symbols of all */
     int size;                    /* of that; 0 where nothing was made yet */
     int defined;                 /* by this image */
-    _Alignas(8) Step steps[1 << LOOK]; /* of AC: by the next bits */
+    union {
+        _Alignas(8) Step steps[1 << LOOK]; /* of AC: by the next bits */
+        uint32_t words[2 << LOOK]; /* the same: the bytes of a step, then its numbers */
+    };
     int has_steps;                     /* whether they were prepared, as sequential scans need them */
     int has_runs; /* whether a code says how many blocks end, as those of progressive scans may */
 } Table;

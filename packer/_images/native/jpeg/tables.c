@@ -2,6 +2,7 @@
 
 #include "compilers.h"
 #include "jpeg/jpeg.h"
+#include "kernels/vectorised.h"
 
 #include <string.h>
 
@@ -49,45 +50,49 @@ prepare_table(Table *table, const uint8_t *says, int size, int is_ac)
     return 1;
 }
 
-/* Returns the step of a single coefficient. */
-INLINE Step
-single_step(Symbol symbol)
+/* Prepares the step of each look: its bytes, the lowest first, and its two numbers. Without branches, for compilers to do some
+   at once: most images have tables of their own. */
+INLINE void
+prepare_body(const Symbol *restrict looks, uint32_t *restrict words)
 {
-    return (Step){
-        .bits = symbol & 63, .onward = (uint8_t)((symbol >> RUN & 15) + 1), .adder = (uint16_t)(symbol >> 16),
-    };
+    for (uint32_t look = 0; look < 1 << LOOK; look++) {
+        const Symbol symbol = looks[look];
+        const uint32_t bits = symbol & 63, run = symbol >> RUN & 15, has_value = 0 - (uint32_t)((symbol & HAS_VALUE) != 0);
+        /* What comes after the first coefficient, where the bits of a look show enough: its code, and the first bit of its
+           value. Zeros without a value after them are rare, and may not be the last of a block. */
+        const Symbol next = looks[look << (bits & 31) & ((1 << LOOK) - 1)];
+        const uint32_t next_bits = next & 63, next_run = next >> RUN & 15, size = next >> SIZE & 15;
+        const uint32_t is_value = 0 - (uint32_t)(size != 0), shown = bits + next_bits - size - is_value;
+        const uint32_t hidden = (0 - (uint32_t)(next == 0)) | (~is_value & next_run) | (0 - (uint32_t)(shown > LOOK));
+        const uint32_t two = has_value & (0 - (uint32_t)(hidden == 0));
+        /* A single coefficient goes the same way as the last of two. Where there is no value, the block ends or begins with
+           zeros alone. */
+        const uint32_t ends = 0 - (uint32_t)((symbol != 0) & (run == 0)), alone = (ends & AT_END) | (~ends & SINGLY);
+        const uint32_t onward = (has_value & (run + 1)) | (~has_value & alone);
+        const uint32_t further = (is_value & (next_run + 1)) | (~is_value & AT_END);
+        const uint32_t before = look >> ((LOOK - bits) & 31), first = (before + (symbol >> 16)) & 0xFFFF;
+        const uint32_t last = (next >> 16) - (before << (next_bits & 31));
+        words[2 * look] = (bits + (two & next_bits)) | (onward + (two & further)) << 8 | (two & run) << 16;
+        words[2 * look + 1] = (two & first) | ((two & last) | (~two & has_value & symbol >> 16)) << 16;
+    }
 }
 
-/* Returns the step of a coefficient and of what comes after it, of which the bits of a look show enough. */
-INLINE Step
-double_step(unsigned look, Symbol symbol, Symbol next)
-{
-    const unsigned bits = symbol & 63, run = symbol >> RUN & 15, next_bits = next & 63, next_run = next >> RUN & 15;
-    const unsigned before = look >> (LOOK - bits);
-    return (Step){
-        .bits = (uint8_t)(bits + next_bits), .onward = (uint8_t)(run + 1 + (next & HAS_VALUE ? next_run + 1 : AT_END)),
-        .run = (uint8_t)run, .first = (int16_t)(before + (symbol >> 16)),
-        .adder = (uint16_t)((next >> 16) - (before << next_bits)),
-    };
-}
-
-INLINE Step
-step_of(const Table *ac, unsigned look)
-{
-    const Symbol symbol = ac->look[look];
-    const unsigned bits = symbol & 63;
-    if (!(symbol & HAS_VALUE)) /* zeros without a value after them are rare, and may not be the last of a block */
-        return (Step){.bits = (uint8_t)bits, .onward = symbol && !(symbol >> RUN & 15) ? AT_END : SINGLY};
-    const Symbol next = ac->look[look << bits & ((1 << LOOK) - 1)];
-    const unsigned size = next >> SIZE & 15, code = (next & 63) - size, is_zeros = !size && next >> RUN & 15;
-    /* Its code is to be seen, and the first bit of its value. */
-    return !next || is_zeros || bits + code + (size > 0) > LOOK ? single_step(symbol) : double_step(look, symbol, next);
-}
+VECTORISED(prepare_all, prepare_body, (const Symbol *restrict looks, uint32_t *restrict words), (looks, words))
 
 void
 prepare_steps(Table *ac)
 {
-    for (unsigned look = 0; look < 1 << LOOK && !ac->has_steps; look++)
-        ac->steps[look] = step_of(ac, look);
+    if (ac->has_steps)
+        return;
+    prepare_all(ac->look, ac->words);
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    for (int look = 0; look < 1 << LOOK; look++) {
+        const uint32_t counts = ac->words[2 * look], numbers = ac->words[2 * look + 1];
+        ac->steps[look] = (Step){
+            .bits = (uint8_t)counts, .onward = (uint8_t)(counts >> 8), .run = (uint8_t)(counts >> 16),
+            .first = (int16_t)numbers, .adder = (uint16_t)(numbers >> 16),
+        };
+    }
+#endif
     ac->has_steps = 1;
 }

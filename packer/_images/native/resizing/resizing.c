@@ -6,6 +6,7 @@
    the cache. What is resized in one direction only goes the same way, with the weight 1 in the other, which changes
    nothing; what is not resized at all is copied. */
 
+#include "compilers.h"
 #include "geometry.h"
 #include "kernels/kernels.h"
 #include "resizing/resizing.h"
@@ -84,6 +85,14 @@ copy_plain(const uint8_t *rgbx, uint8_t *out, ptrdiff_t count, int flip)
         memcpy(out, rgbx, 4); /* of which the next pixel replaces the last byte */
     if (count > 0)
         memcpy(out, rgbx, 3);
+}
+
+/* Tells whether the weights of columns are taken from the pairs that AVX-512 takes: the pixels of a vector fit into one. */
+static inline int
+takes_pairs(const Resizing *resizing)
+{
+    enum { BYTES = 64 };
+    return kernels->has_avx512 && resizing->spread <= BYTES - 8;
 }
 
 #if HAS_AVX2
@@ -207,7 +216,7 @@ down_avx2(const Resizing *resizing, ptrdiff_t row)
 }
 
 #if HAS_AVX512
-enum { BYTES = 64, VALUES = 16 }; /* of a vector; the latter are colours of output columns */
+enum { VALUES = 16 }; /* of a vector: colours of output columns */
 
 /* Says which bytes to take of those from `base` on, for values of columns that `which` names: that of the first pixel, and two
    bytes after it, where 16-bit integers begin, that of the second. */
@@ -270,7 +279,7 @@ AVX512 void
 across_avx512(const Resizing *resizing, const uint8_t *upper, const uint8_t *lower, int16_t *to)
 {
     const ptrdiff_t tap_pairs = resizing->tap_pairs;
-    if (resizing->spread > BYTES - 8)
+    if (!takes_pairs(resizing))
         across_avx2(resizing, upper, lower, to);
     else if (resizing->overshoots)
         across_columns_avx512(resizing, upper, lower, to, tap_pairs, 1);
@@ -369,46 +378,64 @@ resizing_memory(const Resizing *resizing)
     return sizeof *resizing + (size_t)resizing->size;
 }
 
-static void
-set_columns(Resizing *resizing, const Axis *axis, Span *spans, double *weights, int flip)
+/* Returns a weight of a pixel; 0 where the pixel has no such one. */
+INLINE int16_t
+weight_of(const Axis *axis, const int16_t *weights, ptrdiff_t k)
 {
-    int precision = resizing->column_precision = weigh(axis, spans, weights);
+    return k >= 0 && k < axis->most ? weights[k * axis->out] : 0;
+}
+
+/* Sets where each column begins. Taps are padded with pixels of no weight, on the left, so as not to read past the row. */
+static void
+set_offsets(Resizing *resizing, const Axis *axis, const Span *spans, int flip)
+{
+    const ptrdiff_t taps = 2 * resizing->tap_pairs;
+    resizing->spread = 0;
+    for (ptrdiff_t column = 0; column < resizing->filled; column++) {
+        ptrdiff_t i = smaller(column, axis->out - 1); /* those too many are the last again */
+        ptrdiff_t begin = spans[flip ? axis->out - 1 - i : i].first;
+        begin = larger(smaller(begin, resizing->end - taps), resizing->first);
+        const int32_t offset = (int32_t)(4 * (begin - resizing->first));
+        resizing->offsets[column] = offset;
+        resizing->spread = larger(resizing->spread, abs(offset - resizing->offsets[larger(column - 5, 0)]));
+    }
+}
+
+static void
+set_columns(Resizing *resizing, const Axis *axis, Span *spans, double *weights, int16_t *rounded, int flip)
+{
+    resizing->column_precision = weigh(axis, spans, weights, rounded);
     ptrdiff_t first = spans[0].first, end = spans[axis->out - 1].first + spans[axis->out - 1].count, taps = 1;
     for (ptrdiff_t i = 0; i < axis->out; i++)
-        taps = spans[i].count > taps ? spans[i].count : taps;
+        taps = larger(taps, spans[i].count);
     taps += taps % 2;
     resizing->first = first;
     resizing->end = end;
     resizing->tap_pairs = taps / 2;
     resizing->columns = axis->out + axis->out % 2;
-    resizing->spread = 0;
+    set_offsets(resizing, axis, spans, flip);
+    const int in_pairs = takes_pairs(resizing);
     for (ptrdiff_t column = 0; column < resizing->filled; column++) {
-        ptrdiff_t i = column < axis->out ? column : axis->out - 1; /* those too many are the last again */
+        ptrdiff_t i = smaller(column, axis->out - 1);
         i = flip ? axis->out - 1 - i : i;
-        /* Taps are padded with pixels of no weight, on the left, so as not to read past the row. */
-        ptrdiff_t begin = spans[i].first < end - taps ? spans[i].first : end - taps;
-        begin = begin > first ? begin : first;
-        const int32_t offset = (int32_t)(4 * (begin - first));
-        resizing->offsets[column] = offset;
-        resizing->spread = larger(resizing->spread, abs(offset - resizing->offsets[larger(column - 5, 0)]));
-        const double *weight = weights + i * axis->most;
+        ptrdiff_t k = first + resizing->offsets[column] / 4 - spans[i].first;
         int16_t *to = resizing->column_weights + column / 2 * taps * 8 + column % 2 * 8;
         int16_t *once = resizing->pair_weights + 2 * column;
-        for (ptrdiff_t pair = 0, k = begin - spans[i].first; pair < taps / 2; pair++, k += 2, to += 16) {
-            int16_t left = (int16_t)(k >= 0 && k < axis->most ? rounded(weight[k], precision) : 0);
-            int16_t right = (int16_t)(k + 1 >= 0 && k + 1 < axis->most ? rounded(weight[k + 1], precision) : 0);
-            for (int times = 0; times < 4; times++)
-                to[2 * times] = left, to[2 * times + 1] = right;
-            once[0] = left, once[1] = right;
-            once += 2 * resizing->filled;
+        for (ptrdiff_t pair = 0; pair < taps / 2; pair++, k += 2, to += 16, once += 2 * resizing->filled) {
+            const int16_t left = weight_of(axis, rounded + i, k), right = weight_of(axis, rounded + i, k + 1);
+            if (in_pairs)
+                once[0] = left, once[1] = right;
+            else
+                for (int times = 0; times < 4; times++)
+                    to[2 * times] = left, to[2 * times + 1] = right;
         }
     }
 }
 
 static void
-set_rows(Resizing *resizing, const Axis *axis, Span *spans, double *weights)
+set_rows(Resizing *resizing, const Axis *axis, Span *spans, double *weights, int16_t *rounded)
 {
-    int precision = resizing->row_precision = weigh(axis, spans, weights);
+    resizing->row_precision = weigh(axis, spans, weights, rounded);
     resizing->first_row = spans[0].first;
     resizing->row_end = spans[axis->out - 1].first + spans[axis->out - 1].count;
     for (ptrdiff_t i = 0; i < axis->out; i++) {
@@ -417,7 +444,7 @@ set_rows(Resizing *resizing, const Axis *axis, Span *spans, double *weights)
         int16_t *to = resizing->row_weights + i * resizing->row_weights_step;
         to[0] = to[first % 2 + axis->most] = 0;
         for (ptrdiff_t k = 0; k < axis->most; k++)
-            to[first % 2 + k] = rounded(weights[i * axis->most + k], precision);
+            to[first % 2 + k] = rounded[k * axis->out + i];
     }
 }
 
@@ -481,10 +508,11 @@ resizing_begin(Resizing *resizing, const Wanted *wanted, uint8_t *out)
         resizing->kept_count *= 2;
     resizing->kept_step = 2 * (resizing->width + 2 * BLOCK); /* stores, and loads of a narrow row, may end after the row */
 
-    enum { OFFSETS, COLUMN_WEIGHTS, PAIR_WEIGHTS, ROWS, ROW_WEIGHTS, KEPT, WAITING, SPANS, WEIGHTS, PARTS };
+    enum { OFFSETS, COLUMN_WEIGHTS, PAIR_WEIGHTS, ROWS, ROW_WEIGHTS, KEPT, WAITING, SPANS, WEIGHTS, ROUNDED, PARTS };
     uint64_t tall = (uint64_t)down.out, wide = ((uint64_t)across.out + AT_ONCE - 1) / AT_ONCE * AT_ONCE;
     resizing->filled = (ptrdiff_t)wide;
     uint64_t weights_down = tall * (uint64_t)down.most, weights_across = wide * (uint64_t)(across.most + 1);
+    uint64_t weights_most = weights_down > weights_across ? weights_down : weights_across;
     const uint64_t sizes[PARTS] = {
         [OFFSETS] = wide * sizeof(int32_t),
         [COLUMN_WEIGHTS] = weights_across * 4 * sizeof(int16_t),
@@ -494,7 +522,8 @@ resizing_begin(Resizing *resizing, const Wanted *wanted, uint8_t *out)
         [KEPT] = (uint64_t)resizing->kept_count * (uint64_t)resizing->kept_step * sizeof(int16_t),
         [WAITING] = (uint64_t)across.side * 4 + BEHIND,
         [SPANS] = (tall > wide ? tall : wide) * sizeof(Span),
-        [WEIGHTS] = (weights_down > weights_across ? weights_down : weights_across) * sizeof(double),
+        [WEIGHTS] = weights_most * sizeof(double),
+        [ROUNDED] = weights_most * sizeof(int16_t),
     };
     uint8_t *parts[PARTS] = {0};
     if (!make_room(resizing, sizes, parts, PARTS))
@@ -508,8 +537,9 @@ resizing_begin(Resizing *resizing, const Wanted *wanted, uint8_t *out)
     resizing->waiting = parts[WAITING];
     Span *spans = (Span *)parts[SPANS];
     double *weights = (double *)(void *)parts[WEIGHTS];
-    set_columns(resizing, &across, spans, weights, wanted->flip);
-    set_rows(resizing, &down, spans, weights);
+    int16_t *rounded = (int16_t *)parts[ROUNDED];
+    set_columns(resizing, &across, spans, weights, rounded, wanted->flip);
+    set_rows(resizing, &down, spans, weights, rounded);
     return 1;
 }
 

@@ -1,9 +1,12 @@
 /* See weighing.h. */
 
 #include "compilers.h"
+#include "geometry.h"
+#include "kernels/vectorised.h"
 #include "resizing/weighing.h"
 
 enum { LARGEST_SIDE = 1 << 20, LARGEST_SCALED = 1 << 30, LEAST_PRECISION = 14, LARGEST_PRECISION = 22 };
+enum { SOME = 16 }; /* pixels that are weighed at once */
 
 int
 axis_set(Axis *axis, int whole)
@@ -44,47 +47,101 @@ nearness(Interpolation interpolation, double distance)
     return distance < 1 ? near : distance < 2 ? far : 0;
 }
 
-/* To be inlined where the interpolation is known. The arithmetic is torch's, operation by operation, as all of them round. */
-INLINE int
-weigh_by(Interpolation interpolation, const Axis *axis, Span *spans, double *weights)
+/* Computes the weights of `number` pixels beside each other, from `at` on, and on which pixels they depend. The arithmetic is
+   torch's, operation by operation, as all of them round. Without branches, for compilers to do some pixels at once. To be
+   inlined where the interpolation and the number are known. */
+INLINE void
+weigh_some(Interpolation interpolation, const Axis *axis, ptrdiff_t at, int number, Span *restrict spans,
+           double *restrict weights, double *restrict largest)
 {
-    double steepness = 1 / axis->stretch, largest = 0;
-    /* Those before the window as well: the largest weight of all decides on the precision. What is enlarged may have very
-       many before it, but then the first one settles that. */
-    for (ptrdiff_t i = 0; i < axis->cut + axis->out; i++) {
-        if (i < axis->cut && precision_for(largest) == LEAST_PRECISION)
-            i = axis->cut;
-        ptrdiff_t in_window = i > axis->cut ? i - axis->cut : 0;
-        double centre = axis->scale * ((double)i + 0.5), sum = 0, *weight = weights + in_window * axis->most;
-        ptrdiff_t first = (ptrdiff_t)(centre - axis->reach + 0.5), end = (ptrdiff_t)(centre + axis->reach + 0.5);
-        first = first > 0 ? first : 0;
-        ptrdiff_t count = (end < axis->side ? end : axis->side) - first;
-        /* Not up to the count, which differs from pixel to pixel: the processor would guess it wrong. */
-        for (ptrdiff_t k = 0; k < axis->most; k++) {
-            double near = nearness(interpolation, fabs(((double)(first + k) - centre + 0.5) * steepness));
-            weight[k] = k < count ? near : 0;
-            sum += weight[k];
-        }
-        for (ptrdiff_t k = 0; k < axis->most; k++) {
-            weight[k] /= sum;
-            largest = weight[k] > largest ? weight[k] : largest;
-        }
-        spans[in_window] = (Span){first, count < axis->most ? count : axis->most};
+    const double steepness = 1 / axis->stretch, scale = axis->scale, reach = axis->reach;
+    const int32_t side = (int32_t)axis->side, most = (int32_t)axis->most;
+    double centre[SOME], sum[SOME];
+    int32_t first[SOME], count[SOME];
+    for (int i = 0; i < number; i++) {
+        centre[i] = scale * ((double)((int32_t)at + i) + 0.5), sum[i] = 0;
+        int32_t from = (int32_t)(centre[i] - reach + 0.5), end = (int32_t)(centre[i] + reach + 0.5);
+        first[i] = from > 0 ? from : 0;
+        count[i] = (end < side ? end : side) - first[i];
+        spans[i] = (Span){first[i], count[i] < most ? count[i] : most};
     }
-    return precision_for(largest);
+    /* Not up to the count, which differs from pixel to pixel: the processor would guess it wrong. */
+    for (int32_t k = 0; k < most; k++) {
+        for (int i = 0; i < number; i++) {
+            double near = nearness(interpolation, fabs(((double)(first[i] + k) - centre[i] + 0.5) * steepness));
+            near = k < count[i] ? near : 0;
+            weights[k * axis->out + i] = near;
+            sum[i] += near;
+        }
+    }
+    for (int32_t k = 0; k < most; k++) {
+        for (int i = 0; i < number; i++) {
+            double weight = weights[k * axis->out + i] / sum[i];
+            weights[k * axis->out + i] = weight;
+            largest[i] = weight > largest[i] ? weight : largest[i];
+        }
+    }
 }
 
-int
-weigh(const Axis *axis, Span *spans, double *weights)
+/* Returns the largest weight of all. */
+INLINE double
+largest_of(const double largest[SOME])
 {
-    if (axis->interpolation == BICUBIC && axis->scale != 1)
-        return weigh_by(BICUBIC, axis, spans, weights);
-    if (axis->scale != 1)
-        return weigh_by(BILINEAR, axis, spans, weights);
+    double most = 0;
+    for (int i = 0; i < SOME; i++)
+        most = largest[i] > most ? largest[i] : most;
+    return most;
+}
+
+/* To be inlined where the interpolation and the number of pixels that are weighed at once are known. */
+INLINE int
+weigh_by(Interpolation interpolation, const Axis *axis, int number, Span *spans, double *weights)
+{
+    double largest[SOME] = {0};
+    /* Those before the window as well: the largest weight of all decides on the precision. What is enlarged may have very
+       many before it, but then the first ones settle that. */
+    const ptrdiff_t last = axis->cut + axis->out - number;
+    for (ptrdiff_t i = 0; i < axis->cut && precision_for(largest_of(largest)) > LEAST_PRECISION; i += number)
+        weigh_some(interpolation, axis, smaller(i, last), number, spans, weights, largest);
+    for (ptrdiff_t i = axis->cut; i < axis->cut + axis->out; i += number) {
+        const ptrdiff_t at = smaller(i, last), in_window = at - axis->cut; /* the last ones may do some again */
+        weigh_some(interpolation, axis, at, number, spans + in_window, weights + in_window, largest);
+    }
+    return precision_for(largest_of(largest));
+}
+
+INLINE void
+weigh_body(const Axis *axis, Span *spans, double *restrict weights, int16_t *restrict rounded, int *precision)
+{
+    if (axis->interpolation == BICUBIC && axis->out >= SOME)
+        *precision = weigh_by(BICUBIC, axis, SOME, spans, weights);
+    else if (axis->interpolation == BICUBIC)
+        *precision = weigh_by(BICUBIC, axis, 1, spans, weights);
+    else if (axis->out >= SOME)
+        *precision = weigh_by(BILINEAR, axis, SOME, spans, weights);
+    else
+        *precision = weigh_by(BILINEAR, axis, 1, spans, weights);
+    const double factor = (double)(1 << *precision);
+    for (ptrdiff_t i = 0; i < axis->out * axis->most; i++)
+        rounded[i] = (int16_t)(weights[i] * factor + copysign(0.5, weights[i]));
+}
+
+VECTORISED(weigh_all, weigh_body,
+           (const Axis *axis, Span *spans, double *restrict weights, int16_t *restrict rounded, int *precision),
+           (axis, spans, weights, rounded, precision))
+
+int
+weigh(const Axis *axis, Span *spans, double *weights, int16_t *rounded)
+{
+    int precision = LEAST_PRECISION;
+    if (axis->scale != 1) {
+        weigh_all(axis, spans, weights, rounded, &precision);
+        return precision;
+    }
     for (ptrdiff_t i = 0; i < axis->out; i++) {
         spans[i] = (Span){axis->cut + i, 1};
         for (ptrdiff_t k = 0; k < axis->most; k++)
-            weights[i * axis->most + k] = k == 0;
+            rounded[k * axis->out + i] = (int16_t)(k == 0 ? 1 << LEAST_PRECISION : 0);
     }
-    return LEAST_PRECISION;
+    return precision;
 }

@@ -28,15 +28,9 @@ typedef struct {
    is all of the result, for which torch is told no scale. */
 int axis_set(Axis *axis, int whole);
 
-/* Computes on which pixels those of the window depend, and their weights: `most` for each, 0 from the count on. Returns by how
-   many bits the weights are to be shifted to become 16-bit integers. */
-int weigh(const Axis *axis, Span *spans, double *weights);
-
-/* Returns a weight as a 16-bit integer. */
-static inline int16_t
-rounded(double weight, int precision)
-{
-    return (int16_t)(weight * (1 << precision) + copysign(0.5, weight));
-}
+/* Computes on which pixels those of the window depend, and their weights as 16-bit integers: of each pixel the first weight,
+   then of each the second, and so on up to `most`; 0 from the count on. Both arrays of weights take out * most of them. Returns
+   by how many bits the integers were shifted. */
+int weigh(const Axis *axis, Span *spans, double *weights, int16_t *rounded);
 
 #endif
