@@ -40,6 +40,7 @@ class Section:
 
 
 TILED, TILED_LIMIT, LIBRARIES = "packer.Loader, tiled", "limit, tiled", "limit of libjpeg-turbo and torch"
+UNCHECKED = 'packer.Loader, check="never"'
 LOADER, LIMIT, FOLDER, PIL = "packer.Loader", "limit", "torchvision", "packer, DataLoader, same transforms"
 
 _OURS = [
@@ -130,11 +131,12 @@ _PIXELS = Section(
     [
         Side("packer, DataLoader, crop=", "own", _RAW, {"by": "crop"}),
         Side(LOADER, "own", _RAW),
+        Side(UNCHECKED, "own", _RAW, {"check": "never"}),
         Side("FFCV", "ffcv_beton", {"store": "raw"}),
         Side(LIMIT, "limit", _RAW),
     ],
     LOADER,
-    {},
+    {(UNCHECKED, "FFCV"): 1.0},
     "raw",
 )
 

@@ -11,7 +11,7 @@ from typing import Any
 from peers import BATCH, OUTPUT, RESIZE, data_loader, recipes, transform
 
 REQUIRES = ("torch",)
-NOTE = "LMDB pack, checksums verified"
+NOTE = "LMDB pack, checksums verified unless the side says otherwise"
 
 
 def prepare(tree: Path, directory: Path, options: tuple[str, ...] = ()) -> Path:
@@ -31,7 +31,8 @@ def open_loader(pack: Path, crop: str, threads: int, by: str = "Loader", **optio
     from packer.crops import RandomResizedCrop, ResizeCenterCrop
 
     chosen = RandomResizedCrop(OUTPUT, flip=0.5) if crop == "train" else ResizeCenterCrop(OUTPUT, RESIZE)
-    dataset = open_dataset(pack, crop=chosen, scaled_decode=options.get("scaled", False))
+    check = options.get("check", "always")
+    dataset = open_dataset(pack, crop=chosen, scaled_decode=options.get("scaled", False), check=check)
     if by == "crop":
         return _Epochs(data_loader(dataset, crop, threads), dataset)
     from packer._loading.loader import Loader
