@@ -95,12 +95,13 @@ class ObjectSource(Source):
         listed, etag = stamp_in(self.stamps, index), self.etags[index]
         size = listed[0]
         known = size >= 0 and etag != ""  # else it was not there, may be any other than it was, or has but a time
-        if size > LARGEST_READ:
-            raise ImageError(f"has {size} bytes, and a sample has {LARGEST_READ} at most", self.names[index])
         try:
             version = Version(size, etag) if known else head(url)
             if version is None:
                 raise FileNotFoundError(shown(url))
+            if version.size > LARGEST_READ:
+                reason = f"has {version.size} bytes, and a sample has {LARGEST_READ} at most"
+                raise ImageError(reason, self.names[index])
             data = get(url, 0, version.size, version)
         except FileNotFoundError:
             self._require_as_listed(index, NO_STAMP)

@@ -123,3 +123,28 @@ def test_what_objects_cannot_be_is_refused_in_a_line(server: FileServer, tmp_pat
     paths = table(tmp_path / "paths.csv", "url", ["class/a.jpg"])
     with pytest.raises(SourceError, match=r"paths\.csv, line 2: class/a\.jpg is no URL"):
         packer.convert(paths, tmp_path / "out.lmdb")
+
+
+def test_a_bucket_is_a_tree(s3: Any, bucket: str, photo_tree: Path, tmp_path: Path) -> None:
+    pytest.importorskip("obstore", reason="needs obstore")
+    for path in files(photo_tree):
+        s3.upload_file(str(path), bucket, path.relative_to(photo_tree).as_posix())
+    packer.convert(photo_tree, tmp_path / "local.lmdb")
+    packer.convert(f"s3://{bucket}", tmp_path / "remote.lmdb")
+    assert packer.digest(tmp_path / "remote.lmdb") == packer.digest(tmp_path / "local.lmdb")
+
+
+@pytest.mark.parametrize("key", ["tree/a//one.jpg", "tree/a/../one.jpg"])
+def test_a_key_that_is_no_path_is_named(s3: Any, bucket: str, tmp_path: Path, key: str) -> None:
+    pytest.importorskip("obstore", reason="needs obstore")
+    s3.put_object(Bucket=bucket, Key="tree/b/one.jpg", Body=b"never read")
+    s3.put_object(Bucket=bucket, Key=key, Body=b"never read")
+    with pytest.raises(SourceError, match=r"the name of an object there has an empty part, .*: tree/a/.*\. Rename it"):
+        packer.convert(f"s3://{bucket}/tree/", tmp_path / "a.lmdb")
+
+
+def test_an_empty_part_in_a_table_is_named(server: FileServer, tree: Path, tmp_path: Path) -> None:
+    urls = [f"{server.url}/photos/{name}" for name in images(tree)[:2]]
+    urls[1] = urls[1].replace("/photos/", "//photos/")
+    with pytest.raises(SourceError, match=r"urls\.csv, line 3: .* has parts that the URL of an object has not"):
+        packer.convert(table(tmp_path / "urls.csv", "url", urls), tmp_path / "a.lmdb")

@@ -299,3 +299,12 @@ def test_stores_that_obstore_writes(s3: Any, bucket: str, large: Path, tmp_path:
     assert store.find("dir/train.lmdb") is None
     with pytest.raises(RemoteError, match="bucket"):
         PuttingStore("s3", "no-bucket", Settings.of()).keys_below("dir/")
+
+
+def test_a_store_that_does_not_list_unfinished_uploads(
+    s3: Any, bucket: str, large: Path, tmp_path: Path, proxied: Callable[..., Proxy]
+) -> None:
+    """Such as small servers for tests."""
+    proxied(lambda request, when: 501 if request.startswith("GET") and "uploads" in request else None)
+    assert upload(f"s3://{bucket}/train.lmdb", tmp_path / "log", ("", large)) == []
+    assert content(s3, bucket) == {"train.lmdb": large.read_bytes()}

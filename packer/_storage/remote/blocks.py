@@ -11,6 +11,7 @@ from packer._storage.remote import client, fetcherprocess
 from packer._storage.remote.cache import Home, prepare, touch
 from packer._storage.remote.client import Version
 from packer._storage.remote.orders import Message
+from packer._storage.remote.owning import own
 from packer._storage.remote.settings import Settings
 from packer._storage.remote.stretches import BLOCK, DATA_AT, STRETCH, Stretch
 from packer._storage.remote.urls import identity, shown
@@ -57,7 +58,7 @@ class Blocks:
         unnamed = [] if version.etag or version.modified else [os.urandom(16).hex()]  # nobody knows whether it changes
         self.identity = identity(url, version.etag or version.modified, version.size, *unnamed)
         about = {"url": shown(url), "size": version.size, "etag": version.etag, "modified": version.modified}
-        kept = None if unnamed else settings.cache_dir
+        kept = None if unnamed else own(settings.cache_dir)
         self.home = None if kept is None else Home(kept, self.identity, about)
         if self.home is not None:
             prepare(self.home.cache_dir, settings.cache_size)

@@ -10,6 +10,7 @@ from typing import Any
 from packer._storage.place import FoundFile, Place
 from packer._storage.remote import client
 from packer._storage.remote.client import Version
+from packer._storage.remote.owning import own
 from packer._storage.remote.remotefile import RemoteFile
 from packer._storage.remote.settings import Settings, choose, chosen
 from packer._storage.remote.urls import identity, is_url, join, parent, parse
@@ -54,7 +55,7 @@ class RemotePlace(Place):
 
     @property
     def kept(self) -> bool:
-        return chosen(self.url).cache_dir is not None
+        return own(chosen(self.url).cache_dir) is not None
 
     def open(self, inside: str = "") -> RemoteFile:
         file = RemoteFile(self.url, inside, version=self._versions.get(inside))
@@ -83,8 +84,12 @@ class RemotePlace(Place):
     def head(self, size: int) -> bytes | None:
         """Return the first bytes of the object; None where there is none, or it is refused.
 
-        Stores refuse what they do not have to those who may not list it, and servers of HTTP a directory.
+        Stores refuse what they do not have to those who may not list it, and servers of HTTP a directory. A bucket is
+        no object.
         """
+        parts = parse(self.url)
+        if parts.scheme not in ("http", "https") and not parts.key:
+            return None
         try:
             with self.open() as file:  # which comes with its first bytes
                 return file.read(0, min(size, file.size))

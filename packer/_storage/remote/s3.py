@@ -182,11 +182,16 @@ class Bucket:
                     self._client.delete_object(Bucket=self.name, Key=key)
 
     def uploads(self, prefix: str) -> Iterator[Unfinished]:
-        """Yield the uploads in parts of the keys that begin with `prefix`."""
+        """Yield the uploads in parts of the keys that begin with `prefix`; none where a store does not list them."""
         with self._calling(prefix, "asked for unfinished uploads"):
             more: Mapping[str, Any] = {}
             while True:
-                page = self._client.list_multipart_uploads(Bucket=self.name, Prefix=prefix, **more)
+                try:
+                    page = self._client.list_multipart_uploads(Bucket=self.name, Prefix=prefix, **more)
+                except self._client.exceptions.ClientError as error:
+                    if _code(error) not in ("NotImplemented", "501"):
+                        raise
+                    return
                 for entry in page.get("Uploads", ()):
                     if entry["Key"].startswith(prefix):  # not all stores look at the prefix
                         yield Unfinished(entry["Key"], entry["UploadId"], entry["Initiated"])

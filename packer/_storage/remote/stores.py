@@ -15,6 +15,7 @@ from datetime import timedelta
 from typing import Any
 
 from packer._storage.remote.urls import Url, parse
+from packer.errors import printable
 
 __all__ = ["REPLACED", "StoreError", "error_of", "store_of"]
 
@@ -22,7 +23,10 @@ _CONNECT = 10.0  # seconds until a host that says nothing counts as one that is 
 
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>(\w{1,60})</Code>")
+_URLS = re.compile(r"\bhttps?://\S+")
+_PATH = re.compile(r'[Pp]ath:? "(.{1,1000}?)"')
 _KIND = re.compile(r"kind: (Connect|Timeout|Interrupted|Decode|Request|Body)")
+_ENDPOINT = re.compile(r"https?://[^/\s]", re.IGNORECASE)
 _METADATA = "169.254.169.254"
 """Where machines in a cloud ask for credentials, when nobody gave them any."""
 
@@ -101,7 +105,9 @@ def _store_of(url: str, seconds: float) -> tuple[Any, str]:
         "retry_config": {"max_retries": 0, "retry_timeout": timedelta(seconds=seconds)},
     }
     if place.scheme == "s3":
-        return stores.S3Store(place.host, **_s3_settings(), **options), place.key
+        settings = _s3_settings()
+        _require_endpoint(settings.get("endpoint"))
+        return stores.S3Store(place.host, **settings, **options), place.key
     if place.scheme == "gs":
         return stores.GCSStore(place.host, **options), place.key
     if place.scheme == "az":
@@ -118,6 +124,7 @@ def error_of(error: BaseException, url: str) -> StoreError:
     from obstore import exceptions
 
     text = str(error)
+    own = _URLS.sub("", text)  # a signed URL has the word credential in it, and a name may have any
     status, code, kind = _STATUS.search(text), _CODE.search(text), _KIND.search(text)
     said = " ".join(found[1] for found in (status, code) if found)
     number = int(status[1]) if status else 0
@@ -128,12 +135,27 @@ def error_of(error: BaseException, url: str) -> StoreError:
         (number == 416, "outside", "it has fewer bytes than before"),
         (isinstance(error, exceptions.PreconditionError) or number == 412, "changed", REPLACED),
         (isinstance(error, denied) or number in (401, 403), "denied", f"access is denied ({said}). {_remedy(url)}"),
-        (_METADATA in text or "redential" in text, "denied", f"no credentials were found. {_remedy(url)}"),
+        (
+            f"//{_METADATA}/" in text or (not number and "redential" in own),
+            "denied",
+            f"no credentials were found. {_remedy(url)}",
+        ),
         (
             "non-partial response" in text or "RangeNotSupported" in text,
             "partial",
             "the server gives whole objects and no ranges of them",
         ),
+        (
+            "InvalidCertificate" in own,
+            "refused",
+            "the server's certificate is none that this machine trusts. SSL_CERT_FILE names a file with who signed it",
+        ),
+        (
+            isinstance(error, exceptions.InvalidPathError),
+            "refused",
+            f"the name of an object there has an empty part, `.` or `..`: {_name_in(text)}. Rename it",
+        ),
+        (code and code[1] == "NoSuchBucket", "refused", "there is no such bucket"),
         (300 <= number < 500 and number not in (408, 429), "refused", f"the server refuses: {said}.{region}"),
         (number, "again", said),
         (kind and kind[1] == "Connect", "away", "the host cannot be reached"),
@@ -142,6 +164,11 @@ def error_of(error: BaseException, url: str) -> StoreError:
         if fits:
             return StoreError(what, why)
     return StoreError("again", "the connection was cut, or the answer makes no sense")
+
+
+def _name_in(text: str) -> str:
+    found = _PATH.search(text)
+    return printable(found[1]) if found else "?"
 
 
 def _remedy(url: str) -> str:
@@ -164,6 +191,16 @@ def _s3_settings() -> dict[str, Any]:
 
             settings["credential_provider"] = Boto3CredentialProvider()
     return settings
+
+
+def _require_endpoint(said: str | None) -> None:
+    """Raise StoreError where the URL of a store has no scheme, of which obstore would only panic."""
+    for name, value in (
+        ("endpoint_url", said),
+        *((name, os.environ.get(name)) for name in _S3_SETTINGS["endpoint_url"]),
+    ):
+        if value and not _ENDPOINT.match(value):
+            raise StoreError("refused", f"{name} is no URL: it begins with http:// or https://")
 
 
 def _profile() -> dict[str, str]:

@@ -82,7 +82,7 @@ def _first_come(home: Home, begin: int, size: int, seconds: float) -> Iterator[N
     path = os.path.join(home.directory, f"{begin}-{size}.lock")
     try:
         home.make()
-        lock = open(path, "ab")  # noqa: SIM115 - closed below
+        lock = open(open_regular(path, flags=os.O_RDWR | os.O_CREAT | NO_LINK), "ab")  # noqa: SIM115 - closed below
     except OSError:
         yield
         return

@@ -91,7 +91,7 @@ def parse(place: str | os.PathLike[str]) -> Url:
     elif "@" in host:
         raise RemoteError(f"{scheme}://...@...: a bucket has no user. Credentials stand in variables and files.")
     url = Url(scheme, host, key, query, user)
-    if not host or any(part in (".", "..") for part in key.split("/")) or "//" in key or "\0" in text:
+    if not host or any(part in (".", "..") for part in key.split("/")) or "//" in f"/{key}" or "\0" in text:
         raise RemoteError(f"{url.shown()}: has parts that the URL of an object has not: an empty one, `.` or `..`")
     return url
 

@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from packer._storage.remote import blocks, cache, client, fetcherprocess
+from packer._storage.remote import blocks, cache, client, fetcherprocess, tables
 from packer._storage.remote.remotefile import RemoteFile
 from packer._storage.remote.settings import Settings, choose
-from packer._storage.remote.stretches import BLOCK, DATA_AT, STRETCH
+from packer._storage.remote.stretches import BLOCK, DATA_AT, STRETCH, Stretch
 from packer.errors import RemoteError
 from tests.storage.remote.objects import Asked, ObjectServer, _Handler, serving
 
@@ -81,6 +81,14 @@ def test_what_passes_is_tried_again(server: ObjectServer, kept: str, fault: str,
     server.faults.append(once(PASSING[fault]))
     assert file.read(100_000, 900_000) == DATA[100_000:1_000_000]
     forget()
+
+
+def test_a_signed_url_is_tried_again(server: ObjectServer, kept: str) -> None:
+    """The word credential in it, which an error shows, is none of the store."""
+    url = f"{server.url}/{NAME}?X-Amz-Credential=key&X-Amz-Signature=00"
+    file = RemoteFile(url, settings=Settings(kept, None, 10.0))
+    server.faults.append(once(PASSING["503"], 4))
+    assert file.read(500_000, 70_000) == DATA[500_000:570_000]
 
 
 STAYING = {
@@ -367,6 +375,48 @@ def test_a_system_that_cannot_read_at_positions_keeps_in_memory(
         assert Settings.of(kept).cache_dir is None
     assert Settings.of(kept).cache_dir is None, "said once"
     assert Settings.of("").cache_dir is None
+
+
+def test_a_lock_that_is_a_fifo_is_not_waited_for(server: ObjectServer, kept: str) -> None:
+    file = opened(server, kept)
+    assert file._blocks.home is not None
+    file._blocks.home.make()
+    os.mkfifo(Path(file._blocks.home.directory) / "0-100000.lock")
+    data, begin = tables.mapped(file._blocks, 0, 100_000)
+    assert data[begin : begin + 100_000] == DATA[:100_000]
+
+
+def test_a_lock_that_is_a_link_makes_nothing_elsewhere(server: ObjectServer, kept: str, tmp_path: Path) -> None:
+    file = opened(server, kept)
+    assert file._blocks.home is not None
+    file._blocks.home.make()
+    (Path(file._blocks.home.directory) / "0-100000.lock").symlink_to(tmp_path / "elsewhere")
+    data, begin = tables.mapped(file._blocks, 0, 100_000)
+    assert data[begin : begin + 100_000] == DATA[:100_000]
+    assert not (tmp_path / "elsewhere").exists()
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="needs owners of files")
+@pytest.mark.parametrize("whose", ["everybody's", "another's"])
+def test_a_cache_that_others_may_write_is_not_believed(
+    server: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whose: str
+) -> None:
+    kept = tmp_path / "cache"
+    assert opened(server, str(kept)).read(500_000, 70_000) == DATA[500_000:570_000]
+    forget()
+    (stretch,) = kept.rglob("*.stretch")
+    first = 500_000 // BLOCK
+    writable = Stretch(str(stretch.parent), 0, len(DATA), writing=True)
+    writable.write(first, memoryview(bytes(2 * BLOCK)))  # with right checksums
+    if whose == "everybody's":
+        kept.chmod(0o777)
+    elif os.geteuid() == 0:
+        os.chown(kept, 12_345, 12_345)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: 12_345)
+    with pytest.warns(UserWarning, match="is not used: another user owns it, or all may write there"):
+        file = opened(server, str(kept))
+    assert file.read(500_000, 70_000) == DATA[500_000:570_000]
 
 
 def test_two_stretches(kept: str) -> None:
