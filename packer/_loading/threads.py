@@ -189,7 +189,8 @@ class Threads(Workers):
         together, most = dataset._together(block)
         asked = np.zeros(-(-length // together), bool)
         for indices in chunks:
-            groups = np.unique(indices % length // together)
+            groups, first = np.unique(indices % length // together, return_index=True)
+            groups = groups[np.argsort(first)]  # what is wanted first is fetched first
             groups = groups[~asked[groups]]
             asked[groups] = True
             wanted = (groups[:, None] * together + np.arange(together)).ravel()
