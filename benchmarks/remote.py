@@ -4,8 +4,8 @@
 
 nginx serves the pack on the loopback. A side is a process of its own, which reads one epoch by `packer.Loader`: photos,
 RandomResizedCrop(224), in the order that the side says. Sides take turns, and ratios are medians over the rounds.
-With a limited link, all connections go through one process that hands on so many bytes a second. With --peers, LitData
-and MosaicML Streaming read an epoch of their own packs of the same photos from the same server, in as many processes.
+With a limited link, all connections go through one process that hands on so many bytes a second. With --peers, MosaicML
+Streaming reads an epoch of its own pack of the same photos from the same server, in as many processes.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--link", type=float, default=50, help="MB a second of the limited link (50)")
     parser.add_argument("--work", type=Path, help="where the pack is written")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
-    parser.add_argument("--peers", action="store_true", help="measure LitData and MosaicML Streaming too")
+    parser.add_argument("--peers", action="store_true", help="measure MosaicML Streaming too")
     parser.add_argument("--peer", help=argparse.SUPPRESS)
     parser.add_argument("--decoder", default="pil", help="how the peers decode: pil, or tensors (torchvision's own)")
     parser.add_argument("--link-to", type=int, default=0, help=argparse.SUPPRESS)  # a process of its own
