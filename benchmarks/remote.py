@@ -1,10 +1,11 @@
 """Measures reading a pack at a URL beside reading it on this disk: images a second, and bytes by the server's count.
 
-    python benchmarks/remote.py --source IMAGEFOLDER [--copies N] [--link MB/S] [--json FILE]
+    python benchmarks/remote.py --source IMAGEFOLDER [--copies N] [--link MB/S] [--peers] [--json FILE]
 
 nginx serves the pack on the loopback. A side is a process of its own, which reads one epoch by `packer.Loader`: photos,
 RandomResizedCrop(224), in the order that the side says. Sides take turns, and ratios are medians over the rounds.
-With a limited link, all connections go through one process that hands on so many bytes a second.
+With a limited link, all connections go through one process that hands on so many bytes a second. With --peers, MosaicML
+Streaming reads an epoch of its own pack of the same photos from the same server, in as many processes.
 """
 
 from __future__ import annotations
@@ -21,12 +22,13 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 BATCH, PIECE = 64, 64 << 10
+LATE = 0.02  # seconds for which the link makes up where the machine ran other processes: its buffers stay full
 GOALS = {"first": 0.8, "link": 0.9, "second": 0.95, "fetched": 1.05}
 
 _CONFIGURATION = """
@@ -109,7 +111,7 @@ class Link:
     def _wait(self, size: int) -> None:
         with self._lock:
             now = time.monotonic()
-            self._free_at = max(self._free_at, now) + size / self._rate
+            self._free_at = max(self._free_at, now - LATE) + size / self._rate
             pause = self._free_at - now
         if pause > 0.002:
             time.sleep(pause)
@@ -138,6 +140,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--link", type=float, default=50, help="MB a second of the limited link (50)")
     parser.add_argument("--work", type=Path, help="where the pack is written")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
+    parser.add_argument("--peers", action="store_true", help="measure MosaicML Streaming too")
+    parser.add_argument("--peer", help=argparse.SUPPRESS)
+    parser.add_argument("--decoder", default="pil", help="how the peers decode: pil, or tensors (torchvision's own)")
     parser.add_argument("--link-to", type=int, default=0, help=argparse.SUPPRESS)  # a process of its own
     parser.add_argument("--epochs", type=int, default=0, help=argparse.SUPPRESS)  # as is each side
     parser.add_argument("--pack", help=argparse.SUPPRESS)
@@ -148,6 +153,8 @@ def _arguments() -> argparse.Namespace:
 
 def _read_here(arguments: argparse.Namespace) -> list[tuple[int, float]]:
     """Read epochs of a pack in this process; return images and seconds of each."""
+    if arguments.peer:
+        return [_read_peer(arguments)]
     import packer
 
     cache = {} if arguments.cache is None else {"cache_dir": arguments.cache, "cache_size": "20 GB"}
@@ -161,6 +168,17 @@ def _read_here(arguments: argparse.Namespace) -> list[tuple[int, float]]:
             images = sum(len(labels) for _, labels in loader)
             found.append((images, time.perf_counter() - begun))
     return found
+
+
+def _read_peer(arguments: argparse.Namespace) -> tuple[int, float]:
+    from remotepeers import open_remote
+
+    loader = open_remote(
+        arguments.peer, arguments.pack, Path(arguments.cache), arguments.threads, decoder=arguments.decoder
+    )
+    begun = time.perf_counter()
+    images = sum(len(labels) for _, labels in loader)
+    return images, time.perf_counter() - begun
 
 
 def _measure(work: Path, arguments: argparse.Namespace) -> None:
@@ -179,6 +197,8 @@ def _measure(work: Path, arguments: argparse.Namespace) -> None:
             measured += _sides(
                 server, arguments, f"{arguments.link:g} MB/s", ["first epoch, limited"], slow, work / "l"
             )
+            if arguments.peers:
+                measured += _peer_sides(server, arguments, work)
             for used in (cache, work / "r", work / "l"):
                 shutil.rmtree(used, ignore_errors=True)
     used = _bytes_of_samples(pack)
@@ -187,6 +207,18 @@ def _measure(work: Path, arguments: argparse.Namespace) -> None:
     if arguments.json is not None:
         figures = [asdict(one) | {"rate": one.rate} for one in measured]
         write_json(arguments.json, {"machine": machine(), "goals": GOALS, "used": used, "epochs": figures})
+
+
+def _peer_sides(server: Server, arguments: argparse.Namespace, work: Path) -> list[Measured]:
+    from remotepeers import PEERS
+
+    measured = []
+    for peer, name in PEERS.items():
+        more = ["--peer", peer, "--decoder", arguments.decoder]
+        where = f"http://127.0.0.1:{server.port}"
+        measured += _sides(server, arguments, "peer", [f"{name}, first epoch"], where, work / peer, more=more)
+        shutil.rmtree(work / peer, ignore_errors=True)
+    return measured
 
 
 def _row(side: str, measured: list[Measured], used: int, arguments: argparse.Namespace) -> list[str]:
@@ -200,12 +232,19 @@ def _row(side: str, measured: list[Measured], used: int, arguments: argparse.Nam
 
 
 def _sides(  # noqa: PLR0917
-    server: Server, arguments: argparse.Namespace, where: str, sides: list[str], pack: Any, cache: Any, order: str = ""
+    server: Server,
+    arguments: argparse.Namespace,
+    where: str,
+    sides: list[str],
+    pack: Any,
+    cache: Any,
+    order: str = "",
+    more: Sequence[str] = (),
 ) -> list[Measured]:
     """Read a pack in a process of its own, an epoch for each side."""
     before, words = server.count(), ["--pack", str(pack), "--threads", str(arguments.threads)]
     words += ["--cache", str(cache)] if cache is not None else []
-    words += ["--order", order] if order else []
+    words += [*(["--order", order] if order else []), *more]
     line = [sys.executable, __file__, "--epochs", str(len(sides)), *words]
     epochs = json.loads(subprocess.run(line, stdout=subprocess.PIPE, text=True, check=True).stdout)
     after = server.count()
@@ -227,6 +266,10 @@ def _pack(work: Path, arguments: argparse.Namespace) -> Path:
             shutil.copyfile(photo, folder / f"{number}-{photo.name}")
     (work / "served").mkdir()
     packer.convert(tree, work / "served" / "photos.lmdb")
+    if arguments.peers:
+        from remotepeers import prepare
+
+        prepare(tree, work / "served")
     shutil.rmtree(tree)
     return work / "served" / "photos.lmdb"
 

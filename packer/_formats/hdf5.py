@@ -28,7 +28,9 @@ __all__ = ["HDF5Reader", "HDF5Writer"]
 
 _DATA_AT = 4096
 _ALIGNED_FROM = 1 << 16  # libhdf5 aligns what is as large as this, and packs what is smaller together
+_STRUCTURE = 8192  # bytes that libhdf5 takes for its structure at a time
 _MOST_STRUCTURE = 1 << 20  # bytes that libhdf5 reads at once: it looks at the structure only, of which all is small
+_BESIDE = 1 << 16  # bytes: the structure, and the manifest after it
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
 
@@ -69,21 +71,25 @@ class HDF5Writer(Writer):
                 libver=("v108", "v108"),  # the newest structure that HDF5 1.8 reads, and the oldest with checksums
                 alignment_threshold=_ALIGNED_FROM,
                 alignment_interval=_DATA_AT,
+                meta_block_size=_STRUCTURE,
             ) as file:
                 if _reserve(file, length) != _DATA_AT:
                     raise DestinationError(
                         f"{printable(self._path)}: HDF5 {h5py.version.hdf5_version} lays out the file "
                         "in another way than expected; please report this version"
                     )
-                for name, column in table.columns().items():
-                    dataset = file.create_dataset(name, column.shape, column.dtype, track_times=False)
-                    start = 0
-                    for block in blocks(column):
-                        dataset[start : start + len(block)] = block
-                        start += len(block)
-                file.create_dataset("manifest", data=np.frombuffer(manifest.to_json(), np.uint8), track_times=False)
+                # All of the structure first, which libhdf5 puts into one block before the values.
+                values = {"manifest": np.frombuffer(manifest.to_json(), np.uint8), **table.columns()}
+                for name, value in values.items():
+                    file.create_dataset(name, value.shape, value.dtype, track_times=False)
                 file.attrs["format"] = np.bytes_(b"packer")
                 file.attrs["schema"] = np.int64(manifest.schema)
+                file.flush()  # some of it gets its place then
+                for name, value in values.items():
+                    start = 0
+                    for block in blocks(value):
+                        file[name][start : start + len(block)] = block
+                        start += len(block)
             if frame.error is not None:
                 raise frame.error
             raw.truncate(frame.end)
@@ -167,7 +173,7 @@ class HDF5Reader(Reader):
         try:
             # Through this very file: another may have its path by now, and libhdf5 refuses a path that this process
             # has open with other settings.
-            with h5py.File(self._file.stream(most=_MOST_STRUCTURE), "r") as file:
+            with h5py.File(self._file.stream(_MOST_STRUCTURE, _BESIDE), "r") as file:
                 if not _is_packers(file):
                     raise NotAPackError("an HDF5 file that packer did not write", self.path)
                 manifest_at, manifest_size = self._find(file, "manifest", "|u1")

@@ -30,6 +30,7 @@ __all__ = ["LMDBReader", "LMDBWriter"]
 
 _PREFIX = b"packer/"
 _MANIFEST_KEY = _PREFIX + b"manifest"
+_LARGEST_END = 1 << 22  # bytes that are fetched at once of a file on a store, with what leads to the table
 
 
 def sample_key(index: int) -> bytes:
@@ -73,9 +74,9 @@ class LMDBWriter(Writer):
 
     def commit(self, manifest: Manifest, table: Table) -> None:
         values = {_column_key(name): column for name, column in table.columns().items()}
-        values[_MANIFEST_KEY] = np.frombuffer(manifest.to_json(), np.uint8)
-        for key in sorted(values):  # after the samples, whose keys begin with a zero byte
-            self._tree.put(key, values[key].nbytes, (block.tobytes() for block in blocks(values[key])))
+        values[_MANIFEST_KEY] = np.frombuffer(manifest.to_json(), np.uint8)  # last: near what leads to it
+        parts = [(key, value.nbytes, (block.tobytes() for block in blocks(value))) for key, value in values.items()]
+        self._tree.put_last(_PREFIX, parts)  # after the samples, whose keys begin with a zero byte
         self._tree.finish()
 
     def close(self) -> None:
@@ -95,6 +96,9 @@ class LMDBReader(Reader):
         self._file = self.place.open()
         self._tree = Tree(self._file)
         self._tree.require_whole()
+        begin, size = self._tree.end()
+        if size <= _LARGEST_END:
+            self._file.ahead([(begin, size)])
         own = {}
         for key, offset, size in self._tree.walk(_PREFIX):
             if not key.startswith(_PREFIX):

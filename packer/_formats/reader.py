@@ -194,7 +194,7 @@ class Reader(ValueAccess):
         `positions` are indices counted from the beginning; errors as for `read`.
         """
         self.require_table()
-        self.ahead(np.asarray(positions))
+        self.ahead(np.sort(positions))
         rows = self.table.rows(positions)
         for place in sorted(range(len(rows)), key=lambda place: rows[place].offset):
             yield place, rows[place], self._read(rows[place])

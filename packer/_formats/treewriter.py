@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -88,15 +88,53 @@ class TreeWriter:
         data : iterable of bytes-like
             Its parts.
         """
-        inline = NODE_HEADER.size + len(key) + size <= NODE_MAX
+        inline = _is_inline(key, size)
         leaf = self._leaf_for(key, NODE_HEADER.size + len(key) + (size if inline else 8))
+        if not inline:
+            self._add_node(leaf, key, size, self._pages)
+            return self._put_overflow(size, data)
+        return self._add_inline(leaf, key, size, data)
+
+    def put_last(self, prefix: bytes, values: Sequence[tuple[bytes, int, Iterable[Buffer]]]) -> None:
+        """Place the last values in the order given, and after them leaves with their keys: near the branches.
+
+        So the end of the file has all that leads to these values, however large they are, and one request fetches it.
+
+        Parameters
+        ----------
+        prefix : bytes
+            What all of their keys begin with, and none before: the branch has it in place of the first of them, so that
+            who looks for what begins with it need not look at the leaf before.
+        values : sequence of (bytes, int, iterable of bytes-like)
+            As for `put`; their keys come after those before, and may be in any order.
+        """
+        placed = {}
+        for key, size, data in values:
+            if not _is_inline(key, size):
+                placed[key] = self._pages
+                self._put_overflow(size, data)
+        self._begin_leaf(prefix)
+        for key, size, data in sorted(values, key=lambda value: value[0]):
+            if key in placed:
+                self._add_node(self._leaf_for(key, NODE_HEADER.size + len(key) + 8), key, size, placed[key])
+            else:
+                self._add_inline(self._leaf_for(key, NODE_HEADER.size + len(key) + size), key, size, data)
+
+    def _add_inline(self, leaf: Page, key: bytes, size: int, data: Iterable[Buffer]) -> int:
+        """Add a node with its value; return where the value begins."""
         self._entries += 1
-        header = NODE_HEADER.pack(size & 0xFFFF, size >> 16, 0 if inline else F_BIGDATA, len(key))
-        if inline:
-            at = leaf.add(header, key, *([bytes(size)] if self._file is None else data))
-            return leaf.number * PAGE + at + len(header) + len(key)
+        header = NODE_HEADER.pack(size & 0xFFFF, size >> 16, 0, len(key))
+        at = leaf.add(header, key, *([bytes(size)] if self._file is None else data))
+        return leaf.number * PAGE + at + len(header) + len(key)
+
+    def _add_node(self, leaf: Page, key: bytes, size: int, page: int) -> None:
+        """Add a node of a value that lies on pages of its own, from `page` on."""
+        self._entries += 1
+        leaf.add(NODE_HEADER.pack(size & 0xFFFF, size >> 16, F_BIGDATA, len(key)), key, struct.pack("<Q", page))
+
+    def _put_overflow(self, size: int, data: Iterable[Buffer]) -> int:
+        """Put a value on pages of its own; return where it begins."""
         page, count = self._pages, -(-(OVERFLOW_HEADER.size + size) // PAGE)
-        leaf.add(header, key, struct.pack("<Q", page))
         self._pages += count
         self._overflow_pages += count
         if self._file is not None:
@@ -150,12 +188,17 @@ class TreeWriter:
     def _leaf_for(self, key: bytes, size: int) -> Page:
         """Return a leaf that has room for a node of this size: the last one, or another after it."""
         if self._leaf is None or not self._leaf.has_room_for(size):
-            self.flush()
-            self._leaf = Page(self._pages, P_LEAF)
-            self._leaves.append(_LEAF.pack(len(key), self._pages) + key)
-            self._pages += 1
-            if self._file is not None:
-                self._file.append(bytes(PAGE))  # the leaf's place, until it is full
+            return self._begin_leaf(key)
+        return self._leaf
+
+    def _begin_leaf(self, key: bytes) -> Page:
+        """Return a new leaf; `key` comes before its keys, or is the first, and comes after those of other leaves."""
+        self.flush()
+        self._leaf = Page(self._pages, P_LEAF)
+        self._leaves.append(_LEAF.pack(len(key), self._pages) + key)
+        self._pages += 1
+        if self._file is not None:
+            self._file.append(bytes(PAGE))  # the leaf's place, until it is full
         return self._leaf
 
     def _write_branches(self, file: AppendFile, leaves: bytes) -> tuple[int, int, int, int]:
@@ -187,6 +230,10 @@ class TreeWriter:
         file.append(page.to_bytes())
         self._pages += 1
         return first, page.number
+
+
+def _is_inline(key: bytes, size: int) -> bool:
+    return NODE_HEADER.size + len(key) + size <= NODE_MAX
 
 
 def _children(leaves: bytes) -> Iterator[_Child]:

@@ -28,7 +28,7 @@ from packer.crops import Compose
 __all__ = ["Batched"]
 
 
-_REQUEST = 1 << 18  # bytes that are fetched together, where neighbours are wanted soon
+_REQUEST = 3 << 17  # bytes that are fetched together, where neighbours are wanted soon
 _AHEAD, _AHEAD_IN_MEMORY = 1 << 29, 1 << 27  # bytes that are asked for ahead: on the disk of a cache, or in memory
 _LOOKED_AT = 1000  # samples whose sizes stand for all
 
@@ -96,7 +96,7 @@ class Batched(Prepared):
     ) -> list[Any]:
         """Return items of places in the pack. With a seed, seed, epoch and `keys` decide on the crops."""
 
-        self._ahead_of(rows)
+        self._ahead_of(np.sort(rows))
 
         def choose(places: range) -> Crops:
             part = slice_of(places)

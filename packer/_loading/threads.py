@@ -187,16 +187,18 @@ class Threads(Workers):
             return
         length, waiting = len(dataset), deque[Ints]()
         together, most = dataset._together(block)
-        asked = np.zeros(-(-length // together), bool)
+        asked, first = np.zeros(-(-length // together), bool), True
         for indices in chunks:
-            groups = np.unique(indices % length // together)
+            groups, places = np.unique(indices % length // together, return_index=True)
+            groups = groups[np.argsort(places)]  # what is wanted first is fetched first
             groups = groups[~asked[groups]]
             asked[groups] = True
             wanted = (groups[:, None] * together + np.arange(together)).ravel()
             dataset._ahead(wanted[wanted < length])
             waiting.append(indices)
-            if sum(map(len, waiting)) > most:
+            if first or sum(map(len, waiting)) > most:  # the first chunk is begun while more is asked for
                 yield waiting.popleft()
+                first = False
         yield from waiting
 
     def resize(self, threads: int) -> None:

@@ -26,6 +26,7 @@ LARGEST_READ = 2 << 30
 """Bytes that are read at once at most, and so the most that a sample has: a file with holes costs nobody a disk."""
 
 _CHECKED = 1 << 20  # bytes that are read at a time, where only their checksum is wanted
+_BEGINNING = 1 << 16  # bytes that are there when a file was opened, wherever it lies
 _MAPPED_FROM = 1 << 16  # bytes; smaller arrays are read, which costs less than a page of address space each
 _seek_lock = threading.Lock()
 
@@ -153,7 +154,7 @@ class PackFile:
         except (OSError, MemoryError) as error:  # no address space, or a file system that maps no files
             raise PackError(f"{printable(self.path)}: {size:,} bytes of it cannot be mapped: {error}") from error
 
-    def stream(self, most: int) -> io.RawIOBase:
+    def stream(self, most: int, beside: int = 0) -> io.RawIOBase:
         """Return this very file as Python's libraries read one: they need not open its path again.
 
         Parameters
@@ -161,8 +162,10 @@ class PackFile:
         most : int
             How many bytes are read at once. CorruptPackError where a library wants more of the file than that, which
             a stranger's file may have told it to.
+        beside : int
+            How many bytes before and after what is read are likely to be read as well.
         """
-        return _Stream(self, most)
+        return _Stream(self, most, beside)
 
     def read_into(self, buffer: memoryview, offset: int) -> int:
         """Fill `buffer` from `offset` on, at most to the end that the file had at first; return the count of bytes."""
@@ -210,8 +213,9 @@ class PackFile:
 class _Stream(io.RawIOBase):
     """Reads a file from a position of its own, which no other stream of the file shares."""
 
-    def __init__(self, file: PackFile, most: int) -> None:
-        self._file, self._most, self._position = file, most, 0
+    def __init__(self, file: PackFile, most: int, beside: int) -> None:
+        self._file, self._most, self._beside, self._position = file, most, beside, 0
+        self._near = range(0)  # what was asked for
 
     def readable(self) -> bool:
         return True
@@ -247,6 +251,10 @@ class _Stream(io.RawIOBase):
     def _require_few(self, wanted: int) -> None:
         if wanted > self._most:
             raise CorruptPackError(f"{wanted} bytes of structure are more than a pack has there", self._file.path)
+        if self._beside and self._position >= _BEGINNING and self._position not in self._near:
+            end = min(self._position + wanted + self._beside, self._file.size)
+            self._near = range(max(0, self._position - self._beside), end)
+            self._file.ahead([(self._near.start, max(0, end - self._near.start))])
 
 
 def pread(fd: int, size: int, offset: int) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
 import shutil
@@ -14,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+from PIL import Image
 
 import packer
 from packer import Loader, RandomResizedCrop, open_dataset
@@ -254,3 +256,19 @@ def test_a_secret_in_a_url_is_shown_nowhere(tree: Path, served: Served, tmp_path
     ended = packer_many([["info", url], ["verify", url], ["info", url.replace("photos", "none")]])
     assert [one.returncode for one in ended] == [0, 0, 1]
     assert "hidden" not in "".join(one.stdout + one.stderr for one in ended)
+
+
+@pytest.mark.parametrize("suffix", [".lmdb", ".h5"])
+def test_what_leads_to_the_table_takes_two_requests(suffix: str, served: Served, tmp_path: Path) -> None:
+    path, image = tmp_path / f"many{suffix}", io.BytesIO()
+    Image.new("RGB", (1, 1)).save(image, "png")
+    packer.pack(
+        ({"image": image.getvalue(), "label": 0, "name": f"{n}.png"} for n in range(10_000)), path, classes=["a"]
+    )
+    begun = len(served.server.asked)
+    with open_pack(served.url(path)) as there, open_pack(path) as here:
+        assert there.manifest == here.manifest
+        assert np.array_equal(there.table.offset, here.table.offset)
+    asked = served.server.asked[begun:]
+    assert len(asked) == 3, "the beginning, what leads to the table, and the table"
+    assert asked[2].sent > 400_000

@@ -34,6 +34,7 @@ __all__ = ["Tree", "data_version"]
 
 _REVERSED, _SORTED_VALUES, _INTEGERS = 0x02, 0x04, 0x08  # MDB_REVERSEKEY, MDB_DUPSORT, MDB_INTEGERKEY
 _PAGES_HELD = 512
+_BESIDE = 1 << 17  # bytes before the branches: leaves and a manifest
 
 
 def data_version(head: bytes) -> int | None:
@@ -75,15 +76,15 @@ class Tree:
             meta = file.read(start + PAGE_HEADER.size, META_SIZE)
             magic, version, _, _ = META.unpack_from(meta, 0)
             page_size = DB.unpack_from(meta, META.size)[0]
-            _, flags, _, _, _, _, entries, root = DB.unpack_from(meta, META.size + DB.size)
+            _, flags, _, branches, _, _, entries, root = DB.unpack_from(meta, META.size + DB.size)
             last_page, transaction = META_END.unpack_from(meta, META_SIZE - META_END.size)
             if magic == MAGIC and version != VERSION:
                 raise NotAPackError(f"LMDB data version {version}, and packer reads {VERSION}", file.path)
             if magic == MAGIC and (best is None or transaction > best[0]):
-                best = (transaction, page_size, root, last_page, entries, flags)
+                best = (transaction, page_size, root, last_page, entries, flags, branches)
         if best is None:
             raise NotAPackError("not an LMDB file", file.path)
-        _, self._page_size, self.root, self._last_page, self.entries, self._flags = best
+        _, self._page_size, self.root, self._last_page, self.entries, self._flags, self._branches = best
         if self._page_size not in PAGE_SIZES:
             raise CorruptPackError(f"pages of {self._page_size} bytes", file.path)
         if self.root == NO_PAGE:
@@ -97,6 +98,11 @@ class Tree:
             raise CorruptPackError(
                 f"the file has {self._file.size} bytes of {whole}: it was cut short", self._file.path
             )
+
+    def end(self) -> tuple[int, int]:
+        """Return offset and size of the file's end, with the branches that packer writes, and some more."""
+        size = min((min(self._branches, self._last_page) + 1) * self._page_size + _BESIDE, self._file.size)
+        return self._file.size - size, size
 
     def require_plain(self) -> None:
         """Raise CorruptPackError where keys are in an order of their own, or have several values each."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import array
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 from packer._storage.remote import client, fetcherprocess
 from packer._storage.remote.cache import Home, prepare, touch
 from packer._storage.remote.client import Version
+from packer._storage.remote.memory import SMALL
 from packer._storage.remote.orders import Message
 from packer._storage.remote.owning import own
 from packer._storage.remote.settings import Settings
@@ -22,6 +24,7 @@ _PER_STRETCH = STRETCH // BLOCK
 _OPEN = 256  # stretches, of all objects together
 _TRIES = 3
 _TOUCH = 60.0  # seconds
+_T = TypeVar("_T")
 
 
 class _Opened:
@@ -60,6 +63,7 @@ class Blocks:
         about = {"url": shown(url), "size": version.size, "etag": version.etag, "modified": version.modified}
         kept = None if unnamed else own(settings.cache_dir)
         self.home = None if kept is None else Home(kept, self.identity, about)
+        self._block = SMALL if self.home is None else BLOCK
         if self.home is not None:
             prepare(self.home.cache_dir, settings.cache_size)
         elif settings.cache_size is not None:
@@ -67,17 +71,20 @@ class Blocks:
 
     def keep_first(self, data: bytes) -> None:
         """Keep the first bytes of the object, which came with its version."""
-        whole = len(data) if len(data) == self.version.size else len(data) - len(data) % BLOCK
-        fetcherprocess.memory().put(self.identity, 0, memoryview(data)[:whole])
+        whole = len(data) if len(data) == self.version.size else len(data) - len(data) % self._block
+        fetcherprocess.memory().put(self.identity, 0, memoryview(data)[:whole], self._block)
 
     def place(self, begin: int, size: int) -> tuple[Stretch, int] | None:
-        """Return where bytes lie, if they do in one stretch and were compared with their checksums before."""
+        """Return where bytes lie, if in one stretch: bytes that were fetched for this process, or compared before."""
         number, within = divmod(begin, STRETCH)
-        opened = _opened.get((self.identity, number))
+        opened = _opened.get((self.identity, number)) or self._open(number)
         if opened is None or within + size > STRETCH:
             return None
-        if opened.compared.find(0, within // BLOCK, -(-(within + size) // BLOCK)) >= 0:
-            return None
+        first, last = within // BLOCK, -(-(within + size) // BLOCK)
+        if opened.compared.find(0, first, last) >= 0:
+            if not opened.stretch.is_marked(first, last, fetcherprocess.mark()):
+                return None
+            opened.compared[first:last] = b"\1" * (last - first)
         self._touch(opened)
         return opened.stretch, DATA_AT + within
 
@@ -102,22 +109,31 @@ class Blocks:
 
     def read_many(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         """Return the bytes of several ranges; what lacks is fetched together."""
-        found = [self.there(*wanted) for wanted in ranges]
+        return self._found(ranges, self.there)
+
+    def places(self, ranges: Sequence[tuple[int, int]]) -> list[tuple[Stretch, int] | bytes]:
+        """Return where the bytes of several ranges lie, or the bytes; what lacks is fetched together."""
+        return self._found(ranges, lambda begin, size: self.place(begin, size) or self.there(begin, size))
+
+    def _found(
+        self, ranges: Sequence[tuple[int, int]], find: Callable[[int, int], _T | bytes | None]
+    ) -> list[_T | bytes]:
+        found = [find(*wanted) for wanted in ranges]
         for attempt in range(_TRIES):
             lacking = [place for place, data in enumerate(found) if data is None]
             if not lacking:
                 break
             self._fetch([ranges[place] for place in lacking], again=attempt > 0)
             for place in lacking:
-                found[place] = self.there(*ranges[place])
+                found[place] = find(*ranges[place])
         return [  # what the cache does not take, or loses at once, is fetched past it
             client.get(self.url, wanted[0], sum(wanted), self.version) if data is None else data
             for wanted, data in zip(ranges, found, strict=True)
         ]
 
     def ahead(self, ranges: Iterable[tuple[int, int]]) -> None:
-        """Have ranges fetched, without waiting for them."""
-        runs = [run for run in map(_run, ranges) if not self._is_known(*run)]
+        """Have ranges fetched, in this order, without waiting for them."""
+        runs = [run for run in map(self._unknown, ranges) if run]
         if runs:
             fetcherprocess.tell(self.order("fill", urgent=False, again=False), _packed(runs))
 
@@ -132,27 +148,35 @@ class Blocks:
             "cache_dir": self.home and self.home.cache_dir,
             "cache_size": self.settings.cache_size,
             "seconds": self.settings.timeout,
+            "block": self._block,
+            "mark": fetcherprocess.mark(),
             **more,
         }
 
-    def _is_known(self, first: int, last: int) -> bool:
-        """Tell whether blocks were compared before, or lie in memory."""
+    def _run(self, wanted: tuple[int, int]) -> tuple[int, int]:
+        begin, size = wanted
+        return begin // self._block, -(-(begin + size) // self._block)
+
+    def _unknown(self, wanted: tuple[int, int]) -> tuple[int, int] | None:
+        """Return the blocks of a range; none where they are there, and none at its ends that lie in memory."""
+        if (self.identity, wanted[0] // STRETCH) in _opened and self.place(*wanted) is not None:
+            return None
+        first, last = self._run(wanted)
         memory = fetcherprocess.memory()
-        for block in range(first, last):
-            number, within = divmod(block, _PER_STRETCH)
-            opened = _opened.get((self.identity, number))
-            if not (opened is not None and opened.compared[within]) and not memory.has(self.identity, block):
-                return False
-        return True
+        while first < last and memory.has(self.identity, first, self._block):
+            first += 1
+        while first < last and memory.has(self.identity, last - 1, self._block):
+            last -= 1
+        return (first, last) if first < last else None
 
     def _fetch(self, ranges: Iterable[tuple[int, int]], *, again: bool) -> None:
-        runs = {_run(wanted) for wanted in ranges}
+        runs = {run for run in map(self._run if self.home or again else self._unknown, ranges) if run}
         if again:
             runs = {
                 (block, block + 1)
                 for run in runs
                 for block in range(*run)
-                if self.there(block * BLOCK, min(BLOCK, self.version.size - block * BLOCK)) is None
+                if self.there(block * self._block, min(self._block, self.version.size - block * self._block)) is None
             }
         client.fetched(self.order("fill", urgent=True, again=again), _packed(sorted(runs)), self.url)
         for number in {block // _PER_STRETCH for first, last in runs for block in (first, last - 1)}:
@@ -178,15 +202,15 @@ class Blocks:
     def _one_by_one(self, begin: int, end: int) -> bytes | None:
         """Return bytes of which some blocks are in the memory of this process; None where some lack there too."""
         parts, memory = [], fetcherprocess.memory()
-        for block in range(begin // BLOCK, -(-end // BLOCK)):
-            data = memory.get(self.identity, block)
+        for block in range(begin // self._block, -(-end // self._block)):
+            data = memory.get(self.identity, block, self._block)
             if data is None:
-                at = block * BLOCK
-                data = self._in_stretch(at, min(at + BLOCK, self.version.size))
+                at = block * self._block
+                data = self._in_stretch(at, min(at + self._block, self.version.size))
             if data is None:
                 return None
             parts.append(data)
-        within = begin % BLOCK
+        within = begin % self._block
         return b"".join(parts)[within : within + end - begin]
 
     def _open(self, number: int) -> _Opened | None:
@@ -209,11 +233,6 @@ class Blocks:
         if now - opened.touched > _TOUCH:
             opened.touched = now
             touch(opened.stretch.path)
-
-
-def _run(wanted: tuple[int, int]) -> tuple[int, int]:
-    begin, size = wanted
-    return begin // BLOCK, -(-(begin + size) // BLOCK)
 
 
 def _packed(runs: Iterable[tuple[int, int]]) -> bytes:

@@ -26,6 +26,7 @@ BEAT = 2.0
 """Seconds between two signs of life, while somebody waits."""
 
 _PART = 4 << 20  # bytes of one request, where many are wanted at once
+_STEP = 128  # runs that become pieces at a time
 _PAGE = 1000  # objects in one answer
 _OBJECTS = 64  # versions of objects that are remembered
 
@@ -55,6 +56,7 @@ class _Fetcher:
         self._fillings: dict[tuple[Any, ...], Filling] = {}
         self._bounds: dict[tuple[str, int | None], Bound] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._in_turn = asyncio.Lock()
 
     async def serve(self, orders: int) -> None:
         loop, queue = asyncio.get_running_loop(), asyncio.Queue[tuple[Message, memoryview]]()
@@ -123,23 +125,30 @@ class _Fetcher:
     async def _do_fill(self, order: Message, payload: memoryview) -> None:
         """Have blocks in the cache, or send them; answer when they are there."""
         blocks = payload.cast("q").tolist()
-        runs = zip(blocks[::2], blocks[1::2], strict=True)
-        pieces = self._filling(order).want(runs, urgent=order["urgent"], again=order["again"])
+        runs = list(zip(blocks[::2], blocks[1::2], strict=True))
+        filling = self._filling(order)
         if order["urgent"]:
-            await _all(pieces)
+            await _all(filling.want(runs, urgent=True, again=order["again"]))
             self._answer({"id": order["id"]})
+            return
+        with filling.expecting():
+            async with self._in_turn:  # pieces of what is wanted later are made when there is room for them
+                for begin in range(0, len(runs), _STEP):
+                    await self._fetching.room()
+                    filling.want(runs[begin : begin + _STEP], urgent=False, again=False)
 
     def _filling(self, order: Message) -> Filling:
         key = order["url"], tuple(order["version"]), order["cache_dir"]
         found = self._fillings.pop(key, None)
         if found is None:
-            identity = order["identity"]
+            identity, size = order["identity"], order["block"]
 
             def give(first: int, data: memoryview) -> None:
-                self._answer({"object": identity, "block": first}, data)
+                self._answer({"object": identity, "block": first, "size": size}, data)
 
             home = _home(order) if order["cache_dir"] is not None else None
-            found = Filling(_target(order), self._fetching, home, self._bound(order), give)
+            bound, sizes = self._bound(order), (order["block"], order["mark"])
+            found = Filling(_target(order), self._fetching, home, bound, give, *sizes)
         self._fillings[key] = found
         if len(self._fillings) > _OBJECTS:
             del self._fillings[next(iter(self._fillings))]

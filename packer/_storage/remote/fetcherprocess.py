@@ -22,7 +22,7 @@ from packer._storage.remote.memory import Memory, default_limit
 from packer._storage.remote.orders import Message, receive, send
 from packer.errors import MissingDependencyError, RemoteError, pip_install, printable
 
-__all__ = ["ask", "memory", "pages", "tell"]
+__all__ = ["ask", "mark", "memory", "pages", "tell"]
 
 _CODE = "import sys; sys.path[:] = sys.argv[1:]; from packer._storage.remote.fetcher import main; main()"
 _SILENCE = 60.0  # seconds without a sign of life, after which a fetcher counts as dead
@@ -121,7 +121,7 @@ class _Fetcher:
                 self._heard = time.monotonic()
                 message, payload = answer
                 if "block" in message:
-                    memory().put(message["object"], message["block"], payload)
+                    memory().put(message["object"], message["block"], payload, message["size"])
                 order = self._waiting.get(message.get("id", 0))
                 if order is not None:
                     order.answers.append(answer)
@@ -194,6 +194,7 @@ class _State:
         self.ending = False
         self.fetcher: _Fetcher | None = None
         self.memory = Memory(default_limit())
+        self.mark = int.from_bytes(os.urandom(4), "little") or 1
 
 
 _state = _State()
@@ -202,6 +203,11 @@ _state = _State()
 def memory() -> Memory:
     """Return the memory of this process for blocks that no disk keeps."""
     return _state.memory
+
+
+def mark() -> int:
+    """Return what this process's fetcher marks blocks of a cache with, from 1 to 2**32 - 1: whose blocks they are."""
+    return _state.mark
 
 
 def tell(message: Message, payload: bytes = b"") -> None:

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from packer._storage.remote.connection import UnplainError
+from packer._storage.remote.plain import Plain
 from packer._storage.remote.stores import REPLACED, StoreError, error_of, store_of
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ MOST_AT_ONCE = 32
 """Requests that are under way at a time."""
 
 _KEPT_FREE = 8  # of them, for what somebody waits for
+_WAITING = 2 * MOST_AT_ONCE  # pieces
 _CHUNK = 256 << 10  # bytes that are handed on together
 _SLOWEST = 16 << 10  # bytes a second; who sends fewer is given up
 _ATTEMPTS = 4  # in so many parts the time limit is divided, lest one silent connection takes all of it
@@ -74,6 +77,7 @@ class Piece:
         self.url, self.version, self.seconds = target
         self.at, self.end, self.sink = begin, end, sink
         self.started = False
+        self.plainly = True
         self.progressed = 0.0
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -84,15 +88,23 @@ class Fetching:
     def __init__(self) -> None:
         self._urgent: deque[Piece] = deque()
         self._later: deque[Piece] = deque()
+        self._taken = asyncio.Event()
         self._running: set[asyncio.Task[None]] = set()
         self._stores: dict[tuple[str, float], tuple[Any, str]] = {}
         self._reached: set[str] = set()
+        self._plain = Plain(self._store)
 
     def add(self, piece: Piece, *, urgent: bool) -> Piece:
         """Fetch a piece when there is room for it."""
         (self._urgent if urgent else self._later).append(piece)
         self._start()
         return piece
+
+    async def room(self) -> None:
+        """Wait until few of the pieces wait that will be wanted."""
+        while len(self._later) >= _WAITING:
+            self._taken.clear()
+            await self._taken.wait()
 
     def hasten(self, piece: Piece) -> None:
         """Have a piece fetched that somebody waits for by now."""
@@ -103,6 +115,7 @@ class Fetching:
     def forget_stores(self) -> None:
         """Reach stores anew, with credentials as they are now; what is under way goes on."""
         self._stores.clear()
+        self._plain.forget()
 
     def _start(self) -> None:
         while True:
@@ -110,6 +123,7 @@ class Fetching:
                 piece = self._urgent.popleft()
             elif self._later and len(self._running) < MOST_AT_ONCE - _KEPT_FREE:
                 piece = self._later.popleft()
+                self._taken.set()
             else:
                 return
             if not piece.started:
@@ -165,12 +179,45 @@ class Fetching:
         return "/".join(piece.url.split("/", 3)[:3])
 
     async def _attempt(self, piece: Piece) -> None:
-        """Hand on what lacks of a piece; StoreError where not all of it came, and what came counts."""
+        """Hand on a piece; StoreError where not all of it came."""
+        plainly = piece.plainly and piece.end is not None and self._plain.may_ask(piece.url)
+        piece.plainly = False  # what failed once is asked for by obstore, which says why
+        if plainly:
+            try:
+                await self._ask_plainly(piece)
+            except UnplainError:
+                await self._ask_obstore(piece)
+                if piece.end:  # an object without bytes is refused by any server
+                    self._plain.leave(piece.url)
+        else:
+            await self._ask_obstore(piece)
+
+    async def _ask_plainly(self, piece: Piece) -> None:
+        assert piece.end is not None
+        then, seconds = piece.version, piece.seconds / _ATTEMPTS
+        etag = _strong(then)
+        try:
+            answer, connection = await self._plain.ask(piece.url, piece.at, piece.end, etag, seconds)
+        except StoreError as failure:
+            piece.progressed = max(piece.progressed, failure.heard)
+            raise
+        now = Seen(answer.size, answer.etag, answer.modified)
+        if then is not None and _is_another(now, then):
+            connection.close()
+            raise UnplainError
+        self._reached.add(self._host(piece))
+        if then is None:
+            piece.version, piece.end = now, piece.at + len(answer.data)
+        piece.progressed = time.monotonic()
+        piece.sink(piece.at, answer.data)
+        self._plain.put_back(piece.url, connection)
+
+    async def _ask_obstore(self, piece: Piece) -> None:
         import obstore
         import obstore.exceptions
 
         try:
-            store, path = self._store(piece)
+            store, path = self._store(piece.url, piece.seconds / _ATTEMPTS)
             result = await obstore.get_async(store, path, options=_options(piece))
             self._reached.add(self._host(piece))
             _compare(piece, result)
@@ -180,14 +227,14 @@ class Fetching:
             if failure.kind != "outside" or piece.version is not None or piece.at:
                 raise failure from None
             piece.end = None  # an object without bytes has no range of them
-            await self._attempt(piece)
+            await self._ask_obstore(piece)
 
-    def _store(self, piece: Piece) -> tuple[Any, str]:
-        key = piece.url, piece.seconds
+    def _store(self, url: str, seconds: float) -> tuple[Any, str]:
+        key = url, seconds
         if key not in self._stores:
             if len(self._stores) > 1000:
                 self._stores.clear()
-            self._stores[key] = store_of(piece.url, piece.seconds / _ATTEMPTS)
+            self._stores[key] = store_of(url, seconds)
         return self._stores[key]
 
 
@@ -203,9 +250,14 @@ def _options(piece: Piece) -> GetOptions:
         options["range"] = (piece.at, piece.end)
     elif piece.at:
         options["range"] = {"offset": piece.at}
-    if piece.version and piece.version.etag and not piece.version.etag.startswith("W/"):
-        options["if_match"] = piece.version.etag
+    if etag := _strong(piece.version):
+        options["if_match"] = etag
     return options
+
+
+def _strong(version: Seen | None) -> str:
+    """Return the ETag that a request may insist on; none where it is a weak one."""
+    return "" if version is None or version.etag.startswith("W/") else version.etag
 
 
 def _compare(piece: Piece, result: Any) -> None:
@@ -214,11 +266,14 @@ def _compare(piece: Piece, result: Any) -> None:
     if piece.version is None:
         piece.version = now
         piece.end = now.size if piece.end is None else min(piece.end, now.size)
-    then = piece.version
-    if now.size != then.size or now.etag != then.etag or (not then.etag and now.modified != then.modified):
+    if _is_another(now, piece.version):
         raise StoreError("changed", REPLACED)
     if tuple(result.range) != (piece.at, piece.end):
         raise StoreError("again", "the server sent another range than was asked for")
+
+
+def _is_another(now: Seen, then: Seen) -> bool:
+    return now.size != then.size or now.etag != then.etag or (not then.etag and now.modified != then.modified)
 
 
 async def _hand_on(piece: Piece, result: Any) -> None:

@@ -16,7 +16,7 @@ __all__ = ["Filling", "Runs"]
 Runs = Iterable[tuple[int, int]]
 """Blocks, from one to before another."""
 
-_REQUEST = (4 << 20) // BLOCK  # blocks of one request
+_REQUEST = 4 << 20  # bytes of one request
 _GAP = 2  # blocks between two runs, which are fetched with them
 _OPEN = 64  # stretches
 _PER_STRETCH = STRETCH // BLOCK
@@ -37,27 +37,49 @@ class Filling:
         That of the cache.
     send : callable
         Given the first block, and the bytes of blocks that the cache does not take.
+    block : int
+        Bytes of a block; `BLOCK` where there is a cache.
+    mark : int
+        That of the process that reads.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0917
         self,
         target: Target,
         fetching: Fetching,
         home: Home | None,
         bound: Bound,
         send: Callable[[int, memoryview], None],
+        block: int,
+        mark: int,
     ) -> None:
         assert target.version is not None
         self._target, self._size = target, target.version.size
         self._fetching, self._home, self._bound, self._send = fetching, home, bound, send
+        self._block, self._mark = block, mark
+        self._most = _REQUEST // block
         self._under_way: dict[int, Piece] = {}
         self._stretches: dict[int, Stretch] = {}
         self._not_before = 0.0
+        self._expected = 0  # orders of which not all pieces are made yet
+        self._sent: set[int] = set()  # blocks that were sent meanwhile
+
+    @contextlib.contextmanager
+    def expecting(self) -> Iterator[None]:
+        """Remember which blocks are sent, until all runs of an order are wanted: some may be sent before."""
+        self._expected += 1
+        try:
+            yield
+        finally:
+            self._expected -= 1
+            if not self._expected:
+                self._sent.clear()
 
     def want(self, runs: Runs, *, urgent: bool, again: bool) -> list[Piece]:
         """Fetch the blocks that lack; return the pieces under way that have blocks of `runs`.
 
-        With `again`, blocks are fetched that are there.
+        With `again`, blocks are fetched that are there. Those that were sent are fetched again where it is urgent: who
+        waits for them does not have them any more.
         """
         pieces: dict[Piece, None] = {}
         for run in _joined(runs):
@@ -65,20 +87,22 @@ class Filling:
                 begin = first
                 for block in range(first, last + 1):
                     there = self._under_way.get(block) if block < last else None
-                    if there is None and block < last and block - begin < _REQUEST:
+                    sent = not urgent and block in self._sent
+                    if there is None and not sent and block < last and block - begin < self._most:
                         continue
                     if begin < block:
                         pieces[self._fetch(begin, block, urgent=urgent)] = None
                     begin = block
-                    if there is not None:
+                    if there is not None or sent:
                         begin = block + 1
+                    if there is not None:
                         pieces[there] = None
                         if urgent:
                             self._fetching.hasten(there)
         return list(pieces)
 
     def _fetch(self, first: int, last: int, *, urgent: bool) -> Piece:
-        piece = Piece(self._target, first * BLOCK, min(last * BLOCK, self._size), self._keep)
+        piece = Piece(self._target, first * self._block, min(last * self._block, self._size), self._keep)
         blocks = range(first, last)
         self._under_way.update(dict.fromkeys(blocks, piece))
 
@@ -104,14 +128,14 @@ class Filling:
 
     def _keep(self, position: int, data: memoryview) -> None:
         """Write blocks to the cache, or send them."""
-        first = position // BLOCK
+        first = position // self._block
         number, within = divmod(first, _PER_STRETCH)
         for attempt in range(2):
             stretch = self._open(number, writing=True)
             if stretch is None:
                 break
             try:
-                stretch.write(within, data)
+                stretch.write(within, data, self._mark)
             except OSError:  # the disk is full, most of all
                 if attempt:
                     self._give_up()
@@ -121,6 +145,8 @@ class Filling:
                 self._bound.wrote(len(data), stretch.path)
                 return
         self._send(first, data)
+        if self._expected:
+            self._sent.update(range(first, first - (-len(data) // self._block)))
 
     def _open(self, number: int, *, writing: bool = False) -> Stretch | None:
         """Return a stretch that is still in the cache; None where there is none, or none can be made."""
@@ -157,10 +183,10 @@ class Filling:
 
 
 def _joined(runs: Runs) -> Iterator[tuple[int, int]]:
-    """Yield runs in order, joined where they meet or nearly do."""
+    """Yield runs in their order, joined with the one before where they meet it or nearly do."""
     begin = end = -1
-    for first, last in sorted(runs):
-        if begin >= 0 and first <= end + _GAP:
+    for first, last in runs:
+        if 0 <= begin <= first <= end + _GAP:
             end = max(end, last)
             continue
         if begin >= 0:

@@ -6,9 +6,11 @@ import threading
 from collections import OrderedDict
 
 from packer._storage.limits import available_memory
-from packer._storage.remote.stretches import BLOCK
 
-__all__ = ["Memory", "default_limit"]
+__all__ = ["SMALL", "Memory", "default_limit"]
+
+SMALL = 4 << 10
+"""Bytes of a block where memory alone keeps it: neighbours are fetched apart there, and share what is between them."""
 
 _SHARE, _MOST, _LEAST = 16, 4 << 30, 64 << 20
 
@@ -19,7 +21,7 @@ def default_limit() -> int:
 
 
 class Memory:
-    """Blocks by object and number; a bounded number of them.
+    """Blocks by object, size and number; a bounded number of them.
 
     Parameters
     ----------
@@ -29,7 +31,7 @@ class Memory:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._blocks: OrderedDict[tuple[str, int], bytes] = OrderedDict()
+        self._blocks: OrderedDict[tuple[str, int, int], bytes] = OrderedDict()
         self._size = 0
         self._lock = threading.Lock()
 
@@ -37,24 +39,24 @@ class Memory:
         """Keep as many bytes as that from now on, where it was less before."""
         self._limit = max(self._limit, limit)
 
-    def put(self, identity: str, first: int, data: memoryview) -> None:
-        """Keep blocks of an object, from the block `first` on."""
+    def put(self, identity: str, first: int, data: memoryview, size: int) -> None:
+        """Keep blocks of an object, of `size` bytes each, from the block `first` on."""
         with self._lock:
-            for block, begin in enumerate(range(0, len(data), BLOCK), first):
-                old = self._blocks.pop((identity, block), b"")
-                piece = self._blocks[identity, block] = bytes(data[begin : begin + BLOCK])
+            for block, begin in enumerate(range(0, len(data), size), first):
+                old = self._blocks.pop((identity, size, block), b"")
+                piece = self._blocks[identity, size, block] = bytes(data[begin : begin + size])
                 self._size += len(piece) - len(old)
             while self._size > self._limit:
                 self._size -= len(self._blocks.popitem(last=False)[1])
 
-    def get(self, identity: str, block: int) -> bytes | None:
-        """Return a block; None where it is not kept."""
+    def get(self, identity: str, block: int, size: int) -> bytes | None:
+        """Return a block of that size; None where it is not kept."""
         with self._lock:
-            found = self._blocks.get((identity, block))
+            found = self._blocks.get((identity, size, block))
             if found is not None:
-                self._blocks.move_to_end((identity, block))
+                self._blocks.move_to_end((identity, size, block))
             return found
 
-    def has(self, identity: str, block: int) -> bool:
-        """Tell whether a block is kept."""
-        return (identity, block) in self._blocks
+    def has(self, identity: str, block: int, size: int) -> bool:
+        """Tell whether a block of that size is kept."""
+        return (identity, size, block) in self._blocks

@@ -100,24 +100,21 @@ class RemoteFile(PackFile):
         self._require_open()
         inside = (offset >= 0) & (size >= 0) & (size <= LARGEST_READ) & (offset <= self.size - size)
         file, position, held = np.full(len(offset), NOWHERE), offset.copy(), list[object]()
-        unread = []
-        for row in np.flatnonzero(inside).tolist():
-            found = self._blocks.place(int(offset[row]), int(size[row]))
-            if found is None:
-                unread.append(row)
-                continue
-            file[row], position[row] = found[0].fd, found[1]
-            held.append(found[0])
-        ranges = [(int(offset[row]), int(size[row])) for row in unread]
-        for row, data in zip(unread, self._blocks.read_many(ranges), strict=True):
-            file[row], position[row] = MEMORY, np.frombuffer(data or b"\0", np.uint8).ctypes.data
-            held.append(data)
+        rows = np.flatnonzero(inside)
+        found = self._blocks.places(list(zip(offset[rows].tolist(), size[rows].tolist(), strict=True)))
+        for row, place in zip(rows.tolist(), found, strict=True):
+            if isinstance(place, bytes):
+                file[row], position[row] = MEMORY, np.frombuffer(place or b"\0", np.uint8).ctypes.data
+                held.append(place)
+            else:
+                file[row], position[row] = place[0].fd, place[1]
+                held.append(place[0])
         return file, position, held
 
     def ahead(self, ranges: Iterable[tuple[int, int]]) -> None:
-        """Have ranges of the object fetched, without waiting for them.
+        """Have ranges of the object fetched, in their order, without waiting for them.
 
-        Those of one call are joined where they meet, whatever their order is; calls are served in turn.
+        A range is joined with the one before it where it begins at that one's end, or little after it.
 
         Parameters
         ----------
@@ -130,12 +127,11 @@ class RemoteFile(PackFile):
     def keep_together(self, ranges: Sequence[tuple[int, int]]) -> None:
         """Have ranges kept in one file of this node, where little lies between them; the columns of a table, say."""
         self._require_open()
-        large = [wanted for wanted in ranges if wanted[1] >= _MAPPED_FROM]
-        if not large:
+        if not any(size >= _MAPPED_FROM for _, size in ranges):
             return
-        begin, end = min(large)[0], max(map(sum, large))
+        begin, end = min(ranges)[0], max(map(sum, ranges))
         self._require(begin, end - begin)
-        if end - begin <= sum(size for _, size in large) + _BETWEEN * len(large):
+        if end - begin <= sum(size for _, size in ranges) + _BETWEEN * len(ranges):
             data, at = tables.mapped(self._blocks, begin, end - begin)
             self._together = data, begin - at
 
@@ -143,20 +139,22 @@ class RemoteFile(PackFile):
         """Return a read-only vector of `count` elements that begins at byte `offset`; a mapping where it is large."""
         size = count * np.dtype(dtype).itemsize
         self._require(offset, size)
-        if size < _MAPPED_FROM:
-            return np.frombuffer(self.read(offset, size), dtype)
         self._require_open()
-        data, begin = self._mapped(offset, size)
+        together = self._in_together(offset, size)
+        if together is None and size < _MAPPED_FROM:
+            return np.frombuffer(self.read(offset, size), dtype)
+        data, begin = together or tables.mapped(self._blocks, offset, size)
         found = np.frombuffer(data, dtype, count, begin)
         found.flags.writeable = False
         return found
 
-    def _mapped(self, offset: int, size: int) -> tuple[mmap.mmap, int]:
-        if self._together is not None:  # which was compared with its checksum
+    def _in_together(self, offset: int, size: int) -> tuple[mmap.mmap, int] | None:
+        """Return where a range is in what was compared with its checksum as a whole."""
+        if self._together is not None:
             data, first = self._together
             if first <= offset and offset + size <= first + len(data):
                 return data, offset - first
-        return tables.mapped(self._blocks, offset, size)
+        return None
 
     def mapping(self, start: int, size: int) -> mmap.mmap:
         """Return at least one byte as a mapping, from a multiple of `mmap.ALLOCATIONGRANULARITY` on."""

@@ -17,7 +17,7 @@ from typing import Any
 from packer._storage.remote.urls import Url, parse
 from packer.errors import printable
 
-__all__ = ["REPLACED", "StoreError", "error_of", "store_of"]
+__all__ = ["CUT", "REPLACED", "StoreError", "error_of", "store_of"]
 
 _CONNECT = 10.0  # seconds until a host that says nothing counts as one that is not there
 
@@ -31,6 +31,7 @@ _METADATA = "169.254.169.254"
 """Where machines in a cloud ask for credentials, when nobody gave them any."""
 
 REPLACED = "it was replaced after it was opened. Open it again"
+CUT = "the connection was cut, or the answer makes no sense"
 
 _REMEDIES = {
     "s3": "Credentials stand in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or in ~/.aws/credentials (AWS_PROFILE); "
@@ -61,7 +62,11 @@ class StoreError(Exception):
         "missing", "changed" and "denied" stay so; "outside" is a range that the object does not have, "partial" a
         server that gives whole objects alone, "length" another count of bytes than was wanted, "refused" another answer
         that stays so, "away" a host that cannot be reached, and "again" what may go well another time.
+    heard : float
+        When the last byte came before that, by the monotonic clock; 0 where nobody knows.
     """
+
+    heard = 0.0
 
     def __init__(self, kind: str, reason: str) -> None:
         super().__init__(reason)
@@ -163,7 +168,7 @@ def error_of(error: BaseException, url: str) -> StoreError:
     ):
         if fits:
             return StoreError(what, why)
-    return StoreError("again", "the connection was cut, or the answer makes no sense")
+    return StoreError("again", CUT)
 
 
 def _name_in(text: str) -> str:

@@ -5,6 +5,9 @@ block: 0 where the block lacks, or its CRC-32C and a mark. An entry is written a
 killed at any moment leaves blocks that are not there, and none that are wrong; what a power failure or a disk makes of
 a block is found by its checksum. Two that write the same block write the same bytes, as a stretch is of one version of
 an object. A stretch is removed by its name alone, and stays whole for whoever has it open.
+
+The mark is that of the process for which a block was fetched. This process need not compare the block again, which its
+own fetcher wrote while it lived; every other process compares the block when it first reads it.
 """
 
 from __future__ import annotations
@@ -32,12 +35,12 @@ SUFFIX, NEW = ".stretch", ".new"
 """How names of stretches end, and those of files that are not whole yet."""
 
 _BLOCKS = STRETCH // BLOCK
-_MAGIC = b"stretch of an object, kept by packer; 1\n"
+_MAGIC = b"stretch of an object, kept by packer; 2\n"
 _ENTRIES_AT = 4096
 DATA_AT = _ENTRIES_AT + 8 * _BLOCKS
 """Where the blocks begin in a file."""
 
-_THERE = 1 << 32
+_CHECKSUM = (1 << 32) - 1  # the lower half of an entry; the mark is the upper one, and never 0
 
 
 def stretch_name(number: int) -> str:
@@ -105,9 +108,16 @@ class Stretch:
         if begin is not None:
             yield begin, last
 
-    def write(self, first: int, data: memoryview) -> None:
-        """Write whole blocks from the block `first` on; the last one of an object may be shorter."""
-        found = array.array("Q", (_THERE | google_crc32c.value(piece.tobytes()) for piece in _blocks(data)))
+    def is_marked(self, first: int, last: int, mark: int) -> bool:
+        """Tell whether blocks `first` to before `last` are there and have a mark."""
+        return all(entry >> 32 == mark for entry in self.entries(first, last))
+
+    def write(self, first: int, data: memoryview, mark: int) -> None:
+        """Write whole blocks from the block `first` on; the last one of an object may be shorter.
+
+        `mark` is a number from 1 to 2**32 - 1.
+        """
+        found = array.array("Q", (mark << 32 | google_crc32c.value(piece.tobytes()) for piece in _blocks(data)))
         _write_at(self.fd, data, DATA_AT + first * BLOCK)
         _write_at(self.fd, memoryview(found).cast("B"), _ENTRIES_AT + 8 * first)
 
@@ -121,7 +131,7 @@ class Stretch:
         if len(data) < size:
             return None
         for at, entry in zip(range(0, size, BLOCK), entries, strict=True):
-            if entry != _THERE | google_crc32c.value(data[at : at + BLOCK]):
+            if entry & _CHECKSUM != google_crc32c.value(data[at : at + BLOCK]):
                 return None
         return data
 

@@ -46,6 +46,7 @@ def forget() -> None:
     """Be as a new process is: nothing is open, and nothing was compared."""
     blocks._opened.clear()
     fetcherprocess._state.memory = fetcherprocess.Memory(fetcherprocess.default_limit())
+    fetcherprocess._state.mark ^= 2
 
 
 def once(fault: Callable[[_Handler, Asked], None], times: int = 2) -> Callable[[_Handler, Asked], bool]:

@@ -1,0 +1,205 @@
+"""A kept connection to a server of HTTP, which reads a range of an object once, into memory that is used again.
+
+It understands nothing but the plain answer to such a request: 206, the range that was wanted, and its length.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import email.utils
+import re
+from typing import NamedTuple
+
+from packer._storage.remote.stores import CUT, StoreError
+
+__all__ = ["Answer", "Connection", "UnplainError"]
+
+_LONGEST_HEAD = 1 << 14  # bytes
+_STEP, _KEPT = 1 << 18, 1 << 20  # bytes of memory: taken at once, and kept for the next body
+_RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})")
+_BUSY = (408, 429)  # and those from 500 on: the server has too much to do, and is not asked twice at once
+
+
+class UnplainError(Exception):
+    """The server does not give the plain answer: a whole client has to ask."""
+
+
+class Answer(NamedTuple):
+    """A range of an object.
+
+    Attributes
+    ----------
+    size : int
+        Bytes of the whole object.
+    etag : str
+    modified : int
+        Nanoseconds since 1970.
+    data : memoryview
+        The bytes. They stay until the connection is used again, or rests.
+    """
+
+    size: int
+    etag: str
+    modified: int
+    data: memoryview
+
+
+class Connection(asyncio.BufferedProtocol):
+    """One connection, for one request at a time.
+
+    Attributes
+    ----------
+    heard : float
+        When something came last, by the clock of the event loop.
+    reusable : bool
+        Whether another request may follow.
+    """
+
+    def __init__(self) -> None:
+        self.heard = 0.0
+        self.reusable = False
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._begun, self._memory = bytearray(_LONGEST_HEAD), memoryview(b"")
+        self._head = memoryview(self._begun)
+        self._free = self._head  # where the next bytes go
+        self._answer: Answer | None = None  # once the head is there
+        self._whole: asyncio.Future[Answer] | None = None
+        self._wanted = 0, 0
+        self._keep = False
+
+    async def ask(self, request: bytes, begin: int, end: int, seconds: float) -> Answer:
+        """Send a request for the bytes from `begin` to before `end`, and return those that the object has of them.
+
+        Raises
+        ------
+        ConnectionResetError
+            If the connection ended before anything came.
+        UnplainError
+            If the answer is another one than was asked for.
+        StoreError
+            If not all of it came, or nothing within `seconds`; or if the server has too much to do.
+        """
+        assert self._transport is not None
+        self.reusable, self._answer, self._free = False, None, self._head
+        self._wanted, self.heard = (begin, end), self._loop.time()
+        self._whole = self._loop.create_future()
+        self._watch(seconds)
+        try:
+            if self._transport.is_closing():
+                raise ConnectionResetError
+            self._transport.write(request)
+            answer = await self._whole
+        except BaseException as error:
+            self.close()
+            if isinstance(error, StoreError):
+                error.heard = self.heard
+            raise
+        finally:
+            self._watching.cancel()
+            self._whole = None
+        self.reusable = self._keep
+        return answer
+
+    def rest(self) -> None:
+        """Let go of memory, where it is much: the bytes of the answer were used."""
+        if len(self._memory) > _KEPT:
+            self._memory = memoryview(b"")
+
+    def close(self) -> None:
+        """End the connection."""
+        self.reusable = False
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep what sends bytes."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Return where the next bytes go."""
+        return self._free
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Take bytes that came."""
+        if self._whole is None or self._whole.done():  # nobody asked for them
+            self.close()
+            return
+        self.heard = self._loop.time()
+        self._free = self._free[nbytes:]
+        try:
+            if self._answer is None and not self._take_head():
+                return
+        except (UnplainError, StoreError) as error:
+            self._whole.set_exception(error)
+            return
+        if not self._free:
+            assert self._answer is not None
+            self._free = self._head  # what comes from now on is too much
+            self._whole.set_result(self._answer)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Say so to who waits."""
+        self.reusable = False
+        if self._whole is not None and not self._whole.done():
+            nothing = self._answer is None and len(self._free) == len(self._head)
+            self._whole.set_exception(ConnectionResetError() if nothing else StoreError("again", CUT))
+
+    def _watch(self, seconds: float) -> None:
+        """Look again when nothing may have come for so long."""
+        left = self.heard + seconds - self._loop.time()
+        if left > 0:
+            self._watching = self._loop.call_later(left, self._watch, seconds)
+        elif self._whole is not None and not self._whole.done():
+            self._whole.set_exception(StoreError("again", "the server was silent"))
+
+    def _take_head(self) -> bool:
+        """Tell whether the head is there, compare it with what was wanted, and take the bytes that follow it."""
+        came = self._head[: len(self._head) - len(self._free)]
+        end = self._begun.find(b"\r\n\r\n", 0, len(came))
+        if end < 0:
+            if not self._free:
+                raise UnplainError
+            return False
+        first, *lines = str(came[:end], "latin-1").split("\r\n")
+        version, _, status = first.partition(" ")
+        said = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        self._keep = version == "HTTP/1.1" and said.get("connection", "").lower() != "close"
+        self._answer = self._expected(status[:3], said)
+        size, rest = len(self._answer.data), came[end + 4 :]
+        if len(rest) > size:
+            raise StoreError("length", "the server sent more bytes than were asked for")
+        self._answer.data[: len(rest)] = rest
+        self._free = self._answer.data[len(rest) :]
+        return True
+
+    def _expected(self, status: str, said: dict[str, str]) -> Answer:
+        """Return the answer that a head says, with memory for its bytes."""
+        if status.isdecimal() and (int(status) in _BUSY or int(status) >= 500):
+            raise StoreError("again", status)
+        found, length = _RANGE.fullmatch(said.get("content-range", "")), said.get("content-length", "")
+        encoded = "transfer-encoding" in said or said.get("content-encoding", "identity") != "identity"
+        if status != "206" or found is None or not length.isdecimal() or encoded:
+            raise UnplainError
+        begin, last, size = map(int, found.groups())
+        wanted = min(self._wanted[1], size) - self._wanted[0]
+        if begin != self._wanted[0] or last + 1 - begin != wanted:
+            raise UnplainError
+        if int(length) != wanted:
+            raise StoreError(
+                "length", f"the server sent {'more' if int(length) > wanted else 'fewer'} bytes than were asked for"
+            )
+        return Answer(size, said.get("etag", ""), _time_of(said.get("last-modified", "")), self._memory_for(wanted))
+
+    def _memory_for(self, size: int) -> memoryview:
+        if len(self._memory) < size:
+            self._memory = memoryview(bytearray(-(-size // _STEP) * _STEP))
+        return self._memory[:size]
+
+
+def _time_of(date: str) -> int:
+    try:
+        return int(email.utils.parsedate_to_datetime(date).timestamp()) * 1_000_000_000
+    except (ValueError, OverflowError):
+        return 0
