@@ -117,6 +117,17 @@ def test_only_what_packer_wrote_is_removed(packs: list[Path], served: Served, tm
     assert content(foreign) == theirs
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs FIFOs")
+def test_a_note_that_is_a_fifo_is_not_waited_for(packs: list[Path], served: Served, tmp_path: Path) -> None:
+    read(served.url(packs[0]), tmp_path / "kept")
+    planted = tmp_path / "kept" / ("d" * 32)
+    planted.mkdir()
+    os.mkfifo(planted / "about.json")
+    (info,) = packer_many([["cache", "info", tmp_path / "kept", "--json"]])
+    assert served.url(packs[0]) in {one["url"] for one in json.loads(info.stdout)["objects"]}, info.stderr
+    assert planted.exists()
+
+
 def test_the_default_cache(served: Served, packs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It need not be there; it is told once, to who makes it, and not again."""
     monkeypatch.delenv("PACKER_CACHE_DIR")

@@ -303,7 +303,7 @@ OPEN_BY_PATH = {
     "_storage/opening.py": "the one place where files of packs are opened",
     "_storage/files.py": "directories, to sync them",
     "_storage/place.py": "what `open_regular` has opened",
-    "_storage/remote/cache.py": "what a cache is about, which packer wrote",
+    "_storage/remote/cache.py": "what `open_regular` has opened, and a note that is new",
     "_storage/remote/fetcher.py": "nothing, in the place of what a process has open",
     "_storage/remote/putting.py": "pieces of a scratch directory, to upload them",
     "_storage/remote/stretches.py": "files of the cache, which it makes",

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
 
 from packer._storage.limits import in_units
+from packer._storage.opening import open_regular
 from packer._storage.remote.stretches import NEW, SUFFIX, new_name
 from packer._storage.remote.urls import parse
 from packer.errors import PackerError, printable, warn
@@ -319,7 +320,7 @@ def _files(directory: str) -> Iterator[_File]:
 def _about(directory: str) -> dict[str, Any] | None:
     """Return what the note in an object's directory says; None where it is a note of somebody else."""
     try:
-        with open(os.path.join(directory, _ABOUT), encoding="utf-8") as file:
+        with open(open_regular(directory, _ABOUT), encoding="utf-8") as file:
             found = json.load(file)
     except (OSError, ValueError):  # a writer was killed before it wrote one, or the disk lost it
         return {}
