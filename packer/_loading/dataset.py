@@ -14,7 +14,7 @@ from packer._loading.concat import ConcatImageDataset
 from packer._loading.imagedataset import ImageDataset
 from packer._loading.inplace import Wanted, index_of, is_pack
 from packer._loading.uniting import unite_classes
-from packer._storage.place import choose_reading
+from packer._storage.place import choose_reading, place_of
 from packer._storage.remote.urls import is_url
 from packer._storage.urlpath import user_path
 from packer.augment import Augmentation, View
@@ -231,13 +231,17 @@ def open_dataset(  # noqa: PLR0917
 
 def _pack_of(root: Any, index: Any, wanted: Wanted, progress: Callable[[int, int], None] | None) -> Any:
     """Return the pack at a path; or the index of what lies there, where that is no pack."""
+    if is_url(root):
+        if wanted.keys or index is not None:
+            raise ValueError(f"{'keys' if wanted.keys else 'index'}= is for containers on this machine's disks")
+        return place_of(root)  # which is asked once which version there is
     if index is None and is_pack(root):
         if wanted.keys:
             raise ValueError(
                 f"keys= is for containers, and {printable(user_path(root))} is a pack, which has names for its fields"
             )
         return root
-    return root if is_url(root) else index_of(root, index, progress, wanted) or root
+    return index_of(root, index, progress, wanted) or root
 
 
 def _opened(path: Any, settings: dict[str, Any]) -> ImageDataset:

@@ -124,7 +124,8 @@ def test_the_table_is_fetched_once_and_samples_once(pack: Path, served: Served, 
             pass
         dataset.close()
     asked = server.asked[begun:]
-    assert sum(one.sent for one in asked) < 1.05 * pack.stat().st_size + 2 * (64 << 10)
+    assert sum(one.begin == 0 for one in asked) == 2, "each opening asks once which version there is"
+    assert sum(one.sent for one in asked) < 1.05 * pack.stat().st_size + (64 << 10)
 
 
 def test_damage_is_named_as_on_a_disk(pack: Path, served: Served, tmp_path: Path) -> None:
@@ -199,6 +200,9 @@ def test_what_writes_into_a_pack_refuses_a_url(pack: Path, served: Served, tree:
         open_dataset(url, cache="ram")
     with pytest.raises(PackNotFoundError, match="no such object"):
         open_dataset(url + "x")
+    for setting in ({"index": tmp_path / "x.index"}, {"keys": {"image": "jpg"}}):
+        with pytest.raises(ValueError, match=f"^{next(iter(setting))}= is for containers on this machine's disks"):
+            open_dataset(url, **setting)
 
 
 def test_commands_read_a_pack_at_a_url(pack: Path, served: Served, tmp_path: Path) -> None:
@@ -214,7 +218,7 @@ def test_commands_read_a_pack_at_a_url(pack: Path, served: Served, tmp_path: Pat
             ["view", url, "--html", out / "page.html"],
             ["info", pack, "--timeout", "3"],
             ["verify", "--repair", pack, url],
-            ["bench", url],
+            ["scan", url],
         ]
     )
     infos, digests, rest = ended[:2], ended[2:4], ended[4:]
