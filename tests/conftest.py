@@ -33,6 +33,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+# What tests fetch stays out of the cache of the person who runs them.
+os.environ |= {"PACKER_CACHE_DIR": "", "PACKER_CACHE_SIZE": "1 GB"}
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--faults", action="store_true", help="inject ten times as many faults")

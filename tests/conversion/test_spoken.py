@@ -7,6 +7,7 @@ import inspect
 import re
 from pathlib import Path
 
+import click
 import pytest
 
 import packer
@@ -64,8 +65,11 @@ def test_each_is_spoken_to_in_its_own_words(tmp_path: Path) -> None:
 
 def test_messages_name_options_that_there_are() -> None:
     """Else they were misspelt, and would be translated for nobody."""
-    options = {option for command in cli.commands.values() for own in command.params for option in own.opts}
-    options |= {option for command in cli.commands.values() for own in command.params for option in own.secondary_opts}
+    commands = [*cli.commands.values()]
+    commands += [
+        below for command in commands if isinstance(command, click.Group) for below in command.commands.values()
+    ]
+    options = {option for one in commands for own in one.params for option in (*own.opts, *own.secondary_opts)}
     named = set()
     for file in Path(packer.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):

@@ -98,7 +98,7 @@ def test_a_pass_goes_on_from_the_middle_of_the_choice(pack: Path, done: int) -> 
     state = tuned.state_dict()
     other = iter(loader(pack, 1))
     assert [next(other) for _ in range(done)]
-    assert state.keys() == {"version", "sampler", "crop_seed", "pack", "batch_size"}
+    assert state.keys() == {"version", "sampler", "crop_seed", "images", "pack", "batch_size"}
     del iterator
     for threads in (1, "auto"):
         again = loader(pack, threads)

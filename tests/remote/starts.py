@@ -61,7 +61,7 @@ def _start_many(method: str, starts: int, seconds: float, url: str, path: Path) 
     for number in range(starts):
         faulthandler.dump_traceback_later(seconds, exit=True)
         cache = "" if number % 3 == 2 else path.parent / f"cache-{method}-{os.getpid()}-{number // 2}"
-        with packer.open_dataset(url, crop=packer.CenterCrop(24), cache_dir=cache, timeout=seconds / 2) as dataset:
+        with packer.open_dataset(url, crop=packer.CenterCrop(24), cache_dir=cache, timeout=2 * seconds) as dataset:
             if number % 4 < 2:
                 dataset[number % len(dataset)]
             found = _epoch(dataset, method)

@@ -306,6 +306,7 @@ OPEN_BY_PATH = {
     "_storage/remote/cache.py": "what `open_regular` has opened, and a note that is new",
     "_storage/remote/fetcher.py": "nothing, in the place of what a process has open",
     "_storage/remote/putting.py": "pieces of a scratch directory, to upload them",
+    "_storage/remote/sharing.py": "what `open_regular` has opened",
     "_storage/remote/stretches.py": "files of the cache, which it makes",
     "_storage/remote/tables.py": "locks of the cache",
     "_storage/outputs.py": "reports and pictures, which a person names",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import http.client
 import subprocess
@@ -106,11 +107,11 @@ class _Handler(BaseHTTPRequestHandler):
             status = proxy.watch(request, "before")
             if status is not None:
                 return self.reply(status, b"", {})
-            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-            headers = {name: value for name, value in self.headers.items() if name.lower() != "expect"}
-            connection.request(self.command, self.path, body, headers)
-            answer = connection.getresponse()
-            data = answer.read()
+            with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
+                headers = {name: value for name, value in self.headers.items() if name.lower() != "expect"}
+                connection.request(self.command, self.path, body, headers)
+                answer = connection.getresponse()
+                data = answer.read()
             proxy.watch(request, "after")
         except CutError:
             self.close_connection = True

@@ -90,6 +90,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             method, path[1:], begin, end, {name.lower(): value for name, value in self.headers.items()}, query
         )
         objects = self.server.objects
+        if objects.closing.is_set():  # and this connection was kept
+            self.close_connection = True
+            return
         objects.asked.append(asked)
         if objects.delay:
             time.sleep(objects.delay)

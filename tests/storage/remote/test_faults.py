@@ -87,7 +87,7 @@ def test_what_passes_is_tried_again(server: ObjectServer, kept: str, fault: str,
 def test_a_signed_url_is_tried_again(server: ObjectServer, kept: str) -> None:
     """The word credential in it, which an error shows, is none of the store."""
     url = f"{server.url}/{NAME}?X-Amz-Credential=key&X-Amz-Signature=00"
-    file = RemoteFile(url, settings=Settings(kept, None, 10.0))
+    file = RemoteFile(url, settings=Settings(kept, 1 << 30, 10.0))
     server.faults.append(once(PASSING["503"], 4))
     assert file.read(500_000, 70_000) == DATA[500_000:570_000]
 
@@ -408,7 +408,7 @@ def test_a_cache_that_others_may_write_is_not_believed(
     (stretch,) = kept.rglob("*.stretch")
     first = 500_000 // BLOCK
     writable = Stretch(str(stretch.parent), 0, len(DATA), writing=True)
-    writable.write(first, memoryview(bytes(2 * BLOCK)))  # with right checksums
+    writable.write(first, memoryview(bytes(2 * BLOCK)), 1)  # with right checksums
     if whose == "everybody's":
         kept.chmod(0o777)
     elif os.geteuid() == 0:
