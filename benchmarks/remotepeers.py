@@ -39,7 +39,7 @@ def open_remote(peer: str, endpoint: str, cache: Path, threads: int, decoder: st
     threads : int
         Processes that decode.
     decoder : {"pil", "tensors"}
-        As of `peers.image_reader`.
+        The same as `peers.image_reader` takes.
     """
     from packer.testing.reference import torchvision
 

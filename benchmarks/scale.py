@@ -32,17 +32,17 @@ class Cluster:
     Attributes
     ----------
     cores : int
-        Of a node.
+        How many cores a node has.
     network : float
-        Of a node.
+        How many bytes a node sends and gets.
     read, write : float
-        Of the shared file system, for all nodes together.
+        What the shared file system gives all nodes together.
     opens : float
         How many files it opens, for all nodes together.
     listing : float
         How many files one process lists.
     stats : float
-        Of how many files one process learns the size and the time.
+        How many files one process looks at for their size and time.
     spread : float
         Standard deviation of the logarithm of a part's duration: nodes and images differ.
     """

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of qemu-plugin.h, which distributions do not carry. */
+/* These declarations are qemu-plugin.h's, a header that distributions do not carry. */
 typedef uint64_t qemu_plugin_id_t;
 struct qemu_plugin_tb;
 enum qemu_plugin_op { QEMU_PLUGIN_INLINE_ADD_U64 };

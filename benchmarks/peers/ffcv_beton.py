@@ -32,7 +32,7 @@ def prepare(tree: Path, directory: Path, store: str = "bytes") -> Path:
 
 
 def open_loader(pack: Path, crop: str, threads: int, recipe: str | None = None) -> Any:
-    """Open a beton. Of a recipe, FFCV has what is nearest: see `_recipe`."""
+    """Open a beton. What FFCV has that is nearest to a recipe stands for the recipe: see `_recipe`."""
     from ffcv.fields import RGBImageField
     from ffcv.fields.decoders import CenterCropRGBImageDecoder, IntDecoder, RandomResizedCropRGBImageDecoder
     from ffcv.loader import Loader, OrderOption
@@ -62,8 +62,8 @@ def open_loader(pack: Path, crop: str, threads: int, recipe: str | None = None) 
 def _recipe(recipe: str | None) -> tuple[list[Any], list[Any]]:
     """Return what is done to images and to labels.
 
-    Of TrivialAugmentWide's and RandAugment's operations FFCV has brightness, contrast and saturation, which stand for
-    all. It erases squares of one size, in all images. It has MixUp, and no CutMix.
+    FFCV has three of TrivialAugmentWide's and RandAugment's operations: brightness, contrast and saturation. These
+    stand for all. FFCV erases squares of one size, in all images. It has MixUp, and no CutMix.
     """
     import numpy as np
     from ffcv.transforms import (

@@ -1,10 +1,10 @@
 """What no loader can exceed: the calls alone that decode and resize, on plain threads, over inputs prepared in memory.
 
-Of packer's own decoder (of raw pixels, its resizing), which takes eight images and boxes at a time; or of libraries,
-libjpeg-turbo's decoder through simplejpeg and torch's resizing, to which packer would hand what it left to them in the
-same epoch: JPEGs whose header says that they end below the crop's last row, or the tiles that the crop touches, joined,
-each with its rectangle. Choosing crops, reading, checking, patching headers, joining tiles, queues and batches are left
-out.
+The calls are those of packer's own decoder, which takes eight images and boxes at a time (for raw pixels, those of its
+resizing). Or they are those of libraries: libjpeg-turbo's decoder through simplejpeg, and torch's resizing. The
+libraries get what packer would hand to them in the same epoch: JPEGs whose header says that they end below the crop's
+last row, or the tiles that the crop touches, joined, each with its rectangle. Choosing crops, reading, checking,
+patching headers, joining tiles, queues and batches are left out.
 """
 
 from __future__ import annotations

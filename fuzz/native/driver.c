@@ -3,8 +3,9 @@
        TARGET [-max_total_time=SECONDS] [-runs=COUNT] [-timeout=SECONDS] [-artifact_prefix=PREFIX] [-seed=NUMBER]
               (FOLDER | FILE) ...
 
-   The options mean what they mean to libFuzzer, of which no more are known here. Of the first folder's inputs new ones are
-   made; those that go new ways are written there. An input that ends the program is written to PREFIX, and named. */
+   The options mean what they mean to libFuzzer, whose other options are not known here. New inputs are made of those in
+   the first folder; those that go new ways are written there. An input that ends the program is written to PREFIX, and
+   named. */
 
 #define _DEFAULT_SOURCE
 

@@ -288,7 +288,7 @@ class ProgressDisplay:
     ) -> None:
         """Show that `done` of `total` images, or of another unit, are done; how many there are need not be known.
 
-        Of them `skipped` were left out; `read` bytes were read for them. `notes` are what else there is to show: values
+        `skipped` of them were left out; `read` bytes were read for them. `notes` are what else there is to show: values
         by what they are values of.
         """
         with self._lock:

@@ -61,7 +61,7 @@ def append(
     Returns
     -------
     Summary
-        As of `convert`, of the part; `destination` and `manifest` are those of the whole.
+        What `convert` returns, for the part; `destination` and `manifest` are those of the whole.
 
     Raises
     ------
@@ -74,7 +74,7 @@ def append(
     PackLockedError
         If another process appends to the pack, or replaces it.
     PackerError
-        As of `convert`.
+        As `convert` raises it.
     """
     given = _given(options)
     if is_url(pack):

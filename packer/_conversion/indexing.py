@@ -115,7 +115,7 @@ def index(
     Returns
     -------
     Summary
-        As of `convert`; `bytes_out` are those of the index.
+        What `convert` returns; `bytes_out` are those of the index.
 
     Raises
     ------

@@ -1,6 +1,6 @@
 """What a store of objects holds of a conversion in parts, which tasks without a common disk make together.
 
-Of ``s3://bucket/train.lmdb`` there are, until the pack is complete,
+Until the pack ``s3://bucket/train.lmdb`` is complete, there are
 
 ``train.lmdb/part-00000.lmdb``, …    the parts that are complete
 ``train.lmdb.partial/parts.json``    what is converted, how, and into how many parts
@@ -70,7 +70,7 @@ class JobStore:
     DestinationError
         If no pack can be written to that URL.
     RemoteError
-        So from all methods, if the store cannot be reached or refuses.
+        If the store cannot be reached or refuses; so all methods raise it.
     """
 
     def __init__(self, destination: Path, scratch: Path) -> None:
@@ -124,7 +124,7 @@ class JobStore:
                     raise
 
     def missing(self, parts: int, format: str) -> list[int]:
-        """Return which parts are not complete: of a part that is several files the manifest is the last."""
+        """Return which parts are not complete. The manifest is the last file of a part that is several."""
         there = {name.removesuffix(f"/{MANIFEST_FILE}") for name in self.parts.names()}
         return [number for number in range(parts) if part_name(number, format) not in there]
 
@@ -201,7 +201,7 @@ class JobStore:
 
     def _abort_unfinished(self) -> None:
         """Abort uploads of processes that were killed; who is alive finds the object that is there."""
-        with self._desk() as (_, log):  # which knows of none
+        with self._desk() as (_, log):  # a new log knows of no upload: all are others'
             self.parts.abort_unfinished(log)
             self._beside.abort_unfinished(log)
 

@@ -51,7 +51,7 @@ def merge(
     Returns
     -------
     Summary
-        As of `convert`.
+        What `convert` returns.
 
     Raises
     ------

@@ -86,7 +86,7 @@ def pack(
     Returns
     -------
     Summary
-        As of `packer.convert`.
+        What `packer.convert` returns.
 
     Raises
     ------

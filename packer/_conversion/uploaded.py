@@ -63,7 +63,7 @@ def make_scratch(scratch: Path | None) -> Path:
 
 
 class UploadedConversion:
-    """A conversion to a URL; a context, in which its room is this process's alone.
+    """A conversion to a URL. It is a context: within, the conversion's room is this process's alone.
 
     Parameters
     ----------
@@ -184,7 +184,7 @@ class UploadedConversion:
             **self.request.described(),
             "parts": self.request.parts,
         }
-        del said["versions"]  # which an unfinished conversion compares, and do not matter to a complete pack
+        del said["versions"]  # an unfinished conversion compares them; they do not matter to a complete pack
         if not self._holds_work:
             write_output(path, json.dumps(said).encode("ascii"))
             return

@@ -123,8 +123,8 @@ class UploadedJob:
     ) -> Source:
         """Begin the job, or join the one that another process began, on whichever node; return the source.
 
-        As `Job.begin` with `share`. Files that changed since the job began are found when they are read, whatever
-        `compare` says: the node that begins may not be the one that reads them.
+        It does what `Job.begin` does with `share`. Files that changed since the job began are found when they are read,
+        whatever `compare` says: the node that begins may not be the one that reads them.
         """
         store = self._store()
         if fresh:
@@ -155,7 +155,7 @@ class UploadedJob:
         wait: float = 0,
         progress: Callable[[ConversionProgress], None] | None = None,
     ) -> Part:
-        """Make a part and upload it, unless it is there. As `Job.convert`, but `scratch` is where each part is made.
+        """Make a part and upload it, unless it is there. This is `Job.convert`, but `scratch` is where parts are made.
 
         The same call continues what was killed, where the scratch is the same; elsewhere the part is made anew.
         """

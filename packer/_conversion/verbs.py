@@ -96,7 +96,7 @@ def convert(
     upscale : bool
         Whether images that are smaller than `resize` are enlarged.
     interpolation : {"bilinear", "bicubic"}, optional
-        By default bilinear.
+        By default it is bilinear.
     codec : {"keep", "jpeg", "png", "webp", "bmp", "raw"}, optional
         What is stored: the files' own bytes, an encoding, or uint8 RGB pixels. By default keep; with `resize` jpeg.
     quality : int, optional
@@ -222,7 +222,8 @@ def convert(
     RemoteError
         If a store of objects cannot be reached, or refuses.
     MissingDependencyError
-        If `tiles` needs packer's own C, Parquet pyarrow, `yolo` PyYAML, or a URL boto3 or obstore, which is not there.
+        If what is needed is not there: packer's own C for `tiles`, pyarrow for Parquet, PyYAML for `yolo`, boto3 or
+        obstore for a URL.
     """
     request = ConversionRequest(
         src=_path(src),

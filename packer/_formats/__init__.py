@@ -47,9 +47,9 @@ class Format:
     suffixes : tuple of str
         What a pack's name ends in; the first is the usual one.
     magic : (int, bytes), optional
-        Where in a file of this format which bytes stand.
+        A place in a file of this format, and the bytes that stand there.
     signs : tuple of str
-        The files of which one tells a directory of this format.
+        Names of files; a directory that has one of them is of this format.
     writer, reader : str
         ``"module:class"``; no writer where packs are not written sample by sample.
     needs : str
@@ -270,9 +270,9 @@ def open_pack(
     path : path or URL
         The pack.
     check : {"always", "never"}
-        As of `Reader`.
+        The same as `Reader` takes.
     cache_dir, cache_size, timeout
-        How a pack at a URL is read; as of `open_dataset`.
+        How a pack at a URL is read; see `open_dataset`.
     """
     choose_reading([path], cache_dir, cache_size, timeout)
     place = path if isinstance(path, Place) else place_of(os.path.expanduser(path))

@@ -36,7 +36,7 @@ class PackColumns(Mapping[str, Column]):
 
     They are the fields and packer's own: ``label``, an id or the class of that name, not there where the sample is
     unlabeled; ``name``; ``height`` and ``width``, in pixels; ``size``, of the image, in bytes. No field has such a
-    name. Of fields that are neither numbers, ids nor texts is known only where there is a value.
+    name. For fields that are neither numbers, ids nor texts, it is only known where there is a value.
 
     Parameters
     ----------

@@ -143,7 +143,7 @@ class Reader(ValueAccess):
         Returns
         -------
         object
-            As of `locate`.
+            What `locate` returns.
         """
         files, positions, held = self._locate(found["position"], found["size"])
         found["file"] = np.where(found["file"] == NOWHERE, NOWHERE, files)

@@ -84,7 +84,7 @@ class TreeWriter:
         key : bytes
             Comes after those before, and has at most 511 bytes.
         size : int
-            Of the value.
+            How many bytes the value has.
         data : iterable of bytes-like
             Its parts.
         """

@@ -193,7 +193,7 @@ def is_padded(box: Box) -> bool:
 def shown(box: Box) -> Box:
     """Return a box whose window is the part of the resized rectangle that a window shows.
 
-    The part has no more rows and no more columns than the window. Of a window that shows nothing of the rectangle, the
+    The part has no more rows and no more columns than the window. Where a window shows nothing of the rectangle, the
     nearest pixels are the part, so that damage of the image is found all the same.
     """
     if not is_padded(box):

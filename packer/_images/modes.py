@@ -114,8 +114,8 @@ def decode_unchanged(
     size : (height, width), optional
         The size that the image must have.
     rows : (first, end), optional
-        The rows that are wanted, from one to before another, of the image as it is shown; by default all. Of most PNGs
-        no more is decoded than down to the last one.
+        The rows that are wanted, from one to before another, of the image as it is shown; by default all. Most
+        PNGs are decoded no further than down to the last one.
 
     Returns
     -------

@@ -40,7 +40,7 @@ _SUB = 1  # filters up to this one do not look at the row above
 _PAETH = 4  # the last filter
 
 _PASSES = ((0, 8, 0, 8), (0, 8, 4, 8), (4, 8, 0, 4), (0, 4, 2, 4), (2, 4, 0, 2), (0, 2, 1, 2), (1, 2, 0, 1))
-"""Of the passes of an interlaced image: first row, step of the rows, first column, step of the columns."""
+"""For each pass of an interlaced image: first row, step of the rows, first column, step of the columns."""
 
 
 class PNG(NamedTuple):

@@ -41,7 +41,9 @@ class _Library(turbojpeg.TurboJPEG):  # type: ignore[misc]
 def decode_jpeg(
     data: Buffer, out: npt.NDArray[np.uint8] | None = None, *, scaled: bool = False, cut: bool = False
 ) -> npt.NDArray[np.uint8]:
-    """Decode to uint8 RGB; ImageError where libjpeg complains. As `packer._images.turbojpeg.decode_jpeg`.
+    """Decode to uint8 RGB; ImageError where libjpeg complains.
+
+    It takes and returns what `packer._images.turbojpeg.decode_jpeg` does.
 
     Parameters
     ----------

@@ -115,7 +115,7 @@ def cut_image(
 ) -> Pixels:
     """Decode an image to a mode, and return the window of a box, resized as `smooth` does.
 
-    Of an image that is decoded unchanged, the indices of a palette and single bits are resized to the nearest pixel, as
+    Where an image is decoded unchanged, the indices of a palette and single bits are resized to the nearest pixel, as
     Pillow resizes them.
 
     Parameters

@@ -234,7 +234,7 @@ def _pack_of(root: Any, index: Any, wanted: Wanted, progress: Callable[[int, int
     if is_url(root):
         if wanted.keys or index is not None:
             raise ValueError(f"{'keys' if wanted.keys else 'index'}= is for containers on this machine's disks")
-        return place_of(root)  # which is asked once which version there is
+        return place_of(root)  # asked once which version there is
     if index is None and is_pack(root):
         if wanted.keys:
             raise ValueError(

@@ -157,8 +157,8 @@ class BatchDecoder:
         crops : (N,) array of CROP, or (N, V)
             As `choose_crops` gives them, or `choose_views`; with operations or without.
         outs : (N, 3, height, width) uint8 tensor or sequence of N (3, height, width) uint8 tensors
-            Their memory is channels last. Of views a sequence of V such. With a lookup, and without views, a contiguous
-            (N, 3, height, width) float32 tensor.
+            Their memory is channels last. With views, a sequence of V such. With a lookup, and without views, a
+            contiguous (N, 3, height, width) float32 tensor.
         lookup : Lookup, optional
             The numbers that levels become.
 
@@ -193,8 +193,8 @@ class BatchDecoder:
     def cut(self, rows: Ints, crops: Crops) -> Sequence[Any] | npt.NDArray[np.uint8]:
         """Read N images, and decode, crop and resize them to (height, width, channels) arrays of the mode.
 
-        Parameters and errors are those of `decode_into`. RGB images of one size are one array. Of (N, V) crops there is
-        a tuple of V for each image.
+        Parameters and errors are those of `decode_into`. RGB images of one size are one array. With (N, V) crops,
+        there is a tuple of V for each image.
         """
         columns = crops if crops.ndim == 2 else crops[:, None]
         if self.mode != "RGB":
@@ -250,13 +250,13 @@ class BatchDecoder:
         if not self._raw:
             tasks["file"][~self._rectangles.suits(tasks, self._scaled)] = NOWHERE
         between = tasks["crop_height"] * tasks["out_width"]  # pixels between the two passes of resizing
-        windows = tasks["out_height"] * tasks["out_width"]  # which padding may make larger than the image
+        windows = tasks["out_height"] * tasks["out_width"]  # padding may make them larger than the image
         pixels = np.maximum(tasks["height"] * tasks["width"], np.maximum(between, windows))
         left: list[int] = []
         table = None if lookup is None else lookup.table
         for call in _calls(pixels):
             some = None if operations is None else operations[call]
-            self.reader.require_table()  # of which C copies the names
+            self.reader.require_table()  # C copies the table's names
             left += [call.start + number for number in native.decode_into(tasks[call], some, table)]
         return left
 

@@ -81,7 +81,7 @@ def after(tasks: Sequence[Future[Any]], begin: Callable[[], Sequence[Future[Any]
     It has no results of its own. Where a task fails or is cancelled, nothing is begun.
     """
     whole: Future[list[Any]] = Future()
-    left = [begin]  # which holds the memory of a batch, and is let go of: futures hold what they call
+    left = [begin]  # `begin` holds the memory of a batch, and is let go of: futures hold what they call
 
     def start(failed: BaseException | None, cancelled: bool) -> None:
         begin = left.pop()

@@ -64,8 +64,8 @@ class ImageDataset(Batched):
         The least share of a box's area, 0 to 1, that a crop leaves; it leaves out other boxes, and those that are
         narrower or lower than a pixel.
     fill : dict of str to value, optional
-        What stands in the place of a field's value that is not there. Of a mask, the number that stands in all of it,
-        and around the image where a crop is padded; else 0 stands there.
+        What stands in the place of a field's value that is not there. For a mask, it is a number that stands in all of
+        the mask, and around the image where a crop is padded; else 0 stands there.
     target : {"coco"}, optional
         Items are image and target as torchvision's detectors take it, of the fields that ``packer convert --coco``
         makes.
@@ -231,7 +231,7 @@ class ImageDataset(Batched):
         elif fields is not None:
             self._parts = parts_of(self.reader.fields, fields, mode, per_box, fill, min_visible, output)
         self.augment, self.views = augment, views
-        _ = self._preparation  # which says at once where fuse= changes nothing
+        _ = self._preparation  # says at once where fuse= changes nothing
         if stage is not None:
             self.reader.close()
             root = staging.stage(root, stage)

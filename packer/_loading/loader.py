@@ -52,8 +52,8 @@ class Loader:
         A new permutation every epoch.
     sampler : OrderSampler or iterable of int, optional
         The order, instead of `shuffle`. packer's samplers, such as `packer.BlockShuffleSampler`, give each rank of an
-        initialised `torch.distributed` its share. Of another iterable rank 0's indices are divided among the ranks,
-        each epoch anew, unless it divides itself as `DistributedSampler` does; it cannot be resumed.
+        initialised `torch.distributed` its share. Where it is another iterable, rank 0's indices are divided among the
+        ranks, each epoch anew, unless it divides itself as `DistributedSampler` does; it cannot be resumed.
     threads : int or "auto", optional
         How many threads decode; by default the CPUs that affinity, cgroup and SLURM grant. "auto" finds in the first
         pass how many the training needs; see Notes.
@@ -163,7 +163,7 @@ class Loader:
         require_callable("batch_transform", batch_transform)
         self.transform, self.batch_transform, self.mix = transform, batch_transform, mix
         self.collate_fn, self._pad, self._collation = collate_fn, pad, collation_of(images, pad)
-        self._finishing.layout(images, transform, batch_transform, mix)  # which says at once what does not go
+        self._finishing.layout(images, transform, batch_transform, mix)  # says at once what does not go
         self._asked_for = False  # a pass, of which no batch was taken yet
         self._progress = Progress()
         self._kept = Kept()
@@ -234,9 +234,9 @@ class Loader:
     def load_state_dict(self, state: Mapping[str, Any], *, strict: bool = True) -> None:
         """Let the next pass go on where `state_dict` was taken, also with another number of ranks or threads.
 
-        The seeds of the sampler and of the crops become the state's. Other crops or augmentations are warned of. Of
-        packer 0.1.0's states, which have one seed, those are accepted that say the same order and the same crops as the
-        Loader and the dataset were made with.
+        The seeds of the sampler and of the crops become the state's. Other crops or augmentations are warned of. A
+        state of packer 0.1.0 has one seed. It is accepted where it says the same order and the same crops as the Loader
+        and the dataset were made with.
 
         Parameters
         ----------

@@ -22,7 +22,7 @@ __all__ = ["IMAGES", "Layout", "Part", "SharedMemory", "Slot", "images_in", "pag
 IMAGES = "image"
 """The name of the part that has the images."""
 
-_VIEWS = f"{IMAGES}/"  # begins the names of parts that have a view each, which no field has
+_VIEWS = f"{IMAGES}/"  # begins the names of parts that have a view each, and no field's name
 _AS_NUMBERS = "/numbers"  # ends the names of what images become
 
 _ALIGNED = 64  # bytes; where a part may begin

@@ -99,8 +99,8 @@ class Prepared(Selection):
             crop = Compose(crop)
         if crop is not None and not isinstance(crop, Crop):
             raise TypeError(
-                f"crop is one of packer's crops, such as packer.RandomResizedCrop(224), not {crop!r}. Of a transform "
-                "of torchvision packer.crops.split(transform) gives the crop; or say transform= with fuse=True"
+                f"crop is one of packer's crops, such as packer.RandomResizedCrop(224), not {crop!r}. To take "
+                "the crop of a transform, say packer.crops.split(transform)[0], or transform= with fuse=True"
             )
         if crop is not None and self._fuse:
             raise ValueError("fuse=True takes the crop out of transform=, so it goes without crop=: say one of them")

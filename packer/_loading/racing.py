@@ -1,8 +1,8 @@
 """A race of settings on a machine that other work makes uneven: measured in turn, until one of them can be chosen.
 
 All settings that are left are measured once a round, and what is compared are ratios within a round: whatever slows the
-machine for seconds slows the whole round. Who is surely slower than the best is left out, so that the rounds become
-shorter. Of those that are as fast as the best, the simplest is chosen.
+machine for seconds slows the whole round. A setting that is surely slower than the best is left out, so that the rounds
+become shorter. The simplest of those that are as fast as the best is chosen.
 """
 
 from __future__ import annotations

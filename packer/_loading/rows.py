@@ -26,7 +26,7 @@ class Item(NamedTuple):
 def empty_rows(count: int, shape: tuple[int, ...]) -> torch.Tensor:
     """Return an uninitialized (count, *shape) float32 tensor; in a worker of DataLoader, in shared memory."""
     if get_worker_info() is None:
-        return torch.from_numpy(np.empty((count, *shape), np.float32))  # which asks for huge pages, as torch does not
+        return torch.from_numpy(np.empty((count, *shape), np.float32))  # NumPy asks for huge pages, torch does not
     batch, size = torch.empty(0), torch.Size((count, *shape))
     new_shared: Any = torch.UntypedStorage._new_shared  # as default_collate does
     storage: torch.UntypedStorage = new_shared(size.numel() * batch.element_size())

@@ -137,7 +137,7 @@ class Selection(Dataset[tuple[Any, Any]]):
         Parameters
         ----------
         condition : str or (N,) bool array
-            A mask, such as ``dataset.columns["age"] > 30``, of which nothing masked is chosen. Or a text such as
+            A mask, such as ``dataset.columns["age"] > 30``; nothing that is masked is chosen. Or a text such as
             ``'age > 30 and split == "train"'``, of the names in `columns`: comparisons, ``in [...]``,
             ``glob "train/*"``, ``is null``, ``and``, ``or``, ``not``. As in SQL, a value that is not there meets
             neither a comparison nor its opposite.

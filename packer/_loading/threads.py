@@ -61,7 +61,7 @@ class Workers(abc.ABC):
     def ahead(self, dataset: Readable, chunks: Iterator[Ints], block: int) -> Iterator[Ints]:
         """Yield chunks of indices; what they need is fetched while chunks before are read, if that helps the workers.
 
-        Of `block` neighbours that begin at a multiple of it, all are wanted soon when one is.
+        When one of `block` neighbours is wanted, which begin at a multiple of `block`, all are wanted soon.
         """
         return chunks
 

@@ -37,7 +37,7 @@ class Way(NamedTuple):
     side : str
         Which process measures it, where it is not one of its own.
     step : tuple of int
-        Down to which step of a recipe, if of one.
+        The last step that is done, where the way is a recipe.
     """
 
     name: str
@@ -130,4 +130,4 @@ def _require_images(tree: Path) -> None:
     """Raise SourceError where a tree has no images; of a large one no more is listed than the first class with some."""
     walk = Walk(tree, ImageRule())
     if not any(walk.images_below(folder) for folder in class_directories(tree)):
-        imagefolder_source(tree)  # which says what there is instead
+        imagefolder_source(tree)  # its error says what there is instead

@@ -38,7 +38,8 @@ def coco_document(reader: Reader, *, captions: bool = False, names: Sequence[str
     -------
     dict
         ``images``, those of which the files spoke; ``annotations``, where the pack has such; ``categories`` and all
-        other members of the files, such as ``info`` and ``licenses``. Of several files the first one's count.
+        other members of the files, such as ``info`` and ``licenses``. Where there are several files, the
+        first one's count.
 
     Raises
     ------

@@ -43,7 +43,7 @@ class FieldInfo:
     Attributes
     ----------
     name, kind, dtype, rank, classes, ids, file
-        As of the field; see `packer._fields.Field`.
+        The field's; see `packer._fields.Field`.
     missing : int
         How many samples have no value.
     bytes : int

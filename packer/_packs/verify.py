@@ -38,7 +38,7 @@ def verify(
 ) -> list[Damage]:
     """Check a pack: its structure, its table, and unless `quick` the checksum of every sample.
 
-    Of fields, the numbers in the table are looked at; unless `quick`, every other value is compared with its checksum
+    The numbers of fields in the table are looked at. Unless `quick`, every other value is compared with its checksum
     and decoded as its kind: further images and masks as a conversion looks at images, a mask of its image's size, boxes
     in the image, text, JSON, ids of classes that there are.
 

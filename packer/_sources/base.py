@@ -330,7 +330,7 @@ def listing_digest(  # noqa: PLR0917
     columns: Sequence[Column] = (),
     about: Sequence[Mapping[str, Any]] = (),
 ) -> str:
-    """Return the SHA-256, in hexadecimal, of a list of images. Of fields that are files, it covers the paths."""
+    """Return the SHA-256, in hexadecimal, of a list of images. It covers the paths of fields that are files."""
     digest = hashlib.sha256()
     if label_type != "class":
         digest.update(label_type.encode("ascii"))

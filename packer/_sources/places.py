@@ -33,7 +33,7 @@ class Places:
     files : ForeignFiles
     images : Ranges
     ranges : dict of str to Ranges
-        Of the fields whose values lie in files.
+        Where the values of each field lie, if they lie in files.
     copied : (B,) uint8 array
     pixels : PixelLayout, optional
     shapes : (N, 2) int64 array

@@ -43,9 +43,9 @@ class Surveyed:
     kept : (N,) bool array
         Which images can be used.
     values : list of tuple
-        Of each image, what there is of each field that is copied into the index; empty of one that cannot be used.
+        For each image, what there is of each field that is copied into the index; empty where the image cannot be used.
     more : list of tuple
-        Of each image, the columns of the fields.
+        For each image, the columns of the fields.
     skipped : list of (int, str)
         The images that cannot be used, and why.
     findings : Counter

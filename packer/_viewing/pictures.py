@@ -21,7 +21,7 @@ from packer.errors import ImageError, PackerError
 __all__ = ["SMALL_QUALITY", "Cut", "Picture", "Pictures"]
 
 SMALL_QUALITY = 80
-"""Of JPEGs of a grid; a picture that is looked at alone has `_QUALITY`."""
+"""The quality of JPEGs in a grid; a picture that is looked at alone has `_QUALITY`."""
 
 _QUALITY = 92
 

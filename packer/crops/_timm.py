@@ -127,4 +127,4 @@ READERS: dict[str, Callable[[Any, bool], Crop | None]] = {
     "timm.ResizeKeepRatio": _resize_keep_ratio,
     "timm.CenterCropOrPad": _center_crop_or_pad,
 }
-"""As `packer.crops._torchvision.READERS`."""
+"""What reads each transform of timm; `packer.crops._torchvision.READERS` is the same for torchvision."""

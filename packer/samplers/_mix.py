@@ -89,8 +89,8 @@ class MixSampler(_Grouped):
 
     Notes
     -----
-    Of the first n places of a run with D datasets, and of any n places in a row, a dataset of share p has p n to within
-    2 + 2 p D. Where a sample comes again in an epoch, a Loader gives it another crop.
+    In a run with D datasets, a dataset of share p has p n of the first n places, to within 2 + 2 p D. The same is so of
+    any n places in a row. Where a sample comes again in an epoch, a Loader gives it another crop.
 
     Examples
     --------

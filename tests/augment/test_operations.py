@@ -218,7 +218,7 @@ def test_what_does_not_fit_an_image_is_refused(kind: str, fields: dict[str, obje
 
 @pytest.mark.parametrize("interpolation", FILTERS)
 def test_no_place_of_the_longest_image_that_is_moved_is_rounded_to_another(interpolation: str) -> None:
-    """Of images that are longer, float32 has too few places: they are refused, and not moved to any."""
+    """float32 has too few places for images that are longer: they are refused, and not moved to any."""
     pixels = np.random.default_rng(0).integers(0, 256, (2, LONGEST_MOVED, 3), np.uint8)
     ahead = operation("affine", matrix=[1, 0, 5, 0, 1, 0], interpolation=FILTERS.index(interpolation))
     moved = operated(pixels, ahead)

@@ -264,7 +264,7 @@ def test_c_opens_no_path_that_leaves_the_base(whole: bool, tmp_path: Path) -> No
 
 
 def test_forged_bytes_are_an_error_or_harmless(index: Path, samples: list[Sample]) -> None:
-    """Of table, list of files and manifest, whose seal is made anew."""
+    """The bytes are those of table, list of files and manifest, whose seal is made anew."""
     fuzz(index, samples, 100, seed=0)
 
 
@@ -342,7 +342,7 @@ def test_a_billion_rows_over_ten_thousand_files_open_at_once(tmp_path: Path) -> 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
 def test_c_reads_no_file_that_is_another_than_was_listed(tmp_path: Path) -> None:
-    """By its size, its time or its kind. Of a time, a disk may keep no more than seconds."""
+    """Its size, its time or its kind tells. A disk may keep no more of a time than seconds."""
     from packer._images import native
     from packer._images.geometry import Box
     from packer._storage.locations import BY_PATH, by_path

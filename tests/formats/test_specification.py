@@ -490,7 +490,7 @@ def read_index(path: Path) -> Pack:
 
 
 def test_a_reader_written_from_the_page_reads_indexes(tmp_path: Path) -> None:
-    """Of a tree with fields whose values are files, and values that are copied; as it is, and as it is staged."""
+    """The index is of a tree with fields, some files and some copied; it is read as it is, and as it is staged."""
     draw_imagefolder(tmp_path / "tree", classes=2, per_class=2, size=(12, 16))
     files = sorted((tmp_path / "tree").rglob("*.jpg"))
     for number, file in enumerate(files):

@@ -1,4 +1,4 @@
-"""Of pixels that are stored as they are and not checked, no more is read than a crop needs."""
+"""Pixels that are stored as they are and not checked are read no further than a crop needs."""
 
 from __future__ import annotations
 

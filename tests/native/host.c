@@ -123,8 +123,8 @@ decode(Task *task, uint32_t *checksum)
     return done;
 }
 
-/* Returns the checksum of the pieces of a tiled JPEG, or of the reason why there are none. */
-/* Of a text, or of what a tuple holds, one after the other, its numbers as 8 bytes. */
+/* Returns the checksum of the pieces of a tiled JPEG, or of the reason why there are none: of a text, or of what a tuple holds,
+   one after the other, its numbers as 8 bytes. */
 static uint32_t
 checksum_of_all(PyObject *object)
 {

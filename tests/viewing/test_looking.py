@@ -241,7 +241,7 @@ def test_a_report_is_one_page_that_asks_for_nothing(catalog: Catalog, tmp_path: 
     assert text.count('src="') == text.count('src="data:image/jpeg;base64,')
     assert "href=" not in text
     assert "url(" not in text
-    assert "Of all 24 samples 1 cannot be read and decoded." in text
+    assert "1 of all 24 samples cannot be read and decoded." in text
     assert f"sample {DAMAGED}: " in text
     assert "the same checksum and size: 1." in text
     read: list[int] = []

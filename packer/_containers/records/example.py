@@ -116,7 +116,7 @@ def feature_lists(window: Window, begin: int, end: int) -> Iterator[tuple[bytes,
     Parameters
     ----------
     window : Window
-        Of the file.
+        What reads the file.
     begin, end : int
         The bytes of the file that are the Example.
 

@@ -103,7 +103,7 @@ class MDS(OffsetShards):
     suffixes = (".mds",)
 
     packed: Sequence[tuple[str, int] | None] = ()
-    """Of each shard that is compressed the codec, and how many bytes it gives."""
+    """For each shard that is compressed, the codec and how many bytes it gives; None for others."""
 
     @classmethod
     def recognise_file(cls, path: Path, head: bytes) -> bool:

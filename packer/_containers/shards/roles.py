@@ -38,7 +38,7 @@ class ColumnType(NamedTuple):
         ``"image"``, ``"bytes"``, ``"text"``, ``"json"``, ``"scalar"`` or ``"array"``; empty where packer does not
         take the column.
     dtype : str
-        Of a scalar or an array: that of the field it becomes.
+        The dtype of the field that a scalar or an array becomes.
     rank : int
         The axes of an array.
     why : str
@@ -91,13 +91,13 @@ class Roles:
         Parameters
         ----------
         name : str
-            Of the sample, without suffix, where no column names it.
+            The sample's name, without suffix, where no column names the sample.
         values : mapping
             By columns, at least those that are wanted and have a value.
         read : callable
             Returns a range of the file in which the values lie.
         shape : (height, width), optional
-            Of an image that is pixels.
+            The size of an image that is pixels.
 
         Raises
         ------

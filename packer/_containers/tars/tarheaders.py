@@ -91,7 +91,7 @@ class Members:
     ----------
     file : PackFile
     window : Window
-        Of the file; for whoever reads members too.
+        What reads the file; for whoever reads members too.
 
     Attributes
     ----------

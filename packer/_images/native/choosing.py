@@ -33,14 +33,14 @@ STEP = np.dtype(
 ``kind``, ``randoms``, ``chosen``
     A place in `KINDS`; how many random numbers an image needs, and how many are chosen by them.
 ``height``, ``width``, ``interpolation``, ``padding``, ``fill``
-    Size and kind of the result, as in `packer._images.geometry.CROP`. Of "resized by side" the height is that of the
-    shorter side; of "padded" height and width are those that a smaller result gets.
+    Size and kind of the result, as in `packer._images.geometry.CROP`. The height of "resized by side" is that of
+    the shorter side; height and width of "padded" are those that a smaller result gets.
 ``above``, ``left``, ``below``, ``right``
-    Of "padded": by how many pixels the result becomes wider there.
+    "padded" has them: by how many pixels the result becomes wider there.
 ``least``, ``most``, ``narrowest``, ``widest``, ``log_narrowest``, ``log_widest``
-    Of "random resized cut": shares of the area, ratios of width to height, and their logarithms.
+    "random resized cut" has them: shares of the area, ratios of width to height, and their logarithms.
 ``p``
-    Of "mirrored": how likely that is.
+    "mirrored" has it: how likely that is.
 """
 
 RULES = ("of table", "erasing")
@@ -60,10 +60,11 @@ RULE = np.dtype(
 ``kind``, ``randoms``
     A place in `RULES`; how many random numbers an image needs.
 ``table``, ``operations``, ``strengths``, ``strength``
-    Of "of table": the address of an (operations, strengths, 2) array of `OPERATION`, of both signs; and the place of
-    the strength, or `ANY`.
+    "of table" has them: the address of an (operations, strengths, 2) array of `OPERATION`, of both signs; and the place
+    of the strength, or `ANY`.
 ``fill``, ``p``, ``least``, ``most``, ``log_narrowest``, ``log_widest``
-    Of "erasing": the colour, as `OPERATION` has it; how likely it is; shares of the area, and logarithms of ratios.
+    "erasing" has them: the colour, as `OPERATION` has it; how likely it is; shares of the area, and logarithms of
+    ratios.
 """
 
 if _native is not None and (

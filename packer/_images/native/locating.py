@@ -29,7 +29,7 @@ class Locating:
     """
 
     def __init__(self, table: Table, *, raw: bool, checked: bool) -> None:
-        self._table = table  # which the addresses are of
+        self._table = table  # kept alive: the addresses are those of its columns
         columns = [getattr(table, name) for name in _COLUMNS]
         addresses, steps = [column.ctypes.data for column in columns], [column.strides[0] for column in columns]
         numbers = table.names.ctypes.data, len(table.names), LONGEST_NAME, raw, checked

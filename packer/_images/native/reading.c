@@ -44,8 +44,8 @@ read_from(int file, uint8_t *to, size_t size, int64_t position)
 #define MODIFIED st_mtim
 #endif
 
-/* Tells whether a path leads nowhere but down: no part of it is empty, "." or "..". As `name_problem` in
-   packer/_storage/paths.py. */
+/* Tells whether a path leads nowhere but down: no part of it is empty, "." or "..". `name_problem` in
+   packer/_storage/paths.py does the same. */
 static int
 is_plain(const char *path)
 {

@@ -22,8 +22,8 @@ typedef struct {
     Kind kind;
 } Look;
 
-/* Looks at an image of `size` bytes, the first `have` of which are at hand, and in `last` the last two. As `inspect` in
-   packer/_images/probe.py, which is asked about all that is UNUSUAL. */
+/* Looks at an image of `size` bytes, the first `have` of which are at hand, and in `last` the last two. `inspect` in
+   packer/_images/probe.py does the same, and is asked about all that is UNUSUAL. */
 Sight look_at(const uint8_t *data, size_t have, size_t size, const uint8_t last[2], Look *look);
 
 #endif

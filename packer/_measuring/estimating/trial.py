@@ -87,7 +87,7 @@ def convert_some(
     Raises
     ------
     PackerError
-        As of `packer.convert`, but for images that cannot be read: these are left out.
+        As `packer.convert` raises it, but not for images that cannot be read: these are left out.
     """
     in_order = np.argsort(indices)
     some = replace(source.taken(indices[in_order]), others=OtherFiles(), notes=[])

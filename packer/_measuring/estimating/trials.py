@@ -196,8 +196,8 @@ def run_trials(
     Parameters
     ----------
     until, ends : float
-        Of `time.monotonic`. The trials go on until the first of these, and until the second one where they have less
-        than `wanted` images by then. There is at least one trial, but where none fits and no image is wanted.
+        Times of `time.monotonic`. The trials go on until the first of these, and until the second one where they have
+        less than `wanted` images by then. There is at least one trial, but where none fits and no image is wanted.
     """
     show(what, None)
     trials = Trials(population, request.workers or available_cpus())

@@ -26,8 +26,8 @@ def profile(loader: Iterable[Any], *, steps: int | None = None, seconds: float =
     Parameters
     ----------
     loader : iterable
-        A torch DataLoader, a `packer.Loader`, a prefetcher around one, or any iterable. Of other iterables than the
-        first three only the waiting is measured.
+        A torch DataLoader, a `packer.Loader`, a prefetcher around one, or any iterable. Where it is none of the
+        first three, only the waiting is measured.
     steps : int, optional
         End the pass after so many batches, as if the loader had no more; by default a pass is a whole one.
     seconds : float

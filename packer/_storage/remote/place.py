@@ -29,8 +29,8 @@ class RemotePlace(Place):
 
     What was looked at is the version that is read, for as long as this lives: a pack is not mixed of two.
 
-    A pickled place has no secret in it. Of a URL that has one, such as a signature, the processes that this one starts
-    know it by a variable of the environment.
+    A pickled place has no secret in it. Where a URL has one, such as a signature, the processes that this one starts
+    get the URL by a variable of the environment.
 
     Parameters
     ----------

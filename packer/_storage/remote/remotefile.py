@@ -54,7 +54,7 @@ class RemoteFile(PackFile):
     version : Version
         Size, ETag and time of the object.
     size, modified, mode, links, inode
-        As of a `PackFile`.
+        What a `PackFile` has; see there.
 
     Raises
     ------

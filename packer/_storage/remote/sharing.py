@@ -23,12 +23,12 @@ class SharedPrefix:
     Parameters
     ----------
     url : str
-        Of S3, Google Cloud Storage or Azure. Its objects' names begin with it and a slash.
+        A URL of S3, Google Cloud Storage or Azure. The objects' names begin with it and a slash.
 
     Raises
     ------
     RemoteError
-        So from all methods, where the store cannot be reached or refuses.
+        If the store cannot be reached or refuses; so all methods raise it.
     """
 
     def __init__(self, url: str) -> None:

@@ -6,8 +6,8 @@ A format is tested by one class that says which format it is::
         format = "lmdb"
 
 `FormatConformance` is what every format must do; `FileFormatConformance` adds what one that lies on a disk must do, and
-`ForeignLayoutConformance` what one must do whose files are another tool's. Of the first two, `PackConformance` and
-`FilePackConformance` are what holds of packs that no writer wrote sample by sample.
+`ForeignLayoutConformance` what one must do whose files are another tool's. `PackConformance` and
+`FilePackConformance` are the tests of the first two that also hold for packs that no writer wrote sample by sample.
 """
 
 from __future__ import annotations

@@ -257,7 +257,7 @@ def test_flipped_bits_give_the_usual_pixels_or_the_usual_error(
 @settings(max_examples=1000, deadline=None)
 @given(data=st.data())
 def test_compiled_and_in_python_the_same_is_cut_out(data: st.DataObject) -> None:
-    """Of whatever lies there: changed bytes, where most matter, and segments that say anything under a fitting seal."""
+    """The bytes are any: changed ones, where most matter, and segments that say anything under a fitting seal."""
     assert _TABLE is not None
     image = WHOLE
     if data.draw(st.booleans()):
@@ -281,7 +281,7 @@ def test_compiled_and_in_python_the_same_is_cut_out(data: st.DataObject) -> None
 @settings(max_examples=500, deadline=None)
 @given(data=st.data(), subsampling=st.sampled_from(sorted(MCU)))
 def test_compiled_and_in_python_the_same_table_is_made(data: st.DataObject, subsampling: str) -> None:
-    """Of whatever lies there; what is unusual C leaves to Python."""
+    """The bytes are any; C leaves what is unusual to Python."""
     image = bytearray(
         data.draw(st.sampled_from([with_restarts(subsampling, (41, 60), 2), tiled(subsampling, (41, 60))]))
     )

@@ -322,7 +322,7 @@ first_rows(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
     Py_ssize_t height = two_bytes(data + frame + 1), width = two_bytes(data + frame + 3), rows = height;
     if (!height || !width || height != n[0] || width != n[1])
         Py_RETURN_NONE;
-    /* Of one component, an MCU is a block, whatever its factors say. */
+    /* Where there is one component, an MCU is a block, whatever the component's factors say. */
     Py_ssize_t down = data[frame + 5] == 3 ? largest_factor(data + frame, 0) : 1;
     if ((down == 1 || down == 2 || down == 4) && n[2] < height) {
         rows = (Py_ssize_t)(n[2] + 8 * down - 1) / (8 * down) * (8 * down);

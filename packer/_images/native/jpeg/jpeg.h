@@ -70,7 +70,7 @@ typedef struct {
     const int16_t *quantum;
     const Table *dc, *ac;
     int id;
-    /* Of a progressive image. */
+    /* A progressive image alone has these. */
     int16_t *coefficients; /* of the blocks of the wanted MCUs, row by row */
     uint64_t *nonzero;     /* of all blocks; see FLAG in progressive.c */
     int8_t lowest[64]; /* the lowest bit that has come of each coefficient, in zigzag order; -1 where none has */

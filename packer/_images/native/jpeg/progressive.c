@@ -1,8 +1,8 @@
 /* Decodes the scans of progressive JPEGs (ITU-T T.81, annex G) into the coefficients of the wanted MCUs, and makes samples of
    these. Ends at the first violation of the standard, and where anything is missing in the end: libjpeg smooths such images.
 
-   Of a block that nobody wants, no more is kept than which coefficients it has, as later scans need that to be read. Below the
-   wanted rows, a scan is passed over. */
+   All that is kept of a block that nobody wants is which coefficients it has: later scans cannot be read without that. Below
+   the wanted rows, a scan is passed over. */
 
 #include "compilers.h"
 #include "jpeg/bits.h"
@@ -24,8 +24,8 @@ blocks_of(const Component *c)
     return (c->width + 7) / 8 * ((c->height + 7) / 8);
 }
 
-/* Each block has a code of its own in the first scan of its component, of a bit or more. Of the passes over the image, all that
-   looks like a scan counts, as in Python, which tells what is wrong with an image that has too many. */
+/* Each block has a code of its own in the first scan of its component, of a bit or more. All that looks
+   like a scan counts as a pass over the image. Python counts alike, and tells what is wrong with an image of too many scans. */
 int
 is_plausible(const Decoder *d)
 {

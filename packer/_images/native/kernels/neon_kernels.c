@@ -371,7 +371,7 @@ across_columns(const Resizing *resizing, const uint8_t *upper, const uint8_t *lo
     const int32_t *offsets = resizing->offsets, *end = offsets + resizing->columns;
     for (; offsets < end; offsets += 2, weights += 16 * tap_pairs, to += 12) {
         ptrdiff_t left = offsets[0], right = offsets[1];
-        /* Of eight values six count, and the next store replaces the others. */
+        /* Six of the eight values count, and the next store replaces the others. */
         vst1q_s16(to, across_column(upper + left, lower + left, weights, tap_pairs, shift));
         vst1q_s16(to + 6, across_column(upper + right, lower + right, weights + 8, tap_pairs, shift));
     }

@@ -41,7 +41,7 @@
 #define HAS_CRC32 0
 #endif
 
-/* Of AVX-512 what Ice Lake and Zen 4 know, which are not slowed down by it as processors before them were. */
+/* The part of AVX-512 that Ice Lake and Zen 4 know. They are not slowed down by it, as processors before them were. */
 #if defined(__apple_build_version__)
 #define KNOWS_AVX512 (__clang_major__ >= 11)
 #elif defined(__clang__)

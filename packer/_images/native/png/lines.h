@@ -31,8 +31,8 @@ int samples_of_pixel(const Header *header);
 /* Writes samples of 1, 2 or 4 bits as bytes, times a factor. */
 void unpack_samples(const uint8_t *from, ptrdiff_t count, int bits, int factor, uint8_t *to);
 
-/* Hands out the lines of an image down to before row `bottom`, and of an interlaced image all of them. Of lines that are whole
-   rows, only the first `columns` pixels are as they should be. */
+/* Hands out the lines of an image down to before row `bottom`; all lines, where the image is interlaced. In a line that is a
+   whole row, only the first `columns` pixels are as they should be. */
 Outcome read_lines(Lines *, const Header *header, const uint8_t *compressed, size_t size, ptrdiff_t bottom, ptrdiff_t columns,
                    TakeLine take, void *taker);
 

@@ -60,8 +60,8 @@ insert(uint64_t *keys, int count, uint64_t key)
 static void
 find_lengths(const uint32_t *frequencies, int count, int *lengths)
 {
-    /* A key is a tree that is left: how often its symbols occur, above the number of one of them, counted from the end. Of trees
-       that occur as often, that of the last symbol is the least. */
+    /* A key is a tree that is left: how often its symbols occur, above the number of one of them, counted from the end. Among
+       trees that occur as often, that of the last symbol is the least. */
     enum { BITS = 9, LAST = (1 << BITS) - 1 };
     uint64_t keys[SYMBOLS + 1] = {0};
     int root[SYMBOLS + 1] = {0}, parent[2 * SYMBOLS + 1] = {0}, depth[2 * SYMBOLS + 1] = {0}, nodes = 0;
