@@ -109,7 +109,7 @@ class UploadedJob:
         store = self._store()
         begun = store.begun()
         if begun is None:
-            raise DestinationError(f"{printable(self.destination)}: another process finished it, or dropped it")
+            raise self._is_gone()
         return StoredList(store.listing(begun))
 
     def begin(
@@ -135,7 +135,7 @@ class UploadedJob:
             store.begin(described(self.job.settings, self.job.recipe, source, request, overwrite=False), source)
             begun, open_source = store.begun(), lambda: source
         if begun is None:
-            raise DestinationError(f"{printable(self.destination)}: another process finished it, or dropped it")
+            raise self._is_gone()
         require_same(begun, self.job.settings, request, store.directory)
         listing = store.listing(begun)
         source, differences = compare_source(
@@ -167,10 +167,12 @@ class UploadedJob:
         rows = self.rows(number, len(source))
         piece = _with_mended(source.between(rows.start, rows.stop), store.mended() - rows.start)
         made: Made | None = None
-        with self._room(store, number, piece, wait, scratch) as room:
+        begun = store.begun()
+        with self._room(begun, number, piece, wait, scratch) as room:
             if is_missing():
                 try:
-                    made = self._made(store, room, number, piece, workers, progress)
+                    made = self._made(room, number, piece, workers, progress)
+                    self._send(store, room, number, begun)
                 except ImageError as error:
                     if error.index is not None:
                         _let_mend(store, piece, error.index, rows.start)
@@ -184,33 +186,38 @@ class UploadedJob:
             made = Made.before(self._place(number))
         return Part(number, len(rows), *made, time.monotonic() - started, socket.gethostname())
 
-    def _made(  # noqa: PLR0917 - a part, and how it is made
+    def _made(
         self,
-        store: JobStore,
         room: Path,
         number: int,
         piece: Source,
         workers: int | None,
         progress: Callable[[ConversionProgress], None] | None,
     ) -> Made:
-        """Make a part in a directory, and upload it."""
+        """Make a part in a directory."""
+        there = room / part_name(number, self.job.format)
+        if os.path.exists(there):
+            return Made.before(there)
+        return Made.of(self.job.conversion(piece, workers, progress)(there))
+
+    def _send(self, store: JobStore, room: Path, number: int, begun: dict[str, Any] | None) -> None:
+        """Upload a part, unless the job that it was made for was dropped: it would be joined with those of another."""
         name = part_name(number, self.job.format)
         there = room / name
-        if os.path.exists(there):
-            made = Made.before(there)
-        else:
-            made = Made.of(self.job.conversion(piece, workers, progress)(there))
         files = sorted(PackFiles.of(there).sizes, key=lambda inside: inside == MANIFEST_FILE)
         with contextlib.closing(UploadLog(room / "upload.jsonl")) as log:
             for inside in files:
+                if store.begun() != begun:
+                    raise self._is_gone()
                 store.parts.send(there / inside if inside else there, f"{name}/{inside}" if inside else name, log)
-        return made
 
     @contextlib.contextmanager
-    def _room(self, store: JobStore, number: int, piece: Source, wait: float, scratch: Path | None) -> Iterator[Path]:
+    def _room(
+        self, begun: dict[str, Any] | None, number: int, piece: Source, wait: float, scratch: Path | None
+    ) -> Iterator[Path]:
         """Have a directory in which nobody else makes this part."""
-        begun = {name: value for name, value in (store.begun() or {}).items() if name != "settings"}
-        what = json.dumps([os.fspath(self.destination), self.job.settings, begun, piece.describe()])
+        about = {name: value for name, value in (begun or {}).items() if name != "settings"}
+        what = json.dumps([os.fspath(self.destination), self.job.settings, about, piece.describe()])
         name = f"{self.destination.stem}-{number:05d}-{hashlib.sha256(what.encode()).hexdigest()[:16]}"
         room = make_scratch(scratch or self.scratch) / name
         deadline = time.monotonic() + wait
@@ -231,6 +238,9 @@ class UploadedJob:
                 f"{printable(self._place(number))}: is a part of another conversion. Look at what is there and delete "
                 f"it, or choose another name than {printable(self.destination)}."
             )
+
+    def _is_gone(self) -> DestinationError:
+        return DestinationError(f"{printable(self.destination)}: another process finished it, or dropped it")
 
     def _place(self, number: int) -> Path:
         return self.destination / part_name(number, self.job.format)

@@ -222,7 +222,15 @@ class Reader(ValueAccess):
             raise CorruptPackError(f"the table's column {name!r} does not fit its checksum", self.path)
 
     def _damaged(self, index: int, reason: str) -> CorruptPackError:
-        return CorruptPackError(f"damaged: {reason}", self.path, index, self.names.get(index))
+        return CorruptPackError(f"damaged: {reason}", self.path, index, self._name_in_error(index))
+
+    def _name_in_error(self, index: int) -> str:
+        """Return a sample's name for a message; empty where the table was cut short, which may be what is wrong."""
+        try:
+            self.require_table()
+        except PackError:
+            return ""
+        return self.names.get(index)
 
     def __enter__(self) -> Reader:
         return self

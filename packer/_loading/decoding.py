@@ -320,19 +320,19 @@ class BatchDecoder:
         """Return an error that names the damaged image."""
         if error.name:
             return error
-        name, path = printable(self.reader.names.get(index)), printable(self.reader.path)
+        name, path = printable(self.reader._name_in_error(index)), printable(self.reader.path)
         return ImageError(error.reason, f"{path}, sample {index % len(self.reader)} ({name})")
 
     def _impossible_size(self, index: int, height: int, width: int) -> CorruptPackError:
         """Return the error of a row of the table that says a size which no image has."""
         reason = f"its row in the table says {width} x {height} pixels"
-        return CorruptPackError(reason, self.reader.path, index % len(self.reader), self.reader.names.get(index))
+        return CorruptPackError(reason, self.reader.path, index % len(self.reader), self.reader._name_in_error(index))
 
     def _other_size(self, index: int, size: int) -> CorruptPackError:
         """Return the error of pixels of another number than a row of the table says."""
         height, width = int(self.reader.table.height[index]), int(self.reader.table.width[index])
         reason = f"{size} bytes are not {width} x {height} pixels"
-        return CorruptPackError(reason, self.reader.path, index, self.reader.names.get(index))
+        return CorruptPackError(reason, self.reader.path, index, self.reader._name_in_error(index))
 
 
 def _calls(pixels: Ints) -> list[slice]:

@@ -254,7 +254,7 @@ class FieldDecoder:
     def _error(self, row: int, name: str, error: Exception) -> ImageError:
         """Return the error of a value, which names its sample."""
         reason = error.reason if isinstance(error, ImageError) else str(error)
-        where = f"{printable(self.reader.path)}, sample {row} ({printable(self.reader.names.get(row))})"
+        where = f"{printable(self.reader.path)}, sample {row} ({printable(self.reader._name_in_error(row))})"
         return ImageError(f"field {name!r}: {reason}", where)
 
     def _plain(self, field: Field, stored: Stored, size: tuple[int, int], box: Box | None) -> Any:

@@ -193,7 +193,7 @@ class Selection(Dataset[tuple[Any, Any]]):
     def _called(self, index: int) -> str:
         """Return what an error calls a sample, of an index as `in_turns` gives it."""
         (row,) = self._rows_in_turns(np.array([index])).tolist()
-        return f"{printable(self.root)}, sample {row} ({printable(self.reader.names.get(row))})"
+        return f"{printable(self.root)}, sample {row} ({printable(self.reader._name_in_error(row))})"
 
     def _labels_of(self, indices: Ints) -> Labels:
         """Return the labels of samples, before `target_transform`, of indices as `in_turns` gives them."""

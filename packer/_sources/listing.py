@@ -49,6 +49,7 @@ from packer._sources.others import OtherFiles
 from packer._storage.files import AppendFile, PatchFile, replacing
 from packer._storage.packfile import PackFile
 from packer._storage.place import place_of
+from packer._storage.remote.urls import is_url
 from packer._storage.stamps import MENDABLE, Stamps, same_stamp, stamp_in
 from packer._table import Ints, Labels, Names
 from packer.errors import PackError, SourceError, printable
@@ -162,7 +163,8 @@ def write_listing(source: Source, path: Path) -> None:
     description = source.describe()
     header = {
         "kind": source.kind,
-        "root": os.path.abspath(source.root),
+        # Of a URL what may be shown: others may read the list, and nobody opens it to read from that source.
+        "root": str(source.root) if is_url(source.root) else os.path.abspath(source.root),
         "count": len(source),
         "names": len(source.names.blob),
         "stamps": len(stamps),

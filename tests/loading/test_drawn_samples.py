@@ -270,6 +270,31 @@ def test_a_table_that_is_cut_off_while_samples_are_drawn(photo_tree: Path, tmp_p
     assert (result.returncode, result.stdout) == (0, "True\n"), result.stderr
 
 
+CUT_OFF = """
+import os, sys
+import numpy as np
+from packer._formats import open_pack
+from packer.errors import CorruptPackError
+reader = open_pack(sys.argv[1])
+rows = reader.read_rows(np.arange(len(reader)))
+next(rows)
+os.truncate(sys.argv[1], int(reader.table.offset[-1]))
+try:
+    list(rows)
+except CorruptPackError as error:
+    print("became shorter" in str(error))
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs files that can be cut short while they are open")
+def test_the_error_of_a_file_that_is_cut_off_touches_nothing_that_is_gone(tmp_path: Path) -> None:
+    """It would have a name that lies in what is mapped."""
+    samples = (Sample(f"{number}{'x' * 200}", 0, bytes(3000), 64, 48) for number in range(1000))
+    line = [sys.executable, "-c", CUT_OFF, write_pack(tmp_path / "pack.lmdb", "lmdb", samples)]
+    result = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout) == (0, "True\n"), result.stderr
+
+
 @needs_c
 def test_closing_while_samples_are_drawn_gives_no_other_files_pixels(tmp_path: Path) -> None:
     path, other = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 import packer
 from packer.errors import ImageError, OptionError, ResumeError, SourceError
+from tests.making import command
 from tests.uploading.stores import FileServer
 
 
@@ -79,6 +81,18 @@ def test_a_table_of_urls_is_converted_as_one_of_paths(server: FileServer, tree: 
     packer.convert(f"{server.url}/photos", tmp_path / "below.lmdb", labels=tmp_path / "paths.csv")
     assert (tmp_path / "remote.lmdb").read_bytes() == (tmp_path / "local.lmdb").read_bytes()
     assert (tmp_path / "below.lmdb").read_bytes() == (tmp_path / "local.lmdb").read_bytes()
+
+
+def test_what_tasks_share_has_no_secret(s3: Any, bucket: str, server: FileServer, tree: Path, tmp_path: Path) -> None:
+    """Who may read the pack may read what lies beside it."""
+    source = server.url.replace("//", "//user:hunter2@") + "/photos"
+    listed = table(tmp_path / "paths.csv", "path", images(tree))
+    words = ["convert", source, f"s3://{bucket}/t.lmdb", "--labels", listed, "--parts", "2", "--part", "0"]
+    subprocess.run(command(*words, "--scratch", tmp_path / "scratch"), check=True, capture_output=True)
+    keys = [entry["Key"] for entry in s3.list_objects_v2(Bucket=bucket)["Contents"]]
+    assert len(keys) == 3
+    for key in keys:
+        assert b"hunter2" not in s3.get_object(Bucket=bucket, Key=key)["Body"].read(), key
 
 
 def test_an_object_that_is_missing_is_named_and_not_lost(server: FileServer, tree: Path, tmp_path: Path) -> None:

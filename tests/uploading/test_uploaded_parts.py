@@ -176,6 +176,49 @@ def test_an_image_that_stopped_a_task_is_mended_on_another_node(
     assert stored(s3, bucket) == on_a_disk(tmp_path / "t.lmdb", "t.lmdb")
 
 
+def test_two_that_come_at_once_are_both_served(
+    s3: Any, bucket: str, proxied: Callable[..., Proxy], photo_tree: Path, tmp_path: Path
+) -> None:
+    """S3 refuses one of two conditional writes at the same moment, though there is no object yet."""
+    refused: list[str] = []
+
+    def watch(request: str, when: str) -> int | None:
+        verb, _, path = request.partition(" ")
+        if verb != "PUT" or when != "before" or path in refused:
+            return None
+        refused.append(path)
+        return 409
+
+    proxied(watch)
+    job, source = begin(f"s3://{bucket}/t.lmdb", photo_tree, tmp_path / "scratch", 1)
+    job.convert(source, 0)
+    assert job.finish().count == 15
+    assert len(refused) == 5, "the list, the job, the part, the table and the manifest"
+
+
+@pytest.mark.parametrize("name", ["t.lmdb", "t.pth"])
+def test_a_task_whose_job_was_dropped_brings_nothing(
+    s3: Any, bucket: str, photo_tree: Path, tmp_path: Path, name: str
+) -> None:
+    """Its part would be taken for one of the job that was begun then, whose images are others of the same names."""
+    url, changed = f"s3://{bucket}/{name}", tmp_path / "tree"
+    job, source = begin(url, photo_tree, tmp_path / "a")
+    shutil.copytree(photo_tree, changed)
+    for path in changed.rglob("*.jpg"):
+        Image.new("RGB", (40, 40)).save(path)
+    dropped: list[bool] = []
+
+    def drop(progress: object) -> None:
+        if not dropped:
+            dropped.append(True)
+            job.begin(lambda: imagefolder_source(changed), {"src": str(photo_tree)}, fresh=True)
+
+    with pytest.raises(DestinationError, match="another process finished it, or dropped it"):
+        job.convert(source, 2, progress=drop)
+    assert dropped
+    assert job.missing() == [0, 1, 2]
+
+
 def test_what_is_no_part_of_this_job_is_not_joined(s3: Any, bucket: str, photo_tree: Path, tmp_path: Path) -> None:
     url, scratch = f"s3://{bucket}/t.lmdb", tmp_path / "scratch"
     with pytest.raises(DestinationError, match=r"no conversion in parts was begun\. Begin one with"):

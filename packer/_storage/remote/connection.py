@@ -12,11 +12,15 @@ from typing import NamedTuple
 
 from packer._storage.remote.stores import CUT, StoreError
 
-__all__ = ["Answer", "Connection", "UnplainError"]
+__all__ = ["Answer", "Connection", "Host", "UnplainError"]
+
+Host = tuple[str, int, bool]
+"""A server: its name, its port, and whether it is reached by TLS."""
 
 _LONGEST_HEAD = 1 << 14  # bytes
 _STEP, _KEPT = 1 << 18, 1 << 20  # bytes of memory: taken at once, and kept for the next body
 _RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})")
+_LENGTH = re.compile(r"\d{1,18}")
 _BUSY = (408, 429)  # and those from 500 on: the server has too much to do, and is not asked twice at once
 
 
@@ -49,13 +53,16 @@ class Connection(asyncio.BufferedProtocol):
 
     Attributes
     ----------
+    host : Host
+        Where it leads.
     heard : float
         When something came last, by the clock of the event loop.
     reusable : bool
         Whether another request may follow.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, host: Host) -> None:
+        self.host = host
         self.heard = 0.0
         self.reusable = False
         self._loop = asyncio.get_running_loop()
@@ -132,6 +139,7 @@ class Connection(asyncio.BufferedProtocol):
             if self._answer is None and not self._take_head():
                 return
         except (UnplainError, StoreError) as error:
+            self._free = self._head  # there has to be room for what comes until the connection is closed
             self._whole.set_exception(error)
             return
         if not self._free:
@@ -180,7 +188,7 @@ class Connection(asyncio.BufferedProtocol):
             raise StoreError("again", status)
         found, length = _RANGE.fullmatch(said.get("content-range", "")), said.get("content-length", "")
         encoded = "transfer-encoding" in said or said.get("content-encoding", "identity") != "identity"
-        if status != "206" or found is None or not length.isdecimal() or encoded:
+        if status != "206" or found is None or _LENGTH.fullmatch(length) is None or encoded:
             raise UnplainError
         begin, last, size = map(int, found.groups())
         wanted = min(self._wanted[1], size) - self._wanted[0]

@@ -209,8 +209,10 @@ class Fetching:
         if then is None:
             piece.version, piece.end = now, piece.at + len(answer.data)
         piece.progressed = time.monotonic()
-        piece.sink(piece.at, answer.data)
-        self._plain.put_back(piece.url, connection)
+        try:
+            piece.sink(piece.at, answer.data)
+        finally:
+            self._plain.put_back(connection)
 
     async def _ask_obstore(self, piece: Piece) -> None:
         import obstore

@@ -16,8 +16,9 @@ import urllib.parse
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from packer._storage.remote.connection import Answer, Connection, UnplainError
+from packer._storage.remote.connection import Answer, Connection, Host, UnplainError
 from packer._storage.remote.urls import parse
+from packer.errors import RemoteError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,13 +32,11 @@ _MOST_URLS, _MOST_HOSTS = 1000, 32
 _HOST = re.compile(r"[\w.:%\[\]-]+", re.ASCII)
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 
-_Host = tuple[str, int, bool]
-
 
 class _Where(NamedTuple):
     """An object: its server's name, port and whether by TLS; a request without its end; until when it is right."""
 
-    host: _Host
+    host: Host
     request: bytes
     until: float
 
@@ -53,7 +52,7 @@ class Plain:
 
     def __init__(self, store_of: Callable[[str, float], tuple[Any, str]]) -> None:
         self._store_of = store_of
-        self._idle: dict[_Host, list[Connection]] = {}
+        self._idle: dict[Host, list[Connection]] = {}
         self._known: dict[str, _Where] = {}
         self._not_before: dict[str, float] = {}
         self._context: ssl.SSLContext | None = None
@@ -101,16 +100,15 @@ class Plain:
                 if kept is None:
                     raise UnplainError from None
 
-    def put_back(self, url: str, connection: Connection) -> None:
-        """Keep a connection for the next request."""
-        known = self._known.get(url)
-        if connection.reusable and known is not None:
+    def put_back(self, connection: Connection) -> None:
+        """Keep a connection for the next request to its server, which an object's URL may not lead to any more."""
+        if connection.reusable:
             connection.rest()
-            self._connections_to(known.host).append(connection)
+            self._connections_to(connection.host).append(connection)
         else:
             connection.close()
 
-    def _connections_to(self, host: _Host) -> list[Connection]:
+    def _connections_to(self, host: Host) -> list[Connection]:
         """Return the connections to a server that are not in use; those to servers that were asked long ago end."""
         idle = self._idle[host] = self._idle.pop(host, [])
         while len(self._idle) > _MOST_HOSTS:
@@ -118,16 +116,16 @@ class Plain:
                 connection.close()
         return idle
 
-    async def _connected(self, host: _Host, seconds: float) -> Connection:
+    async def _connected(self, host: Host, seconds: float) -> Connection:
         name, port, tls = host
         if tls and self._context is None:
             self._context = ssl.create_default_context()
         opening = asyncio.get_running_loop().create_connection(
-            Connection, name, port, ssl=self._context if tls else None
+            lambda: Connection(host), name, port, ssl=self._context if tls else None
         )
         try:
             return (await asyncio.wait_for(opening, min(seconds, _CONNECT)))[1]
-        except (OSError, asyncio.TimeoutError):  # obstore says what is wrong
+        except (OSError, ValueError, asyncio.TimeoutError):  # such as a name that is none; obstore says what is wrong
             raise UnplainError from None
 
     async def _where(self, url: str, seconds: float) -> _Where:
@@ -152,20 +150,20 @@ class Plain:
 
 def _where_of(url: str, until: float) -> _Where:
     """Return where an object is, by a URL of HTTP."""
-    place = parse(url)
-    target = "/" + urllib.parse.quote(f"{place.key}{place.query and '?'}{place.query}", safe="/%?#[]@!$&'()*+,;=:~")
-    lines = [f"GET {target} HTTP/1.1", f"Host: {place.host}", "User-Agent: packer", "Accept: */*"]
-    if place.user:
-        word = base64.b64encode(urllib.parse.unquote_to_bytes(place.user)).decode()
-        lines.append(f"Authorization: Basic {word}")
-    tls = place.scheme == "https"
-    if _HOST.fullmatch(place.host) is None:
-        raise UnplainError
     try:
+        place = parse(url)
+        if _HOST.fullmatch(place.host) is None:
+            raise UnplainError
+        tls = place.scheme == "https"
+        target = urllib.parse.quote(f"/{place.key}{place.query and '?'}{place.query}", safe="/%?#[]@!$&'()*+,;=:~")
+        lines = [f"GET {target} HTTP/1.1", f"Host: {place.host}", "User-Agent: packer", "Accept: */*"]
+        if place.user:
+            word = base64.b64encode(urllib.parse.unquote_to_bytes(place.user)).decode()
+            lines.append(f"Authorization: Basic {word}")
         server = urllib.parse.urlsplit(f"//{place.host}")
         host = server.hostname or "", server.port or (443 if tls else 80), tls
         return _Where(host, "".join(f"{line}\r\n" for line in lines).encode("ascii"), until)
-    except ValueError:  # no port
+    except (RemoteError, ValueError):  # such as an endpoint with an empty part, no port, what is no text
         raise UnplainError from None
 
 

@@ -271,7 +271,7 @@ class Bucket:
         try:
             yield
         except self._client.exceptions.ClientError as error:
-            if _code(error) in ("PreconditionFailed", "412", "ConditionalRequestConflict"):
+            if _code(error) in ("PreconditionFailed", "412", "ConditionalRequestConflict", "409"):
                 raise FileExistsError(self.shown(key)) from error
             if _code(error) == "NoSuchUpload":
                 raise FileNotFoundError(self.shown(key)) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from packer.errors import DestinationError
 __all__ = ["SharedPrefix"]
 
 _PIECE = 8 << 20  # bytes that are compared at a time
+_PAUSES = 0.2, 1.0, 4.0  # seconds before an object is sent again
 
 
 class SharedPrefix:
@@ -70,11 +72,17 @@ class SharedPrefix:
         DestinationError
             If an object of this name has other bytes, or the file cannot be read.
         """
-        try:
-            self._store.send(path, f"{self._key}/{name}", log, replace=False, progress=lambda size: None)
-        except DestinationError:
-            if not self._has_bytes_of(path, name):
-                raise
+        for pause in (*_PAUSES, None):
+            try:
+                self._store.send(path, f"{self._key}/{name}", log, replace=False, progress=lambda size: None)
+            except DestinationError:
+                if self._has_bytes_of(path, name):
+                    return
+                if pause is None or self._store.find(f"{self._key}/{name}") is not None:
+                    raise
+                time.sleep(pause)  # S3 refuses one of two that come at once, before the object of the other is there
+            else:
+                return
 
     def delete(self, names: Iterable[str]) -> None:
         """Delete objects; no error where there is none."""
@@ -91,7 +99,10 @@ class SharedPrefix:
             found = client.head(url)
             if found is None or found.size != path.stat().st_size:
                 return False
-            return all(
-                client.get(url, start, min(start + _PIECE, found.size), found) == file.read(_PIECE)
-                for start in range(0, found.size, _PIECE)
-            )
+            try:
+                return all(
+                    client.get(url, start, min(start + _PIECE, found.size), found) == file.read(_PIECE)
+                    for start in range(0, found.size, _PIECE)
+                )
+            except FileNotFoundError:  # another process dropped it meanwhile
+                return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 import subprocess
@@ -9,15 +10,19 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from packer._storage.remote.connection import Connection
+from packer._storage.remote.plain import Plain
 from packer._storage.remote.remotefile import RemoteFile
 from packer._storage.remote.settings import Settings
+from packer.errors import RemoteError
 from tests.storage.remote.objects import Asked, ObjectServer, _Handler, serving
 
-pytest.importorskip("obstore", reason="needs obstore")
+obstore = pytest.importorskip("obstore", reason="needs obstore")
 
 DATA = np.random.default_rng(4).bytes(2_000_003)
 NAME = "b/train.lmdb"
@@ -86,7 +91,19 @@ def long_head(handler: _Handler, asked: Asked) -> bool:
     return True
 
 
-@pytest.mark.parametrize("answer", [closes, says_more, redirects, long_head])
+def many_digits(handler: _Handler, asked: Asked) -> bool:
+    """Answer with a length of more digits than Python makes a number of."""
+    handler.send_response_only(206)
+    begin, end = asked.begin or 0, asked.end or 0
+    handler.send_header("Content-Range", f"bytes {begin}-{end - 1}/{len(DATA)}")
+    handler.send_header("ETag", handler.server.objects.etag(NAME))
+    handler.send_header("Content-Length", f"{end - begin:05000}")
+    handler.end_headers()
+    handler.wfile.write(DATA[begin:end])
+    return True
+
+
+@pytest.mark.parametrize("answer", [closes, says_more, redirects, long_head, many_digits])
 def test_odd_answers_give_the_right_bytes(
     server: ObjectServer, tmp_path: Path, answer: Callable[[_Handler, Asked], bool]
 ) -> None:
@@ -94,8 +111,11 @@ def test_odd_answers_give_the_right_bytes(
     read_apart(opened(server, tmp_path))
 
 
-def test_a_server_that_gives_other_answers_is_not_asked_twice_each_time(server: ObjectServer, tmp_path: Path) -> None:
-    server.faults.append(long_head)
+@pytest.mark.parametrize("answer", [long_head, many_digits])
+def test_a_server_that_gives_other_answers_is_not_asked_twice_each_time(
+    server: ObjectServer, tmp_path: Path, answer: Callable[[_Handler, Asked], bool]
+) -> None:
+    server.faults.append(answer)
     read_apart(opened(server, tmp_path))
     assert len(server.asked) == 11, "once by a plain request, and then by obstore"
 
@@ -114,6 +134,49 @@ def test_junk_is_tried_again(server: ObjectServer, tmp_path: Path, head: bytes) 
 
     server.faults.append(junk)
     read_apart(file)
+
+
+@pytest.mark.parametrize("host", ["a..b", ".a.b", "a" * 70])
+def test_a_name_that_no_host_has_is_said(host: str, tmp_path: Path) -> None:
+    with pytest.raises(RemoteError, match="the host cannot be reached"):
+        RemoteFile(f"http://{host}/{NAME}", settings=Settings(str(tmp_path), 1 << 30, 5.0))
+
+
+def test_a_connection_serves_the_host_that_it_leads_to(server: ObjectServer) -> None:
+    """Though the store has another endpoint by the time at which the connection is put back."""
+    endpoints = [server.url]
+
+    def store_of(url: str, seconds: float) -> tuple[Any, str]:
+        said = {
+            "region": "us-east-1",
+            "access_key_id": "key",
+            "secret_access_key": "hunter2",
+            "endpoint": endpoints[-1],
+        }
+        return obstore.store.S3Store("b", client_options={"allow_http": True}, **said), "train.lmdb"
+
+    connections = list[Connection]()
+
+    async def ask(plain: Plain) -> bytes:
+        answer, connection = await plain.ask(f"s3://{NAME}", 0, 9, "", 5.0)
+        connections.append(connection)
+        return bytes(answer.data)
+
+    async def move(other: ObjectServer) -> None:
+        plain = Plain(store_of)
+        assert await ask(plain) == DATA[:9]
+        endpoints.append(other.url)
+        plain.forget()
+        assert await ask(plain) == bytes(9)
+        plain.put_back(connections[0])
+        assert await ask(plain) == bytes(9), "the first connection leads to the first endpoint"
+        for connection in connections:
+            connection.close()
+        await asyncio.sleep(0)  # they end in the next round
+
+    with serving({NAME: bytes(9)}) as other:
+        asyncio.run(move(other))
+    assert len(server.asked) == 1
 
 
 def test_ranges_are_fetched_in_the_order_given_and_joined_where_they_meet(server: ObjectServer, tmp_path: Path) -> None:
