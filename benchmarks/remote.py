@@ -4,8 +4,10 @@
 
 nginx serves the pack on the loopback. A side is a process of its own, which reads one epoch by `packer.Loader`: photos,
 RandomResizedCrop(224), in the order that the side says. Sides take turns, and ratios are medians over the rounds.
-With a limited link, all connections go through one process that hands on so many bytes a second. With --peers, MosaicML
-Streaming reads an epoch of its own pack of the same photos from the same server, in as many processes.
+With a limited link, all connections go through one process that hands on so many bytes a second.
+
+With --peers, LitData and MosaicML Streaming read their first epoch beside packer's: packs of their own of the same
+photos, from the same server as s3://, in as many processes. `scripts/peers` installs them.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 BATCH, PIECE = 64, 64 << 10
+OURS = "packer, first epoch"  # beside the peers
 LATE = 0.02  # seconds for which the link makes up where the machine ran other processes: its buffers stay full
 GOALS = {"first": 0.8, "link": 0.9, "second": 0.95, "fetched": 1.05}
 
@@ -140,9 +143,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--link", type=float, default=50, help="MB a second of the limited link (50)")
     parser.add_argument("--work", type=Path, help="where the pack is written")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
-    parser.add_argument("--peers", action="store_true", help="measure MosaicML Streaming too")
+    parser.add_argument("--peers", action="store_true", help="measure LitData and MosaicML Streaming beside")
     parser.add_argument("--peer", help=argparse.SUPPRESS)
-    parser.add_argument("--decoder", default="pil", help="how the peers decode: pil, or tensors (torchvision's own)")
+    parser.add_argument("--decoder", default="tensors", help="how the peers decode: pil, or tensors (torchvision)")
+    parser.add_argument("--endpoint", help=argparse.SUPPRESS)  # where s3:// is
     parser.add_argument("--link-to", type=int, default=0, help=argparse.SUPPRESS)  # a process of its own
     parser.add_argument("--epochs", type=int, default=0, help=argparse.SUPPRESS)  # as is each side
     parser.add_argument("--pack", help=argparse.SUPPRESS)
@@ -153,6 +157,14 @@ def _arguments() -> argparse.Namespace:
 
 def _read_here(arguments: argparse.Namespace) -> list[tuple[int, float]]:
     """Read epochs of a pack in this process; return images and seconds of each."""
+    if arguments.endpoint:
+        os.environ |= {
+            "AWS_ENDPOINT_URL": arguments.endpoint,
+            "AWS_ALLOW_HTTP": "true",
+            "AWS_ACCESS_KEY_ID": "nobody",
+            "AWS_SECRET_ACCESS_KEY": "nothing",
+            "AWS_DEFAULT_REGION": "us-east-1",
+        }
     if arguments.peer:
         return [_read_peer(arguments)]
     import packer
@@ -186,44 +198,54 @@ def _measure(work: Path, arguments: argparse.Namespace) -> None:
 
     pack = _pack(work, arguments)
     measured: list[Measured] = []
-    with _serving(work, pack.parent, arguments.link) as (server, limited):
-        url, slow = (f"http://127.0.0.1:{port}/{pack.name}" for port in (server.port, limited))
-        for number in range(arguments.rounds):
-            cache = work / f"cache-{number}"
+    with _serving(work, work / "served", arguments.link) as (server, limited):
+        for _ in range(arguments.rounds):
             measured += _sides(server, arguments, "local, warm", ["local"], pack, None)
-            measured += _sides(server, arguments, "URL", ["first epoch", "second epoch"], url, cache)
-            measured += _sides(server, arguments, "URL", ["first epoch, random order"], url, work / "r", "random")
-            measured += _sides(server, arguments, "URL", ["first epoch, no cache directory"], url, "")
-            measured += _sides(
-                server, arguments, f"{arguments.link:g} MB/s", ["first epoch, limited"], slow, work / "l"
-            )
             if arguments.peers:
-                measured += _peer_sides(server, arguments, work)
-            for used in (cache, work / "r", work / "l"):
-                shutil.rmtree(used, ignore_errors=True)
+                measured += _peer_sides(server, arguments, pack, work)
+            else:
+                measured += _sides_of_urls(server, limited, arguments, pack, work)
     used = _bytes_of_samples(pack)
     rows = [_row(side, measured, used, arguments) for side in dict.fromkeys(one.side for one in measured)]
-    print(table(["side", "images a second", "of local", "requests", "bytes fetched of those used"], rows))
+    of = "of packer's" if arguments.peers else "of local"
+    print(table(["side", "images a second", of, "requests", "bytes fetched of those used"], rows))
     if arguments.json is not None:
         figures = [asdict(one) | {"rate": one.rate} for one in measured]
         write_json(arguments.json, {"machine": machine(), "goals": GOALS, "used": used, "epochs": figures})
 
 
-def _peer_sides(server: Server, arguments: argparse.Namespace, work: Path) -> list[Measured]:
+def _sides_of_urls(
+    server: Server, limited: int, arguments: argparse.Namespace, pack: Path, work: Path
+) -> list[Measured]:
+    """Read the pack by its URL in each way."""
+    url, slow = (f"http://127.0.0.1:{port}/{pack.parent.name}/{pack.name}" for port in (server.port, limited))
+    cache, names = work / "cache", ["first epoch", "second epoch"]
+    measured = _sides(server, arguments, "URL", names, url, cache / "blocks")
+    measured += _sides(server, arguments, "URL", ["first epoch, random order"], url, cache / "random", "random")
+    measured += _sides(server, arguments, "URL", ["first epoch, no cache directory"], url, "")
+    measured += _sides(server, arguments, f"{arguments.link:g} MB/s", ["first epoch, limited"], slow, cache / "limited")
+    shutil.rmtree(cache)
+    return measured
+
+
+def _peer_sides(server: Server, arguments: argparse.Namespace, pack: Path, work: Path) -> list[Measured]:
+    """Read the pack and those of the peers from the same bucket."""
     from remotepeers import PEERS
 
-    measured = []
+    bucket, cache = f"s3://{pack.parent.name}", work / "cache"
+    at = ["--endpoint", f"http://127.0.0.1:{server.port}"]
+    measured = _sides(server, arguments, "s3", [OURS], f"{bucket}/{pack.name}", cache / "packer", more=at)
     for peer, name in PEERS.items():
-        more = ["--peer", peer, "--decoder", arguments.decoder]
-        where = f"http://127.0.0.1:{server.port}"
-        measured += _sides(server, arguments, "peer", [f"{name}, first epoch"], where, work / peer, more=more)
-        shutil.rmtree(work / peer, ignore_errors=True)
+        more = [*at, "--peer", peer, "--decoder", arguments.decoder]
+        measured += _sides(server, arguments, "s3", [f"{name}, first epoch"], bucket, cache / peer, more=more)
+    shutil.rmtree(cache)
     return measured
 
 
 def _row(side: str, measured: list[Measured], used: int, arguments: argparse.Namespace) -> list[str]:
-    own, local = ([one for one in measured if one.side == name] for name in (side, "local"))
-    ratio = statistics.median(one.rate / other.rate for one, other in zip(own, local, strict=True))
+    base = OURS if arguments.peers else "local"
+    own, others = ([one for one in measured if one.side == name] for name in (side, base))
+    ratio = statistics.median(one.rate / other.rate for one, other in zip(own, others, strict=True))
     fetched = statistics.median(one.fetched for one in own) / used
     of_link = statistics.median(one.fetched / one.seconds for one in own) / (arguments.link * 1e6)
     share = f"{of_link:.2f} of the link" if "limited" in side else f"{ratio:.2f}"
@@ -264,14 +286,15 @@ def _pack(work: Path, arguments: argparse.Namespace) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         for number in range(arguments.copies):
             shutil.copyfile(photo, folder / f"{number}-{photo.name}")
-    (work / "served").mkdir()
-    packer.convert(tree, work / "served" / "photos.lmdb")
+    bucket = work / "served" / "bucket"
+    bucket.mkdir(parents=True)
+    packer.convert(tree, bucket / "photos.lmdb")
     if arguments.peers:
         from remotepeers import prepare
 
-        prepare(tree, work / "served")
+        prepare(tree, bucket)
     shutil.rmtree(tree)
-    return work / "served" / "photos.lmdb"
+    return bucket / "photos.lmdb"
 
 
 def _bytes_of_samples(pack: Path) -> int:

@@ -14,14 +14,14 @@ NOTE = (
 )
 
 
-def prepare(tree: Path, directory: Path) -> Path:
+def prepare(tree: Path, directory: Path, chunk: str = "64MB") -> Path:
     import litdata
 
     litdata.optimize(
         fn=_sample,
         inputs=[(str(path), label) for path, label in samples(tree)],
         output_dir=str(directory / "chunks"),
-        chunk_bytes="64MB",
+        chunk_bytes=chunk,
         num_workers=1,
     )
     return directory / "chunks"
