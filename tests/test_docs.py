@@ -189,6 +189,8 @@ SHORTER = {
 @pytest.mark.parametrize("block", COMMANDS)
 def test_blocks_of_commands_run(block: str, prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PACKER_CACHE_DIR")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     for name in ("imagenet", "shards", "images", "masks", "train2017", "t.csv", "val.csv", "instances_train2017.json"):
         os.symlink(prepared / name, name)
     os.symlink(prepared / "imagenet", "photos")

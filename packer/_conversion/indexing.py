@@ -60,11 +60,11 @@ class IndexRequest(SourceRequest):
             workspace.pack.mkdir()
             try:
                 manifest = self._build(source, workspace.pack, destination, progress)
+                size = disk_size(workspace.pack)
+                workspace.commit(overwrite=self.overwrite)
             except BaseException:
                 workspace.drop()
                 raise
-            size = disk_size(workspace.pack)
-            workspace.commit(overwrite=self.overwrite)
         check_readable(destination, manifest)
         bytes_in = 0 if source.stamps is None else int(source.stamps[:, 0].clip(0).sum())
         notes, others = list(source.notes), dict(source.others.counts)

@@ -163,6 +163,20 @@ def test_two_at_once_make_one_whole_index(tree: Path, tmp_path: Path) -> None:
     assert [name for name in os.listdir(tmp_path) if "partial" in name] == []
 
 
+def test_an_index_that_another_one_made_meanwhile_stays(tree: Path, tmp_path: Path) -> None:
+    other, mine = tmp_path / "other.index", tmp_path / "x.index"
+    packer.index(tree, other)
+
+    def meanwhile(done: int, total: int) -> None:
+        if not mine.exists():
+            shutil.copytree(other, mine)
+
+    with pytest.raises(DestinationError, match="exists already"):
+        packer.index(tree, mine, progress=meanwhile)
+    assert content(mine) == content(other)
+    assert [name for name in os.listdir(tmp_path) if "partial" in name] == []
+
+
 def test_a_pack_needs_no_index(tree: Path, tmp_path: Path) -> None:
     packer.convert(tree, tmp_path / "x.lmdb")
     packer.index(tree, tmp_path / "x.index")
