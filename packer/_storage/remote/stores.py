@@ -148,8 +148,8 @@ def error_of(error: BaseException, url: str) -> StoreError:
         (
             "non-partial response" in text or "RangeNotSupported" in text,
             "partial",
-            "the server gives whole objects and no ranges of them. Copy the pack to a disk, or serve it by nginx or another "
-            "server that knows ranges",
+            "the server gives whole objects and no ranges of them. Copy the pack to a disk, or serve it by one that "
+            "knows ranges, such as nginx",
         ),
         (
             "InvalidCertificate" in own,
