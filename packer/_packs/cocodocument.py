@@ -63,7 +63,7 @@ def coco_document(reader: Reader, *, captions: bool = False, names: Sequence[str
             annotations += (captions_of if captions else annotations_of)(values)
         except (ValueError, TypeError, AttributeError, KeyError, IndexError) as error:
             reason = f"its fields are no annotations in COCO's format: {error}"
-            raise CorruptPackError(reason, reader.path, index, reader.names.get(index)) from error
+            raise CorruptPackError(reason, reader.path, index, reader._name_in_error(index)) from error
     document: dict[str, Any] = {**_members(reader, captions), "images": images}
     return {**document, "annotations": annotations} if id in fields else document
 

@@ -71,7 +71,7 @@ def _compared(
             return
         row = reader.table.row(index)
         if len(value) != extent[index] or not row.matches(value[: row.size]):
-            yield Damage("liblmdb finds other bytes", index, reader.names.get(index))
+            yield Damage("liblmdb finds other bytes", index, reader._name_in_error(index))
         index += 1
         if progress is not None and (index % 1000 == 0 or index == len(reader)):
             progress(index, len(reader))

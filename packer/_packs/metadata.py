@@ -94,7 +94,7 @@ def _values(reader: Reader, field: Field, indices: range) -> Iterator[Any]:
             yield None if blob is None else _said(field, field.decode(blob), named)
         except ValueError as error:
             reason = f"field {field.name!r}: {error}"
-            raise CorruptPackError(reason, reader.path, index, reader.names.get(index)) from error
+            raise CorruptPackError(reason, reader.path, index, reader._name_in_error(index)) from error
 
 
 def _said(field: Field, value: Any, named: Mapping[int, str]) -> Any:

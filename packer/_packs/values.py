@@ -30,7 +30,7 @@ def wrong_rows(reader: Reader, field: Field) -> Iterator[Damage]:
             index = part.start + place
             numbers = tuple(column[index].item() for column in columns)
             what = f"field {field.name!r}: {reason.format(*numbers)}"
-            yield Damage(what, index, reader.names.get(index), field.name)
+            yield Damage(what, index, reader._name_in_error(index), field.name)
 
 
 def _scalar_rows(field: Field) -> tuple[Callable[..., Wrong], str]:
@@ -75,7 +75,7 @@ def wrong_blobs(reader: Reader, indices: range) -> Iterator[tuple[int, Field, Pa
                 problem = blob_problem(field, blob, int(table.height[index]), int(table.width[index]), exif)
                 if problem is not None:
                     reason = f"field {field.name!r}: {problem}"
-                    yield index, field, CorruptPackError(reason, reader.path, index, reader.names.get(index))
+                    yield index, field, CorruptPackError(reason, reader.path, index, reader._name_in_error(index))
 
 
 def blob_problem(field: Field, blob: Buffer, height: int, width: int, exif: str = "ignore") -> str | None:

@@ -124,14 +124,14 @@ def _first(found: Iterator[Damage]) -> Iterator[Damage]:
 def _wrong_labels(reader: Reader) -> Iterator[Damage]:
     label, manifest = reader.table.label, reader.manifest
     for index in _where(len(label), lambda part: ~manifest.fits(label[part])):
-        yield Damage(manifest.misfit(label[index].item()), index, reader.names.get(index))
+        yield Damage(manifest.misfit(label[index].item()), index, reader._name_in_error(index))
 
 
 def _wrong_sizes(reader: Reader) -> Iterator[Damage]:
     height, width = reader.table.height, reader.table.width
     for index in _where(len(height), lambda part: (height[part] < 1) | (width[part] < 1)):
         reason = f"its row in the table says {width[index]} x {height[index]} pixels"
-        yield Damage(reason, index, reader.names.get(index))
+        yield Damage(reason, index, reader._name_in_error(index))
 
 
 def _wrong_pixels(reader: Reader) -> Iterator[Damage]:
@@ -140,12 +140,12 @@ def _wrong_pixels(reader: Reader) -> Iterator[Damage]:
         return
     for index in _where(len(size), lambda part: ~are_pixels(size[part], height[part], width[part])):
         reason = f"{size[index]} bytes are not {width[index]} x {height[index]} pixels"
-        yield Damage(reason, index, reader.names.get(index))
+        yield Damage(reason, index, reader._name_in_error(index))
 
 
 def _overlaps(reader: Reader) -> Iterator[Damage]:
     for index in reader.stored().overlapping():
-        yield Damage("its bytes overlap another sample's", index, reader.names.get(index))
+        yield Damage("its bytes overlap another sample's", index, reader._name_in_error(index))
 
 
 def _wrong_names(reader: Reader) -> Iterator[Damage]:
@@ -193,7 +193,7 @@ def _check_samples(
 def _damage(reader: Reader, error: PackError, index: int, field: str = "") -> Damage | str:
     """Return what an error says of a sample, or of a whole file of the pack."""
     whole_file = _file_problem(reader, error)
-    return whole_file or Damage(getattr(error, "reason", str(error)), index, reader.names.get(index), field)
+    return whole_file or Damage(getattr(error, "reason", str(error)), index, reader._name_in_error(index), field)
 
 
 def _file_problem(reader: Reader, error: PackError) -> str | None:

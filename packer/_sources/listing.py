@@ -163,7 +163,7 @@ def write_listing(source: Source, path: Path) -> None:
     description = source.describe()
     header = {
         "kind": source.kind,
-        # Of a URL what may be shown: others may read the list, and nobody opens it to read from that source.
+        # A URL is listed without its secrets: others may read the list, and nobody opens it to read from that source.
         "root": str(source.root) if is_url(source.root) else os.path.abspath(source.root),
         "count": len(source),
         "names": len(source.names.blob),

@@ -15,7 +15,7 @@ __all__ = ["Message", "receive", "send"]
 Message = dict[str, Any]
 
 _HEAD = struct.Struct("<IQ")
-_WRITTEN_TOGETHER = 1 << 16  # bytes; more than that is not copied behind its head
+_WRITTEN_TOGETHER = 1 << 16  # bytes; a larger body is written by itself, and not copied to follow its head
 
 
 def send(fd: int, message: Message, payload: bytes | memoryview = b"") -> None:
