@@ -28,17 +28,14 @@ typedef uint32_t Symbol;
 enum { RUN = 8, SIZE = 12, HAS_VALUE = 15 << SIZE };
 
 /* What the next bits say of a block: a coefficient; or two, the first of which these bits hold; or that it ends, and maybe the
-   coefficient before. So most looks are worth more than a symbol. */
-typedef struct {
-    uint8_t bits;   /* of all codes and values */
-    uint8_t onward; /* by how much the index of the next coefficient grows, and AT_END more where the block ends; SINGLY where
-                       one symbol is to be decoded on its own */
-    uint8_t run;    /* zeros before the coefficient that these bits hold */
-    int16_t first;  /* it; 0, where there is none, for another one to replace */
-    uint16_t adder; /* what makes the last one of all its bits, as in a Symbol */
-} Step;
+   coefficient before. So most looks are worth more than a symbol. A step is one number, for processors to load it at once: in the
+   lowest 6 bits how many all codes and values have together; from bit ONWARD on by how much the index of the next coefficient
+   grows, and AT_END more where the block ends, SINGLY where one symbol is to be decoded on its own; from bit ZEROS on the zeros
+   before the coefficient that these bits hold; from bit FIRST on this coefficient, or 0 where there is none, for another one to
+   replace; in the upper 16 bits what makes the last one of all its bits, as in a Symbol. */
+typedef uint64_t Step;
 
-enum { SINGLY = 64, AT_END = 128 };
+enum { ONWARD = 8, ZEROS = 16, FIRST = 32, ADDER = 48, SINGLY = 64, AT_END = 128 };
 
 typedef struct {
     Symbol look[1 << LOOK]; /* by the next bits; 0 where these do not hold the code and the first bit of its value */
@@ -50,7 +47,7 @@ typedef struct {
     int defined;                 /* by this image */
     union {
         _Alignas(8) Step steps[1 << LOOK]; /* of AC: by the next bits */
-        uint32_t words[2 << LOOK]; /* the same: the bytes of a step, then its numbers */
+        uint32_t words[2 << LOOK]; /* the same: the lower half of each, then the upper one */
     };
     int has_steps;                     /* whether they were prepared, as sequential scans need them */
     int has_runs; /* whether a code says how many blocks end, as those of progressive scans may */

@@ -35,22 +35,36 @@ decode_symbol(Bits *b, const Table *ac, int16_t *block, int k, int wanted)
     return k > 62 ? 0 : k + 1; /* after zeros alone, something follows */
 }
 
-INLINE const Step *
+INLINE Step
 next_step(const Bits *b, const Step *steps)
 {
-    return &steps[b->bits >> (64 - LOOK)];
+    return steps[b->bits >> (64 - LOOK)];
 }
 
-/* Takes a step from index k on, which is not beyond the block's last coefficient. */
-INLINE void
-take_step(Bits *b, const Step *step, int16_t *block, ptrdiff_t k, int wanted)
+/* Returns the index of the next coefficient after a step from index k on; SINGLY or AT_END is among its bits where more is to
+   be done than to take the step: it ends the block, or might go beyond its last coefficient. */
+INLINE ptrdiff_t
+index_after(ptrdiff_t k, Step step)
 {
-    const unsigned bits = step->bits;
+    return k + (uint8_t)(step >> ONWARD);
+}
+
+/* Takes the coefficient of a step from index k on that the bits of the look hold. */
+INLINE void
+take_first(Step step, int16_t *block, ptrdiff_t k)
+{
+    block[zigzag[k + (uint8_t)(step >> ZEROS)]] = (int16_t)(step >> FIRST);
+}
+
+/* Takes a step from index k on, to before index `next`. */
+INLINE void
+take_step(Bits *b, Step step, int16_t *block, ptrdiff_t k, ptrdiff_t next, int wanted)
+{
     if (wanted) {
-        block[zigzag[k + step->run]] = step->first;
-        block[zigzag[k + step->onward - 1]] = (int16_t)((uint32_t)(b->bits >> ((64 - bits) & 63)) + step->adder);
+        take_first(step, block, k);
+        block[zigzag[next - 1]] = (int16_t)((uint32_t)(b->bits >> ((64 - (unsigned)step) & 63)) + (uint32_t)(step >> ADDER));
     }
-    skip_bits(b, bits);
+    skip_bits(b, (unsigned)step);
 }
 
 /* Decodes the coefficients of a block from index k on, which were zeros, or past them where they are not wanted. Returns
@@ -64,29 +78,25 @@ decode_others(Bits *bits, const Block *as, int16_t *block, ptrdiff_t k, int want
     Bits b = *bits;
     for (;;) {
         for (int i = 0; i < 2; i++) {
-            const Step *step = next_step(&b, as->steps);
-            ptrdiff_t next = k + step->onward;
+            const Step step = next_step(&b, as->steps);
             if (i == 0)
                 refill(&b); /* is enough for two */
-            if (UNLIKELY(next > 64)) {
-                if (k == 64) {
-                    *bits = b;
-                    return 64;
-                }
+            ptrdiff_t next = index_after(k, step);
+            if (UNLIKELY(next & (SINGLY | AT_END))) {
                 if (!(next & SINGLY)) { /* it ends, and not by its last coefficient, after which no end is said */
                     if (wanted)
-                        block[zigzag[k + step->run]] = step->first;
-                    skip_bits(&b, step->bits);
+                        take_first(step, block, k);
+                    skip_bits(&b, (unsigned)step);
                     *bits = b;
                     return (int)(next - AT_END);
                 }
                 next = decode_symbol(&b, as->ac, block, (int)k, wanted);
-                if (next == 0 || next == AT_END) {
+                if (next == 0 || next >= 64) {
                     *bits = b;
-                    return next ? (int)k : 0;
+                    return next == AT_END ? (int)k : (int)next;
                 }
             } else {
-                take_step(&b, step, block, k, wanted);
+                take_step(&b, step, block, k, next, wanted);
             }
             k = next;
         }
@@ -97,17 +107,18 @@ decode_others(Bits *bits, const Block *as, int16_t *block, ptrdiff_t k, int want
 INLINE int
 take_of_both(Bits *a, Bits *b, const Step *steps, int16_t (*blocks)[64], ptrdiff_t *k, ptrdiff_t *l, int is_first)
 {
-    const Step *step = next_step(a, steps), *another = next_step(b, steps);
+    const Step step = next_step(a, steps), another = next_step(b, steps);
     if (is_first) { /* what this brings is enough for two */
         refill(a);
         refill(b);
     }
-    if (UNLIKELY(((*k + step->onward) | (*l + another->onward)) > 63))
+    const ptrdiff_t next = index_after(*k, step), after = index_after(*l, another);
+    if (UNLIKELY((next | after) & (SINGLY | AT_END)))
         return 0;
-    take_step(a, step, blocks[0], *k, 1);
-    *k += step->onward;
-    take_step(b, another, blocks[1], *l, 1);
-    *l += another->onward;
+    take_step(a, step, blocks[0], *k, next, 1);
+    *k = next;
+    take_step(b, another, blocks[1], *l, after, 1);
+    *l = after;
     return 1;
 }
 

@@ -50,7 +50,7 @@ prepare_table(Table *table, const uint8_t *says, int size, int is_ac)
     return 1;
 }
 
-/* Prepares the step of each look: its bytes, the lowest first, and its two numbers. Without branches, for compilers to do some
+/* Prepares the step of each look: its lower half, and its upper one. Without branches, for compilers to do some
    at once: most images have tables of their own. */
 INLINE void
 prepare_body(const Symbol *restrict looks, uint32_t *restrict words)
@@ -72,7 +72,7 @@ prepare_body(const Symbol *restrict looks, uint32_t *restrict words)
         const uint32_t further = (is_value & (next_run + 1)) | (~is_value & AT_END);
         const uint32_t before = look >> ((LOOK - bits) & 31), first = (before + (symbol >> 16)) & 0xFFFF;
         const uint32_t last = (next >> 16) - (before << (next_bits & 31));
-        words[2 * look] = (bits + (two & next_bits)) | (onward + (two & further)) << 8 | (two & run) << 16;
+        words[2 * look] = (bits + (two & next_bits)) | (onward + (two & further)) << ONWARD | (two & run) << ZEROS;
         words[2 * look + 1] = (two & first) | ((two & last) | (~two & has_value & symbol >> 16)) << 16;
     }
 }
@@ -86,13 +86,8 @@ prepare_steps(Table *ac)
         return;
     prepare_all(ac->look, ac->words);
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-    for (int look = 0; look < 1 << LOOK; look++) {
-        const uint32_t counts = ac->words[2 * look], numbers = ac->words[2 * look + 1];
-        ac->steps[look] = (Step){
-            .bits = (uint8_t)counts, .onward = (uint8_t)(counts >> 8), .run = (uint8_t)(counts >> 16),
-            .first = (int16_t)numbers, .adder = (uint16_t)(numbers >> 16),
-        };
-    }
+    for (int look = 0; look < 1 << LOOK; look++)
+        ac->steps[look] = ac->words[2 * look] | (Step)ac->words[2 * look + 1] << 32;
 #endif
     ac->has_steps = 1;
 }
