@@ -23,19 +23,21 @@ position(const Bits *b)
     return b->next - (b->count >> 3 & 7);
 }
 
-/* Returns the symbol of a code that does not stand in the table with the sign of its value. */
+/* Returns the symbol of a code that does not stand in the table with the sign of its value. How long the code is, nobody can
+   foretell; so that is counted without a branch. */
 static inline Symbol
 look_further(const Table *table, uint64_t bits)
 {
-    for (unsigned length = LOOK; length <= 16; length++) {
-        int32_t code = (int32_t)(bits >> (64 - length));
-        if (code < table->end[length]) {
-            Symbol symbol = table->symbols[(code + table->symbol[length]) & 255];
-            unsigned is_positive = bits >> (63 - length) & 1;
-            return symbol + ((is_positive << ((symbol & 63) - length)) - is_positive) * 0x10000;
-        }
-    }
-    return 0;
+    const uint32_t next = (uint32_t)(bits >> (64 - LENGTHS));
+    unsigned length = LOOK;
+    for (int shorter = LOOK; shorter < LENGTHS; shorter++)
+        length += next >= table->end[shorter];
+    if (next >= table->end[LENGTHS])
+        return 0;
+    const int32_t code = (int32_t)(next >> (LENGTHS - length));
+    const Symbol symbol = table->symbols[(code + table->symbol[length]) & 255];
+    const unsigned is_positive = bits >> (63 - length) & 1;
+    return symbol + ((is_positive << ((symbol & 63) - length)) - is_positive) * 0x10000;
 }
 
 /* Returns the symbol of the next code; 0 where the bits are none. */

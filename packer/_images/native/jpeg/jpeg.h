@@ -39,7 +39,7 @@ enum { ONWARD = 8, ZEROS = 16, FIRST = 32, ADDER = 48, SINGLY = 64, AT_END = 128
 
 typedef struct {
     Symbol look[1 << LOOK]; /* by the next bits; 0 where these do not hold the code and the first bit of its value */
-    int32_t end[17];        /* first code that is too large to be one of so many bits */
+    uint32_t end[17];       /* first 16 bits that are too large to begin with a code of so many bits or fewer */
     int32_t symbol[17];     /* minus the first code of so many bits plus the index of its symbol */
     Symbol symbols[256];    /* with negative values */
     uint8_t says[LENGTHS + 256]; /* what it was made of: how many codes of each length, and the symbols of all */

@@ -43,7 +43,7 @@ prepare_table(Table *table, const uint8_t *says, int size, int is_ac)
             table->has_runs |= is_ac && !bits && run && run != 15;
             add_code(table, index, (uint32_t)code, length, (uint32_t)run, bits);
         }
-        table->end[length] = code;
+        table->end[length] = (uint32_t)code << (LENGTHS - length);
     }
     memcpy(table->says, says, (size_t)size);
     table->size = size;
