@@ -292,117 +292,158 @@ convert_avx2(const uint8_t *luma, const uint8_t *blue, const uint8_t *red, uint8
 #endif
 
 #if HAS_AVX512
-/* Two blocks at a time, side by side where there is one of eight columns above. */
+/* Four blocks at a time, one in each quarter of a register.
+
+   What the passes add up overflows nothing where coefficients are those of an image. They are where the squares of a column's
+   add up to less than ENOUGH: by Cauchy and Schwarz' inequality, as the squares of the factors of a sum add up to 128, no sum
+   of the first pass is then more than 2^14, nor two of them more than 16 bits hold. The block of an image has less than 2^20
+   in all, beside what quantisation adds. */
+
+enum { ENOUGH = (1 << 21) - (1 << 12), ONE = 1 << 13 };
 
 #define CONSTANTS(first, second) _mm512_set1_epi32((int)((uint32_t)(uint16_t)(first) | (uint32_t)(uint16_t)(second) << 16))
 #define PLUS(sum, pair, first, second) _mm512_dpwssd_epi32(sum, pair, CONSTANTS(first, second))
+#define ODD(c15, c37, of1, of3, of5, of7) PLUS(_mm512_madd_epi16(c15, CONSTANTS(of1, of5)), c37, of3, of7)
 
-AVX512_INLINE __m512i
-pairs_avx512(__m256i first, __m256i second)
-{
-    return _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_unpacklo_epi16(first, second)),
-                              _mm256_unpackhi_epi16(first, second), 1);
-}
-
+/* One pass over four columns of each block: of pairs of coefficients, 0 and 4, 1 and 5, 2 and 6, 3 and 7. The sums are those of
+   pass_plain, where these do not begin again at the other end. */
 AVX512_INLINE void
-pass_avx512(const __m256i *in, __m512i *out, int shift)
+pass_avx512(const __m512i in[4], int32_t start, __m512i out[8])
 {
-    const __m256i zero = _mm256_setzero_si256();
-    const __m512i none = _mm512_setzero_si512(), round = _mm512_set1_epi32(1 << (shift - 1));
-    __m512i c26 = pairs_avx512(in[2], in[6]), c17 = pairs_avx512(in[1], in[7]), c35 = pairs_avx512(in[3], in[5]);
-    __m512i sums = pairs_avx512(_mm256_add_epi16(in[1], in[5]), _mm256_add_epi16(in[3], in[7]));
-    __m512i even0 = _mm512_srai_epi32(pairs_avx512(zero, _mm256_add_epi16(in[0], in[4])), 3);
-    __m512i even1 = _mm512_srai_epi32(pairs_avx512(zero, _mm256_sub_epi16(in[0], in[4])), 3);
-    even0 = _mm512_add_epi32(even0, round);
-    even1 = _mm512_add_epi32(even1, round);
+    const __m512i begin = _mm512_set1_epi32(start), c15 = in[1], c26 = in[2], c37 = in[3];
+    const __m512i even0 = PLUS(begin, in[0], ONE, ONE), even1 = PLUS(begin, in[0], ONE, -ONE);
     const __m512i even[4] = {
         PLUS(even0, c26, F_0_541 + F_0_765, F_0_541), PLUS(even1, c26, F_0_541, F_0_541 - F_1_847),
         PLUS(even1, c26, -F_0_541, F_1_847 - F_0_541), PLUS(even0, c26, -F_0_541 - F_0_765, -F_0_541),
     };
-    __m512i z3 = PLUS(none, sums, F_1_175, F_1_175 - F_1_961), z4 = PLUS(none, sums, F_1_175 - F_0_390, F_1_175);
     const __m512i odd[4] = {
-        PLUS(z4, c17, F_1_501 - F_0_899, -F_0_899), PLUS(z3, c35, F_3_072 - F_2_562, -F_2_562),
-        PLUS(z4, c35, -F_2_562, F_2_053 - F_2_562), PLUS(z3, c17, -F_0_899, F_0_298 - F_0_899),
+        ODD(c15, c37, F_1_501 - F_0_899 + F_1_175 - F_0_390, F_1_175, F_1_175 - F_0_390, F_1_175 - F_0_899),
+        ODD(c15, c37, F_1_175, F_3_072 - F_2_562 + F_1_175 - F_1_961, F_1_175 - F_2_562, F_1_175 - F_1_961),
+        ODD(c15, c37, F_1_175 - F_0_390, F_1_175 - F_2_562, F_2_053 - F_2_562 + F_1_175 - F_0_390, F_1_175),
+        ODD(c15, c37, F_1_175 - F_0_899, F_1_175 - F_1_961, F_1_175, F_0_298 - F_0_899 + F_1_175 - F_1_961),
     };
     for (int i = 0; i < 4; i++) {
-        out[i] = _mm512_srai_epi32(_mm512_add_epi32(even[i], odd[i]), (unsigned)shift);
-        out[7 - i] = _mm512_srai_epi32(_mm512_sub_epi32(even[i], odd[i]), (unsigned)shift);
+        out[i] = _mm512_add_epi32(even[i], odd[i]);
+        out[7 - i] = _mm512_sub_epi32(even[i], odd[i]);
     }
 }
 
-AVX512_INLINE __m256i
-load_row(const int16_t *first, const int16_t *second)
+/* Exchanges the quarters of registers with the registers. */
+AVX512_INLINE void
+transpose_quarters(const __m512i in[4], __m512i out[4])
 {
-    __m256i row = _mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)first));
-    return _mm256_inserti128_si256(row, _mm_loadu_si128((const __m128i *)(const void *)second), 1);
+    __m512i a = _mm512_shuffle_i32x4(in[0], in[1], 0x44), b = _mm512_shuffle_i32x4(in[2], in[3], 0x44);
+    __m512i c = _mm512_shuffle_i32x4(in[0], in[1], 0xEE), d = _mm512_shuffle_i32x4(in[2], in[3], 0xEE);
+    out[0] = _mm512_shuffle_i32x4(a, b, 0x88), out[1] = _mm512_shuffle_i32x4(a, b, 0xDD);
+    out[2] = _mm512_shuffle_i32x4(c, d, 0x88), out[3] = _mm512_shuffle_i32x4(c, d, 0xDD);
+}
+
+/* The same in each quarter, of 32 bits. */
+AVX512_INLINE void
+transpose_pairs(const __m512i in[4], __m512i out[4])
+{
+    __m512i a = _mm512_unpacklo_epi32(in[0], in[1]), b = _mm512_unpacklo_epi32(in[2], in[3]);
+    __m512i c = _mm512_unpackhi_epi32(in[0], in[1]), d = _mm512_unpackhi_epi32(in[2], in[3]);
+    out[0] = _mm512_unpacklo_epi64(a, b), out[1] = _mm512_unpackhi_epi64(a, b);
+    out[2] = _mm512_unpacklo_epi64(c, d), out[3] = _mm512_unpackhi_epi64(c, d);
+}
+
+/* Adds up the squares of each column. */
+AVX512_INLINE __m512i
+squares_of(const __m512i in[4])
+{
+    __m512i sum = _mm512_setzero_si512();
+    for (int i = 0; i < 4; i++)
+        sum = _mm512_dpwssds_epi32(sum, in[i], in[i]);
+    return sum;
+}
+
+/* Makes samples of four rows of each block, from 32-bit sums of each column. */
+AVX512_INLINE void
+samples_of_sums(const __m512i sums[8], __m512i rows[2])
+{
+    __m512i two[4];
+    for (int i = 0; i < 4; i++) { /* the upper halves of two columns */
+        two[i] = _mm512_mask_alignr_epi8(sums[2 * i + 1], 0x3333333333333333, sums[2 * i], sums[2 * i], 2);
+        two[i] = _mm512_srai_epi16(two[i], 2);
+    }
+    __m512i even = _mm512_packus_epi16(two[0], two[2]), odd = _mm512_packus_epi16(two[1], two[3]);
+    __m512i low = _mm512_unpacklo_epi16(even, odd), high = _mm512_unpackhi_epi16(even, odd);
+    rows[0] = _mm512_unpacklo_epi32(low, high);
+    rows[1] = _mm512_unpackhi_epi32(low, high);
 }
 
 AVX512_INLINE void
-store_rows(const Coded *block, __m128i rows01, __m128i rows23, __m128i rows45, __m128i rows67)
+store_two(uint8_t *to, ptrdiff_t stride, __m128i rows)
 {
-    const __m128i rows[4] = {rows01, rows23, rows45, rows67};
-    uint8_t *to = block->to;
-    for (int i = 0; i < 4; i++, to += 2 * block->stride) {
-        _mm_storel_epi64((__m128i *)(void *)to, rows[i]);
-        _mm_storeh_pd((double *)(void *)(to + block->stride), _mm_castsi128_pd(rows[i]));
-    }
+    _mm_storel_epi64((__m128i *)(void *)to, rows);
+    _mm_storeh_pd((double *)(void *)(to + stride), _mm_castsi128_pd(rows));
 }
 
-AVX512 static void
-transform_two_avx512(const Coded *first, const Coded *second)
+/* Stores two rows of each block. */
+AVX512_INLINE void
+store_rows(const Coded *const blocks[4], int row, __m512i rows)
 {
-    __m256i in[8];
-    __m512i out[8];
-    for (int i = 0; i < 8; i++)
-        in[i] = _mm256_mullo_epi16(load_row(first->coefficients + 8 * i, second->coefficients + 8 * i),
-                                   load_row(first->quantum + 8 * i, second->quantum + 8 * i));
-    if (UNLIKELY(!_mm256_testz_si256(_mm256_add_epi16(in[0], _mm256_set1_epi16(1 << 13)),
-                                     _mm256_set1_epi16((short)0xC000)))) {
-        transform_block(first);
-        transform_block(second);
+    store_two(blocks[0]->to + row * blocks[0]->stride, blocks[0]->stride, _mm512_castsi512_si128(rows));
+    store_two(blocks[1]->to + row * blocks[1]->stride, blocks[1]->stride, _mm512_extracti32x4_epi32(rows, 1));
+    store_two(blocks[2]->to + row * blocks[2]->stride, blocks[2]->stride, _mm512_extracti32x4_epi32(rows, 2));
+    store_two(blocks[3]->to + row * blocks[3]->stride, blocks[3]->stride, _mm512_extracti32x4_epi32(rows, 3));
+}
+
+/* Loads pairs of coefficients: of columns 0 to 3, then of columns 4 to 7. */
+AVX512_INLINE void
+load_four(const Coded *const blocks[4], __m512i in[2][4])
+{
+    __m512i pairs[2][4];
+    for (int i = 0; i < 4; i++) {
+        const int16_t *block = blocks[i]->coefficients, *quantum = blocks[i]->quantum;
+        __m512i upper = _mm512_mullo_epi16(_mm512_loadu_si512(block), _mm512_loadu_si512(quantum));
+        __m512i lower = _mm512_mullo_epi16(_mm512_loadu_si512(block + 32), _mm512_loadu_si512(quantum + 32));
+        pairs[0][i] = _mm512_unpacklo_epi16(upper, lower);
+        pairs[1][i] = _mm512_unpackhi_epi16(upper, lower);
+    }
+    transpose_quarters(pairs[0], in[0]);
+    transpose_quarters(pairs[1], in[1]);
+}
+
+/* Transforms up to four blocks; where they are fewer, the last one several times. */
+AVX512 static void
+transform_four(const Coded *first, int count)
+{
+    const __m512i bits = _mm512_set1_epi64(0x332B332B130B130B); /* of two sums, from bit 11 on; twice */
+    const Coded *const blocks[4] = {first, first + (count > 1), first + (count > 2 ? 2 : count - 1), first + count - 1};
+    __m512i in[2][4], sums[2][8], between[8], rows[2];
+    load_four(blocks, in);
+    const __m512i enough = _mm512_set1_epi32(ENOUGH), squares = _mm512_max_epi32(squares_of(in[0]), squares_of(in[1]));
+    if (UNLIKELY(_mm512_cmpge_epi32_mask(squares, enough))) {
+        transform_plain(first, count);
         return;
     }
-    for (int i = 0; i < 2; i++) {
-        _mm512_storeu_si512(first->coefficients + 32 * i, _mm512_setzero_si512());
-        _mm512_storeu_si512(second->coefficients + 32 * i, _mm512_setzero_si512());
-    }
-    pass_avx512(in, out, 11);
-    __m512i r04 = _mm512_packs_epi32(out[0], out[4]), r15 = _mm512_packs_epi32(out[1], out[5]);
-    __m512i r26 = _mm512_packs_epi32(out[2], out[6]), r37 = _mm512_packs_epi32(out[3], out[7]);
-    __m512i a = _mm512_unpacklo_epi16(r04, r15), b = _mm512_unpackhi_epi16(r04, r15);
-    __m512i c = _mm512_unpacklo_epi16(r26, r37), d = _mm512_unpackhi_epi16(r26, r37);
-    __m512i ac_low = _mm512_unpacklo_epi32(a, c), ac_high = _mm512_unpackhi_epi32(a, c);
-    __m512i bd_low = _mm512_unpacklo_epi32(b, d), bd_high = _mm512_unpackhi_epi32(b, d);
-    const __m512i columns[4] = { /* 0 and 4, 1 and 5, 2 and 6, 3 and 7 */
-        _mm512_unpacklo_epi64(ac_low, bd_low), _mm512_unpackhi_epi64(ac_low, bd_low),
-        _mm512_unpacklo_epi64(ac_high, bd_high), _mm512_unpackhi_epi64(ac_high, bd_high),
-    };
     for (int i = 0; i < 4; i++) {
-        in[i] = _mm512_castsi512_si256(columns[i]);
-        in[4 + i] = _mm512_extracti64x4_epi64(columns[i], 1);
+        _mm512_storeu_si512(blocks[i]->coefficients, _mm512_setzero_si512());
+        _mm512_storeu_si512(blocks[i]->coefficients + 32, _mm512_setzero_si512());
     }
-    pass_avx512(in, out, 18);
-    const __m512i to_rows =
-        _mm512_broadcast_i32x4(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
-    __m512i low = _mm512_packs_epi16(_mm512_packs_epi32(out[0], out[1]), _mm512_packs_epi32(out[2], out[3]));
-    __m512i high = _mm512_packs_epi16(_mm512_packs_epi32(out[4], out[5]), _mm512_packs_epi32(out[6], out[7]));
-    low = _mm512_shuffle_epi8(low, to_rows);
-    high = _mm512_shuffle_epi8(high, to_rows);
-    const __m512i middle = _mm512_set1_epi8((char)128);
-    __m512i rows0145 = _mm512_add_epi8(_mm512_unpacklo_epi32(low, high), middle);
-    __m512i rows2367 = _mm512_add_epi8(_mm512_unpackhi_epi32(low, high), middle);
-    store_rows(first, _mm512_castsi512_si128(rows0145), _mm512_castsi512_si128(rows2367),
-               _mm512_extracti32x4_epi32(rows0145, 2), _mm512_extracti32x4_epi32(rows2367, 2));
-    store_rows(second, _mm512_extracti32x4_epi32(rows0145, 1), _mm512_extracti32x4_epi32(rows2367, 1),
-               _mm512_extracti32x4_epi32(rows0145, 3), _mm512_extracti32x4_epi32(rows2367, 3));
+    pass_avx512(in[0], 1 << 10, sums[0]);
+    pass_avx512(in[1], 1 << 10, sums[1]);
+    for (int i = 0; i < 8; i++) { /* of columns beside each other that are four apart */
+        between[i] = _mm512_multishift_epi64_epi8(bits, sums[0][i]);
+        between[i] = _mm512_mask_multishift_epi64_epi8(between[i], 0xCCCCCCCCCCCCCCCC, bits, sums[1][i]);
+    }
+    for (int half = 0; half < 2; half++) {
+        transpose_pairs(between + 4 * half, in[0]);
+        pass_avx512(in[0], (1 << 17) + (128 << 18), sums[0]);
+        samples_of_sums(sums[0], rows);
+        store_rows(blocks, 4 * half, rows[0]);
+        store_rows(blocks, 4 * half + 2, rows[1]);
+    }
 }
 
 AVX512 void
 transform_avx512(const Coded *blocks, int count)
 {
-    for (; count > 1; count -= 2, blocks += 2)
-        transform_two_avx512(blocks, blocks + 1);
-    if (count)
+    for (; count > 1; count -= 4, blocks += 4)
+        transform_four(blocks, count < 4 ? count : 4);
+    if (count == 1)
         transform_block_avx2(blocks);
 }
 
