@@ -369,25 +369,27 @@ samples_of_sums(const __m512i sums[8], __m512i rows[2])
     }
     __m512i even = _mm512_packus_epi16(two[0], two[2]), odd = _mm512_packus_epi16(two[1], two[3]);
     __m512i low = _mm512_unpacklo_epi16(even, odd), high = _mm512_unpackhi_epi16(even, odd);
-    rows[0] = _mm512_unpacklo_epi32(low, high);
-    rows[1] = _mm512_unpackhi_epi32(low, high);
+    const __m512i first = _mm512_setr_epi32(0, 16, 4, 20, 1, 17, 5, 21, 8, 24, 12, 28, 9, 25, 13, 29);
+    rows[0] = _mm512_permutex2var_epi32(low, first, high);
+    rows[1] = _mm512_permutex2var_epi32(low, _mm512_add_epi32(first, _mm512_set1_epi32(2)), high);
 }
 
+/* Stores four rows of two blocks: as one, where they lie beside each other. */
 AVX512_INLINE void
-store_two(uint8_t *to, ptrdiff_t stride, __m128i rows)
+store_rows(const Coded *first, const Coded *second, int row, __m128i row0, __m128i row1, __m128i row2, __m128i row3)
 {
-    _mm_storel_epi64((__m128i *)(void *)to, rows);
-    _mm_storeh_pd((double *)(void *)(to + stride), _mm_castsi128_pd(rows));
-}
-
-/* Stores two rows of each block. */
-AVX512_INLINE void
-store_rows(const Coded *const blocks[4], int row, __m512i rows)
-{
-    store_two(blocks[0]->to + row * blocks[0]->stride, blocks[0]->stride, _mm512_castsi512_si128(rows));
-    store_two(blocks[1]->to + row * blocks[1]->stride, blocks[1]->stride, _mm512_extracti32x4_epi32(rows, 1));
-    store_two(blocks[2]->to + row * blocks[2]->stride, blocks[2]->stride, _mm512_extracti32x4_epi32(rows, 2));
-    store_two(blocks[3]->to + row * blocks[3]->stride, blocks[3]->stride, _mm512_extracti32x4_epi32(rows, 3));
+    const __m128i rows[4] = {row0, row1, row2, row3};
+    const ptrdiff_t stride = first->stride, other = second->stride;
+    uint8_t *to = first->to + row * stride, *beside = second->to + row * other;
+    if (beside == to + 8 && stride == other) {
+        for (int i = 0; i < 4; i++)
+            _mm_storeu_si128((__m128i *)(void *)(to + i * stride), rows[i]);
+        return;
+    }
+    for (int i = 0; i < 4; i++) {
+        _mm_storel_epi64((__m128i *)(void *)(to + i * stride), rows[i]);
+        _mm_storeh_pd((double *)(void *)(beside + i * other), _mm_castsi128_pd(rows[i]));
+    }
 }
 
 /* Loads pairs of coefficients: of columns 0 to 3, then of columns 4 to 7. */
@@ -407,7 +409,7 @@ load_four(const Coded *const blocks[4], __m512i in[2][4])
 }
 
 /* Transforms up to four blocks; where they are fewer, the last one several times. */
-AVX512 static void
+AVX512_INLINE void
 transform_four(const Coded *first, int count)
 {
     const __m512i bits = _mm512_set1_epi64(0x332B332B130B130B); /* of two sums, from bit 11 on; twice */
@@ -433,8 +435,11 @@ transform_four(const Coded *first, int count)
         transpose_pairs(between + 4 * half, in[0]);
         pass_avx512(in[0], (1 << 17) + (128 << 18), sums[0]);
         samples_of_sums(sums[0], rows);
-        store_rows(blocks, 4 * half, rows[0]);
-        store_rows(blocks, 4 * half + 2, rows[1]);
+        store_rows(blocks[0], blocks[1], 4 * half, _mm512_castsi512_si128(rows[0]), _mm512_extracti32x4_epi32(rows[0], 1),
+                   _mm512_castsi512_si128(rows[1]), _mm512_extracti32x4_epi32(rows[1], 1));
+        store_rows(blocks[2], blocks[3], 4 * half, _mm512_extracti32x4_epi32(rows[0], 2),
+                   _mm512_extracti32x4_epi32(rows[0], 3), _mm512_extracti32x4_epi32(rows[1], 2),
+                   _mm512_extracti32x4_epi32(rows[1], 3));
     }
 }
 
@@ -447,69 +452,95 @@ transform_avx512(const Coded *blocks, int count)
         transform_block_avx2(blocks);
 }
 
-AVX512_INLINE __m512i
-load_bytes_avx512(const uint8_t *from)
-{
-    return _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)(const void *)from));
-}
-
-/* As the functions for AVX2, of twice as many samples. */
-AVX512_INLINE __m512i
-sums_of_avx512(const uint8_t *row, const uint8_t *other)
-{
-    __m512i near = load_bytes_avx512(row);
-    return other ? _mm512_add_epi16(_mm512_add_epi16(near, _mm512_slli_epi16(near, 1)), load_bytes_avx512(other)) : near;
-}
-
+/* Makes 32 pixels as convert_avx2 does, of 16-bit numbers: luma, and chroma less 128. In each quarter of a register are four
+   pixels, and the four that come 16 after these. */
 AVX512_INLINE void
-widen_by_avx512(const uint8_t *row, const uint8_t *other, uint8_t *to, ptrdiff_t count)
+store_pixels(__m512i y, __m512i cb, __m512i cr, uint8_t *to)
 {
-    const __m512i first = _mm512_set1_epi16(other ? 8 : 1), second = _mm512_set1_epi16(other ? 7 : 2);
-    const unsigned shift = other ? 4 : 2;
-    for (ptrdiff_t i = 0; i < count; i += 32) {
-        const uint8_t *beside = other ? other + i : NULL;
-        __m512i sum = sums_of_avx512(row + i, beside);
-        __m512i before = sums_of_avx512(row + i - 1, other ? beside - 1 : NULL);
-        __m512i after = sums_of_avx512(row + i + 1, other ? beside + 1 : NULL);
-        sum = _mm512_add_epi16(sum, _mm512_slli_epi16(sum, 1));
-        __m512i even = _mm512_srli_epi16(_mm512_add_epi16(_mm512_add_epi16(sum, before), first), shift);
-        __m512i odd = _mm512_srli_epi16(_mm512_add_epi16(_mm512_add_epi16(sum, after), second), shift);
-        _mm512_storeu_si512(to + 2 * i, _mm512_or_si512(even, _mm512_slli_epi16(odd, 8)));
-    }
+    const __m512i half = _mm512_set1_epi32(1 << 15);
+    __m512i r = _mm512_add_epi16(cr, _mm512_mulhrs_epi16(cr, _mm512_set1_epi16((91881 - 65536 + 1) / 2)));
+    __m512i b = _mm512_add_epi16(_mm512_add_epi16(cb, cb),
+                                 _mm512_mulhrs_epi16(cb, _mm512_set1_epi16((116130 - 2 * 65536) / 2)));
+    __m512i low = _mm512_srai_epi32(PLUS(half, _mm512_unpacklo_epi16(cb, cr), -22554, 65536 - 46802), 16);
+    __m512i high = _mm512_srai_epi32(PLUS(half, _mm512_unpackhi_epi16(cb, cr), -22554, 65536 - 46802), 16);
+    __m512i g = _mm512_sub_epi16(_mm512_packs_epi32(low, high), cr);
+    __m512i red_blue = _mm512_packus_epi16(_mm512_add_epi16(y, r), _mm512_add_epi16(y, b));
+    __m512i green = _mm512_packus_epi16(_mm512_add_epi16(y, g), _mm512_setzero_si512());
+    __m512i red_green = _mm512_unpacklo_epi8(red_blue, green), blue_none = _mm512_unpackhi_epi8(red_blue, green);
+    _mm512_storeu_si512(to, _mm512_unpacklo_epi16(red_green, blue_none));
+    _mm512_storeu_si512(to + 64, _mm512_unpackhi_epi16(red_green, blue_none));
 }
 
-AVX512 void
-widen_avx512(const uint8_t *row, const uint8_t *other, uint8_t *to, ptrdiff_t count)
+/* Returns which pixel of 32 each 16-bit number is. */
+AVX512_INLINE __m512i
+order_of_pixels(void)
 {
-    if (other)
-        widen_by_avx512(row, other, to, count);
-    else
-        widen_by_avx512(row, NULL, to, count);
+    return _mm512_set_epi16(31, 30, 29, 28, 15, 14, 13, 12, 27, 26, 25, 24, 11, 10, 9, 8, 23, 22, 21, 20, 7, 6, 5, 4, 19, 18, 17,
+                            16, 3, 2, 1, 0);
 }
 
-/* As convert_avx2, of twice as many pixels. */
+/* Takes bytes of 32 in an order, as 16-bit numbers. */
+AVX512_INLINE __m512i
+take_bytes(const uint8_t *from, __m512i order)
+{
+    __m512i bytes = _mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)(const void *)from));
+    return _mm512_maskz_permutexvar_epi8(0x5555555555555555, order, bytes);
+}
+
 AVX512 void
 convert_avx512(const uint8_t *luma, const uint8_t *blue, const uint8_t *red, uint8_t *to, ptrdiff_t count)
 {
-    const __m512i middle = _mm512_set1_epi16(128), half = _mm512_set1_epi32(1 << 15), zero = _mm512_setzero_si512();
-    const __m512i front = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11), back = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
+    const __m512i middle = _mm512_set1_epi16(128), order = order_of_pixels();
     for (ptrdiff_t i = 0; i < count; i += 32, to += 128) {
-        __m512i y = load_bytes_avx512(luma + i);
-        __m512i cb = _mm512_sub_epi16(load_bytes_avx512(blue + i), middle);
-        __m512i cr = _mm512_sub_epi16(load_bytes_avx512(red + i), middle);
-        __m512i r = _mm512_add_epi16(cr, _mm512_mulhrs_epi16(cr, _mm512_set1_epi16((91881 - 65536 + 1) / 2)));
-        __m512i b = _mm512_add_epi16(_mm512_add_epi16(cb, cb),
-                                     _mm512_mulhrs_epi16(cb, _mm512_set1_epi16((116130 - 2 * 65536) / 2)));
-        __m512i low = _mm512_srai_epi32(PLUS(half, _mm512_unpacklo_epi16(cb, cr), -22554, 65536 - 46802), 16);
-        __m512i high = _mm512_srai_epi32(PLUS(half, _mm512_unpackhi_epi16(cb, cr), -22554, 65536 - 46802), 16);
-        __m512i g = _mm512_sub_epi16(_mm512_packs_epi32(low, high), cr);
-        __m512i red_blue = _mm512_packus_epi16(_mm512_add_epi16(y, r), _mm512_add_epi16(y, b));
-        __m512i green = _mm512_packus_epi16(_mm512_add_epi16(y, g), zero);
-        __m512i red_green = _mm512_unpacklo_epi8(red_blue, green), blue_none = _mm512_unpackhi_epi8(red_blue, green);
-        __m512i first = _mm512_unpacklo_epi16(red_green, blue_none); /* of each eight pixels the first four */
-        __m512i second = _mm512_unpackhi_epi16(red_green, blue_none);
-        _mm512_storeu_si512(to, _mm512_permutex2var_epi64(first, front, second));
-        _mm512_storeu_si512(to + 64, _mm512_permutex2var_epi64(first, back, second));
+        __m512i cb = _mm512_sub_epi16(take_bytes(blue + i, order), middle);
+        __m512i cr = _mm512_sub_epi16(take_bytes(red + i, order), middle);
+        store_pixels(take_bytes(luma + i, order), cb, cr, to);
     }
+}
+
+typedef struct { /* how chroma is widened */
+    __m512i places, first, second, round; /* of a sample and its neighbour; their factors in its own row and the other */
+} Widening;
+
+/* Makes 16-bit numbers, less 128, of 32 pixels, of 16 samples of chroma or parts of 17. To be inlined where it is known whether there is another row. */
+AVX512_INLINE __m512i
+widened(const Narrow *chroma, ptrdiff_t at, const Widening *by)
+{
+    const uint8_t *row = chroma->row + at - 1, *other = chroma->other + at - 1;
+    __m512i near = _mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)(const void *)row));
+    __m512i sum = _mm512_maddubs_epi16(_mm512_permutexvar_epi8(by->places, near), by->first);
+    sum = _mm512_add_epi16(sum, by->round);
+    if (chroma->other == NULL)
+        return _mm512_srai_epi16(sum, 2);
+    __m512i far = _mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)(const void *)other));
+    sum = _mm512_add_epi16(sum, _mm512_maddubs_epi16(_mm512_permutexvar_epi8(by->places, far), by->second));
+    return _mm512_srai_epi16(sum, 4);
+}
+
+AVX512_INLINE void
+convert_narrow_by(const uint8_t *luma, const Narrow chroma[2], int odd, uint8_t *to, ptrdiff_t count, int tall)
+{
+    const __m512i order = order_of_pixels(), one = _mm512_set1_epi16(1);
+    const __m512i begun = _mm512_add_epi16(order, _mm512_set1_epi16((short)odd)), second = _mm512_and_si512(begun, one);
+    const __m512i sample = _mm512_add_epi16(_mm512_srli_epi16(begun, 1), one); /* the one before them is loaded, too */
+    const __m512i neighbour = _mm512_add_epi16(_mm512_sub_epi16(sample, one), _mm512_add_epi16(second, second));
+    const __m512i round = tall ? _mm512_sub_epi16(_mm512_set1_epi16(8 - (128 << 4)), second)
+                               : _mm512_add_epi16(_mm512_set1_epi16(1 - (128 << 2)), second);
+    const Widening by = {
+        _mm512_or_si512(sample, _mm512_slli_epi16(neighbour, 8)), _mm512_set1_epi16(tall ? 9 | 3 << 8 : 3 | 1 << 8),
+        _mm512_set1_epi16(3 | 1 << 8), round,
+    };
+    const Narrow blue = {chroma[0].row, tall ? chroma[0].other : NULL}, red = {chroma[1].row, tall ? chroma[1].other : NULL};
+    for (ptrdiff_t i = 0; i < count; i += 32, to += 128)
+        store_pixels(take_bytes(luma + i, order), widened(&blue, i / 2, &by), widened(&red, i / 2, &by), to);
+}
+
+AVX512 void
+convert_narrow_avx512(const uint8_t *luma, const Narrow chroma[2], int odd, uint8_t *to, ptrdiff_t count)
+{
+    if (chroma[0].other != NULL)
+        convert_narrow_by(luma, chroma, odd, to, count, 1);
+    else
+        convert_narrow_by(luma, chroma, odd, to, count, 0);
 }
 #endif
