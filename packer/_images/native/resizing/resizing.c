@@ -218,14 +218,6 @@ down_avx2(const Resizing *resizing, ptrdiff_t row)
 #if HAS_AVX512
 enum { VALUES = 16 }; /* of a vector: colours of output columns */
 
-/* Returns from where on a vector takes its pixels, which is one of the three that AT_ONCE columns are. */
-static inline int32_t
-base_of(const int32_t *offsets, int part)
-{
-    const int32_t first = offsets[5 * part], last = offsets[5 * part + 5];
-    return first < last ? first : last;
-}
-
 /* Spreads offsets and weights of columns over the colours of each, once for all rows: for each vector first the places of the
    bytes that it takes, then the weights of each pair of pixels. A place has 32 bits, for the byte of the first pixel and,
    two bytes on, for that of the second. */
@@ -233,6 +225,7 @@ AVX512 static void
 spread_columns(Resizing *resizing)
 {
     int16_t *to = resizing->spread_weights;
+    int32_t *bases = resizing->bases;
     __m512i which[3], colours[3];
     for (int part = 0; part < 3; part++) {
         uint32_t column[VALUES], colour[VALUES];
@@ -244,8 +237,9 @@ spread_columns(Resizing *resizing)
         const int32_t *offsets = resizing->offsets + column;
         const __m512i all = _mm512_loadu_si512(offsets);
         for (int part = 0; part < 3; part++) {
-            const __m512i base = _mm512_set1_epi32(base_of(offsets, part));
-            __m512i begins = _mm512_sub_epi32(_mm512_permutexvar_epi32(which[part], all), base);
+            const int32_t first = offsets[5 * part], last = offsets[5 * part + 5], base = first < last ? first : last;
+            __m512i begins = _mm512_sub_epi32(_mm512_permutexvar_epi32(which[part], all), _mm512_set1_epi32(base));
+            *bases++ = base;
             begins = _mm512_add_epi32(begins, _mm512_slli_epi32(begins, 16));
             _mm512_storeu_si512(to, _mm512_add_epi32(begins, colours[part]));
             to += 2 * VALUES;
@@ -282,9 +276,10 @@ across_columns_avx512(const Resizing *resizing, const uint8_t *upper, const uint
     const __m512i upper_shift = _mm512_set1_epi32(precision), lower_shift = _mm512_set1_epi32(abs(up));
     const __m512i half = _mm512_set1_epi32(1 << (precision - 1)), two_pixels = _mm512_set1_epi8(8);
     const int16_t *from = resizing->spread_weights;
-    for (ptrdiff_t column = 0; column < resizing->columns; column += AT_ONCE) {
+    const int32_t *bases = resizing->bases;
+    for (ptrdiff_t left = resizing->columns; left > 0; left -= AT_ONCE) {
         for (int part = 0; part < 3; part++, to += 2 * VALUES) {
-            const int32_t base = base_of(resizing->offsets + column, part);
+            const ptrdiff_t base = *bases++;
             __m512i places = _mm512_loadu_si512(from), above = half, below = half;
             __m512i pixels_above = load_pixels(upper + base, bytes), pixels_below = load_pixels(lower + base, bytes);
             from += 2 * VALUES;
@@ -473,6 +468,51 @@ set_offsets(Resizing *resizing, const Axis *axis, const Span *spans, int flip)
     }
 }
 
+/* Returns which pixel of the result a column is; those too many are the last again. */
+INLINE ptrdiff_t
+pixel_of(const Axis *axis, ptrdiff_t column, int flip)
+{
+    const ptrdiff_t i = smaller(column, axis->out - 1);
+    return flip ? axis->out - 1 - i : i;
+}
+
+/* Sets the weights of a column, the two of each pair of pixels `times` beside each other, and those of its next pair `step` after
+   them. */
+INLINE void
+set_column(const Resizing *resizing, const Axis *axis, const Span *spans, const int16_t *rounded, ptrdiff_t column, int flip,
+           int16_t *to, int times, ptrdiff_t step)
+{
+    const ptrdiff_t i = pixel_of(axis, column, flip);
+    ptrdiff_t k = resizing->first + resizing->offsets[column] / 4 - spans[i].first;
+    for (ptrdiff_t pair = 0; pair < resizing->tap_pairs; pair++, k += 2, to += step) {
+        const int16_t left = weight_of(axis, rounded + i, k), right = weight_of(axis, rounded + i, k + 1);
+        for (int time = 0; time < times; time++)
+            to[2 * time] = left, to[2 * time + 1] = right;
+    }
+}
+
+/* Sets the weights of all columns as AVX-512 takes them. Most columns have no pixels of no weight on the left: those are set first,
+   as if all had none. */
+static void
+set_pairs(Resizing *resizing, const Axis *axis, const Span *spans, const int16_t *rounded, int flip)
+{
+    const ptrdiff_t out = axis->out, step = 2 * resizing->filled;
+    for (ptrdiff_t pair = 0; pair < resizing->tap_pairs; pair++) {
+        const int is_whole = 2 * pair + 1 < axis->most;
+        const int16_t *restrict left = rounded + 2 * pair * out, *restrict right = is_whole ? left + out : left;
+        int16_t *restrict to = resizing->pair_weights + pair * step;
+        for (ptrdiff_t column = 0; column < out; column++) {
+            const ptrdiff_t i = flip ? out - 1 - column : column;
+            to[2 * column] = left[i], to[2 * column + 1] = (int16_t)(is_whole ? right[i] : 0);
+        }
+    }
+    for (ptrdiff_t column = 0; column < resizing->filled; column++) {
+        const ptrdiff_t begin = resizing->first + resizing->offsets[column] / 4;
+        if (column >= out || begin != spans[pixel_of(axis, column, flip)].first)
+            set_column(resizing, axis, spans, rounded, column, flip, resizing->pair_weights + 2 * column, 1, step);
+    }
+}
+
 static void
 set_columns(Resizing *resizing, const Axis *axis, Span *spans, double *weights, int16_t *rounded, int flip)
 {
@@ -486,26 +526,17 @@ set_columns(Resizing *resizing, const Axis *axis, Span *spans, double *weights, 
     resizing->tap_pairs = taps / 2;
     resizing->columns = axis->out + axis->out % 2;
     set_offsets(resizing, axis, spans, flip);
-    const int in_pairs = takes_pairs(resizing);
-    for (ptrdiff_t column = 0; column < resizing->filled; column++) {
-        ptrdiff_t i = smaller(column, axis->out - 1);
-        i = flip ? axis->out - 1 - i : i;
-        ptrdiff_t k = first + resizing->offsets[column] / 4 - spans[i].first;
-        int16_t *to = resizing->column_weights + column / 2 * taps * 8 + column % 2 * 8;
-        int16_t *once = resizing->pair_weights + 2 * column;
-        for (ptrdiff_t pair = 0; pair < taps / 2; pair++, k += 2, to += 16, once += 2 * resizing->filled) {
-            const int16_t left = weight_of(axis, rounded + i, k), right = weight_of(axis, rounded + i, k + 1);
-            if (in_pairs)
-                once[0] = left, once[1] = right;
-            else
-                for (int times = 0; times < 4; times++)
-                    to[2 * times] = left, to[2 * times + 1] = right;
-        }
-    }
 #if HAS_AVX512
-    if (in_pairs)
+    if (takes_pairs(resizing)) {
+        set_pairs(resizing, axis, spans, rounded, flip);
         spread_columns(resizing);
+        return;
+    }
 #endif
+    for (ptrdiff_t column = 0; column < resizing->filled; column++) {
+        int16_t *to = resizing->column_weights + column / 2 * taps * 8 + column % 2 * 8;
+        set_column(resizing, axis, spans, rounded, column, flip, to, 4, 16);
+    }
 }
 
 static void
@@ -584,13 +615,14 @@ resizing_begin(Resizing *resizing, const Wanted *wanted, uint8_t *out)
         resizing->kept_count *= 2;
     resizing->kept_step = 2 * (resizing->width + 2 * BLOCK); /* stores, and loads of a narrow row, may end after the row */
 
-    enum { OFFSETS, COLUMN_WEIGHTS, PAIR_WEIGHTS, SPREAD_WEIGHTS, ROWS, ROW_WEIGHTS, KEPT, WAITING, SPANS, WEIGHTS, ROUNDED, PARTS };
+    enum { OFFSETS, BASES, COLUMN_WEIGHTS, PAIR_WEIGHTS, SPREAD_WEIGHTS, ROWS, ROW_WEIGHTS, KEPT, WAITING, SPANS, WEIGHTS, ROUNDED, PARTS };
     uint64_t tall = (uint64_t)down.out, wide = ((uint64_t)across.out + AT_ONCE - 1) / AT_ONCE * AT_ONCE;
     resizing->filled = (ptrdiff_t)wide;
     uint64_t weights_down = tall * (uint64_t)down.most, weights_across = wide * (uint64_t)(across.most + 1);
     uint64_t weights_most = weights_down > weights_across ? weights_down : weights_across;
     const uint64_t sizes[PARTS] = {
         [OFFSETS] = wide * sizeof(int32_t),
+        [BASES] = wide / AT_ONCE * 3 * sizeof(int32_t),
         [COLUMN_WEIGHTS] = weights_across * 4 * sizeof(int16_t),
         [PAIR_WEIGHTS] = weights_across * sizeof(int16_t),
         [SPREAD_WEIGHTS] = wide * (uint64_t)(1 + smaller(across.most / 2 + 1, MOST_PAIRS)) * 6 * sizeof(int16_t),
@@ -606,6 +638,7 @@ resizing_begin(Resizing *resizing, const Wanted *wanted, uint8_t *out)
     if (!make_room(resizing, sizes, parts, PARTS))
         return 0;
     resizing->offsets = (int32_t *)parts[OFFSETS];
+    resizing->bases = (int32_t *)parts[BASES];
     resizing->column_weights = (int16_t *)parts[COLUMN_WEIGHTS];
     resizing->pair_weights = (int16_t *)parts[PAIR_WEIGHTS];
     resizing->spread_weights = (int16_t *)parts[SPREAD_WEIGHTS];
