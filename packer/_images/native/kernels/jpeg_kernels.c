@@ -506,13 +506,13 @@ typedef struct { /* how chroma is widened */
 AVX512_INLINE __m512i
 widened(const Narrow *chroma, ptrdiff_t at, const Widening *by)
 {
-    const uint8_t *row = chroma->row + at - 1, *other = chroma->other + at - 1;
+    const uint8_t *row = chroma->row + at - 1, *other = chroma->other; /* the sample before is a neighbour, too */
     __m512i near = _mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)(const void *)row));
     __m512i sum = _mm512_maddubs_epi16(_mm512_permutexvar_epi8(by->places, near), by->first);
     sum = _mm512_add_epi16(sum, by->round);
-    if (chroma->other == NULL)
+    if (other == NULL)
         return _mm512_srai_epi16(sum, 2);
-    __m512i far = _mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)(const void *)other));
+    __m512i far = _mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)(const void *)(other + at - 1)));
     sum = _mm512_add_epi16(sum, _mm512_maddubs_epi16(_mm512_permutexvar_epi8(by->places, far), by->second));
     return _mm512_srai_epi16(sum, 4);
 }

@@ -476,8 +476,8 @@ pixel_of(const Axis *axis, ptrdiff_t column, int flip)
     return flip ? axis->out - 1 - i : i;
 }
 
-/* Sets the weights of a column, the two of each pair of pixels `times` beside each other, and those of its next pair `step` after
-   them. */
+/* Sets the weights of a column: the two of each pair of pixels `times` beside each other, and those of the next pair `step` numbers
+   after them. */
 INLINE void
 set_column(const Resizing *resizing, const Axis *axis, const Span *spans, const int16_t *rounded, ptrdiff_t column, int flip,
            int16_t *to, int times, ptrdiff_t step)
@@ -491,8 +491,9 @@ set_column(const Resizing *resizing, const Axis *axis, const Span *spans, const 
     }
 }
 
-/* Sets the weights of all columns as AVX-512 takes them. Most columns have no pixels of no weight on the left: those are set first,
-   as if all had none. */
+#if HAS_AVX512
+/* Sets the weights of all columns as AVX-512 takes them: first as if none had pixels of no weight on the left, as most have not;
+   then those that have, and those too many. */
 static void
 set_pairs(Resizing *resizing, const Axis *axis, const Span *spans, const int16_t *rounded, int flip)
 {
@@ -512,6 +513,7 @@ set_pairs(Resizing *resizing, const Axis *axis, const Span *spans, const int16_t
             set_column(resizing, axis, spans, rounded, column, flip, resizing->pair_weights + 2 * column, 1, step);
     }
 }
+#endif
 
 static void
 set_columns(Resizing *resizing, const Axis *axis, Span *spans, double *weights, int16_t *rounded, int flip)
