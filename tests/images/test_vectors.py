@@ -152,7 +152,8 @@ def test_tiles(other: ModuleType, sampling: str, variant: str) -> None:
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_coefficients_that_no_image_has(by_both: Both, sampling: str) -> None:
     rng = np.random.default_rng(0)
-    for factors in ([255] * 64, [20] * 64, [130] + [1] * 63, [1] + [255] * 63, rng.integers(1, 256, 64).tolist()):
+    some = ([255] * 64, [20] * 64, [2] * 64, [130] + [1] * 63, [1] + [255] * 63, rng.integers(1, 256, 64).tolist())
+    for factors in some:
         pixels = rng.choice(np.array([0, 255], np.uint8), (48, 64, 3))
         pixels[:24] = rng.integers(0, 256, (24, 64, 3), np.uint8)
         data = changed_segments(

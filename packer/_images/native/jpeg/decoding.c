@@ -14,6 +14,7 @@ typedef struct {
     Layout layout;
     ptrdiff_t next; /* row of the image that is converted next */
     ptrdiff_t top, left; /* where the planes begin */
+    int narrow; /* whether chroma is widened while it is converted */
     uint8_t *upsampled[COMPONENTS];
     uint8_t *pixels;
     ptrdiff_t stride; /* of the pixels */
@@ -31,19 +32,29 @@ upsampling_of(const Component *c)
 /* NOLINTBEGIN(clang-analyzer-core.*): clang does not see that read_headers lets no image through without components, and that
    what is half as high has a neighbouring row */
 
-/* Returns the samples of a component for the pixels of a row, which counts from where the planes begin. */
+/* Returns the samples of a component that lie nearest to a row of pixels, which counts from where the planes begin, and those of
+   the neighbouring row, where a row of samples lies between two of pixels and upsampling looks at both. */
+INLINE Narrow
+nearest(const Component *c, const Conversion *to, ptrdiff_t row)
+{
+    const ptrdiff_t near = c->tall <= 2 ? row >> (c->tall - 1) : row / c->tall;
+    Narrow rows = {samples_of(c, near) + c->begin, NULL};
+    if (c->upsampling != REPEATED && c->tall == 2) {
+        ptrdiff_t last = c->height - 1 - to->top / 2;
+        rows.other = samples_of(c, row & 1 ? smaller(near + 1, last) : larger(near - 1, 0)) + c->begin;
+    }
+    return rows;
+}
+
+/* Returns the samples of a component for the pixels of a row. */
 INLINE const uint8_t *
 upsample(const Component *c, const Conversion *to, ptrdiff_t row, uint8_t *out)
 {
     const ptrdiff_t left = to->wanted.left - to->left, width = to->wanted.width, first = c->begin;
     if (c->upsampling == AS_IT_IS)
         return samples_of(c, row) + first;
-    const ptrdiff_t near = c->tall <= 2 ? row >> (c->tall - 1) : row / c->tall;
-    const uint8_t *samples = samples_of(c, near) + first, *neighbour = NULL;
-    if (c->upsampling != REPEATED && c->tall == 2) { /* a row of samples lies between two of pixels */
-        ptrdiff_t last = c->height - 1 - to->top / 2;
-        neighbour = samples_of(c, row & 1 ? smaller(near + 1, last) : larger(near - 1, 0)) + first;
-    }
+    const Narrow rows = nearest(c, to, row);
+    const uint8_t *samples = rows.row, *neighbour = rows.other;
     if (c->upsampling == SMOOTH) {
         kernels->widen(samples, neighbour, out, (left + width + 1) / 2 - first);
         return out + (left - 2 * first);
@@ -78,9 +89,16 @@ INLINE void
 convert_row(const Decoder *d, const Conversion *to, ptrdiff_t row, uint8_t *pixels)
 {
     const ptrdiff_t width = to->wanted.width;
+    const Component *c = d->components;
     const uint8_t *samples[COMPONENTS];
+    if (to->narrow) {
+        const Narrow chroma[2] = {nearest(&c[1], to, row), nearest(&c[2], to, row)};
+        const int odd = (int)(to->wanted.left - to->left - 2 * c[1].begin);
+        kernels->convert_narrow(upsample(&c[0], to, row, to->upsampled[0]), chroma, odd, pixels, width);
+        return;
+    }
     for (int i = 0; i < d->count; i++)
-        samples[i] = upsample(&d->components[i], to, row, to->upsampled[i]);
+        samples[i] = upsample(&c[i], to, row, to->upsampled[i]);
     if (d->colours == YCC)
         kernels->convert(samples[0], samples[1], samples[2], pixels, width);
     else if (d->colours == GREY)
@@ -131,10 +149,10 @@ static int
 lay_out(Decoder *d, const Window *window, Conversion *to, int held)
 {
     ptrdiff_t wide = (window->end - window->first) * 8;
-    ptrdiff_t widest = wide * d->across + 2 * PAD;
+    ptrdiff_t widest = (wide * d->across + 3 * PAD - 1) / PAD * PAD;
     to->stride = 4 * ((to->wanted.width + PAD) & ~(ptrdiff_t)15);
     ptrdiff_t rows = (8 * d->down + 2) * to->stride;
-    ptrdiff_t needed = rows + d->count * widest + PAD; /* some megabytes at most */
+    ptrdiff_t needed = rows + d->count * widest + 2 * PAD; /* some megabytes at most */
     for (Component *c = d->components; c < d->components + d->count; c++) {
         ptrdiff_t height = 8;
         while (height < held * 8 * c->down)
@@ -151,7 +169,7 @@ lay_out(Decoder *d, const Window *window, Conversion *to, int held)
     }
     if (d->memory == NULL)
         return 0;
-    uint8_t *at = d->memory;
+    uint8_t *at = d->memory + (PAD - (uintptr_t)d->memory % PAD) % PAD; /* vectors are stored faster in one line of a cache */
     to->pixels = at;
     at += rows;
     for (int i = 0; i < d->count; i++) {
@@ -221,10 +239,13 @@ decoder_decode(Decoder *d, const uint8_t *data, ptrdiff_t size, ptrdiff_t height
         above |= c->upsampling != REPEATED && c->tall == 2;
         beside |= c->upsampling == SMOOTH;
     }
+    const Component *blue = &d->components[1], *red = &d->components[2];
     const Window window = window_of(d, &wanted, above, beside);
     Conversion to = {
         .wanted = wanted, .layout = layout, .next = wanted.top, .left = window.first * 8 * d->across,
         .top = window.first_row * 8 * d->down,
+        .narrow = d->colours == YCC && blue->upsampling == SMOOTH && red->upsampling == SMOOTH && blue->tall == red->tall
+            && kernels->convert_narrow != NULL,
     };
     int together = !d->progressive && rows_go_together(d) ? 2 : 1;
     if (d->progressive && !is_plausible(d))

@@ -292,183 +292,255 @@ convert_avx2(const uint8_t *luma, const uint8_t *blue, const uint8_t *red, uint8
 #endif
 
 #if HAS_AVX512
-/* Two blocks at a time, side by side where there is one of eight columns above. */
+/* Four blocks at a time, one in each quarter of a register.
+
+   What the passes add up overflows nothing where coefficients are those of an image. They are where the squares of a column's
+   add up to less than ENOUGH: by Cauchy and Schwarz' inequality, as the squares of the factors of a sum add up to 128, no sum
+   of the first pass is then more than 2^14, nor two of them more than 16 bits hold. The block of an image has less than 2^20
+   in all, beside what quantisation adds. */
+
+enum { ENOUGH = (1 << 21) - (1 << 12), ONE = 1 << 13 };
 
 #define CONSTANTS(first, second) _mm512_set1_epi32((int)((uint32_t)(uint16_t)(first) | (uint32_t)(uint16_t)(second) << 16))
 #define PLUS(sum, pair, first, second) _mm512_dpwssd_epi32(sum, pair, CONSTANTS(first, second))
+#define ODD(c15, c37, of1, of3, of5, of7) PLUS(_mm512_madd_epi16(c15, CONSTANTS(of1, of5)), c37, of3, of7)
 
-AVX512_INLINE __m512i
-pairs_avx512(__m256i first, __m256i second)
-{
-    return _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_unpacklo_epi16(first, second)),
-                              _mm256_unpackhi_epi16(first, second), 1);
-}
-
+/* One pass over four columns of each block: of pairs of coefficients, 0 and 4, 1 and 5, 2 and 6, 3 and 7. The sums are those of
+   pass_plain, where these do not begin again at the other end. */
 AVX512_INLINE void
-pass_avx512(const __m256i *in, __m512i *out, int shift)
+pass_avx512(const __m512i in[4], int32_t start, __m512i out[8])
 {
-    const __m256i zero = _mm256_setzero_si256();
-    const __m512i none = _mm512_setzero_si512(), round = _mm512_set1_epi32(1 << (shift - 1));
-    __m512i c26 = pairs_avx512(in[2], in[6]), c17 = pairs_avx512(in[1], in[7]), c35 = pairs_avx512(in[3], in[5]);
-    __m512i sums = pairs_avx512(_mm256_add_epi16(in[1], in[5]), _mm256_add_epi16(in[3], in[7]));
-    __m512i even0 = _mm512_srai_epi32(pairs_avx512(zero, _mm256_add_epi16(in[0], in[4])), 3);
-    __m512i even1 = _mm512_srai_epi32(pairs_avx512(zero, _mm256_sub_epi16(in[0], in[4])), 3);
-    even0 = _mm512_add_epi32(even0, round);
-    even1 = _mm512_add_epi32(even1, round);
+    const __m512i begin = _mm512_set1_epi32(start), c15 = in[1], c26 = in[2], c37 = in[3];
+    const __m512i even0 = PLUS(begin, in[0], ONE, ONE), even1 = PLUS(begin, in[0], ONE, -ONE);
     const __m512i even[4] = {
         PLUS(even0, c26, F_0_541 + F_0_765, F_0_541), PLUS(even1, c26, F_0_541, F_0_541 - F_1_847),
         PLUS(even1, c26, -F_0_541, F_1_847 - F_0_541), PLUS(even0, c26, -F_0_541 - F_0_765, -F_0_541),
     };
-    __m512i z3 = PLUS(none, sums, F_1_175, F_1_175 - F_1_961), z4 = PLUS(none, sums, F_1_175 - F_0_390, F_1_175);
     const __m512i odd[4] = {
-        PLUS(z4, c17, F_1_501 - F_0_899, -F_0_899), PLUS(z3, c35, F_3_072 - F_2_562, -F_2_562),
-        PLUS(z4, c35, -F_2_562, F_2_053 - F_2_562), PLUS(z3, c17, -F_0_899, F_0_298 - F_0_899),
+        ODD(c15, c37, F_1_501 - F_0_899 + F_1_175 - F_0_390, F_1_175, F_1_175 - F_0_390, F_1_175 - F_0_899),
+        ODD(c15, c37, F_1_175, F_3_072 - F_2_562 + F_1_175 - F_1_961, F_1_175 - F_2_562, F_1_175 - F_1_961),
+        ODD(c15, c37, F_1_175 - F_0_390, F_1_175 - F_2_562, F_2_053 - F_2_562 + F_1_175 - F_0_390, F_1_175),
+        ODD(c15, c37, F_1_175 - F_0_899, F_1_175 - F_1_961, F_1_175, F_0_298 - F_0_899 + F_1_175 - F_1_961),
     };
     for (int i = 0; i < 4; i++) {
-        out[i] = _mm512_srai_epi32(_mm512_add_epi32(even[i], odd[i]), (unsigned)shift);
-        out[7 - i] = _mm512_srai_epi32(_mm512_sub_epi32(even[i], odd[i]), (unsigned)shift);
+        out[i] = _mm512_add_epi32(even[i], odd[i]);
+        out[7 - i] = _mm512_sub_epi32(even[i], odd[i]);
     }
 }
 
-AVX512_INLINE __m256i
-load_row(const int16_t *first, const int16_t *second)
-{
-    __m256i row = _mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)first));
-    return _mm256_inserti128_si256(row, _mm_loadu_si128((const __m128i *)(const void *)second), 1);
-}
-
+/* Exchanges the quarters of registers with the registers. */
 AVX512_INLINE void
-store_rows(const Coded *block, __m128i rows01, __m128i rows23, __m128i rows45, __m128i rows67)
+transpose_quarters(const __m512i in[4], __m512i out[4])
 {
-    const __m128i rows[4] = {rows01, rows23, rows45, rows67};
-    uint8_t *to = block->to;
-    for (int i = 0; i < 4; i++, to += 2 * block->stride) {
-        _mm_storel_epi64((__m128i *)(void *)to, rows[i]);
-        _mm_storeh_pd((double *)(void *)(to + block->stride), _mm_castsi128_pd(rows[i]));
-    }
+    __m512i a = _mm512_shuffle_i32x4(in[0], in[1], 0x44), b = _mm512_shuffle_i32x4(in[2], in[3], 0x44);
+    __m512i c = _mm512_shuffle_i32x4(in[0], in[1], 0xEE), d = _mm512_shuffle_i32x4(in[2], in[3], 0xEE);
+    out[0] = _mm512_shuffle_i32x4(a, b, 0x88), out[1] = _mm512_shuffle_i32x4(a, b, 0xDD);
+    out[2] = _mm512_shuffle_i32x4(c, d, 0x88), out[3] = _mm512_shuffle_i32x4(c, d, 0xDD);
 }
 
-AVX512 static void
-transform_two_avx512(const Coded *first, const Coded *second)
+/* The same in each quarter, of 32 bits. */
+AVX512_INLINE void
+transpose_pairs(const __m512i in[4], __m512i out[4])
 {
-    __m256i in[8];
-    __m512i out[8];
-    for (int i = 0; i < 8; i++)
-        in[i] = _mm256_mullo_epi16(load_row(first->coefficients + 8 * i, second->coefficients + 8 * i),
-                                   load_row(first->quantum + 8 * i, second->quantum + 8 * i));
-    if (UNLIKELY(!_mm256_testz_si256(_mm256_add_epi16(in[0], _mm256_set1_epi16(1 << 13)),
-                                     _mm256_set1_epi16((short)0xC000)))) {
-        transform_block(first);
-        transform_block(second);
+    __m512i a = _mm512_unpacklo_epi32(in[0], in[1]), b = _mm512_unpacklo_epi32(in[2], in[3]);
+    __m512i c = _mm512_unpackhi_epi32(in[0], in[1]), d = _mm512_unpackhi_epi32(in[2], in[3]);
+    out[0] = _mm512_unpacklo_epi64(a, b), out[1] = _mm512_unpackhi_epi64(a, b);
+    out[2] = _mm512_unpacklo_epi64(c, d), out[3] = _mm512_unpackhi_epi64(c, d);
+}
+
+/* Adds up the squares of each column. */
+AVX512_INLINE __m512i
+squares_of(const __m512i in[4])
+{
+    __m512i sum = _mm512_setzero_si512();
+    for (int i = 0; i < 4; i++)
+        sum = _mm512_dpwssds_epi32(sum, in[i], in[i]);
+    return sum;
+}
+
+/* Makes samples of four rows of each block, from 32-bit sums of each column. */
+AVX512_INLINE void
+samples_of_sums(const __m512i sums[8], __m512i rows[2])
+{
+    __m512i two[4];
+    for (int i = 0; i < 4; i++) { /* the upper halves of two columns */
+        two[i] = _mm512_mask_alignr_epi8(sums[2 * i + 1], 0x3333333333333333, sums[2 * i], sums[2 * i], 2);
+        two[i] = _mm512_srai_epi16(two[i], 2);
+    }
+    __m512i even = _mm512_packus_epi16(two[0], two[2]), odd = _mm512_packus_epi16(two[1], two[3]);
+    __m512i low = _mm512_unpacklo_epi16(even, odd), high = _mm512_unpackhi_epi16(even, odd);
+    const __m512i first = _mm512_setr_epi32(0, 16, 4, 20, 1, 17, 5, 21, 8, 24, 12, 28, 9, 25, 13, 29);
+    rows[0] = _mm512_permutex2var_epi32(low, first, high);
+    rows[1] = _mm512_permutex2var_epi32(low, _mm512_add_epi32(first, _mm512_set1_epi32(2)), high);
+}
+
+/* Stores four rows of two blocks: as one, where they lie beside each other. */
+AVX512_INLINE void
+store_rows(const Coded *first, const Coded *second, int row, __m128i row0, __m128i row1, __m128i row2, __m128i row3)
+{
+    const __m128i rows[4] = {row0, row1, row2, row3};
+    const ptrdiff_t stride = first->stride, other = second->stride;
+    uint8_t *to = first->to + row * stride, *beside = second->to + row * other;
+    if (beside == to + 8 && stride == other) {
+        for (int i = 0; i < 4; i++)
+            _mm_storeu_si128((__m128i *)(void *)(to + i * stride), rows[i]);
         return;
     }
-    for (int i = 0; i < 2; i++) {
-        _mm512_storeu_si512(first->coefficients + 32 * i, _mm512_setzero_si512());
-        _mm512_storeu_si512(second->coefficients + 32 * i, _mm512_setzero_si512());
-    }
-    pass_avx512(in, out, 11);
-    __m512i r04 = _mm512_packs_epi32(out[0], out[4]), r15 = _mm512_packs_epi32(out[1], out[5]);
-    __m512i r26 = _mm512_packs_epi32(out[2], out[6]), r37 = _mm512_packs_epi32(out[3], out[7]);
-    __m512i a = _mm512_unpacklo_epi16(r04, r15), b = _mm512_unpackhi_epi16(r04, r15);
-    __m512i c = _mm512_unpacklo_epi16(r26, r37), d = _mm512_unpackhi_epi16(r26, r37);
-    __m512i ac_low = _mm512_unpacklo_epi32(a, c), ac_high = _mm512_unpackhi_epi32(a, c);
-    __m512i bd_low = _mm512_unpacklo_epi32(b, d), bd_high = _mm512_unpackhi_epi32(b, d);
-    const __m512i columns[4] = { /* 0 and 4, 1 and 5, 2 and 6, 3 and 7 */
-        _mm512_unpacklo_epi64(ac_low, bd_low), _mm512_unpackhi_epi64(ac_low, bd_low),
-        _mm512_unpacklo_epi64(ac_high, bd_high), _mm512_unpackhi_epi64(ac_high, bd_high),
-    };
     for (int i = 0; i < 4; i++) {
-        in[i] = _mm512_castsi512_si256(columns[i]);
-        in[4 + i] = _mm512_extracti64x4_epi64(columns[i], 1);
+        _mm_storel_epi64((__m128i *)(void *)(to + i * stride), rows[i]);
+        _mm_storeh_pd((double *)(void *)(beside + i * other), _mm_castsi128_pd(rows[i]));
     }
-    pass_avx512(in, out, 18);
-    const __m512i to_rows =
-        _mm512_broadcast_i32x4(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
-    __m512i low = _mm512_packs_epi16(_mm512_packs_epi32(out[0], out[1]), _mm512_packs_epi32(out[2], out[3]));
-    __m512i high = _mm512_packs_epi16(_mm512_packs_epi32(out[4], out[5]), _mm512_packs_epi32(out[6], out[7]));
-    low = _mm512_shuffle_epi8(low, to_rows);
-    high = _mm512_shuffle_epi8(high, to_rows);
-    const __m512i middle = _mm512_set1_epi8((char)128);
-    __m512i rows0145 = _mm512_add_epi8(_mm512_unpacklo_epi32(low, high), middle);
-    __m512i rows2367 = _mm512_add_epi8(_mm512_unpackhi_epi32(low, high), middle);
-    store_rows(first, _mm512_castsi512_si128(rows0145), _mm512_castsi512_si128(rows2367),
-               _mm512_extracti32x4_epi32(rows0145, 2), _mm512_extracti32x4_epi32(rows2367, 2));
-    store_rows(second, _mm512_extracti32x4_epi32(rows0145, 1), _mm512_extracti32x4_epi32(rows2367, 1),
-               _mm512_extracti32x4_epi32(rows0145, 3), _mm512_extracti32x4_epi32(rows2367, 3));
+}
+
+/* Loads pairs of coefficients: of columns 0 to 3, then of columns 4 to 7. */
+AVX512_INLINE void
+load_four(const Coded *const blocks[4], __m512i in[2][4])
+{
+    __m512i pairs[2][4];
+    for (int i = 0; i < 4; i++) {
+        const int16_t *block = blocks[i]->coefficients, *quantum = blocks[i]->quantum;
+        __m512i upper = _mm512_mullo_epi16(_mm512_loadu_si512(block), _mm512_loadu_si512(quantum));
+        __m512i lower = _mm512_mullo_epi16(_mm512_loadu_si512(block + 32), _mm512_loadu_si512(quantum + 32));
+        pairs[0][i] = _mm512_unpacklo_epi16(upper, lower);
+        pairs[1][i] = _mm512_unpackhi_epi16(upper, lower);
+    }
+    transpose_quarters(pairs[0], in[0]);
+    transpose_quarters(pairs[1], in[1]);
+}
+
+/* Transforms up to four blocks; where they are fewer, the last one several times. */
+AVX512_INLINE void
+transform_four(const Coded *first, int count)
+{
+    const __m512i bits = _mm512_set1_epi64(0x332B332B130B130B); /* of two sums, from bit 11 on; twice */
+    const Coded *const blocks[4] = {first, first + (count > 1), first + (count > 2 ? 2 : count - 1), first + count - 1};
+    __m512i in[2][4], sums[2][8], between[8], rows[2];
+    load_four(blocks, in);
+    const __m512i enough = _mm512_set1_epi32(ENOUGH), squares = _mm512_max_epi32(squares_of(in[0]), squares_of(in[1]));
+    if (UNLIKELY(_mm512_cmpge_epi32_mask(squares, enough))) {
+        transform_plain(first, count);
+        return;
+    }
+    for (int i = 0; i < 4; i++) {
+        _mm512_storeu_si512(blocks[i]->coefficients, _mm512_setzero_si512());
+        _mm512_storeu_si512(blocks[i]->coefficients + 32, _mm512_setzero_si512());
+    }
+    pass_avx512(in[0], 1 << 10, sums[0]);
+    pass_avx512(in[1], 1 << 10, sums[1]);
+    for (int i = 0; i < 8; i++) { /* of columns beside each other that are four apart */
+        between[i] = _mm512_multishift_epi64_epi8(bits, sums[0][i]);
+        between[i] = _mm512_mask_multishift_epi64_epi8(between[i], 0xCCCCCCCCCCCCCCCC, bits, sums[1][i]);
+    }
+    for (int half = 0; half < 2; half++) {
+        transpose_pairs(between + 4 * half, in[0]);
+        pass_avx512(in[0], (1 << 17) + (128 << 18), sums[0]);
+        samples_of_sums(sums[0], rows);
+        store_rows(blocks[0], blocks[1], 4 * half, _mm512_castsi512_si128(rows[0]), _mm512_extracti32x4_epi32(rows[0], 1),
+                   _mm512_castsi512_si128(rows[1]), _mm512_extracti32x4_epi32(rows[1], 1));
+        store_rows(blocks[2], blocks[3], 4 * half, _mm512_extracti32x4_epi32(rows[0], 2),
+                   _mm512_extracti32x4_epi32(rows[0], 3), _mm512_extracti32x4_epi32(rows[1], 2),
+                   _mm512_extracti32x4_epi32(rows[1], 3));
+    }
 }
 
 AVX512 void
 transform_avx512(const Coded *blocks, int count)
 {
-    for (; count > 1; count -= 2, blocks += 2)
-        transform_two_avx512(blocks, blocks + 1);
-    if (count)
+    for (; count > 1; count -= 4, blocks += 4)
+        transform_four(blocks, count < 4 ? count : 4);
+    if (count == 1)
         transform_block_avx2(blocks);
 }
 
-AVX512_INLINE __m512i
-load_bytes_avx512(const uint8_t *from)
-{
-    return _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)(const void *)from));
-}
-
-/* As the functions for AVX2, of twice as many samples. */
-AVX512_INLINE __m512i
-sums_of_avx512(const uint8_t *row, const uint8_t *other)
-{
-    __m512i near = load_bytes_avx512(row);
-    return other ? _mm512_add_epi16(_mm512_add_epi16(near, _mm512_slli_epi16(near, 1)), load_bytes_avx512(other)) : near;
-}
-
+/* Makes 32 pixels as convert_avx2 does, of 16-bit numbers: luma, and chroma less 128. In each quarter of a register are four
+   pixels, and the four that come 16 after these. */
 AVX512_INLINE void
-widen_by_avx512(const uint8_t *row, const uint8_t *other, uint8_t *to, ptrdiff_t count)
+store_pixels(__m512i y, __m512i cb, __m512i cr, uint8_t *to)
 {
-    const __m512i first = _mm512_set1_epi16(other ? 8 : 1), second = _mm512_set1_epi16(other ? 7 : 2);
-    const unsigned shift = other ? 4 : 2;
-    for (ptrdiff_t i = 0; i < count; i += 32) {
-        const uint8_t *beside = other ? other + i : NULL;
-        __m512i sum = sums_of_avx512(row + i, beside);
-        __m512i before = sums_of_avx512(row + i - 1, other ? beside - 1 : NULL);
-        __m512i after = sums_of_avx512(row + i + 1, other ? beside + 1 : NULL);
-        sum = _mm512_add_epi16(sum, _mm512_slli_epi16(sum, 1));
-        __m512i even = _mm512_srli_epi16(_mm512_add_epi16(_mm512_add_epi16(sum, before), first), shift);
-        __m512i odd = _mm512_srli_epi16(_mm512_add_epi16(_mm512_add_epi16(sum, after), second), shift);
-        _mm512_storeu_si512(to + 2 * i, _mm512_or_si512(even, _mm512_slli_epi16(odd, 8)));
-    }
+    const __m512i half = _mm512_set1_epi32(1 << 15);
+    __m512i r = _mm512_add_epi16(cr, _mm512_mulhrs_epi16(cr, _mm512_set1_epi16((91881 - 65536 + 1) / 2)));
+    __m512i b = _mm512_add_epi16(_mm512_add_epi16(cb, cb),
+                                 _mm512_mulhrs_epi16(cb, _mm512_set1_epi16((116130 - 2 * 65536) / 2)));
+    __m512i low = _mm512_srai_epi32(PLUS(half, _mm512_unpacklo_epi16(cb, cr), -22554, 65536 - 46802), 16);
+    __m512i high = _mm512_srai_epi32(PLUS(half, _mm512_unpackhi_epi16(cb, cr), -22554, 65536 - 46802), 16);
+    __m512i g = _mm512_sub_epi16(_mm512_packs_epi32(low, high), cr);
+    __m512i red_blue = _mm512_packus_epi16(_mm512_add_epi16(y, r), _mm512_add_epi16(y, b));
+    __m512i green = _mm512_packus_epi16(_mm512_add_epi16(y, g), _mm512_setzero_si512());
+    __m512i red_green = _mm512_unpacklo_epi8(red_blue, green), blue_none = _mm512_unpackhi_epi8(red_blue, green);
+    _mm512_storeu_si512(to, _mm512_unpacklo_epi16(red_green, blue_none));
+    _mm512_storeu_si512(to + 64, _mm512_unpackhi_epi16(red_green, blue_none));
 }
 
-AVX512 void
-widen_avx512(const uint8_t *row, const uint8_t *other, uint8_t *to, ptrdiff_t count)
+/* Returns which pixel of 32 each 16-bit number is. */
+AVX512_INLINE __m512i
+order_of_pixels(void)
 {
-    if (other)
-        widen_by_avx512(row, other, to, count);
-    else
-        widen_by_avx512(row, NULL, to, count);
+    return _mm512_set_epi16(31, 30, 29, 28, 15, 14, 13, 12, 27, 26, 25, 24, 11, 10, 9, 8, 23, 22, 21, 20, 7, 6, 5, 4, 19, 18, 17,
+                            16, 3, 2, 1, 0);
 }
 
-/* As convert_avx2, of twice as many pixels. */
+/* Takes bytes of 32 in an order, as 16-bit numbers. */
+AVX512_INLINE __m512i
+take_bytes(const uint8_t *from, __m512i order)
+{
+    __m512i bytes = _mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)(const void *)from));
+    return _mm512_maskz_permutexvar_epi8(0x5555555555555555, order, bytes);
+}
+
 AVX512 void
 convert_avx512(const uint8_t *luma, const uint8_t *blue, const uint8_t *red, uint8_t *to, ptrdiff_t count)
 {
-    const __m512i middle = _mm512_set1_epi16(128), half = _mm512_set1_epi32(1 << 15), zero = _mm512_setzero_si512();
-    const __m512i front = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11), back = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
+    const __m512i middle = _mm512_set1_epi16(128), order = order_of_pixels();
     for (ptrdiff_t i = 0; i < count; i += 32, to += 128) {
-        __m512i y = load_bytes_avx512(luma + i);
-        __m512i cb = _mm512_sub_epi16(load_bytes_avx512(blue + i), middle);
-        __m512i cr = _mm512_sub_epi16(load_bytes_avx512(red + i), middle);
-        __m512i r = _mm512_add_epi16(cr, _mm512_mulhrs_epi16(cr, _mm512_set1_epi16((91881 - 65536 + 1) / 2)));
-        __m512i b = _mm512_add_epi16(_mm512_add_epi16(cb, cb),
-                                     _mm512_mulhrs_epi16(cb, _mm512_set1_epi16((116130 - 2 * 65536) / 2)));
-        __m512i low = _mm512_srai_epi32(PLUS(half, _mm512_unpacklo_epi16(cb, cr), -22554, 65536 - 46802), 16);
-        __m512i high = _mm512_srai_epi32(PLUS(half, _mm512_unpackhi_epi16(cb, cr), -22554, 65536 - 46802), 16);
-        __m512i g = _mm512_sub_epi16(_mm512_packs_epi32(low, high), cr);
-        __m512i red_blue = _mm512_packus_epi16(_mm512_add_epi16(y, r), _mm512_add_epi16(y, b));
-        __m512i green = _mm512_packus_epi16(_mm512_add_epi16(y, g), zero);
-        __m512i red_green = _mm512_unpacklo_epi8(red_blue, green), blue_none = _mm512_unpackhi_epi8(red_blue, green);
-        __m512i first = _mm512_unpacklo_epi16(red_green, blue_none); /* of each eight pixels the first four */
-        __m512i second = _mm512_unpackhi_epi16(red_green, blue_none);
-        _mm512_storeu_si512(to, _mm512_permutex2var_epi64(first, front, second));
-        _mm512_storeu_si512(to + 64, _mm512_permutex2var_epi64(first, back, second));
+        __m512i cb = _mm512_sub_epi16(take_bytes(blue + i, order), middle);
+        __m512i cr = _mm512_sub_epi16(take_bytes(red + i, order), middle);
+        store_pixels(take_bytes(luma + i, order), cb, cr, to);
     }
+}
+
+typedef struct { /* how chroma is widened */
+    __m512i places, first, second, round; /* of a sample and its neighbour; their factors in its own row and the other */
+} Widening;
+
+/* Makes 16-bit numbers, less 128, of 32 pixels, of 16 samples of chroma or parts of 17. To be inlined where it is known whether there is another row. */
+AVX512_INLINE __m512i
+widened(const Narrow *chroma, ptrdiff_t at, const Widening *by)
+{
+    const uint8_t *row = chroma->row + at - 1, *other = chroma->other; /* the sample before is a neighbour, too */
+    __m512i near = _mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)(const void *)row));
+    __m512i sum = _mm512_maddubs_epi16(_mm512_permutexvar_epi8(by->places, near), by->first);
+    sum = _mm512_add_epi16(sum, by->round);
+    if (other == NULL)
+        return _mm512_srai_epi16(sum, 2);
+    __m512i far = _mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)(const void *)(other + at - 1)));
+    sum = _mm512_add_epi16(sum, _mm512_maddubs_epi16(_mm512_permutexvar_epi8(by->places, far), by->second));
+    return _mm512_srai_epi16(sum, 4);
+}
+
+AVX512_INLINE void
+convert_narrow_by(const uint8_t *luma, const Narrow chroma[2], int odd, uint8_t *to, ptrdiff_t count, int tall)
+{
+    const __m512i order = order_of_pixels(), one = _mm512_set1_epi16(1);
+    const __m512i begun = _mm512_add_epi16(order, _mm512_set1_epi16((short)odd)), second = _mm512_and_si512(begun, one);
+    const __m512i sample = _mm512_add_epi16(_mm512_srli_epi16(begun, 1), one); /* the one before them is loaded, too */
+    const __m512i neighbour = _mm512_add_epi16(_mm512_sub_epi16(sample, one), _mm512_add_epi16(second, second));
+    const __m512i round = tall ? _mm512_sub_epi16(_mm512_set1_epi16(8 - (128 << 4)), second)
+                               : _mm512_add_epi16(_mm512_set1_epi16(1 - (128 << 2)), second);
+    const Widening by = {
+        _mm512_or_si512(sample, _mm512_slli_epi16(neighbour, 8)), _mm512_set1_epi16(tall ? 9 | 3 << 8 : 3 | 1 << 8),
+        _mm512_set1_epi16(3 | 1 << 8), round,
+    };
+    const Narrow blue = {chroma[0].row, tall ? chroma[0].other : NULL}, red = {chroma[1].row, tall ? chroma[1].other : NULL};
+    for (ptrdiff_t i = 0; i < count; i += 32, to += 128)
+        store_pixels(take_bytes(luma + i, order), widened(&blue, i / 2, &by), widened(&red, i / 2, &by), to);
+}
+
+AVX512 void
+convert_narrow_avx512(const uint8_t *luma, const Narrow chroma[2], int odd, uint8_t *to, ptrdiff_t count)
+{
+    if (chroma[0].other != NULL)
+        convert_narrow_by(luma, chroma, odd, to, count, 1);
+    else
+        convert_narrow_by(luma, chroma, odd, to, count, 0);
 }
 #endif

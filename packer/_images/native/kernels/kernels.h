@@ -22,6 +22,10 @@ typedef struct { /* the coefficients of a block, and where its samples belong */
     ptrdiff_t stride;
 } Coded;
 
+typedef struct { /* a row of chroma that is half as wide as the image */
+    const uint8_t *row, *other; /* it; where chroma is also half as high the neighbouring row, and else NULL */
+} Narrow;
+
 enum { STRIP = 64, FRACTION = 7 }; /* numbers that are computed at once; bits after the binary point of those in rows */
 
 typedef struct { /* rows of levels, less the middle one of 127.5; and their weights, which two rows have in common */
@@ -49,6 +53,9 @@ typedef struct {
     void (*widen)(const uint8_t *row, const uint8_t *other, uint8_t *to, ptrdiff_t count);
     /* Makes four bytes a pixel, red, green, blue and one of any value, of luma and chroma. */
     void (*convert)(const uint8_t *luma, const uint8_t *blue, const uint8_t *red, uint8_t *to, ptrdiff_t count);
+    /* The same of chroma, blue and red, that is half as wide, and is widened as by `widen`. `odd` tells whether the first pixel is
+       the second one of the first sample. NULL where two functions do that as fast. */
+    void (*convert_narrow)(const uint8_t *luma, const Narrow chroma[2], int odd, uint8_t *to, ptrdiff_t count);
     /* Makes pixels of four bytes of those of three. */
     void (*expand)(const uint8_t *rgb, uint8_t *rgbx, ptrdiff_t count);
     /* Copies rows of `size` bytes, which begin `stride` bytes apart, to where they follow one another. What is written does not
@@ -96,8 +103,8 @@ void convert_avx2(const uint8_t *luma, const uint8_t *blue, const uint8_t *red, 
 #endif
 #if HAS_AVX512
 void transform_avx512(const Coded *blocks, int count);
-void widen_avx512(const uint8_t *row, const uint8_t *other, uint8_t *to, ptrdiff_t count);
 void convert_avx512(const uint8_t *luma, const uint8_t *blue, const uint8_t *red, uint8_t *to, ptrdiff_t count);
+void convert_narrow_avx512(const uint8_t *luma, const Narrow chroma[2], int odd, uint8_t *to, ptrdiff_t count);
 #endif
 
 /* byte_kernels.c */

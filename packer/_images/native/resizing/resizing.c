@@ -17,6 +17,7 @@
 #include <string.h>
 
 enum { LINE = 64, BEHIND = 64 };
+enum { VECTOR = 64, MOST_PAIRS = 16 }; /* bytes of one, and pairs of pixels at most, where AVX-512 resizes columns */
 #define NOT_MUCH ((uint64_t)1 << 24) /* bytes that are kept even where the next image needs far less */
 #define TOO_MUCH ((uint64_t)1 << 28) /* bytes that no image gets */
 
@@ -87,12 +88,11 @@ copy_plain(const uint8_t *rgbx, uint8_t *out, ptrdiff_t count, int flip)
         memcpy(out, rgbx, 3);
 }
 
-/* Tells whether the weights of columns are taken from the pairs that AVX-512 takes: the pixels of a vector fit into one. */
+/* Tells whether columns are resized as AVX-512 does it: where the pixels of a vector fit into one. */
 static inline int
 takes_pairs(const Resizing *resizing)
 {
-    enum { BYTES = 64 };
-    return kernels->has_avx512 && resizing->spread <= BYTES - 8;
+    return kernels->has_avx512 && resizing->spread <= VECTOR - 8 && resizing->tap_pairs <= MOST_PAIRS;
 }
 
 #if HAS_AVX2
@@ -218,32 +218,14 @@ down_avx2(const Resizing *resizing, ptrdiff_t row)
 #if HAS_AVX512
 enum { VALUES = 16 }; /* of a vector: colours of output columns */
 
-/* Says which bytes to take of those from `base` on, for values of columns that `which` names: that of the first pixel, and two
-   bytes after it, where 16-bit integers begin, that of the second. */
-AVX512_INLINE __m512i
-places_of(__m512i offsets, __m512i which, __m512i colours, int32_t base)
+/* Spreads offsets and weights of columns over the colours of each, once for all rows: for each vector first the places of the
+   bytes that it takes, then the weights of each pair of pixels. A place has 32 bits, for the byte of the first pixel and,
+   two bytes on, for that of the second. */
+AVX512 static void
+spread_columns(Resizing *resizing)
 {
-    __m512i begins = _mm512_sub_epi32(_mm512_permutexvar_epi32(which, offsets), _mm512_set1_epi32(base));
-    return _mm512_add_epi32(_mm512_add_epi32(begins, _mm512_slli_epi32(begins, 16)), colours);
-}
-
-AVX512_INLINE __m512i
-add_taken(__m512i sums, const uint8_t *from, __m512i places, __m512i weights)
-{
-    __m512i pixels = _mm512_maskz_permutexvar_epi8(0x5555555555555555, places, _mm512_loadu_si512(from));
-    return _mm512_dpwssd_epi32(sums, pixels, weights);
-}
-
-/* Three vectors at a time, which are AT_ONCE columns. The pixels that a vector depends on are loaded at once, and one
-   instruction brings their bytes to their places. To be inlined where the number of pairs of pixels is known, and whether
-   sums may be negative. */
-AVX512_INLINE void
-across_columns_avx512(const Resizing *resizing, const uint8_t *upper, const uint8_t *lower, int16_t *to, ptrdiff_t tap_pairs,
-                      int overshoots)
-{
-    const int precision = resizing->column_precision, up = 16 - precision;
-    const __m128i upper_shift = _mm_cvtsi32_si128(precision), lower_shift = _mm_cvtsi32_si128(abs(up));
-    const __m512i half = _mm512_set1_epi32(1 << (precision - 1));
+    int16_t *to = resizing->spread_weights;
+    int32_t *bases = resizing->bases;
     __m512i which[3], colours[3];
     for (int part = 0; part < 3; part++) {
         uint32_t column[VALUES], colour[VALUES];
@@ -251,25 +233,74 @@ across_columns_avx512(const Resizing *resizing, const uint8_t *upper, const uint
             column[i] = value / 3, colour[i] = value % 3 * 0x10001 + 0x40000; /* four bytes after it is the next pixel */
         which[part] = _mm512_loadu_si512(column), colours[part] = _mm512_loadu_si512(colour);
     }
-    for (ptrdiff_t column = 0; column < resizing->columns; column += AT_ONCE) {
+    for (ptrdiff_t column = 0; column < resizing->filled; column += AT_ONCE) {
         const int32_t *offsets = resizing->offsets + column;
         const __m512i all = _mm512_loadu_si512(offsets);
-        for (int part = 0; part < 3; part++, to += 2 * VALUES) {
+        for (int part = 0; part < 3; part++) {
             const int32_t first = offsets[5 * part], last = offsets[5 * part + 5], base = first < last ? first : last;
-            const __m512i places = places_of(all, which[part], colours[part], base);
-            __m512i above = half, below = half;
-            for (ptrdiff_t pair = 0; pair < tap_pairs; pair++) {
+            __m512i begins = _mm512_sub_epi32(_mm512_permutexvar_epi32(which[part], all), _mm512_set1_epi32(base));
+            *bases++ = base;
+            begins = _mm512_add_epi32(begins, _mm512_slli_epi32(begins, 16));
+            _mm512_storeu_si512(to, _mm512_add_epi32(begins, colours[part]));
+            to += 2 * VALUES;
+            for (ptrdiff_t pair = 0; pair < resizing->tap_pairs; pair++, to += 2 * VALUES) {
                 __m512i weights = _mm512_loadu_si512(resizing->pair_weights + 2 * (pair * resizing->filled + column));
-                weights = _mm512_permutexvar_epi32(which[part], weights);
-                above = add_taken(above, upper + base + 8 * pair, places, weights);
-                below = add_taken(below, lower + base + 8 * pair, places, weights);
+                _mm512_storeu_si512(to, _mm512_permutexvar_epi32(which[part], weights));
             }
-            below = up > 0 ? _mm512_sll_epi32(below, lower_shift) : _mm512_sra_epi32(below, lower_shift);
-            __m512i both = _mm512_mask_blend_epi16(0xAAAAAAAA, _mm512_sra_epi32(above, upper_shift), below);
-            if (overshoots)
+        }
+    }
+}
+
+AVX512_INLINE __m512i
+add_taken(__m512i sums, __m512i pixels, __m512i places, __m512i weights)
+{
+    return _mm512_dpwssd_epi32(sums, _mm512_maskz_permutexvar_epi8(0x5555555555555555, places, pixels), weights);
+}
+
+/* Loads pixels of one vector, or half of one where they are no more: what lies in two lines of a cache costs more. */
+AVX512_INLINE __m512i
+load_pixels(const uint8_t *from, int bytes)
+{
+    return bytes == VECTOR / 2 ? _mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)(const void *)from))
+                               : _mm512_loadu_si512(from);
+}
+
+/* Three vectors at a time. One instruction brings the bytes of loaded pixels to their places. To be inlined where the number of
+   pairs of pixels is known; in how many bytes those of a vector lie, 0 where each pair of them is loaded anew; and whether
+   anything goes: any number of pairs, any precision, and sums that overshoot. */
+AVX512_INLINE void
+across_columns_avx512(const Resizing *resizing, const uint8_t *upper, const uint8_t *lower, int16_t *to, ptrdiff_t tap_pairs,
+                      int bytes, int anything)
+{
+    const int precision = resizing->column_precision, up = 16 - precision;
+    const __m512i upper_shift = _mm512_set1_epi32(precision), lower_shift = _mm512_set1_epi32(abs(up));
+    const __m512i half = _mm512_set1_epi32(1 << (precision - 1)), two_pixels = _mm512_set1_epi8(8);
+    const int16_t *from = resizing->spread_weights;
+    const int32_t *bases = resizing->bases;
+    for (ptrdiff_t left = resizing->columns; left > 0; left -= AT_ONCE) {
+        for (int part = 0; part < 3; part++, to += 2 * VALUES) {
+            const ptrdiff_t base = *bases++;
+            __m512i places = _mm512_loadu_si512(from), above = half, below = half;
+            __m512i pixels_above = load_pixels(upper + base, bytes), pixels_below = load_pixels(lower + base, bytes);
+            from += 2 * VALUES;
+            for (ptrdiff_t pair = 0; pair < tap_pairs; pair++, from += 2 * VALUES) {
+                const __m512i weights = _mm512_loadu_si512(from);
+                if (pair > 0 && bytes) {
+                    places = _mm512_add_epi8(places, two_pixels);
+                } else if (pair > 0) {
+                    pixels_above = load_pixels(upper + base + 8 * pair, bytes);
+                    pixels_below = load_pixels(lower + base + 8 * pair, bytes);
+                }
+                above = add_taken(above, pixels_above, places, weights);
+                below = add_taken(below, pixels_below, places, weights);
+            }
+            above = _mm512_srav_epi32(above, upper_shift);
+            below = up >= 0 || !anything ? _mm512_sllv_epi32(below, lower_shift) : _mm512_srav_epi32(below, lower_shift);
+            __m512i both = _mm512_mask_blend_epi16(0xAAAAAAAA, above, below);
+            if (anything) {
                 both = _mm512_max_epi16(both, _mm512_setzero_si512());
-            if (overshoots || tap_pairs > 3)
                 both = _mm512_min_epi16(both, _mm512_set1_epi16(255));
+            }
             _mm512_storeu_si512(to, both);
         }
     }
@@ -279,63 +310,99 @@ AVX512 void
 across_avx512(const Resizing *resizing, const uint8_t *upper, const uint8_t *lower, int16_t *to)
 {
     const ptrdiff_t tap_pairs = resizing->tap_pairs;
+    const int in_one = resizing->spread + 8 * tap_pairs <= VECTOR;
     if (!takes_pairs(resizing))
         across_avx2(resizing, upper, lower, to);
-    else if (resizing->overshoots)
-        across_columns_avx512(resizing, upper, lower, to, tap_pairs, 1);
+    else if (resizing->overshoots || tap_pairs > 3 || !in_one || resizing->column_precision > 16)
+        across_columns_avx512(resizing, upper, lower, to, tap_pairs, 0, 1);
+    else if (tap_pairs == 1 && resizing->spread <= VECTOR / 2 - 8)
+        across_columns_avx512(resizing, upper, lower, to, 1, VECTOR / 2, 0);
     else if (tap_pairs == 1)
-        across_columns_avx512(resizing, upper, lower, to, 1, 0);
+        across_columns_avx512(resizing, upper, lower, to, 1, VECTOR, 0);
     else if (tap_pairs == 2)
-        across_columns_avx512(resizing, upper, lower, to, 2, 0);
-    else if (tap_pairs == 3)
-        across_columns_avx512(resizing, upper, lower, to, 3, 0);
+        across_columns_avx512(resizing, upper, lower, to, 2, VECTOR, 0);
     else
-        across_columns_avx512(resizing, upper, lower, to, tap_pairs, 0);
+        across_columns_avx512(resizing, upper, lower, to, 3, VECTOR, 0);
 }
 
-/* As down_blocks, of twice as many bytes. To be inlined where the number of pairs of rows is known. */
+/* Makes bytes of four vectors of sums, of which no one overshoots: from each sum, one instruction takes the eight bits above the
+   binary point, and leaves those of the other vectors beside them. */
+AVX512_INLINE __m512i
+bytes_of_sums(const __m512i sums[4], int precision)
+{
+    const __m512i order = _mm512_set_epi16(31, 27, 23, 19, 15, 11, 7, 3, 30, 26, 22, 18, 14, 10, 6, 2, 29, 25, 21, 17, 13, 9,
+                                           5, 1, 28, 24, 20, 16, 12, 8, 4, 0);
+    const __m512i bits = _mm512_set1_epi16((short)(precision | (precision + 32) << 8));
+    __m512i bytes = _mm512_multishift_epi64_epi8(bits, sums[0]);
+    bytes = _mm512_mask_multishift_epi64_epi8(bytes, 0x0C0C0C0C0C0C0C0C, bits, sums[1]);
+    bytes = _mm512_mask_multishift_epi64_epi8(bytes, 0x3030303030303030, bits, sums[2]);
+    bytes = _mm512_mask_multishift_epi64_epi8(bytes, 0xC0C0C0C0C0C0C0C0, bits, sums[3]);
+    return _mm512_permutexvar_epi16(order, bytes);
+}
+
+AVX512_INLINE __m512i
+bytes_of_any_sums(const __m512i sums[4], int precision)
+{
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    const __m512i shift = _mm512_set1_epi32(precision);
+    __m512i low = _mm512_packus_epi32(_mm512_srav_epi32(sums[0], shift), _mm512_srav_epi32(sums[1], shift));
+    __m512i high = _mm512_packus_epi32(_mm512_srav_epi32(sums[2], shift), _mm512_srav_epi32(sums[3], shift));
+    low = _mm512_min_epu16(low, _mm512_set1_epi16(255)); /* what is packed is signed */
+    high = _mm512_min_epu16(high, _mm512_set1_epi16(255));
+    return _mm512_permutexvar_epi32(order, _mm512_packus_epi16(low, high));
+}
+
+AVX512_INLINE __m512i
+weights_of_pair(const int16_t *weights)
+{
+    int32_t two;
+    memcpy(&two, weights, sizeof two);
+    return _mm512_set1_epi32(two);
+}
+
+/* As down_blocks, of twice as many bytes. To be inlined where the number of pairs of rows is known, and whether sums may
+   overshoot. */
 AVX512_INLINE void
-down_blocks_avx512(const Resizing *resizing, ptrdiff_t row, ptrdiff_t pairs)
+down_blocks_avx512(const Resizing *resizing, ptrdiff_t row, ptrdiff_t pairs, int overshoots)
 {
     enum { WIDE_BLOCK = 2 * BLOCK };
-    const __m512i zero = _mm512_setzero_si512();
-    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-    const __m128i shift = _mm_cvtsi32_si128(resizing->row_precision - 1);
+    const int precision = resizing->row_precision;
+    const __m512i half = _mm512_set1_epi32(1 << (precision - 1));
     const int16_t *weights = resizing->row_weights + row * resizing->row_weights_step;
     uint8_t *out = resizing->out + row * resizing->width;
     ptrdiff_t first = resizing->rows[row].first, width = resizing->width, last = width - WIDE_BLOCK;
+    const int16_t *values[3];
+    __m512i two[3];
+    const int known = pairs <= 3;
+    for (ptrdiff_t pair = 0; known && pair < pairs; pair++)
+        values[pair] = kept_pair(resizing, first + pair), two[pair] = weights_of_pair(weights + 2 * pair);
     for (ptrdiff_t at = 0; at < width; at += WIDE_BLOCK) {
         ptrdiff_t begin = at < last ? at : last; /* the last block ends where the row does, and may do some again */
-        __m512i sum0 = zero, sum1 = zero, sum2 = zero, sum3 = zero; /* of sixteen bytes each */
+        __m512i sums[4] = {half, half, half, half}; /* of sixteen bytes each */
         for (ptrdiff_t pair = 0; pair < pairs; pair++) {
-            const int16_t *values = kept_pair(resizing, first + pair) + 2 * begin;
-            int32_t two;
-            memcpy(&two, weights + 2 * pair, sizeof two);
-            __m512i weight = _mm512_set1_epi32(two);
-            sum0 = _mm512_dpwssd_epi32(sum0, _mm512_loadu_si512(values), weight);
-            sum1 = _mm512_dpwssd_epi32(sum1, _mm512_loadu_si512(values + 32), weight);
-            sum2 = _mm512_dpwssd_epi32(sum2, _mm512_loadu_si512(values + 64), weight);
-            sum3 = _mm512_dpwssd_epi32(sum3, _mm512_loadu_si512(values + 96), weight);
+            const int16_t *from = (known ? values[pair] : kept_pair(resizing, first + pair)) + 2 * begin;
+            const __m512i weight = known ? two[pair] : weights_of_pair(weights + 2 * pair);
+            for (int i = 0; i < 4; i++)
+                sums[i] = _mm512_dpwssd_epi32(sums[i], _mm512_loadu_si512(from + 32 * i), weight);
         }
-        __m512i low = _mm512_packus_epi32(_mm512_sra_epi32(sum0, shift), _mm512_sra_epi32(sum1, shift));
-        __m512i high = _mm512_packus_epi32(_mm512_sra_epi32(sum2, shift), _mm512_sra_epi32(sum3, shift));
-        __m512i block = _mm512_packus_epi16(_mm512_avg_epu16(low, zero), _mm512_avg_epu16(high, zero));
-        _mm512_storeu_si512(out + begin, _mm512_permutexvar_epi32(order, block));
+        _mm512_storeu_si512(out + begin, overshoots ? bytes_of_any_sums(sums, precision) : bytes_of_sums(sums, precision));
     }
 }
 
 AVX512 void
 down_avx512(const Resizing *resizing, ptrdiff_t row)
 {
-    if (resizing->width < 2 * BLOCK) {
+    const ptrdiff_t pairs = resizing->rows[row].count;
+    if (resizing->width < 2 * BLOCK)
         down_avx2(resizing, row);
-        return;
-    }
-    switch (resizing->rows[row].count) {
-    case 1: down_blocks_avx512(resizing, row, 1); break;
-    case 2: down_blocks_avx512(resizing, row, 2); break;
-    default: down_blocks_avx512(resizing, row, resizing->rows[row].count);
-    }
+    else if (resizing->overshoots || pairs > 3) /* as of columns */
+        down_blocks_avx512(resizing, row, pairs, 1);
+    else if (pairs == 1)
+        down_blocks_avx512(resizing, row, 1, 0);
+    else if (pairs == 2)
+        down_blocks_avx512(resizing, row, 2, 0);
+    else
+        down_blocks_avx512(resizing, row, 3, 0);
 }
 #endif
 
@@ -401,6 +468,53 @@ set_offsets(Resizing *resizing, const Axis *axis, const Span *spans, int flip)
     }
 }
 
+/* Returns which pixel of the result a column is; those too many are the last again. */
+INLINE ptrdiff_t
+pixel_of(const Axis *axis, ptrdiff_t column, int flip)
+{
+    const ptrdiff_t i = smaller(column, axis->out - 1);
+    return flip ? axis->out - 1 - i : i;
+}
+
+/* Sets the weights of a column: the two of each pair of pixels `times` beside each other, and those of the next pair `step` numbers
+   after them. */
+INLINE void
+set_column(const Resizing *resizing, const Axis *axis, const Span *spans, const int16_t *rounded, ptrdiff_t column, int flip,
+           int16_t *to, int times, ptrdiff_t step)
+{
+    const ptrdiff_t i = pixel_of(axis, column, flip);
+    ptrdiff_t k = resizing->first + resizing->offsets[column] / 4 - spans[i].first;
+    for (ptrdiff_t pair = 0; pair < resizing->tap_pairs; pair++, k += 2, to += step) {
+        const int16_t left = weight_of(axis, rounded + i, k), right = weight_of(axis, rounded + i, k + 1);
+        for (int time = 0; time < times; time++)
+            to[2 * time] = left, to[2 * time + 1] = right;
+    }
+}
+
+#if HAS_AVX512
+/* Sets the weights of all columns as AVX-512 takes them: first as if none had pixels of no weight on the left, as most have not;
+   then those that have, and those too many. */
+static void
+set_pairs(Resizing *resizing, const Axis *axis, const Span *spans, const int16_t *rounded, int flip)
+{
+    const ptrdiff_t out = axis->out, step = 2 * resizing->filled;
+    for (ptrdiff_t pair = 0; pair < resizing->tap_pairs; pair++) {
+        const int is_whole = 2 * pair + 1 < axis->most;
+        const int16_t *restrict left = rounded + 2 * pair * out, *restrict right = is_whole ? left + out : left;
+        int16_t *restrict to = resizing->pair_weights + pair * step;
+        for (ptrdiff_t column = 0; column < out; column++) {
+            const ptrdiff_t i = flip ? out - 1 - column : column;
+            to[2 * column] = left[i], to[2 * column + 1] = (int16_t)(is_whole ? right[i] : 0);
+        }
+    }
+    for (ptrdiff_t column = 0; column < resizing->filled; column++) {
+        const ptrdiff_t begin = resizing->first + resizing->offsets[column] / 4;
+        if (column >= out || begin != spans[pixel_of(axis, column, flip)].first)
+            set_column(resizing, axis, spans, rounded, column, flip, resizing->pair_weights + 2 * column, 1, step);
+    }
+}
+#endif
+
 static void
 set_columns(Resizing *resizing, const Axis *axis, Span *spans, double *weights, int16_t *rounded, int flip)
 {
@@ -414,21 +528,16 @@ set_columns(Resizing *resizing, const Axis *axis, Span *spans, double *weights, 
     resizing->tap_pairs = taps / 2;
     resizing->columns = axis->out + axis->out % 2;
     set_offsets(resizing, axis, spans, flip);
-    const int in_pairs = takes_pairs(resizing);
+#if HAS_AVX512
+    if (takes_pairs(resizing)) {
+        set_pairs(resizing, axis, spans, rounded, flip);
+        spread_columns(resizing);
+        return;
+    }
+#endif
     for (ptrdiff_t column = 0; column < resizing->filled; column++) {
-        ptrdiff_t i = smaller(column, axis->out - 1);
-        i = flip ? axis->out - 1 - i : i;
-        ptrdiff_t k = first + resizing->offsets[column] / 4 - spans[i].first;
         int16_t *to = resizing->column_weights + column / 2 * taps * 8 + column % 2 * 8;
-        int16_t *once = resizing->pair_weights + 2 * column;
-        for (ptrdiff_t pair = 0; pair < taps / 2; pair++, k += 2, to += 16, once += 2 * resizing->filled) {
-            const int16_t left = weight_of(axis, rounded + i, k), right = weight_of(axis, rounded + i, k + 1);
-            if (in_pairs)
-                once[0] = left, once[1] = right;
-            else
-                for (int times = 0; times < 4; times++)
-                    to[2 * times] = left, to[2 * times + 1] = right;
-        }
+        set_column(resizing, axis, spans, rounded, column, flip, to, 4, 16);
     }
 }
 
@@ -508,15 +617,17 @@ resizing_begin(Resizing *resizing, const Wanted *wanted, uint8_t *out)
         resizing->kept_count *= 2;
     resizing->kept_step = 2 * (resizing->width + 2 * BLOCK); /* stores, and loads of a narrow row, may end after the row */
 
-    enum { OFFSETS, COLUMN_WEIGHTS, PAIR_WEIGHTS, ROWS, ROW_WEIGHTS, KEPT, WAITING, SPANS, WEIGHTS, ROUNDED, PARTS };
+    enum { OFFSETS, BASES, COLUMN_WEIGHTS, PAIR_WEIGHTS, SPREAD_WEIGHTS, ROWS, ROW_WEIGHTS, KEPT, WAITING, SPANS, WEIGHTS, ROUNDED, PARTS };
     uint64_t tall = (uint64_t)down.out, wide = ((uint64_t)across.out + AT_ONCE - 1) / AT_ONCE * AT_ONCE;
     resizing->filled = (ptrdiff_t)wide;
     uint64_t weights_down = tall * (uint64_t)down.most, weights_across = wide * (uint64_t)(across.most + 1);
     uint64_t weights_most = weights_down > weights_across ? weights_down : weights_across;
     const uint64_t sizes[PARTS] = {
         [OFFSETS] = wide * sizeof(int32_t),
+        [BASES] = wide / AT_ONCE * 3 * sizeof(int32_t),
         [COLUMN_WEIGHTS] = weights_across * 4 * sizeof(int16_t),
         [PAIR_WEIGHTS] = weights_across * sizeof(int16_t),
+        [SPREAD_WEIGHTS] = wide * (uint64_t)(1 + smaller(across.most / 2 + 1, MOST_PAIRS)) * 6 * sizeof(int16_t),
         [ROWS] = tall * sizeof(Span),
         [ROW_WEIGHTS] = tall * (uint64_t)resizing->row_weights_step * sizeof(int16_t),
         [KEPT] = (uint64_t)resizing->kept_count * (uint64_t)resizing->kept_step * sizeof(int16_t),
@@ -529,8 +640,10 @@ resizing_begin(Resizing *resizing, const Wanted *wanted, uint8_t *out)
     if (!make_room(resizing, sizes, parts, PARTS))
         return 0;
     resizing->offsets = (int32_t *)parts[OFFSETS];
+    resizing->bases = (int32_t *)parts[BASES];
     resizing->column_weights = (int16_t *)parts[COLUMN_WEIGHTS];
     resizing->pair_weights = (int16_t *)parts[PAIR_WEIGHTS];
+    resizing->spread_weights = (int16_t *)parts[SPREAD_WEIGHTS];
     resizing->rows = (Span *)parts[ROWS];
     resizing->row_weights = (int16_t *)parts[ROW_WEIGHTS];
     resizing->kept = (int16_t *)parts[KEPT];

@@ -26,6 +26,8 @@ struct Resizing {
     ptrdiff_t spread;        /* by how many bytes the offsets of six columns beside each other differ at most */
     int16_t *column_weights; /* [two columns][pair of pixels][column][four times the same][pixel] */
     int16_t *pair_weights;   /* [pair of pixels][column][pixel] */
+    int32_t *bases;          /* of each vector of columns, as AVX-512 takes them: where the first of them begins */
+    int16_t *spread_weights; /* the places of their bytes, and their weights; see spread_columns */
     int column_precision;    /* bits after the binary point */
     int overshoots;          /* whether weights may be negative */
 

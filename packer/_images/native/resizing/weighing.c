@@ -75,11 +75,13 @@ weigh_some(Interpolation interpolation, const Axis *axis, ptrdiff_t at, int numb
         }
     }
     for (int32_t k = 0; k < most; k++) {
-        for (int i = 0; i < number; i++) {
-            double weight = weights[k * axis->out + i] / sum[i];
-            weights[k * axis->out + i] = weight;
-            largest[i] = weight > largest[i] ? weight : largest[i];
-        }
+        double weight[SOME]; /* compilers do some at once of what is done by itself */
+        for (int i = 0; i < number; i++)
+            weight[i] = weights[k * axis->out + i] / sum[i];
+        for (int i = 0; i < number; i++)
+            largest[i] = weight[i] > largest[i] ? weight[i] : largest[i];
+        for (int i = 0; i < number; i++)
+            weights[k * axis->out + i] = weight[i];
     }
 }
 
