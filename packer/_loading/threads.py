@@ -8,7 +8,7 @@ from __future__ import annotations
 import abc
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -78,7 +78,7 @@ class Workers(abc.ABC):
     ) -> list[Future[list[Any]]]:
         """Decode samples into a batch that `allocate` gave, as their crops say, an (N,) array of CROP, and end it.
 
-        The batch is done when all futures are. Their results have what is not in it, see `_decode_into` of a
+        The batch is done when all futures are. Their results have what is not in it, see `_begun` of a
         dataset.
         """
         tasks = self.decode(memory, layout, indices, crops, whole=ending is None)
@@ -226,15 +226,9 @@ class Threads(Workers):
     def decode(
         self, memory: Memory, layout: Layout, indices: Ints, crops: Crops, *, whole: bool
     ) -> list[Future[list[Any]]]:
+        make = self._dataset._begun(indices, crops, layout.decoded(memory), self._step)
         return [
-            self._pools[-1].submit(
-                self._decode,
-                indices[some],
-                crops[some],
-                {name: tensor[some] for name, tensor in memory.items()},
-                layout,
-                whole,
-            )
+            self._pools[-1].submit(self._decode, make, some, memory, layout, whole)
             for some in split(len(indices), self._step)
         ]
 
@@ -249,10 +243,12 @@ class Threads(Workers):
         with self._resizing:  # threads call this, too: those that have decoded the last images of a batch
             return [self._pools[-1].submit(self._finish, memory, layout, ending, some)]
 
-    def _decode(self, indices: Ints, crops: Crops, memory: Memory, layout: Layout, whole: bool) -> list[Any]:
-        made = self._dataset._decode_into(indices, crops, layout.decoded(memory))
+    def _decode(
+        self, make: Callable[[slice], list[Any]], some: slice, memory: Memory, layout: Layout, whole: bool
+    ) -> list[Any]:
+        made = make(some)
         if whole:
-            numbered(layout, memory, slice(None))
+            numbered(layout, memory, some)
         return made
 
     def _finish(self, memory: Memory, layout: Layout, ending: Ending, some: slice) -> list[Any]:
