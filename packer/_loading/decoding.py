@@ -169,13 +169,13 @@ class BatchDecoder:
         IndexError, CorruptPackError, ImageError
             As for ``dataset[index]``.
         """
-        decode = self.begun(indices, crops, outs, lookup, len(indices))
+        decode = self.begun(self.reader.positions(indices), crops, outs, lookup, len(indices))
         for begin in range(0, len(indices), _TOGETHER):
             decode(slice(begin, begin + _TOGETHER))
 
     def begun(
         self,
-        indices: Sequence[int] | Ints,
+        positions: Ints,
         crops: Crops,
         outs: torch.Tensor | Sequence[torch.Tensor | Sequence[torch.Tensor]],
         lookup: Lookup | None = None,
@@ -183,9 +183,10 @@ class BatchDecoder:
     ) -> Callable[[slice], None]:
         """Return what decodes slices of `step` images, on any threads, as `decode_into` does all.
 
-        What does not depend on the threads is done at once for all images, and a thread does little in Python.
+        What does not depend on the threads is done at once for all images, and a thread does little in Python. The
+        positions, as `Reader.positions` gives them, are believed.
         """
-        positions, columns = self.reader.positions(indices), crops if crops.ndim == 2 else crops[:, None]
+        columns = crops if crops.ndim == 2 else crops[:, None]
         by_view: Any = outs if crops.ndim == 2 else [outs]
         if len(positions) != len(crops) or len(by_view) != columns.shape[1]:
             raise ValueError(f"{len(positions)} images are to be decoded, and there are crops for {len(crops)}")
