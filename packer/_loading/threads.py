@@ -30,7 +30,7 @@ Memory = dict[str, torch.Tensor]
 """The pixels of a batch by the names of its parts: see `Layout`."""
 
 BATCHES_THE_LOOP_MAY_KEEP = 3  # batches that the training loop may keep before new memory is allocated
-_MOST_IN_A_TASK = 32  # images; larger tasks cost no less an image
+_MOST_IN_A_TASK = 64  # images; the few steps of Python of a task find the caches full of pixels
 _TASKS_A_THREAD = 3  # tasks that a thread's share of the images in work is cut into: none waits for the slowest image
 
 

@@ -85,7 +85,8 @@ class Locating:
         addresses, each = np.ascontiguousarray(addresses, np.int64), crops.dtype.itemsize // 8
         tasks, places = np.empty(crops.shape, TASK), np.empty(len(positions), np.int64)
         operations = np.empty((*crops.shape, (each - _OF_CROP) // _OF_OPERATION), OPERATION)
-        given = *crops.shape, crops.ctypes.data, each, addresses.ctypes.data, step, *file
+        count, views = crops.shape
+        given = count, views, crops.ctypes.data, each, addresses.ctypes.data, step, *file
         made = tasks.ctypes.data, operations.ctypes.data, places.ctypes.data
         most = _native.locate(self._address, positions.ctypes.data, *given, *made)
         return Located(tasks, operations, places, most)
