@@ -28,6 +28,7 @@ import numpy as np
 from packer._fields import Field
 from packer._manifest import Manifest
 from packer._storage.locations import NOWHERE
+from packer._storage.packfile import Descriptor
 from packer._storage.place import Place
 from packer._table import COLUMNS, Buffer, Ints, Names, Row, Sample, Table
 
@@ -213,6 +214,13 @@ class PackAccess(abc.ABC):
             As in the table, which may say anything.
         """
         return Places(np.full(len(offset), NOWHERE), offset, None)
+
+    def _one_file(self) -> tuple[Descriptor, int, int] | None:
+        """Return the file in which all samples lie, for C; from which byte offsets count, and how many bytes follow.
+
+        None where samples lie in several files, or C cannot read the file: see `_locate`.
+        """
+        return None
 
     def _ahead(self, offset: Ints, size: Ints) -> None:
         """Have the bytes of rows fetched, without waiting, of a format that knows how; parameters as of `_locate`."""

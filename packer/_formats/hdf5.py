@@ -21,6 +21,7 @@ from packer._formats.reader import Reader, table_from
 from packer._manifest import Manifest
 from packer._storage.files import AppendFile, writing_to
 from packer._storage.locations import NOWHERE
+from packer._storage.packfile import Descriptor
 from packer._table import Buffer, Ints, Sample, Table, blocks
 from packer.errors import CorruptPackError, DestinationError, NotAPackError, printable
 
@@ -200,6 +201,10 @@ class HDF5Reader(Reader):
         inside = (offset >= 0) & (size >= 0) & (offset <= self._data_size - size)
         file, position, held = self._file.locate(self._data_at + np.where(inside, offset, 0), size)
         return Places(np.where(inside, file, NOWHERE), position, held)
+
+    def _one_file(self) -> tuple[Descriptor, int, int] | None:
+        descriptor = self._file.duplicate()
+        return None if descriptor is None else (descriptor, self._data_at, self._data_size)
 
     def _ahead(self, offset: Ints, size: Ints) -> None:
         self._file.ahead(zip((self._data_at + offset).tolist(), size.tolist(), strict=True))

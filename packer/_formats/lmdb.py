@@ -23,6 +23,7 @@ from packer._formats.contract import NOTHING, Contents, Placed, Places, Writer
 from packer._formats.reader import Reader, table_from
 from packer._formats.treewriter import TreeWriter
 from packer._manifest import Manifest
+from packer._storage.packfile import Descriptor
 from packer._table import COLUMNS, Buffer, Ints, Sample, Table, blocks, spans
 from packer.errors import CorruptPackError, DestinationError, NotAPackError, printable
 
@@ -122,6 +123,10 @@ class LMDBReader(Reader):
 
     def _locate(self, offset: Ints, size: Ints) -> Places:
         return Places(*self._file.locate(offset, size))
+
+    def _one_file(self) -> tuple[Descriptor, int, int] | None:
+        descriptor = self._file.duplicate()
+        return None if descriptor is None else (descriptor, 0, self._file.size)
 
     def _ahead(self, offset: Ints, size: Ints) -> None:
         self._file.ahead(zip(offset.tolist(), size.tolist(), strict=True))

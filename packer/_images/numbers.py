@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -9,7 +10,7 @@ import torch
 
 from packer._images.compiled import _native
 
-__all__ = ["TYPES", "UNMIXED", "Mixture", "Numbers", "write"]
+__all__ = ["TYPES", "UNMIXED", "Mixture", "Numbers", "write", "writer"]
 
 TYPES = ("float32", "float16", "bfloat16")
 """What numbers can be, by torch's names."""
@@ -56,7 +57,14 @@ class Numbers(NamedTuple):
 def write(
     numbers: Numbers, pixels: torch.Tensor, out: torch.Tensor, some: slice, mixture: Mixture | None = None
 ) -> None:
-    """Write some images of a batch as numbers.
+    """Write some images of a batch as numbers: what `writer` returns does so for any of them."""
+    writer(numbers, pixels, out, mixture)(some)
+
+
+def writer(
+    numbers: Numbers, pixels: torch.Tensor, out: torch.Tensor, mixture: Mixture | None = None
+) -> Callable[[slice], None]:
+    """Return what writes some images of a batch as numbers, on any thread: those of a slice.
 
     Each step is rounded to float32, as torchvision's ``to_dtype``, ``normalize``, ``MixUp`` and ``CutMix`` do, so the
     float32 numbers are theirs. Others are these, rounded once.
@@ -68,8 +76,6 @@ def write(
         Its memory is channels last.
     out : (N, 3, height, width) tensor
         Its type and its layout are those that `numbers` says.
-    some : slice
-        Which of the N images.
     mixture : Mixture, optional
 
     Raises
@@ -88,10 +94,12 @@ def write(
     scale = 1.0 if numbers.normalize is None else 1 / 255
     constants = np.array([scale, *mean, *std, share, 1.0 - share], np.float32)
     kind = 0 if mixture is None else 1 if box is None else 2
-    begin, end, _ = some.indices(count)
     type, address = TYPES.index(numbers.dtype), constants.ctypes.data
-    rectangle = box or (0, 0, 0, 0)
-    _native.write_numbers(
-        pixels.data_ptr(), count, begin, max(begin, end), height, width, out.data_ptr(), type, numbers.planes, address,
-        kind, *rectangle,
-    )  # fmt: skip
+    images = height, width, out.data_ptr(), type, numbers.planes, address, kind, *(box or (0, 0, 0, 0))
+    levels = pixels.data_ptr()
+
+    def write_some(some: slice, _held: object = (pixels, out, constants)) -> None:
+        begin, end, _ = some.indices(count)
+        _native.write_numbers(levels, count, begin, max(begin, end), *images)
+
+    return write_some

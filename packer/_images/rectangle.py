@@ -101,21 +101,6 @@ class RectangleDecoder:
         self._exif = exif
         self._max_pixels = max_pixels
 
-    def suits(self, tasks: npt.NDArray[Any], scaled: bool = False) -> npt.NDArray[np.bool_]:
-        """Tell which images packer's own decoder may decode, as `decode_into` would.
-
-        Parameters
-        ----------
-        tasks : (N,) array of TASK
-        scaled : bool
-            As for `decode_into`.
-        """
-        suited: npt.NDArray[np.bool_] = tasks["height"] * tasks["width"] <= self._max_pixels
-        if scaled:
-            halved = tasks["crop_height"] >= 2 * tasks["scaled_height"]
-            suited &= ~(halved & (tasks["crop_width"] >= 2 * tasks["scaled_width"]))
-        return suited
-
     def decode_into(
         self,
         data: Buffer,

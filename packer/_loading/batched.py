@@ -142,19 +142,25 @@ class Batched(Prepared):
         crop = preparation.crop or Compose([])
         return self._decoder.choose_crops(crop, rows, epoch, seed, keys, preparation.augment)
 
-    def _decode_into(
-        self, indices: Ints, crops: Crops, memory: Mapping[str, torch.Tensor | list[torch.Tensor]]
-    ) -> list[Values]:
-        """Decode a batch into its place; as `BatchDecoder.decode_into`. Return what else belongs to dicts."""
-        rows = self._rows_in_turns(indices)
-        if (images := images_in(memory)) is not None:
-            self._decoder.decode_into(rows, crops, images)
-        if self._fields is None:
-            return []
-        named = self._parts is not None and "label" in self._parts.names
-        targets = self._targets_of(indices) if named else [None] * len(rows)
-        labels = targets.tolist() if isinstance(targets, np.ndarray) else targets
-        return self._fields.samples(rows, labels, *followed(crops, self._preparation), memory)
+    def _begun(
+        self, indices: Ints, crops: Crops, memory: Mapping[str, torch.Tensor | list[torch.Tensor]], step: int
+    ) -> Callable[[slice], list[Values]]:
+        """Return what decodes slices of a batch into their places; as `BatchDecoder.begun`."""
+        rows, images = self._rows_in_turns(indices), images_in(memory)
+        decode = None if images is None else self._decoder.begun(rows, crops, images, step=step)
+
+        def make(some: slice) -> list[Values]:
+            if decode is not None:
+                decode(some)
+            if self._fields is None:
+                return []
+            named = self._parts is not None and "label" in self._parts.names
+            targets = self._targets_of(indices[some]) if named else [None] * len(rows[some])
+            labels = targets.tolist() if isinstance(targets, np.ndarray) else targets
+            followers = followed(crops[some], self._preparation)
+            return self._fields.samples(rows[some], labels, *followers, {k: v[some] for k, v in memory.items()})
+
+        return make
 
     def _targets_of(self, indices: Ints) -> Labels | list[Any]:
         """Return the labels of a batch, after `target_transform`, which may make anything of them."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,16 +14,16 @@ from PIL import Image
 from packer._formats import Reader
 from packer._images import native
 from packer._images.decode import decode
-from packer._images.geometry import MAX_PIXELS, Box, Crops, affordable, from_corner, require_affordable, touched
+from packer._images.geometry import Box, Crops, affordable, from_corner, require_affordable, touched
 from packer._images.modes import decode_as
 from packer._images.native.locating import Locating
-from packer._images.operations import Operations, as_numbers, parted, side_by_side, with_operations
+from packer._images.operations import Operations, parted, side_by_side, with_operations
 from packer._images.rectangle import RectangleDecoder, resize_into
 from packer._images.tensors import operate
 from packer._images.windows import cut_image, smooth
 from packer._loading.lookup import Lookup
+from packer._loading.offering import Offer
 from packer._loading.placing import addresses_of, addresses_of_numbers, memory_of
-from packer._storage.locations import NOWHERE
 from packer._table import Buffer, Ints, Row, are_pixels
 from packer.augment import Augmentation, View
 from packer.crops import Crop
@@ -66,7 +65,8 @@ class BatchDecoder:
 
     @functools.cached_property
     def _locating(self) -> Locating:
-        return Locating(self.reader.table, raw=self._raw, checked=self.reader.check == "always")
+        checked = self.reader.check == "always"
+        return Locating(self.reader.table, raw=self._raw, checked=checked, scaled=self._scaled)
 
     def choose_crops(  # noqa: PLR0917
         self,
@@ -169,7 +169,24 @@ class BatchDecoder:
         IndexError, CorruptPackError, ImageError
             As for ``dataset[index]``.
         """
-        positions, columns = self.reader.positions(indices), crops if crops.ndim == 2 else crops[:, None]
+        decode = self.begun(self.reader.positions(indices), crops, outs, lookup, len(indices))
+        for begin in range(0, len(indices), _TOGETHER):
+            decode(slice(begin, begin + _TOGETHER))
+
+    def begun(
+        self,
+        positions: Ints,
+        crops: Crops,
+        outs: torch.Tensor | Sequence[torch.Tensor | Sequence[torch.Tensor]],
+        lookup: Lookup | None = None,
+        step: int = _TOGETHER,
+    ) -> Callable[[slice], None]:
+        """Return what decodes slices of `step` images, on any threads, as `decode_into` does all.
+
+        What does not depend on the threads is done at once for all images, and a thread does little in Python. The
+        positions, as `Reader.positions` gives them, are believed.
+        """
+        columns = crops if crops.ndim == 2 else crops[:, None]
         by_view: Any = outs if crops.ndim == 2 else [outs]
         if len(positions) != len(crops) or len(by_view) != columns.shape[1]:
             raise ValueError(f"{len(positions)} images are to be decoded, and there are crops for {len(crops)}")
@@ -177,18 +194,23 @@ class BatchDecoder:
         addresses = np.empty(columns.shape, np.int64)
         for number, view in enumerate(by_view):
             addresses[:, number] = look_at(view, columns[:, number])
-        self.reader.require_table()
-        order = np.argsort(self.reader.table.offset[positions])  # reads go through the file in one direction
-        if self.reader.remote:
-            self.reader.ahead(positions[order])
-        numbers = as_numbers(columns)
-        for begin in range(0, len(order), _TOGETHER):
-            places = order[begin : begin + _TOGETHER]
-            left: Sequence[int] = range(len(places) * len(by_view))
-            if self._in_c:
-                left = self._decode_in_c(positions[places], numbers[places], addresses[places], lookup)
+        table, step = None if lookup is None else lookup.table, max(step, 1)
+        offer = None
+        if self._in_c:
+            offer = Offer(self.reader, self._locating, positions, columns, addresses, step, table)
+        order = np.arange(len(positions)) if offer is None else offer.places
+
+        def decode(some: slice) -> None:
+            begin, end, _ = some.indices(len(positions))
+            if self.reader.remote:
+                self.reader.ahead(positions[order[begin:end]])
+            left: Sequence[int] = range((end - begin) * len(by_view))
+            if offer is not None:
+                left = offer.decode(begin, end)
             if left:
-                self._decode_left(places, left, positions, columns, by_view, lookup)
+                self._decode_left(order[begin:end], left, positions, columns, by_view, lookup)
+
+        return decode
 
     def cut(self, rows: Ints, crops: Crops) -> Sequence[Any] | npt.NDArray[np.uint8]:
         """Read N images, and decode, crop and resize them to (height, width, channels) arrays of the mode.
@@ -235,30 +257,6 @@ class BatchDecoder:
     def _of_raw(self, pixels: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
         """Return stored pixels in the mode; they are unchanged as they are."""
         return np.array(Image.fromarray(pixels).convert("L"))[..., None] if self.mode == "L" else np.array(pixels)
-
-    def _decode_in_c(self, positions: Ints, crops: Ints, addresses: Ints, lookup: Lookup | None) -> list[int]:
-        """Decode (N, V) views of N images without Python's lock; return the numbers of those that are left.
-
-        `crops` are the records of the views with their operations, as (N, V, M) numbers.
-        """
-        self.reader.require_table()  # right before it is read: it is mapped, and the file may become shorter
-        tasks = self._locating.tasks(positions)
-        _held = self.reader._locate_in_files(tasks)  # keeps files open until C has read from them
-        if crops.shape[1] > 1:
-            tasks = np.repeat(tasks, crops.shape[1])
-        operations = native.complete(tasks, crops.reshape(len(tasks), -1), addresses.ravel())
-        if not self._raw:
-            tasks["file"][~self._rectangles.suits(tasks, self._scaled)] = NOWHERE
-        between = tasks["crop_height"] * tasks["out_width"]  # pixels between the two passes of resizing
-        windows = tasks["out_height"] * tasks["out_width"]  # padding may make them larger than the image
-        pixels = np.maximum(tasks["height"] * tasks["width"], np.maximum(between, windows))
-        left: list[int] = []
-        table = None if lookup is None else lookup.table
-        for call in _calls(pixels):
-            some = None if operations is None else operations[call]
-            self.reader.require_table()  # C copies the table's names
-            left += [call.start + number for number in native.decode_into(tasks[call], some, table)]
-        return left
 
     def _decode_left(  # noqa: PLR0917
         self,
@@ -333,17 +331,3 @@ class BatchDecoder:
         height, width = int(self.reader.table.height[index]), int(self.reader.table.width[index])
         reason = f"{size} bytes are not {width} x {height} pixels"
         return CorruptPackError(reason, self.reader.path, index, self.reader._name_in_error(index))
-
-
-def _calls(pixels: Ints) -> list[slice]:
-    """Divide images of so many pixels among calls of C, as Ctrl-C waits until a call ends.
-
-    One call does for usual images. No call has more pixels than two images of the largest size, some seconds' work.
-    """
-    if len(pixels) * int(pixels.max(initial=0)) <= MAX_PIXELS:
-        return [slice(0, len(pixels))]
-    total = np.cumsum(np.minimum(pixels, MAX_PIXELS))
-    if total[-1] <= MAX_PIXELS:
-        return [slice(0, len(pixels))]
-    bounds = [0, *(np.flatnonzero(np.diff(total // MAX_PIXELS)) + 1).tolist(), len(pixels)]
-    return [slice(begin, end) for begin, end in itertools.pairwise(bounds)]

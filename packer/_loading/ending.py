@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 
 import torch
 
-from packer._images.numbers import Mixture, write
+from packer._images.numbers import Mixture, writer
 from packer._images.operations import Operations
 from packer._loading.drawing import drawing_from
 from packer._loading.memory import Layout
 
-__all__ = ["BatchTransform", "Ending", "after", "numbered", "transformed"]
+__all__ = ["BatchTransform", "Ending", "after", "numbering", "transformed"]
 
 BatchTransform = Callable[[Any], Any] | None
 
@@ -45,11 +45,25 @@ class Ending(NamedTuple):
         return None if mixture is None and self.seed is None else Ending(mixture, self.seed)
 
 
-def numbered(layout: Layout, memory: Mapping[str, torch.Tensor], some: slice, mixture: Mixture | None = None) -> None:
-    """Let some images become numbers, if the layout says so; with a mixture, `memory` has the whole batch."""
-    if layout.numbers is not None:
-        for levels, numbers in layout.levels_and_numbers(memory):
-            write(layout.numbers, levels, numbers, some, mixture)
+def numbering(
+    layout: Layout, memory: Mapping[str, torch.Tensor], mixture: Mixture | None = None
+) -> Callable[[slice], None]:
+    """Return what lets some images of a batch become numbers, if the layout says so, on any thread."""
+    if layout.numbers is None:
+        return _nothing
+    writers = [
+        writer(layout.numbers, levels, numbers, mixture) for levels, numbers in layout.levels_and_numbers(memory)
+    ]
+
+    def write(some: slice) -> None:
+        for write_some in writers:
+            write_some(some)
+
+    return write
+
+
+def _nothing(some: slice) -> None:
+    """Leave images as they are."""
 
 
 def transformed(transform: BatchTransform, images: torch.Tensor, seed: int | None) -> None:

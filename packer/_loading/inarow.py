@@ -104,13 +104,18 @@ class InARow(abc.ABC):
         targets = [target for part in parts for target in (part.tolist() if isinstance(part, np.ndarray) else part)]
         return [targets[place] for place in order.tolist()]
 
-    def _decode_into(self, indices: Ints, crops: Crops, memory: Mapping[str, torch.Tensor]) -> list[Values]:
-        found: dict[int, Values] = {}
-        for number, here, places in self._shares(indices):
-            shares = {name: [tensor[place] for place in here.tolist()] for name, tensor in memory.items()}
-            made = self.datasets[number]._decode_into(places, crops[here], shares)
-            found.update(zip(here.tolist(), made, strict=self._parts is not None))
-        return [found[place] for place in range(len(found))]
+    def _begun(
+        self, indices: Ints, crops: Crops, memory: Mapping[str, torch.Tensor], step: int
+    ) -> Callable[[slice], list[Values]]:
+        def make(some: slice) -> list[Values]:
+            found: dict[int, Values] = {}
+            for number, here, places in self._shares(indices[some]):
+                shares = {name: [tensor[some][place] for place in here.tolist()] for name, tensor in memory.items()}
+                own = self.datasets[number]._begun(places, crops[some][here], shares, len(here))(slice(len(here)))
+                found.update(zip(here.tolist(), own, strict=self._parts is not None))
+            return [found[place] for place in range(len(found))]
+
+        return make
 
     def _items(
         self, indices: Sequence[int] | Ints, epoch: int, seed: int, transform: Transform = None, seeding: bool = False

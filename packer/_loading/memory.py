@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import mmap
 import multiprocessing
 import os
@@ -103,42 +104,52 @@ class Layout(NamedTuple):
 
     def bytes_for(self, count: int) -> int:
         """Return how many bytes `count` samples need."""
-        return sum(self._bytes(part, count) for part in self.parts)
+        return _laid_out(self.parts, count)[1]
 
     def tensors(self, memory: npt.NDArray[np.uint8], count: int) -> dict[str, torch.Tensor]:
         """Return the parts of memory as (count, channels, height, width) tensors, laid out as the parts say."""
-        tensors, begin = {}, 0
         with torch.inference_mode(False):  # the threads that write into the tensors are not in that mode
             pixels = torch.from_numpy(memory)
-            for part in self.parts:
-                tensors[part.name] = self._shaped(part, count, pixels, begin)
-                begin += self._bytes(part, count)
-        return tensors
+            return {name: lies.of(pixels) for name, lies in _laid_out(self.parts, count)[0].items()}
 
     def page_locked(self, count: int) -> dict[str, torch.Tensor]:
         """Return such tensors in page-locked memory, which torch keeps for reuse by itself."""
         with torch.inference_mode(False):
             tensors = {}
             for part in self.parts:
-                pixels = torch.empty(self._bytes(part, count), dtype=torch.uint8, pin_memory=True)
-                tensors[part.name] = self._shaped(part, count, pixels)
+                lies, size = _laid_out((part,), count)
+                tensors[part.name] = lies[part.name].of(torch.empty(size, dtype=torch.uint8, pin_memory=True))
             return tensors
 
-    def _shaped(self, part: Part, count: int, pixels: torch.Tensor, begin: int = 0) -> torch.Tensor:
-        """Return the pixels of a part that begin at a byte of a vector of bytes."""
+
+class _Place(NamedTuple):
+    """Where the pixels of a part lie in memory: a tensor's shape, its steps and its first element."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    steps: tuple[int, ...]
+    begin: int
+
+    def of(self, pixels: torch.Tensor) -> torch.Tensor:
+        """Return the tensor in a vector of bytes."""
+        if self.dtype != torch.uint8:
+            pixels = pixels.view(self.dtype)
+        return pixels.as_strided(self.shape, self.steps, self.begin)
+
+
+@functools.lru_cache(maxsize=64)
+def _laid_out(parts: tuple[Part, ...], count: int) -> tuple[dict[str, _Place], int]:
+    """Return where each part lies for `count` samples, one after the other, and how many bytes all need."""
+    places, begin = {}, 0
+    for part in parts:
         (height, width), channels = part.size, part.channels
-        steps = (height * width, width, 1) if part.planes else (1, width * channels, channels)
-        if part.dtype != "uint8":
-            pixels = pixels.view(getattr(torch, part.dtype))
-        shape = count, channels, height, width
-        return pixels.as_strided(shape, (height * width * channels, *steps), begin // pixels.element_size())
-
-    def _row(self, part: Part) -> int:
         dtype: torch.dtype = getattr(torch, part.dtype)
-        return part.size[0] * part.size[1] * part.channels * dtype.itemsize
-
-    def _bytes(self, part: Part, count: int) -> int:
-        return -(-count * self._row(part) // _ALIGNED) * _ALIGNED
+        steps = (height * width, width, 1) if part.planes else (1, width * channels, channels)
+        each = height * width * channels
+        shape = count, channels, height, width
+        places[part.name] = _Place(dtype, shape, (each, *steps), begin // dtype.itemsize)
+        begin += -(-count * each * dtype.itemsize // _ALIGNED) * _ALIGNED
+    return places, begin
 
 
 class SharedMemory:

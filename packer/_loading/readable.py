@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -94,8 +94,12 @@ class Readable(Protocol):
         A dataset with V views gives an (N, V) array.
         """
 
-    def _decode_into(self, indices: Ints, crops: Crops, memory: Mapping[str, torch.Tensor]) -> list[Values]:
-        """Decode some samples, as their crops say, into the (N, C, height, width) tensors of a layout's parts.
+    def _begun(
+        self, indices: Ints, crops: Crops, memory: Mapping[str, torch.Tensor], step: int
+    ) -> Callable[[slice], list[Values]]:
+        """Return what decodes slices of some samples, each of `step`, into a layout's (N, C, height, width) tensors.
+
+        The crops say which pixels. Threads call what is returned, each with another slice.
 
         Returns
         -------
@@ -114,7 +118,7 @@ class Readable(Protocol):
     def _items(
         self, indices: Sequence[int] | Ints, epoch: int, seed: int, transform: Transform = None, seeding: bool = False
     ) -> list[Any]:
-        """Return the items of some samples, after the transforms; errors as of `_decode_into`.
+        """Return the items of some samples, after the transforms; errors as of `_begun`.
 
         With `seeding`, the generators that transforms draw from are seeded before each item.
         """

@@ -8,7 +8,7 @@ from __future__ import annotations
 import abc
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -17,7 +17,7 @@ import torch
 
 from packer._images.geometry import Crops
 from packer._loading.drawing import generators
-from packer._loading.ending import BatchTransform, Ending, after, numbered, transformed
+from packer._loading.ending import BatchTransform, Ending, after, numbering, transformed
 from packer._loading.memory import IMAGES, Layout, Slot
 from packer._loading.preparation import Transform
 from packer._loading.readable import Readable
@@ -30,7 +30,7 @@ Memory = dict[str, torch.Tensor]
 """The pixels of a batch by the names of its parts: see `Layout`."""
 
 BATCHES_THE_LOOP_MAY_KEEP = 3  # batches that the training loop may keep before new memory is allocated
-_MOST_IN_A_TASK = 32  # images; larger tasks cost no less an image
+_MOST_IN_A_TASK = 64  # images; the few steps of Python of a task find the caches full of pixels
 _TASKS_A_THREAD = 3  # tasks that a thread's share of the images in work is cut into: none waits for the slowest image
 
 
@@ -78,7 +78,7 @@ class Workers(abc.ABC):
     ) -> list[Future[list[Any]]]:
         """Decode samples into a batch that `allocate` gave, as their crops say, an (N,) array of CROP, and end it.
 
-        The batch is done when all futures are. Their results have what is not in it, see `_decode_into` of a
+        The batch is done when all futures are. Their results have what is not in it, see `_begun` of a
         dataset.
         """
         tasks = self.decode(memory, layout, indices, crops, whole=ending is None)
@@ -226,38 +226,35 @@ class Threads(Workers):
     def decode(
         self, memory: Memory, layout: Layout, indices: Ints, crops: Crops, *, whole: bool
     ) -> list[Future[list[Any]]]:
-        return [
-            self._pools[-1].submit(
-                self._decode,
-                indices[some],
-                crops[some],
-                {name: tensor[some] for name, tensor in memory.items()},
-                layout,
-                whole,
-            )
-            for some in split(len(indices), self._step)
-        ]
+        make = self._dataset._begun(indices, crops, layout.decoded(memory), self._step)
+        number = numbering(layout, memory) if whole else None
+        return [self._pools[-1].submit(self._decode, make, number, some) for some in split(len(indices), self._step)]
 
     def finish(self, memory: Memory, layout: Layout, ending: Ending) -> list[Future[list[Any]]]:
         # With a transform one thread does all of it, while the others go on with the next batches.
         count = len(memory[IMAGES])
-        step = self._step if ending.seed is None else count
-        return [task for some in split(count, step) for task in self.finish_some(memory, layout, ending, some)]
+        return self._finished(memory, layout, ending, split(count, self._step if ending.seed is None else count))
 
     def finish_some(self, memory: Memory, layout: Layout, ending: Ending, some: slice) -> list[Future[list[Any]]]:
         """Do what is left to do with some of the images of a batch; with a transform, of all."""
-        with self._resizing:  # threads call this, too: those that have decoded the last images of a batch
-            return [self._pools[-1].submit(self._finish, memory, layout, ending, some)]
+        return self._finished(memory, layout, ending, [some])
 
-    def _decode(self, indices: Ints, crops: Crops, memory: Memory, layout: Layout, whole: bool) -> list[Any]:
-        made = self._dataset._decode_into(indices, crops, layout.decoded(memory))
-        if whole:
-            numbered(layout, memory, slice(None))
+    def _finished(
+        self, memory: Memory, layout: Layout, ending: Ending, parts: Sequence[slice]
+    ) -> list[Future[list[Any]]]:
+        number = numbering(layout, memory, ending.mixture)
+        with self._resizing:  # threads call this, too: those that have decoded the last images of a batch
+            return [self._pools[-1].submit(self._finish, memory, ending.seed, number, some) for some in parts]
+
+    def _decode(self, make: Callable[[slice], list[Any]], number: Callable[[slice], None] | None, some: slice) -> Any:
+        made = make(some)
+        if number is not None:
+            number(some)
         return made
 
-    def _finish(self, memory: Memory, layout: Layout, ending: Ending, some: slice) -> list[Any]:
-        transformed(self._batch_transform, memory[IMAGES], ending.seed)
-        numbered(layout, memory, some, ending.mixture)
+    def _finish(self, memory: Memory, seed: int | None, number: Callable[[slice], None], some: slice) -> list[Any]:
+        transformed(self._batch_transform, memory[IMAGES], seed)
+        number(some)
         return []
 
     def make(self, indices: Ints, epoch: int, seed: int) -> list[Future[list[Any]]]:

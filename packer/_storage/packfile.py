@@ -119,15 +119,19 @@ class PackFile:
         The descriptors are others than this file's, lest closing it meanwhile lets C read from whatever is opened
         next. They are closed with the third thing that is returned, which also keeps bytes that lie in MEMORY.
         """
-        self._require_open()
-        try:
-            descriptor = Descriptor(os.dup(self._fd)) if hasattr(os, "pread") else None  # else C cannot read it
-        except OSError:  # too many open files: reading one after the other needs no more
-            descriptor = None
+        descriptor = self.duplicate()
         if descriptor is None:
             return np.full(len(offset), NOWHERE), offset, None
         inside = (offset >= 0) & (size >= 0) & (size <= LARGEST_READ) & (offset <= self.size - size)
         return np.where(inside, descriptor.number, NOWHERE), offset, descriptor
+
+    def duplicate(self) -> Descriptor | None:
+        """Return another descriptor of the file, as `locate` does; None where C cannot read all bytes through one."""
+        self._require_open()
+        try:
+            return Descriptor(os.dup(self._fd)) if hasattr(os, "pread") else None
+        except OSError:  # too many open files: reading one after the other needs no more
+            return None
 
     def keep_together(self, ranges: Sequence[tuple[int, int]]) -> None:
         """Have ranges fetched at once, each an offset and a size, of which arrays will be wanted; a disk has them."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import math
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from packer.crops._uniforms import Floats, require_uniform
 __all__ = ["ChoiceOfMixings", "CutMix", "MixUp", "Mixing", "mixed_images", "mixed_labels", "shares_of"]
 
 _LEAST_ALPHA = 1e-100  # of less, numpy makes what is no number
+_of_thread = threading.local()  # has `source`, a generator that is seeded anew each time
 
 
 class Mixing(Frozen, abc.ABC):
@@ -214,8 +216,8 @@ def mixed_labels(labels: torch.Tensor, mixture: Mixture) -> torch.Tensor:
         If the labels are neither class ids nor shares, or there are other classes.
     """
     if labels.ndim == 1:
-        labels = _one_hot(labels, mixture.num_classes)
-    elif labels.ndim != 2 or (mixture.num_classes not in (None, labels.shape[1])):
+        return _mixed_ids(labels, mixture)
+    if labels.ndim != 2 or (mixture.num_classes not in (None, labels.shape[1])):
         raise ValueError(
             f"labels of shape {tuple(labels.shape)} are neither (N,) class ids nor (N, num_classes) shares, with "
             f"num_classes={mixture.num_classes}"
@@ -224,16 +226,23 @@ def mixed_labels(labels: torch.Tensor, mixture: Mixture) -> torch.Tensor:
     return labels.roll(1, 0).mul_(1.0 - mixture.share).add_(labels.mul(mixture.share))
 
 
-def _one_hot(labels: torch.Tensor, classes: int | None) -> torch.Tensor:
+def _mixed_ids(labels: torch.Tensor, mixture: Mixture) -> torch.Tensor:
+    """Return what `mixed_labels` makes of class ids, of which most shares are 0."""
+    classes, share = mixture.num_classes, mixture.share
     if labels.is_floating_point():
         raise ValueError("labels that are mixed are class ids or shares of classes, and not numbers of another meaning")
     if classes is None:
         raise ValueError("the labels are class ids: say of how many classes, as packer.augment.MixUp(num_classes=1000)")
-    if len(labels) and not (int(labels.min()) >= 0 and int(labels.max()) < classes):
-        wrong = int(labels.min()) if int(labels.min()) < 0 else int(labels.max())
+    ids = labels.long()[:, None]
+    shares = torch.zeros(len(ids), classes, device=ids.device)
+    if not len(ids):
+        return shares
+    least, most = map(int, ids.aminmax())
+    if not (least >= 0 and most < classes):
+        wrong = least if least < 0 else most
         raise ValueError(f"num_classes={classes}, and there is a label {wrong}; -1 is one that is not known")
-    one_hot: torch.Tensor = torch.nn.functional.one_hot(labels.long(), classes)
-    return one_hot
+    shares.scatter_(1, ids.roll(1, 0), 1.0 - share)
+    return shares.scatter_(1, ids, shares.gather(1, ids) + share)
 
 
 def _settings(alpha: object, num_classes: object, labels_getter: object) -> dict[str, Any]:
@@ -253,4 +262,7 @@ def _beta(alpha: float, random: float) -> float:
     numpy promises that RandomState gives the same numbers in every version.
     """
     seed = int(random * 2**53)
-    return float(np.random.RandomState([seed >> 32, seed & 0xFFFFFFFF]).beta(alpha, alpha))
+    if not hasattr(_of_thread, "source"):
+        _of_thread.source = np.random.RandomState()  # making one takes several times as long as seeding it
+    _of_thread.source.seed([seed >> 32, seed & 0xFFFFFFFF])
+    return float(_of_thread.source.beta(alpha, alpha))

@@ -16,11 +16,12 @@ from packer._conversion.prepare import Recipe
 from packer._formats import open_pack
 from packer._images import native
 from packer._images.geometry import CROP, MAX_PIXELS, Box, Crops
-from packer._images.operations import as_numbers
+from packer._images.native.locating import Locating
 from packer._images.sizing import ResizeSpec
 from packer._loading.dataset import open_dataset
-from packer._loading.decoding import BatchDecoder, _calls
+from packer._loading.decoding import BatchDecoder
 from packer._loading.loader import Loader
+from packer._loading.offering import Offer
 from packer._loading.placing import addresses_of, addresses_of_numbers
 from packer._storage.locations import LOCATION, NOWHERE
 from packer.crops import Crop, RandomCrop, RandomResizedCrop, Resize
@@ -65,25 +66,41 @@ def test_nothing_is_decoded_beyond_its_place(codec: str, photo_tree: Path, packs
 @pytest.mark.skipif(not native.PREFERRED, reason="needs a C compiler when packer is installed")
 @pytest.mark.parametrize("codec", ["jpeg", "png", "raw"])
 def test_a_batch_is_decoded_by_c_alone(codec: str, photo_tree: Path, packs: Packs) -> None:
-    decoder = BatchDecoder(open_dataset(packs(photo_tree, "lmdb", Recipe(codec=codec, resize=ResizeSpec(24)))).reader)
+    reader = open_dataset(packs(photo_tree, "lmdb", Recipe(codec=codec, resize=ResizeSpec(24)))).reader
+    decoder = BatchDecoder(reader)
     images, indices = torch.empty((4, 8, 8, 3), dtype=torch.uint8).permute(0, 3, 1, 2), np.arange(4)
     crops = decoder.choose_crops(RandomResizedCrop(8), indices, 0, 0)
     assert decoder._in_c
-    assert decoder._decode_in_c(indices, as_numbers(crops[:, None]), addresses_of(images, crops)[:, None], None) == []
+    addresses = addresses_of(images, crops)[:, None]
+    offer = Offer(reader, decoder._locating, indices, crops[:, None], addresses, 3, None)
+    assert offer.decode(0, 3) == offer.decode(3, 4) == []
 
 
 @pytest.mark.skipif(not native.PREFERRED, reason="needs a C compiler when packer is installed")
 @pytest.mark.parametrize("check", ["always", "never"])
 def test_c_gathers_what_the_table_says_also_where_it_is_damaged(check: str, photo_tree: Path, packs: Packs) -> None:
-    from packer._images.native.locating import Locating
-
     with open_pack(packs(photo_tree, "lmdb"), check=check) as reader:
         count, rng = len(reader), np.random.default_rng(0)
         positions = rng.integers(0, count, 50)
         for number in range(3):
-            expected, _files = reader.locate(positions)
-            found = Locating(reader.table, raw=False, checked=check == "always").tasks(positions)
-            _others = reader._locate_in_files(found)
+            stored, _files = reader.locate(positions)
+            locating = Locating(reader.table, raw=False, checked=check == "always")
+            crops = rng.integers(1, 100, (50, 2, len(CROP))).view(CROP)[..., 0]
+            addresses = rng.integers(0, 1 << 40, (50, 2))
+            (file, begin, size), step = reader._one_file(), 20
+            made = locating.tasks(positions, crops, addresses, step, (file.number, begin, size))
+            for group in range(0, 50, step):
+                offsets = stored["position"][made.places[group : group + step]]
+                assert sorted(made.places[group : group + step]) == [*range(group, min(group + step, 50))]
+                assert (np.diff(offsets.astype(object)) >= 0).all()
+            expected, found = stored[made.places], made.tasks[:, 0]
+            for view in range(2):
+                task = made.tasks[:, view]
+                assert np.array_equal(task["out"], addresses[made.places, view])
+                for name in LOCATION.names:
+                    assert np.array_equal(task[name], found[name]), name
+                for name in CROP.names:
+                    assert np.array_equal(task[name], crops[name][made.places, view]), name
             named = expected["file"] != NOWHERE
             assert named.all() == (number == 0)
             assert np.array_equal(found["file"] != NOWHERE, named)
@@ -97,11 +114,22 @@ def test_c_gathers_what_the_table_says_also_where_it_is_damaged(check: str, phot
             reader.table = replace(table, **odd)  # with gaps between numbers
 
 
-@pytest.mark.parametrize("pixels", [[], [1], [500 * 375] * 32, [MAX_PIXELS] * 32, [2 * MAX_PIXELS] * 3 + [1] * 29])
-def test_a_call_of_c_has_few_pixels_and_usual_images_take_one(pixels: list[int]) -> None:
-    calls = _calls(np.array(pixels, np.int64))
-    assert [index for call in calls for index in range(call.start, call.stop)] == list(range(len(pixels)))
-    assert all(sum(min(size, MAX_PIXELS) for size in pixels[call]) < 2 * MAX_PIXELS for call in calls)
+@pytest.mark.skipif(not native.PREFERRED, reason="needs a C compiler when packer is installed")
+@pytest.mark.parametrize(
+    "sides", [[(1, 1)], [(500, 375)] * 32, [(13_300, 13_300)] * 32, [(1 << 15, 1 << 15)] * 3 + [(1, 1)] * 29]
+)
+def test_a_call_of_c_has_few_pixels_and_usual_images_take_one(
+    sides: list[tuple[int, int]], photo_tree: Path, packs: Packs
+) -> None:
+    with open_pack(packs(photo_tree, "lmdb")) as reader:
+        rows = np.arange(len(sides)) % len(reader)
+        crops = np.array([Box.of((0, 0, *side), (1, 1), out=side) for side in sides], CROP)[:, None]
+        locating = Locating(reader.table, raw=False, checked=True)
+        offer = Offer(reader, locating, rows, crops, np.zeros(crops.shape, np.int64), len(sides), None)
+        calls = offer._calls(0, len(sides))
+        pixels = [sides[place][0] * sides[place][1] for place in offer.places]
+    assert [index for begin, end in calls for index in range(begin, end)] == list(range(len(sides)))
+    assert all(sum(min(size, MAX_PIXELS) for size in pixels[begin:end]) < 2 * MAX_PIXELS for begin, end in calls)
     assert len(calls) == 1 or sum(pixels) > MAX_PIXELS
 
 
@@ -111,7 +139,7 @@ def test_images_that_are_decoded_in_several_calls_are_the_same(
     dataset = open_dataset(packs(photo_tree, "lmdb"), crop=RandomResizedCrop(16, flip=0.5), seed=0)
     expected = [image for image, _ in dataset.__getitems__(list(range(15)))]
     dataset.set_epoch(0)
-    monkeypatch.setattr("packer._loading.decoding.MAX_PIXELS", 2 * 48 * 64)
+    monkeypatch.setattr("packer._loading.offering.MAX_PIXELS", 2 * 48 * 64)
     found = [image for image, _ in dataset.__getitems__(list(range(15)))]
     assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
 

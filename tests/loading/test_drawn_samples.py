@@ -73,16 +73,18 @@ def drawn(dataset: ImageDataset, seed: int = 0) -> list[np.ndarray[Any, Any]]:
 
 
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Let `native.decode_into` note how many of its jobs it did."""
-    done = []
-    draw = native.decode_into
+    """Let C's `decode_into` note how many of its jobs it did."""
+    done: list[int] = []
+    if not native.PREFERRED:
+        return done
+    draw = native._native.decode_into
 
-    def noting(jobs: Any, operations: Any = None, table: Any = None) -> list[int]:
-        left = draw(jobs, operations, table)
-        done.append(len(jobs) - len(left))
+    def noting(jobs: int, count: int, *rest: int) -> list[int]:
+        left: list[int] = draw(jobs, count, *rest)
+        done.append(count - len(left))
         return left
 
-    monkeypatch.setattr(native, "decode_into", noting)
+    monkeypatch.setattr(native._native, "decode_into", noting)
     return done
 
 
@@ -353,8 +355,10 @@ def test_what_c_leaves_to_others_is_not_offered_again(tmp_path: Path, monkeypatc
     samples = [Sample(f"a/{number}", 0, data, 48, 64) for number, data in enumerate([*whole, cut])]
     dataset = open_dataset(write_pack(tmp_path / "x.lmdb", "lmdb", samples), crop=Resize((16, 16)), output="numpy")
     offered = []
-    draw = native.decode_into
-    monkeypatch.setattr(native, "decode_into", lambda jobs, *rest: (offered.append(len(jobs)), draw(jobs, *rest))[1])
+    draw = native._native.decode_into
+    monkeypatch.setattr(
+        native._native, "decode_into", lambda jobs, count, *rest: (offered.append(count), draw(jobs, count, *rest))[1]
+    )
     found = [image for image, _ in dataset.__getitems__([0, 1, 2])]
     assert sum(offered) == 3
     by_pillow = open_dataset(tmp_path / "x.lmdb", crop=Resize((16, 16)), output="numpy", decoder="pillow")

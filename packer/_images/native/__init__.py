@@ -24,7 +24,6 @@ __all__ = [
     "TASK",
     "WHOLE_JPEGS",
     "augment",
-    "complete",
     "decode",
     "decode_grey",
     "decode_into",
@@ -52,8 +51,6 @@ TASK = np.dtype([*LOCATION.descr, *CROP.descr, ("out", np.int64)])
 """An image and what is wanted of it: the fields of `LOCATION` and of `CROP`, and the address of the result's memory,
 of (out_height, out_width, 3) uint8, or of (3, out_height, out_width) float32 where levels become numbers."""
 
-_OF_LOCATION, _OF_CROP = LOCATION.itemsize // 8, CROP.itemsize // 8  # numbers of each record
-
 if _native is not None and (
     TASK.names != tuple(_native.TASK_FIELDS.split()) or OPERATION.names != tuple(_native.OPERATION_FIELDS.split())
 ):
@@ -75,31 +72,11 @@ def tasks(locations: Records, crops: Crops, addresses: Ints) -> Records:
     (N,) array of TASK
     """
     made = np.empty(len(locations), TASK)
-    as_numbers(made)[:, :_OF_LOCATION] = as_numbers(locations)
-    complete(made, as_numbers(crops), addresses)
+    numbers, begin = as_numbers(made), LOCATION.itemsize // 8
+    numbers[:, :begin] = as_numbers(locations)
+    numbers[:, begin:-1] = as_numbers(crops)
+    numbers[:, -1] = addresses
     return made
-
-
-def complete(tasks: Records, crops: Ints, addresses: Ints) -> Operations | None:
-    """Write into tasks that say where the images lie what is wanted of these.
-
-    Parameters
-    ----------
-    tasks : (N,) array of TASK
-    crops : (N, M) int64 array
-        Records of CROP, and of the operations on the results, as `packer._images.operations.as_numbers` gives.
-    addresses : (N,) int64 array
-        Addresses of the results' memory.
-
-    Returns
-    -------
-    (N, K) array of OPERATION or None
-        As `decode_into` takes them.
-    """
-    numbers, begin, count = as_numbers(tasks), _OF_LOCATION, _OF_CROP
-    numbers[:, begin : begin + count] = crops[:, :count]
-    numbers[:, begin + count] = addresses
-    return None if crops.shape[1] == count else np.ascontiguousarray(crops[:, count:]).view(OPERATION)
 
 
 def in_memory(images: Sequence[Buffer], sizes: Sequence[tuple[int, int]]) -> Records:

@@ -1,12 +1,19 @@
-/* What the table of a pack says of samples, as the records that tasks begin with. */
+/* Tasks of samples: what the table of a pack says of these, and what is wanted of each. */
 
 #include "arguments.h"
 #include "native.h"
 #include "task.h"
 
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
 /* What `locate` takes of a table: addresses of columns, numbers, and how many bytes lie between the items of each of the first
    columns; see packer/_images/native/locating.py. */
-enum { LABEL, HEIGHT, WIDTH, OFFSET, SIZE, CRC32C, NAME_END, NAMES, NAMES_SIZE, LONGEST, RAW, CHECKED, STEPS };
+enum {
+    LABEL, HEIGHT, WIDTH, OFFSET, SIZE, CRC32C, NAME_END, NAMES, NAMES_SIZE, LONGEST, RAW, CHECKED, MOST_PIXELS, SCALED,
+    LARGEST_READ, STEPS,
+};
 
 /* Returns a number of a column, whose items are little-endian and may lie anywhere, and have 4 or 8 bytes. */
 static uint64_t
@@ -38,15 +45,87 @@ locate_row(const int64_t *table, int64_t row, Task *task)
     task->name_size = named ? end - start : 0;
 }
 
+enum { RECORD = sizeof(Task) / 8, OF_LOCATION = offsetof(Task, top) / 8, OF_CROP = RECORD - OF_LOCATION - 1 }; /* numbers */
+
+typedef struct {
+    int64_t offset, place; /* in the file, and among the images */
+} Sample;
+
+static int
+compare(const void *one, const void *other)
+{
+    const Sample *a = one, *b = other;
+    return a->offset != b->offset ? (a->offset < b->offset ? -1 : 1) : (a->place > b->place) - (a->place < b->place);
+}
+
+static int64_t
+product(int64_t height, int64_t width)
+{
+    const double pixels = (double)height * (double)width;
+    return pixels < 0x1p62 ? (int64_t)pixels : INT64_C(1) << 62;
+}
+
+static int64_t
+larger(int64_t one, int64_t other)
+{
+    return one > other ? one : other;
+}
+
+/* Returns how many pixels an image and its result have, and what lies between the two passes of resizing: the most of these. */
+static int64_t
+pixels_of(const Task *task)
+{
+    const int64_t whole = product(task->height, task->width), window = product(task->out_height, task->out_width);
+    return larger(larger(whole, window), product(task->crop_height, task->out_width));
+}
+
+/* Tells whether packer's decoder may decode an image, as `RectangleDecoder.suits` in packer/_images/rectangle.py. */
+static int
+suits(const int64_t *table, const Task *task)
+{
+    const int halved = task->crop_height / 2 >= task->scaled_height && task->crop_width / 2 >= task->scaled_width;
+    return task->raw || (product(task->height, task->width) <= table[MOST_PIXELS] && !(table[SCALED] && halved));
+}
+
 PyObject *
 locate(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
 {
-    int64_t n[4];
-    if (!read_integers(arguments, given, n, 4))
+    int64_t n[14];
+    if (!read_integers(arguments, given, n, 14))
         return NULL;
     const int64_t *table = (const int64_t *)(uintptr_t)n[0], *rows = (const int64_t *)(uintptr_t)n[1];
-    Task *tasks = (Task *)(uintptr_t)n[3];
-    for (int64_t i = 0; i < n[2]; i++)
-        locate_row(table, rows[i], &tasks[i]);
-    Py_RETURN_NONE;
+    const int64_t count = n[2], views = n[3], each = n[5], step = n[7], operations = each - OF_CROP;
+    const int64_t *crops = (const int64_t *)(uintptr_t)n[4], *addresses = (const int64_t *)(uintptr_t)n[6];
+    const int64_t file = n[8], begin = n[9], bytes = n[10];
+    Task *task = (Task *)(uintptr_t)n[11];
+    int64_t *out = (int64_t *)(uintptr_t)n[12], *places = (int64_t *)(uintptr_t)n[13], most = 0;
+    Sample *samples = malloc((size_t)larger(count, 1) * sizeof *samples);
+    if (samples == NULL)
+        return PyErr_NoMemory();
+    for (int64_t i = 0; i < count; i++)
+        samples[i] = (Sample){(int64_t)item(table, OFFSET, rows[i], 8), i};
+    for (int64_t i = 0; i < count; i += step) /* reads go through the file in one direction */
+        qsort(samples + i, (size_t)(count - i < step ? count - i : step), sizeof *samples, compare);
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t place = places[i] = samples[i].place;
+        Task located = {0};
+        locate_row(table, rows[place], &located);
+        if (file >= 0 && located.file != NOWHERE) {
+            const int inside = located.position >= 0 && located.size >= 0 && located.size <= table[LARGEST_READ]
+                && located.position <= bytes - located.size;
+            located.file = inside ? file : NOWHERE;
+            located.position += inside ? begin : 0;
+        }
+        for (int64_t view = place * views; view < (place + 1) * views; view++, task++, out += operations) {
+            *task = located;
+            memcpy((int64_t *)task + OF_LOCATION, crops + view * each, OF_CROP * sizeof *crops);
+            memcpy(out, crops + view * each + OF_CROP, (size_t)operations * sizeof *crops);
+            task->out = addresses[view];
+            most = larger(most, pixels_of(task));
+            if (!suits(table, task))
+                task->file = NOWHERE;
+        }
+    }
+    free(samples);
+    return PyLong_FromLongLong(most);
 }

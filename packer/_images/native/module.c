@@ -20,9 +20,11 @@ PyDoc_STRVAR(augment_doc,
 "`pixels` and `operations` are addresses: of height * width * 3 bytes, and of `count` records.");
 
 PyDoc_STRVAR(locate_doc,
-"locate(table, rows, count, tasks)\n--\n\n"
-"Write what the columns of a table say of `count` samples into as many tasks; see packer._images.native.locating.\n\n"
-"All but the count are addresses: of 19 64-bit integers; of `count` rows, which are believed; and of the tasks.");
+"locate(table, rows, count, views, crops, each, addresses, step, file, begin, bytes, tasks, operations, places)\n--\n\n"
+"Write the tasks of views of `count` images, and return the most pixels of one; see packer._images.native.locating.\n\n"
+"`table`, `rows`, `crops`, `addresses`, `tasks`, `operations` and `places` are addresses: of 22 64-bit integers; of the rows of\n"
+"samples, which are believed; of a crop for each view, of `each` 64-bit integers, of which those after CROP are operations; of\n"
+"where each view goes; and of what is written: the tasks and operations of the views, and the places of the images.");
 
 PyDoc_STRVAR(move_doc,
 "move(pixels, height, width, item, matrix, fill, out)\n--\n\n"

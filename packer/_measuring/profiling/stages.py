@@ -201,7 +201,7 @@ def _in_place(seen: Seen) -> Callable[[list[int]], list[Any]] | None:
     def make(indices: list[int]) -> list[Any]:
         memory = Slot(np.empty(layout.bytes_for(len(indices)), np.uint8)).tensors(layout, len(indices))
         rows = np.array(indices)
-        images._decode_into(rows, images._choose_crops(rows, 0, 0), memory)
+        images._begun(rows, images._choose_crops(rows, 0, 0), memory, len(rows))(slice(len(rows)))
         return []
 
     return make

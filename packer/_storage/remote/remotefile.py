@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from packer._storage.locations import MEMORY, NOWHERE
-from packer._storage.packfile import LARGEST_READ, PackFile
+from packer._storage.packfile import LARGEST_READ, Descriptor, PackFile
 from packer._storage.remote import client, tables
 from packer._storage.remote.blocks import Blocks
 from packer._storage.remote.client import Version
@@ -110,6 +110,9 @@ class RemoteFile(PackFile):
                 file[row], position[row] = place[0].fd, place[1]
                 held.append(place[0])
         return file, position, held
+
+    def duplicate(self) -> Descriptor | None:
+        return None
 
     def ahead(self, ranges: Iterable[tuple[int, int]]) -> None:
         """Have ranges of the object fetched, in their order, without waiting for them.
