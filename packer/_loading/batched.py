@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from packer._images.geometry import Crops
+from packer._images.numbers import Numbers
 from packer._loading.drawing import seeder
 from packer._loading.epochs import Epochs
 from packer._loading.fields import Values
@@ -143,12 +144,16 @@ class Batched(Prepared):
         return self._decoder.choose_crops(crop, rows, epoch, seed, keys, preparation.augment)
 
     def _decode_into(
-        self, indices: Ints, crops: Crops, memory: Mapping[str, torch.Tensor | list[torch.Tensor]]
+        self,
+        indices: Ints,
+        crops: Crops,
+        memory: Mapping[str, torch.Tensor | list[torch.Tensor]],
+        numbers: Numbers | None = None,
     ) -> list[Values]:
         """Decode a batch into its place; as `BatchDecoder.decode_into`. Return what else belongs to dicts."""
         rows = self._rows_in_turns(indices)
         if (images := images_in(memory)) is not None:
-            self._decoder.decode_into(rows, crops, images)
+            self._decoder.decode_into(rows, crops, images, numbers)
         if self._fields is None:
             return []
         named = self._parts is not None and "label" in self._parts.names

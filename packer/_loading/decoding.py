@@ -18,6 +18,7 @@ from packer._images.decode import decode
 from packer._images.geometry import MAX_PIXELS, Box, Crops, affordable, from_corner, require_affordable, touched
 from packer._images.modes import decode_as
 from packer._images.native.locating import Locating
+from packer._images.numbers import Numbers, write
 from packer._images.operations import Operations, as_numbers, parted, side_by_side, with_operations
 from packer._images.rectangle import RectangleDecoder, resize_into
 from packer._images.tensors import operate
@@ -143,7 +144,7 @@ class BatchDecoder:
         indices: Sequence[int] | Ints,
         crops: Crops,
         outs: torch.Tensor | Sequence[torch.Tensor | Sequence[torch.Tensor]],
-        lookup: Lookup | None = None,
+        numbers: Lookup | Numbers | None = None,
     ) -> None:
         """Read N images, and decode, crop and resize them into their places, where they may become numbers.
 
@@ -157,10 +158,10 @@ class BatchDecoder:
         crops : (N,) array of CROP, or (N, V)
             As `choose_crops` gives them, or `choose_views`; with operations or without.
         outs : (N, 3, height, width) uint8 tensor or sequence of N (3, height, width) uint8 tensors
-            Their memory is channels last. With views, a sequence of V such. With a lookup, and without views, a
-            contiguous (N, 3, height, width) float32 tensor.
-        lookup : Lookup, optional
-            The numbers that levels become.
+            Their memory is channels last. With views, a sequence of V such. With numbers, tensors of their type and
+            layout.
+        numbers : Lookup or Numbers, optional
+            What levels become.
 
         Raises
         ------
@@ -173,22 +174,21 @@ class BatchDecoder:
         by_view: Any = outs if crops.ndim == 2 else [outs]
         if len(positions) != len(crops) or len(by_view) != columns.shape[1]:
             raise ValueError(f"{len(positions)} images are to be decoded, and there are crops for {len(crops)}")
-        look_at = addresses_of if lookup is None else addresses_of_numbers
         addresses = np.empty(columns.shape, np.int64)
-        for number, view in enumerate(by_view):
-            addresses[:, number] = look_at(view, columns[:, number])
+        for view, outs_of_view in enumerate(by_view):
+            addresses[:, view] = _addresses(outs_of_view, columns[:, view], numbers)
         self.reader.require_table()
         order = np.argsort(self.reader.table.offset[positions])  # reads go through the file in one direction
         if self.reader.remote:
             self.reader.ahead(positions[order])
-        numbers = as_numbers(columns)
+        records = as_numbers(columns)
         for begin in range(0, len(order), _TOGETHER):
             places = order[begin : begin + _TOGETHER]
             left: Sequence[int] = range(len(places) * len(by_view))
             if self._in_c:
-                left = self._decode_in_c(positions[places], numbers[places], addresses[places], lookup)
+                left = self._decode_in_c(positions[places], records[places], addresses[places], numbers)
             if left:
-                self._decode_left(places, left, positions, columns, by_view, lookup)
+                self._decode_left(places, left, positions, columns, by_view, numbers)
 
     def cut(self, rows: Ints, crops: Crops) -> Sequence[Any] | npt.NDArray[np.uint8]:
         """Read N images, and decode, crop and resize them to (height, width, channels) arrays of the mode.
@@ -236,7 +236,9 @@ class BatchDecoder:
         """Return stored pixels in the mode; they are unchanged as they are."""
         return np.array(Image.fromarray(pixels).convert("L"))[..., None] if self.mode == "L" else np.array(pixels)
 
-    def _decode_in_c(self, positions: Ints, crops: Ints, addresses: Ints, lookup: Lookup | None) -> list[int]:
+    def _decode_in_c(
+        self, positions: Ints, crops: Ints, addresses: Ints, numbers: Lookup | Numbers | None
+    ) -> list[int]:
         """Decode (N, V) views of N images without Python's lock; return the numbers of those that are left.
 
         `crops` are the records of the views with their operations, as (N, V, M) numbers.
@@ -253,11 +255,12 @@ class BatchDecoder:
         windows = tasks["out_height"] * tasks["out_width"]  # padding may make them larger than the image
         pixels = np.maximum(tasks["height"] * tasks["width"], np.maximum(between, windows))
         left: list[int] = []
-        table = None if lookup is None else lookup.table
+        table = numbers.table if isinstance(numbers, Lookup) else None
+        coded = numbers.coded() if isinstance(numbers, Numbers) else None
         for call in _calls(pixels):
             some = None if operations is None else operations[call]
             self.reader.require_table()  # C copies the table's names
-            left += [call.start + number for number in native.decode_into(tasks[call], some, table)]
+            left += [call.start + number for number in native.decode_into(tasks[call], some, table, coded)]
         return left
 
     def _decode_left(  # noqa: PLR0917
@@ -267,7 +270,7 @@ class BatchDecoder:
         positions: Ints,
         crops: Crops,
         outs: Sequence[Any],
-        lookup: Lookup | None,
+        numbers: Lookup | Numbers | None,
     ) -> None:
         """Read and decode the views that C leaves, of the images in some places, one by one."""
         bare, operations = parted(crops)
@@ -279,20 +282,28 @@ class BatchDecoder:
             place = rest[number]
             for view in views[place]:
                 some = None if operations is None else operations[place, view]
-                self._decode_and_operate(row, data, Box(*bare[place, view].item()), some, outs[view][place], lookup)
+                self._decode_and_operate(row, data, Box(*bare[place, view].item()), some, outs[view][place], numbers)
 
     def _decode_and_operate(  # noqa: PLR0917
-        self, row: Row, data: Buffer, box: Box, operations: Operations | None, out: torch.Tensor, lookup: Lookup | None
+        self,
+        row: Row,
+        data: Buffer,
+        box: Box,
+        operations: Operations | None,
+        out: torch.Tensor,
+        numbers: Lookup | Numbers | None,
     ) -> None:
         """Decode an image of any kind, operations and numbers included, into a (3, height, width) tensor."""
-        pixels = out if lookup is None else torch.empty(*box.out, 3, dtype=torch.uint8).permute(2, 0, 1)
+        pixels = out if numbers is None else torch.empty(*box.out, 3, dtype=torch.uint8).permute(2, 0, 1)
         self._decode_by_itself(row, data, box, pixels[None])
         if operations is not None and native.PREFERRED:
             native.augment(pixels.permute(1, 2, 0).numpy(), operations)
         elif operations is not None:
             operate(pixels[None], operations[None])
-        if lookup is not None:
-            lookup.write(pixels[None].permute(0, 2, 3, 1).numpy(), out[None])
+        if isinstance(numbers, Lookup):
+            numbers.write(pixels[None].permute(0, 2, 3, 1).numpy(), out[None])
+        elif numbers is not None:
+            write(numbers, pixels[None], out[None], slice(None))
 
     def _decode_by_itself(self, row: Row, data: Buffer, box: Box, out: torch.Tensor) -> None:
         """Decode an image of any kind, which C was offered before or is not, into a (1, 3, height, width) tensor."""
@@ -347,3 +358,12 @@ def _calls(pixels: Ints) -> list[slice]:
         return [slice(0, len(pixels))]
     bounds = [0, *(np.flatnonzero(np.diff(total // MAX_PIXELS)) + 1).tolist(), len(pixels)]
     return [slice(begin, end) for begin, end in itertools.pairwise(bounds)]
+
+
+def _addresses(outs: torch.Tensor | Sequence[torch.Tensor], crops: Crops, numbers: Lookup | Numbers | None) -> Ints:
+    """Return the addresses of the tensors into which images are decoded, or written as numbers."""
+    if numbers is None:
+        return addresses_of(outs, crops)
+    if isinstance(numbers, Lookup):
+        return addresses_of_numbers(outs, crops, torch.float32, planes=True)
+    return addresses_of_numbers(outs, crops, getattr(torch, numbers.dtype), planes=numbers.planes)

@@ -46,7 +46,7 @@ class Ending(NamedTuple):
 
 
 def numbered(layout: Layout, memory: Mapping[str, torch.Tensor], some: slice, mixture: Mixture | None = None) -> None:
-    """Let some images become numbers, if the layout says so; with a mixture, `memory` has the whole batch."""
+    """Let some images become numbers that were none when they were decoded; with a mixture, `memory` has the batch."""
     if layout.numbers is not None:
         for levels, numbers in layout.levels_and_numbers(memory):
             write(layout.numbers, levels, numbers, some, mixture)

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from packer._images.geometry import Crops
+from packer._images.numbers import Numbers
 from packer._images.operations import gathered
 from packer._loading.fields import Values
 from packer._loading.imagedataset import ImageDataset
@@ -104,11 +105,13 @@ class InARow(abc.ABC):
         targets = [target for part in parts for target in (part.tolist() if isinstance(part, np.ndarray) else part)]
         return [targets[place] for place in order.tolist()]
 
-    def _decode_into(self, indices: Ints, crops: Crops, memory: Mapping[str, torch.Tensor]) -> list[Values]:
+    def _decode_into(
+        self, indices: Ints, crops: Crops, memory: Mapping[str, torch.Tensor], numbers: Numbers | None = None
+    ) -> list[Values]:
         found: dict[int, Values] = {}
         for number, here, places in self._shares(indices):
             shares = {name: [tensor[place] for place in here.tolist()] for name, tensor in memory.items()}
-            made = self.datasets[number]._decode_into(places, crops[here], shares)
+            made = self.datasets[number]._decode_into(places, crops[here], shares, numbers)
             found.update(zip(here.tolist(), made, strict=self._parts is not None))
         return [found[place] for place in range(len(found))]
 

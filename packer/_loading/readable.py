@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import torch
 
 from packer._images.geometry import Crops
+from packer._images.numbers import Numbers
 from packer._loading.fields import Values
 from packer._loading.memory import Layout
 from packer._loading.parts import Parts
@@ -94,8 +95,12 @@ class Readable(Protocol):
         A dataset with V views gives an (N, V) array.
         """
 
-    def _decode_into(self, indices: Ints, crops: Crops, memory: Mapping[str, torch.Tensor]) -> list[Values]:
+    def _decode_into(
+        self, indices: Ints, crops: Crops, memory: Mapping[str, torch.Tensor], numbers: Numbers | None = None
+    ) -> list[Values]:
         """Decode some samples, as their crops say, into the (N, C, height, width) tensors of a layout's parts.
+
+        The images become `numbers`, if there are any.
 
         Returns
         -------

@@ -81,14 +81,12 @@ class Workers(abc.ABC):
         The batch is done when all futures are. Their results have what is not in it, see `_decode_into` of a
         dataset.
         """
-        tasks = self.decode(memory, layout, indices, crops, whole=ending is None)
+        tasks = self.decode(memory, layout, indices, crops)
         return tasks if ending is None else [*tasks, after(tasks, lambda: self.finish(memory, layout, ending))]
 
     @abc.abstractmethod
-    def decode(
-        self, memory: Memory, layout: Layout, indices: Ints, crops: Crops, *, whole: bool
-    ) -> list[Future[list[Any]]]:
-        """Decode samples into a batch; `whole` with all that becomes of the images, where nothing else does."""
+    def decode(self, memory: Memory, layout: Layout, indices: Ints, crops: Crops) -> list[Future[list[Any]]]:
+        """Decode samples into a batch."""
 
     @abc.abstractmethod
     def finish(self, memory: Memory, layout: Layout, ending: Ending) -> list[Future[list[Any]]]:
@@ -223,9 +221,7 @@ class Threads(Workers):
         slot = next((slot for slot in self._slots if slot.free and slot.size >= size), None)
         return (slot or Slot(np.empty(size, np.uint8))).tensors(layout, count)
 
-    def decode(
-        self, memory: Memory, layout: Layout, indices: Ints, crops: Crops, *, whole: bool
-    ) -> list[Future[list[Any]]]:
+    def decode(self, memory: Memory, layout: Layout, indices: Ints, crops: Crops) -> list[Future[list[Any]]]:
         return [
             self._pools[-1].submit(
                 self._decode,
@@ -233,7 +229,6 @@ class Threads(Workers):
                 crops[some],
                 {name: tensor[some] for name, tensor in memory.items()},
                 layout,
-                whole,
             )
             for some in split(len(indices), self._step)
         ]
@@ -249,11 +244,8 @@ class Threads(Workers):
         with self._resizing:  # threads call this, too: those that have decoded the last images of a batch
             return [self._pools[-1].submit(self._finish, memory, layout, ending, some)]
 
-    def _decode(self, indices: Ints, crops: Crops, memory: Memory, layout: Layout, whole: bool) -> list[Any]:
-        made = self._dataset._decode_into(indices, crops, layout.decoded(memory))
-        if whole:
-            numbered(layout, memory, slice(None))
-        return made
+    def _decode(self, indices: Ints, crops: Crops, memory: Memory, layout: Layout) -> list[Any]:
+        return self._dataset._decode_into(indices, crops, layout.decoded(memory), layout.decoded_numbers)
 
     def _finish(self, memory: Memory, layout: Layout, ending: Ending, some: slice) -> list[Any]:
         transformed(self._batch_transform, memory[IMAGES], ending.seed)
