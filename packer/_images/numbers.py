@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from packer._images.compiled import _native
+from packer._images.native import CodedNumbers
 
 __all__ = ["TYPES", "UNMIXED", "Mixture", "Numbers", "write", "writer"]
 
@@ -53,6 +54,13 @@ class Numbers(NamedTuple):
     dtype: str
     planes: bool = False
 
+    def coded(self, share: float = 1.0) -> CodedNumbers:
+        """Return this for C; `share` is that of an image which is mixed."""
+        mean, std = self.normalize or ((0.0,) * 3, (1.0,) * 3)
+        scale = 1.0 if self.normalize is None else 1 / 255
+        constants = np.array([scale, *mean, *std, share, 1.0 - share], np.float32)
+        return CodedNumbers(constants, TYPES.index(self.dtype), self.planes)
+
 
 def write(
     numbers: Numbers, pixels: torch.Tensor, out: torch.Tensor, some: slice, mixture: Mixture | None = None
@@ -89,13 +97,11 @@ def writer(
     fitting = fitting and out.dtype == getattr(torch, numbers.dtype) and out.is_contiguous(memory_format=layout)
     if not fitting or out.shape != pixels.shape or pixels.shape[1] != 3:
         raise ValueError(f"{tuple(pixels.shape)} {pixels.dtype} cannot be written as {tuple(out.shape)} {out.dtype}")
-    mean, std = numbers.normalize or ((0.0,) * 3, (1.0,) * 3)
     share, box, _ = mixture or UNMIXED
-    scale = 1.0 if numbers.normalize is None else 1 / 255
-    constants = np.array([scale, *mean, *std, share, 1.0 - share], np.float32)
+    constants, type, planes = numbers.coded(share)
     kind = 0 if mixture is None else 1 if box is None else 2
-    type, address = TYPES.index(numbers.dtype), constants.ctypes.data
-    images = height, width, out.data_ptr(), type, numbers.planes, address, kind, *(box or (0, 0, 0, 0))
+    address, rectangle = constants.ctypes.data, box or (0, 0, 0, 0)
+    images = height, width, out.data_ptr(), type, planes, address, kind, *rectangle
     levels = pixels.data_ptr()
 
     def write_some(some: slice, _held: object = (pixels, out, constants)) -> None:

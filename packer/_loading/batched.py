@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from packer._images.geometry import Crops
+from packer._images.numbers import Numbers
 from packer._loading.drawing import seeder
 from packer._loading.epochs import Epochs
 from packer._loading.fields import Values
@@ -143,11 +144,16 @@ class Batched(Prepared):
         return self._decoder.choose_crops(crop, rows, epoch, seed, keys, preparation.augment)
 
     def _begun(
-        self, indices: Ints, crops: Crops, memory: Mapping[str, torch.Tensor | list[torch.Tensor]], step: int
+        self,
+        indices: Ints,
+        crops: Crops,
+        memory: Mapping[str, torch.Tensor | list[torch.Tensor]],
+        step: int,
+        numbers: Numbers | None = None,
     ) -> Callable[[slice], list[Values]]:
         """Return what decodes slices of a batch into their places; as `BatchDecoder.begun`."""
         rows, images = self._rows_in_turns(indices), images_in(memory)
-        decode = None if images is None else self._decoder.begun(rows, crops, images, step=step)
+        decode = None if images is None else self._decoder.begun(rows, crops, images, numbers, step)
 
         def make(some: slice) -> list[Values]:
             if decode is not None:

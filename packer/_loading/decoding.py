@@ -17,6 +17,7 @@ from packer._images.decode import decode
 from packer._images.geometry import Box, Crops, affordable, from_corner, require_affordable, touched
 from packer._images.modes import decode_as
 from packer._images.native.locating import Locating
+from packer._images.numbers import Numbers, write
 from packer._images.operations import Operations, parted, side_by_side, with_operations
 from packer._images.rectangle import RectangleDecoder, resize_into
 from packer._images.tensors import operate
@@ -143,7 +144,7 @@ class BatchDecoder:
         indices: Sequence[int] | Ints,
         crops: Crops,
         outs: torch.Tensor | Sequence[torch.Tensor | Sequence[torch.Tensor]],
-        lookup: Lookup | None = None,
+        numbers: Lookup | Numbers | None = None,
     ) -> None:
         """Read N images, and decode, crop and resize them into their places, where they may become numbers.
 
@@ -157,10 +158,10 @@ class BatchDecoder:
         crops : (N,) array of CROP, or (N, V)
             As `choose_crops` gives them, or `choose_views`; with operations or without.
         outs : (N, 3, height, width) uint8 tensor or sequence of N (3, height, width) uint8 tensors
-            Their memory is channels last. With views, a sequence of V such. With a lookup, and without views, a
-            contiguous (N, 3, height, width) float32 tensor.
-        lookup : Lookup, optional
-            The numbers that levels become.
+            Their memory is channels last. With views, a sequence of V such. With numbers, tensors of their type and
+            layout.
+        numbers : Lookup or Numbers, optional
+            What levels become.
 
         Raises
         ------
@@ -169,7 +170,7 @@ class BatchDecoder:
         IndexError, CorruptPackError, ImageError
             As for ``dataset[index]``.
         """
-        decode = self.begun(self.reader.positions(indices), crops, outs, lookup, len(indices))
+        decode = self.begun(self.reader.positions(indices), crops, outs, numbers, len(indices))
         for begin in range(0, len(indices), _TOGETHER):
             decode(slice(begin, begin + _TOGETHER))
 
@@ -178,7 +179,7 @@ class BatchDecoder:
         positions: Ints,
         crops: Crops,
         outs: torch.Tensor | Sequence[torch.Tensor | Sequence[torch.Tensor]],
-        lookup: Lookup | None = None,
+        numbers: Lookup | Numbers | None = None,
         step: int = _TOGETHER,
     ) -> Callable[[slice], None]:
         """Return what decodes slices of `step` images, on any threads, as `decode_into` does all.
@@ -190,14 +191,12 @@ class BatchDecoder:
         by_view: Any = outs if crops.ndim == 2 else [outs]
         if len(positions) != len(crops) or len(by_view) != columns.shape[1]:
             raise ValueError(f"{len(positions)} images are to be decoded, and there are crops for {len(crops)}")
-        look_at = addresses_of if lookup is None else addresses_of_numbers
         addresses = np.empty(columns.shape, np.int64)
-        for number, view in enumerate(by_view):
-            addresses[:, number] = look_at(view, columns[:, number])
-        table, step = None if lookup is None else lookup.table, max(step, 1)
+        for view, outs_of_view in enumerate(by_view):
+            addresses[:, view] = _addresses(outs_of_view, columns[:, view], numbers)
         offer = None
         if self._in_c:
-            offer = Offer(self.reader, self._locating, positions, columns, addresses, step, table)
+            offer = Offer(self.reader, self._locating, positions, columns, addresses, max(step, 1), numbers)
         order = np.arange(len(positions)) if offer is None else offer.places
 
         def decode(some: slice) -> None:
@@ -208,7 +207,7 @@ class BatchDecoder:
             if offer is not None:
                 left = offer.decode(begin, end)
             if left:
-                self._decode_left(order[begin:end], left, positions, columns, by_view, lookup)
+                self._decode_left(order[begin:end], left, positions, columns, by_view, numbers)
 
         return decode
 
@@ -265,7 +264,7 @@ class BatchDecoder:
         positions: Ints,
         crops: Crops,
         outs: Sequence[Any],
-        lookup: Lookup | None,
+        numbers: Lookup | Numbers | None,
     ) -> None:
         """Read and decode the views that C leaves, of the images in some places, one by one."""
         bare, operations = parted(crops)
@@ -277,20 +276,28 @@ class BatchDecoder:
             place = rest[number]
             for view in views[place]:
                 some = None if operations is None else operations[place, view]
-                self._decode_and_operate(row, data, Box(*bare[place, view].item()), some, outs[view][place], lookup)
+                self._decode_and_operate(row, data, Box(*bare[place, view].item()), some, outs[view][place], numbers)
 
     def _decode_and_operate(  # noqa: PLR0917
-        self, row: Row, data: Buffer, box: Box, operations: Operations | None, out: torch.Tensor, lookup: Lookup | None
+        self,
+        row: Row,
+        data: Buffer,
+        box: Box,
+        operations: Operations | None,
+        out: torch.Tensor,
+        numbers: Lookup | Numbers | None,
     ) -> None:
         """Decode an image of any kind, operations and numbers included, into a (3, height, width) tensor."""
-        pixels = out if lookup is None else torch.empty(*box.out, 3, dtype=torch.uint8).permute(2, 0, 1)
+        pixels = out if numbers is None else torch.empty(*box.out, 3, dtype=torch.uint8).permute(2, 0, 1)
         self._decode_by_itself(row, data, box, pixels[None])
         if operations is not None and native.PREFERRED:
             native.augment(pixels.permute(1, 2, 0).numpy(), operations)
         elif operations is not None:
             operate(pixels[None], operations[None])
-        if lookup is not None:
-            lookup.write(pixels[None].permute(0, 2, 3, 1).numpy(), out[None])
+        if isinstance(numbers, Lookup):
+            numbers.write(pixels[None].permute(0, 2, 3, 1).numpy(), out[None])
+        elif numbers is not None:
+            write(numbers, pixels[None], out[None], slice(None))
 
     def _decode_by_itself(self, row: Row, data: Buffer, box: Box, out: torch.Tensor) -> None:
         """Decode an image of any kind, which C was offered before or is not, into a (1, 3, height, width) tensor."""
@@ -331,3 +338,12 @@ class BatchDecoder:
         height, width = int(self.reader.table.height[index]), int(self.reader.table.width[index])
         reason = f"{size} bytes are not {width} x {height} pixels"
         return CorruptPackError(reason, self.reader.path, index, self.reader._name_in_error(index))
+
+
+def _addresses(outs: torch.Tensor | Sequence[torch.Tensor], crops: Crops, numbers: Lookup | Numbers | None) -> Ints:
+    """Return the addresses of the tensors into which images are decoded, or written as numbers."""
+    if numbers is None:
+        return addresses_of(outs, crops)
+    if isinstance(numbers, Lookup):
+        return addresses_of_numbers(outs, crops, torch.float32, planes=True)
+    return addresses_of_numbers(outs, crops, getattr(torch, numbers.dtype), planes=numbers.planes)

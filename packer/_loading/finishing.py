@@ -72,7 +72,9 @@ class Finishing(NamedTuple):
         if mix is not None and mix.makes_fractions and not self.normalizer.makes_fractions:
             raise ValueError(f"{mix!r} makes fractions of pixels: say normalize= or dtype=torch.float32")
         numbers = None if self.elsewhere else self.normalizer.numbers
-        return layout if numbers is None or _has_other_images(images._parts) else layout.with_numbers(numbers)
+        if numbers is None or _has_other_images(images._parts):
+            return layout
+        return layout.with_numbers(numbers, beside=mix is not None or of_batches is not None)
 
     def oldest(self, images: Readable, workers: Workers, pending: deque[Batch]) -> Any:
         """Wait for the first of the batches in work, and return it; it is pending until all of its tasks have ended."""

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from packer._images.geometry import Crops
+from packer._images.numbers import Numbers
 from packer._images.operations import gathered
 from packer._loading.fields import Values
 from packer._loading.imagedataset import ImageDataset
@@ -105,13 +106,19 @@ class InARow(abc.ABC):
         return [targets[place] for place in order.tolist()]
 
     def _begun(
-        self, indices: Ints, crops: Crops, memory: Mapping[str, torch.Tensor], step: int
+        self,
+        indices: Ints,
+        crops: Crops,
+        memory: Mapping[str, torch.Tensor],
+        step: int,
+        numbers: Numbers | None = None,
     ) -> Callable[[slice], list[Values]]:
         def make(some: slice) -> list[Values]:
             found: dict[int, Values] = {}
             for number, here, places in self._shares(indices[some]):
                 shares = {name: [tensor[some][place] for place in here.tolist()] for name, tensor in memory.items()}
-                own = self.datasets[number]._begun(places, crops[some][here], shares, len(here))(slice(len(here)))
+                decode = self.datasets[number]._begun(places, crops[some][here], shares, len(here), numbers)
+                own = decode(slice(len(here)))
                 found.update(zip(here.tolist(), own, strict=self._parts is not None))
             return [found[place] for place in range(len(found))]
 

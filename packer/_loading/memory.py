@@ -64,7 +64,7 @@ class Layout(NamedTuple):
 
     parts: tuple[Part, ...]
     numbers: Numbers | None = None
-    """What the images become, in memory of their own; None where they stay uint8."""
+    """What the images become, if anything: right when they are decoded, unless they are parts of their own first."""
 
     @property
     def with_images(self) -> bool:
@@ -85,10 +85,23 @@ class Layout(NamedTuple):
         """How many views of each image there are; 0 of images that are no views."""
         return sum(_is_view(part.name) for part in self.parts)
 
-    def with_numbers(self, numbers: Numbers) -> Layout:
-        """Return a layout of the same pixels, of which the images become numbers."""
-        made = [Part(part.name + _AS_NUMBERS, part.size, 3, numbers.dtype, numbers.planes) for part in self.images]
-        return Layout((*self.parts, *made), numbers)
+    def with_numbers(self, numbers: Numbers, *, beside: bool) -> Layout:
+        """Return a layout of the same pixels, of which the images become numbers.
+
+        With `beside` the numbers have memory of their own, so that something may come between: the levels stay.
+        """
+        become = [part._replace(dtype=numbers.dtype, planes=numbers.planes) for part in self.images]
+        if beside:
+            made = [part._replace(name=part.name + _AS_NUMBERS) for part in become]
+            return Layout((*self.parts, *made), numbers)
+        named = {part.name: part for part in become}
+        return Layout(tuple(named.get(part.name, part) for part in self.parts), numbers)
+
+    @property
+    def decoded_numbers(self) -> Numbers | None:
+        """What the images become when they are decoded; None where they are levels then."""
+        beside = any(part.name.endswith(_AS_NUMBERS) for part in self.parts)
+        return None if beside else self.numbers
 
     def levels_and_numbers(self, memory: Mapping[str, torch.Tensor]) -> list[tuple[torch.Tensor, torch.Tensor]]:
         """Return the images of a batch, or each view of them, and what they become."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
-import numpy.typing as npt
 
 from packer._formats import Reader
 from packer._images.compiled import _native
 from packer._images.geometry import MAX_PIXELS, Crops
+from packer._images.native import become_in_c
 from packer._images.native.locating import Locating
+from packer._images.numbers import Numbers
+from packer._loading.lookup import Lookup
 from packer._storage.locations import NOWHERE
 from packer._table import Ints
 
@@ -34,8 +36,8 @@ class Offer:
         Where the results go.
     step : int
         How many images are decoded at a time.
-    table : (3, 256) float32 array, optional
-        The numbers that levels become.
+    numbers : Lookup or Numbers, optional
+        What levels become.
 
     Attributes
     ----------
@@ -51,18 +53,20 @@ class Offer:
         crops: Crops,
         addresses: Ints,
         step: int,
-        table: npt.NDArray[np.float32] | None,
+        numbers: Lookup | Numbers | None,
     ) -> None:
         reader.require_table()  # right before it is read: it is mapped, and the file may become shorter
         found = reader._one_file()
-        self._reader, self._held, self._table = reader, found, table
+        self._reader, self._held = reader, found
         file = (-1, 0, 0) if found is None else (found[0].number, *found[1:])
         self._tasks, self._operations, self.places, self._most = locating.tasks(rows, crops, addresses, step, file)
         views, each = self._operations.shape[1:]
         self._views, self._each = views, each
         self._places_in_c = self._tasks.ctypes.data, self._operations.ctypes.data if each else 0
         self._sizes = self._tasks.strides[0], self._operations.strides[0] if each else 0
-        self._numbers = 0 if table is None else table.ctypes.data
+        self._table = numbers.table if isinstance(numbers, Lookup) else None
+        self._coded = numbers.coded() if isinstance(numbers, Numbers) else None
+        self._become = become_in_c(self._table, self._coded)
 
     def decode(self, begin: int, end: int) -> list[int]:
         """Decode the images from one place in their order to before another; return the views that are left to others.
@@ -77,7 +81,7 @@ class Offer:
             )
             self._reader.require_table()  # C copies the table's names
             count = (last - first) * self._views
-            found = _native.decode_into(tasks, count, operations, self._each, self._numbers)
+            found = _native.decode_into(tasks, count, operations, self._each, *self._become)
             left += [(first - begin) * self._views + number for number in found]
         return left
 

@@ -50,19 +50,25 @@ def addresses_of(outs: torch.Tensor | Sequence[torch.Tensor], crops: Crops) -> I
     return np.array([out.data_ptr() for out in outs], np.int64)
 
 
-def addresses_of_numbers(outs: torch.Tensor, crops: Crops) -> Ints:
-    """Return the addresses of the images of a contiguous (N, 3, height, width) float32 tensor, of which crops need all.
+def addresses_of_numbers(
+    outs: torch.Tensor | Sequence[torch.Tensor], crops: Crops, dtype: torch.dtype, planes: bool
+) -> Ints:
+    """Return the addresses of (3, height, width) tensors of numbers, whose memory is what crops need.
 
     Raises
     ------
     ValueError
-        If the tensor is another.
+        If a tensor is of another type, size or layout.
     """
-    numbers = outs.device.type == "cpu" and outs.dtype == torch.float32 and outs.is_contiguous() and outs.dim() == 4
-    heights, widths = crops["out_height"], crops["out_width"]
-    fit = numbers and outs.shape[:2] == (len(crops), 3)
-    if not fit or (heights != outs.shape[2]).any() or (widths != outs.shape[3]).any():
-        raise ValueError(
-            "images become numbers in a contiguous (N, 3, height, width) float32 tensor of the crops' size"
-        )
-    return outs.data_ptr() + 4 * math.prod(outs.shape[1:]) * np.arange(len(crops))
+    layout = torch.contiguous_format if planes else torch.channels_last
+    batches = [outs] if isinstance(outs, torch.Tensor) else [out[None] for out in outs]
+    for batch in batches:
+        sound = batch.device.type == "cpu" and batch.dtype == dtype and batch.dim() == 4
+        if not sound or not batch.is_contiguous(memory_format=layout):
+            raise ValueError(f"images become numbers in {dtype} tensors of the CPU, whose memory is {layout}")
+    sizes = [(3, height, width) for height, width in zip(crops["out_height"], crops["out_width"], strict=True)]
+    if [tuple(image.shape) for batch in batches for image in batch] != sizes:
+        raise ValueError(_OTHERS)
+    size = dtype.itemsize * math.prod(sizes[0]) if sizes else 0
+    addresses = [batch.data_ptr() + size * np.arange(len(batch)) for batch in batches]
+    return np.concatenate(addresses) if addresses else np.zeros(0, np.int64)

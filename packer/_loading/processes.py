@@ -140,12 +140,10 @@ class Processes(Workers):
         self._filling += 1
         return slot.tensors(layout, count)
 
-    def decode(
-        self, memory: Memory, layout: Layout, indices: Ints, crops: Crops, *, whole: bool
-    ) -> list[Future[list[Any]]]:
+    def decode(self, memory: Memory, layout: Layout, indices: Ints, crops: Crops) -> list[Future[list[Any]]]:
         begin = self._place(memory, layout)
         return [
-            self._submit("decode", begin, layout, len(indices), some, indices[some], crops[some].tobytes(), whole)
+            self._submit("decode", begin, layout, len(indices), some, indices[some], crops[some].tobytes())
             for some in split(len(indices), self._step)
         ]
 

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import torch
 
 from packer._images.geometry import Crops
+from packer._images.numbers import Numbers
 from packer._loading.fields import Values
 from packer._loading.memory import Layout
 from packer._loading.parts import Parts
@@ -95,11 +96,18 @@ class Readable(Protocol):
         """
 
     def _begun(
-        self, indices: Ints, crops: Crops, memory: Mapping[str, torch.Tensor], step: int
+        self,
+        indices: Ints,
+        crops: Crops,
+        memory: Mapping[str, torch.Tensor],
+        step: int,
+        numbers: Numbers | None = None,
     ) -> Callable[[slice], list[Values]]:
         """Return what decodes slices of some samples, each of `step`, into a layout's (N, C, height, width) tensors.
 
         The crops say which pixels. Threads call what is returned, each with another slice.
+
+        The images become `numbers`, if there are any.
 
         Returns
         -------

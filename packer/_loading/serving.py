@@ -67,13 +67,13 @@ class _Server:
         return []
 
     def decode(  # noqa: PLR0917
-        self, place: int, layout: Layout, count: int, some: slice, indices: Ints, crops: bytes, whole: bool
+        self, place: int, layout: Layout, count: int, some: slice, indices: Ints, crops: bytes
     ) -> list[Future[list[Any]]]:
         """Decode `some` of the samples of a batch, which lies at a place of the memory."""
         self._dataset._ahead(indices)  # while threads are at work at what was asked for before
         shape = (len(indices), layout.views) if layout.views else (len(indices),)
         share = {name: tensor[some] for name, tensor in self._memory(place, layout, count).items()}
-        return self._workers.decode(share, layout, indices, crops_from(crops, shape), whole=whole)
+        return self._workers.decode(share, layout, indices, crops_from(crops, shape))
 
     def finish(self, place: int, layout: Layout, count: int, some: slice, ending: Ending) -> list[Future[list[Any]]]:
         """Do what is left to do with `some` of the samples of such a batch."""

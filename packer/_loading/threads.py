@@ -81,14 +81,12 @@ class Workers(abc.ABC):
         The batch is done when all futures are. Their results have what is not in it, see `_begun` of a
         dataset.
         """
-        tasks = self.decode(memory, layout, indices, crops, whole=ending is None)
+        tasks = self.decode(memory, layout, indices, crops)
         return tasks if ending is None else [*tasks, after(tasks, lambda: self.finish(memory, layout, ending))]
 
     @abc.abstractmethod
-    def decode(
-        self, memory: Memory, layout: Layout, indices: Ints, crops: Crops, *, whole: bool
-    ) -> list[Future[list[Any]]]:
-        """Decode samples into a batch; `whole` with all that becomes of the images, where nothing else does."""
+    def decode(self, memory: Memory, layout: Layout, indices: Ints, crops: Crops) -> list[Future[list[Any]]]:
+        """Decode samples into a batch."""
 
     @abc.abstractmethod
     def finish(self, memory: Memory, layout: Layout, ending: Ending) -> list[Future[list[Any]]]:
@@ -223,12 +221,10 @@ class Threads(Workers):
         slot = next((slot for slot in self._slots if slot.free and slot.size >= size), None)
         return (slot or Slot(np.empty(size, np.uint8))).tensors(layout, count)
 
-    def decode(
-        self, memory: Memory, layout: Layout, indices: Ints, crops: Crops, *, whole: bool
-    ) -> list[Future[list[Any]]]:
-        make = self._dataset._begun(indices, crops, layout.decoded(memory), self._step)
-        number = numbering(layout, memory) if whole else None
-        return [self._pools[-1].submit(self._decode, make, number, some) for some in split(len(indices), self._step)]
+    def decode(self, memory: Memory, layout: Layout, indices: Ints, crops: Crops) -> list[Future[list[Any]]]:
+        images = layout.decoded(memory)
+        make = self._dataset._begun(indices, crops, images, self._step, layout.decoded_numbers)
+        return [self._pools[-1].submit(make, some) for some in split(len(indices), self._step)]
 
     def finish(self, memory: Memory, layout: Layout, ending: Ending) -> list[Future[list[Any]]]:
         # With a transform one thread does all of it, while the others go on with the next batches.
@@ -245,12 +241,6 @@ class Threads(Workers):
         number = numbering(layout, memory, ending.mixture)
         with self._resizing:  # threads call this, too: those that have decoded the last images of a batch
             return [self._pools[-1].submit(self._finish, memory, ending.seed, number, some) for some in parts]
-
-    def _decode(self, make: Callable[[slice], list[Any]], number: Callable[[slice], None] | None, some: slice) -> Any:
-        made = make(some)
-        if number is not None:
-            number(some)
-        return made
 
     def _finish(self, memory: Memory, seed: int | None, number: Callable[[slice], None], some: slice) -> list[Any]:
         transformed(self._batch_transform, memory[IMAGES], seed)

@@ -93,7 +93,7 @@ def drawing(name, data, box, size=size, raw=0):
 
     def call():
         out[:] = 0
-        arguments = task.ctypes.data, 1, 0, 0, 0
+        arguments = task.ctypes.data, 1, 0, 0, 0, 0, 0, 0
         return lambda: compiled.decode_into(*arguments) or out.tobytes()
 
     return call

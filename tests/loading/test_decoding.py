@@ -152,12 +152,19 @@ def test_an_image_that_is_too_small_for_its_crop_is_named(photo_tree: Path, pack
         dataset[3]
 
 
-def test_numbers_are_written_into_contiguous_tensors_of_the_crops_size_alone() -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("planes", [True, False])
+def test_numbers_are_written_into_tensors_of_their_layout_and_the_crops_size_alone(
+    dtype: torch.dtype, planes: bool
+) -> None:
     crops = np.array([Box.of((0, 0, 8, 8), (4, 6))] * 2, CROP)
-    right = torch.empty(2, 3, 4, 6)
-    assert addresses_of_numbers(right, crops).tolist() == [right[0].data_ptr(), right[1].data_ptr()]
-    for wrong in (right.double(), right[:1], right[..., :5], right.mT.contiguous(), right[:, :2], right[0]):
-        with pytest.raises(ValueError, match="contiguous"):
-            addresses_of_numbers(wrong, crops)
-    with pytest.raises(ValueError, match="contiguous"):
-        addresses_of_numbers(right.contiguous(memory_format=torch.channels_last), crops)
+    layouts = [torch.channels_last, torch.contiguous_format]
+    right = torch.empty(2, 3, 4, 6, dtype=dtype).contiguous(memory_format=layouts[planes])
+    places = [right[0].data_ptr(), right[1].data_ptr()]
+    assert addresses_of_numbers(right, crops, dtype, planes).tolist() == places
+    assert addresses_of_numbers([right[1], right[0]], crops, dtype, planes).tolist() == places[::-1]
+    other = right.contiguous(memory_format=layouts[not planes])
+    wrongs: list[Any] = [right.double(), right[:1], right[..., :5], other, right[:, :2], right[0], [right[0], other[1]]]
+    for wrong in wrongs:
+        with pytest.raises(ValueError, match=r"become numbers|other sizes"):
+            addresses_of_numbers(wrong, crops, dtype, planes)

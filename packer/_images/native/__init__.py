@@ -8,7 +8,7 @@ touched, and ends below the rectangle. Unusual and damaged images are left to ot
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,9 @@ __all__ = [
     "PREFERRED",
     "TASK",
     "WHOLE_JPEGS",
+    "CodedNumbers",
     "augment",
+    "become_in_c",
     "decode",
     "decode_grey",
     "decode_into",
@@ -49,7 +51,27 @@ takes 0.65 of the time, and on 64-bit RISC-V 0.5 of the instructions."""
 
 TASK = np.dtype([*LOCATION.descr, *CROP.descr, ("out", np.int64)])
 """An image and what is wanted of it: the fields of `LOCATION` and of `CROP`, and the address of the result's memory,
-of (out_height, out_width, 3) uint8, or of (3, out_height, out_width) float32 where levels become numbers."""
+of (out_height, out_width, 3) uint8, or of as many numbers where levels become these."""
+
+
+class CodedNumbers(NamedTuple):
+    """What `packer._images.numbers.Numbers` says, for C.
+
+    Attributes
+    ----------
+    constants : contiguous float32 array
+        A factor of levels; what is taken off, and divided by, for each colour; and the shares of a mixture, if any.
+    type : int
+        The place in `packer._images.numbers.TYPES`.
+    planes : bool
+    """
+
+    constants: npt.NDArray[np.float32]
+    type: int
+    planes: bool
+
+
+_NO_NUMBERS = CodedNumbers(np.zeros(0, np.float32), 0, False)
 
 if _native is not None and (
     TASK.names != tuple(_native.TASK_FIELDS.split()) or OPERATION.names != tuple(_native.OPERATION_FIELDS.split())
@@ -97,7 +119,10 @@ def task_of(data: Buffer, size: tuple[int, int], box: Box, address: int) -> Reco
 
 
 def decode_into(
-    tasks: Records, operations: Operations | None = None, table: npt.NDArray[np.float32] | None = None
+    tasks: Records,
+    operations: Operations | None = None,
+    table: npt.NDArray[np.float32] | None = None,
+    numbers: CodedNumbers | None = None,
 ) -> list[int]:
     """Read images, decode rectangles of them, resize those, and write windows of the results, or numbers for these.
 
@@ -111,6 +136,8 @@ def decode_into(
         What is done to each result, one after the other.
     table : (3, 256) float32 array, optional
         The number that each level of red, green and blue becomes.
+    numbers : CodedNumbers, optional
+        What the levels become, where there is no table.
 
     Returns
     -------
@@ -125,15 +152,29 @@ def decode_into(
         number is far out of range.
     """
     tasks = np.ascontiguousarray(tasks, TASK)
-    if table is not None and (table.shape != (3, 256) or table.dtype != np.float32 or not table.flags.c_contiguous):
-        raise ValueError(f"a contiguous float32 table of (3, 256) is needed, not {table.dtype} {table.shape}")
-    numbers = 0 if table is None else table.ctypes.data
+    become = become_in_c(table, numbers)
     if operations is None:
-        return _native.decode_into(tasks.ctypes.data, len(tasks), 0, 0, numbers)
+        return _native.decode_into(tasks.ctypes.data, len(tasks), 0, 0, *become)
     operations = np.ascontiguousarray(operations, OPERATION)
     if operations.ndim != 2 or len(operations) != len(tasks):
         raise ValueError(f"{len(tasks)} images need operations for each, not {operations.shape}")
-    return _native.decode_into(tasks.ctypes.data, len(tasks), operations.ctypes.data, operations.shape[1], numbers)
+    return _native.decode_into(tasks.ctypes.data, len(tasks), operations.ctypes.data, operations.shape[1], *become)
+
+
+def become_in_c(
+    table: npt.NDArray[np.float32] | None, numbers: CodedNumbers | None = None
+) -> tuple[int, int, int, bool]:
+    """Return what tells C that levels become numbers, which holds as long as the arrays do; see `decode_into`.
+
+    Raises
+    ------
+    ValueError
+        If the table is another than `decode_into` needs.
+    """
+    if table is not None and (table.shape != (3, 256) or table.dtype != np.float32 or not table.flags.c_contiguous):
+        raise ValueError(f"a contiguous float32 table of (3, 256) is needed, not {table.dtype} {table.shape}")
+    constants, type, planes = numbers or _NO_NUMBERS
+    return 0 if table is None else table.ctypes.data, constants.ctypes.data if numbers else 0, type, planes
 
 
 def augment(pixels: Pixels, operations: Operations) -> None:

@@ -70,12 +70,12 @@ PyDoc_STRVAR(first_rows_doc,
 "See packer._images.jpeg.cutting.first_rows. None where the data are no ordinary JPEG of that height and width in one scan.");
 
 PyDoc_STRVAR(decode_into_doc,
-"decode_into(tasks, count, operations, each, table)\n--\n\n"
+"decode_into(tasks, count, operations, each, table, constants, type, planes)\n--\n\n"
 "Read images, decode rectangles of JPEGs and PNGs, resize them, and write windows of the results, padded and changed.\n\n"
 "`tasks` is the address of so many records; see packer._images.native.TASK. `operations` is that of count * each records, so\n"
 "many of each image; see packer._images.operations.OPERATION. `table` is 0, or the address of 3 * 256 floats, which the levels\n"
-"of red, green and blue become: the results are these, one colour after the other. Returns which were not done, as their numbers:\n"
-"those are to be read and decoded in another way, as their bytes are not there or not what they were, or are no\n"
+"of red, green and blue become: the results are these, one colour after the other. `constants` is 0, or the address of 7 floats:\n"
+"then the results are numbers, as `write_numbers` makes them. Returns which were not done, as their numbers: those are to be read and decoded in another way, as their bytes are not there or not what they were, or are no\n"
 "undamaged JPEG or PNG of that size of a usual kind; the window has any pixels then.");
 
 PyDoc_STRVAR(decode_grey_doc,

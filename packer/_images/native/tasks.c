@@ -9,6 +9,7 @@
 #include "kernels/kernels.h"
 #include "lookup.h"
 #include "native.h"
+#include "numbers.h"
 #include "png/png.h"
 #include "resizing/padding.h"
 #include "resizing/resizing.h"
@@ -169,8 +170,15 @@ require_sense(const Task *task, const Operation *operations, int64_t count)
 typedef struct { /* what is done to each window */
     const Operation *operations; /* those of the first task come first */
     int64_t each;
-    const float *table; /* of the numbers that levels become, or NULL */
+    const float *table;     /* of the numbers that levels become, or NULL */
+    const Numbers *numbers; /* how levels become others, or NULL */
 } Finish;
+
+static int
+become_numbers(const Finish *finish)
+{
+    return finish->table != NULL || finish->numbers != NULL;
+}
 
 /* Returns the operations of a task; NULL where there are none. */
 static const Operation *
@@ -327,7 +335,7 @@ bytes_of(const Wanted *window)
 
 /* Prepares views of tasks: what is drawn of each, and where; 0 without memory. */
 static int
-prepare(Workspace *workspace, const Task *tasks, View *views, ptrdiff_t count, int become_numbers)
+prepare(Workspace *workspace, const Task *tasks, View *views, ptrdiff_t count, int with_levels)
 {
     size_t size = 0, levels = 0;
     for (ptrdiff_t i = 0; i < count; i++) {
@@ -338,7 +346,7 @@ prepare(Workspace *workspace, const Task *tasks, View *views, ptrdiff_t count, i
         const Wanted window = wanted_of(&tasks[i]);
         const Padding padding = padding_of(&tasks[i]);
         views[i] = (View){.task = &tasks[i], .resizing = workspace->resizing[i], .window = window, .part = window};
-        levels += become_numbers ? bytes_of(&window) : 0;
+        levels += with_levels ? bytes_of(&window) : 0;
         if (is_padded(&window)) {
             views[i].part = shown(&window, &padding);
             size += bytes_of(&views[i].part);
@@ -348,8 +356,8 @@ prepare(Workspace *workspace, const Task *tasks, View *views, ptrdiff_t count, i
         return 0;
     uint8_t *next = workspace->shown.at, *next_levels = workspace->levels.at;
     for (ptrdiff_t i = 0; i < count; i++) {
-        views[i].drawn = views[i].out = become_numbers ? next_levels : (uint8_t *)(uintptr_t)tasks[i].out;
-        if (become_numbers)
+        views[i].drawn = views[i].out = with_levels ? next_levels : (uint8_t *)(uintptr_t)tasks[i].out;
+        if (with_levels)
             next_levels += bytes_of(&views[i].window);
         if (is_padded(&views[i].window)) {
             views[i].drawn = next;
@@ -369,8 +377,11 @@ complete(Workspace *workspace, const View *view, const Operation *operations, co
     const Image image = {view->out, view->window.out_height, view->window.out_width, &workspace->changed};
     if (!augment(&image, operations, finish->each))
         return NO_MEMORY;
+    const ptrdiff_t pixels = image.height * image.width;
     if (finish->table != NULL)
-        look_up_planes(view->out, image.height * image.width, finish->table, (float *)(uintptr_t)view->task->out);
+        look_up_planes(view->out, pixels, finish->table, (float *)(uintptr_t)view->task->out);
+    else if (finish->numbers != NULL)
+        write_image(finish->numbers, view->out, pixels, (uint8_t *)(uintptr_t)view->task->out);
     return DECODED;
 }
 
@@ -387,7 +398,7 @@ do_together(Workspace *workspace, const Task *tasks, ptrdiff_t first, ptrdiff_t 
     const uint8_t *data = apart ? NULL : find_bytes(&workspace->stored, tasks, name, &outcome);
     int ready = 0;
     if (data != NULL || apart) {
-        ready = prepare(workspace, tasks, views, count, finish->table != NULL);
+        ready = prepare(workspace, tasks, views, count, become_numbers(finish));
         outcome = ready ? DECODED : NO_MEMORY;
     }
     if (ready && data != NULL && !tasks->raw)
@@ -398,7 +409,7 @@ do_together(Workspace *workspace, const Task *tasks, ptrdiff_t first, ptrdiff_t 
         if (!ready || outcome != DECODED)
             continue;
         if (tasks->raw) {
-            const int again = finish->each > 0 || finish->table != NULL || is_padded(&views[i].window);
+            const int again = finish->each > 0 || become_numbers(finish) || is_padded(&views[i].window);
             *own = draw_raw(workspace, data, &views[i], again);
         }
         if (*own == DECODED)
@@ -437,14 +448,14 @@ copy_names(const Task *tasks, Py_ssize_t count)
     return names;
 }
 
-/* Tells whether the results of tasks are more than stays in a processor's caches. */
-static int
-are_many(const Task *tasks, Py_ssize_t count)
+/* Returns how many pixels the results of tasks have. */
+static double
+pixels_of(const Task *tasks, Py_ssize_t count)
 {
-    uint64_t bytes = 0; /* to which the largest image can be added without a thought */
-    for (const Task *task = tasks; task < tasks + count && bytes < MANY; task++)
-        bytes += 3 * (uint64_t)task->out_height * (uint64_t)task->out_width;
-    return bytes >= MANY;
+    double pixels = 0;
+    for (const Task *task = tasks; task < tasks + count; task++)
+        pixels += (double)task->out_height * (double)task->out_width;
+    return pixels;
 }
 
 /* Returns a list of which tasks were not done. */
@@ -466,15 +477,25 @@ left_over(const Outcome *outcomes, Py_ssize_t count)
 PyObject *
 decode_into(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
 {
-    int64_t numbers[5];
-    if (!read_integers(arguments, given, numbers, 5))
+    int64_t n[8];
+    if (!read_integers(arguments, given, n, 8))
         return NULL;
-    const Task *tasks = (const Task *)(uintptr_t)numbers[0];
-    Py_ssize_t count = (Py_ssize_t)numbers[1];
-    const Finish finish = {(const Operation *)(uintptr_t)numbers[2], numbers[3], (const float *)(uintptr_t)numbers[4]};
+    const Task *tasks = (const Task *)(uintptr_t)n[0];
+    Py_ssize_t count = (Py_ssize_t)n[1];
+    Finish finish = {(const Operation *)(uintptr_t)n[2], n[3], (const float *)(uintptr_t)n[4], NULL};
     for (Py_ssize_t i = 0; i < count; i++)
         if (!require_sense(&tasks[i], operations_of(&finish, i), finish.each))
             return NULL;
+    const double pixels = pixels_of(tasks, count);
+    Numbers numbers;
+    if (n[5] != 0) {
+        const char *wrong = set_numbers(&numbers, n[6], n[7], (const float *)(uintptr_t)n[5], pixels);
+        if (wrong != NULL) {
+            PyErr_SetString(PyExc_ValueError, wrong);
+            return NULL;
+        }
+        finish.numbers = &numbers;
+    }
     Outcome *outcomes = calloc((size_t)count + 1, sizeof *outcomes);
     uint8_t *names = copy_names(tasks, count);
     Workspace *workspace = NULL;
@@ -485,7 +506,7 @@ decode_into(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
         workspace = take_workspace();
     if (workspace != NULL) {
         Py_BEGIN_ALLOW_THREADS
-        workspace->many = are_many(tasks, count);
+        workspace->many = 3 * pixels >= MANY;
         const uint8_t *name = names;
         for (Py_ssize_t i = 0, views; i < count; i += views) {
             for (views = 1; views < TOGETHER && i + views < count && is_same_image(&tasks[i], &tasks[i + views]);)

@@ -44,7 +44,7 @@ two_weights(const int16_t *weights)
 
 typedef struct {
     const char *vectors; /* their name; none in plain C */
-    int has_avx2;        /* and BMI2 and FMA */
+    int has_avx2;        /* and BMI2, FMA and F16C */
     int has_avx512;
     /* Transforms the coefficients of some blocks into 8 x 8 samples each, and leaves zeros in their place. */
     void (*transform)(const Coded *blocks, int count);

@@ -35,12 +35,13 @@ has_slow_deposit_of(unsigned maker, unsigned signature)
 static inline Processor
 ask_processor(void)
 {
-    enum { PCLMUL = 1 << 1, FMA = 1 << 12, SSE42 = 1 << 20, OSXSAVE = 1 << 27, AVX = 1 << 28 };    /* leaf 1, ECX */
+    enum { PCLMUL = 1 << 1, FMA = 1 << 12, SSE42 = 1 << 20, OSXSAVE = 1 << 27 };                  /* leaf 1, ECX */
+    enum { AVX = 1 << 28, F16C = 1 << 29 };
     enum { BMI = 1 << 3, AVX2_ = 1 << 5, BMI2 = 1 << 8, F = 1 << 16, DQ = 1 << 17, BW = 1 << 30 }; /* leaf 7, EBX */
     const unsigned vl = 1u << 31;
     enum { VBMI = 1 << 1, VNNI = 1 << 11 };                                                      /* leaf 7, ECX */
     enum { XMM_YMM = 0x06, OPMASK_ZMM = 0xE0 };
-    unsigned a, b, c, d, kept, maker, wanted = FMA | SSE42 | OSXSAVE | AVX;
+    unsigned a, b, c, d, kept, maker, wanted = FMA | SSE42 | OSXSAVE | AVX | F16C;
     Processor found = {0, 0, 0, 0, 0};
     if (!__get_cpuid(0, &a, &maker, &c, &d) || !__get_cpuid(1, &a, &b, &c, &d))
         return found;

@@ -9,7 +9,7 @@
 #define HAS_AVX2 1
 #define AVX2 __attribute__((target("avx2,bmi,bmi2")))
 #define AVX2_INLINE __attribute__((target("avx2,bmi,bmi2"), always_inline)) static inline
-#define AVX2_FMA __attribute__((target("avx2,fma,bmi,bmi2")))
+#define AVX2_FMA __attribute__((target("avx2,fma,f16c,bmi,bmi2")))
 #define CARRYLESS __attribute__((target("sse2,pclmul")))
 #else
 #define HAS_AVX2 0
