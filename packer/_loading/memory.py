@@ -18,7 +18,7 @@ import torch
 
 from packer._images.numbers import Numbers
 
-__all__ = ["IMAGES", "Layout", "Part", "SharedMemory", "Slot", "images_in", "page_lock", "pinned", "view_part"]
+__all__ = ["IMAGES", "Layout", "Part", "SharedMemory", "Slot", "fresh", "images_in", "page_lock", "pinned", "view_part"]
 
 IMAGES = "image"
 """The name of the part that has the images."""
@@ -209,6 +209,13 @@ def _attached(duplicate: Any, size: int) -> npt.NDArray[np.uint8]:
 
 def _pixels(buffer: Any) -> npt.NDArray[np.uint8]:
     return np.frombuffer(buffer, np.uint8)
+
+
+def fresh(size: int) -> npt.NDArray[np.uint8]:
+    """Return memory of any content, which begins with a line of the caches, for whole lines to be written past them."""
+    memory = np.empty(size + _ALIGNED, np.uint8)
+    begin = -memory.ctypes.data % _ALIGNED
+    return memory[begin : begin + size]
 
 
 class Slot:

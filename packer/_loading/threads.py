@@ -18,7 +18,7 @@ import torch
 from packer._images.geometry import Crops
 from packer._loading.drawing import generators
 from packer._loading.ending import BatchTransform, Ending, after, numbering, transformed
-from packer._loading.memory import IMAGES, Layout, Slot
+from packer._loading.memory import IMAGES, Layout, Slot, fresh
 from packer._loading.preparation import Transform
 from packer._loading.readable import Readable
 from packer._table import Ints
@@ -163,7 +163,7 @@ class Threads(Workers):
         cls, threads: int, in_work: int, size: int, count: int, pinned: bool, resizable: bool = False
     ) -> Threads:
         """Return threads with memory for `count` batches of `size` bytes in work, and for those that the loop keeps."""
-        slots = [] if pinned else [Slot(np.empty(size, np.uint8)) for _ in range(count + BATCHES_THE_LOOP_MAY_KEEP)]
+        slots = [] if pinned else [Slot(fresh(size)) for _ in range(count + BATCHES_THE_LOOP_MAY_KEEP)]
         workers = cls(threads, in_work, slots, pinned, resizable=resizable)
         workers.size = size
         return workers
@@ -219,7 +219,7 @@ class Threads(Workers):
             return layout.page_locked(count)
         size = layout.bytes_for(count)
         slot = next((slot for slot in self._slots if slot.free and slot.size >= size), None)
-        return (slot or Slot(np.empty(size, np.uint8))).tensors(layout, count)
+        return (slot or Slot(fresh(size))).tensors(layout, count)
 
     def decode(self, memory: Memory, layout: Layout, indices: Ints, crops: Crops) -> list[Future[list[Any]]]:
         images = layout.decoded(memory)

@@ -2,6 +2,7 @@
 
 #include "numbers.h"
 #include "arguments.h"
+#include "geometry.h"
 #include "kernels/kernels.h"
 #include "native.h"
 
@@ -10,11 +11,6 @@
 enum { UNMIXED, BLENDED, PASTED, MIXTURES };
 enum { AT_ONCE = 512, VALUES = 3 * AT_ONCE }; /* pixels, and their levels, that lie in the first cache on their way */
 enum { MANY = 1 << 21 }; /* bytes: what caches hold that no other processor uses */
-
-typedef struct { /* what a pixel is mixed with */
-    const uint8_t *levels; /* of the image before; NULL where it is not mixed */
-    float share, other_share;
-} Other;
 
 static const Other NONE = {NULL, 1, 0};
 
@@ -29,14 +25,10 @@ static void
 write_some(const Numbers *numbers, const Constants *constants, const uint8_t *levels, const Other *other, ptrdiff_t count,
            uint8_t *to)
 {
-    float own[VALUES], others[VALUES];
+    float own[VALUES];
     uint16_t shorter[VALUES];
     const void *made = own;
-    normalise(numbers, constants, levels, count, own);
-    if (other->levels != NULL) {
-        normalise(numbers, constants, other->levels, count, others);
-        mix(own, others, count, other->share, other->other_share);
-    }
+    normalise(numbers, constants, levels, other, count, own);
     if (numbers->type != FLOAT32) {
         (numbers->type == FLOAT16 ? halve : shorten)(own, count, shorter);
         made = shorter;
@@ -61,9 +53,16 @@ write_planes(const Numbers *numbers, const uint8_t *levels, const Other *other, 
 
 enum { LINE = 64 }; /* bytes that caches hold together */
 
+/* Returns what some pixels further on are mixed with. */
+static Other
+beside(const Other *other, ptrdiff_t pixels)
+{
+    return (Other){other->levels == NULL ? NULL : other->levels + 3 * pixels, other->share, other->other_share};
+}
+
 /* Writes the first of some pixels straight past the caches, where that can be done; returns how many. */
 static ptrdiff_t
-stream_pixels(const Numbers *numbers, const uint8_t *levels, ptrdiff_t count, uint8_t *to)
+stream_pixels(const Numbers *numbers, const uint8_t *levels, const Other *other, ptrdiff_t count, uint8_t *to)
 {
     enum { PIXEL = 3 * sizeof(float) };
     ptrdiff_t first = 0; /* the first pixel that begins a line */
@@ -73,28 +72,27 @@ stream_pixels(const Numbers *numbers, const uint8_t *levels, ptrdiff_t count, ui
         first++;
     if (first >= count)
         return 0;
-    write_some(numbers, numbers->constants, levels, &NONE, 3 * first, to);
+    if (first > 0)
+        write_some(numbers, numbers->constants, levels, other, 3 * first, to);
+    const Other further = beside(other, first);
     float *line = (float *)(void *)(to + PIXEL * first);
-    return first + stream(numbers, numbers->constants, levels + 3 * first, 3 * (count - first), line) / 3;
+    return first + stream(numbers, numbers->constants, levels + 3 * first, &further, 3 * (count - first), line) / 3;
 }
 
-/* Writes `count` pixels of an image of `pixels` from the given one on. */
+/* Writes `count` pixels, of an image of `pixels`, in which the first of them is the given one. */
 static void
 write_run(const Numbers *numbers, const uint8_t *levels, const Other *other, ptrdiff_t first, ptrdiff_t count, uint8_t *image,
           ptrdiff_t pixels)
 {
     const ptrdiff_t size = size_of_number(numbers), pixel = numbers->planes ? size : 3 * size;
-    ptrdiff_t begin = first;
-    if (other->levels == NULL)
-        begin += stream_pixels(numbers, levels + 3 * first, count, image + first * pixel);
-    for (ptrdiff_t place = begin; place < first + count; place += AT_ONCE) {
-        const ptrdiff_t some = first + count - place < AT_ONCE ? first + count - place : AT_ONCE;
-        Other beside = *other;
-        beside.levels = other->levels == NULL ? NULL : other->levels + 3 * place;
+    uint8_t *to = image + first * pixel;
+    for (ptrdiff_t at = stream_pixels(numbers, levels, other, count, to); at < count; at += AT_ONCE) {
+        const ptrdiff_t some = count - at < AT_ONCE ? count - at : AT_ONCE;
+        const Other further = beside(other, at);
         if (numbers->planes)
-            write_planes(numbers, levels + 3 * place, &beside, some, image + place * pixel, pixels * size);
+            write_planes(numbers, levels + 3 * at, &further, some, to + at * pixel, pixels * size);
         else
-            write_some(numbers, numbers->constants, levels + 3 * place, &beside, 3 * some, image + place * pixel);
+            write_some(numbers, numbers->constants, levels + 3 * at, &further, 3 * some, to + at * pixel);
     }
 }
 
@@ -132,19 +130,31 @@ typedef struct { /* images of a batch, one after the other, and how they are mix
     float share, other_share;
 } Batch;
 
-/* Writes an image, of which a rectangle is that of the image before. */
+/* Copies `count` pixels of an image, of which a rectangle is that of the image before. */
+static void
+paste(const Batch *batch, const uint8_t *levels, const uint8_t *other, ptrdiff_t first, ptrdiff_t count, uint8_t *to)
+{
+    const ptrdiff_t width = batch->width;
+    memcpy(to, levels + 3 * first, (size_t)(3 * count));
+    for (ptrdiff_t y = larger(batch->top, first / width); y < batch->bottom && y * width < first + count; y++) {
+        const ptrdiff_t begin = larger(y * width + batch->left, first), end = smaller(y * width + batch->right, first + count);
+        if (begin < end)
+            memcpy(to + 3 * (begin - first), other + 3 * begin, (size_t)(3 * (end - begin)));
+    }
+}
+
+/* Writes such an image: its levels are put together where they stay in the first cache. */
 static void
 write_pasted(const Numbers *numbers, const Batch *batch, const uint8_t *levels, const uint8_t *other, uint8_t *image)
 {
-    const ptrdiff_t width = batch->width, pixels = batch->height * width;
-    ptrdiff_t place = 0; /* pixels before it are written */
-    for (ptrdiff_t y = batch->top; y < batch->bottom && batch->left < batch->right; y++) {
-        const ptrdiff_t begin = y * width + batch->left, end = y * width + batch->right;
-        write_run(numbers, levels, &NONE, place, begin - place, image, pixels);
-        write_run(numbers, other, &NONE, begin, end - begin, image, pixels);
-        place = end;
+    enum { SOME = 4096 }; /* pixels: lines of the cache, as whole numbers of them are written past it */
+    uint8_t pasted[3 * SOME];
+    const ptrdiff_t pixels = batch->height * batch->width;
+    for (ptrdiff_t first = 0; first < pixels; first += SOME) {
+        const ptrdiff_t count = smaller(pixels - first, SOME);
+        paste(batch, levels, other, first, count, pasted);
+        write_run(numbers, pasted, &NONE, first, count, image, pixels);
     }
-    write_run(numbers, levels, &NONE, place, pixels - place, image, pixels);
 }
 
 static void

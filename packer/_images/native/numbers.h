@@ -21,6 +21,11 @@ typedef struct {
     int streams;            /* whether numbers are written past the caches: there are more than these hold */
 } Numbers;
 
+typedef struct { /* what an image is mixed with */
+    const uint8_t *levels; /* of the image before; NULL where it is not mixed */
+    float share, other_share;
+} Other;
+
 /* Sets how levels become numbers, by a scale, three means and three standard deviations. `pixels` says of how many. Returns what
    is wrong, or NULL. */
 const char *set_numbers(Numbers *numbers, int64_t type, int64_t planes, const float *constants, double pixels);
@@ -28,11 +33,12 @@ const char *set_numbers(Numbers *numbers, int64_t type, int64_t planes, const fl
 /* Writes an image as numbers. */
 void write_image(const Numbers *numbers, const uint8_t *levels, ptrdiff_t pixels, uint8_t *out);
 
-/* number_kernels.c: of `count` levels, or numbers. */
-void normalise(const Numbers *numbers, const Constants *constants, const uint8_t *levels, ptrdiff_t count, float *to);
+/* number_kernels.c: of `count` levels, and as many others, or numbers. */
+void normalise(const Numbers *numbers, const Constants *constants, const uint8_t *levels, const Other *other,
+               ptrdiff_t count, float *to);
 /* Writes the first of the levels past the caches, where there are vectors for it; returns how many. `to` begins a line of a cache. */
-ptrdiff_t stream(const Numbers *numbers, const Constants *constants, const uint8_t *levels, ptrdiff_t count, float *to);
-void mix(float *own, const float *other, ptrdiff_t count, float share, float other_share);
+ptrdiff_t stream(const Numbers *numbers, const Constants *constants, const uint8_t *levels, const Other *other,
+                 ptrdiff_t count, float *to);
 void shorten(const float *from, ptrdiff_t count, uint16_t *to);
 void halve(const float *from, ptrdiff_t count, uint16_t *to);
 int can_be_multiplied(const Numbers *numbers);

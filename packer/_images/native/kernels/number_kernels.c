@@ -16,114 +16,146 @@ number_of(const Numbers *numbers, const Constants *constants, int multiplies, ui
 }
 
 #if HAS_AVX512
+/* Returns the numbers of some levels, of which the first is of a place in the period. */
+AVX512_INLINE __m512
+numbers_avx512(const Numbers *numbers, const Constants *constants, const uint8_t *levels, ptrdiff_t place)
+{
+    const __m512 mean = _mm512_loadu_ps(constants->mean + place), std = _mm512_loadu_ps(constants->std + place);
+    const __m512 inverse = _mm512_loadu_ps(constants->inverse + place), scale = _mm512_set1_ps(numbers->scale);
+    const __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)levels);
+    const __m512 level = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes));
+    const __m512 number = _mm512_sub_ps(_mm512_mul_ps(level, scale), mean), near = _mm512_mul_ps(number, inverse);
+    const __m512 multiplied = _mm512_fmadd_ps(_mm512_fnmadd_ps(near, std, number), inverse, near);
+    return numbers->multiplies ? multiplied : _mm512_div_ps(number, std);
+}
+
 /* Writes the first of some levels as numbers, in whole periods, past the caches or not; returns how many. */
 AVX512_INLINE ptrdiff_t
-normalise_avx512(const Numbers *numbers, const Constants *constants, const uint8_t *levels, ptrdiff_t count, float *to, int past)
+normalise_avx512(const Numbers *numbers, const Constants *constants, const uint8_t *levels, const Other *other,
+                 ptrdiff_t count, float *to, int past)
 {
-    enum { VECTOR = 16, PARTS = PERIOD / VECTOR };
-    const __m512 scale = _mm512_set1_ps(numbers->scale);
+    enum { VECTOR = 16 };
+    const __m512 share = _mm512_set1_ps(other->share), other_share = _mm512_set1_ps(other->other_share);
     ptrdiff_t at = 0;
     for (; at + PERIOD <= count; at += PERIOD)
-        for (int part = 0; part < PARTS; part++) {
-            const __m512 mean = _mm512_loadu_ps(constants->mean + VECTOR * part);
-            const __m512 std = _mm512_loadu_ps(constants->std + VECTOR * part);
-            const __m512 inverse = _mm512_loadu_ps(constants->inverse + VECTOR * part);
-            const __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)(levels + at + VECTOR * part));
-            const __m512 level = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes));
-            const __m512 number = _mm512_sub_ps(_mm512_mul_ps(level, scale), mean), near = _mm512_mul_ps(number, inverse);
-            const __m512 multiplied = _mm512_fmadd_ps(_mm512_fnmadd_ps(near, std, number), inverse, near);
-            const __m512 made = numbers->multiplies ? multiplied : _mm512_div_ps(number, std);
+        for (int place = 0; place < PERIOD; place += VECTOR) {
+            __m512 made = numbers_avx512(numbers, constants, levels + at + place, place);
+            if (other->levels != NULL) {
+                const __m512 beside = numbers_avx512(numbers, constants, other->levels + at + place, place);
+                made = _mm512_add_ps(_mm512_mul_ps(beside, other_share), _mm512_mul_ps(made, share));
+            }
             if (past)
-                _mm512_stream_ps(to + at + VECTOR * part, made);
+                _mm512_stream_ps(to + at + place, made);
             else
-                _mm512_storeu_ps(to + at + VECTOR * part, made);
+                _mm512_storeu_ps(to + at + place, made);
         }
     return at;
 }
 
 AVX512 static ptrdiff_t
-write_avx512(const Numbers *numbers, const Constants *constants, const uint8_t *levels, ptrdiff_t count, float *to)
+write_avx512(const Numbers *numbers, const Constants *constants, const uint8_t *levels, const Other *other, ptrdiff_t count,
+             float *to)
 {
-    return normalise_avx512(numbers, constants, levels, count, to, 0);
+    return normalise_avx512(numbers, constants, levels, other, count, to, 0);
 }
 
 AVX512 static ptrdiff_t
-stream_avx512(const Numbers *numbers, const Constants *constants, const uint8_t *levels, ptrdiff_t count, float *to)
+stream_avx512(const Numbers *numbers, const Constants *constants, const uint8_t *levels, const Other *other, ptrdiff_t count,
+              float *to)
 {
-    const ptrdiff_t done = normalise_avx512(numbers, constants, levels, count, to, 1);
+    const ptrdiff_t done = normalise_avx512(numbers, constants, levels, other, count, to, 1);
     _mm_sfence(); /* others see what was written no later than what this thread does next */
     return done;
 }
 #endif
 
 #if HAS_AVX2
-__attribute__((target("avx2,fma,f16c,bmi,bmi2"), always_inline)) static inline ptrdiff_t
-normalise_avx2(const Numbers *numbers, const Constants *constants, const uint8_t *levels, ptrdiff_t count, float *to, int past)
+__attribute__((target("avx2,fma,f16c,bmi,bmi2"), always_inline)) static inline __m256
+numbers_avx2(const Numbers *numbers, const Constants *constants, const uint8_t *levels, ptrdiff_t place)
 {
-    enum { VECTOR = 8, PARTS = PERIOD / VECTOR };
-    const __m256 scale = _mm256_set1_ps(numbers->scale);
+    const __m256 mean = _mm256_loadu_ps(constants->mean + place), std = _mm256_loadu_ps(constants->std + place);
+    const __m256 inverse = _mm256_loadu_ps(constants->inverse + place), scale = _mm256_set1_ps(numbers->scale);
+    const __m128i bytes = _mm_loadl_epi64((const __m128i *)(const void *)levels);
+    const __m256 level = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes));
+    const __m256 number = _mm256_sub_ps(_mm256_mul_ps(level, scale), mean), near = _mm256_mul_ps(number, inverse);
+    const __m256 multiplied = _mm256_fmadd_ps(_mm256_fnmadd_ps(near, std, number), inverse, near);
+    return numbers->multiplies ? multiplied : _mm256_div_ps(number, std);
+}
+
+__attribute__((target("avx2,fma,f16c,bmi,bmi2"), always_inline)) static inline ptrdiff_t
+normalise_avx2(const Numbers *numbers, const Constants *constants, const uint8_t *levels, const Other *other,
+               ptrdiff_t count, float *to, int past)
+{
+    enum { VECTOR = 8 };
+    const __m256 share = _mm256_set1_ps(other->share), other_share = _mm256_set1_ps(other->other_share);
     ptrdiff_t at = 0;
     for (; at + PERIOD <= count; at += PERIOD)
-        for (int part = 0; part < PARTS; part++) {
-            const __m256 mean = _mm256_loadu_ps(constants->mean + VECTOR * part);
-            const __m256 std = _mm256_loadu_ps(constants->std + VECTOR * part);
-            const __m256 inverse = _mm256_loadu_ps(constants->inverse + VECTOR * part);
-            const __m128i bytes = _mm_loadl_epi64((const __m128i *)(const void *)(levels + at + VECTOR * part));
-            const __m256 level = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes));
-            const __m256 number = _mm256_sub_ps(_mm256_mul_ps(level, scale), mean), near = _mm256_mul_ps(number, inverse);
-            const __m256 multiplied = _mm256_fmadd_ps(_mm256_fnmadd_ps(near, std, number), inverse, near);
-            const __m256 made = numbers->multiplies ? multiplied : _mm256_div_ps(number, std);
+        for (int place = 0; place < PERIOD; place += VECTOR) {
+            __m256 made = numbers_avx2(numbers, constants, levels + at + place, place);
+            if (other->levels != NULL) {
+                const __m256 beside = numbers_avx2(numbers, constants, other->levels + at + place, place);
+                made = _mm256_add_ps(_mm256_mul_ps(beside, other_share), _mm256_mul_ps(made, share));
+            }
             if (past)
-                _mm256_stream_ps(to + at + VECTOR * part, made);
+                _mm256_stream_ps(to + at + place, made);
             else
-                _mm256_storeu_ps(to + at + VECTOR * part, made);
+                _mm256_storeu_ps(to + at + place, made);
         }
     return at;
 }
 
 AVX2_FMA static ptrdiff_t
-write_avx2(const Numbers *numbers, const Constants *constants, const uint8_t *levels, ptrdiff_t count, float *to)
+write_avx2(const Numbers *numbers, const Constants *constants, const uint8_t *levels, const Other *other, ptrdiff_t count,
+           float *to)
 {
-    return normalise_avx2(numbers, constants, levels, count, to, 0);
+    return normalise_avx2(numbers, constants, levels, other, count, to, 0);
 }
 
 AVX2_FMA static ptrdiff_t
-stream_avx2(const Numbers *numbers, const Constants *constants, const uint8_t *levels, ptrdiff_t count, float *to)
+stream_avx2(const Numbers *numbers, const Constants *constants, const uint8_t *levels, const Other *other, ptrdiff_t count,
+            float *to)
 {
-    const ptrdiff_t done = normalise_avx2(numbers, constants, levels, count, to, 1);
+    const ptrdiff_t done = normalise_avx2(numbers, constants, levels, other, count, to, 1);
     _mm_sfence();
     return done;
 }
 #endif
 
 void
-normalise(const Numbers *numbers, const Constants *constants, const uint8_t *levels, ptrdiff_t count, float *to)
+normalise(const Numbers *numbers, const Constants *constants, const uint8_t *levels, const Other *other, ptrdiff_t count,
+          float *to)
 {
     ptrdiff_t done = 0;
 #if HAS_AVX512
     if (kernels->has_avx512)
-        done = write_avx512(numbers, constants, levels, count, to);
+        done = write_avx512(numbers, constants, levels, other, count, to);
 #endif
 #if HAS_AVX2
     if (kernels->has_avx2 && done == 0)
-        done = write_avx2(numbers, constants, levels, count, to);
+        done = write_avx2(numbers, constants, levels, other, count, to);
 #endif
-    for (ptrdiff_t i = done; i < count; i++)
+    for (ptrdiff_t i = done; i < count; i++) {
         to[i] = number_of(numbers, constants, 0, levels[i], i % PERIOD);
+        if (other->levels != NULL) {
+            const float beside = number_of(numbers, constants, 0, other->levels[i], i % PERIOD);
+            to[i] = beside * other->other_share + to[i] * other->share;
+        }
+    }
 }
 
 ptrdiff_t
-stream(const Numbers *numbers, const Constants *constants, const uint8_t *levels, ptrdiff_t count, float *to)
+stream(const Numbers *numbers, const Constants *constants, const uint8_t *levels, const Other *other, ptrdiff_t count,
+       float *to)
 {
 #if HAS_AVX512
     if (kernels->has_avx512)
-        return stream_avx512(numbers, constants, levels, count, to);
+        return stream_avx512(numbers, constants, levels, other, count, to);
 #endif
 #if HAS_AVX2
     if (kernels->has_avx2)
-        return stream_avx2(numbers, constants, levels, count, to);
+        return stream_avx2(numbers, constants, levels, other, count, to);
 #endif
-    (void)numbers, (void)constants, (void)levels, (void)count, (void)to;
+    (void)numbers, (void)constants, (void)levels, (void)other, (void)count, (void)to;
     return 0;
 }
 
@@ -156,23 +188,6 @@ can_be_multiplied(const Numbers *numbers)
     if (kernels->has_avx2) /* others may take longer for a fused product and sum */
         compare(numbers, &differ);
     return !differ;
-}
-
-INLINE void
-mix_body(float *restrict own, const float *restrict other, ptrdiff_t count, float share, float other_share)
-{
-    for (ptrdiff_t i = 0; i < count; i++)
-        own[i] = other[i] * other_share + own[i] * share;
-}
-
-VECTORISED(mix_vectors, mix_body,
-           (float *restrict own, const float *restrict other, ptrdiff_t count, float share, float other_share),
-           (own, other, count, share, other_share))
-
-void
-mix(float *own, const float *other, ptrdiff_t count, float share, float other_share)
-{
-    mix_vectors(own, other, count, share, other_share);
 }
 
 static const uint32_t INFINITE = 0x7F800000, NO_NUMBER = 0x7FC00000; /* as floats */
