@@ -75,7 +75,8 @@ PyDoc_STRVAR(decode_into_doc,
 "`tasks` is the address of so many records; see packer._images.native.TASK. `operations` is that of count * each records, so\n"
 "many of each image; see packer._images.operations.OPERATION. `table` is 0, or the address of 3 * 256 floats, which the levels\n"
 "of red, green and blue become: the results are these, one colour after the other. `constants` is 0, or the address of 7 floats:\n"
-"then the results are numbers, as `write_numbers` makes them. Returns which were not done, as their numbers: those are to be read and decoded in another way, as their bytes are not there or not what they were, or are no\n"
+"then the results are numbers, as `write_numbers` makes them. Returns which were not done, as their numbers: those are to be\n"
+"read and decoded in another way, as their bytes are not there or not what they were, or are no\n"
 "undamaged JPEG or PNG of that size of a usual kind; the window has any pixels then.");
 
 PyDoc_STRVAR(decode_grey_doc,
