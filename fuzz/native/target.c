@@ -158,7 +158,8 @@ static int
 draw_into(Task *task, uint8_t *out)
 {
     task->out = (int64_t)(uintptr_t)out;
-    PyObject *left = call(decode_into, NULL, 0, (int64_t)(uintptr_t)task, INT64_C(1), INT64_C(0), INT64_C(0), INT64_C(0), NOTHING_MORE);
+    PyObject *left = call(decode_into, NULL, 0, (int64_t)(uintptr_t)task, INT64_C(1), INT64_C(0), INT64_C(0), INT64_C(0),
+                          INT64_C(0), INT64_C(0), INT64_C(0), NOTHING_MORE);
     int outcome = left == NULL ? -1 : stand_in_length(left) == 0;
     Py_XDECREF(left);
     return outcome;

@@ -92,7 +92,8 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     use_kernels(flags & PLAIN_C ? PLAIN : kernel_sets() - 1);
     PyObject *left = call(decode_into, NULL, 0, (int64_t)(uintptr_t)tasks, (int64_t)count, (int64_t)(uintptr_t)(each ? operations : NULL),
-                          (int64_t)each, (int64_t)(uintptr_t)(flags & NUMBERS ? table : NULL), NOTHING_MORE);
+                          (int64_t)each, (int64_t)(uintptr_t)(flags & NUMBERS ? table : NULL), INT64_C(0), INT64_C(0), INT64_C(0),
+                          NOTHING_MORE);
     use_kernels(kernel_sets() - 1);
     for (int i = 0; i < count; i++) {
         if (left != NULL && stand_in_length(left) == 0) {

@@ -86,7 +86,7 @@ class Offer:
         return left
 
     def _locate(self, begin: int, end: int) -> object:
-        """Let tasks tell in which files the bytes lie; return what is to be kept until they were read."""
+        """Let tasks tell in which files the bytes lie, once; return what is to be kept until they were read."""
         tasks = self._tasks[begin:end]
         first = tasks[:, 0].copy()
         held = self._reader._locate_in_files(first)

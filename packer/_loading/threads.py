@@ -222,9 +222,9 @@ class Threads(Workers):
         return (slot or Slot(fresh(size))).tensors(layout, count)
 
     def decode(self, memory: Memory, layout: Layout, indices: Ints, crops: Crops) -> list[Future[list[Any]]]:
-        images = layout.decoded(memory)
-        make = self._dataset._begun(indices, crops, images, self._step, layout.decoded_numbers)
-        return [self._pools[-1].submit(make, some) for some in split(len(indices), self._step)]
+        images, step = layout.decoded(memory), self._step  # which another thread may change meanwhile
+        make = self._dataset._begun(indices, crops, images, step, layout.decoded_numbers)
+        return [self._pools[-1].submit(make, some) for some in split(len(indices), step)]
 
     def finish(self, memory: Memory, layout: Layout, ending: Ending) -> list[Future[list[Any]]]:
         # With a transform one thread does all of it, while the others go on with the next batches.

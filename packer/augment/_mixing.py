@@ -234,7 +234,7 @@ def _mixed_ids(labels: torch.Tensor, mixture: Mixture) -> torch.Tensor:
     if classes is None:
         raise ValueError("the labels are class ids: say of how many classes, as packer.augment.MixUp(num_classes=1000)")
     ids = labels.long()[:, None]
-    shares = torch.zeros(len(ids), classes, device=ids.device)
+    shares = torch.zeros(len(ids), classes, dtype=torch.float32, device=ids.device)
     if not len(ids):
         return shares
     least, most = map(int, ids.aminmax())

@@ -10,6 +10,8 @@ import pytest
 import torch
 
 from packer import augment
+from packer._images.numbers import Mixture
+from packer.augment._mixing import mixed_labels
 from packer.samplers._uniforms import uniforms
 from tests.augment.test_draws import same_distribution
 
@@ -52,6 +54,17 @@ def test_a_mixed_batch_is_torchvisions(kind: str, shares: bool) -> None:
         for part, given in zip(made, (images, labels), strict=True):
             assert torch.equal(part, theirs.transform(given, params)), seed
         assert made[1].dtype == torch.float32
+
+
+def test_mixed_labels_are_float32_whatever_torch_makes_by_default() -> None:
+    labels, mixture = torch.tensor([0, 2]), Mixture(0.3, None, 4)
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        mixed = mixed_labels(labels, mixture)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert mixed.dtype == torch.float32
+    assert torch.equal(mixed, mixed_labels(labels, mixture))
 
 
 @pytest.mark.parametrize("alpha", [0.2, 3.0])

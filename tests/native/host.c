@@ -112,9 +112,9 @@ decode(Task *task, uint32_t *checksum)
     task->out = (int64_t)(uintptr_t)pixels;
     PyObject *arguments[] = {
         stand_in_number((long long)(uintptr_t)task), stand_in_number(1), stand_in_number(0), stand_in_number(0),
-        stand_in_number(0),
+        stand_in_number(0), stand_in_number(0), stand_in_number(0), stand_in_number(0),
     };
-    PyObject *left = function("decode_into")(module, arguments, 5);
+    PyObject *left = function("decode_into")(module, arguments, 8);
     if (left == NULL)
         end("decode_into", stand_in_error());
     int done = stand_in_length(left) == 0;

@@ -140,6 +140,12 @@ PyLong_FromSsize_t(Py_ssize_t number)
 }
 
 PyObject *
+PyLong_FromLongLong(long long number)
+{
+    return stand_in_number(number);
+}
+
+PyObject *
 PyLong_FromUnsignedLong(unsigned long number)
 {
     return stand_in_number((long long)number);

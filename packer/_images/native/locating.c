@@ -79,7 +79,7 @@ pixels_of(const Task *task)
     return larger(larger(whole, window), product(task->crop_height, task->out_width));
 }
 
-/* Tells whether packer's decoder may decode an image, as `RectangleDecoder.suits` in packer/_images/rectangle.py. */
+/* Tells whether packer's decoder may decode an image. */
 static int
 suits(const int64_t *table, const Task *task)
 {

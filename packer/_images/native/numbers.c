@@ -68,7 +68,7 @@ stream_pixels(const Numbers *numbers, const uint8_t *levels, const Other *other,
     ptrdiff_t first = 0; /* the first pixel that begins a line */
     if (!numbers->streams || numbers->type != FLOAT32 || numbers->planes || (uintptr_t)to % sizeof(float) != 0)
         return 0;
-    while ((uintptr_t)(to + PIXEL * first) % LINE != 0)
+    while (((uintptr_t)to + PIXEL * (uintptr_t)first) % LINE != 0)
         first++;
     if (first >= count)
         return 0;

@@ -23,8 +23,8 @@ position(const Bits *b)
     return b->next - (b->count >> 3 & 7);
 }
 
-/* Returns the symbol of a code that does not stand in the table with the sign of its value. How long the code is, nobody can
-   foretell; so that is counted without a branch. */
+/* Returns the symbol of a code that does not stand in the table with the sign of its value. How long such a code is, a
+   processor cannot predict; so that is counted without a branch. */
 static inline Symbol
 look_further(const Table *table, uint64_t bits)
 {

@@ -136,7 +136,7 @@ load_bytes(const uint8_t *from)
 #define TIMES(pair, first, second) \
     _mm256_madd_epi16(pair, _mm256_set1_epi32((int)((uint32_t)(uint16_t)(first) | (uint32_t)(uint16_t)(second) << 16)))
 
-/* One pass over eight columns at once: the same sums as in transform_row. */
+/* One pass over eight columns at once: the same sums as in pass_plain. */
 AVX2 static inline void
 pass_avx2(const __m128i *in, __m256i *out, int shift)
 {
@@ -502,7 +502,8 @@ typedef struct { /* how chroma is widened */
     __m512i places, first, second, round; /* of a sample and its neighbour; their factors in its own row and the other */
 } Widening;
 
-/* Makes 16-bit numbers, less 128, of 32 pixels, of 16 samples of chroma or parts of 17. To be inlined where it is known whether there is another row. */
+/* Makes the chroma of 32 pixels, as 16-bit numbers less 128, of 16 samples and those beside them. To be inlined where it is
+   known whether there is another row. */
 AVX512_INLINE __m512i
 widened(const Narrow *chroma, ptrdiff_t at, const Widening *by)
 {

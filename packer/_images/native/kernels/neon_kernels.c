@@ -31,7 +31,7 @@ typedef struct {
     int32x4_t even[4], odd[4];
 } Sums;
 
-/* Those of transform_row, of four of eight columns: `c` are their coefficients. */
+/* Those of pass_plain, of four of eight columns: `c` are their coefficients. */
 INLINE Sums
 sums_of(const int16x8_t *c, int upper)
 {

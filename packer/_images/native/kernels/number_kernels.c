@@ -70,7 +70,7 @@ stream_avx512(const Numbers *numbers, const Constants *constants, const uint8_t 
 #endif
 
 #if HAS_AVX2
-__attribute__((target("avx2,fma,f16c,bmi,bmi2"), always_inline)) static inline __m256
+AVX2_FMA_INLINE __m256
 numbers_avx2(const Numbers *numbers, const Constants *constants, const uint8_t *levels, ptrdiff_t place)
 {
     const __m256 mean = _mm256_loadu_ps(constants->mean + place), std = _mm256_loadu_ps(constants->std + place);
@@ -82,7 +82,7 @@ numbers_avx2(const Numbers *numbers, const Constants *constants, const uint8_t *
     return numbers->multiplies ? multiplied : _mm256_div_ps(number, std);
 }
 
-__attribute__((target("avx2,fma,f16c,bmi,bmi2"), always_inline)) static inline ptrdiff_t
+AVX2_FMA_INLINE ptrdiff_t
 normalise_avx2(const Numbers *numbers, const Constants *constants, const uint8_t *levels, const Other *other,
                ptrdiff_t count, float *to, int past)
 {

@@ -10,6 +10,7 @@
 #define AVX2 __attribute__((target("avx2,bmi,bmi2")))
 #define AVX2_INLINE __attribute__((target("avx2,bmi,bmi2"), always_inline)) static inline
 #define AVX2_FMA __attribute__((target("avx2,fma,f16c,bmi,bmi2")))
+#define AVX2_FMA_INLINE __attribute__((target("avx2,fma,f16c,bmi,bmi2"), always_inline)) static inline
 #define CARRYLESS __attribute__((target("sse2,pclmul")))
 #else
 #define HAS_AVX2 0
@@ -47,7 +48,7 @@
 #elif defined(__clang__)
 #define KNOWS_AVX512 (__clang_major__ >= 7)
 #else
-#define KNOWS_AVX512 (__GNUC__ >= 8)
+#define KNOWS_AVX512 (__GNUC__ >= 9)
 #endif
 #if HAS_AVX2 && KNOWS_AVX512 && !defined(PACKER_NO_AVX512)
 #define HAS_AVX512 1

@@ -617,7 +617,10 @@ resizing_begin(Resizing *resizing, const Wanted *wanted, uint8_t *out)
         resizing->kept_count *= 2;
     resizing->kept_step = 2 * (resizing->width + 2 * BLOCK); /* stores, and loads of a narrow row, may end after the row */
 
-    enum { OFFSETS, BASES, COLUMN_WEIGHTS, PAIR_WEIGHTS, SPREAD_WEIGHTS, ROWS, ROW_WEIGHTS, KEPT, WAITING, SPANS, WEIGHTS, ROUNDED, PARTS };
+    enum {
+        OFFSETS, BASES, COLUMN_WEIGHTS, PAIR_WEIGHTS, SPREAD_WEIGHTS, ROWS, ROW_WEIGHTS, KEPT, WAITING, SPANS, WEIGHTS,
+        ROUNDED, PARTS,
+    };
     uint64_t tall = (uint64_t)down.out, wide = ((uint64_t)across.out + AT_ONCE - 1) / AT_ONCE * AT_ONCE;
     resizing->filled = (ptrdiff_t)wide;
     uint64_t weights_down = tall * (uint64_t)down.most, weights_across = wide * (uint64_t)(across.most + 1);

@@ -39,7 +39,7 @@ int resizing_begin(Resizing *, const Wanted *, uint8_t *out);
 void resizing_needs(const Resizing *, ptrdiff_t *first_row, ptrdiff_t *row_end, ptrdiff_t *first, ptrdiff_t *end);
 
 /* Takes the next rows, from the first on that is needed: RGB and a byte that is ignored for every pixel, each row from the
-   first column on that is needed, `stride` bytes after the one before. Up to 32 bytes after the last pixel that is needed
+   first column on that is needed, `stride` bytes after the one before. Up to BESIDE bytes after the last pixel that is needed
    are read, and ignored. Returns how many rows are still to come; when there are none, the window is complete. */
 ptrdiff_t resizing_rows(Resizing *, const uint8_t *rgbx, ptrdiff_t stride, ptrdiff_t count);
 
