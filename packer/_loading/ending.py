@@ -48,7 +48,7 @@ class Ending(NamedTuple):
 def numbering(
     layout: Layout, memory: Mapping[str, torch.Tensor], mixture: Mixture | None = None
 ) -> Callable[[slice], None]:
-    """Return what lets some images of a batch become numbers, if the layout says so, on any thread."""
+    """Return what lets some images of a batch, which are still levels, become numbers, on any thread."""
     if layout.numbers is None:
         return _nothing
     writers = [

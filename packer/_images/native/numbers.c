@@ -10,7 +10,6 @@
 
 enum { UNMIXED, BLENDED, PASTED, MIXTURES };
 enum { AT_ONCE = 512, VALUES = 3 * AT_ONCE }; /* pixels, and their levels, that lie in the first cache on their way */
-enum { MANY = 1 << 21 }; /* bytes: what caches hold that no other processor uses */
 
 static const Other NONE = {NULL, 1, 0};
 

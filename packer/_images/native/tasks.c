@@ -35,7 +35,6 @@ typedef struct Workspace { /* the memory of one thread at a time */
 } Workspace;
 
 enum { LARGEST = INT32_MAX }; /* pixels of a side */
-enum { MANY = 1 << 21 }; /* bytes: what caches hold that no other processor uses */
 enum { KEPT = 1 << 23 }; /* bytes that a workspace may keep while no thread uses it: more than most photos need */
 
 static Workspace *idle; /* those that no thread uses; the holder of the lock may change them */

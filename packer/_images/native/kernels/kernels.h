@@ -13,6 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+enum { MANY = 1 << 21 }; /* bytes: what caches hold that no other processor uses; more is written past them */
+
 enum { LEVELS = 256 }; /* of a colour */
 
 typedef struct { /* the coefficients of a block, and where its samples belong */
