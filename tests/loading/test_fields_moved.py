@@ -81,6 +81,13 @@ def test_moved_masks_keep_numbers_that_no_float32_holds() -> None:
     assert (moved(mask, operation_of({"angle": 45, "translate": (0, 0), "scale": 3, "shear": (0, 0)}), 0) == mask).all()
 
 
+def test_all_channels_of_a_pixel_are_moved_however_many() -> None:
+    one = operation_of({"angle": 30, "translate": (3, 2), "scale": 0.5, "shear": (0, 0)})
+    pixels = np.random.default_rng(0).random((20, 31, 101), np.float32)
+    expected = np.stack([moved(np.ascontiguousarray(pixels[..., k]), one, 0) for k in range(101)], axis=-1)
+    np.testing.assert_array_equal(moved(pixels, one, 0), expected)
+
+
 def test_further_images_are_filled_with_the_colour_of_the_operation() -> None:
     given = {"angle": 30, "translate": (3, 2), "scale": 0.5, "shear": (0, 0)}
     coloured, grey = operation_of(given, fill=200 + 256 * 90), operation_of(given, fill=7 + 256 * 7 + 65536 * 7)

@@ -56,11 +56,10 @@ move_row(const Mask *mask, const Line *across, const Line *down, ptrdiff_t y, ui
 PyObject *
 move_mask(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
 {
-    enum { LARGEST_ITEM = 64 };
     int64_t n[7];
     if (!read_integers(arguments, given, n, 7))
         return NULL;
-    if (n[1] < 1 || n[2] < 1 || n[3] < 1 || n[1] > LONGEST_MOVED || n[2] > LONGEST_MOVED || n[3] > LARGEST_ITEM) {
+    if (n[1] < 1 || n[2] < 1 || n[3] < 1 || n[1] > LONGEST_MOVED || n[2] > LONGEST_MOVED) {
         PyErr_SetString(PyExc_ValueError, "the image is empty or too large");
         return NULL;
     }

@@ -515,10 +515,19 @@ set_pairs(Resizing *resizing, const Axis *axis, const Span *spans, const int16_t
 }
 #endif
 
+/* What weighing pixels takes memory for, until the weights are set. */
+typedef struct {
+    Span *spans;
+    double *weights;
+    int16_t *rounded;
+} Scratch;
+
 static void
-set_columns(Resizing *resizing, const Axis *axis, Span *spans, double *weights, int16_t *rounded, int flip)
+set_columns(Resizing *resizing, const Axis *axis, const Scratch *scratch, int flip)
 {
-    resizing->column_precision = weigh(axis, spans, weights, rounded);
+    Span *spans = scratch->spans;
+    int16_t *rounded = scratch->rounded;
+    resizing->column_precision = weigh(axis, spans, scratch->weights, rounded);
     ptrdiff_t first = spans[0].first, end = spans[axis->out - 1].first + spans[axis->out - 1].count, taps = 1;
     for (ptrdiff_t i = 0; i < axis->out; i++)
         taps = larger(taps, spans[i].count);
@@ -542,9 +551,11 @@ set_columns(Resizing *resizing, const Axis *axis, Span *spans, double *weights, 
 }
 
 static void
-set_rows(Resizing *resizing, const Axis *axis, Span *spans, double *weights, int16_t *rounded)
+set_rows(Resizing *resizing, const Axis *axis, const Scratch *scratch)
 {
-    resizing->row_precision = weigh(axis, spans, weights, rounded);
+    const Span *spans = scratch->spans;
+    const int16_t *rounded = scratch->rounded;
+    resizing->row_precision = weigh(axis, scratch->spans, scratch->weights, scratch->rounded);
     resizing->first_row = spans[0].first;
     resizing->row_end = spans[axis->out - 1].first + spans[axis->out - 1].count;
     for (ptrdiff_t i = 0; i < axis->out; i++) {
@@ -583,6 +594,47 @@ make_room(Resizing *resizing, const uint64_t *sizes, uint8_t **parts, int count)
     return 1;
 }
 
+/* Makes room for all that depends on both sides; 0 without memory, or where that is too much. */
+static int
+make_parts(Resizing *resizing, const Axis *down, const Axis *across, Scratch *scratch)
+{
+    enum {
+        OFFSETS, BASES, COLUMN_WEIGHTS, PAIR_WEIGHTS, SPREAD_WEIGHTS, ROWS, ROW_WEIGHTS, KEPT, WAITING, SPANS, WEIGHTS,
+        ROUNDED, PARTS,
+    };
+    const uint64_t tall = (uint64_t)down->out, wide = (uint64_t)resizing->filled;
+    const uint64_t weights_down = tall * (uint64_t)down->most, weights_across = wide * (uint64_t)(across->most + 1);
+    const uint64_t weights_most = weights_down > weights_across ? weights_down : weights_across;
+    const uint64_t sizes[PARTS] = {
+        [OFFSETS] = wide * sizeof(int32_t),
+        [BASES] = wide / AT_ONCE * 3 * sizeof(int32_t),
+        [COLUMN_WEIGHTS] = weights_across * 4 * sizeof(int16_t),
+        [PAIR_WEIGHTS] = weights_across * sizeof(int16_t),
+        [SPREAD_WEIGHTS] = wide * (uint64_t)(1 + smaller(across->most / 2 + 1, MOST_PAIRS)) * 6 * sizeof(int16_t),
+        [ROWS] = tall * sizeof(Span),
+        [ROW_WEIGHTS] = tall * (uint64_t)resizing->row_weights_step * sizeof(int16_t),
+        [KEPT] = (uint64_t)resizing->kept_count * (uint64_t)resizing->kept_step * sizeof(int16_t),
+        [WAITING] = (uint64_t)across->side * 4 + BEHIND,
+        [SPANS] = (tall > wide ? tall : wide) * sizeof(Span),
+        [WEIGHTS] = weights_most * sizeof(double),
+        [ROUNDED] = weights_most * sizeof(int16_t),
+    };
+    uint8_t *parts[PARTS] = {0};
+    if (!make_room(resizing, sizes, parts, PARTS))
+        return 0;
+    resizing->offsets = (int32_t *)parts[OFFSETS];
+    resizing->bases = (int32_t *)parts[BASES];
+    resizing->column_weights = (int16_t *)parts[COLUMN_WEIGHTS];
+    resizing->pair_weights = (int16_t *)parts[PAIR_WEIGHTS];
+    resizing->spread_weights = (int16_t *)parts[SPREAD_WEIGHTS];
+    resizing->rows = (Span *)parts[ROWS];
+    resizing->row_weights = (int16_t *)parts[ROW_WEIGHTS];
+    resizing->kept = (int16_t *)parts[KEPT];
+    resizing->waiting = parts[WAITING];
+    *scratch = (Scratch){(Span *)parts[SPANS], (double *)(void *)parts[WEIGHTS], (int16_t *)parts[ROUNDED]};
+    return 1;
+}
+
 int
 resizing_begin(Resizing *resizing, const Wanted *wanted, uint8_t *out)
 {
@@ -611,51 +663,17 @@ resizing_begin(Resizing *resizing, const Wanted *wanted, uint8_t *out)
         resizing->end = across.cut + across.out;
         return 1;
     }
+    resizing->filled = (across.out + AT_ONCE - 1) / AT_ONCE * AT_ONCE;
     resizing->row_weights_step = down.most + 2; /* it may begin with a lower row, and end with an upper one */
     resizing->kept_count = 1;
     while (resizing->kept_count < down.most / 2 + 1)
         resizing->kept_count *= 2;
     resizing->kept_step = 2 * (resizing->width + 2 * BLOCK); /* stores, and loads of a narrow row, may end after the row */
-
-    enum {
-        OFFSETS, BASES, COLUMN_WEIGHTS, PAIR_WEIGHTS, SPREAD_WEIGHTS, ROWS, ROW_WEIGHTS, KEPT, WAITING, SPANS, WEIGHTS,
-        ROUNDED, PARTS,
-    };
-    uint64_t tall = (uint64_t)down.out, wide = ((uint64_t)across.out + AT_ONCE - 1) / AT_ONCE * AT_ONCE;
-    resizing->filled = (ptrdiff_t)wide;
-    uint64_t weights_down = tall * (uint64_t)down.most, weights_across = wide * (uint64_t)(across.most + 1);
-    uint64_t weights_most = weights_down > weights_across ? weights_down : weights_across;
-    const uint64_t sizes[PARTS] = {
-        [OFFSETS] = wide * sizeof(int32_t),
-        [BASES] = wide / AT_ONCE * 3 * sizeof(int32_t),
-        [COLUMN_WEIGHTS] = weights_across * 4 * sizeof(int16_t),
-        [PAIR_WEIGHTS] = weights_across * sizeof(int16_t),
-        [SPREAD_WEIGHTS] = wide * (uint64_t)(1 + smaller(across.most / 2 + 1, MOST_PAIRS)) * 6 * sizeof(int16_t),
-        [ROWS] = tall * sizeof(Span),
-        [ROW_WEIGHTS] = tall * (uint64_t)resizing->row_weights_step * sizeof(int16_t),
-        [KEPT] = (uint64_t)resizing->kept_count * (uint64_t)resizing->kept_step * sizeof(int16_t),
-        [WAITING] = (uint64_t)across.side * 4 + BEHIND,
-        [SPANS] = (tall > wide ? tall : wide) * sizeof(Span),
-        [WEIGHTS] = weights_most * sizeof(double),
-        [ROUNDED] = weights_most * sizeof(int16_t),
-    };
-    uint8_t *parts[PARTS] = {0};
-    if (!make_room(resizing, sizes, parts, PARTS))
+    Scratch scratch;
+    if (!make_parts(resizing, &down, &across, &scratch))
         return 0;
-    resizing->offsets = (int32_t *)parts[OFFSETS];
-    resizing->bases = (int32_t *)parts[BASES];
-    resizing->column_weights = (int16_t *)parts[COLUMN_WEIGHTS];
-    resizing->pair_weights = (int16_t *)parts[PAIR_WEIGHTS];
-    resizing->spread_weights = (int16_t *)parts[SPREAD_WEIGHTS];
-    resizing->rows = (Span *)parts[ROWS];
-    resizing->row_weights = (int16_t *)parts[ROW_WEIGHTS];
-    resizing->kept = (int16_t *)parts[KEPT];
-    resizing->waiting = parts[WAITING];
-    Span *spans = (Span *)parts[SPANS];
-    double *weights = (double *)(void *)parts[WEIGHTS];
-    int16_t *rounded = (int16_t *)parts[ROUNDED];
-    set_columns(resizing, &across, spans, weights, rounded, wanted->flip);
-    set_rows(resizing, &down, spans, weights, rounded);
+    set_columns(resizing, &across, &scratch, wanted->flip);
+    set_rows(resizing, &down, &scratch);
     return 1;
 }
 
