@@ -22,7 +22,7 @@ from packer._conversion.pipeline import Batch, Pipeline
 from packer._conversion.provenance import Provenance, provenance
 from packer._conversion.recipe import Recipe
 from packer._conversion.required import conversion_settings, require_format, require_policy
-from packer._conversion.room import require_room, saying_how_much_is_needed
+from packer._conversion.room import fits_cache, require_room, saying_how_much_is_needed
 from packer._conversion.streaming import Stream, StreamSource
 from packer._conversion.unfinished import UnfinishedPack
 from packer._conversion.workspace import check_destination
@@ -175,7 +175,6 @@ def convert(
     made_of = provenance(source, recipe)
     writer_class = _writer_for(source, row, options)
     types = column_types(source.label_type, source.fields, apart=writer_class.apart)
-    contents = Contents(source.classes, source.label_type, source.fields, made_of.codec)
     recipe.load()
     settings = conversion_settings(row.name, options, recipe)
     if isinstance(source, StreamSource):
@@ -189,6 +188,8 @@ def convert(
         if not ignore_free_space:
             _require_room(unfinished, ledger.count, recipe)
         started = time.monotonic()
+        cached = fits_cache(unfinished.source, recipe)
+        contents = Contents(source.classes, source.label_type, source.fields, made_of.codec, cached)
         with (
             saying_how_much_is_needed(unfinished.pack, ledger, source),
             contextlib.closing(writer_class(unfinished.pack, options, ledger.rows.build(), contents)) as writer,

@@ -1,4 +1,7 @@
-"""Room on the disk for a pack: refused at the beginning where it is too little, and said where the disk is full."""
+"""Room for a pack on the disk: refused at the beginning where it is too little, and said where it is used up.
+
+And room in the system's cache of files.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +18,12 @@ from packer._conversion.ledger import Ledger
 from packer._conversion.recipe import Recipe
 from packer._sources import Source
 from packer._storage.files import disk_size
+from packer._storage.limits import available_memory
 from packer.errors import DestinationError, printable
 
-__all__ = ["require_room", "saying_how_much_is_needed"]
+__all__ = ["fits_cache", "require_room", "saying_how_much_is_needed"]
+
+_SHARE = 8  # of the memory, in which a cached pack has room
 
 
 def require_room(source: Source, recipe: Recipe, destination: Path, done: int = 0) -> None:
@@ -64,6 +70,17 @@ def saying_how_much_is_needed(pack: Path, ledger: Ledger, source: Source) -> Ite
             raise
         needed = disk_size(pack) * (len(source) - ledger.count) / ledger.count
         raise DestinationError(f"{error} About {needed / 1e6:,.1f} MB more are needed.") from error.__cause__
+
+
+def fits_cache(source: Source, recipe: Recipe) -> bool:
+    """Tell whether the system's cache shall hold a pack while it is written.
+
+    A pack of images that keep their bytes may be too large for that. The cache would take memory page by page, which
+    takes most of the time of such a conversion, and push out what other programs have in it. Where images are encoded,
+    writing takes next to no time.
+    """
+    sizes, memory = source.sizes(), available_memory()
+    return recipe.codec != "keep" or sizes is None or memory is None or int(sizes.sum()) <= memory // _SHARE
 
 
 def _free(directory: Path) -> int | None:

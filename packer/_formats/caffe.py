@@ -129,7 +129,7 @@ class CaffeWriter(ForeignWriter):
             if self._put(encode_name(name), row.label, row.size) != row.offset:
                 raise DestinationError(f"{printable(self._path)}: does not fit its journal. {AGAIN}")
         self._copied = end_of(written, len(written), COPIED_FROM) - COPIED_FROM
-        self._tree.open(self._path / _DATA)
+        self._tree.open(self._path / _DATA, cached=self._contents.cached)
 
 
 def _shown(name: bytes) -> str:

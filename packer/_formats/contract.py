@@ -64,7 +64,7 @@ class Placed(NamedTuple):
 
 @dataclass(frozen=True)
 class Contents:
-    """What holds of all samples of a pack, for layouts that say it beside each of them.
+    """What holds of all samples of a pack, for layouts that say it beside each of them; and how they are written.
 
     Attributes
     ----------
@@ -73,12 +73,15 @@ class Contents:
     fields : tuple of Field
     codec : str
         As in the manifest.
+    cached : bool
+        Whether the system's cache shall hold the files of the samples; see `packer._storage.files.AppendFile`.
     """
 
     classes: Sequence[str] = ()
     label_type: str = "class"
     fields: tuple[Field, ...] = ()
     codec: str = "keep"
+    cached: bool = True
 
 
 NOTHING = Contents()

@@ -131,7 +131,7 @@ class ForeignWriter(Writer):
         path = self._path / name
         with writing_to(path):
             path.parent.mkdir(exist_ok=True)
-        return AppendFile(path, keep=keep)
+        return AppendFile(path, keep=keep, cached=self._contents.cached)
 
     def _write(self, name: str, pieces: Iterable[bytes]) -> Listed:
         """Write a whole file that has nothing of a sample in it."""

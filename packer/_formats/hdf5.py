@@ -41,7 +41,7 @@ class HDF5Writer(Writer):
     def __init__(self, path: Path, options: Mapping[str, Any], written: Table, contents: Contents = NOTHING) -> None:
         self._path = path
         self._end = int(written.extent().sum())
-        self._file = AppendFile(path, keep=_DATA_AT + self._end if len(written) else 0)
+        self._file = AppendFile(path, keep=_DATA_AT + self._end if len(written) else 0, cached=contents.cached)
         if not len(written):
             self._file.append(bytes(_DATA_AT))
 

@@ -53,7 +53,7 @@ class LMDBWriter(Writer):
             for size, offset in zip(written.extent(part).tolist(), written.offset[part].tolist(), strict=True):
                 if self._put(size) != offset:
                     raise DestinationError(f"{printable(path)}: does not fit its journal. Start again with --fresh.")
-        self._tree.open(path)
+        self._tree.open(path, cached=contents.cached)
 
     @classmethod
     def check_table(cls, rows: int, names: int, types: Mapping[str, str] = COLUMNS) -> None:

@@ -39,7 +39,7 @@ class PthWriter(Writer):
     """
 
     def __init__(self, path: Path, options: Mapping[str, Any], written: Table, contents: Contents = NOTHING) -> None:
-        self._path = path
+        self._path, self._cached = path, contents.cached
         self.check_options(options)
         self._shard_size = int(options.get("shard_size", DEFAULT_SHARD_SIZE))
         self._files = GrowingFiles(path)
@@ -55,7 +55,7 @@ class PthWriter(Writer):
         if self._shards:
             count, length = self._shards[-1]
             self._require_finished_shards()
-            self._shard = TorchFile(self._shard_path(), written=length)
+            self._shard = TorchFile(self._shard_path(), written=length, cached=self._cached)
             self._files.grow(self._shard.file)
             self._shard.resume_checksum()
             names = written.sample_names()
@@ -86,7 +86,7 @@ class PthWriter(Writer):
         offset = self._end
         if self._place(size):
             self._finish_shard()
-            self._shard = TorchFile(self._shard_path())
+            self._shard = TorchFile(self._shard_path(), cached=self._cached)
             self._files.grow(self._shard.file)
         assert self._shard is not None
         for part in sample.parts:

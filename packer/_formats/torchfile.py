@@ -59,12 +59,12 @@ class TorchFile:
     The members are numbered in the order of the dict's keys, which is what lets a reader find them by number.
     """
 
-    def __init__(self, path: Path, written: int = 0, crc: int = 0) -> None:
+    def __init__(self, path: Path, written: int = 0, crc: int = 0, *, cached: bool = True) -> None:
         self._stem = path.stem
         self._members: list[tuple[bytes, int, int, int]] = []  # name, where its header is, size, CRC-32
         self._keys: dict[str, tuple[str, int]] = {}  # key of the dict: storage and length
         self._first = len(self._header("data/0", 0, 0, at=0))
-        self.file = AppendFile(path, keep=self._first + written if written else 0)
+        self.file = AppendFile(path, keep=self._first + written if written else 0, cached=cached)
         if not written:
             self.file.append(bytes(self._first))
         self.length = written

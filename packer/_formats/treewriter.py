@@ -68,9 +68,9 @@ class TreeWriter:
         self._leaf: Page | None = None
         self._leaves = Spool(scratch)
 
-    def open(self, path: Path) -> None:
-        """Open the file, and drop what is in it beyond the values so far."""
-        self._file = AppendFile(path, keep=self._pages * PAGE if self._entries else 0)
+    def open(self, path: Path, *, cached: bool = True) -> None:
+        """Open the file, and drop what is in it beyond the values so far; `cached` is as of `AppendFile`."""
+        self._file = AppendFile(path, keep=self._pages * PAGE if self._entries else 0, cached=cached)
         if self._leaf is None:
             self._file.append(bytes(2 * PAGE))
         else:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from packer._storage.opening import NO_LINK, open_regular
 from packer._storage.packfile import pread
+from packer._storage.uncached import write_uncached
 from packer._table import Buffer
 from packer.errors import DestinationError, printable
 
@@ -50,12 +51,22 @@ class AppendFile:
         Permissions of a file that is created.
     shown : path, optional
         What errors name in place of `path`.
+    cached : bool
+        Whether the system's cache shall hold what is appended. False is a wish, which a system may not know.
     """
 
     def __init__(
-        self, path: Path, keep: int = 0, *, new: bool = False, mode: int = 0o666, shown: Path | None = None
+        self,
+        path: Path,
+        keep: int = 0,
+        *,
+        new: bool = False,
+        mode: int = 0o666,
+        shown: Path | None = None,
+        cached: bool = True,
     ) -> None:
         self.path = shown or path
+        self._cached = cached
         with writing_to(self.path):
             flags = os.O_RDWR | os.O_CREAT | NO_LINK | (os.O_EXCL if new else 0)
             self._fd = open_regular(path, flags=flags, mode=mode)
@@ -97,7 +108,10 @@ class AppendFile:
             self._write_piece(piece)
 
     def _write_piece(self, parts: Sequence[Buffer]) -> None:
-        written = os.writev(self._fd, parts) if hasattr(os, "writev") else os.write(self._fd, b"".join(parts))
+        written = None if self._cached else write_uncached(self._fd, parts)
+        if written is None:
+            self._cached = True
+            written = os.writev(self._fd, parts) if hasattr(os, "writev") else os.write(self._fd, b"".join(parts))
         if written < sum(map(len, parts)):  # a full disk shows here first; the next write says so
             rest = memoryview(b"".join(parts))[written:]
             while rest:

@@ -16,6 +16,7 @@ from PIL import Image
 
 from packer._conversion.convert import ConversionProgress, convert
 from packer._conversion.recipe import Recipe
+from packer._conversion.room import fits_cache
 from packer._formats import FORMATS, open_pack
 from packer._images.sizing import ResizeSpec
 from packer._packs.verify import verify
@@ -67,6 +68,27 @@ def test_the_number_of_workers_changes_no_byte(tree: Path, tmp_path: Path, forma
         packs.append(content(path))
     assert packs[0] == packs[1] == packs[2]
     assert not list(tmp_path.glob("*.partial"))
+
+
+@formats
+def test_nor_does_a_pack_that_is_too_large_for_the_cache(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str
+) -> None:
+    """Its writing goes past the cache, where system and disk can do that, and is continued after an interruption."""
+    source, suffix = imagefolder_source(tree), SUFFIXES[format]
+    convert(source, tmp_path / f"small{suffix}")
+    monkeypatch.setattr("packer._conversion.room.available_memory", lambda: 8)
+    assert not fits_cache(source.stamped(), Recipe())
+    assert fits_cache(source.stamped(), Recipe("jpeg"))
+
+    def interrupt(progress: ConversionProgress) -> None:
+        if progress.done > 7:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        convert(source, tmp_path / f"large{suffix}", progress=interrupt)
+    assert convert(source, tmp_path / f"large{suffix}").continued
+    assert content(tmp_path / f"large{suffix}") == content(tmp_path / f"small{suffix}")
 
 
 def test_nor_with_resizing_and_shards(tree: Path, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ disk, or in the middle of it where it is a write. Starting Python for each would
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import io
 import json
@@ -68,12 +69,13 @@ class CrashServer:
         codec: str = "keep",
         overwrite: bool = False,
         fields: bool = False,
+        large: bool = False,
         at: int = 0,
         seconds: float | None = None,
     ) -> Ended | None:
         """Convert, and return how that ended, None where the conversion was killed.
 
-        Where `fields` says so, the images have fields, see `with_fields`.
+        Where `fields` says so, the images have fields, see `with_fields`. A `large` pack is written past the cache.
 
         `at` says before which change of the disk it is killed, `seconds` when it is killed from outside.
         """
@@ -85,6 +87,7 @@ class CrashServer:
             "codec": codec,
             "overwrite": overwrite,
             "fields": fields,
+            "large": large,
             "at": at,
             "seconds": seconds,
         }
@@ -153,14 +156,16 @@ class _Countdown:
     def torn(self, call: Callable[..., Any]) -> Callable[..., Any]:
         """Count twice, so that a write is prevented once and done in part once."""
 
-        def counted(target: Any, data: Any) -> Any:
+        def counted(target: Any, data: Any, *more: Any) -> Any:
             if self.step():
                 _die()
             if self.step():
                 whole = b"".join(data) if isinstance(data, list) else bytes(data)
-                call(target, [whole[: len(whole) // 2]] if isinstance(data, list) else whole[: len(whole) // 2])
+                half = whole[: len(whole) // 2]
+                with contextlib.suppress(OSError):  # of a file system that refuses to write past its cache
+                    call(target, [half] if isinstance(data, list) else half, *more)
                 _die()
-            return call(target, data)
+            return call(target, data, *more)
 
         return counted
 
@@ -191,7 +196,7 @@ def _counting(at: int) -> _Countdown:
     from packer._formats import hdf5
 
     countdown = _Countdown(at)
-    os.write, os.writev = countdown.torn(os.write), countdown.torn(os.writev)
+    os.write, os.writev, os.pwritev = map(countdown.torn, (os.write, os.writev, os.pwritev))
     os.fsync = countdown.wrapped(os.fsync)
     hdf5._Frame.write = countdown.torn(hdf5._Frame.write)  # type: ignore[method-assign]
     sys.addaudithook(countdown.audit)
@@ -227,9 +232,12 @@ def _source_at(path: Path) -> Source:
 
 
 def _convert(job: dict[str, Any]) -> tuple[int, int]:
+    from packer._conversion import room
     from packer._conversion.convert import convert
     from packer._conversion.recipe import Recipe
 
+    if job["large"]:
+        room.available_memory = lambda: 8
     source = _source_at(Path(job["source"]))
     source = with_fields(source) if job["fields"] else source
     countdown = _counting(job["at"])

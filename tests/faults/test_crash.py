@@ -102,6 +102,23 @@ def test_with_fields_killed_at_several_moments(
         assert reader.value(9, "raw") == b"\x09" * 6300
 
 
+def test_killed_while_it_writes_past_the_cache(crash_server: CrashServer, tree: Path, tmp_path: Path) -> None:
+    """On a disk, where systems that can write past their cache do so."""
+    reference, path, continued = tmp_path / "reference.lmdb", tmp_path / "pack.lmdb", set()
+    whole = crash_server.run(tree, reference, format="lmdb")
+    assert whole is not None
+    for at in range(1, whole.changes, 3):
+        ended = crash_server.run(tree, path, format="lmdb", large=True, at=at)
+        assert ended is None or at > 0.95 * whole.changes
+        if not path.exists() or os.path.exists(f"{path}.partial"):
+            ended = crash_server.run(tree, path, format="lmdb", large=True, overwrite=path.exists())
+            assert ended is not None
+            continued.add(ended.continued)
+        assert content(path) == content(reference), f"killed at change {at}"
+        remove(path)
+    assert len(continued) > 2
+
+
 @formats
 def test_killed_at_random_moments(
     crash_server: CrashServer, many: Path, fast_tmp: Path, format: str, sweep: int
