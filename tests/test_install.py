@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 import packer
+from packer._images import native
 from packer.errors import DISTRIBUTION
 
 ROOT = Path(packer.__file__).parents[1]
@@ -204,8 +205,6 @@ def test_the_version_says_that_what_was_compiled_does_not_load(without_c: Path, 
 
 
 def test_the_version_says_that_all_is_well() -> None:
-    from packer._images import native
-
     if not native.WHOLE_JPEGS:
         pytest.skip("needs a C compiler at the installation, and AVX2 or NEON")
     kinds = {"aarch64": ["NEON"], "arm64": ["NEON"]}.get(platform.machine(), ["AVX2", "AVX-512"])
@@ -302,7 +301,8 @@ def test_resizing_needs_no_torch_and_a_command_that_does_says_so(photo_tree: Pat
     assert ended.stderr == "packer: this needs torch, which is not installed (pip install torch)\n"
 
 
-HIDDEN = "import sys; sys.modules['cv2'] = None; sys.modules['packer._images._native'] = None\n"
+WITHOUT_C = "import sys; sys.modules['packer._images._native'] = None\n"
+HIDDEN = WITHOUT_C + "sys.modules['cv2'] = None\n"
 
 PIXELS = """
 import hashlib, sys, warnings
@@ -316,16 +316,17 @@ print(hashlib.sha256(b"".join(image.numpy().tobytes() for image in images)).hexd
 """
 
 
-def test_opencv_makes_nothing_but_speed(
+def test_opencv_and_packers_c_make_nothing_but_speed(
     photo_tree: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("cv2", reason=f"needs OpenCV: pip install '{DISTRIBUTION}[opencv]'")
     alone = run(HIDDEN + PIXELS, ROOT, photo_tree, tmp_path / "alone.lmdb").stdout.split()
+    opencv = run(WITHOUT_C + PIXELS, ROOT, photo_tree, tmp_path / "opencv.lmdb").stdout.split()
     monkeypatch.setattr(sys, "argv", ["", str(photo_tree), str(tmp_path / "beside.lmdb")])
     exec(PIXELS, {})
     beside = capsys.readouterr().out.split()
-    assert (alone.pop(1), beside.pop(1)) == ("False", "True")
-    assert alone == beside
+    assert (alone.pop(1), opencv.pop(1), beside.pop(1)) == ("False", "True", str(not native.WRITES_JPEGS))
+    assert alone == opencv == beside
 
 
 def test_a_decoder_that_is_not_installed_is_named_with_the_command_that_installs_it(pack: Path) -> None:

@@ -134,7 +134,7 @@ class Recipe:
         used = {"pillow", fast_decoder()[0]}
         if self.resize is not None and importlib.util.find_spec("torch") is not None:  # else packer's own C resizes
             used.add("torch")
-        if self.codec == "jpeg":
+        if self.codec == "jpeg" and jpeg_encoder()[0] in _LIBRARIES:  # else packer's own C encodes
             used.add(jpeg_encoder()[0])
         modules = sorted(_LIBRARIES[library] for library in used)
         return {name: _version_of(module) for name, module in modules}

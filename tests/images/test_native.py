@@ -142,7 +142,7 @@ def test_numbers_that_are_none_are_refused() -> None:
     functions = [
         getattr(compiled, name) for name in dir(compiled) if callable(getattr(compiled, name)) and name[0] != "_"
     ]
-    assert len(functions) == 21
+    assert len(functions) == 22
     for function in functions:
         for arguments in ([], [None], [b"", "one"], [*[0] * 20], [b"", *[0] * 20]):
             with pytest.raises(TypeError):
@@ -166,6 +166,12 @@ def test_numbers_that_are_none_are_refused() -> None:
         ("resize", (0, 3, 1, 1, 1, 1, 1, 1, 0, 0, 0, 1, 0, 0, 0), "empty"),
         ("resize", (0, 3, 1, 1, 1, 1, 1, 1, 0, 1, 1, 1, 0, 0, 0), "does not lie inside"),
         ("resize", (0, 3, 1, 1, 1, 1, 1, 1, 0, 0, 1, 1, 0, 9, 0), "no such interpolation"),
+        ("encode_jpeg", (0, 0, 1, 3, 90, 0), "1 to 65500 pixels"),
+        ("encode_jpeg", (0, 1, 65_501, 3, 90, 0), "1 to 65500 pixels"),
+        ("encode_jpeg", (0, 1, 1, 3, 0, 0), "out of range"),
+        ("encode_jpeg", (0, 1, 1, 3, 101, 0), "out of range"),
+        ("encode_jpeg", (0, 1, 1, 3, 90, -1), "out of range"),
+        ("encode_jpeg", (0, 1, 1, 3, 90, 1 << 16), "out of range"),
         ("gather", (0, 0, 0, 0, 0, 1, 1, 0, 0), "of that size"),
         ("gather", (0, 0, 1, 0, 0, -1, 1, 0, 0), "of that size"),
         ("gather", (0, 0, 1, 0, 0, 1, -1, 0, 0), "of that size"),

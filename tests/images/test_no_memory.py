@@ -137,6 +137,7 @@ calls = {
     "rows": prepared(compiled.first_rows, tiled, *size, 20),
     "a survey": surveying(),
     "tiles": prepared(compiled.transcode, encoded(pixels, "JPEG"), 1 << 30, 100),
+    "a JPEG that is written": prepared(compiled.encode_jpeg, pixels.ctypes.data, *size, 3 * size[1], 100, 2),
     "tiles of a progressive JPEG": prepared(compiled.transcode, progressive, 1 << 30, 100),
 }
 forget = drawing("large", large.tobytes(), Box.of((0, 0, *large.shape[:2]), (1, 1)), large.shape[:2], raw=1)

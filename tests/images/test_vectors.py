@@ -7,7 +7,7 @@ import os
 import platform
 import subprocess
 import sysconfig
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 
@@ -181,6 +181,25 @@ def test_resized_pixels(by_both: Both, data: st.DataObject) -> None:
         return out
 
     assert by_both(resized)
+
+
+@many
+@given(
+    size=st.tuples(st.integers(1, 90), st.one_of(st.integers(1, 90), st.integers(250, 530))),
+    levels=st.sampled_from([(0, 255), range(256), range(100, 130), (7,)]),
+    quality=st.integers(1, 100),
+    interval=st.sampled_from([0, 1, 2, 3, 20]),
+)
+def test_jpegs_that_are_written(
+    other: ModuleType, size: tuple[int, int], levels: Sequence[int], quality: int, interval: int
+) -> None:
+    pixels = np.random.default_rng(size).choice(np.array(levels, np.uint8), (*size, 3))
+    for drawn in (pixels, np.ascontiguousarray(photo(*size))):
+        numbers_of = drawn.ctypes.data, *size, 3 * size[1], quality, interval
+        made = other.encode_jpeg(*numbers_of)
+        assert made == native._native.encode_jpeg(*numbers_of)
+        restarts = {"restart_marker_blocks": interval} if interval else {}
+        assert made == encoded(drawn, "JPEG", quality=quality, **restarts)
 
 
 @pytest.mark.parametrize("left", [0, 1, 10, 21])

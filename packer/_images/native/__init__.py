@@ -23,12 +23,14 @@ __all__ = [
     "PREFERRED",
     "TASK",
     "WHOLE_JPEGS",
+    "WRITES_JPEGS",
     "CodedNumbers",
     "augment",
     "become_in_c",
     "decode",
     "decode_grey",
     "decode_into",
+    "encode_jpeg",
     "in_memory",
     "look_up",
     "resize",
@@ -48,6 +50,10 @@ WHOLE_JPEGS = bool(VECTORS)
 """Whether packer's C is the fastest way to whole sequential JPEGs as well: there are AVX2 or NEON, which it uses.
 libjpeg-turbo knows more kinds of vectors, and leaves out more where there are none: measured on x86-64 without AVX2, it
 takes 0.65 of the time, and on 64-bit RISC-V 0.5 of the instructions."""
+
+WRITES_JPEGS = VECTORS in ("AVX2", "AVX-512")
+"""Whether packer's C is the fastest way to write JPEGs. It knows no other vectors for that, and plain C takes three
+times as long as OpenCV."""
 
 TASK = np.dtype([*LOCATION.descr, *CROP.descr, ("out", np.int64)])
 """An image and what is wanted of it: the fields of `LOCATION` and of `CROP`, and the address of the result's memory,
@@ -242,6 +248,29 @@ def decode_grey(data: Buffer, height: int, width: int) -> Pixels | None:
     """
     out = np.empty((height, width, 1), np.uint8)
     return out if _native.decode_grey(bytes(data), height, width, out.ctypes.data) else None
+
+
+def encode_jpeg(pixels: Pixels, quality: int, interval: int) -> bytes:
+    """Encode as a baseline JPEG with 4:2:0 subsampling: the bytes that Pillow gives.
+
+    Parameters
+    ----------
+    pixels : (height, width, 3) uint8 array
+        RGB, of 1 to 65500 pixels a side.
+    quality : int
+        1 to 100.
+    interval : int
+        After so many MCUs stands a restart marker, 65535 at most; 0: there are none.
+
+    Raises
+    ------
+    ValueError
+        If a number is out of range.
+    """
+    if pixels.strides[1:] != (3, 1) or pixels.strides[0] < 0:
+        pixels = np.ascontiguousarray(pixels)
+    height, width, _ = pixels.shape
+    return _native.encode_jpeg(pixels.ctypes.data, height, width, pixels.strides[0], quality, interval)
 
 
 def resize(pixels: Pixels, box: Box, address: int) -> bool:

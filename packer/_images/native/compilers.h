@@ -32,6 +32,21 @@ next_bits(const uint8_t *at)
     return word;
 }
 
+/* Writes 64 bits, the uppermost of them first. */
+INLINE void
+put_bits(uint8_t *to, uint64_t bits)
+{
+#if defined(__GNUC__) || defined(__clang__)
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    bits = __builtin_bswap64(bits);
+#endif
+    memcpy(to, &bits, 8);
+#else
+    for (int i = 0; i < 8; i++)
+        to[i] = (uint8_t)(bits >> (56 - 8 * i));
+#endif
+}
+
 /* Returns how many bits are 1. */
 INLINE int
 count_ones(uint64_t bits)
@@ -55,6 +70,20 @@ leading_zeros(uint64_t bits)
 #else
     int count = 0;
     for (; !(bits >> 63); bits <<= 1)
+        count++;
+    return count;
+#endif
+}
+
+/* Returns how many bits stand below the lowest one that is 1; there is one. */
+INLINE int
+trailing_zeros(uint64_t bits)
+{
+#if defined(__GNUC__) || defined(__clang__)
+    return __builtin_ctzll(bits);
+#else
+    int count = 0;
+    for (; !(bits & 1); bits >>= 1)
         count++;
     return count;
 #endif

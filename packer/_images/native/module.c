@@ -2,6 +2,7 @@
 
 #include "arguments.h"
 #include "checksums.h"
+#include "encoding/encoding.h"
 #include "kernels/kernels.h"
 #include "kernels/vectors.h"
 #include "native.h"
@@ -18,6 +19,12 @@ PyDoc_STRVAR(augment_doc,
 "augment(pixels, height, width, operations, count)\n--\n\n"
 "Change an image in place by so many operations, one after the other; see packer._images.operations.OPERATION.\n\n"
 "`pixels` and `operations` are addresses: of height * width * 3 bytes, and of `count` records.");
+
+PyDoc_STRVAR(encode_jpeg_doc,
+"encode_jpeg(pixels, height, width, stride, quality, interval)\n--\n\n"
+"Return pixels as a baseline JPEG with 4:2:0 subsampling, the bytes that Pillow writes.\n\n"
+"`pixels` is the address of rows of 3 * width bytes of RGB, which begin `stride` bytes apart. With an interval other than 0, a\n"
+"restart marker stands after as many MCUs.");
 
 PyDoc_STRVAR(locate_doc,
 "locate(table, rows, count, views, crops, each, addresses, step, file, begin, bytes, tasks, operations, places)\n--\n\n"
@@ -202,6 +209,7 @@ static PyMethodDef methods[] = {
     {"first_rows", (PyCFunction)(void (*)(void))first_rows, METH_FASTCALL, first_rows_doc},
     {"decode_grey", (PyCFunction)(void (*)(void))decode_grey, METH_FASTCALL, decode_grey_doc},
     {"decode_into", (PyCFunction)(void (*)(void))decode_into, METH_FASTCALL, decode_into_doc},
+    {"encode_jpeg", (PyCFunction)(void (*)(void))encode_jpeg, METH_FASTCALL, encode_jpeg_doc},
     {"locate", (PyCFunction)(void (*)(void))locate, METH_FASTCALL, locate_doc},
     {"move", (PyCFunction)(void (*)(void))move_mask, METH_FASTCALL, move_doc},
     {"look_up", (PyCFunction)(void (*)(void))look_up, METH_FASTCALL, look_up_doc},
@@ -226,6 +234,7 @@ PyInit__native(void)
 {
     checksums_init();
     kernels_init();
+    encoding_init();
     PyObject *module = PyModule_Create(&definition);
 #ifdef Py_GIL_DISABLED /* all that threads share are the tables made above and the workspaces, which have a lock: see tasks.c */
     if (module != NULL)

@@ -15,6 +15,7 @@ PyObject *cut_out(PyObject *module, PyObject *const *arguments, Py_ssize_t given
 PyObject *first_rows(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
 PyObject *decode_grey(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
 PyObject *decode_into(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
+PyObject *encode_jpeg(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
 PyObject *locate(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
 PyObject *move_mask(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
 PyObject *look_up(PyObject *module, PyObject *const *arguments, Py_ssize_t given);

@@ -20,6 +20,10 @@ static const Kernels plain = {
     .sum_levels = sum_levels_plain,
     .exchange = exchange_plain,
     .extremes = extremes_plain,
+    .sample_rows = sample_rows_plain,
+    .code_blocks = code_blocks_plain,
+    .list_items = list_items_plain,
+    .put_items = put_items_plain,
 };
 #if HAS_AVX2
 static const Kernels avx2 = {
@@ -41,6 +45,10 @@ static const Kernels avx2 = {
     .sum_levels = sum_levels_avx2,
     .exchange = exchange_avx2,
     .extremes = extremes_avx2,
+    .sample_rows = sample_rows_avx2,
+    .code_blocks = code_blocks_avx2,
+    .list_items = list_items_avx2,
+    .put_items = put_items_avx2,
 };
 #endif
 #if HAS_AVX512
@@ -65,6 +73,10 @@ static const Kernels avx512 = {
     .sum_levels = sum_levels_avx512,
     .exchange = exchange_avx512,
     .extremes = extremes_avx2,
+    .sample_rows = sample_rows_avx512,
+    .code_blocks = code_blocks_avx512,
+    .list_items = list_items_avx512,
+    .put_items = put_items_avx512,
 };
 #endif
 #if HAS_NEON
@@ -86,6 +98,10 @@ static const Kernels neon = {
     .sum_levels = sum_levels_plain,
     .exchange = exchange_neon,
     .extremes = extremes_plain,
+    .sample_rows = sample_rows_plain,
+    .code_blocks = code_blocks_plain,
+    .list_items = list_items_plain,
+    .put_items = put_items_plain,
 };
 #endif
 

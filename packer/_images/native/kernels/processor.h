@@ -37,9 +37,9 @@ ask_processor(void)
 {
     enum { PCLMUL = 1 << 1, FMA = 1 << 12, SSE42 = 1 << 20, OSXSAVE = 1 << 27 };                  /* leaf 1, ECX */
     enum { AVX = 1 << 28, F16C = 1 << 29 };
-    enum { BMI = 1 << 3, AVX2_ = 1 << 5, BMI2 = 1 << 8, F = 1 << 16, DQ = 1 << 17, BW = 1 << 30 }; /* leaf 7, EBX */
+    enum { BMI = 1 << 3, AVX2_ = 1 << 5, BMI2 = 1 << 8, F = 1 << 16, DQ = 1 << 17, CD = 1 << 28, BW = 1 << 30 }; /* leaf 7, EBX */
     const unsigned vl = 1u << 31;
-    enum { VBMI = 1 << 1, VNNI = 1 << 11 };                                                      /* leaf 7, ECX */
+    enum { VBMI = 1 << 1, VBMI2 = 1 << 6, VNNI = 1 << 11 };                                                    /* leaf 7, ECX */
     enum { XMM_YMM = 0x06, OPMASK_ZMM = 0xE0 };
     unsigned a, b, c, d, kept, maker, wanted = FMA | SSE42 | OSXSAVE | AVX | F16C;
     Processor found = {0, 0, 0, 0, 0};
@@ -55,9 +55,9 @@ ask_processor(void)
         return found;
     wanted = BMI | AVX2_ | BMI2;
     found.avx2 = (b & wanted) == wanted;
-    wanted = F | DQ | BW | vl;
+    wanted = F | DQ | CD | BW | vl;
     found.avx512 = found.avx2 && (kept & OPMASK_ZMM) == OPMASK_ZMM && (b & wanted) == wanted
-        && (c & (VBMI | VNNI)) == (VBMI | VNNI);
+        && (c & (VBMI | VBMI2 | VNNI)) == (VBMI | VBMI2 | VNNI);
     return found;
 }
 

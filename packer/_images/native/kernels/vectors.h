@@ -52,9 +52,9 @@
 #endif
 #if HAS_AVX2 && KNOWS_AVX512 && !defined(PACKER_NO_AVX512)
 #define HAS_AVX512 1
-#define AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,bmi,bmi2")))
+#define AVX512 __attribute__((target("avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx512vbmi2,bmi,bmi2,popcnt")))
 #define AVX512_INLINE \
-    __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,bmi,bmi2"), always_inline)) static inline
+    __attribute__((target("avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx512vbmi2,bmi,bmi2,popcnt"), always_inline)) static inline
 #else
 #define HAS_AVX512 0
 #endif

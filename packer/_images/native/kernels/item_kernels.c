@@ -1,0 +1,202 @@
+/* Coefficients that become items, and items that become bits, in plain C and for vectors; see kernels.h and encoding.h. */
+
+#include "compilers.h"
+#include "kernels/kernels.h"
+
+#include <string.h>
+
+void
+list_items_plain(const CodedBlock *blocks, const uint64_t *masks, ptrdiff_t mcus, Items *items)
+{
+    int16_t *values = items->values;
+    uint8_t *places = items->places;
+    for (ptrdiff_t i = 0; i < BLOCKS_OF_MCU * mcus; i++) {
+        const int of_chroma = i % BLOCKS_OF_MCU < 4 ? 0 : OF_CHROMA;
+        for (uint64_t mask = masks[i]; mask; mask &= mask - 1) {
+            const int place = trailing_zeros(mask);
+            *values++ = blocks[i].coefficients[place];
+            *places++ = (uint8_t)(place + of_chroma);
+        }
+    }
+    items->count = values - items->values;
+}
+
+/* Puts bits behind others, 56 of them at most, and writes all whole bytes. */
+INLINE uint8_t *
+put(BitQueue *queue, uint64_t bits, unsigned count, uint8_t *to)
+{
+    const unsigned all = queue->count + count;
+    const uint64_t together = queue->bits | bits << ((64 - all) & 63);
+    put_bits(to, together);
+    queue->bits = together << (all & 56);
+    queue->count = all & 7;
+    return to + (all >> 3);
+}
+
+/* Returns the bits of an item above how many they are. */
+INLINE uint32_t
+code_of(const Items *items, ptrdiff_t i, const Codes *codes)
+{
+    const int place = items->places[i], value = items->values[i];
+    const int zeros = place % OF_CHROMA ? place - items->places[i - 1] - 1 : FIRST_COEFFICIENT;
+    const uint32_t kind = (uint32_t)(zeros + place / OF_CHROMA * KINDS_OF_ITEM), size = (uint32_t)(value < 0 ? -value : value);
+    return (*codes)[kind][63 - leading_zeros(2 * size + 1)][value < 0] + ((uint32_t)value << CODE_LENGTH);
+}
+
+INLINE uint8_t *
+put_items_by(const Items *items, const Codes *codes, BitQueue *queue, uint8_t *to)
+{
+    enum { LENGTH = (1 << CODE_LENGTH) - 1 };
+    BitQueue q = *queue;
+    ptrdiff_t i = 0;
+    for (; i + 2 <= items->count; i += 2) {
+        const uint32_t one = code_of(items, i, codes), other = code_of(items, i + 1, codes);
+        const uint64_t bits = (uint64_t)(one >> CODE_LENGTH) << (other & LENGTH) | other >> CODE_LENGTH;
+        to = put(&q, bits, (one & LENGTH) + (other & LENGTH), to);
+    }
+    if (i < items->count) {
+        const uint32_t last = code_of(items, i, codes);
+        to = put(&q, last >> CODE_LENGTH, last & LENGTH, to);
+    }
+    *queue = q;
+    return to;
+}
+
+uint8_t *
+put_items_plain(const Items *items, const Codes *codes, BitQueue *queue, uint8_t *to)
+{
+    return put_items_by(items, codes, queue, to);
+}
+
+#if HAS_AVX2
+/* Eight coefficients at a time. The bits of a mask say where they are: each becomes a byte of ones, by which as many of the bytes
+   0 to 7 are extracted. */
+AVX2 void
+list_items_avx2(const CodedBlock *blocks, const uint64_t *masks, ptrdiff_t mcus, Items *items)
+{
+    const uint64_t in_order = 0x0706050403020100, ones = 0x0101010101010101;
+    int16_t *values = items->values;
+    uint8_t *places = items->places;
+    if (deposit_is_slow) {
+        list_items_plain(blocks, masks, mcus, items);
+        return;
+    }
+    for (ptrdiff_t i = 0; i < BLOCKS_OF_MCU * mcus; i++) {
+        uint64_t mask = masks[i], begin = i % BLOCKS_OF_MCU < 4 ? 0 : OF_CHROMA * ones;
+        const int16_t *from = blocks[i].coefficients;
+        for (; mask; mask >>= 8, from += 8, begin += 8 * ones) {
+            const uint64_t found = _pext_u64(in_order, _pdep_u64(mask & 255, ones) * 255), put = found + begin;
+            __m128i pairs = _mm_cvtepu8_epi16(_mm_cvtsi64_si128((long long)found));
+            pairs = _mm_add_epi16(_mm_mullo_epi16(pairs, _mm_set1_epi16(0x0202)), _mm_set1_epi16(0x0100));
+            const __m128i eight = _mm_loadu_si128((const __m128i *)(const void *)from);
+            _mm_storeu_si128((__m128i *)(void *)values, _mm_shuffle_epi8(eight, pairs));
+            memcpy(places, &put, 8);
+            const int count = count_ones(mask & 255);
+            values += count;
+            places += count;
+        }
+    }
+    items->count = values - items->values;
+}
+
+AVX2 uint8_t *
+put_items_avx2(const Items *items, const Codes *codes, BitQueue *queue, uint8_t *to)
+{
+    return put_items_by(items, codes, queue, to);
+}
+#endif
+
+#if HAS_AVX512
+AVX512 void
+list_items_avx512(const CodedBlock *blocks, const uint64_t *masks, ptrdiff_t mcus, Items *items)
+{
+    int16_t *values = items->values;
+    uint8_t *places = items->places, from_zero[64];
+    for (int i = 0; i < 64; i++)
+        from_zero[i] = (uint8_t)i;
+    const __m512i all_places = _mm512_loadu_si512(from_zero);
+    for (ptrdiff_t mcu = 0; mcu < mcus; mcu++) {
+        for (int i = 0; i < BLOCKS_OF_MCU; i++, blocks++, masks++) {
+            const uint64_t mask = *masks;
+            const int lower = count_ones(mask & UINT32_MAX), count = count_ones(mask);
+            __m512i low = _mm512_loadu_si512(blocks->coefficients), high = _mm512_loadu_si512(blocks->coefficients + 32);
+            _mm512_storeu_si512(values, _mm512_maskz_compress_epi16((__mmask32)mask, low));
+            _mm512_storeu_si512(values + lower, _mm512_maskz_compress_epi16((__mmask32)(mask >> 32), high));
+            __m512i found = _mm512_maskz_compress_epi8(mask, all_places);
+            _mm512_storeu_si512(places, i < 4 ? found : _mm512_or_si512(found, _mm512_set1_epi8(OF_CHROMA)));
+            values += count;
+            places += count;
+        }
+    }
+    items->count = values - items->values;
+}
+
+/* Writes what kind each of 64 items is: see Codes. */
+AVX512_INLINE void
+kinds_of(const uint8_t *places, uint8_t *kinds)
+{
+    __m512i place = _mm512_loadu_si512(places), before = _mm512_loadu_si512(places - 1);
+    __m512i kind = _mm512_sub_epi8(_mm512_sub_epi8(place, before), _mm512_set1_epi8(1));
+    const __mmask64 first = _mm512_testn_epi8_mask(place, _mm512_set1_epi8(OF_CHROMA - 1));
+    const __mmask64 chroma = _mm512_test_epi8_mask(place, _mm512_set1_epi8(OF_CHROMA));
+    kind = _mm512_mask_mov_epi8(kind, first, _mm512_set1_epi8(FIRST_COEFFICIENT));
+    _mm512_storeu_si512(kinds, _mm512_mask_add_epi8(kind, chroma, kind, _mm512_set1_epi8(KINDS_OF_ITEM)));
+}
+
+enum { JOINED = 16, ITEMS_AT_ONCE = 256 };
+
+typedef struct { /* bits of several items each, and how many they are */
+    uint64_t bits[ITEMS_AT_ONCE / 2 + 8], counts[ITEMS_AT_ONCE / 2 + 8];
+} Together;
+
+/* Joins the bits of 16 items, or of fewer: those of four where they are 56 or less, and else of two. Returns how many were made. */
+AVX512_INLINE int
+join_items(const int16_t *values, const uint8_t *kinds, __mmask16 some, const Codes *codes, uint64_t *joined, uint64_t *counts)
+{
+    const __mmask16 even = 0x5555;
+    __m512i value = _mm512_cvtepi16_epi32(_mm256_maskz_loadu_epi16(some, values));
+    __m512i kind = _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(some, kinds));
+    /* Codes has SIZES sizes of each kind, and two codes of each. The size is 32 less the zeros above the value. */
+    __m512i place = _mm512_or_si512(_mm512_slli_epi32(kind, 5), _mm512_srli_epi32(value, 31));
+    __m512i zeros = _mm512_lzcnt_epi32(_mm512_abs_epi32(value));
+    place = _mm512_sub_epi32(_mm512_add_epi32(place, _mm512_set1_epi32(2 * 32)), _mm512_add_epi32(zeros, zeros));
+    __m512i code = _mm512_mask_i32gather_epi32(_mm512_setzero_si512(), some, place, (const int *)(const void *)codes, 4);
+    __m512i count = _mm512_and_si512(code, _mm512_set1_epi32((1 << CODE_LENGTH) - 1));
+    __m512i bits = _mm512_add_epi32(_mm512_srli_epi32(code, CODE_LENGTH), value), seconds = _mm512_srli_epi64(count, 32);
+    bits = _mm512_or_si512(_mm512_sllv_epi64(_mm512_maskz_mov_epi32(even, bits), seconds), _mm512_srli_epi64(bits, 32));
+    count = _mm512_maskz_add_epi32(even, count, seconds);
+    seconds = _mm512_unpackhi_epi64(count, count);
+    __m512i four = _mm512_add_epi64(count, seconds);
+    if (UNLIKELY(_mm512_cmpgt_epu64_mask(four, _mm512_set1_epi64(56)) & 0x55)) {
+        _mm512_storeu_si512(joined, bits);
+        _mm512_storeu_si512(counts, count);
+        return 8;
+    }
+    bits = _mm512_or_si512(_mm512_sllv_epi64(bits, seconds), _mm512_unpackhi_epi64(bits, bits));
+    _mm512_storeu_si512(joined, _mm512_maskz_compress_epi64(0x55, bits));
+    _mm512_storeu_si512(counts, _mm512_maskz_compress_epi64(0x55, four));
+    return 4;
+}
+
+AVX512 uint8_t *
+put_items_avx512(const Items *items, const Codes *codes, BitQueue *queue, uint8_t *to)
+{
+    BitQueue q = *queue;
+    for (ptrdiff_t begin = 0; begin < items->count; begin += ITEMS_AT_ONCE) {
+        const ptrdiff_t count = items->count - begin < ITEMS_AT_ONCE ? items->count - begin : ITEMS_AT_ONCE;
+        uint8_t kinds[ITEMS_AT_ONCE];
+        Together together;
+        int made = 0;
+        for (ptrdiff_t i = 0; i < count; i += 64)
+            kinds_of(items->places + begin + i, kinds + i);
+        for (ptrdiff_t i = 0; i < count; i += JOINED) {
+            const __mmask16 some = (__mmask16)(count - i < JOINED ? (1u << (count - i)) - 1 : 0xFFFF);
+            made += join_items(items->values + begin + i, kinds + i, some, codes, together.bits + made, together.counts + made);
+        }
+        for (int i = 0; i < made; i++)
+            to = put(&q, together.bits[i], (unsigned)together.counts[i], to);
+    }
+    *queue = q;
+    return to;
+}
+#endif

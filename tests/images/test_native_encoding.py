@@ -1,0 +1,142 @@
+"""packer's own JPEG encoder writes the bytes that Pillow writes, and OpenCV."""
+
+from __future__ import annotations
+
+import io
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from packer._images import encode, native, opencv
+from packer._images.encode import encode_tiled, jpeg_encoder
+from packer._images.jpeg.tiles import annotate, read_tiles
+from tests.images.drawn import encoded, photo
+
+pytestmark = pytest.mark.skipif(not native.PREFERRED, reason="needs a C compiler at the installation")
+
+Pixels = npt.NDArray[np.uint8]
+
+
+def pillows(pixels: Pixels, quality: int, interval: int) -> bytes:
+    return encoded(pixels, "JPEG", quality=quality, **({"restart_marker_blocks": interval} if interval else {}))
+
+
+def noise(height: int, width: int) -> Pixels:
+    return np.random.default_rng(height * 1000 + width).integers(0, 256, (height, width, 3), np.uint8)
+
+
+def extremes(height: int, width: int) -> Pixels:
+    return noise(height, width) // 128 * 255
+
+
+def flat(height: int, width: int) -> Pixels:
+    return np.broadcast_to(noise(1, 1) // 2 + np.uint8((height + width) % 128), (height, width, 3))
+
+
+def waves(height: int, width: int) -> Pixels:
+    """Draw what one coefficient of each block is large of, another one in each: with many zeros before it, or none."""
+    rows, columns = np.mgrid[:height, :width]
+    u, v = columns // 8 % 8, (rows // 8 + columns // 64) % 8
+    wave = np.cos((2 * (columns % 8) + 1) * u * np.pi / 16) * np.cos((2 * (rows % 8) + 1) * v * np.pi / 16)
+    levels = np.where(wave >= 0, 255, 0) if height % 2 else 128 + 100 * wave
+    return np.repeat(levels.astype(np.uint8)[..., None], 3, 2)
+
+
+DRAWN = (photo, noise, extremes, flat, waves)
+
+
+@pytest.mark.parametrize("draw", DRAWN)
+@pytest.mark.parametrize("height", range(1, 41))
+def test_small_images_of_all_sizes(height: int, draw: type[photo]) -> None:
+    rng = np.random.default_rng(height)
+    for width in (*range(1, 41), 63, 64, 65, 70, 129):
+        quality, interval = int(rng.integers(1, 101)), int(rng.choice([0, 0, 1, 2, 3, 7]))
+        made = native.encode_jpeg(draw(height, width), quality, interval)
+        assert made == pillows(draw(height, width), quality, interval), (width, quality, interval)
+
+
+@pytest.mark.parametrize("quality", range(1, 101))
+def test_all_qualities(quality: int) -> None:
+    for draw in DRAWN:
+        pixels = draw(70, 91)
+        made = native.encode_jpeg(pixels, quality, 0)
+        assert made == pillows(pixels, quality, 0) == opencv.encode_jpeg(np.ascontiguousarray(pixels), quality, 0)
+
+
+@settings(max_examples=60)
+@given(
+    draw=st.sampled_from(DRAWN),
+    size=st.tuples(st.integers(1, 300), st.integers(1, 700)),
+    quality=st.integers(1, 100),
+    interval=st.one_of(st.just(0), st.integers(1, 80), st.just(65_535)),
+)
+def test_images(draw: type[photo], size: tuple[int, int], quality: int, interval: int) -> None:
+    pixels = draw(*size)
+    assert native.encode_jpeg(pixels, quality, interval) == pillows(pixels, quality, interval)
+
+
+@settings(max_examples=100)
+@given(levels=st.binary(min_size=16 * 16 * 3, max_size=16 * 16 * 3), quality=st.integers(1, 100))
+def test_any_pixels(levels: bytes, quality: int) -> None:
+    pixels = np.frombuffer(levels, np.uint8).reshape(16, 16, 3)
+    assert native.encode_jpeg(pixels, quality, 0) == pillows(pixels, quality, 0)
+
+
+def test_each_wave_at_the_highest_contrast() -> None:
+    """No coefficient is larger than those of blocks whose pixels are black and white as a wave is positive or not."""
+    for contrast in (waves(129, 512), 255 - waves(129, 512)):
+        assert native.encode_jpeg(contrast, 100, 0) == pillows(contrast, 100, 0)
+
+
+def test_pixels_that_lie_apart() -> None:
+    """Rows of a part of an image, every second row, and rows and pixels in the other order."""
+    pixels = photo(96, 128)
+    for part in (pixels[3:50, 5:90], pixels[::2], pixels[::-1], pixels[:, ::-1], pixels[..., ::-1], pixels[:, :1]):
+        assert native.encode_jpeg(part, 90, 0) == pillows(np.ascontiguousarray(part), 90, 0)
+
+
+@pytest.mark.parametrize("size", [(1, 65_500), (65_500, 1), (17, 65_500), (3000, 2000)])
+def test_large_images(size: tuple[int, int]) -> None:
+    for draw in (noise, flat):
+        assert native.encode_jpeg(draw(*size), 100, 0) == pillows(draw(*size), 100, 0)
+
+
+def test_tiles_are_those_of_pillow(monkeypatch: pytest.MonkeyPatch) -> None:
+    for size in ((256, 341), (341, 256), (20, 1000)):
+        made = encode_tiled(photo(*size), 90)
+        tiles = read_tiles(made)
+        assert tiles is not None
+        interval = -(-size[1] // 16) // tiles.grid.columns
+        assert made == annotate(pillows(photo(*size), 90, interval))
+
+
+def test_threads_write_what_one_writes() -> None:
+    images = [photo(100, 90), noise(120, 64), extremes(33, 200), waves(64, 512)]
+    expected = [pillows(pixels, 90, 2) for pixels in images]
+    begin = threading.Barrier(4)
+
+    def right(place: int) -> bool:
+        begin.wait()
+        return all(native.encode_jpeg(images[place], 90, 2) == expected[place] for _ in range(200))
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(right, range(4)))
+
+
+@pytest.mark.parametrize(("writes", "name"), [(True, "packer"), (False, "opencv")])
+def test_the_encoder_is_the_fastest_one(monkeypatch: pytest.MonkeyPatch, writes: bool, name: str) -> None:
+    monkeypatch.setattr(encode.native, "WRITES_JPEGS", writes)
+    jpeg_encoder.cache_clear()
+    try:
+        found, write = jpeg_encoder()
+        assert (found, write(photo(48, 64), 90, 0)) == (name, pillows(photo(48, 64), 90, 0))
+        with Image.open(io.BytesIO(encode.encode(photo(48, 64), "jpeg", 90))) as image:
+            assert image.size == (64, 48)
+    finally:
+        jpeg_encoder.cache_clear()
