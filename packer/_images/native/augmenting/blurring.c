@@ -7,13 +7,27 @@
 #include <math.h>
 #include <string.h>
 
-/* Sharpens some levels between those of two other rows. */
+/* Adds a row to the sums of the two above it, and makes the sums of the two that stand above the next one. */
 INLINE void
-sharpen_some(const uint8_t *above, const uint8_t *row, const uint8_t *below, uint8_t *restrict to, ptrdiff_t count, float rest)
+add_body(const uint8_t *row, const uint8_t *below, uint16_t *restrict two, uint16_t *restrict three, ptrdiff_t count)
+{
+    for (ptrdiff_t strip = 0; strip < count; strip += STRIP)
+        for (ptrdiff_t i = strip; i < strip + STRIP; i++) {
+            three[i] = (uint16_t)(two[i] + below[i]);
+            two[i] = (uint16_t)(row[i] + below[i]);
+        }
+}
+
+VECTORISED(add, add_body,
+           (const uint8_t *row, const uint8_t *below, uint16_t *restrict two, uint16_t *restrict three, ptrdiff_t count),
+           (row, below, two, three, count))
+
+/* Sharpens some levels of a row, by what it makes with its two neighbours. */
+INLINE void
+sharpen_some(const uint16_t *three, const uint8_t *row, uint8_t *restrict to, ptrdiff_t count, float rest)
 {
     for (ptrdiff_t i = 0; i < count; i++) {
-        uint16_t sum = (uint16_t)(above[i - 3] + above[i] + above[i + 3] + row[i - 3] + 5 * row[i] + row[i + 3] + below[i - 3]
-            + below[i] + below[i + 3] + 6);
+        uint16_t sum = (uint16_t)(three[i - 3] + three[i] + three[i + 3] + 4 * row[i] + 6);
         int16_t smooth = (int16_t)(uint16_t)(sum / 13); /* rounded: it is never between two levels */
         int32_t sharp = (int32_t)fmaf((float)(int16_t)(smooth - row[i]), rest, row[i]);
         sharp = sharp > 0 ? sharp : 0;
@@ -21,41 +35,45 @@ sharpen_some(const uint8_t *above, const uint8_t *row, const uint8_t *below, uin
     }
 }
 
-/* Sharpens a row between two others; the first and the last pixel stay. The last strip ends where the row does, and does some
-   again. */
+/* Sharpens a row; the first and the last pixel stay. The last strip ends where the row does, and does some again. */
 INLINE void
-sharpen_body(const uint8_t *above, const uint8_t *row, const uint8_t *below, uint8_t *restrict to, ptrdiff_t count, float rest)
+sharpen_body(const uint16_t *three, const uint8_t *row, uint8_t *restrict to, ptrdiff_t count, float rest)
 {
     const ptrdiff_t last = count - 3 - STRIP;
     if (last < 3)
-        sharpen_some(above + 3, row + 3, below + 3, to + 3, count - 6, rest);
+        sharpen_some(three + 3, row + 3, to + 3, count - 6, rest);
     else
         for (ptrdiff_t i = 3; i < last + STRIP; i += STRIP) {
             ptrdiff_t from = i < last ? i : last;
-            sharpen_some(above + from, row + from, below + from, to + from, STRIP, rest);
+            sharpen_some(three + from, row + from, to + from, STRIP, rest);
         }
 }
 
 VECTORISED(sharpen_row, sharpen_body,
-           (const uint8_t *above, const uint8_t *row, const uint8_t *below, uint8_t *restrict to, ptrdiff_t count, float rest),
-           (above, row, below, to, count, rest))
+           (const uint16_t *three, const uint8_t *row, uint8_t *restrict to, ptrdiff_t count, float rest),
+           (three, row, to, count, rest))
 
 int
 sharpen(const Image *image, double factor)
 {
-    ptrdiff_t line = 3 * image->width;
+    const ptrdiff_t line = 3 * image->width, step = (line + STRIP - 1) / STRIP * STRIP;
+    const size_t room = 2 * (size_t)step * (sizeof(uint16_t) + 1);
     if (image->height <= 2 || image->width <= 2)
         return 1;
-    factor = limited(factor);
-    if (!reserve(image->scratch, 2 * (size_t)line))
+    if (!reserve(image->scratch, room))
         return 0;
-    uint8_t *above = image->scratch->at, *row = above + line, *to = image->pixels;
-    memcpy(row, to, (size_t)line);
-    for (ptrdiff_t y = 1; y < image->height - 1; y++) {
-        uint8_t *spare = above;
-        above = row, row = spare, to += line;
-        memcpy(row, to, (size_t)line);
-        sharpen_row(above, row, to + line, to, line, (float)(1 - factor));
+    memset(image->scratch->at, 0, room);
+    uint16_t *two = (uint16_t *)(void *)image->scratch->at, *three = two + step;
+    uint8_t *row = (uint8_t *)(three + step), *below = row + step, *to = image->pixels;
+    const float rest = (float)(1 - limited(factor));
+    memcpy(below, to, (size_t)line);
+    for (ptrdiff_t y = 0; y < image->height - 1; y++, to += line) {
+        uint8_t *spare = row;
+        row = below, below = spare;
+        memcpy(below, to + line, (size_t)line);
+        add(row, below, two, three, step);
+        if (y > 0)
+            sharpen_row(three, row, to, line, rest);
     }
     return 1;
 }

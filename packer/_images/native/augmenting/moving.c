@@ -10,9 +10,8 @@
 enum { RUN = 256 }; /* columns that are made at a time: whole strips */
 
 typedef struct { /* in one direction, where the pixels of a row come from */
-    float row, shift;  /* what all columns count */
-    float half;        /* of the image's side */
-    float least, most; /* places that are farther outside count as these */
+    float row, shift; /* what all columns count */
+    float half;       /* of the image's side */
 } Line;
 
 typedef struct { /* a part of a row that is made; all of it has whole strips */
@@ -28,9 +27,7 @@ INLINE float
 place_of(float column, const Line *line)
 {
     float at = (column + line->row) + line->shift;
-    float place = (at + 1) * line->half - 0.5f;
-    place = place > line->least ? place : line->least; /* also what is no number */
-    return place < line->most ? place : line->most;
+    return (at + 1) * line->half - 0.5f;
 }
 
 /* Returns the nearest integer, and the even one of two, of a place that is near. */
@@ -49,17 +46,28 @@ typedef struct { /* what is moved */
     uint8_t fill[3]; /* it stands after the pixels, too, where they are not interpolated */
 } Source;
 
+/* Returns the nearest integer as `nearest` does. Of a place that is far away, or is no number, it is no side's pixel. */
+INLINE uint32_t
+nearest_whole(float place)
+{
+    const float magic = 12582912, moved = place + magic;
+    uint32_t zero, bits;
+    memcpy(&zero, &magic, sizeof zero);
+    memcpy(&bits, &moved, sizeof bits); /* where the fraction counts whole numbers */
+    return bits - zero;
+}
+
 INLINE void
 find_body(Run *run, Line across, Line down, const Source *source, ptrdiff_t count)
 {
-    const int32_t height = source->height, width = source->width, step = source->step, outside = height * step;
+    const uint32_t height = (uint32_t)source->height, width = (uint32_t)source->width, step = (uint32_t)source->step;
+    const uint32_t outside = height * step;
     for (ptrdiff_t strip = 0; strip < count; strip += STRIP)
         for (ptrdiff_t x = strip; x < strip + STRIP; x++) {
-            int32_t row = (int32_t)nearest(place_of(run->down[x], &down));
-            int32_t column = (int32_t)nearest(place_of(run->across[x], &across));
-            int32_t beyond = (row | (height - 1 - row) | column | (width - 1 - column)) >> 31; /* all ones or all zeros */
-            int32_t at = (int32_t)((uint32_t)row * (uint32_t)step + 3 * (uint32_t)column); /* of far places, anything */
-            run->from[x] = (at & ~beyond) | (outside & beyond);
+            uint32_t row = nearest_whole(place_of(run->down[x], &down));
+            uint32_t column = nearest_whole(place_of(run->across[x], &across));
+            uint32_t at = row * step + 3 * column; /* of far places, anything */
+            run->from[x] = (int32_t)((row < height) & (column < width) ? at : outside);
         }
 }
 
@@ -72,7 +80,7 @@ is_even(const float *columns, const Line *line, ptrdiff_t last, float step)
 {
     enum { FAR = 1 << 12 }; /* where places are still that exact */
     float first = place_of(columns[0], line), way = place_of(columns[last], line) - first;
-    return fabsf(first) < FAR && fabsf(way - step * (float)last) < 0.01f && fabsf(first - floorf(first) - 0.5f) > 0.05f;
+    return fabsf(first) < FAR && fabsf(way - step * (float)last) < 0.01f && fabsf(first - nearest(first)) < 0.45f;
 }
 
 /* Copies a part of a row of the source from a column on, and fills what comes from outside. */
@@ -100,28 +108,35 @@ copy_nearest(Run *run, const Line *across, const Line *down, const Source *sourc
         return;
     }
     find(run, *across, *down, source, count);
-    const uint8_t *pixels = source->pixels;
-    for (ptrdiff_t x = 0; x < last; x++)
-        memcpy(to + 3 * x, pixels + run->from[x], 4); /* the fourth byte is the next pixel's, which comes next */
-    memcpy(to + 3 * last, pixels + run->from[last], 3);
+    kernels->pick(source->pixels, run->from, count, to);
 }
 
 enum { EDGE = 2 }; /* pixels around an image: a place farther outside is between none that count, like one in the edge */
 
-INLINE void
-surround_body(Run *run, Line across, Line down, int32_t step, ptrdiff_t count)
+/* Returns a place, of those farther outside of a side than the edge one in the edge. */
+INLINE float
+near(float place, float side)
 {
+    place = place > -EDGE ? place : -EDGE; /* also what is no number */
+    return place < side ? place : side;
+}
+
+INLINE void
+surround_body(Run *run, Line across, Line down, const Source *source, ptrdiff_t count)
+{
+    const float height = (float)source->height, width = (float)source->width;
+    const int32_t step = source->step;
     for (ptrdiff_t strip = 0; strip < count; strip += STRIP)
         for (ptrdiff_t x = strip; x < strip + STRIP; x++) {
-            float column = place_of(run->across[x], &across), row = place_of(run->down[x], &down);
+            float column = near(place_of(run->across[x], &across), width), row = near(place_of(run->down[x], &down), height);
             float west = nearest(column - 0.5f), north = nearest(row - 0.5f); /* of whole numbers, maybe the one before */
             run->east[x] = column - west, run->south[x] = row - north;
             run->from[x] = ((int32_t)north + EDGE) * step + (int32_t)west + EDGE;
         }
 }
 
-VECTORISED(surround, surround_body, (Run * run, Line across, Line down, int32_t step, ptrdiff_t count),
-           (run, across, down, step, count))
+VECTORISED(surround, surround_body, (Run * run, Line across, Line down, const Source *source, ptrdiff_t count),
+           (run, across, down, source, count))
 
 /* Returns a byte of a pixel, 0 to 3, as it stands in memory. */
 INLINE float
@@ -195,7 +210,7 @@ VECTORISED(mix_bare, mix_bare_body, (Run * run, const Source *source, ptrdiff_t 
 static void
 interpolate(Run *run, const Line *across, const Line *down, const Source *source, ptrdiff_t count, uint8_t *to)
 {
-    surround(run, *across, *down, source->step, count);
+    surround(run, *across, *down, source, count);
     const uint8_t *pixels = source->pixels, *below = pixels + 4 * (ptrdiff_t)source->step;
     for (ptrdiff_t x = 0; x < count; x++) {
         ptrdiff_t first = 4 * (ptrdiff_t)run->from[x];
@@ -260,7 +275,6 @@ move(const Image *image, const Operation *operation)
 {
     const int is_nearest = operation->interpolation == NEAREST;
     const float height = (float)image->height, width = (float)image->width;
-    const float far = 1 << 22; /* beyond which no place can be rounded */
     float matrix[6];
     Source source;
     Run run;
@@ -268,8 +282,7 @@ move(const Image *image, const Operation *operation)
         return 0;
     for (int i = 0; i < 6; i++)
         matrix[i] = (float)operation->matrix[i] / (0.5f * (i < 3 ? width : height));
-    Line across = {0, matrix[2], width * 0.5f, is_nearest ? -far : -EDGE, is_nearest ? far : width};
-    Line down = {0, matrix[5], height * 0.5f, is_nearest ? -far : -EDGE, is_nearest ? far : height};
+    Line across = {0, matrix[2], width * 0.5f}, down = {0, matrix[5], height * 0.5f};
     for (ptrdiff_t first = 0; first < image->width; first += RUN) {
         ptrdiff_t count = image->width - first < RUN ? image->width - first : RUN;
         for (ptrdiff_t x = 0; x < RUN; x++) {

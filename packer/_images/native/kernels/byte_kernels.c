@@ -44,6 +44,15 @@ copy_rows_plain(uint8_t *to, const uint8_t *from, ptrdiff_t stride, ptrdiff_t si
         memcpy(to, from, (size_t)size);
 }
 
+void
+pick_plain(const uint8_t *pixels, const int32_t *from, ptrdiff_t count, uint8_t *to)
+{
+    for (; count > 1; count--, from++, to += 3)
+        memcpy(to, pixels + *from, 4); /* the fourth byte is the next pixel's, which comes next */
+    if (count > 0)
+        memcpy(to, pixels + *from, 3);
+}
+
 #if HAS_AVX2
 enum { VECTOR = 32, LINE = 64 }; /* bytes of a vector, and of what a cache holds together */
 
@@ -109,5 +118,40 @@ expand_avx2(const uint8_t *rgb, uint8_t *rgbx, ptrdiff_t count)
         _mm256_storeu_si256((__m256i *)(void *)(rgbx + 4 * done), pixels);
     }
     expand_plain(rgb + 3 * done, rgbx + 4 * done, count - done);
+}
+
+AVX2 void
+pick_avx2(const uint8_t *pixels, const int32_t *from, ptrdiff_t count, uint8_t *to)
+{
+    const __m256i together = _mm256_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1,
+                                              0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1);
+    const __m256i halves = _mm256_setr_epi32(0, 1, 2, 4, 5, 6, 3, 7);
+    ptrdiff_t done = 0;
+    for (; done + 11 <= count; done += 8) { /* 32 bytes are written for 24 */
+        __m256i places = _mm256_loadu_si256((const __m256i *)(const void *)(from + done));
+        __m256i made = _mm256_i32gather_epi32((const int *)(const void *)pixels, places, 1);
+        made = _mm256_permutevar8x32_epi32(_mm256_shuffle_epi8(made, together), halves);
+        _mm256_storeu_si256((__m256i *)(void *)(to + 3 * done), made);
+    }
+    pick_plain(pixels, from + done, count - done, to + 3 * done);
+}
+#endif
+
+#if HAS_AVX512
+AVX512 void
+pick_avx512(const uint8_t *pixels, const int32_t *from, ptrdiff_t count, uint8_t *to)
+{
+    enum { PIXELS = 16 };
+    const __mmask64 written = ((__mmask64)1 << 3 * PIXELS) - 1;
+    uint8_t order[64];
+    for (int i = 0; i < 64; i++)
+        order[i] = (uint8_t)(i / 3 * 4 + i % 3);
+    const __m512i together = _mm512_loadu_si512(order);
+    ptrdiff_t done = 0;
+    for (; done + PIXELS <= count; done += PIXELS) {
+        __m512i made = _mm512_i32gather_epi32(_mm512_loadu_si512(from + done), pixels, 1);
+        _mm512_mask_storeu_epi8(to + 3 * done, written, _mm512_permutexvar_epi8(together, made));
+    }
+    pick_plain(pixels, from + done, count - done, to + 3 * done);
 }
 #endif

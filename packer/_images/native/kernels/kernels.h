@@ -61,6 +61,8 @@ typedef struct {
     void (*convert_narrow)(const uint8_t *luma, const Narrow chroma[2], int odd, uint8_t *to, ptrdiff_t count);
     /* Makes pixels of four bytes of those of three. */
     void (*expand)(const uint8_t *rgb, uint8_t *rgbx, ptrdiff_t count);
+    /* Copies pixels of three bytes, each from the place of its first byte. Reads a byte more of each. */
+    void (*pick)(const uint8_t *pixels, const int32_t *from, ptrdiff_t count, uint8_t *to);
     /* Copies rows of `size` bytes, which begin `stride` bytes apart, to where they follow one another. What is written does not
        pass through the processor's caches where vectors can write so: for what is not read again soon. */
     void (*copy_rows)(uint8_t *to, const uint8_t *from, ptrdiff_t stride, ptrdiff_t size, ptrdiff_t count);
@@ -122,14 +124,19 @@ void convert_narrow_avx512(const uint8_t *luma, const Narrow chroma[2], int odd,
 
 /* byte_kernels.c */
 void expand_plain(const uint8_t *rgb, uint8_t *rgbx, ptrdiff_t count);
+void pick_plain(const uint8_t *pixels, const int32_t *from, ptrdiff_t count, uint8_t *to);
 void copy_rows_plain(uint8_t *to, const uint8_t *from, ptrdiff_t stride, ptrdiff_t size, ptrdiff_t count);
 size_t copy_run_plain(uint8_t *to, const uint8_t *from, size_t most, const uint8_t *stop);
 const uint8_t *find_marker_plain(const uint8_t *from, const uint8_t *stop);
 #if HAS_AVX2
 void expand_avx2(const uint8_t *rgb, uint8_t *rgbx, ptrdiff_t count);
+void pick_avx2(const uint8_t *pixels, const int32_t *from, ptrdiff_t count, uint8_t *to);
 void copy_rows_avx2(uint8_t *to, const uint8_t *from, ptrdiff_t stride, ptrdiff_t size, ptrdiff_t count);
 size_t copy_run_avx2(uint8_t *to, const uint8_t *from, size_t most, const uint8_t *stop);
 const uint8_t *find_marker_avx2(const uint8_t *from, const uint8_t *stop);
+#endif
+#if HAS_AVX512
+void pick_avx512(const uint8_t *pixels, const int32_t *from, ptrdiff_t count, uint8_t *to);
 #endif
 
 /* resizing.c */

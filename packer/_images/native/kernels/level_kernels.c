@@ -135,27 +135,23 @@ exchanged(__m512i levels, const __m512i table[4])
     return _mm512_mask_blend_epi8(_mm512_movepi8_mask(levels), lower, upper);
 }
 
-AVX512 void
-exchange_avx512(uint8_t *pixels, ptrdiff_t count, const uint8_t tables[3][LEVELS])
+AVX512 static void
+exchange_bytes_avx512(uint8_t *levels, ptrdiff_t count, const uint8_t *table)
 {
     enum { VECTOR = 64 };
-    const __mmask64 thirds[3] = {0x9249249249249249, 0x2492492492492492, 0x4924924924924924}; /* from byte 0, 1 and 2 on */
-    __m512i table[3][4];
-    for (int colour = 0; colour < 3; colour++)
-        for (int part = 0; part < 4; part++)
-            table[colour][part] = _mm512_loadu_si512(tables[colour] + VECTOR * part);
-    int shared = are_same(tables);
-    ptrdiff_t size = 3 * count, at = 0;
-    for (; at + 3 * VECTOR <= size; at += 3 * VECTOR)
-        for (int part = 0; part < 3; part++) {
-            uint8_t *place = pixels + at + VECTOR * part;
-            __m512i levels = _mm512_loadu_si512(place), made = exchanged(levels, table[0]);
-            if (!shared) { /* the first vector begins with red, the second with green */
-                made = _mm512_mask_blend_epi8(thirds[(4 - part) % 3], made, exchanged(levels, table[1]));
-                made = _mm512_mask_blend_epi8(thirds[(5 - part) % 3], made, exchanged(levels, table[2]));
-            }
-            _mm512_storeu_si512(place, made);
-        }
-    exchange_plain(pixels + at, (size - at) / 3, tables);
+    __m512i parts[4];
+    ptrdiff_t at = 0;
+    for (int part = 0; part < 4; part++)
+        parts[part] = _mm512_loadu_si512(table + VECTOR * part);
+    for (; at + VECTOR <= count; at += VECTOR)
+        _mm512_storeu_si512(levels + at, exchanged(_mm512_loadu_si512(levels + at), parts));
+    for (; at < count; at++)
+        levels[at] = table[levels[at]];
+}
+
+void
+exchange_avx512(uint8_t *pixels, ptrdiff_t count, const uint8_t tables[3][LEVELS])
+{
+    exchange_by(exchange_bytes_avx512, pixels, count, tables);
 }
 #endif
