@@ -95,7 +95,7 @@ class Finishing(NamedTuple):
         if batch.how.mix is not None:
             if mixture is None:  # of items, whose size nobody knew before
                 height, width = images_of(made).shape[-2:]
-                mixture = batch.how.mixture(batch.indices, (height, width))
+                mixture = batch.how.mixtures(batch.indices[:1], (height, width))[0]
             made = with_mixed_labels(made, mixture)
         if batch.memory is not None and layout is not None and layout.numbers is not None:
             return made

@@ -49,6 +49,10 @@ class Readable(Protocol):
         """Which part of each image is wanted."""
 
     @property
+    def target_transform(self) -> Transform:
+        """What is applied to each label."""
+
+    @property
     def augment(self) -> Augmentation | None:
         """What is done to the pixels of each crop."""
 

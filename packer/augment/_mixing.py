@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from packer._images.compiled import _native
 from packer._images.numbers import Mixture
 from packer.augment._settings import count_of, real
 from packer.crops._frozen import Frozen
@@ -233,6 +234,14 @@ def _mixed_ids(labels: torch.Tensor, mixture: Mixture) -> torch.Tensor:
         raise ValueError("labels that are mixed are class ids or shares of classes, and not numbers of another meaning")
     if classes is None:
         raise ValueError("the labels are class ids: say of how many classes, as packer.augment.MixUp(num_classes=1000)")
+    if _native is not None and labels.dtype == torch.int64 and labels.device.type == "cpu" and labels.is_contiguous():
+        shares, own_and_other = (
+            torch.empty(len(labels), classes, dtype=torch.float32),
+            np.array([share, 1.0 - share], np.float32),
+        )
+        numbers = labels.data_ptr(), len(labels), classes, own_and_other.ctypes.data, shares.data_ptr()
+        if _native.mix_labels(*numbers):
+            return shares
     ids = labels.long()[:, None]
     shares = torch.zeros(len(ids), classes, dtype=torch.float32, device=ids.device)
     if not len(ids):

@@ -97,6 +97,13 @@ PyDoc_STRVAR(look_up_doc,
 "then blue, and without them pixel by pixel; and so for each of `images`, which follow one another.\n\n"
 "`pixels`, `table` and `out` are addresses: of images * count * 3 bytes, of 3 * 256 floats, and of images * 3 * count floats.");
 
+PyDoc_STRVAR(mix_labels_doc,
+"mix_labels(labels, count, classes, shares, out)\n--\n\n"
+"Write for each of `count` labels the share of each of so many classes, as packer.augment says: of its own class and of the\n"
+"class of the label before it; of the first label, of the last.\n\n"
+"`labels`, `shares` and `out` are addresses: of 64-bit integers, of two floats, the share of the own class and that of the\n"
+"other, and of count * classes floats. False, and nothing is written, where a label is none of the classes.");
+
 PyDoc_STRVAR(png_samples_doc,
 "png_samples(compressed, height, width, depth, colour, interlaced, first, end, out)\n--\n\n"
 "Write the samples of rows of a PNG, from one to before another: a byte each, or two of those that have 16 bits. Samples of 2\n"
@@ -204,6 +211,7 @@ static PyMethodDef methods[] = {
     {"decode_into", (PyCFunction)(void (*)(void))decode_into, METH_FASTCALL, decode_into_doc},
     {"locate", (PyCFunction)(void (*)(void))locate, METH_FASTCALL, locate_doc},
     {"move", (PyCFunction)(void (*)(void))move_mask, METH_FASTCALL, move_doc},
+    {"mix_labels", (PyCFunction)(void (*)(void))mix_labels, METH_FASTCALL, mix_labels_doc},
     {"look_up", (PyCFunction)(void (*)(void))look_up, METH_FASTCALL, look_up_doc},
     {"resize", (PyCFunction)(void (*)(void))resize, METH_FASTCALL, resize_doc},
     {"png_samples", (PyCFunction)(void (*)(void))png_samples, METH_FASTCALL, png_samples_doc},

@@ -17,6 +17,7 @@ PyObject *decode_grey(PyObject *module, PyObject *const *arguments, Py_ssize_t g
 PyObject *decode_into(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
 PyObject *locate(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
 PyObject *move_mask(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
+PyObject *mix_labels(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
 PyObject *look_up(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
 PyObject *resize(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
 PyObject *png_samples(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
