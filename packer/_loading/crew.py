@@ -16,12 +16,13 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
 from typing import Any
 
-__all__ = ["Crew", "Job", "Piece"]
+__all__ = ["Crew", "Job", "Make", "Piece"]
 
 Piece = tuple["Job", int]
 """A job, and the place of one of its slices."""
 
-Make = Callable[[slice], Sequence[Any]]
+Make = Callable[[slice], Sequence[Any] | None]
+"""What makes the results of a slice, if there are any."""
 
 
 class Job:
@@ -32,7 +33,7 @@ class Job:
     put : callable
         Takes the job's pieces, in their order, and has threads call `do` with each.
     make : callable
-        Takes a slice and returns a list of results.
+        See `Make`.
     slices : sequence of slice
     then : callable, optional
         Called when all slices are done, on the thread that did the last: returns another `make` and its slices, whose

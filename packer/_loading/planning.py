@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -17,7 +18,7 @@ from packer._loading.ending import Ending
 from packer._loading.memory import Layout, images_in
 from packer._loading.readable import Readable
 from packer._loading.replacing import BAD, good
-from packer._loading.threads import Memory, Task, Workers, split
+from packer._loading.threads import Begin, Memory, Task, Workers, split
 from packer._table import Ints, Labels
 from packer.augment import Mixing
 from packer.samplers._uniforms import uniforms
@@ -53,6 +54,8 @@ class How(NamedTuple):
         Whether there is a transform of whole batches.
     augments_later : bool
         Whether the operations of the crops are left to who finishes the batch, on another device.
+    step : int
+        How many images threads of this process decode at a time; 0 where others do.
     """
 
     layout: Layout | None = None
@@ -61,6 +64,7 @@ class How(NamedTuple):
     mix: Any = None
     transforms: bool = False
     augments_later: bool = False
+    step: int = 0
 
     def mixtures(self, firsts: Ints, size: tuple[int, int]) -> list[Mixture]:
         """Return what batches of images of a size are mixed by: a function of seed, epoch and each first index."""
@@ -80,7 +84,10 @@ class How(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """A batch in work: its indices, and, where pixels are written in place, also crops, labels and memory."""
+    """A batch in work: its indices, and, where pixels are written in place, also crops, labels and memory.
+
+    Its images are decoded by what `begin` returns, where that was made for several batches.
+    """
 
     indices: Ints
     crops: Crops | None = None
@@ -89,6 +96,7 @@ class Batch(NamedTuple):
     tasks: Sequence[Task] = ()
     how: How = How()
     ending: Ending = Ending()
+    begin: Begin | None = None
 
 
 def planned(dataset: Readable, chunks: Iterator[Ints], batch_size: int, drop_last: bool, how: How) -> Iterator[Batch]:
@@ -103,11 +111,15 @@ def planned(dataset: Readable, chunks: Iterator[Ints], batch_size: int, drop_las
         crops, operations = dataset._choose_crops(indices, how.epoch, how.seed), None
         if how.augments_later:
             crops, operations = parted(crops)
+        begun = None
+        if how.step:
+            begun = dataset._begun_ahead(indices, crops, batch_size, how.step, how.layout.decoded_numbers)
         endings, labels = how.endings(indices[::batch_size]), _labels_of(dataset, indices, batches)
         for some, ending, own in zip(batches, endings, labels, strict=True):
             if operations is not None:
                 ending = ending._replace(operations=operations[some])
-            yield Batch(indices[some], crops[some], own, how=how, ending=ending)
+            begin = None if begun is None else functools.partial(begun, some)
+            yield Batch(indices[some], crops[some], own, how=how, ending=ending, begin=begin)
 
 
 def _labels_of(dataset: Readable, indices: Ints, batches: Sequence[slice]) -> Iterable[Any]:
@@ -130,8 +142,12 @@ def submitted(workers: Workers, batch: Batch) -> Batch:
     if layout is None or batch.crops is None:
         return batch._replace(tasks=workers.make(batch.indices, how.epoch, how.seed))
     memory = batch.memory or workers.allocate(len(batch.indices), layout)
-    tasks = workers.fill(memory, layout, batch.indices, batch.crops, batch.ending.of_threads(layout))
-    return batch._replace(memory=memory, tasks=tasks)
+    ending = batch.ending.of_threads(layout)
+    if batch.begin is not None:
+        tasks = workers.go_on(memory, layout, batch.begin, ending)
+    else:
+        tasks = workers.fill(memory, layout, batch.indices, batch.crops, ending)
+    return batch._replace(memory=memory, tasks=tasks, begin=None)
 
 
 def awaited(dataset: Readable, workers: Workers, batch: Batch) -> tuple[Batch, list[Any]]:

@@ -143,15 +143,14 @@ class Processes(Workers):
     def fill(
         self, memory: Memory, layout: Layout, indices: Ints, crops: Crops, ending: Ending | None = None
     ) -> list[Future[list[Any]]]:
-        begin = self._place(memory, layout)
+        place = self._place(memory, layout)
         tasks = [
-            self._submit("decode", begin, layout, len(indices), some, indices[some], crops[some].tobytes())
+            self._submit("decode", place, layout, len(indices), some, indices[some], crops[some].tobytes())
             for some in split(len(indices), self._step)
         ]
         return tasks if ending is None else [*tasks, after(tasks, lambda: self._finish(memory, layout, ending))]
 
     def _finish(self, memory: Memory, layout: Layout, ending: Ending) -> list[Future[list[Any]]]:
-        """Do what is left to do with a batch whose images are decoded."""
         begin, count = self._place(memory, layout), len(memory[IMAGES])
         step = self._step if ending.seed is None else count
         return [self._submit("finish", begin, layout, count, some, ending) for some in split(count, step)]

@@ -15,21 +15,22 @@ import numpy as np
 import torch
 
 from packer._images.geometry import Crops
-from packer._loading.crew import Crew, Job, Piece
+from packer._loading.crew import Crew, Job, Make, Piece
 from packer._loading.drawing import generators
 from packer._loading.ending import BatchTransform, Ending, numbering, transformed
-from packer._loading.memory import IMAGES, Layout, Slot, fresh
+from packer._loading.memory import IMAGES, Layout, Slot, fresh, images_in
 from packer._loading.preparation import Transform
 from packer._loading.readable import Readable
 from packer._table import Ints
 from packer.errors import warn
 
-__all__ = ["BATCHES_THE_LOOP_MAY_KEEP", "Memory", "Task", "Threads", "Workers", "split"]
+__all__ = ["BATCHES_THE_LOOP_MAY_KEEP", "Begin", "Memory", "Task", "Threads", "Workers", "split"]
 
 Memory = dict[str, torch.Tensor]
 """The pixels of a batch by the names of its parts: see `Layout`."""
 
-_Finish = Callable[[slice], list[Any]]
+Begin = Callable[[Any], Make]
+"""What takes the images of a batch, as `images_in` gives them, and returns what decodes slices of it."""
 
 BATCHES_THE_LOOP_MAY_KEEP = 3  # batches that the training loop may keep before new memory is allocated
 
@@ -60,6 +61,9 @@ class Workers(abc.ABC):
 
     size: int = 0
     """Bytes of the largest batch that there are slots for."""
+
+    step: int = 0
+    """How many images a thread of this process decodes at a time; 0 where others do."""
 
     drew: bool = False
     """Whether transforms drew random numbers on several threads of a process; known when the first items are made."""
@@ -98,6 +102,10 @@ class Workers(abc.ABC):
 
         The batch is done when all tasks are. Their results have what is not in it, see `_begun` of a dataset.
         """
+
+    def go_on(self, memory: Memory, layout: Layout, begin: Begin, ending: Ending | None = None) -> Sequence[Task]:
+        """Do what `fill` does, where it was begun for slices of `step` images of several batches, as `step` allows."""
+        raise NotImplementedError
 
     @abc.abstractmethod
     def make(self, indices: Ints, epoch: int, seed: int) -> Sequence[Task]:
@@ -177,7 +185,7 @@ class Threads(Workers):
 
     def _divide_among(self, threads: int) -> None:
         self._threads = threads
-        self._step = min(max(self._in_work // (threads * _TASKS_A_THREAD), 1), _MOST_IN_A_TASK)
+        self.step = min(max(self._in_work // (threads * _TASKS_A_THREAD), 1), _MOST_IN_A_TASK)
 
     def begin(self, dataset: Readable, transform: Transform, batch_transform: BatchTransform = None) -> None:
         self._dataset, self._transform, self._batch_transform = dataset, transform, batch_transform
@@ -235,23 +243,32 @@ class Threads(Workers):
     def fill(
         self, memory: Memory, layout: Layout, indices: Ints, crops: Crops, ending: Ending | None = None
     ) -> Sequence[Task]:
-        step = self._step  # which another thread may change meanwhile
-        make = self._dataset._begun(indices, crops, layout.decoded(memory), step, layout.decoded_numbers)
-        then = None if ending is None else lambda: self._last(memory, layout, ending)
-        return [Job(self._put, make, split(len(indices), step), then)]
+        step, decoded = self.step, layout.decoded(memory)  # another thread may change the step meanwhile
+        make = self._dataset._begun(indices, crops, decoded, step, layout.decoded_numbers)
+        return self._job(memory, layout, make, split(len(indices), step), ending)
 
-    def _last(self, memory: Memory, layout: Layout, ending: Ending) -> tuple[_Finish, Sequence[slice]]:
+    def go_on(self, memory: Memory, layout: Layout, begin: Begin, ending: Ending | None = None) -> Sequence[Task]:
+        count = len(memory[layout.parts[0].name])
+        return self._job(memory, layout, begin(images_in(layout.decoded(memory))), split(count, self.step), ending)
+
+    def _job(
+        self, memory: Memory, layout: Layout, make: Make, slices: Sequence[slice], ending: Ending | None
+    ) -> Sequence[Task]:
+        then = None if ending is None else lambda: self._last(memory, layout, ending)
+        return [Job(self._put, make, slices, then)]
+
+    def _last(self, memory: Memory, layout: Layout, ending: Ending) -> tuple[Make, Sequence[slice]]:
         """Return what is left to do with a batch whose images are decoded, and how it is divided."""
         # With a transform one thread does all of it, while the others go on with the next batches.
         count = len(memory[IMAGES])
-        slices = split(count, self._step if ending.seed is None else count)
+        slices = split(count, self.step if ending.seed is None else count)
         return self._finish(memory, layout, ending), slices
 
     def finish_some(self, memory: Memory, layout: Layout, ending: Ending, some: slice) -> Sequence[Task]:
         """Do what is left to do with some of the images of a batch; with a transform, of all."""
         return [Job(self._put, self._finish(memory, layout, ending), [some])]
 
-    def _finish(self, memory: Memory, layout: Layout, ending: Ending) -> _Finish:
+    def _finish(self, memory: Memory, layout: Layout, ending: Ending) -> Make:
         number = numbering(layout, memory, ending.mixture)
 
         def finish(some: slice) -> list[Any]:
@@ -268,7 +285,7 @@ class Threads(Workers):
             do = self._watched if watched and some.start == 0 else self._items
             return do(indices[some], epoch, seed)
 
-        return [Job(self._put, make, split(len(indices), self._step))]
+        return [Job(self._put, make, split(len(indices), self.step))]
 
     def _items(self, indices: Ints, epoch: int, seed: int) -> list[Any]:
         return self._dataset._items(indices, epoch, seed, self._transform, self._seeding)

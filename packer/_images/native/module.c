@@ -19,12 +19,19 @@ PyDoc_STRVAR(augment_doc,
 "Change an image in place by so many operations, one after the other; see packer._images.operations.OPERATION.\n\n"
 "`pixels` and `operations` are addresses: of height * width * 3 bytes, and of `count` records.");
 
+PyDoc_STRVAR(aim_doc,
+"aim(tasks, count, views, places, first, results)\n--\n\n"
+"Say in the tasks of views of `count` images of a batch where the results go; see packer._images.native.locating.\n\n"
+"`tasks`, `places` and `results` are addresses: of what `locate` wrote, and for each view of four 64-bit integers, the address\n"
+"of the result of the place `first`, the bytes from one to the next, height and width. False where a task is of another size.");
+
 PyDoc_STRVAR(locate_doc,
-"locate(table, rows, count, views, crops, each, addresses, step, file, begin, bytes, tasks, operations, places)\n--\n\n"
-"Write the tasks of views of `count` images, and return the most pixels of one; see packer._images.native.locating.\n\n"
-"`table`, `rows`, `crops`, `addresses`, `tasks`, `operations` and `places` are addresses: of 22 64-bit integers; of the rows of\n"
-"samples, which are believed; of a crop for each view, of `each` 64-bit integers, of which those after CROP are operations; of\n"
-"where each view goes; and of what is written: the tasks and operations of the views, and the places of the images.");
+"locate(table, rows, count, views, crops, each, batch, step, file, begin, bytes, tasks, operations, places, sums)\n--\n\n"
+"Write the tasks of views of `count` images; see packer._images.native.locating.\n\n"
+"`table`, `rows`, `crops`, `tasks`, `operations`, `places` and `sums` are addresses: of 22 64-bit integers; of the rows of\n"
+"samples, which are believed; of a crop for each view, of `each` 64-bit integers, of which those after CROP are operations;\n"
+"and of what is written: the tasks and operations of the views, the places of the images, and how many pixels all images\n"
+"before each have, and at last all.");
 
 PyDoc_STRVAR(move_doc,
 "move(pixels, height, width, item, matrix, fill, out)\n--\n\n"
@@ -200,6 +207,7 @@ inflate(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
 }
 
 static PyMethodDef methods[] = {
+    {"aim", (PyCFunction)(void (*)(void))aim, METH_FASTCALL, aim_doc},
     {"annotate", (PyCFunction)(void (*)(void))annotate, METH_FASTCALL, annotate_doc},
     {"augment", (PyCFunction)(void (*)(void))augment_image, METH_FASTCALL, augment_doc},
     {"choose", (PyCFunction)(void (*)(void))choose, METH_FASTCALL, choose_doc},

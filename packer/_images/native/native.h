@@ -6,6 +6,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+PyObject *aim(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
 PyObject *annotate(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
 PyObject *augment_image(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
 PyObject *choose(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
