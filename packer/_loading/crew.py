@@ -31,7 +31,7 @@ class Job:
     Parameters
     ----------
     put : callable
-        Takes the job's pieces, in their order, and has threads call `do` with each.
+        Takes the job's pieces, in their order, and has threads call `do` and `done` for each.
     make : callable
         See `Make`.
     slices : sequence of slice
@@ -51,50 +51,55 @@ class Job:
         self._lock, self._ended = threading.Lock(), threading.Lock()
         self._cancelled, self._results, self._failed = False, list[Any](), dict[int, BaseException]()
         self._ended.acquire()  # until all is done
-        self._begin(make, slices)
+        self._give(make, slices)
+        pieces = [(self, place) for place in range(len(slices))]
+        if not pieces and (piece := self._end()) is not None:
+            pieces = [piece]
+        put(pieces)
 
-    def _begin(self, make: Make, slices: Sequence[slice]) -> None:
+    def _give(self, make: Make, slices: Sequence[slice]) -> None:
         self._make: Make | None = make
         self._slices, self._left, self._made = slices, len(slices), dict[int, Sequence[Any]]()
-        if slices:
-            self._put([(self, place) for place in range(len(slices))])
-        else:
-            self._end()
 
     def do(self, place: int) -> None:
-        """Do one slice."""
+        """Do one slice; `done` has to come after that."""
         make = self._make
-        if make is not None and not self._cancelled:
-            try:
-                made = make(self._slices[place])
-                if made:
-                    self._made[place] = made
-            except BaseException as error:  # for who waits, whatever it is
-                self._fail(place, error)
-        del make
+        if make is None or self._cancelled:
+            return
+        try:
+            made = make(self._slices[place])
+            if made:
+                self._made[place] = made
+        except BaseException as error:  # for who waits, whatever it is
+            self._failed[place] = error
+            del self, make  # the error holds this frame, and the job the error
+
+    def done(self) -> Piece | None:
+        """Note that a slice is done; return the piece that the same thread goes on with, if there is one."""
         with self._lock:
             self._left -= 1
             if self._left:
-                return
-        self._end()
+                return None
+        return self._end()
 
-    def _fail(self, place: int, error: BaseException) -> None:
-        # The frame that called would hold this job, and the job the error.
-        own = error.__traceback__
-        self._failed[place] = error.with_traceback(own.tb_next if own is not None else None)
-
-    def _end(self) -> None:
+    def _end(self) -> Piece | None:
         """Go on with what follows, or let those who wait know."""
         then, self._then, self._make = self._then, None, None  # they hold the memory of a batch
         if self._made:
             self._results += [result for place in sorted(self._made) for result in self._made[place]]
         if then is not None and not self._failed and not self._cancelled:
             try:
-                self._begin(*then())
-                return
+                self._give(*then())
             except BaseException as error:
-                self._fail(0, error)
+                self._failed[0] = error
+            else:
+                if self._slices:
+                    self._put([(self, place) for place in range(1, len(self._slices))])
+                    return self, 0  # the thread has some of the batch in its caches
+            del then
+        self._make = None
         self._ended.release()
+        return None
 
     def cancel(self) -> bool:
         """Leave out the slices that no thread has begun with; return False, as others may be in work."""
@@ -147,8 +152,14 @@ class Crew:
         # Daemons, as Python would wait for others before it calls `_end_all`.
         name = f"packer-loader_{len(self._threads)}"
         thread = threading.Thread(target=_work, args=(self._pieces,), name=name, daemon=True)
-        self._threads.append(thread)
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError:  # the system gives no more of them
+            if not self._threads:
+                raise
+            self._most = len(self._threads)
+        else:
+            self._threads.append(thread)
 
     def end(self) -> None:
         """Let the threads end when they have done what they were given."""
@@ -175,16 +186,19 @@ class Crew:
 
 def _leave_out(piece: Piece) -> None:
     """Let a job end without a piece: who waits for the job would wait for ever."""
-    job, place = piece
+    job, _ = piece
     job.cancel()
-    job.do(place)
+    job.done()
 
 
 def _work(pieces: queue.SimpleQueue[Piece | None]) -> None:
     """Do pieces until there is None."""
     while (piece := pieces.get()) is not None:
-        piece[0].do(piece[1])
-        del piece  # it holds the memory of a batch
+        while piece is not None:
+            job, place = piece
+            job.do(place)
+            piece = job.done()
+            del job  # it holds the memory of a batch
 
 
 _AT_WORK: weakref.WeakSet[Crew] = weakref.WeakSet()
