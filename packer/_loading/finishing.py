@@ -87,7 +87,7 @@ class Finishing(NamedTuple):
         layout = batch.how.layout
         if batch.memory is not None and layout is not None:
             memory = workers.hand_out(layout.handed_out(batch.memory))
-            batch = batch._replace(memory=pinned(memory) if self.pins else memory)
+            batch.memory = pinned(memory) if self.pins else memory
         else:
             workers.warn_of_draws()
         made = finished(images, batch, results, self.collate, self.fields)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -83,19 +84,23 @@ class How(NamedTuple):
         return [*map(Ending, mixtures, seeds)]
 
 
-class Batch(NamedTuple):
+_NO_ENDING = Ending()
+
+
+@dataclass(eq=False)
+class Batch:
     """A batch in work: its indices, and, where pixels are written in place, also crops, labels and memory.
 
     Its images are decoded by what `begin` returns, where that was made for several batches.
     """
 
     indices: Ints
+    how: How
     crops: Crops | None = None
     labels: Any = None
     memory: Memory | None = None
     tasks: Sequence[Task] = ()
-    how: How = How()
-    ending: Ending = Ending()
+    ending: Ending = _NO_ENDING
     begin: Begin | None = None
 
 
@@ -106,7 +111,7 @@ def planned(dataset: Readable, chunks: Iterator[Ints], batch_size: int, drop_las
             indices = indices[: len(indices) // batch_size * batch_size]
         batches = split(len(indices), batch_size)
         if how.layout is None:
-            yield from (Batch(indices[some], how=how) for some in batches)
+            yield from (Batch(indices[some], how) for some in batches)
             continue
         crops, operations = dataset._choose_crops(indices, how.epoch, how.seed), None
         if how.augments_later:
@@ -119,7 +124,7 @@ def planned(dataset: Readable, chunks: Iterator[Ints], batch_size: int, drop_las
             if operations is not None:
                 ending = ending._replace(operations=operations[some])
             begin = None if begun is None else functools.partial(begun, some)
-            yield Batch(indices[some], crops[some], own, how=how, ending=ending, begin=begin)
+            yield Batch(indices[some], how, crops[some], own, ending=ending, begin=begin)
 
 
 def _labels_of(dataset: Readable, indices: Ints, batches: Sequence[slice]) -> Iterable[Any]:
@@ -137,17 +142,19 @@ def _as_batch(targets: Labels | list[Any]) -> Any:
 
 
 def submitted(workers: Workers, batch: Batch) -> Batch:
-    """Return a batch that workers have begun with, in its memory if it has some; without a layout they make items."""
+    """Return a batch when workers have begun with it, in its memory if it has some; or with items, without a layout."""
     layout, how = batch.how.layout, batch.how
     if layout is None or batch.crops is None:
-        return batch._replace(tasks=workers.make(batch.indices, how.epoch, how.seed))
+        batch.tasks = workers.make(batch.indices, how.epoch, how.seed)
+        return batch
     memory = batch.memory or workers.allocate(len(batch.indices), layout)
     ending = batch.ending.of_threads(layout)
     if batch.begin is not None:
-        tasks = workers.go_on(memory, layout, batch.begin, ending)
+        batch.tasks, batch.begin = workers.go_on(memory, layout, batch.begin, ending), None
     else:
-        tasks = workers.fill(memory, layout, batch.indices, batch.crops, ending)
-    return batch._replace(memory=memory, tasks=tasks, begin=None)
+        batch.tasks = workers.fill(memory, layout, batch.indices, batch.crops, ending)
+    batch.memory = memory
+    return batch
 
 
 def awaited(dataset: Readable, workers: Workers, batch: Batch) -> tuple[Batch, list[Any]]:
@@ -165,8 +172,8 @@ def awaited(dataset: Readable, workers: Workers, batch: Batch) -> tuple[Batch, l
         batch.indices, len(dataset), lambda index: dataset._require_good(index, how.epoch, how.seed), replaced
     )
     (other,) = planned(dataset, iter([indices]), len(indices), False, how)
-    batch = submitted(workers, other._replace(memory=batch.memory))
-    return batch, _results(batch)
+    other.memory = batch.memory
+    return submitted(workers, other), _results(other)
 
 
 def _results(batch: Batch) -> list[Any]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import abc
+import bisect
+import itertools
 import math
 import threading
 from collections.abc import Sequence
@@ -174,9 +176,9 @@ class ChoiceOfMixings(Mixing):
         vars(self)["makes_fractions"] = any(rule.makes_fractions for rule in rules)
 
     def _chosen(self, height: int, width: int, random: Floats) -> Mixture:
-        which = int(np.searchsorted(np.cumsum(self._settings["p"])[:-1], random[0], side="right"))
+        which = bisect.bisect_right([*itertools.accumulate(self._settings["p"][:-1])], random[0])
         rule: Mixing = self._settings["transforms"][which]
-        return rule.choose(height, width, random[1 : 1 + rule.randoms])
+        return rule._chosen(height, width, random[1 : 1 + rule.randoms])
 
 
 def shares_of(p: Sequence[float] | None, count: int) -> tuple[float, ...]:
