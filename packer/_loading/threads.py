@@ -248,7 +248,7 @@ class Threads(Workers):
         return self._job(memory, layout, make, split(len(indices), step), ending)
 
     def go_on(self, memory: Memory, layout: Layout, begin: Begin, ending: Ending | None = None) -> Sequence[Task]:
-        count = len(memory[layout.parts[0].name])
+        count = memory[layout.parts[0].name].shape[0]  # Python does the len() of a tensor
         return self._job(memory, layout, begin(images_in(layout.decoded(memory))), split(count, self.step), ending)
 
     def _job(

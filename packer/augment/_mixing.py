@@ -237,11 +237,9 @@ def _mixed_ids(labels: torch.Tensor, mixture: Mixture) -> torch.Tensor:
     if classes is None:
         raise ValueError("the labels are class ids: say of how many classes, as packer.augment.MixUp(num_classes=1000)")
     if _native is not None and labels.dtype == torch.int64 and labels.device.type == "cpu" and labels.is_contiguous():
-        shares, own_and_other = (
-            torch.empty(len(labels), classes, dtype=torch.float32),
-            np.array([share, 1.0 - share], np.float32),
-        )
-        numbers = labels.data_ptr(), len(labels), classes, own_and_other.ctypes.data, shares.data_ptr()
+        count, own_and_other = labels.shape[0], np.array([share, 1.0 - share], np.float32)
+        shares = torch.empty(count, classes, dtype=torch.float32)
+        numbers = labels.data_ptr(), count, classes, own_and_other.ctypes.data, shares.data_ptr()
         if _native.mix_labels(*numbers):
             return shares
     ids = labels.long()[:, None]
