@@ -29,7 +29,7 @@ from peers import BATCH, own
 from packer import open_dataset
 from packer._images import native, rectangle
 
-_IN_C = ("augment", "choose", "decide", "decode_into", "look_up", "resize", "uniforms", "write_numbers")
+_IN_C = ("augment", "choose", "decide", "decode_into", "look_up", "mix_labels", "resize", "uniforms", "write_numbers")
 _LEAST = 4000  # images of an epoch: what a pass takes at its beginning and its end is spread over these
 _CASES = (("train", None), ("eval", None), ("train", "trivial"), ("train", "rand"), ("train", "views"))
 _BATCHES = (16, 64, 128)

@@ -58,7 +58,7 @@ def locate(
     views: int,
     crops: int,
     each: int,
-    addresses: int,
+    batch: int,
     step: int,
     file: int,
     begin: int,
@@ -66,10 +66,13 @@ def locate(
     tasks: int,
     operations: int,
     places: int,
+    sums: int,
     /,
-) -> int: ...
+) -> None: ...
+def aim(tasks: int, count: int, views: int, places: int, first: int, results: int, /) -> bool: ...
 def crc32c(data: bytes, crc: int, /) -> int: ...
 def move(pixels: int, height: int, width: int, item: int, matrix: int, fill: int, out: int, /) -> None: ...
+def mix_labels(labels: int, count: int, classes: int, shares: int, out: int, /) -> bool: ...
 def look_up(pixels: int, count: int, table: int, out: int, planes: bool, images: int, /) -> None: ...
 def resize(
     pixels: int,

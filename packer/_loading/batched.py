@@ -13,6 +13,7 @@ import torch
 
 from packer._images.geometry import Crops
 from packer._images.numbers import Numbers
+from packer._loading.decoding import Begun
 from packer._loading.drawing import seeder
 from packer._loading.epochs import Epochs
 from packer._loading.fields import Values
@@ -153,7 +154,9 @@ class Batched(Prepared):
     ) -> Callable[[slice], list[Values]]:
         """Return what decodes slices of a batch into their places; as `BatchDecoder.begun`."""
         rows, images = self._rows_in_turns(indices), images_in(memory)
-        decode = None if images is None else self._decoder.begun(rows, crops, images, numbers, step)
+        decode = None
+        if images is not None:
+            decode = self._decoder.begun(rows, crops, len(rows), step, numbers)(slice(None), images)
 
         def make(some: slice) -> list[Values]:
             if decode is not None:
@@ -167,6 +170,14 @@ class Batched(Prepared):
             return self._fields.samples(rows[some], labels, *followers, {k: v[some] for k, v in memory.items()})
 
         return make
+
+    def _begun_ahead(
+        self, indices: Ints, crops: Crops, batch: int, step: int, numbers: Numbers | None = None
+    ) -> Begun | None:
+        """Return what begins with batches, and decodes slices of them, as `BatchDecoder.begun`; None with fields."""
+        if self._fields is not None:
+            return None
+        return self._decoder.begun(self._rows_in_turns(indices), crops, batch, step, numbers)
 
     def _targets_of(self, indices: Ints) -> Labels | list[Any]:
         """Return the labels of a batch, after `target_transform`, which may make anything of them."""

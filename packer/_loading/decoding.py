@@ -24,15 +24,17 @@ from packer._images.tensors import operate
 from packer._images.windows import cut_image, smooth
 from packer._loading.lookup import Lookup
 from packer._loading.offering import Offer
-from packer._loading.placing import addresses_of, addresses_of_numbers, memory_of
+from packer._loading.placing import memory_of, places_of
 from packer._table import Buffer, Ints, Row, are_pixels
 from packer.augment import Augmentation, View
 from packer.crops import Crop
 from packer.errors import CorruptPackError, ImageError, printable
 from packer.samplers._uniforms import uniforms
 
-__all__ = ["BatchDecoder"]
+__all__ = ["BatchDecoder", "Begun"]
 
+
+Begun = Callable[[slice, Any], Callable[[slice], None]]
 
 _TOGETHER = 32  # images whose files are held open at a time, and which C decodes in one call unless they are very large
 
@@ -170,46 +172,51 @@ class BatchDecoder:
         IndexError, CorruptPackError, ImageError
             As for ``dataset[index]``.
         """
-        decode = self.begun(self.reader.positions(indices), crops, outs, numbers, len(indices))
+        decode = self.begun(self.reader.positions(indices), crops, len(indices), numbers=numbers)(slice(None), outs)
         for begin in range(0, len(indices), _TOGETHER):
             decode(slice(begin, begin + _TOGETHER))
 
     def begun(
-        self,
-        positions: Ints,
-        crops: Crops,
-        outs: torch.Tensor | Sequence[torch.Tensor | Sequence[torch.Tensor]],
-        numbers: Lookup | Numbers | None = None,
-        step: int = _TOGETHER,
-    ) -> Callable[[slice], None]:
-        """Return what decodes slices of `step` images, on any threads, as `decode_into` does all.
+        self, positions: Ints, crops: Crops, batch: int, step: int = _TOGETHER, numbers: Lookup | Numbers | None = None
+    ) -> Begun:
+        """Return what begins with a batch, and then decodes slices of `step` images, on any threads, as `decode_into`.
 
-        What does not depend on the threads is done at once for all images, and a thread does little in Python. The
-        positions, as `Reader.positions` gives them, are believed.
+        What begins with a batch takes which of the images it has, a slice of `batch` images, and their `outs`; what
+        decodes takes slices of the batch. What does not depend on threads and outs is done at once for all images.
+        The positions, as `Reader.positions` gives them, are believed.
         """
         columns = crops if crops.ndim == 2 else crops[:, None]
-        by_view: Any = outs if crops.ndim == 2 else [outs]
-        if len(positions) != len(crops) or len(by_view) != columns.shape[1]:
+        if len(positions) != len(crops):
             raise ValueError(f"{len(positions)} images are to be decoded, and there are crops for {len(crops)}")
-        addresses = np.empty(columns.shape, np.int64)
-        for view, outs_of_view in enumerate(by_view):
-            addresses[:, view] = _addresses(outs_of_view, columns[:, view], numbers)
         offer = None
         if self._in_c:
-            offer = Offer(self.reader, self._locating, positions, columns, addresses, max(step, 1), numbers)
-        order = np.arange(len(positions)) if offer is None else offer.places
+            offer = Offer(self.reader, self._locating, positions, columns, max(batch, 1), max(step, 1), numbers)
 
-        def decode(some: slice) -> None:
-            begin, end, _ = some.indices(len(positions))
-            if self.reader.remote:
-                self.reader.ahead(positions[order[begin:end]])
-            left: Sequence[int] = range((end - begin) * len(by_view))
+        def begin(some: slice, outs: torch.Tensor | Sequence[Any]) -> Callable[[slice], None]:
+            first, end, _ = some.indices(len(positions))
+            by_view: Any = outs if crops.ndim == 2 else [outs]
+            if len(by_view) != columns.shape[1]:
+                raise ValueError(f"{len(by_view)} views are to be decoded, and there are crops for {columns.shape[1]}")
             if offer is not None:
-                left = offer.decode(begin, end)
-            if left:
-                self._decode_left(order[begin:end], left, positions, columns, by_view, numbers)
+                offer.aim(first, end, by_view)
+            else:
+                for view, out in enumerate(by_view):
+                    places_of(out, columns[first:end, view], numbers)  # which looks at the tensors
 
-        return decode
+            def decode(part: slice) -> None:
+                begin, last = first + (part.start or 0), min(first + part.stop, end)
+                if self.reader.remote:
+                    self.reader.ahead(positions[begin:last] if offer is None else positions[offer.places[begin:last]])
+                left: Sequence[int] = range((last - begin) * len(by_view))
+                if offer is not None:
+                    left = offer.decode(begin, last)
+                if left:
+                    places = np.arange(begin, last) if offer is None else offer.places[begin:last]
+                    self._decode_left(places - first, left, positions[first:end], columns[first:end], by_view, numbers)
+
+            return decode
+
+        return begin
 
     def cut(self, rows: Ints, crops: Crops) -> Sequence[Any] | npt.NDArray[np.uint8]:
         """Read N images, and decode, crop and resize them to (height, width, channels) arrays of the mode.
@@ -338,12 +345,3 @@ class BatchDecoder:
         height, width = int(self.reader.table.height[index]), int(self.reader.table.width[index])
         reason = f"{size} bytes are not {width} x {height} pixels"
         return CorruptPackError(reason, self.reader.path, index, self.reader._name_in_error(index))
-
-
-def _addresses(outs: torch.Tensor | Sequence[torch.Tensor], crops: Crops, numbers: Lookup | Numbers | None) -> Ints:
-    """Return the addresses of the tensors into which images are decoded, or written as numbers."""
-    if numbers is None:
-        return addresses_of(outs, crops)
-    if isinstance(numbers, Lookup):
-        return addresses_of_numbers(outs, crops, torch.float32, planes=True)
-    return addresses_of_numbers(outs, crops, getattr(torch, numbers.dtype), planes=numbers.planes)

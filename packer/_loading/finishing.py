@@ -87,7 +87,7 @@ class Finishing(NamedTuple):
         layout = batch.how.layout
         if batch.memory is not None and layout is not None:
             memory = workers.hand_out(layout.handed_out(batch.memory))
-            batch = batch._replace(memory=pinned(memory) if self.pins else memory)
+            batch.memory = pinned(memory) if self.pins else memory
         else:
             workers.warn_of_draws()
         made = finished(images, batch, results, self.collate, self.fields)
@@ -95,7 +95,7 @@ class Finishing(NamedTuple):
         if batch.how.mix is not None:
             if mixture is None:  # of items, whose size nobody knew before
                 height, width = images_of(made).shape[-2:]
-                mixture = batch.how.mixture(batch.indices, (height, width))
+                mixture = batch.how.mixtures(batch.indices[:1], (height, width))[0]
             made = with_mixed_labels(made, mixture)
         if batch.memory is not None and layout is not None and layout.numbers is not None:
             return made

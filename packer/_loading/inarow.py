@@ -124,6 +124,9 @@ class InARow(abc.ABC):
 
         return make
 
+    def _begun_ahead(self, indices: Ints, crops: Crops, batch: int, step: int, numbers: Numbers | None = None) -> None:
+        """Leave each batch to `_begun`, as its samples are of several packs."""
+
     def _items(
         self, indices: Sequence[int] | Ints, epoch: int, seed: int, transform: Transform = None, seeding: bool = False
     ) -> list[tuple[Any, Any]]:

@@ -308,9 +308,8 @@ class Loader:
             choosing(self._choice, self.prefetch, self._chosen) as choice,
         ):
             workers.begin(images, self.transform, self.batch_transform)
-            for batch in planned(
-                images, workers.ahead(images, chunks, self._course.block), self.batch_size, self.drop_last, how
-            ):
+            chunks, how = workers.ahead(images, chunks, self._course.block), how._replace(step=workers.step)
+            for batch in planned(images, chunks, self.batch_size, self.drop_last, how):
                 pending.append(submitted(workers, batch))
                 if len(pending) > self.prefetch:
                     yield _measured(lambda: finishing.oldest(images, workers, pending), workers, choice)

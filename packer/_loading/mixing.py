@@ -52,11 +52,12 @@ def refuse_mixing(batch_transform: Any) -> None:
 
 def with_mixed_labels(batch: Any, mixture: Mixture) -> Any:
     """Return a batch of images and labels whose labels are mixed; errors as of `mixed_labels`."""
-    labels = batch.get("label") if isinstance(batch, Mapping) else _second(batch)
+    has_names = not isinstance(batch, tuple) and isinstance(batch, Mapping)
+    labels = batch.get("label") if has_names else _second(batch)
     if not isinstance(labels, torch.Tensor):
         raise ValueError(f"mix= mixes a batch of images and labels, which are a tensor, and these are {labels!r:.80}")
     mixed = mixed_labels(labels, mixture)
-    if isinstance(batch, Mapping):
+    if has_names:
         return {**batch, "label": mixed}
     return type(batch)(batch[0], mixed) if hasattr(batch, "_fields") else type(batch)([batch[0], mixed])
 

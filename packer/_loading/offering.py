@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 import numpy as np
+import torch
 
 from packer._formats import Reader
 from packer._images.compiled import _native
@@ -13,16 +15,15 @@ from packer._images.native import become_in_c
 from packer._images.native.locating import Locating
 from packer._images.numbers import Numbers
 from packer._loading.lookup import Lookup
+from packer._loading.placing import OTHERS, places_of, results_of
 from packer._storage.locations import NOWHERE
 from packer._table import Ints
 
 __all__ = ["Offer"]
 
-_MEMBERS = "height", "width", "crop_height", "out_height", "out_width"
-
 
 class Offer:
-    """Views of images, of which C decodes some at a time. All that does not depend on the others is made at once.
+    """Views of images of some batches, of which C decodes some at a time. What C needs of all is made at once.
 
     Parameters
     ----------
@@ -32,10 +33,10 @@ class Offer:
         As `Reader.positions` gives them.
     crops : (N, V) array of CROP
         With operations or without.
-    addresses : (N, V) int64 array
-        Where the results go.
+    batch : int
+        How many images a batch has; the last one may have fewer.
     step : int
-        How many images are decoded at a time.
+        How many images of a batch are decoded at a time.
     numbers : Lookup or Numbers, optional
         What levels become.
 
@@ -51,7 +52,7 @@ class Offer:
         locating: Locating,
         rows: Ints,
         crops: Crops,
-        addresses: Ints,
+        batch: int,
         step: int,
         numbers: Lookup | Numbers | None,
     ) -> None:
@@ -59,35 +60,50 @@ class Offer:
         found = reader._one_file()
         self._reader, self._held = reader, found
         file = (-1, 0, 0) if found is None else (found[0].number, *found[1:])
-        self._tasks, self._operations, self.places, self._most = locating.tasks(rows, crops, addresses, step, file)
-        views, each = self._operations.shape[1:]
-        self._views, self._each = views, each
-        self._places_in_c = self._tasks.ctypes.data, self._operations.ctypes.data if each else 0
-        self._sizes = self._tasks.strides[0], self._operations.strides[0] if each else 0
+        located = locating.tasks(rows, crops, batch, step, file)
+        self._located, self._crops = located, crops
+        self.places, self._sums = located.places, located.sums.tolist()
+        (_, self._views, self._each), size = located.operations.shape, located.tasks.dtype.itemsize
+        self._task = size * self._views  # bytes of an image's tasks
+        self._operations = located.operations[:1].nbytes
+        self._numbers = numbers
         self._table = numbers.table if isinstance(numbers, Lookup) else None
         self._coded = numbers.coded() if isinstance(numbers, Numbers) else None
         self._become = become_in_c(self._table, self._coded)
 
+    def aim(self, begin: int, end: int, outs: Sequence[torch.Tensor | Sequence[torch.Tensor]]) -> None:
+        """Say where the images of a batch go, for each view; ValueError where the tensors are none for them."""
+        batches = [out for out in outs if isinstance(out, torch.Tensor)]
+        if len(batches) == len(outs):
+            if not self._located.aim(begin, end, [results_of(out, end - begin, self._numbers) for out in batches]):
+                raise ValueError(OTHERS)
+            return
+        for view, out in enumerate(outs):
+            addresses = places_of(out, self._crops[begin:end, view], self._numbers)
+            self._located.tasks["out"][begin:end, view] = addresses[self.places[begin:end] - begin]
+
     def decode(self, begin: int, end: int) -> list[int]:
         """Decode the images from one place in their order to before another; return the views that are left to others.
 
-        A view's number counts the views of these images.
+        A view's number counts the views of these images. `aim` was called before.
         """
         _held = self._held or self._locate(begin, end)  # keeps files open until C has read from them
+        if self._sums[end] - self._sums[begin] <= MAX_PIXELS:
+            return self._decode(begin, end)
         left: list[int] = []
         for first, last in self._calls(begin, end):
-            tasks, operations = (
-                place + first * size for place, size in zip(self._places_in_c, self._sizes, strict=True)
-            )
-            self._reader.require_table()  # C copies the table's names
-            count = (last - first) * self._views
-            found = _native.decode_into(tasks, count, operations, self._each, *self._become)
-            left += [(first - begin) * self._views + number for number in found]
+            left += [(first - begin) * self._views + number for number in self._decode(first, last)]
         return left
+
+    def _decode(self, first: int, last: int) -> list[int]:
+        self._reader.require_table()  # C copies the table's names
+        tasks = self._located.at + first * self._task
+        operations = self._located.operations_at + first * self._operations if self._each else 0
+        return _native.decode_into(tasks, (last - first) * self._views, operations, self._each, *self._become)
 
     def _locate(self, begin: int, end: int) -> object:
         """Let tasks tell in which files the bytes lie, once; return what is to be kept until they were read."""
-        tasks = self._tasks[begin:end]
+        tasks = self._located.tasks[begin:end]
         first = tasks[:, 0].copy()
         held = self._reader._locate_in_files(first)
         tasks["file"] = np.where(tasks["file"] == NOWHERE, NOWHERE, first["file"][:, None])
@@ -99,10 +115,6 @@ class Offer:
 
         One call does for usual images. No call has more pixels than two images of the largest size, some seconds' work.
         """
-        if (end - begin) * self._views * self._most <= MAX_PIXELS:
-            return [(begin, end)]
-        tall, wide, cut, high, across = (self._tasks[begin:end][name] for name in _MEMBERS)
-        between = cut * across  # pixels between the two passes of resizing
-        pixels = np.maximum(tall * wide, np.maximum(between, high * across)).clip(max=MAX_PIXELS).sum(1)
-        ends = np.flatnonzero(np.diff(np.cumsum(pixels) // MAX_PIXELS)) + 1
+        sums = np.array(self._sums[begin + 1 : end + 1]) - self._sums[begin]
+        ends = np.flatnonzero(np.diff(sums // MAX_PIXELS)) + 1
         return list(itertools.pairwise([begin, *(begin + ends).tolist(), end]))

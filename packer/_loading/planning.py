@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,14 +13,14 @@ from torch.utils.data import default_collate
 
 from packer._images.geometry import Crops
 from packer._images.numbers import Mixture
-from packer._images.operations import Operations, parted
+from packer._images.operations import parted
 from packer._loading.collation import Collation, UnevenError
 from packer._loading.ending import Ending
 from packer._loading.memory import Layout, images_in
 from packer._loading.readable import Readable
 from packer._loading.replacing import BAD, good
-from packer._loading.threads import Memory, Workers
-from packer._table import Ints
+from packer._loading.threads import Begin, Memory, Task, Workers, split
+from packer._table import Ints, Labels
 from packer.augment import Mixing
 from packer.samplers._uniforms import uniforms
 
@@ -54,6 +55,8 @@ class How(NamedTuple):
         Whether there is a transform of whole batches.
     augments_later : bool
         Whether the operations of the crops are left to who finishes the batch, on another device.
+    step : int
+        How many images threads of this process decode at a time; 0 where others do.
     """
 
     layout: Layout | None = None
@@ -62,32 +65,43 @@ class How(NamedTuple):
     mix: Any = None
     transforms: bool = False
     augments_later: bool = False
+    step: int = 0
 
-    def mixture(self, indices: Ints, size: tuple[int, int]) -> Mixture:
-        """Return what a batch of images of a size is mixed by, if it is: a function of seed, epoch and indices."""
+    def mixtures(self, firsts: Ints, size: tuple[int, int]) -> list[Mixture]:
+        """Return what batches of images of a size are mixed by: a function of seed, epoch and each first index."""
         mix: Mixing = self.mix
-        return mix.choose(*size, uniforms(self.seed + _OF_MIXTURES, self.epoch, indices[:1], mix.randoms)[0])
+        return [mix.choose(*size, row) for row in uniforms(self.seed + _OF_MIXTURES, self.epoch, firsts, mix.randoms)]
 
-    def ending(self, indices: Ints, operations: Operations | None = None) -> Ending:
-        """Return what is left to do with a batch when its images are decoded in their places."""
-        mixture = seed = None
+    def endings(self, firsts: Ints) -> list[Ending]:
+        """Return what is left to do with batches when their images are decoded in their places."""
+        mixtures: list[Mixture | None] = [None] * len(firsts)
+        seeds: list[int | None] = [None] * len(firsts)
         if self.mix is not None and self.layout is not None:
-            mixture = self.mixture(indices, self.layout.size)
+            mixtures = [*self.mixtures(firsts, self.layout.size)]
         if self.transforms:
-            seed = int(uniforms(self.seed + _OF_TRANSFORMS, self.epoch, indices[:1], 1)[0, 0] * 2**53)
-        return Ending(mixture, seed, operations)
+            drawn = uniforms(self.seed + _OF_TRANSFORMS, self.epoch, firsts, 1)[:, 0]
+            seeds = [int(number * 2**53) for number in drawn]
+        return [*map(Ending, mixtures, seeds)]
 
 
-class Batch(NamedTuple):
-    """A batch in work: its indices, and, where pixels are written in place, also crops, labels and memory."""
+_NO_ENDING = Ending()
+
+
+@dataclass(eq=False)
+class Batch:
+    """A batch in work: its indices, and, where pixels are written in place, also crops, labels and memory.
+
+    Its images are decoded by what `begin` returns, where that was made for several batches.
+    """
 
     indices: Ints
+    how: How
     crops: Crops | None = None
     labels: Any = None
     memory: Memory | None = None
-    tasks: Sequence[Future[list[Any]]] = ()
-    how: How = How()
-    ending: Ending = Ending()
+    tasks: Sequence[Task] = ()
+    ending: Ending = _NO_ENDING
+    begin: Begin | None = None
 
 
 def planned(dataset: Readable, chunks: Iterator[Ints], batch_size: int, drop_last: bool, how: How) -> Iterator[Batch]:
@@ -95,32 +109,52 @@ def planned(dataset: Readable, chunks: Iterator[Ints], batch_size: int, drop_las
     for indices in chunks:
         if drop_last:
             indices = indices[: len(indices) // batch_size * batch_size]
-        crops = dataset._choose_crops(indices, how.epoch, how.seed) if how.layout is not None else None
-        operations = None
-        if how.augments_later and crops is not None:
+        batches = split(len(indices), batch_size)
+        if how.layout is None:
+            yield from (Batch(indices[some], how) for some in batches)
+            continue
+        crops, operations = dataset._choose_crops(indices, how.epoch, how.seed), None
+        if how.augments_later:
             crops, operations = parted(crops)
-        for begin in range(0, len(indices), batch_size):
-            batch = slice(begin, begin + batch_size)
-            some = indices[batch]
-            if crops is None:
-                yield Batch(some, how=how)
-                continue
-            labels = None
-            if dataset._parts is None:
-                targets = dataset._targets_of(some)
-                labels = torch.from_numpy(targets) if isinstance(targets, np.ndarray) else default_collate(targets)
-            ending = how.ending(some, None if operations is None else operations[batch])
-            yield Batch(some, crops[batch], labels, how=how, ending=ending)
+        begun = None
+        if how.step:
+            begun = dataset._begun_ahead(indices, crops, batch_size, how.step, how.layout.decoded_numbers)
+        endings, labels = how.endings(indices[::batch_size]), _labels_of(dataset, indices, batches)
+        for some, ending, own in zip(batches, endings, labels, strict=True):
+            if operations is not None:
+                ending = ending._replace(operations=operations[some])
+            begin = None if begun is None else functools.partial(begun, some)
+            yield Batch(indices[some], how, crops[some], own, ending=ending, begin=begin)
+
+
+def _labels_of(dataset: Readable, indices: Ints, batches: Sequence[slice]) -> Iterable[Any]:
+    """Return the labels of batches; None of each where they are among the fields."""
+    if dataset._parts is not None:
+        return [None] * len(batches)
+    if dataset.target_transform is not None:  # other people's: called for a batch when this is planned
+        return (_as_batch(dataset._targets_of(indices[some])) for some in batches)
+    labels = dataset._targets_of(indices)
+    return [_as_batch(labels[some]) for some in batches]
+
+
+def _as_batch(targets: Labels | list[Any]) -> Any:
+    return torch.from_numpy(targets.copy()) if isinstance(targets, np.ndarray) else default_collate(targets)
 
 
 def submitted(workers: Workers, batch: Batch) -> Batch:
-    """Return a batch that workers have begun with, in its memory if it has some; without a layout they make items."""
+    """Return a batch when workers have begun with it, in its memory if it has some; or with items, without a layout."""
     layout, how = batch.how.layout, batch.how
     if layout is None or batch.crops is None:
-        return batch._replace(tasks=workers.make(batch.indices, how.epoch, how.seed))
+        batch.tasks = workers.make(batch.indices, how.epoch, how.seed)
+        return batch
     memory = batch.memory or workers.allocate(len(batch.indices), layout)
-    tasks = workers.fill(memory, layout, batch.indices, batch.crops, batch.ending.of_threads(layout))
-    return batch._replace(memory=memory, tasks=tasks)
+    ending = batch.ending.of_threads(layout)
+    if batch.begin is not None:
+        batch.tasks, batch.begin = workers.go_on(memory, layout, batch.begin, ending), None
+    else:
+        batch.tasks = workers.fill(memory, layout, batch.indices, batch.crops, ending)
+    batch.memory = memory
+    return batch
 
 
 def awaited(dataset: Readable, workers: Workers, batch: Batch) -> tuple[Batch, list[Any]]:
@@ -138,8 +172,8 @@ def awaited(dataset: Readable, workers: Workers, batch: Batch) -> tuple[Batch, l
         batch.indices, len(dataset), lambda index: dataset._require_good(index, how.epoch, how.seed), replaced
     )
     (other,) = planned(dataset, iter([indices]), len(indices), False, how)
-    batch = submitted(workers, other._replace(memory=batch.memory))
-    return batch, _results(batch)
+    other.memory = batch.memory
+    return submitted(workers, other), _results(other)
 
 
 def _results(batch: Batch) -> list[Any]:

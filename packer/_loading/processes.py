@@ -20,7 +20,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from packer._images.geometry import Crops
-from packer._loading.ending import BatchTransform, Ending
+from packer._loading.ending import BatchTransform, Ending, after
 from packer._loading.memory import IMAGES, Layout, SharedMemory, Slot, page_lock
 from packer._loading.preparation import Transform
 from packer._loading.readable import Readable
@@ -140,14 +140,17 @@ class Processes(Workers):
         self._filling += 1
         return slot.tensors(layout, count)
 
-    def decode(self, memory: Memory, layout: Layout, indices: Ints, crops: Crops) -> list[Future[list[Any]]]:
-        begin = self._place(memory, layout)
-        return [
-            self._submit("decode", begin, layout, len(indices), some, indices[some], crops[some].tobytes())
+    def fill(
+        self, memory: Memory, layout: Layout, indices: Ints, crops: Crops, ending: Ending | None = None
+    ) -> list[Future[list[Any]]]:
+        place = self._place(memory, layout)
+        tasks = [
+            self._submit("decode", place, layout, len(indices), some, indices[some], crops[some].tobytes())
             for some in split(len(indices), self._step)
         ]
+        return tasks if ending is None else [*tasks, after(tasks, lambda: self._finish(memory, layout, ending))]
 
-    def finish(self, memory: Memory, layout: Layout, ending: Ending) -> list[Future[list[Any]]]:
+    def _finish(self, memory: Memory, layout: Layout, ending: Ending) -> list[Future[list[Any]]]:
         begin, count = self._place(memory, layout), len(memory[IMAGES])
         step = self._step if ending.seed is None else count
         return [self._submit("finish", begin, layout, count, some, ending) for some in split(count, step)]

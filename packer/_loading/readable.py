@@ -9,6 +9,7 @@ import torch
 
 from packer._images.geometry import Crops
 from packer._images.numbers import Numbers
+from packer._loading.decoding import Begun
 from packer._loading.fields import Values
 from packer._loading.memory import Layout
 from packer._loading.parts import Parts
@@ -47,6 +48,10 @@ class Readable(Protocol):
     @property
     def crop(self) -> Crop | None:
         """Which part of each image is wanted."""
+
+    @property
+    def target_transform(self) -> Transform:
+        """What is applied to each label."""
 
     @property
     def augment(self) -> Augmentation | None:
@@ -118,6 +123,14 @@ class Readable(Protocol):
         ------
         CorruptPackError, ImageError
             If a sample is damaged.
+        """
+
+    def _begun_ahead(
+        self, indices: Ints, crops: Crops, batch: int, step: int, numbers: Numbers | None = None
+    ) -> Begun | None:
+        """Return what does the same for several batches of `batch` samples, or None where `_begun` does it for each.
+
+        What is returned takes a slice of the samples that is a batch, and its images as `images_in` gives them.
         """
 
     def _targets_of(self, indices: Ints) -> Labels | list[Any]:

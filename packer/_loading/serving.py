@@ -8,7 +8,8 @@ import queue
 import signal
 import threading
 import traceback
-from concurrent.futures import Future, wait
+from collections.abc import Sequence
+from concurrent.futures import Future
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -19,7 +20,7 @@ import torch
 from packer._images.operations import crops_from
 from packer._loading.ending import Ending
 from packer._loading.memory import Layout
-from packer._loading.threads import Memory, Threads
+from packer._loading.threads import Memory, Task, Threads
 from packer._table import Ints
 
 __all__ = ["serve"]
@@ -30,7 +31,7 @@ def serve(connection: Connection, pixels: npt.NDArray[np.uint8], threads: int, i
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one decides when it ends
     torch.set_num_threads(1)
     torch.seed()  # or random transforms would do the same in every process
-    answers: queue.SimpleQueue[tuple[int, list[Future[Any]]]] = queue.SimpleQueue()
+    answers: queue.SimpleQueue[tuple[int, Sequence[Task]]] = queue.SimpleQueue()
     server = _Server(pixels, threads, in_work, resizable)
     threading.Thread(target=_answer, args=(connection, answers, server), daemon=True).start()
     while True:
@@ -41,8 +42,9 @@ def serve(connection: Connection, pixels: npt.NDArray[np.uint8], threads: int, i
         try:
             tasks = getattr(server, request)(*arguments)
         except Exception as error:
-            tasks = [Future()]
-            tasks[0].set_exception(error)
+            failed: Future[Any] = Future()
+            failed.set_exception(error)
+            tasks = [failed]
         answers.put((number, tasks))
 
 
@@ -57,41 +59,42 @@ class _Server:
     def drew(self) -> bool:
         return self._workers.drew
 
-    def begin(self, settings: bytes) -> list[Future[Any]]:
+    def begin(self, settings: bytes) -> Sequence[Task]:
         self._dataset, *transforms = pickle.loads(settings)
         self._workers.begin(self._dataset, *transforms)  # the threads of an earlier epoch are at rest, and end
         return []
 
-    def resize(self, threads: int) -> list[Future[Any]]:
+    def resize(self, threads: int) -> Sequence[Task]:
         self._workers.resize(threads)
         return []
 
     def decode(  # noqa: PLR0917
         self, place: int, layout: Layout, count: int, some: slice, indices: Ints, crops: bytes
-    ) -> list[Future[list[Any]]]:
+    ) -> Sequence[Task]:
         """Decode `some` of the samples of a batch, which lies at a place of the memory."""
         self._dataset._ahead(indices)  # while threads are at work at what was asked for before
         shape = (len(indices), layout.views) if layout.views else (len(indices),)
         share = {name: tensor[some] for name, tensor in self._memory(place, layout, count).items()}
-        return self._workers.decode(share, layout, indices, crops_from(crops, shape))
+        return self._workers.fill(share, layout, indices, crops_from(crops, shape))
 
-    def finish(self, place: int, layout: Layout, count: int, some: slice, ending: Ending) -> list[Future[list[Any]]]:
+    def finish(self, place: int, layout: Layout, count: int, some: slice, ending: Ending) -> Sequence[Task]:
         """Do what is left to do with `some` of the samples of such a batch."""
         return self._workers.finish_some(self._memory(place, layout, count), layout, ending, some)
 
     def _memory(self, place: int, layout: Layout, count: int) -> Memory:
         return layout.tensors(self._pixels[place:][: layout.bytes_for(count)], count)
 
-    def make(self, indices: Ints, epoch: int, seed: int) -> list[Future[Any]]:
+    def make(self, indices: Ints, epoch: int, seed: int) -> Sequence[Task]:
         self._dataset._ahead(indices)
         return self._workers.make(indices, epoch, seed)
 
 
-def _answer(connection: Connection, answers: queue.SimpleQueue[tuple[int, list[Future[Any]]]], server: _Server) -> None:
+def _answer(connection: Connection, answers: queue.SimpleQueue[tuple[int, Sequence[Task]]], server: _Server) -> None:
     """Send the result or the error of each request back, when all of its tasks have ended."""
     while True:
         number, tasks = answers.get()
-        wait(tasks)
+        for task in tasks:
+            task.exception()  # waits
         failed = False
         try:
             data = pickle.dumps([item for task in tasks for item in task.result() or ()], pickle.HIGHEST_PROTOCOL)

@@ -9,27 +9,45 @@ import abc
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 
 from packer._images.geometry import Crops
+from packer._loading.crew import Crew, Job, Make, Piece
 from packer._loading.drawing import generators
-from packer._loading.ending import BatchTransform, Ending, after, numbering, transformed
-from packer._loading.memory import IMAGES, Layout, Slot, fresh
+from packer._loading.ending import BatchTransform, Ending, numbering, transformed
+from packer._loading.memory import IMAGES, Layout, Slot, fresh, images_in
 from packer._loading.preparation import Transform
 from packer._loading.readable import Readable
 from packer._table import Ints
 from packer.errors import warn
 
-__all__ = ["BATCHES_THE_LOOP_MAY_KEEP", "Memory", "Threads", "Workers", "split"]
+__all__ = ["BATCHES_THE_LOOP_MAY_KEEP", "Begin", "Memory", "Task", "Threads", "Workers", "split"]
 
 Memory = dict[str, torch.Tensor]
 """The pixels of a batch by the names of its parts: see `Layout`."""
 
+Begin = Callable[[Any], Make]
+"""What takes the images of a batch, as `images_in` gives them, and returns what decodes slices of it."""
+
 BATCHES_THE_LOOP_MAY_KEEP = 3  # batches that the training loop may keep before new memory is allocated
+
+
+class Task(Protocol):
+    """Work at a batch, as those who wait for it see it: a `Job`, or a `concurrent.futures.Future`."""
+
+    def result(self) -> list[Any]:
+        """Wait, and return what was made, or raise what went wrong."""
+
+    def exception(self) -> BaseException | None:
+        """Wait, and return what went wrong, if anything did."""
+
+    def cancel(self) -> bool:
+        """Leave out what nobody has begun with; tell whether that is all, so that nothing is to be waited for."""
+
+
 _MOST_IN_A_TASK = 64  # images; the few steps of Python of a task find the caches full of pixels
 _TASKS_A_THREAD = 3  # tasks that a thread's share of the images in work is cut into: none waits for the slowest image
 
@@ -43,6 +61,9 @@ class Workers(abc.ABC):
 
     size: int = 0
     """Bytes of the largest batch that there are slots for."""
+
+    step: int = 0
+    """How many images a thread of this process decodes at a time; 0 where others do."""
 
     drew: bool = False
     """Whether transforms drew random numbers on several threads of a process; known when the first items are made."""
@@ -73,28 +94,22 @@ class Workers(abc.ABC):
     def allocate(self, count: int, layout: Layout) -> Memory:
         """Return memory for a batch of `count` samples, of any content."""
 
+    @abc.abstractmethod
     def fill(
         self, memory: Memory, layout: Layout, indices: Ints, crops: Crops, ending: Ending | None = None
-    ) -> list[Future[list[Any]]]:
+    ) -> Sequence[Task]:
         """Decode samples into a batch that `allocate` gave, as their crops say, an (N,) array of CROP, and end it.
 
-        The batch is done when all futures are. Their results have what is not in it, see `_begun` of a
-        dataset.
+        The batch is done when all tasks are. Their results have what is not in it, see `_begun` of a dataset.
         """
-        tasks = self.decode(memory, layout, indices, crops)
-        return tasks if ending is None else [*tasks, after(tasks, lambda: self.finish(memory, layout, ending))]
+
+    def go_on(self, memory: Memory, layout: Layout, begin: Begin, ending: Ending | None = None) -> Sequence[Task]:
+        """Do what `fill` does, where it was begun for slices of `step` images of several batches, as `step` allows."""
+        raise NotImplementedError
 
     @abc.abstractmethod
-    def decode(self, memory: Memory, layout: Layout, indices: Ints, crops: Crops) -> list[Future[list[Any]]]:
-        """Decode samples into a batch."""
-
-    @abc.abstractmethod
-    def finish(self, memory: Memory, layout: Layout, ending: Ending) -> list[Future[list[Any]]]:
-        """Do what is left to do with a batch whose images are decoded."""
-
-    @abc.abstractmethod
-    def make(self, indices: Ints, epoch: int, seed: int) -> list[Future[list[Any]]]:
-        """Make the items of some samples; each future gives a list of items, in the order of `indices`."""
+    def make(self, indices: Ints, epoch: int, seed: int) -> Sequence[Task]:
+        """Make the items of some samples; each task gives a list of items, in the order of `indices`."""
 
     def hand_out(self, memory: Memory) -> Memory:
         """Return a filled batch, or a copy, which the loop may keep as long as it likes."""
@@ -156,7 +171,7 @@ class Threads(Workers):
         self._divide_among(threads)
         self._resizing = threading.Lock()
         # The last one is in use. The others do what they were given, and end.
-        self._pools: list[ThreadPoolExecutor] = []
+        self._crews: list[Crew] = []
 
     @classmethod
     def with_memory(  # noqa: PLR0917
@@ -170,14 +185,15 @@ class Threads(Workers):
 
     def _divide_among(self, threads: int) -> None:
         self._threads = threads
-        self._step = min(max(self._in_work // (threads * _TASKS_A_THREAD), 1), _MOST_IN_A_TASK)
+        self.step = min(max(self._in_work // (threads * _TASKS_A_THREAD), 1), _MOST_IN_A_TASK)
 
     def begin(self, dataset: Readable, transform: Transform, batch_transform: BatchTransform = None) -> None:
         self._dataset, self._transform, self._batch_transform = dataset, transform, batch_transform
         transforms = dataset._transforms_items(transform)
         self._seeding = transforms and self._alone and self._threads == 1 and not self._resizable
         self._watching = transforms and (self._threads > 1 or self._resizable) and not self.drew
-        self._pools = [self._pool()]
+        self.end()  # the threads of an epoch before, which are at rest
+        self._crews = [Crew(self._threads)]
 
     def ahead(self, dataset: Readable, chunks: Iterator[Ints], block: int) -> Iterator[Ints]:
         if not dataset._remote:
@@ -201,18 +217,21 @@ class Threads(Workers):
 
     def resize(self, threads: int) -> None:
         with self._resizing:
-            for pool in self._pools:
-                pool.shutdown(wait=False)
+            for crew in self._crews[-1:]:
+                crew.end()
             self._divide_among(threads)
-            self._pools.append(self._pool())
+            self._crews.append(Crew(self._threads))
 
-    def _pool(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(self._threads, thread_name_prefix="packer-loader")
+    def _put(self, pieces: Sequence[Piece]) -> None:
+        with self._resizing:  # threads call this, too: those that have decoded the last images of a batch
+            self._crews[-1].put(pieces)
 
     def end(self) -> None:
-        for pool in self._pools:
-            pool.shutdown(wait=True, cancel_futures=True)
-        self._pools.clear()
+        for crew in self._crews[-1:]:
+            crew.end()
+        for crew in self._crews:
+            crew.join()
+        self._crews.clear()
 
     def allocate(self, count: int, layout: Layout) -> Memory:
         if self._pinned:
@@ -221,40 +240,52 @@ class Threads(Workers):
         slot = next((slot for slot in self._slots if slot.free and slot.size >= size), None)
         return (slot or Slot(fresh(size))).tensors(layout, count)
 
-    def decode(self, memory: Memory, layout: Layout, indices: Ints, crops: Crops) -> list[Future[list[Any]]]:
-        images, step = layout.decoded(memory), self._step  # which another thread may change meanwhile
-        make = self._dataset._begun(indices, crops, images, step, layout.decoded_numbers)
-        return [self._pools[-1].submit(make, some) for some in split(len(indices), step)]
+    def fill(
+        self, memory: Memory, layout: Layout, indices: Ints, crops: Crops, ending: Ending | None = None
+    ) -> Sequence[Task]:
+        step, decoded = self.step, layout.decoded(memory)  # another thread may change the step meanwhile
+        make = self._dataset._begun(indices, crops, decoded, step, layout.decoded_numbers)
+        return self._job(memory, layout, make, split(len(indices), step), ending)
 
-    def finish(self, memory: Memory, layout: Layout, ending: Ending) -> list[Future[list[Any]]]:
+    def go_on(self, memory: Memory, layout: Layout, begin: Begin, ending: Ending | None = None) -> Sequence[Task]:
+        count = memory[layout.parts[0].name].shape[0]  # Python does the len() of a tensor
+        return self._job(memory, layout, begin(images_in(layout.decoded(memory))), split(count, self.step), ending)
+
+    def _job(
+        self, memory: Memory, layout: Layout, make: Make, slices: Sequence[slice], ending: Ending | None
+    ) -> Sequence[Task]:
+        then = None if ending is None else lambda: self._last(memory, layout, ending)
+        return [Job(self._put, make, slices, then)]
+
+    def _last(self, memory: Memory, layout: Layout, ending: Ending) -> tuple[Make, Sequence[slice]]:
+        """Return what is left to do with a batch whose images are decoded, and how it is divided."""
         # With a transform one thread does all of it, while the others go on with the next batches.
         count = len(memory[IMAGES])
-        return self._finished(memory, layout, ending, split(count, self._step if ending.seed is None else count))
+        slices = split(count, self.step if ending.seed is None else count)
+        return self._finish(memory, layout, ending), slices
 
-    def finish_some(self, memory: Memory, layout: Layout, ending: Ending, some: slice) -> list[Future[list[Any]]]:
+    def finish_some(self, memory: Memory, layout: Layout, ending: Ending, some: slice) -> Sequence[Task]:
         """Do what is left to do with some of the images of a batch; with a transform, of all."""
-        return self._finished(memory, layout, ending, [some])
+        return [Job(self._put, self._finish(memory, layout, ending), [some])]
 
-    def _finished(
-        self, memory: Memory, layout: Layout, ending: Ending, parts: Sequence[slice]
-    ) -> list[Future[list[Any]]]:
+    def _finish(self, memory: Memory, layout: Layout, ending: Ending) -> Make:
         number = numbering(layout, memory, ending.mixture)
-        with self._resizing:  # threads call this, too: those that have decoded the last images of a batch
-            return [self._pools[-1].submit(self._finish, memory, ending.seed, number, some) for some in parts]
 
-    def _finish(self, memory: Memory, seed: int | None, number: Callable[[slice], None], some: slice) -> list[Any]:
-        transformed(self._batch_transform, memory[IMAGES], seed)
-        number(some)
-        return []
+        def finish(some: slice) -> list[Any]:
+            transformed(self._batch_transform, memory[IMAGES], ending.seed)
+            number(some)
+            return []
 
-    def make(self, indices: Ints, epoch: int, seed: int) -> list[Future[list[Any]]]:
-        tasks = []
-        for some in split(len(indices), self._step):
-            tasks.append(
-                self._pools[-1].submit(self._watched if self._watching else self._items, indices[some], epoch, seed)
-            )
-            self._watching = False
-        return tasks
+        return finish
+
+    def make(self, indices: Ints, epoch: int, seed: int) -> Sequence[Task]:
+        watched, self._watching = self._watching, False  # the first images tell
+
+        def make(some: slice) -> list[Any]:
+            do = self._watched if watched and some.start == 0 else self._items
+            return do(indices[some], epoch, seed)
+
+        return [Job(self._put, make, split(len(indices), self.step))]
 
     def _items(self, indices: Ints, epoch: int, seed: int) -> list[Any]:
         return self._dataset._items(indices, epoch, seed, self._transform, self._seeding)

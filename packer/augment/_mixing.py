@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import abc
+import bisect
+import itertools
 import math
 import threading
 from collections.abc import Sequence
@@ -11,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from packer._images.compiled import _native
 from packer._images.numbers import Mixture
 from packer.augment._settings import count_of, real
 from packer.crops._frozen import Frozen
@@ -173,9 +176,9 @@ class ChoiceOfMixings(Mixing):
         vars(self)["makes_fractions"] = any(rule.makes_fractions for rule in rules)
 
     def _chosen(self, height: int, width: int, random: Floats) -> Mixture:
-        which = int(np.searchsorted(np.cumsum(self._settings["p"])[:-1], random[0], side="right"))
+        which = bisect.bisect_right([*itertools.accumulate(self._settings["p"][:-1])], random[0])
         rule: Mixing = self._settings["transforms"][which]
-        return rule.choose(height, width, random[1 : 1 + rule.randoms])
+        return rule._chosen(height, width, random[1 : 1 + rule.randoms])
 
 
 def shares_of(p: Sequence[float] | None, count: int) -> tuple[float, ...]:
@@ -233,6 +236,12 @@ def _mixed_ids(labels: torch.Tensor, mixture: Mixture) -> torch.Tensor:
         raise ValueError("labels that are mixed are class ids or shares of classes, and not numbers of another meaning")
     if classes is None:
         raise ValueError("the labels are class ids: say of how many classes, as packer.augment.MixUp(num_classes=1000)")
+    if _native is not None and labels.dtype == torch.int64 and labels.device.type == "cpu" and labels.is_contiguous():
+        count, own_and_other = labels.shape[0], np.array([share, 1.0 - share], np.float32)
+        shares = torch.empty(count, classes, dtype=torch.float32)
+        numbers = labels.data_ptr(), count, classes, own_and_other.ctypes.data, shares.data_ptr()
+        if _native.mix_labels(*numbers):
+            return shares
     ids = labels.long()[:, None]
     shares = torch.zeros(len(ids), classes, dtype=torch.float32, device=ids.device)
     if not len(ids):

@@ -56,6 +56,15 @@ def test_a_mixed_batch_is_torchvisions(kind: str, shares: bool) -> None:
         assert made[1].dtype == torch.float32
 
 
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.3, 2 / 3, 1.0])
+def test_mixed_class_ids_are_the_mixed_shares_of_one_class_each(share: float) -> None:
+    for ids in ([3, 3, 0, 8, 7, 3], [8], []):
+        labels, mixture = torch.tensor(ids, dtype=torch.int64), Mixture(share, None, 9)
+        expected = mixed_labels(torch.nn.functional.one_hot(labels, 9).float(), mixture)
+        for given in (labels, labels.repeat_interleave(2)[::2], labels.to(torch.int32)):
+            assert torch.equal(mixed_labels(given, mixture), expected)
+
+
 def test_mixed_labels_are_float32_whatever_torch_makes_by_default() -> None:
     labels, mixture = torch.tensor([0, 2]), Mixture(0.3, None, 4)
     torch.set_default_dtype(torch.bfloat16)

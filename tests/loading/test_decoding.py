@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,13 +17,13 @@ from packer._conversion.prepare import Recipe
 from packer._formats import open_pack
 from packer._images import native
 from packer._images.geometry import CROP, MAX_PIXELS, Box, Crops
-from packer._images.native.locating import Locating
+from packer._images.native.locating import Locating, Results
 from packer._images.sizing import ResizeSpec
 from packer._loading.dataset import open_dataset
 from packer._loading.decoding import BatchDecoder
 from packer._loading.loader import Loader
 from packer._loading.offering import Offer
-from packer._loading.placing import addresses_of, addresses_of_numbers
+from packer._loading.placing import addresses_of_numbers
 from packer._storage.locations import LOCATION, NOWHERE
 from packer.crops import Crop, RandomCrop, RandomResizedCrop, Resize
 from packer.errors import ImageError
@@ -71,8 +72,8 @@ def test_a_batch_is_decoded_by_c_alone(codec: str, photo_tree: Path, packs: Pack
     images, indices = torch.empty((4, 8, 8, 3), dtype=torch.uint8).permute(0, 3, 1, 2), np.arange(4)
     crops = decoder.choose_crops(RandomResizedCrop(8), indices, 0, 0)
     assert decoder._in_c
-    addresses = addresses_of(images, crops)[:, None]
-    offer = Offer(reader, decoder._locating, indices, crops[:, None], addresses, 3, None)
+    offer = Offer(reader, decoder._locating, indices, crops[:, None], 4, 3, None)
+    offer.aim(0, 4, [images])
     assert offer.decode(0, 3) == offer.decode(3, 4) == []
 
 
@@ -86,17 +87,24 @@ def test_c_gathers_what_the_table_says_also_where_it_is_damaged(check: str, phot
             stored, _files = reader.locate(positions)
             locating = Locating(reader.table, raw=False, checked=check == "always")
             crops = rng.integers(1, 100, (50, 2, len(CROP))).view(CROP)[..., 0]
-            addresses = rng.integers(0, 1 << 40, (50, 2))
-            (file, begin, size), step = reader._one_file(), 20
-            made = locating.tasks(positions, crops, addresses, step, (file.number, begin, size))
-            for group in range(0, 50, step):
-                offsets = stored["position"][made.places[group : group + step]]
-                assert sorted(made.places[group : group + step]) == [*range(group, min(group + step, 50))]
+            (file, begin, size), groups = reader._one_file(), [0, 8, 16, 20, 28, 36, 40, 48, 50]
+            made = locating.tasks(positions, crops, 20, 8, (file.number, begin, size))
+            for group, end in itertools.pairwise(groups):
+                offsets = stored["position"][made.places[group:end]]
+                assert sorted(made.places[group:end]) == [*range(group, end)]
                 assert (np.diff(offsets.astype(object)) >= 0).all()
+            made.tasks["out_height"], made.tasks["out_width"] = crops["out_height"], crops["out_width"] = (5, 6), 7
+            results = [Results(1 << 40, 1000, 5, 7), Results(9, 100, 6, 7)]
+            assert made.aim(0, 20, results)
+            assert made.aim(20, 40, results)
+            assert made.aim(40, 50, results)
+            for view, (address, between, *_) in enumerate(results):
+                assert np.array_equal(made.tasks["out"][:, view], address + between * (made.places % 20))
+            assert not made.aim(40, 50, [results[0], results[1]._replace(width=8)])
+            assert not made.aim(0, 20, [results[0]._replace(height=6), results[1]])
             expected, found = stored[made.places], made.tasks[:, 0]
             for view in range(2):
                 task = made.tasks[:, view]
-                assert np.array_equal(task["out"], addresses[made.places, view])
                 for name in LOCATION.names:
                     assert np.array_equal(task[name], found[name]), name
                 for name in CROP.names:
@@ -125,7 +133,7 @@ def test_a_call_of_c_has_few_pixels_and_usual_images_take_one(
         rows = np.arange(len(sides)) % len(reader)
         crops = np.array([Box.of((0, 0, *side), (1, 1), out=side) for side in sides], CROP)[:, None]
         locating = Locating(reader.table, raw=False, checked=True)
-        offer = Offer(reader, locating, rows, crops, np.zeros(crops.shape, np.int64), len(sides), None)
+        offer = Offer(reader, locating, rows, crops, len(sides), len(sides), None)
         calls = offer._calls(0, len(sides))
         pixels = [sides[place][0] * sides[place][1] for place in offer.places]
     assert [index for begin, end in calls for index in range(begin, end)] == list(range(len(sides)))

@@ -87,25 +87,35 @@ suits(const int64_t *table, const Task *task)
     return task->raw || (product(task->height, task->width) <= table[MOST_PIXELS] && !(table[SCALED] && halved));
 }
 
+/* Sorts the samples of each batch, so many at a time, by where their bytes lie: reads go through the file in one direction. */
+static void
+sort_samples(Sample *samples, int64_t count, int64_t batch, int64_t step)
+{
+    for (int64_t begin = 0; begin < count; begin += batch) {
+        const int64_t end = count - begin < batch ? count : begin + batch;
+        for (int64_t i = begin; i < end; i += step)
+            qsort(samples + i, (size_t)(end - i < step ? end - i : step), sizeof *samples, compare);
+    }
+}
+
 PyObject *
 locate(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
 {
-    int64_t n[14];
-    if (!read_integers(arguments, given, n, 14))
+    int64_t n[15];
+    if (!read_integers(arguments, given, n, 15))
         return NULL;
     const int64_t *table = (const int64_t *)(uintptr_t)n[0], *rows = (const int64_t *)(uintptr_t)n[1];
-    const int64_t count = n[2], views = n[3], each = n[5], step = n[7], operations = each - OF_CROP;
-    const int64_t *crops = (const int64_t *)(uintptr_t)n[4], *addresses = (const int64_t *)(uintptr_t)n[6];
-    const int64_t file = n[8], begin = n[9], bytes = n[10];
+    const int64_t count = n[2], views = n[3], each = n[5], operations = each - OF_CROP;
+    const int64_t *crops = (const int64_t *)(uintptr_t)n[4], file = n[8], begin = n[9], bytes = n[10];
     Task *task = (Task *)(uintptr_t)n[11];
-    int64_t *out = (int64_t *)(uintptr_t)n[12], *places = (int64_t *)(uintptr_t)n[13], most = 0;
+    int64_t *out = (int64_t *)(uintptr_t)n[12], *places = (int64_t *)(uintptr_t)n[13], *sums = (int64_t *)(uintptr_t)n[14];
     Sample *samples = malloc((size_t)larger(count, 1) * sizeof *samples);
     if (samples == NULL)
         return PyErr_NoMemory();
     for (int64_t i = 0; i < count; i++)
         samples[i] = (Sample){(int64_t)item(table, OFFSET, rows[i], 8), i};
-    for (int64_t i = 0; i < count; i += step) /* reads go through the file in one direction */
-        qsort(samples + i, (size_t)(count - i < step ? count - i : step), sizeof *samples, compare);
+    sort_samples(samples, count, n[6], n[7]);
+    sums[0] = 0;
     for (int64_t i = 0; i < count; i++) {
         const int64_t place = places[i] = samples[i].place;
         Task located = {0};
@@ -116,16 +126,39 @@ locate(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
             located.file = inside ? file : NOWHERE;
             located.position += inside ? begin : 0;
         }
+        sums[i + 1] = sums[i];
         for (int64_t view = place * views; view < (place + 1) * views; view++, task++, out += operations) {
             *task = located;
             memcpy((int64_t *)task + OF_LOCATION, crops + view * each, OF_CROP * sizeof *crops);
             memcpy(out, crops + view * each + OF_CROP, (size_t)operations * sizeof *crops);
-            task->out = addresses[view];
-            most = larger(most, pixels_of(task));
+            const int64_t pixels = pixels_of(task);
+            sums[i + 1] += pixels < table[MOST_PIXELS] ? pixels : table[MOST_PIXELS];
             if (!suits(table, task))
                 task->file = NOWHERE;
         }
     }
     free(samples);
-    return PyLong_FromLongLong(most);
+    Py_RETURN_NONE;
+}
+
+typedef struct { /* the memory of the results of a view of a batch: `step` bytes from each to the next */
+    int64_t address, step, height, width;
+} Results;
+
+PyObject *
+aim(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
+{
+    int64_t n[6];
+    if (!read_integers(arguments, given, n, 6))
+        return NULL;
+    Task *task = (Task *)(uintptr_t)n[0];
+    const int64_t *places = (const int64_t *)(uintptr_t)n[3], first = n[4];
+    const Results *results = (const Results *)(uintptr_t)n[5], *end = results + n[2];
+    int fits = 1;
+    for (int64_t i = 0; i < n[1]; i++)
+        for (const Results *view = results; view < end; view++, task++) {
+            fits &= task->out_height == view->height && task->out_width == view->width;
+            task->out = view->address + view->step * (places[i] - first);
+        }
+    return PyBool_FromLong(fits);
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,32 +15,76 @@ from packer._images.operations import OPERATION, Operations
 from packer._storage.packfile import LARGEST_READ
 from packer._table import LONGEST_NAME, Ints, Table
 
-__all__ = ["Located", "Locating"]
+__all__ = ["Located", "Locating", "Results"]
 
 _COLUMNS = "label", "height", "width", "offset", "size", "crc32c", "name_end"
-_OF_CROP, _OF_OPERATION = CROP.itemsize // 8, OPERATION.itemsize // 8  # numbers of each record
+_OF_TASK, _OF_CROP, _OF_OPERATION = (record.itemsize // 8 for record in (TASK, CROP, OPERATION))  # numbers of each
 
 
-class Located(NamedTuple):
+class Results(NamedTuple):
+    """The memory of the results of a view: the address of the first, the bytes to the next, and their size."""
+
+    address: int
+    step: int
+    height: int
+    width: int
+
+
+class Located:
     """Tasks of V views of N images.
+
+    Parameters
+    ----------
+    count, views, operations : int
+        N, V, and how many operations each view has.
 
     Attributes
     ----------
-    tasks : (N, V) array of TASK
-        Without a file, the position is the table's offset, and the file is to be filled in, unless it is `NOWHERE`: a
-        name does not lie among the names, or packer's decoder does not suit.
-    operations : (N, V, M) array of OPERATION
-        What is done to each result.
-    places : (N,) int64 array
-        Which of the images these are.
-    most : int
-        The most pixels of an image, a result, or what lies between the two passes of resizing.
+    at, operations_at, places_at, sums_at : int
+        Where C finds the arrays below.
     """
 
-    tasks: npt.NDArray[Any]
-    operations: Operations
-    places: Ints
-    most: int
+    def __init__(self, count: int, views: int, operations: int) -> None:
+        self._shape = count, views
+        sizes = count * views * _OF_TASK, count * views * operations * _OF_OPERATION, count, count + 1
+        self._parts = np.split(np.empty(sum(sizes), np.int64), np.cumsum(sizes[:-1]))
+        self.at, self.operations_at, self.places_at, self.sums_at = (part.ctypes.data for part in self._parts)
+
+    @property
+    def tasks(self) -> npt.NDArray[Any]:
+        """(N, V) array of TASK, which has the results' addresses when `aim` has said them.
+
+        Without a file, the position is the table's offset, and the file is to be filled in, unless it is `NOWHERE`: a
+        name does not lie among the names, or packer's decoder does not suit.
+        """
+        return self._parts[0].view(TASK).reshape(self._shape)
+
+    @property
+    def operations(self) -> Operations:
+        """(N, V, M) array of OPERATION: what is done to each result."""
+        count, views = self._shape
+        operations = len(self._parts[1]) // max(count * views * _OF_OPERATION, 1)
+        return self._parts[1].view(OPERATION).reshape(count, views, operations)
+
+    @property
+    def places(self) -> Ints:
+        """(N,) int64 array: which of the images these are."""
+        return self._parts[2]
+
+    @property
+    def sums(self) -> Ints:
+        """(N + 1,) int64 array: how many pixels all images before each have, and at last all images.
+
+        The pixels are those of an image, of a result, or of what lies between the two passes of resizing: the most.
+        """
+        return self._parts[3]
+
+    def aim(self, begin: int, end: int, results: Sequence[Results]) -> bool:
+        """Say where the results of a batch go, from one image to before another; tell whether they have the size."""
+        numbers = np.array(results, np.int64)
+        views = self._shape[1]
+        tasks, places = self.at + 8 * _OF_TASK * views * begin, self.places_at + 8 * begin
+        return _native.aim(tasks, end - begin, views, places, begin, numbers.ctypes.data)
 
 
 class Locating:
@@ -64,8 +109,8 @@ class Locating:
         self._numbers = np.array([*addresses, *names, raw, checked, MAX_PIXELS, scaled, LARGEST_READ, *steps], np.int64)
         self._address = self._numbers.ctypes.data
 
-    def tasks(self, positions: Ints, crops: Crops, addresses: Ints, step: int, file: tuple[int, int, int]) -> Located:
-        """Return tasks; of each `step` images in the order in which their bytes lie.
+    def tasks(self, positions: Ints, crops: Crops, batch: int, step: int, file: tuple[int, int, int]) -> Located:
+        """Return tasks; of each `step` images of each batch in the order in which their bytes lie.
 
         Parameters
         ----------
@@ -73,20 +118,16 @@ class Locating:
             As `Reader.positions` gives. They are believed, as is the table to be whole: see `Reader.require_table`.
         crops : (N, V) array of CROP
             With operations or without; see `packer._images.operations.with_operations`.
-        addresses : (N, V) int64 array
-            Addresses of the results' memory.
-        step : int
+        batch, step : int
             1 or more.
         file : (int, int, int)
             The file in which all bytes lie, if they lie in one: a descriptor, at which byte offsets begin to count, and
             how many bytes there are from there on. A descriptor of -1 without such a file.
         """
         positions, crops = np.ascontiguousarray(positions, np.int64), np.ascontiguousarray(crops)
-        addresses, each = np.ascontiguousarray(addresses, np.int64), crops.dtype.itemsize // 8
-        tasks, places = np.empty(crops.shape, TASK), np.empty(len(positions), np.int64)
-        operations = np.empty((*crops.shape, (each - _OF_CROP) // _OF_OPERATION), OPERATION)
-        count, views = crops.shape
-        given = count, views, crops.ctypes.data, each, addresses.ctypes.data, step, *file
-        made = tasks.ctypes.data, operations.ctypes.data, places.ctypes.data
-        most = _native.locate(self._address, positions.ctypes.data, *given, *made)
-        return Located(tasks, operations, places, most)
+        each, (count, views) = crops.dtype.itemsize // 8, crops.shape
+        made = Located(count, views, (each - _OF_CROP) // _OF_OPERATION)
+        given = count, views, crops.ctypes.data, each, batch, step, *file
+        written = made.at, made.operations_at, made.places_at, made.sums_at
+        _native.locate(self._address, positions.ctypes.data, *given, *written)
+        return made

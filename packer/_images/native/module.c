@@ -26,12 +26,19 @@ PyDoc_STRVAR(encode_jpeg_doc,
 "`pixels` is the address of rows of 3 * width bytes of RGB, which begin `stride` bytes apart. With an interval other than 0, a\n"
 "restart marker stands after as many MCUs.");
 
+PyDoc_STRVAR(aim_doc,
+"aim(tasks, count, views, places, first, results)\n--\n\n"
+"Say in the tasks of views of `count` images of a batch where the results go; see packer._images.native.locating.\n\n"
+"`tasks`, `places` and `results` are addresses: of what `locate` wrote, and for each view of four 64-bit integers, the address\n"
+"of the result of the place `first`, the bytes from one to the next, height and width. False where a task is of another size.");
+
 PyDoc_STRVAR(locate_doc,
-"locate(table, rows, count, views, crops, each, addresses, step, file, begin, bytes, tasks, operations, places)\n--\n\n"
-"Write the tasks of views of `count` images, and return the most pixels of one; see packer._images.native.locating.\n\n"
-"`table`, `rows`, `crops`, `addresses`, `tasks`, `operations` and `places` are addresses: of 22 64-bit integers; of the rows of\n"
-"samples, which are believed; of a crop for each view, of `each` 64-bit integers, of which those after CROP are operations; of\n"
-"where each view goes; and of what is written: the tasks and operations of the views, and the places of the images.");
+"locate(table, rows, count, views, crops, each, batch, step, file, begin, bytes, tasks, operations, places, sums)\n--\n\n"
+"Write the tasks of views of `count` images; see packer._images.native.locating.\n\n"
+"`table`, `rows`, `crops`, `tasks`, `operations`, `places` and `sums` are addresses: of 22 64-bit integers; of the rows of\n"
+"samples, which are believed; of a crop for each view, of `each` 64-bit integers, of which those after CROP are operations;\n"
+"and of what is written: the tasks and operations of the views, the places of the images, and how many pixels all images\n"
+"before each have, and at last all.");
 
 PyDoc_STRVAR(move_doc,
 "move(pixels, height, width, item, matrix, fill, out)\n--\n\n"
@@ -103,6 +110,13 @@ PyDoc_STRVAR(look_up_doc,
 "Write for each level of `count` RGB pixels the number that a table says: with `planes` first those of red, then green,\n"
 "then blue, and without them pixel by pixel; and so for each of `images`, which follow one another.\n\n"
 "`pixels`, `table` and `out` are addresses: of images * count * 3 bytes, of 3 * 256 floats, and of images * 3 * count floats.");
+
+PyDoc_STRVAR(mix_labels_doc,
+"mix_labels(labels, count, classes, shares, out)\n--\n\n"
+"Write for each of `count` labels the share of each of so many classes, as packer.augment says: of its own class and of the\n"
+"class of the label before it; of the first label, of the last.\n\n"
+"`labels`, `shares` and `out` are addresses: of 64-bit integers, of two floats, the share of the own class and that of the\n"
+"other, and of count * classes floats. False, and nothing is written, where a label is none of the classes.");
 
 PyDoc_STRVAR(png_samples_doc,
 "png_samples(compressed, height, width, depth, colour, interlaced, first, end, out)\n--\n\n"
@@ -200,6 +214,7 @@ inflate(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
 }
 
 static PyMethodDef methods[] = {
+    {"aim", (PyCFunction)(void (*)(void))aim, METH_FASTCALL, aim_doc},
     {"annotate", (PyCFunction)(void (*)(void))annotate, METH_FASTCALL, annotate_doc},
     {"augment", (PyCFunction)(void (*)(void))augment_image, METH_FASTCALL, augment_doc},
     {"choose", (PyCFunction)(void (*)(void))choose, METH_FASTCALL, choose_doc},
@@ -212,6 +227,7 @@ static PyMethodDef methods[] = {
     {"encode_jpeg", (PyCFunction)(void (*)(void))encode_jpeg, METH_FASTCALL, encode_jpeg_doc},
     {"locate", (PyCFunction)(void (*)(void))locate, METH_FASTCALL, locate_doc},
     {"move", (PyCFunction)(void (*)(void))move_mask, METH_FASTCALL, move_doc},
+    {"mix_labels", (PyCFunction)(void (*)(void))mix_labels, METH_FASTCALL, mix_labels_doc},
     {"look_up", (PyCFunction)(void (*)(void))look_up, METH_FASTCALL, look_up_doc},
     {"resize", (PyCFunction)(void (*)(void))resize, METH_FASTCALL, resize_doc},
     {"png_samples", (PyCFunction)(void (*)(void))png_samples, METH_FASTCALL, png_samples_doc},

@@ -6,6 +6,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+PyObject *aim(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
 PyObject *annotate(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
 PyObject *augment_image(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
 PyObject *choose(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
@@ -18,6 +19,7 @@ PyObject *decode_into(PyObject *module, PyObject *const *arguments, Py_ssize_t g
 PyObject *encode_jpeg(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
 PyObject *locate(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
 PyObject *move_mask(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
+PyObject *mix_labels(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
 PyObject *look_up(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
 PyObject *resize(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
 PyObject *png_samples(PyObject *module, PyObject *const *arguments, Py_ssize_t given);

@@ -1,0 +1,169 @@
+"""Threads that do a batch's work, a piece at a time."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from concurrent.futures import CancelledError
+from typing import Any
+
+import pytest
+
+from packer._loading.crew import Crew, Job
+from packer._loading.threads import split
+
+
+@pytest.fixture
+def crew() -> Iterator[Crew]:
+    crew = Crew(3)
+    yield crew
+    crew.end()
+    crew.join()
+
+
+class Memory:
+    """Something that a job must let go of."""
+
+
+def test_results_come_in_the_order_of_the_slices(crew: Crew) -> None:
+    last_began = threading.Event()
+
+    def make(some: slice) -> list[int]:
+        last_began.set() if some.start == 6 else last_began.wait()
+        return [*range(some.start, min(some.stop, 8))]
+
+    names = set[str]()
+
+    def then_make(some: slice) -> list[int]:
+        names.add(threading.current_thread().name)
+        return [100 + some.start]
+
+    assert Job(crew.put, make, split(8, 3), lambda: (then_make, split(5, 2))).result() == [*range(8), 100, 102, 104]
+    assert names <= {f"packer-loader_{number}" for number in range(3)}
+    assert Job(crew.put, make, []).result() == []
+    assert Job(crew.put, make, [], lambda: (then_make, [])).result() == []
+
+
+def test_the_first_slice_that_failed_is_told_when_all_have_ended(crew: Crew) -> None:
+    failed, ended, followed = threading.Event(), list[int](), list[int]()
+    held = Memory()
+
+    def make(some: slice, held: Memory = held) -> list[int]:
+        if some.start == 1:
+            failed.set()
+            raise KeyError(some.start)
+        failed.wait()
+        time.sleep(0.05)
+        ended.append(some.start)
+        raise ValueError(some.start)
+
+    def then() -> Any:
+        followed.append(0)
+        return len, split(3, 1)
+
+    job = Job(crew.put, make, split(3, 1), then)
+    with pytest.raises(ValueError, match="0"):
+        job.result()
+    assert sorted(ended) == [0, 2]
+    assert not followed
+    error = job.exception()
+    assert isinstance(error, ValueError)
+    error.__traceback__ = None
+    gone = weakref.ref(held)
+    del job, make, held
+    deadline = time.monotonic() + 10
+    while gone() is not None and time.monotonic() < deadline:  # the threads leave their last lines
+        time.sleep(0.001)
+    assert gone() is None
+
+    def wrong() -> Any:
+        raise OSError("what follows")
+
+    with pytest.raises(OSError, match="what follows"):
+        Job(crew.put, lambda _: [], split(4, 1), wrong).result()
+    with pytest.raises(OSError, match="what follows"):
+        Job(crew.put, lambda _: [], split(1, 1), lambda: (lambda _: wrong(), split(4, 1))).result()
+
+
+def test_a_job_that_is_done_holds_no_memory(crew: Crew) -> None:
+    held = [Memory(), Memory()]
+    gone = [weakref.ref(one) for one in held]
+
+    def job_of(first: Memory, second: Memory) -> Job:
+        return Job(crew.put, lambda _: [id(first)], split(4, 1), lambda: (lambda _: [id(second)], split(4, 1)))
+
+    job = job_of(*held)
+    del held
+    assert len(job.result()) == 8
+    assert [one() for one in gone] == [None, None]
+
+
+def test_what_is_cancelled_ends_without_what_nobody_began(crew: Crew) -> None:
+    began, go_on, made = threading.Semaphore(0), threading.Event(), list[int]()
+
+    def make(some: slice) -> list[int]:
+        began.release()
+        go_on.wait()
+        made.append(some.start)
+        return [some.start]
+
+    job = Job(crew.put, make, split(9, 1), lambda: (make, split(9, 1)))
+    for _ in range(3):
+        began.acquire()
+    assert not job.cancel()
+    waiter = threading.Thread(target=job.exception)
+    waiter.start()
+    waiter.join(0.05)
+    assert waiter.is_alive()
+    go_on.set()
+    waiter.join()
+    assert sorted(made) == [0, 1, 2]
+    with pytest.raises(CancelledError):
+        job.result()
+
+
+def test_a_crew_that_is_stopped_leaves_nobody_waiting() -> None:
+    crew, began, go_on = Crew(1), threading.Event(), threading.Event()
+
+    def make(some: slice) -> list[int]:
+        began.set()
+        go_on.wait()
+        return [some.start]
+
+    first = Job(crew.put, make, split(1, 1))
+    waiting = Job(crew.put, make, split(3, 1))
+    began.wait()
+    threading.Timer(0.05, go_on.set).start()
+    crew.stop()
+    assert first.result() == [0]
+    for job in (waiting, Job(crew.put, make, split(2, 1), lambda: (make, split(1, 1)))):
+        assert job.exception() is None
+        with pytest.raises(CancelledError):
+            job.result()
+
+
+SCRIPT = """
+import os, sys, time
+from packer._loading.crew import Crew, Job
+crew = Crew(2)
+def make(some):
+    print("began", flush=True)
+    time.sleep(0.2)
+    print("ended", flush=True)
+jobs = [Job(crew.put, make, [slice(0, 1)]) for _ in range(50)]
+time.sleep(0.1)
+if hasattr(os, "fork") and os.fork() == 0:
+    sys.exit(3)  # the fork has none of the threads
+if hasattr(os, "wait"):
+    assert os.waitstatus_to_exitcode(os.wait()[1]) == 3
+"""
+
+
+def test_a_program_that_ends_waits_for_what_was_begun_alone() -> None:
+    line = [sys.executable, "-W", "ignore", "-c", SCRIPT]  # Python warns of forks of programs with threads
+    said = subprocess.run(line, capture_output=True, text=True, check=True, timeout=60).stdout
+    assert 2 <= said.count("began") == said.count("ended") < 10
