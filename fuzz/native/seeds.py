@@ -17,7 +17,7 @@ __all__ = ["CONTROLS", "write_seeds"]
 
 CONTROLS = {
     **{"window": 12, "whole": 5, "png": 7, "survey": 3, "transcode": 2, "cut": 6, "annotate": 5, "inflate": 5},
-    **{"views": 96, "operations": 3, "numbers": 5, "choosing": 3},
+    **{"views": 96, "operations": 3, "numbers": 5, "choosing": 3, "encode": 5},
 }
 """The targets, and how many bytes of their inputs are controls, which the C of each reads."""
 
@@ -148,4 +148,11 @@ def _chances(chance: random.Random) -> Iterator[bytes]:
         yield bytes([number % 4]) + chance.randbytes(200)
 
 
-_GIVEN = {"operations": _operations, "numbers": _numbers, "choosing": _chances}
+def _pixels(chance: random.Random) -> Iterator[bytes]:
+    """Yield pixels of small, tall and wide images, of few levels and of all; rows as long as whole vectors."""
+    for flags in range(32):
+        yield bytes([flags]) + chance.randbytes(4) + chance.randbytes(chance.choice([3, 48, 3000]))
+        yield bytes([flags, chance.randrange(40), chance.choice([15, 63]), 228, 2]) + chance.randbytes(600)
+
+
+_GIVEN = {"operations": _operations, "numbers": _numbers, "choosing": _chances, "encode": _pixels}

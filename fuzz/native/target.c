@@ -28,6 +28,7 @@ LLVMFuzzerInitialize(int *count, char ***arguments)
     sets[set_count++] = &plain;
     checksums_init();
     kernels_init();
+    encoding_init();
 #if HAS_AVX512
     if (kernels == &avx512)
         sets[set_count++] = &avx2;

@@ -35,9 +35,9 @@ class Job:
     make : callable
         See `Make`.
     slices : sequence of slice
-    then : callable, optional
-        Called when all slices are done, on the thread that did the last: returns another `make` and its slices, whose
-        results follow. It is not called where a slice failed, or the job was cancelled.
+    then : (callable, sequence of slice), optional
+        Another `make` and its slices, which come when all slices before are done, and whose results follow. They do not
+        come where a slice failed, or the job was cancelled.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Job:
         put: Callable[[Sequence[Piece]], None],
         make: Make,
         slices: Sequence[slice],
-        then: Callable[[], tuple[Make, Sequence[slice]]] | None = None,
+        then: tuple[Make, Sequence[slice]] | None = None,
     ) -> None:
         self._put, self._then = put, then
         self._lock, self._ended = threading.Lock(), threading.Lock()
@@ -88,15 +88,10 @@ class Job:
         if self._made:
             self._results += [result for place in sorted(self._made) for result in self._made[place]]
         if then is not None and not self._failed and not self._cancelled:
-            try:
-                self._give(*then())
-            except BaseException as error:
-                self._failed[0] = error
-            else:
-                if self._slices:
-                    self._put([(self, place) for place in range(1, len(self._slices))])
-                    return self, 0  # the thread has some of the batch in its caches
-            del then
+            self._give(*then)
+            if self._slices:
+                self._put([(self, place) for place in range(1, len(self._slices))])
+                return self, 0  # the thread has some of the batch in its caches
         self._make = None
         self._ended.release()
         return None

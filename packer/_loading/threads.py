@@ -254,7 +254,7 @@ class Threads(Workers):
     def _job(
         self, memory: Memory, layout: Layout, make: Make, slices: Sequence[slice], ending: Ending | None
     ) -> Sequence[Task]:
-        then = None if ending is None else lambda: self._last(memory, layout, ending)
+        then = None if ending is None else self._last(memory, layout, ending)
         return [Job(self._put, make, slices, then)]
 
     def _last(self, memory: Memory, layout: Layout, ending: Ending) -> tuple[Make, Sequence[slice]]:

@@ -15,7 +15,7 @@ from packer._storage.limits import available_cpus, cgroup_cpus, cgroup_memory, i
 
 __all__ = ["available_now", "describe_machine", "libraries_that_decode", "processor", "version_of"]
 
-_OF_ICE_LAKE = {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni", "avx512_vbmi"}
+_OF_ICE_LAKE = {f"avx512{part}" for part in ("f", "bw", "cd", "dq", "vl", "_vnni", "_vbmi", "_vbmi2")}
 _SMALL_SHARED_MEMORY = 1 << 30
 _FEW_FILES = 4096
 _LITTLE_MEMORY = 4 << 30

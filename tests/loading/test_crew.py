@@ -9,7 +9,6 @@ import time
 import weakref
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
-from typing import Any
 
 import pytest
 
@@ -42,10 +41,10 @@ def test_results_come_in_the_order_of_the_slices(crew: Crew) -> None:
         names.add(threading.current_thread().name)
         return [100 + some.start]
 
-    assert Job(crew.put, make, split(8, 3), lambda: (then_make, split(5, 2))).result() == [*range(8), 100, 102, 104]
+    assert Job(crew.put, make, split(8, 3), (then_make, split(5, 2))).result() == [*range(8), 100, 102, 104]
     assert names <= {f"packer-loader_{number}" for number in range(3)}
     assert Job(crew.put, make, []).result() == []
-    assert Job(crew.put, make, [], lambda: (then_make, [])).result() == []
+    assert Job(crew.put, make, [], (then_make, [])).result() == []
 
 
 def test_the_first_slice_that_failed_is_told_when_all_have_ended(crew: Crew) -> None:
@@ -61,11 +60,11 @@ def test_the_first_slice_that_failed_is_told_when_all_have_ended(crew: Crew) -> 
         ended.append(some.start)
         raise ValueError(some.start)
 
-    def then() -> Any:
-        followed.append(0)
-        return len, split(3, 1)
+    def follow(some: slice) -> list[int]:
+        followed.append(some.start)
+        return []
 
-    job = Job(crew.put, make, split(3, 1), then)
+    job = Job(crew.put, make, split(3, 1), (follow, split(3, 1)))
     with pytest.raises(ValueError, match="0"):
         job.result()
     assert sorted(ended) == [0, 2]
@@ -80,13 +79,11 @@ def test_the_first_slice_that_failed_is_told_when_all_have_ended(crew: Crew) -> 
         time.sleep(0.001)
     assert gone() is None
 
-    def wrong() -> Any:
+    def wrong(some: slice) -> list[int]:
         raise OSError("what follows")
 
     with pytest.raises(OSError, match="what follows"):
-        Job(crew.put, lambda _: [], split(4, 1), wrong).result()
-    with pytest.raises(OSError, match="what follows"):
-        Job(crew.put, lambda _: [], split(1, 1), lambda: (lambda _: wrong(), split(4, 1))).result()
+        Job(crew.put, follow, split(1, 1), (wrong, split(4, 1))).result()
 
 
 def test_a_job_that_is_done_holds_no_memory(crew: Crew) -> None:
@@ -94,7 +91,7 @@ def test_a_job_that_is_done_holds_no_memory(crew: Crew) -> None:
     gone = [weakref.ref(one) for one in held]
 
     def job_of(first: Memory, second: Memory) -> Job:
-        return Job(crew.put, lambda _: [id(first)], split(4, 1), lambda: (lambda _: [id(second)], split(4, 1)))
+        return Job(crew.put, lambda _: [id(first)], split(4, 1), (lambda _: [id(second)], split(4, 1)))
 
     job = job_of(*held)
     del held
@@ -111,7 +108,7 @@ def test_what_is_cancelled_ends_without_what_nobody_began(crew: Crew) -> None:
         made.append(some.start)
         return [some.start]
 
-    job = Job(crew.put, make, split(9, 1), lambda: (make, split(9, 1)))
+    job = Job(crew.put, make, split(9, 1), (make, split(9, 1)))
     for _ in range(3):
         began.acquire()
     assert not job.cancel()
@@ -140,7 +137,7 @@ def test_a_crew_that_is_stopped_leaves_nobody_waiting() -> None:
     threading.Timer(0.05, go_on.set).start()
     crew.stop()
     assert first.result() == [0]
-    for job in (waiting, Job(crew.put, make, split(2, 1), lambda: (make, split(1, 1)))):
+    for job in (waiting, Job(crew.put, make, split(2, 1), (make, split(1, 1)))):
         assert job.exception() is None
         with pytest.raises(CancelledError):
             job.result()

@@ -61,14 +61,14 @@ make_room(Encoding *e, size_t more)
     return 1;
 }
 
-/* Copies the end of a row of pixels, and its last pixel again and again. */
+/* Copies the end of a row of pixels, and its last pixel up to the end of an MCU. */
 static void
 copy_tail(const Encoding *e, const uint8_t *row, uint8_t *to)
 {
-    const size_t size = 3 * (size_t)(e->width - e->direct), whole = 3 * (size_t)(e->strips - e->direct);
-    memcpy(to, row + 3 * e->direct, size);
-    for (size_t i = size; i < whole; i++)
-        to[i] = to[i - 3];
+    const uint8_t *last = row + 3 * (e->width - 1), red = last[0], green = last[1], blue = last[2];
+    memcpy(to, row + 3 * e->direct, 3 * (size_t)(e->width - e->direct));
+    for (ptrdiff_t i = e->width - e->direct; i < MCU * e->across - e->direct; i++)
+        to[3 * i] = red, to[3 * i + 1] = green, to[3 * i + 2] = blue;
 }
 
 /* Makes samples of two rows of pixels, and of pixels to the right of the image like the last ones. */
@@ -104,20 +104,26 @@ sample_row(Encoding *e, ptrdiff_t row)
     }
 }
 
-/* Makes the coefficients of some MCUs. */
+/* Makes the coefficients of some MCUs: four blocks of luma of each, and of two MCUs those of chroma. */
 static void
 code_blocks(Encoding *e, ptrdiff_t mcu, ptrdiff_t count)
 {
+    FourBlocks fours[GROUP + (GROUP + 1) / 2], *four = fours;
     const ptrdiff_t stride = e->strips;
     for (ptrdiff_t i = 0; i < count; i++, mcu++) {
-        CodedBlock *blocks = e->blocks + BLOCKS_OF_MCU * i;
-        uint64_t *masks = e->masks + BLOCKS_OF_MCU * i;
-        static const int of_luma[4] = {0, 1, 2, 3}, of_chroma[4] = {4, 10, 5, 11}; /* of an MCU, and of the next one */
         const uint8_t *luma = e->luma + MCU * mcu;
-        kernels->code_blocks(luma, luma + 8 * stride, stride, &e->divisors[0], blocks, masks, of_luma);
+        const uint8_t place = (uint8_t)(BLOCKS_OF_MCU * i);
+        *four++ = (FourBlocks){
+            luma, luma + 8 * stride, stride, &e->divisors[0],
+            {place, (uint8_t)(place + 1), (uint8_t)(place + 2), (uint8_t)(place + 3)},
+        };
         if (i % 2 == 0)
-            kernels->code_blocks(e->blue + 8 * mcu, e->red + 8 * mcu, stride / 2, &e->divisors[1], blocks, masks, of_chroma);
+            *four++ = (FourBlocks){
+                e->blue + 8 * mcu, e->red + 8 * mcu, stride / 2, &e->divisors[1],
+                {(uint8_t)(place + 4), (uint8_t)(place + 10), (uint8_t)(place + 5), (uint8_t)(place + 11)},
+            };
     }
+    kernels->code_blocks(fours, four - fours, e->blocks, e->masks);
 }
 
 /* Returns which of a block's coefficients become items, of those that are not 0: the first one; of 16 zeros that follow each
@@ -145,20 +151,25 @@ items_of(uint64_t mask)
 static void
 finish_blocks(Encoding *e, ptrdiff_t row, ptrdiff_t mcu, ptrdiff_t count)
 {
-    const int below = e->height - MCU * row <= 8;
-    const ptrdiff_t cut = e->width - MCU * (e->across - 1) <= 8 ? e->across - 1 - mcu : -1; /* whose right half is missing */
-    for (ptrdiff_t i = 0; i < BLOCKS_OF_MCU * count; i++) {
-        const int place = (int)(i % BLOCKS_OF_MCU), component = place < 4 ? 0 : place - 3;
-        int16_t *coefficients = e->blocks[i].coefficients;
-        if (UNLIKELY((below && (place == 2 || place == 3)) || (i / BLOCKS_OF_MCU == cut && (place == 1 || place == 3)))) {
-            memset(coefficients, 0, sizeof e->blocks[i]);
-            e->masks[i] = items_of(0);
-            continue;
+    static const int component[BLOCKS_OF_MCU] = {0, 0, 0, 0, 1, 2};
+    const unsigned below = e->height - MCU * row <= 8 ? 1 << 2 | 1 << 3 : 0, right = 1 << 1 | 1 << 3;
+    const ptrdiff_t cut = e->width - MCU * (e->across - 1) <= 8 ? e->across - 1 : -1; /* whose right half is missing */
+    CodedBlock *block = e->blocks;
+    uint64_t *mask = e->masks;
+    for (const ptrdiff_t end = mcu + count; mcu < end; mcu++) {
+        const unsigned missing = below | (mcu == cut ? right : 0);
+        for (unsigned place = 0; place < BLOCKS_OF_MCU; place++, block++, mask++) {
+            int *previous = &e->previous[component[place]];
+            const int first = block->coefficients[0];
+            if (UNLIKELY(missing >> place & 1)) {
+                block->coefficients[0] = block->coefficients[1] = 0;
+                *mask = items_of(0);
+                continue;
+            }
+            block->coefficients[0] = (int16_t)(first - *previous);
+            *previous = first;
+            *mask = items_of(*mask);
         }
-        const int first = coefficients[0];
-        coefficients[0] = (int16_t)(first - e->previous[component]);
-        e->previous[component] = first;
-        e->masks[i] = items_of(e->masks[i]);
     }
 }
 
@@ -256,6 +267,7 @@ encode_to(Encoding *e, int quality)
     e->blue = memory + MCU * e->strips;
     e->red = e->blue + MCU / 2 * e->strips / 2;
     e->places[0] = 0;
+    memset(e->tails, 0, sizeof e->tails); /* what follows the last MCU of a row has any value */
     e->size = (size_t)(write_header(e->out, e->height, e->width, e->interval, (const uint8_t(*)[TABLE])tables) - e->out);
     const int done = encode_image(e);
     free(memory);

@@ -27,6 +27,13 @@ typedef struct { /* in zigzag order */
     int16_t coefficients[64];
 } CodedBlock;
 
+typedef struct { /* four blocks that are to be coded: two side by side, and two others */
+    const uint8_t *two, *others;
+    ptrdiff_t stride;
+    const Divisors *divisors;
+    uint8_t places[4]; /* among the blocks that are made */
+} FourBlocks;
+
 typedef struct { /* one or more blocks, as items, which follow one another */
     int16_t *values;
     uint8_t *places; /* in zigzag order, those of chroma more by OF_CHROMA; the byte before the first may have any value */

@@ -53,12 +53,14 @@ code_block(const uint8_t *samples, ptrdiff_t stride, const Divisors *divisors, C
 }
 
 void
-code_blocks_plain(const uint8_t *two, const uint8_t *others, ptrdiff_t stride, const Divisors *divisors, CodedBlock *blocks,
-                  uint64_t *masks, const int places[4])
+code_blocks_plain(const FourBlocks *fours, ptrdiff_t count, CodedBlock *blocks, uint64_t *masks)
 {
-    for (int i = 0; i < 4; i++) {
-        const uint8_t *samples = (i < 2 ? two : others) + i % 2 * 8;
-        masks[places[i]] = code_block(samples, stride, divisors, &blocks[places[i]]);
+    for (; count > 0; count--, fours++) {
+        for (int i = 0; i < 4; i++) {
+            const uint8_t *samples = (i < 2 ? fours->two : fours->others) + i % 2 * 8;
+            const int place = fours->places[i];
+            masks[place] = code_block(samples, fours->stride, fours->divisors, &blocks[place]);
+        }
     }
 }
 
@@ -127,8 +129,9 @@ zigzag_avx2(const __m256i r[8], __m256i z[8])
 }
 
 /* Codes two blocks that lie side by side. */
-AVX2 static void
-code_two_avx2(const uint8_t *samples, ptrdiff_t stride, const Divisors *divisors, CodedBlock *blocks[2], uint64_t *masks[2])
+AVX2_INLINE void
+code_two_avx2(const uint8_t *samples, ptrdiff_t stride, const Divisors *divisors, int16_t *first, int16_t *second,
+              uint64_t masks[2])
 {
     __m256i r[8], z[8];
     uint64_t zeros[2] = {0, 0};
@@ -137,8 +140,8 @@ code_two_avx2(const uint8_t *samples, ptrdiff_t stride, const Divisors *divisors
     quantised_avx2(r, divisors);
     zigzag_avx2(r, z);
     for (int i = 0; i < 8; i++) {
-        _mm_storeu_si128((__m128i *)(void *)(blocks[0]->coefficients + 8 * i), _mm256_castsi256_si128(z[i]));
-        _mm_storeu_si128((__m128i *)(void *)(blocks[1]->coefficients + 8 * i), _mm256_extracti128_si256(z[i], 1));
+        _mm_storeu_si128((__m128i *)(void *)(first + 8 * i), _mm256_castsi256_si128(z[i]));
+        _mm_storeu_si128((__m128i *)(void *)(second + 8 * i), _mm256_extracti128_si256(z[i], 1));
     }
     for (int i = 0; i < 4; i++) {
         __m256i bytes = _mm256_packs_epi16(z[2 * i], z[2 * i + 1]);
@@ -146,18 +149,21 @@ code_two_avx2(const uint8_t *samples, ptrdiff_t stride, const Divisors *divisors
         zeros[0] |= (uint64_t)(found & 0xFFFF) << 16 * i;
         zeros[1] |= (uint64_t)(found >> 16) << 16 * i;
     }
-    *masks[0] = ~zeros[0];
-    *masks[1] = ~zeros[1];
+    masks[0] = ~zeros[0];
+    masks[1] = ~zeros[1];
 }
 
 AVX2 void
-code_blocks_avx2(const uint8_t *two, const uint8_t *others, ptrdiff_t stride, const Divisors *divisors, CodedBlock *blocks,
-                 uint64_t *masks, const int places[4])
+code_blocks_avx2(const FourBlocks *fours, ptrdiff_t count, CodedBlock *blocks, uint64_t *masks)
 {
-    for (int i = 0; i < 2; i++, places += 2) {
-        CodedBlock *to[2] = {blocks + places[0], blocks + places[1]};
-        uint64_t *found[2] = {masks + places[0], masks + places[1]};
-        code_two_avx2(i ? others : two, stride, divisors, to, found);
+    for (ptrdiff_t i = 0; i < 2 * count; i++) {
+        const FourBlocks *four = fours + i / 2;
+        const uint8_t *places = four->places + i % 2 * 2;
+        uint64_t found[2];
+        code_two_avx2(i % 2 ? four->others : four->two, four->stride, four->divisors, blocks[places[0]].coefficients,
+                      blocks[places[1]].coefficients, found);
+        masks[places[0]] = found[0];
+        masks[places[1]] = found[1];
     }
 }
 #endif
@@ -185,27 +191,29 @@ rows_of_blocks(const __m512i r[4], __m512i blocks[4])
 }
 
 AVX512 void
-code_blocks_avx512(const uint8_t *two, const uint8_t *others, ptrdiff_t stride, const Divisors *divisors, CodedBlock *blocks,
-                   uint64_t *masks, const int places[4])
+code_blocks_avx512(const FourBlocks *fours, ptrdiff_t count, CodedBlock *blocks, uint64_t *masks)
 {
     const __m512i first = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)(const void *)zigzag_order));
     const __m512i second = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)(const void *)(zigzag_order + 32)));
-    __m512i r[8], above[4], below[4];
-    for (int i = 0; i < 8; i++) {
-        __m256i row = _mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)(two + i * stride)));
-        row = _mm256_inserti128_si256(row, _mm_loadu_si128((const __m128i *)(const void *)(others + i * stride)), 1);
-        r[i] = _mm512_cvtepu8_epi16(row);
-    }
-    quantised_avx512(r, divisors);
-    rows_of_blocks(r, above);
-    rows_of_blocks(r + 4, below);
-    for (int i = 0; i < 4; i++) {
-        __m512i low = _mm512_permutex2var_epi16(above[i], first, below[i]);
-        __m512i high = _mm512_permutex2var_epi16(above[i], second, below[i]);
-        int16_t *to = blocks[places[i]].coefficients;
-        _mm512_storeu_si512(to, low);
-        _mm512_storeu_si512(to + 32, high);
-        masks[places[i]] = _mm512_test_epi16_mask(low, low) | (uint64_t)_mm512_test_epi16_mask(high, high) << 32;
+    for (; count > 0; count--, fours++) {
+        __m512i r[8], above[4], below[4];
+        for (int i = 0; i < 8; i++) {
+            const __m128i *two = (const __m128i *)(const void *)(fours->two + i * fours->stride);
+            const __m128i *others = (const __m128i *)(const void *)(fours->others + i * fours->stride);
+            __m256i row = _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128(two)), _mm_loadu_si128(others), 1);
+            r[i] = _mm512_cvtepu8_epi16(row);
+        }
+        quantised_avx512(r, fours->divisors);
+        rows_of_blocks(r, above);
+        rows_of_blocks(r + 4, below);
+        for (int i = 0; i < 4; i++) {
+            __m512i low = _mm512_permutex2var_epi16(above[i], first, below[i]);
+            __m512i high = _mm512_permutex2var_epi16(above[i], second, below[i]);
+            int16_t *to = blocks[fours->places[i]].coefficients;
+            _mm512_storeu_si512(to, low);
+            _mm512_storeu_si512(to + 32, high);
+            masks[fours->places[i]] = _mm512_test_epi16_mask(low, low) | (uint64_t)_mm512_test_epi16_mask(high, high) << 32;
+        }
     }
 }
 #endif

@@ -68,6 +68,8 @@ put_items_plain(const Items *items, const Codes *codes, BitQueue *queue, uint8_t
     return put_items_by(items, codes, queue, to);
 }
 
+enum { ITEMS_AT_ONCE = 256, MOST_JOINED = ITEMS_AT_ONCE / 2 + 8 }; /* bits of several items, and some that do not count */
+
 #if HAS_AVX2
 /* Eight coefficients at a time. The bits of a mask say where they are: each becomes a byte of ones, by which as many of the bytes
    0 to 7 are extracted. */
@@ -99,10 +101,73 @@ list_items_avx2(const CodedBlock *blocks, const uint64_t *masks, ptrdiff_t mcus,
     items->count = values - items->values;
 }
 
+/* Writes what kind each of 32 items is: see Codes. */
+AVX2_INLINE void
+kinds_of_avx2(const uint8_t *places, uint8_t *kinds)
+{
+    __m256i place = _mm256_loadu_si256((const __m256i *)(const void *)places);
+    __m256i before = _mm256_loadu_si256((const __m256i *)(const void *)(places - 1));
+    __m256i kind = _mm256_sub_epi8(_mm256_sub_epi8(place, before), _mm256_set1_epi8(1));
+    __m256i first = _mm256_cmpeq_epi8(_mm256_and_si256(place, _mm256_set1_epi8(OF_CHROMA - 1)), _mm256_setzero_si256());
+    __m256i chroma = _mm256_cmpgt_epi8(place, _mm256_set1_epi8(OF_CHROMA - 1));
+    kind = _mm256_blendv_epi8(kind, _mm256_set1_epi8(FIRST_COEFFICIENT), first);
+    kind = _mm256_add_epi8(kind, _mm256_and_si256(chroma, _mm256_set1_epi8(KINDS_OF_ITEM)));
+    _mm256_storeu_si256((__m256i *)(void *)kinds, kind);
+}
+
+enum { EIGHT = 8 };
+
+/* Joins the bits of eight items: those of four where they are 56 or less, and else of two. Returns how many were made. */
+AVX2_INLINE int
+join_eight(const int16_t *values, const uint8_t *kinds, const Codes *codes, uint64_t *joined, uint64_t *counts)
+{
+    const __m256i lower = _mm256_set1_epi64x(UINT32_MAX), zero = _mm256_setzero_si256();
+    __m256i value = _mm256_cvtepi16_epi32(_mm_loadu_si128((const __m128i *)(const void *)values));
+    __m256i kind = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)kinds));
+    /* The exponent of a number says how many bits it has. */
+    __m256i size = _mm256_castps_si256(_mm256_cvtepi32_ps(_mm256_abs_epi32(value)));
+    size = _mm256_max_epi32(_mm256_sub_epi32(_mm256_srli_epi32(size, 23), _mm256_set1_epi32(126)), zero);
+    __m256i place = _mm256_or_si256(_mm256_slli_epi32(kind, 5), _mm256_srli_epi32(value, 31));
+    place = _mm256_add_epi32(place, _mm256_add_epi32(size, size));
+    __m256i code = _mm256_i32gather_epi32((const int *)(const void *)codes, place, 4);
+    __m256i count = _mm256_and_si256(code, _mm256_set1_epi32((1 << CODE_LENGTH) - 1));
+    __m256i bits = _mm256_add_epi32(_mm256_srli_epi32(code, CODE_LENGTH), value), seconds = _mm256_srli_epi64(count, 32);
+    bits = _mm256_or_si256(_mm256_sllv_epi64(_mm256_and_si256(bits, lower), seconds), _mm256_srli_epi64(bits, 32));
+    count = _mm256_and_si256(_mm256_add_epi32(count, seconds), lower);
+    seconds = _mm256_unpackhi_epi64(count, count);
+    __m256i four = _mm256_unpacklo_epi64(_mm256_add_epi64(count, seconds), zero);
+    if (UNLIKELY(!_mm256_testz_si256(_mm256_cmpgt_epi64(four, _mm256_set1_epi64x(56)), _mm256_set1_epi64x(-1)))) {
+        _mm256_storeu_si256((__m256i *)(void *)joined, bits);
+        _mm256_storeu_si256((__m256i *)(void *)counts, count);
+        return 4;
+    }
+    bits = _mm256_or_si256(_mm256_sllv_epi64(bits, seconds), _mm256_unpackhi_epi64(bits, bits));
+    bits = _mm256_permute4x64_epi64(bits, 0x88);
+    _mm_storeu_si128((__m128i *)(void *)joined, _mm256_castsi256_si128(bits));
+    _mm_storeu_si128((__m128i *)(void *)counts, _mm256_castsi256_si128(_mm256_permute4x64_epi64(four, 0x88)));
+    return 2;
+}
+
 AVX2 uint8_t *
 put_items_avx2(const Items *items, const Codes *codes, BitQueue *queue, uint8_t *to)
 {
-    return put_items_by(items, codes, queue, to);
+    const ptrdiff_t whole = items->count / EIGHT * EIGHT;
+    BitQueue q = *queue;
+    for (ptrdiff_t begin = 0; begin < whole; begin += ITEMS_AT_ONCE) {
+        const ptrdiff_t count = whole - begin < ITEMS_AT_ONCE ? whole - begin : ITEMS_AT_ONCE;
+        uint8_t kinds[ITEMS_AT_ONCE];
+        uint64_t joined[MOST_JOINED], counts[MOST_JOINED];
+        int made = 0;
+        for (ptrdiff_t i = 0; i < count; i += 32)
+            kinds_of_avx2(items->places + begin + i, kinds + i);
+        for (ptrdiff_t i = 0; i < count; i += EIGHT)
+            made += join_eight(items->values + begin + i, kinds + i, codes, joined + made, counts + made);
+        for (int i = 0; i < made; i++)
+            to = put(&q, joined[i], (unsigned)counts[i], to);
+    }
+    const Items rest = {items->values + whole, items->places + whole, items->count - whole};
+    *queue = q;
+    return put_items_by(&rest, codes, queue, to);
 }
 #endif
 
@@ -143,11 +208,7 @@ kinds_of(const uint8_t *places, uint8_t *kinds)
     _mm512_storeu_si512(kinds, _mm512_mask_add_epi8(kind, chroma, kind, _mm512_set1_epi8(KINDS_OF_ITEM)));
 }
 
-enum { JOINED = 16, ITEMS_AT_ONCE = 256 };
-
-typedef struct { /* bits of several items each, and how many they are */
-    uint64_t bits[ITEMS_AT_ONCE / 2 + 8], counts[ITEMS_AT_ONCE / 2 + 8];
-} Together;
+enum { JOINED = 16 };
 
 /* Joins the bits of 16 items, or of fewer: those of four where they are 56 or less, and else of two. Returns how many were made. */
 AVX512_INLINE int
@@ -185,16 +246,16 @@ put_items_avx512(const Items *items, const Codes *codes, BitQueue *queue, uint8_
     for (ptrdiff_t begin = 0; begin < items->count; begin += ITEMS_AT_ONCE) {
         const ptrdiff_t count = items->count - begin < ITEMS_AT_ONCE ? items->count - begin : ITEMS_AT_ONCE;
         uint8_t kinds[ITEMS_AT_ONCE];
-        Together together;
+        uint64_t joined[MOST_JOINED], counts[MOST_JOINED];
         int made = 0;
         for (ptrdiff_t i = 0; i < count; i += 64)
             kinds_of(items->places + begin + i, kinds + i);
         for (ptrdiff_t i = 0; i < count; i += JOINED) {
             const __mmask16 some = (__mmask16)(count - i < JOINED ? (1u << (count - i)) - 1 : 0xFFFF);
-            made += join_items(items->values + begin + i, kinds + i, some, codes, together.bits + made, together.counts + made);
+            made += join_items(items->values + begin + i, kinds + i, some, codes, joined + made, counts + made);
         }
         for (int i = 0; i < made; i++)
-            to = put(&q, together.bits[i], (unsigned)together.counts[i], to);
+            to = put(&q, joined[i], (unsigned)counts[i], to);
     }
     *queue = q;
     return to;

@@ -89,10 +89,9 @@ typedef struct {
     void (*exchange)(uint8_t *pixels, ptrdiff_t count, const uint8_t tables[3][LEVELS]);
     /* Makes samples of two rows of pixels of three bytes, of whole strips. Up to 16 bytes after the pixels are read. */
     void (*sample_rows)(const uint8_t *upper, const uint8_t *lower, const SampleRows *to, ptrdiff_t count);
-    /* Makes quantised coefficients of four blocks of samples: of two side by side, and of two others. They become the blocks that
-       `places` says, and the masks which of their coefficients are not 0, the lowest bit the first one. */
-    void (*code_blocks)(const uint8_t *two, const uint8_t *others, ptrdiff_t stride, const Divisors *divisors, CodedBlock *blocks,
-                        uint64_t *masks, const int places[4]);
+    /* Makes quantised coefficients of `count` times four blocks of samples, and masks that say which of them are not 0, the lowest
+       bit the first one. */
+    void (*code_blocks)(const FourBlocks *fours, ptrdiff_t count, CodedBlock *blocks, uint64_t *masks);
     /* Makes items of the coefficients that masks say, of so many MCUs. After the items, 64 of any kind may be written. */
     void (*list_items)(const CodedBlock *blocks, const uint64_t *masks, ptrdiff_t mcus, Items *items);
     /* Writes the bits of items, and up to 8 bytes of any value after them. Returns where the whole bytes of them end. */
@@ -169,21 +168,18 @@ void exchange_avx512(uint8_t *pixels, ptrdiff_t count, const uint8_t tables[3][L
 
 /* sample_kernels.c, block_kernels.c, item_kernels.c: of JPEGs that are written */
 void sample_rows_plain(const uint8_t *upper, const uint8_t *lower, const SampleRows *to, ptrdiff_t count);
-void code_blocks_plain(const uint8_t *two, const uint8_t *others, ptrdiff_t stride, const Divisors *divisors, CodedBlock *blocks,
-                       uint64_t *masks, const int places[4]);
+void code_blocks_plain(const FourBlocks *fours, ptrdiff_t count, CodedBlock *blocks, uint64_t *masks);
 void list_items_plain(const CodedBlock *blocks, const uint64_t *masks, ptrdiff_t mcus, Items *items);
 uint8_t *put_items_plain(const Items *items, const Codes *codes, BitQueue *queue, uint8_t *to);
 #if HAS_AVX2
 void sample_rows_avx2(const uint8_t *upper, const uint8_t *lower, const SampleRows *to, ptrdiff_t count);
-void code_blocks_avx2(const uint8_t *two, const uint8_t *others, ptrdiff_t stride, const Divisors *divisors, CodedBlock *blocks,
-                      uint64_t *masks, const int places[4]);
+void code_blocks_avx2(const FourBlocks *fours, ptrdiff_t count, CodedBlock *blocks, uint64_t *masks);
 void list_items_avx2(const CodedBlock *blocks, const uint64_t *masks, ptrdiff_t mcus, Items *items);
 uint8_t *put_items_avx2(const Items *items, const Codes *codes, BitQueue *queue, uint8_t *to);
 #endif
 #if HAS_AVX512
 void sample_rows_avx512(const uint8_t *upper, const uint8_t *lower, const SampleRows *to, ptrdiff_t count);
-void code_blocks_avx512(const uint8_t *two, const uint8_t *others, ptrdiff_t stride, const Divisors *divisors, CodedBlock *blocks,
-                        uint64_t *masks, const int places[4]);
+void code_blocks_avx512(const FourBlocks *fours, ptrdiff_t count, CodedBlock *blocks, uint64_t *masks);
 void list_items_avx512(const CodedBlock *blocks, const uint64_t *masks, ptrdiff_t mcus, Items *items);
 uint8_t *put_items_avx512(const Items *items, const Codes *codes, BitQueue *queue, uint8_t *to);
 #endif
