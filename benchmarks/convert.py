@@ -53,21 +53,22 @@ def main() -> None:
         tree = _prepare_tree(arguments.source, work, arguments.files)
         source = imagefolder_source(tree)
         size = sum(len(Path(source.path(index)).read_bytes()) for index in range(len(source)))  # and the cache is warm
-        threads, cpus = threads_for(arguments.workers), arguments.workers or available_cpus()
+        cpus = arguments.workers or available_cpus()
+        threads = threads_for(arguments.workers, Recipe("jpeg", SPEC, QUALITY))
         print(
             f"{len(source):,} files, {size / 1e6:,.0f} MB, {size / len(source) / 1e3:.0f} kB each; "
-            f"{threads} threads, {arguments.rounds} rounds, medians\n"
+            f"{cpus} threads, {threads} to resize, {arguments.rounds} rounds, medians\n"
         )
         results: dict[str, Any] = {
             "machine": machine(),
             "source": str(arguments.source or "drawn"),
             "files": len(source),
             "bytes": size,
-            "workers": threads,
+            "workers": [cpus, threads],
             "rounds": arguments.rounds,
         }
         if "keep" in arguments.parts:
-            results["keep"] = _measure_keep(tree, source, work, threads, arguments.rounds)
+            results["keep"] = _measure_keep(tree, source, work, cpus, arguments.rounds)
             print(_show_keep(results["keep"], len(source)), end="\n\n", flush=True)
         if "resize" in arguments.parts:
             results["resize"] = _measure_resize(source, work, threads, cpus, arguments.rounds)

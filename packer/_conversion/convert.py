@@ -130,7 +130,7 @@ def convert(
         What to do with a file that is not a readable image, or changed after it was listed: stop, or leave it out and
         list it in the manifest.
     workers : int, optional
-        How many threads prepare images; by default one more than `available_cpus` counts.
+        How many threads prepare images; by default as many as `available_cpus` counts, and one more to encode.
     overwrite : bool
         Whether to replace what is at the destination; that happens at the end, when the new pack is complete.
     fresh : bool
@@ -196,7 +196,7 @@ def convert(
             pipeline = _pipeline(unfinished, recipe, on_error, continued, samples)
             _write(
                 pipeline,
-                max(threads_for(workers), 1 if source.is_local else AT_ONCE),
+                max(threads_for(workers, recipe), 1 if source.is_local else AT_ONCE),
                 writer,
                 unfinished,
                 ledger,

@@ -30,12 +30,13 @@ BATCH_BYTES = 2 << 20
 _MAX_BATCH = 64
 
 
-def threads_for(workers: int | None) -> int:
-    """Return on how many threads images are prepared: as many as were asked for, by default one more than CPUs.
+def threads_for(workers: int | None, recipe: Recipe) -> int:
+    """Return on how many threads images are prepared: as many as were asked for, by default as many as CPUs.
 
-    For one of them waits now and then: for a file, or for Python's lock.
+    Where images are encoded, it is one more, as one of them waits now and then: for a file, or for Python's lock. Where
+    they keep their bytes, the thread that writes has enough to do.
     """
-    return workers or available_cpus() + 1
+    return workers or available_cpus() + (recipe.codec != "keep")
 
 
 class Pipeline:

@@ -199,7 +199,7 @@ def run_trials(
         less than `wanted` images by then. There is at least one trial, but where none fits and no image is wanted.
     """
     show(what, None)
-    trials = Trials(population, threads_for(request.workers))
+    trials = Trials(population, threads_for(request.workers, request.recipe))
     known, begun = len(population.order), 0
     trials.first, trials.by_bytes, an_image = _load(request, source, population)
 
