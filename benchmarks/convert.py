@@ -24,6 +24,7 @@ from PIL import Image
 from report import machine, table, write_json
 
 from packer._conversion.convert import convert
+from packer._conversion.pipeline import threads_for
 from packer._conversion.recipe import Recipe
 from packer._formats import FORMATS
 from packer._images import native
@@ -52,23 +53,25 @@ def main() -> None:
         tree = _prepare_tree(arguments.source, work, arguments.files)
         source = imagefolder_source(tree)
         size = sum(len(Path(source.path(index)).read_bytes()) for index in range(len(source)))  # and the cache is warm
+        cpus = arguments.workers or available_cpus()
+        threads = threads_for(arguments.workers, Recipe("jpeg", SPEC, QUALITY))
         print(
             f"{len(source):,} files, {size / 1e6:,.0f} MB, {size / len(source) / 1e3:.0f} kB each; "
-            f"{arguments.workers} threads, {arguments.rounds} rounds, medians\n"
+            f"{cpus} threads, {threads} to resize, {arguments.rounds} rounds, medians\n"
         )
         results: dict[str, Any] = {
             "machine": machine(),
             "source": str(arguments.source or "drawn"),
             "files": len(source),
             "bytes": size,
-            "workers": arguments.workers,
+            "workers": [cpus, threads],
             "rounds": arguments.rounds,
         }
         if "keep" in arguments.parts:
-            results["keep"] = _measure_keep(tree, source, work, arguments.workers, arguments.rounds)
+            results["keep"] = _measure_keep(tree, source, work, cpus, arguments.rounds)
             print(_show_keep(results["keep"], len(source)), end="\n\n", flush=True)
         if "resize" in arguments.parts:
-            results["resize"] = _measure_resize(source, work, arguments.workers, arguments.rounds)
+            results["resize"] = _measure_resize(source, work, threads, cpus, arguments.rounds)
             print(_show_resize(results["resize"], len(source)), flush=True)
     write_json(arguments.json, results)
 
@@ -79,7 +82,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--files", type=int, default=4000, help="the tree is copied until it has as many (4000)")
     parser.add_argument("--work", type=Path, metavar="DIR", help="where to write: on the disk that is to be measured")
     parser.add_argument("--rounds", type=int, default=5, help="how often each side is measured (5)")
-    parser.add_argument("--workers", type=int, default=available_cpus(), help="threads, and Pillow's processes")
+    parser.add_argument("--workers", type=int, help="threads, and others' processes (packer's default, and the CPUs)")
     parser.add_argument("--parts", nargs="+", choices=["keep", "resize"], default=["keep", "resize"])
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
     return parser.parse_args()
@@ -230,14 +233,14 @@ def _resize_in_memory(encoded: Sequence[bytes]) -> None:
         encode(pixels, "jpeg", QUALITY)
 
 
-def _measure_resize(source: Source, work: Path, workers: int, rounds: int) -> dict[str, Any]:
+def _measure_resize(source: Source, work: Path, workers: int, processes: int, rounds: int) -> dict[str, Any]:
     paths = [source.path(index) for index in range(len(source))]
     encoded = [Path(path).read_bytes() for path in paths]
     chunks = [encoded[start : start + CHUNK] for start in range(0, len(encoded), CHUNK)]
     recipe = Recipe("jpeg", SPEC, QUALITY)
     pack, directory, beton = work / "resized.lmdb", work / "pillow", work / "resized.beton"
     with (
-        multiprocessing.get_context("spawn").Pool(workers) as pool,
+        multiprocessing.get_context("spawn").Pool(processes) as pool,
         ThreadPoolExecutor(workers) as threads,
     ):
         parts: dict[str, Callable[[], object]] = {
@@ -246,11 +249,11 @@ def _measure_resize(source: Source, work: Path, workers: int, rounds: int) -> di
             "limit": lambda: list(threads.map(_resize_in_memory, chunks)),
         }
         if importlib.util.find_spec("ffcv") is not None:
-            parts["ffcv"] = lambda: _write_with_ffcv(paths, beton, workers)
-            _write_with_ffcv(paths[:64], beton, workers)
+            parts["ffcv"] = lambda: _write_with_ffcv(paths, beton, processes)
+            _write_with_ffcv(paths[:64], beton, processes)
         convert(source.limited(64), work / "warm.lmdb", recipe=recipe, workers=workers)
         directory.mkdir()
-        _resize_all_with_pillow(pool, paths[: 4 * CHUNK * workers], directory)
+        _resize_all_with_pillow(pool, paths[: 4 * CHUNK * processes], directory)
         list(threads.map(_resize_in_memory, chunks[:workers]))
         seconds: dict[str, list[float]] = {name: [] for name in parts}
         for _, (name, part) in itertools.product(range(rounds), parts.items()):

@@ -120,7 +120,7 @@ __all__ = ["convert_command"]
     "--workers",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Threads.  [default: the CPUs that affinity, cgroup and SLURM grant]",
+    help="Threads.  [default: the CPUs that affinity, cgroup and SLURM grant, and one more to encode]",
 )
 @click.option(
     "--shard-size",

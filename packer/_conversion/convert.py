@@ -18,7 +18,7 @@ from typing import Any
 
 from packer._conversion.checkpoints import Checkpoints
 from packer._conversion.ledger import Ledger, check_report
-from packer._conversion.pipeline import Batch, Pipeline
+from packer._conversion.pipeline import Batch, Pipeline, threads_for
 from packer._conversion.provenance import Provenance, provenance
 from packer._conversion.recipe import Recipe
 from packer._conversion.required import conversion_settings, require_format, require_policy
@@ -34,7 +34,6 @@ from packer._sources import Source, require_whole
 from packer._sources.base import listing_digest
 from packer._sources.objects import AT_ONCE
 from packer._storage.files import disk_size
-from packer._storage.limits import available_cpus
 from packer._table import column_checksums, column_types, with_offsets
 from packer.errors import DestinationError, ImageError, ResumeError, SourceError, printable
 
@@ -131,7 +130,7 @@ def convert(
         What to do with a file that is not a readable image, or changed after it was listed: stop, or leave it out and
         list it in the manifest.
     workers : int, optional
-        How many threads prepare images; by default as many as `available_cpus` counts.
+        How many threads prepare images; by default as many as `available_cpus` counts, and one more to encode.
     overwrite : bool
         Whether to replace what is at the destination; that happens at the end, when the new pack is complete.
     fresh : bool
@@ -197,7 +196,7 @@ def convert(
             pipeline = _pipeline(unfinished, recipe, on_error, continued, samples)
             _write(
                 pipeline,
-                max(workers or available_cpus(), 1 if source.is_local else AT_ONCE),
+                max(threads_for(workers, recipe), 1 if source.is_local else AT_ONCE),
                 writer,
                 unfinished,
                 ledger,

@@ -16,17 +16,27 @@ from packer._fields import Field, Stored
 from packer._sources import Source
 from packer._sources.base import ReadBuffer
 from packer._sources.manyfiles import ManyFiles
+from packer._storage.limits import available_cpus
 from packer._storage.stamps import Stamp
 from packer._table import Sample, checksum, decode_name, encode_name, field_columns
 from packer.errors import CorruptPackError, ImageError
 
-__all__ = ["BATCH_BYTES", "Batch", "Pipeline", "sample_of"]
+__all__ = ["BATCH_BYTES", "Batch", "Pipeline", "sample_of", "threads_for"]
 
 Batch = list[tuple[Entry, Sample | None]]
 
 BATCH_BYTES = 2 << 20
 """As many files are a batch as have about this size together."""
 _MAX_BATCH = 64
+
+
+def threads_for(workers: int | None, recipe: Recipe) -> int:
+    """Return on how many threads images are prepared: as many as were asked for, by default as many as CPUs.
+
+    Where images are encoded, it is one more, as one of them waits now and then: for a file, or for Python's lock. Where
+    they keep their bytes, the thread that writes has enough to do.
+    """
+    return workers or available_cpus() + (recipe.codec != "keep")
 
 
 class Pipeline:
@@ -90,8 +100,10 @@ class Pipeline:
         buffer = self._buffers.get()
         buffer.reset()
         batch: Batch = []
+        fields, labels = self._source.fields, self._source.labels[indices.start : indices.stop].tolist()
         names = list(self._source.names.between(indices.start, indices.stop).each_encoded())
-        for index, encoded, file in zip(indices, names, self._files.read(indices, names, buffer), strict=True):
+        files = self._files.read(indices, names, buffer)
+        for index, encoded, label, file in zip(indices, names, labels, files, strict=True):
             name = decode_name(encoded or b"")  # of a pack's sample that has none, reading says so
             try:
                 data, stamp, info, crc32c = file or (*self._source.read(index, buffer), None, None)
@@ -101,9 +113,7 @@ class Pipeline:
                 else:
                     prepared = prepare_sample(data, name, self._recipe, stored)
                 _require_size(prepared.change.size, self._source.expected_size(index))
-                values = prepare_values(
-                    self._source.fields, self._source.values(index, buffer), prepared.change, self._recipe
-                )
+                values = prepare_values(fields, self._source.values(index, buffer), prepared.change, self._recipe)
             except ImageError as error:
                 error.name, error.index = error.name or name, index
                 if self._on_error == "fail":
@@ -113,7 +123,6 @@ class Pipeline:
                 stamp = self._source.stamp(index)
                 batch.append((Entry(name, stamp=stamp, reason=error.reason), None))
             else:
-                label, fields = self._source.labels[index].item(), self._source.fields
                 taken = crc32c if prepared.data is data else None
                 batch.append(sample_of(name, label, prepared, stamp, fields, values, taken))
         return batch, buffer

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -37,8 +38,7 @@ _SUFFIXES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
+class Prepared(NamedTuple):
     """An image as a sample holds it.
 
     Attributes
@@ -62,6 +62,32 @@ class Prepared:
     kept: bool = False
 
 
+class _Plan(NamedTuple):
+    """What becomes of images of one type and size.
+
+    Attributes
+    ----------
+    findings : tuple of str
+    height, width : int
+        The size of what decoding gives.
+    change : Change
+    kept : bool
+        Whether the file's own bytes are stored.
+    scaled : (height, width)
+        The size that the image is resized to.
+    at_once : bool
+        Whether packer's C may decode and resize the image in one step.
+    """
+
+    findings: tuple[str, ...]
+    height: int
+    width: int
+    change: Change
+    kept: bool
+    scaled: tuple[int, int]
+    at_once: bool
+
+
 def prepare(data: Buffer, name: str, recipe: Recipe, info: ImageInfo | None = None) -> Prepared:
     """Turn a file's bytes into a sample's.
 
@@ -79,13 +105,9 @@ def prepare(data: Buffer, name: str, recipe: Recipe, info: ImageInfo | None = No
         If the file is not an image that Pillow reads, or the codec cannot hold it.
     """
     info = info or inspect(data, recipe.max_pixels)
-    findings = _audit(info, name)
-    height, width = info.size_shown(recipe.exif)
-    turned = info.orientation if recipe.exif == "apply" and info.orientation in range(2, 9) else 1
-    change = Change((info.height, info.width), turned, recipe.resize, recipe.exif)
-    if recipe.resize is not None and not recipe.resize.upscale and recipe.resize.enlarges(height, width):
-        findings += ("smaller than --resize, and not enlarged",)
-    if _kept(info, height, width, recipe):
+    plan = _plan(recipe, info, os.path.splitext(name)[1].lower())
+    findings, height, width, change = plan.findings, plan.height, plan.width, plan.change
+    if plan.kept:
         pixels = None
         if recipe.audit == "decode" and info.plain:  # Pillow decoded all others
             pixels = decode(data, max_pixels=recipe.max_pixels, header=info.header)
@@ -93,7 +115,32 @@ def prepare(data: Buffer, name: str, recipe: Recipe, info: ImageInfo | None = No
             return Prepared(data, height, width, findings, change, kept=True)
         stored, finding = tiled(data, info, pixels)
         return Prepared(stored, height, width, (*findings, finding), change, kept=stored is data)
-    return _encoded(_decoded(data, info, recipe), recipe, findings, change)
+    return _encoded(_decoded(data, info, plan, recipe), recipe, findings, change)
+
+
+@functools.lru_cache(maxsize=1024)
+def _plan(recipe: Recipe, info: ImageInfo, suffix: str) -> _Plan:
+    """Return what becomes of an image, before its pixels are looked at; most sources have many images of one size.
+
+    Raises
+    ------
+    ImageTooLargeError
+        If the resized image would have far too many pixels.
+    """
+    height, width = info.size_shown(recipe.exif)
+    findings, scaled, resize = _audit(info, suffix), (height, width), recipe.resize
+    turned = info.orientation if recipe.exif == "apply" and info.orientation in range(2, 9) else 1
+    change = Change((info.height, info.width), turned, resize, recipe.exif)
+    if resize is not None and not resize.upscale and resize.enlarges(height, width):
+        findings += ("smaller than --resize, and not enlarged",)
+    kept = _kept(info, height, width, recipe)
+    if resize is not None and not kept:
+        resize.require_affordable(height, width)
+        scaled = resize.scaled(height, width)
+    bilinear = resize is None or resize.interpolation == "bilinear"
+    upright = recipe.exif == "ignore" or info.orientation == 1
+    at_once = native.PREFERRED and info.plain and info.kind == "jpeg" and upright and bilinear
+    return _Plan(findings, height, width, change, kept, scaled, at_once)
 
 
 def encoded(pixels: npt.NDArray[np.uint8], recipe: Recipe) -> Prepared:
@@ -105,23 +152,16 @@ def encoded(pixels: npt.NDArray[np.uint8], recipe: Recipe) -> Prepared:
     return _encoded(pixels, recipe, (), Change((height, width), 1, recipe.resize))
 
 
-def _decoded(data: Buffer, info: ImageInfo, recipe: Recipe) -> npt.NDArray[np.uint8]:
+def _decoded(data: Buffer, info: ImageInfo, plan: _Plan, recipe: Recipe) -> npt.NDArray[np.uint8]:
     """Return the pixels of an image, resized."""
-    height, width = info.size_shown(recipe.exif)
-    if recipe.resize is not None:
-        recipe.resize.require_affordable(height, width)
-    scaled = recipe.resize.scaled(height, width) if recipe.resize is not None else (height, width)
-    interpolation = recipe.resize.interpolation if recipe.resize is not None else "bilinear"
-    upright = recipe.exif == "ignore" or info.orientation == 1
-    decoder = "auto"
-    if native.PREFERRED and info.plain and info.kind == "jpeg" and upright and interpolation == "bilinear":
-        # At once, without a detour of all pixels through memory.
-        pixels = native.decode(data, height, width, scaled, scratch.decoded(*scaled, 0))
+    scaled, decoder = plan.scaled, "auto"
+    if plan.at_once:  # without a detour of all pixels through memory
+        pixels = native.decode(data, plan.height, plan.width, scaled, scratch.decoded(*scaled, 0))
         if pixels is not None:
             return pixels
         decoder, _ = fast_decoder()  # as packer's own has left the image to others
     pixels = decode(data, exif=recipe.exif, decoder=decoder, max_pixels=recipe.max_pixels, header=info.header)
-    return resize(pixels, *scaled, interpolation)
+    return resize(pixels, *scaled, "bilinear" if recipe.resize is None else recipe.resize.interpolation)
 
 
 def _encoded(pixels: npt.NDArray[np.uint8], recipe: Recipe, findings: tuple[str, ...], change: Change) -> Prepared:
@@ -172,12 +212,12 @@ def tiled(data: Buffer, info: ImageInfo, pixels: npt.NDArray[np.uint8] | None) -
     return made, TILED
 
 
-def _audit(info: ImageInfo, name: str) -> tuple[str, ...]:
+def _audit(info: ImageInfo, suffix: str) -> tuple[str, ...]:
     findings = info.findings
-    expected = _SUFFIXES.get(os.path.splitext(name)[1].lower())
+    expected = _SUFFIXES.get(suffix)
     kind = {"mpo": "jpeg", "pgm": "ppm"}.get(info.kind, info.kind)
     if expected is not None and kind != expected:
-        findings += (f"{info.kind.upper()} named {os.path.splitext(name)[1].lower()}",)
+        findings += (f"{info.kind.upper()} named {suffix}",)
     if min(info.height, info.width) < _TINY:
         findings += (f"tiny (a side below {_TINY} pixels)",)
     return findings

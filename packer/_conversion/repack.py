@@ -46,7 +46,7 @@ def prepare_sample(data: Buffer, name: str, recipe: Recipe, stored: StoredSample
         return encoded(np.array(rows), recipe)  # a copy: torch wants it writable
     if stored.codec == "keep" and stored.exif == "apply":  # whose values speak of the upright image
         prepared = prepare(data, name, replace(recipe, exif="apply"))
-        return replace(prepared, change=Change(prepared.change.upright, 1, recipe.resize, "apply"))
+        return prepared._replace(change=Change(prepared.change.upright, 1, recipe.resize, "apply"))
     if stored.codec == "keep":
         return prepare(data, name, recipe)
     # Any turning was done before, and the name's suffix says nothing any more.

@@ -185,7 +185,7 @@ def convert(
     parts : int, optional
         Make `dst` a directory of so many packs, which is read as one.
     workers : int, optional
-        Threads; by default the CPUs that affinity, cgroup and SLURM grant.
+        Threads; by default the CPUs that affinity, cgroup and SLURM grant, and one more to encode.
     scratch : path, optional
         Where the pack is made if `dst` is a URL; by default ``packer-UID`` in the system's temporary directory.
     overwrite : bool

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -99,6 +100,12 @@ class ManyFiles:
                 yield FileRead(data, stamp)
             else:
                 stored = (width, height) if self._turned and orientation >= 5 else (height, width)
-                words = tuple(words for bit, words in FINDINGS.items() if findings & bit) if findings else ()
-                info = ImageInfo(KINDS[kind], *stored, orientation, words)
+                info = _info(kind, *stored, orientation, findings)
                 yield FileRead(data, stamp, info, crc32c if self._checked else None)
+
+
+@functools.lru_cache(maxsize=1024)
+def _info(kind: int, height: int, width: int, orientation: int, findings: int) -> ImageInfo:
+    """Return what C found of an image; most sources have many images of one size."""
+    words = tuple(words for bit, words in FINDINGS.items() if findings & bit)
+    return ImageInfo(KINDS[kind], height, width, orientation, words)

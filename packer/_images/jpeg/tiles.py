@@ -205,11 +205,10 @@ def choose_columns(mcus: int, row_bytes: float, least: float) -> int:
     least : float
         How many bytes a tile shall hold on average; does not matter where a row is one tile.
     """
-    return max(
-        count
-        for count in range(1, mcus + 1)
-        if mcus % count == 0 and (count == 1 or (mcus // count >= _NARROWEST and row_bytes >= least * count))
-    )
+    for count in range(mcus // _NARROWEST, 1, -1):
+        if mcus % count == 0 and row_bytes >= least * count:
+            return count
+    return 1
 
 
 def assemble(  # noqa: PLR0917

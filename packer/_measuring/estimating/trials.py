@@ -18,14 +18,13 @@ from typing import Any
 import numpy as np
 
 from packer._conversion.convert import ConversionProgress
-from packer._conversion.pipeline import BATCH_BYTES, Pipeline
+from packer._conversion.pipeline import BATCH_BYTES, Pipeline, threads_for
 from packer._conversion.request import ConversionRequest
 from packer._measuring.estimating.sampling import Interval, Population
 from packer._measuring.estimating.trial import Trial, convert_some
 from packer._measuring.load import Load
 from packer._measuring.profiling.clocks import moment, since
 from packer._sources import Source
-from packer._storage.limits import available_cpus
 from packer._table import Ints
 
 __all__ = ["Duration", "Trials", "run_trials"]
@@ -200,7 +199,7 @@ def run_trials(
         less than `wanted` images by then. There is at least one trial, but where none fits and no image is wanted.
     """
     show(what, None)
-    trials = Trials(population, request.workers or available_cpus())
+    trials = Trials(population, threads_for(request.workers, request.recipe))
     known, begun = len(population.order), 0
     trials.first, trials.by_bytes, an_image = _load(request, source, population)
 
