@@ -173,6 +173,21 @@ def test_moved_pixels_are_torchvisions_and_interpolated_ones_within_a_level(  # 
     assert differing(found, pixels_of(expected)) <= (interpolation == "bilinear")
 
 
+@pytest.mark.parametrize("width", [5, 224, 257])
+@pytest.mark.parametrize(
+    ("move", "shear"),
+    [((9, 0), 0.0), ((-9, 0), 0.0), ((0, 7), 0.0), ((3, -7), 0.0), ((400, 2), 0.0), ((4, 60), 10.0), ((-4, -5), -35.0)],
+)
+def test_rows_that_stay_even_are_torchvisions_also_beside_their_edges(
+    move: tuple[int, int], shear: float, width: int
+) -> None:
+    pixels = np.random.default_rng(width).integers(0, 256, (90, width, 3), np.uint8)
+    matrix = _get_inverse_affine_matrix([0.0, 0.0], 0.0, [*map(float, move)], 1.0, [shear, 0.0])
+    expected = F.affine(tensor(pixels), 0.0, [*move], 1.0, [shear, 0.0], fill=[200.0, 0.0, 90.0])
+    found = operated(pixels, operation("affine", matrix=matrix, fill=MAGENTA))
+    assert differing(found, pixels_of(expected)) == 0
+
+
 @pytest.mark.parametrize("interpolation", range(len(FILTERS)))
 @pytest.mark.parametrize("far", [1e9, 1e30, 1e300])
 def test_what_comes_from_very_far_is_filled(far: float, interpolation: int) -> None:
