@@ -265,8 +265,10 @@ def encode_jpeg(pixels: Pixels, quality: int, interval: int) -> bytes:
     Raises
     ------
     ValueError
-        If a number is out of range.
+        If a number is out of range, or the array has another shape or dtype: C would take its bytes for levels.
     """
+    if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3:
+        raise ValueError(f"uint8 pixels of (height, width, 3) are needed, not {pixels.dtype} {pixels.shape}")
     if pixels.strides[1:] != (3, 1) or pixels.strides[0] < 0:
         pixels = np.ascontiguousarray(pixels)
     height, width, _ = pixels.shape
