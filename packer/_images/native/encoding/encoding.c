@@ -258,7 +258,8 @@ encode_to(Encoding *e, int quality)
         set_divisors(tables[chroma], &e->divisors[chroma]);
     const size_t samples = (size_t)(MCU + MCU / 2) * (size_t)e->strips;
     uint8_t *memory = malloc(samples + BESIDE);
-    if (memory == NULL || !make_room(e, HEADER_BYTES + (size_t)smaller(e->height * e->width / 2, MOST_ROOM))) {
+    const uint64_t usual = (uint64_t)e->height * (uint64_t)e->width / 2;
+    if (memory == NULL || !make_room(e, HEADER_BYTES + (size_t)(usual < MOST_ROOM ? usual : MOST_ROOM))) {
         free(memory);
         return 0;
     }
