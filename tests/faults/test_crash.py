@@ -18,6 +18,10 @@ from tests.making import SUFFIXES, content
 
 formats = pytest.mark.parametrize("format", SUFFIXES)
 
+# How often the journal is written depends on time, and so does how many changes of the disk there are. A busy machine
+# makes some more; a kill that comes after so much of them may come too late.
+_NEARLY = 0.8
+
 OPTIONS: dict[str, dict[str, Any]] = {
     "lmdb": {},
     "hdf5": {},
@@ -87,8 +91,7 @@ def test_with_fields_killed_at_several_moments(
     expected, continued = content(reference), set()
     for at in range(1, whole.changes, whole.changes // (10 if sweep == 1 else 30)):
         ended = crash_server.run(tree, path, at=at, **settings)
-        # How often the journal is written depends on time, and so does the number of changes, a little.
-        assert ended is None or at > 0.95 * whole.changes
+        assert ended is None or at > _NEARLY * whole.changes
         if not path.exists() or os.path.exists(f"{path}.partial"):
             ended = crash_server.run(tree, path, overwrite=path.exists(), **settings)
             assert ended is not None
@@ -109,7 +112,7 @@ def test_killed_while_it_writes_past_the_cache(crash_server: CrashServer, tree: 
     assert whole is not None
     for at in range(1, whole.changes, 3):
         ended = crash_server.run(tree, path, format="lmdb", large=True, at=at)
-        assert ended is None or at > 0.95 * whole.changes
+        assert ended is None or at > _NEARLY * whole.changes
         if not path.exists() or os.path.exists(f"{path}.partial"):
             ended = crash_server.run(tree, path, format="lmdb", large=True, overwrite=path.exists())
             assert ended is not None
