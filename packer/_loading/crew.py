@@ -147,24 +147,24 @@ class Crew:
         # Daemons, as Python would wait for others before it calls `_end_all`.
         name = f"packer-loader_{len(self._threads)}"
         thread = threading.Thread(target=_work, args=(self._pieces,), name=name, daemon=True)
+        self._threads.append(thread)  # first: Ctrl-C may come when the thread is at work already
         try:
             thread.start()
         except RuntimeError:  # the system gives no more of them
+            self._threads.remove(thread)
             if not self._threads:
                 raise
             self._most = len(self._threads)
-        else:
-            self._threads.append(thread)
 
     def end(self) -> None:
         """Let the threads end when they have done what they were given."""
-        for _ in self._threads:
-            self._pieces.put(None)
+        self._pieces.put(None)
 
     def join(self) -> None:
         """Wait until the threads have ended."""
         for thread in self._threads:
-            thread.join()
+            with contextlib.suppress(RuntimeError):  # of a thread that Ctrl-C kept from beginning
+                thread.join()
         _AT_WORK.discard(self)
 
     def stop(self) -> None:
@@ -194,6 +194,7 @@ def _work(pieces: queue.SimpleQueue[Piece | None]) -> None:
             job.do(place)
             piece = job.done()
             del job  # it holds the memory of a batch
+    pieces.put(None)  # for the next thread, however many there are
 
 
 _AT_WORK: weakref.WeakSet[Crew] = weakref.WeakSet()

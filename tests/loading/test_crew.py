@@ -47,6 +47,28 @@ def test_results_come_in_the_order_of_the_slices(crew: Crew) -> None:
     assert Job(crew.put, make, [], (then_make, [])).result() == []
 
 
+def test_threads_end_where_ctrl_c_came_while_one_of_them_began(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = threading.Thread.start
+
+    def interrupted(thread: threading.Thread) -> None:
+        start(thread)
+        raise KeyboardInterrupt
+
+    crew = Crew(2)
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            Job(crew.put, lambda some: [some.start], split(1, 1))
+    assert Job(crew.put, lambda some: [some.start], split(3, 1)).result() == [0, 1, 2]
+    before = {*threading.enumerate()}
+    crew.end()
+    joining = threading.Thread(target=crew.join, daemon=True)  # which would wait for ever
+    joining.start()
+    joining.join(30)
+    assert not joining.is_alive()
+    assert len(before - {*threading.enumerate()}) == 2  # also the one of which nobody had heard
+
+
 def test_the_first_slice_that_failed_is_told_when_all_have_ended(crew: Crew) -> None:
     failed, ended, followed = threading.Event(), list[int](), list[int]()
     held = Memory()
