@@ -273,8 +273,11 @@ def pread(fd: int, size: int, offset: int) -> bytes:
 class Descriptor:
     """A number that the system knows an open file by; closed when nobody holds this any more."""
 
+    number = -1  # until there is one: Ctrl-C may come before
+
     def __init__(self, number: int) -> None:
         self.number = number
 
     def __del__(self, close: Callable[[int], None] = os.close) -> None:  # `os` may be gone when Python ends
-        close(self.number)
+        if self.number >= 0:
+            close(self.number)

@@ -22,7 +22,7 @@ from packer._loading.staging import keep, stage, warm
 from packer._packs.verify import verify
 from packer._sources.listing import is_listing
 from packer._storage.files import AppendFile, PatchFile, disk_size
-from packer._storage.packfile import LARGEST_READ, PackFile
+from packer._storage.packfile import LARGEST_READ, Descriptor, PackFile
 from packer._table import Sample
 from packer.errors import CorruptPackError, DestinationError, NotAPackError, PackError
 from tests.formats.test_joined import write_parts
@@ -353,3 +353,7 @@ def test_every_format_says_which_files_it_has(pack: Path, tmp_path: Path) -> Non
         p.relative_to(pack): p.read_bytes() for p in files(pack)
     }
     assert {row.name for row in FORMATS.values() if row.parts} == set(SUFFIXES)
+
+
+def test_a_descriptor_that_ctrl_c_kept_from_its_number_closes_nothing() -> None:
+    Descriptor.__new__(Descriptor).__del__()
