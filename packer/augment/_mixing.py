@@ -44,6 +44,8 @@ class Mixing(Frozen, abc.ABC):
 
     def _be(self, randoms: int, **settings: Any) -> None:
         """Become a rule; the settings are what it shows and what it is compared by."""
+        import numpy.random  # noqa: F401  # now, not amid the first batch: a Ctrl-C during this import is lost
+
         vars(self).update(randoms=randoms, _settings=settings)
 
     def choose(self, height: int, width: int, random: Floats | None = None) -> Mixture:
