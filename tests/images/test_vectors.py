@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
 import platform
-import subprocess
-import sysconfig
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from types import ModuleType
 
 import numpy as np
 import numpy.typing as npt
 import pytest
-import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from packer._images import native, numbers
+from packer._images import native
 from packer._images.compiled import VECTORS
 from packer._images.encode import encode_tiled
 from packer._images.geometry import PADDINGS, Box
-from packer._images.operations import KINDS, NO_FILL
-from tests.augment.operated import operated, operation
 from tests.images.drawn import SUBSAMPLINGS, VARIANTS, damaged, encoded, photo
 from tests.images.drawn import jpeg as drawn_jpeg
 from tests.images.test_native_pixels import (
@@ -40,54 +32,7 @@ from tests.images.test_native_pixels import (
 pytestmark = pytest.mark.skipif(not VECTORS, reason="needs a C compiler at the installation, and AVX2 or NEON")
 
 Pixels = npt.NDArray[np.uint8]
-ROOT = Path(__file__).parents[2]
 X86 = platform.machine().lower() in ("x86_64", "amd64")
-FEWER = ["PLAIN", "NO_AVX512"] if X86 else ["PLAIN"]
-
-
-def compiled(path: Path, without: str) -> None:
-    """Compile packer's C without some vectors."""
-    native_c = ROOT / "packer/_images/native"
-    sources = sorted(native_c.rglob("*.c"))
-    compiler = os.environ.get("CC") or sysconfig.get_config_var("CC")
-    if os.name != "posix" or not compiler or not sources:
-        pytest.skip("needs a C compiler and the sources")
-    line = [*compiler.split(), "-std=c11", "-O1", "-shared", "-fPIC", "-ffp-contract=off", f"-DPACKER_{without}"]
-    line += ["-DPy_LIMITED_API=0x030A0000", f"-I{sysconfig.get_path('include')}", f"-I{native_c}", "-o", str(path)]
-    line += [*os.environ.get("CFLAGS", "").split()]  # such as scripts/coverage has
-    made = subprocess.run([*line, *map(str, sources), "-lm"], capture_output=True, text=True, check=False)
-    if made.returncode:
-        pytest.skip(f"needs a C compiler that works: {made.stderr[-200:]}")
-
-
-@pytest.fixture(scope="module", params=FEWER)
-def other(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
-    """Return packer's C without the vectors of this processor, or without some of them."""
-    path = tmp_path_factory.mktemp("compiled") / "_native.so"
-    compiled(path, request.param)
-    spec = importlib.util.spec_from_file_location("packer._images._native", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture
-def by_both(other: ModuleType) -> Iterator[Callable[[Callable[[], Pixels | None]], bool]]:
-    """Return a function that tells whether something gives the same with all vectors and with fewer."""
-    with pytest.MonkeyPatch.context() as patch:
-
-        def same(draw: Callable[[], Pixels | None]) -> bool:
-            patch.undo()
-            with_all = draw()
-            patch.setattr(native, "_native", other)
-            with_fewer = draw()
-            if with_all is None or with_fewer is None:
-                return with_all is with_fewer
-            return np.array_equal(with_all, with_fewer)
-
-        yield same
 
 
 Both = Callable[[Callable[[], Pixels | None]], bool]
@@ -98,16 +43,6 @@ def test_the_module_says_which_vectors_it_has(other: ModuleType, request: pytest
     assert VECTORS in (("AVX-512", "AVX2") if X86 else ("NEON",))
     fewer: str = other.VECTORS
     assert fewer == ("" if "PLAIN" in request.node.name else "AVX2")
-
-
-def test_numbers_of_many_images(other: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    pixels = torch.randint(0, 256, (4, 224, 224, 3), dtype=torch.uint8).permute(0, 3, 1, 2)
-    how = numbers.Numbers(((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)), "float32")
-    made = [torch.empty(pixels.shape, memory_format=torch.channels_last) for _ in range(2)]
-    numbers.write(how, pixels, made[0], slice(None))
-    monkeypatch.setattr(numbers, "_native", other)
-    numbers.write(how, pixels, made[1], slice(None))
-    assert torch.equal(*made)
 
 
 @many
@@ -257,40 +192,3 @@ def test_checksums(other: ModuleType, size: int, start: int) -> None:
     before = native._native.crc32c(b"before", 0)
     assert before == other.crc32c(b"before", 0)
     assert native._native.crc32c(data, before) == other.crc32c(data, before)
-
-
-@many
-@given(data=st.data(), kind=st.sampled_from(KINDS))
-def test_operations(by_both: Both, data: st.DataObject, kind: str) -> None:
-    size = data.draw(st.tuples(st.integers(12, 90), st.one_of(st.integers(12, 90), st.integers(250, 530))))
-    pixels = np.random.default_rng(size).integers(0, 256, (*size, 3), np.uint8)
-    factor = data.draw(st.floats(-0.5, 0.5) if kind == "hue" else st.floats(0.1, 8 if kind == "blur" else 3))
-    fields = {"factor": factor, "interpolation": data.draw(st.integers(0, 1)), "height": 5, "width": 9}
-    fields |= {"height": 23, "width": 21} if kind == "blur" else {}
-    matrix = data.draw(st.lists(st.floats(-2, 2), min_size=6, max_size=6))
-    fields["fill"] = data.draw(st.sampled_from([NO_FILL, 0x102030]))
-    assert by_both(lambda: operated(pixels, operation(kind, matrix=matrix, **fields)))
-
-
-@many
-@given(
-    width=st.integers(1, 300),
-    dtype=st.sampled_from(numbers.TYPES),
-    planes=st.booleans(),
-    mixture=st.sampled_from([None, numbers.Mixture(0.3), numbers.Mixture(0.5, (1, 0, 3, 1))]),
-)
-def test_numbers(by_both: Both, width: int, dtype: str, planes: bool, mixture: numbers.Mixture | None) -> None:
-    constants = (0.485, 0.456, 0.406), (0.229, 1e-7, 1e4)  # halves of these are infinite, and nearly 0
-    pixels = torch.from_numpy(np.random.default_rng(width).integers(0, 256, (2, 4, width, 3), np.uint8))
-    layout = torch.contiguous_format if planes else torch.channels_last
-    made = torch.empty((2, 3, 4, width), dtype=getattr(torch, dtype), memory_format=layout)
-
-    def written() -> Pixels:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(numbers, "_native", native._native)
-            numbers.write(
-                numbers.Numbers(constants, dtype, planes), pixels.permute(0, 3, 1, 2), made, slice(2), mixture
-            )
-        return made.view(torch.int32 if dtype == "float32" else torch.int16).numpy().copy()
-
-    assert by_both(written)

@@ -1,0 +1,67 @@
+"""packer's C with fewer vectors than the processor has, which has to give the same."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import subprocess
+import sysconfig
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from packer._images import native
+
+Pixels = npt.NDArray[np.uint8]
+ROOT = Path(__file__).parents[2]
+FEWER = ["PLAIN", "NO_AVX512"] if platform.machine().lower() in ("x86_64", "amd64") else ["PLAIN"]
+
+
+def compiled(path: Path, without: str) -> None:
+    """Compile packer's C without some vectors."""
+    native_c = ROOT / "packer/_images/native"
+    sources = sorted(native_c.rglob("*.c"))
+    compiler = os.environ.get("CC") or sysconfig.get_config_var("CC")
+    if os.name != "posix" or not compiler or not sources:
+        pytest.skip("needs a C compiler and the sources")
+    line = [*compiler.split(), "-std=c11", "-O1", "-shared", "-fPIC", "-ffp-contract=off", f"-DPACKER_{without}"]
+    line += ["-DPy_LIMITED_API=0x030A0000", f"-I{sysconfig.get_path('include')}", f"-I{native_c}", "-o", str(path)]
+    line += [*os.environ.get("CFLAGS", "").split()]  # such as scripts/coverage has
+    made = subprocess.run([*line, *map(str, sources), "-lm"], capture_output=True, text=True, check=False)
+    if made.returncode:
+        pytest.skip(f"needs a C compiler that works: {made.stderr[-200:]}")
+
+
+@pytest.fixture(scope="session", params=FEWER)
+def other(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
+    """Return packer's C without the vectors of this processor, or without some of them."""
+    path = tmp_path_factory.mktemp("compiled") / "_native.so"
+    compiled(path, request.param)
+    spec = importlib.util.spec_from_file_location("packer._images._native", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def by_both(other: ModuleType) -> Iterator[Callable[[Callable[[], Pixels | None]], bool]]:
+    """Return a function that tells whether something gives the same with all vectors and with fewer."""
+    with pytest.MonkeyPatch.context() as patch:
+
+        def same(draw: Callable[[], Pixels | None]) -> bool:
+            patch.undo()
+            with_all = draw()
+            patch.setattr(native, "_native", other)
+            with_fewer = draw()
+            if with_all is None or with_fewer is None:
+                return with_all is with_fewer
+            return np.array_equal(with_all, with_fewer)
+
+        yield same
