@@ -79,8 +79,8 @@ def fits_cache(source: Source, recipe: Recipe) -> bool:
     takes most of the time of such a conversion, and push out what other programs have in it. Where images are encoded,
     writing takes next to no time.
     """
-    sizes, memory = source.sizes(), available_memory()
-    return recipe.codec != "keep" or sizes is None or memory is None or int(sizes.sum()) <= memory // _SHARE
+    sizes, memory = source.sizes() if recipe.codec == "keep" else None, available_memory()
+    return sizes is None or memory is None or int(sizes.sum()) <= memory // _SHARE
 
 
 def _free(directory: Path) -> int | None:

@@ -52,7 +52,7 @@ def refuse_mixing(batch_transform: Any) -> None:
 
 def with_mixed_labels(batch: Any, mixture: Mixture) -> Any:
     """Return a batch of images and labels whose labels are mixed; errors as of `mixed_labels`."""
-    has_names = not isinstance(batch, tuple) and isinstance(batch, Mapping)
+    has_names = isinstance(batch, Mapping)
     labels = batch.get("label") if has_names else _second(batch)
     if not isinstance(labels, torch.Tensor):
         raise ValueError(f"mix= mixes a batch of images and labels, which are a tensor, and these are {labels!r:.80}")

@@ -72,6 +72,4 @@ void set_divisors(const uint8_t *table, Divisors *divisors);
 /* Writes all that precedes the scan, and returns where it ends: no more than HEADER_BYTES. */
 uint8_t *write_header(uint8_t *to, ptrdiff_t height, ptrdiff_t width, ptrdiff_t interval, const uint8_t tables[2][TABLE]);
 
-extern const uint8_t zigzag_order[64]; /* where in a block, row by row, the coefficients stand */
-
 #endif

@@ -3,14 +3,9 @@
 #include "compilers.h"
 #include "encoding/encoding.h"
 #include "jpeg/markers.h"
+#include "jpeg/zigzag.h"
 
 #include <string.h>
-
-const uint8_t zigzag_order[64] = {
-    0, 1, 8, 16, 9, 2, 3, 10, 17, 24, 32, 25, 18, 11, 4, 5, 12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13, 6, 7, 14,
-    21, 28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60,
-    61, 54, 47, 55, 62, 63,
-};
 
 /* ITU-T T.81, annex K.1: of luma and of chroma, in zigzag order. */
 static const uint8_t examples[2][TABLE] = {
@@ -124,9 +119,9 @@ set_divisors(const uint8_t *table, Divisors *divisors)
         } else {
             reciprocal++;
         }
-        divisors->half[zigzag_order[i]] = (uint16_t)half;
-        divisors->reciprocal[zigzag_order[i]] = (uint16_t)reciprocal;
-        divisors->scale[zigzag_order[i]] = (uint16_t)(1u << (16 - bits));
+        divisors->half[zigzag[i]] = (uint16_t)half;
+        divisors->reciprocal[zigzag[i]] = (uint16_t)reciprocal;
+        divisors->scale[zigzag[i]] = (uint16_t)(1u << (16 - bits));
     }
 }
 

@@ -4,6 +4,7 @@
 #define PACKER_JPEG_H
 
 #include "geometry.h"
+#include "jpeg/zigzag.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -174,11 +175,5 @@ fill_block(int dc, uint8_t *to, ptrdiff_t stride)
     for (int row = 0; row < 8; row++, to += stride)
         memset(to, sample, 8);
 }
-
-static const uint8_t zigzag[64 + 16] = { /* where a coefficient stands, by its place in the zigzag order, or after it */
-    0, 1, 8, 16, 9, 2, 3, 10, 17, 24, 32, 25, 18, 11, 4, 5, 12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13, 6, 7, 14, 21, 28,
-    35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47,
-    55, 62, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63,
-};
 
 #endif

@@ -1,6 +1,7 @@
 /* Samples that become quantised coefficients, in plain C and for vectors; see kernels.h. */
 
 #include "compilers.h"
+#include "jpeg/zigzag.h"
 #include "kernels/dct.h"
 #include "kernels/kernels.h"
 
@@ -46,7 +47,7 @@ code_block(const uint8_t *samples, ptrdiff_t stride, const Divisors *divisors, C
         quantised[i] = (int16_t)(out[i] < 0 ? -(int32_t)size : (int32_t)size);
     }
     for (int i = 0; i < 64; i++) {
-        block->coefficients[i] = quantised[zigzag_order[i]];
+        block->coefficients[i] = quantised[zigzag[i]];
         mask |= (uint64_t)(block->coefficients[i] != 0) << i;
     }
     return mask;
@@ -193,8 +194,8 @@ rows_of_blocks(const __m512i r[4], __m512i blocks[4])
 AVX512 void
 code_blocks_avx512(const FourBlocks *fours, ptrdiff_t count, CodedBlock *blocks, uint64_t *masks)
 {
-    const __m512i first = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)(const void *)zigzag_order));
-    const __m512i second = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)(const void *)(zigzag_order + 32)));
+    const __m512i first = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)(const void *)zigzag));
+    const __m512i second = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)(const void *)(zigzag + 32)));
     for (; count > 0; count--, fours++) {
         __m512i r[8], above[4], below[4];
         for (int i = 0; i < 8; i++) {

@@ -1,8 +1,8 @@
 /* What vectors do faster, where the processor has them: one table of functions, which is chosen once.
 
-   Every function that must be there stands here in plain C as well. The plain ones are what the others are compared with, they finish what is
-   left of a row and take the blocks of damaged images that do not fit into 16 bits, and they are what runs on processors
-   of other kinds than x86-64 with AVX2 and ARM. */
+   Every function that is never NULL stands here in plain C as well. The plain ones are what the others are compared with,
+   they finish what is left of a row and take the blocks of damaged images that do not fit into 16 bits, and they are what
+   runs on processors of other kinds than x86-64 with AVX2 and ARM. */
 
 #ifndef PACKER_KERNELS_H
 #define PACKER_KERNELS_H
