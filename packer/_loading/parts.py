@@ -210,7 +210,7 @@ def require_used(  # noqa: PLR0917
     others = [] if isinstance(mode, str) else [name for name in mode if name != "image"]
     said = {
         f"mode={{{', '.join(map(repr, others))}: ...}}": bool(others),
-        "per_box=": per_box is not None,
+        "per_box=": per_box is not None and per_box not in ((), [], {}),
         "fill=": bool(fill),
         "min_visible=": target is None and min_visible != 0,
     }
