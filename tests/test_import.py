@@ -193,7 +193,7 @@ TENSORS = {"packer._images.resize", "packer._images.rectangle", "packer._images.
     ("library", "allowed"),
     [
         ("click", below("packer._cli")),
-        ("tqdm", below("packer._cli")),
+        ("tqdm", {"packer._storage.progress", *below("packer._cli")}),
         ("torch", TENSORS | below("packer.testing", "packer._measuring")),
         ("torchvision", {"packer._measuring.loaders"} | below("packer.testing")),
         ("matplotlib", {"packer._measuring.plotting", "packer._viewing.drawing"}),

@@ -23,6 +23,7 @@ from packer._manifest import Manifest
 from packer._sources import Source, is_listing, with_given_classes
 from packer._sources.repeats import repeats
 from packer._storage.files import disk_size, remove
+from packer._storage.progress import shown_progress
 from packer._storage.remote.urls import is_url, shown
 from packer._storage.urlpath import user_path
 from packer._table import Names
@@ -38,7 +39,7 @@ def append(
     pack: str | os.PathLike[str],
     src: str | os.PathLike[str],
     *,
-    progress: Callable[[ConversionProgress], None] | None = None,
+    progress: Callable[[ConversionProgress], None] | bool | None = None,
     **options: Any,
 ) -> Summary:
     """Convert images to one more part of a pack with parts, as `packer append` does.
@@ -52,7 +53,7 @@ def append(
         A pack with parts, such as ``packer.convert(src, pack, parts=4)`` makes.
     src : path
         What `convert` takes. No sample may have a name that the pack has.
-    progress : callable, optional
+    progress : bool or callable, optional
         As for `convert`.
     **options
         The arguments of `convert`, except `format`, `classes_from`, `parts` and `overwrite`, which the pack decides.
@@ -76,7 +77,7 @@ def append(
     PackerError
         As `convert` raises it.
     """
-    given = _given(options)
+    given, progress = _given(options), shown_progress(progress, pack)
     if is_url(pack):
         raise DestinationError(
             f"{shown(pack)}: is at a URL, where no pack changes. Append to a copy on a disk, and convert that to a URL"

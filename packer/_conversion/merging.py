@@ -14,6 +14,7 @@ from packer._formats import format_for
 from packer._sources import CLASS_MAPS, pack_source
 from packer._storage.limits import require_count
 from packer._storage.paths import path_problem
+from packer._storage.progress import shown_progress
 from packer.errors import OptionError, printable
 
 __all__ = ["merge"]
@@ -29,7 +30,7 @@ def merge(
     workers: int | None = None,
     overwrite: bool = False,
     fresh: bool = False,
-    progress: Callable[[ConversionProgress], None] | None = None,
+    progress: Callable[[ConversionProgress], None] | bool | None = None,
 ) -> Summary:
     """Join packs, one after the other, in one pack, as `packer merge` does. The samples keep their bytes.
 
@@ -66,6 +67,7 @@ def merge(
     DestinationError, PackLockedError, ResumeError
         As for `convert`.
     """
+    progress = shown_progress(progress, dst)
     if isinstance(packs, str | os.PathLike):
         raise TypeError(f"packs is a sequence of paths, not the path {os.fspath(packs)!r}")
     if not packs:

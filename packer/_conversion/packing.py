@@ -13,6 +13,7 @@ from packer._conversion.spoken import speaking_of_arguments
 from packer._conversion.streaming import stream_source
 from packer._conversion.workspace import check_destination
 from packer._fields import Field
+from packer._storage.progress import shown_progress
 
 __all__ = ["pack"]
 
@@ -43,7 +44,7 @@ def pack(
     workers: int | None = None,
     overwrite: bool = False,
     fresh: bool = False,
-    progress: Callable[[ConversionProgress], None] | None = None,
+    progress: Callable[[ConversionProgress], None] | bool | None = None,
 ) -> Summary:
     """Write samples that a program gives, one after the other, to a pack.
 
@@ -111,6 +112,7 @@ def pack(
     ...         yield {"image": path, "caption": path.with_suffix(".txt").read_text(), "age": 3.5}
     >>> packer.pack(samples(), "photos.lmdb", fields={"caption": "text", "age": "float32"})  # doctest: +SKIP
     """
+    progress = shown_progress(progress, dst)
     destination = Path(os.path.expanduser(dst))
     request = ConversionRequest(
         src=destination,

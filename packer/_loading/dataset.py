@@ -15,6 +15,7 @@ from packer._loading.imagedataset import ImageDataset
 from packer._loading.inplace import Wanted, index_of, is_pack
 from packer._loading.uniting import unite_classes
 from packer._storage.place import choose_reading, place_of
+from packer._storage.progress import shown_progress
 from packer._storage.remote.urls import is_url
 from packer._storage.urlpath import user_path
 from packer.augment import Augmentation, View
@@ -85,7 +86,7 @@ def open_dataset(
     max_bad: float = ...,
     index: str | os.PathLike[str] | None = ...,
     keys: Sequence[str] | Mapping[str, str] = ...,
-    progress: Callable[[int, int], None] | None = ...,
+    progress: Callable[[int, int], None] | bool | None = ...,
 ) -> ImageDataset: ...
 @overload
 def open_dataset(
@@ -123,7 +124,7 @@ def open_dataset(
     max_bad: float = ...,
     index: str | os.PathLike[str] | None = ...,
     keys: Sequence[str] | Mapping[str, str] = ...,
-    progress: Callable[[int, int], None] | None = ...,
+    progress: Callable[[int, int], None] | bool | None = ...,
 ) -> ConcatImageDataset: ...
 def open_dataset(  # noqa: PLR0917
     root: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
@@ -160,7 +161,7 @@ def open_dataset(  # noqa: PLR0917
     max_bad: float = 0.01,
     index: str | os.PathLike[str] | None = None,
     keys: Sequence[str] | Mapping[str, str] = (),
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int], None] | bool | None = None,
 ) -> ImageDataset | ConcatImageDataset:
     """Open a pack of any format as a dataset, or several packs as one; the content, not the name, tells the format.
 
@@ -182,9 +183,10 @@ def open_dataset(  # noqa: PLR0917
         `packer.index` makes one that has.
     keys : sequence of str, or mapping of str to str
         What in a container is the image, the label, the name or a field: ``"NAME[:KIND]=KEY"``, or keys by names.
-    progress : callable, optional
-        Called with how many images an index has, and will have.
+    progress : bool or callable, optional
+        True shows a bar. A callable is called with how many images an index has, and will have.
     """
+    progress = shown_progress(progress, "index")
     if classes not in _CLASSES:
         raise ValueError(f"classes is {' or '.join(map(repr, _CLASSES))}, not {classes!r}")
     settings = {

@@ -68,7 +68,7 @@ def repair(
     root: str | os.PathLike[str],
     *,
     workers: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int], None] | bool | None = None,
 ) -> Repaired:
     """Check a pack, and put back the damaged samples.
 
@@ -81,8 +81,8 @@ def repair(
         samples of the same names.
     workers : int, optional
         Threads; by default the CPUs that affinity, cgroup and SLURM grant.
-    progress : callable, optional
-        Called with the number of samples checked and their total.
+    progress : bool or callable, optional
+        True shows a bar. A callable is called with the number of samples checked and their total.
 
     Returns
     -------

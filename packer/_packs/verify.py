@@ -20,6 +20,7 @@ from packer._packs.values import wrong_blobs, wrong_rows
 from packer._sources.repeats import repeats
 from packer._storage.limits import require_count
 from packer._storage.paths import name_problem
+from packer._storage.progress import shown_progress
 from packer._table import are_pixels, decode_name, spans
 from packer.errors import CorruptPackError, PackError
 
@@ -34,7 +35,7 @@ def verify(
     quick: bool = False,
     library: str | None = None,
     workers: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int], None] | bool | None = None,
 ) -> list[Damage]:
     """Check a pack: its structure, its table, and unless `quick` the checksum of every sample.
 
@@ -57,8 +58,8 @@ def verify(
         The library that reads an LMDB pack too, where packer finds no damage; it must find the same samples.
     workers : int, optional
         Threads; by default the CPUs that affinity, cgroup and SLURM grant.
-    progress : callable, optional
-        Called with the number of samples checked and their total.
+    progress : bool or callable, optional
+        True shows a bar. A callable is called with the number of samples checked and their total.
 
     Returns
     -------
@@ -76,6 +77,7 @@ def verify(
     PackError
         If the pack is damaged so much that it cannot be opened.
     """
+    progress = shown_progress(progress, path)
     require_count("workers", workers)
     if library not in (None, *LIBRARIES):
         raise ValueError(f"library is {' or '.join(map(repr, LIBRARIES))}, not {library!r}")

@@ -16,6 +16,7 @@ from packer._conversion.spoken import speaking_of_arguments
 from packer._conversion.verbs import convert
 from packer._measuring.estimating.estimate import Estimate, estimate_request
 from packer._storage.limits import require_count, require_seconds
+from packer._storage.progress import shown_progress
 
 __all__ = ["estimate"]
 
@@ -30,7 +31,7 @@ def estimate(
     jobs: int | None = None,
     seconds: float = 10.0,
     seed: int = 0,
-    progress: Callable[[str, int, int | None], None] | None = None,
+    progress: Callable[[str, int, int | None], None] | bool | None = None,
     **options: Any,
 ) -> Estimate:
     """Estimate what a conversion gives and takes, as `packer estimate` does.
@@ -51,9 +52,9 @@ def estimate(
         How long it may take, about; a listing that takes more than half of that comes in addition.
     seed : int
         Decides which images are tried.
-    progress : callable, optional
-        Called with what is done now, how much of it is done, and how much there is of it, or None where that is not
-        known.
+    progress : bool or callable, optional
+        True shows a bar. A callable is called with what is done now, how much of it is done, and how much there is of
+        it, or None where that is not known.
     **options
         The arguments of `convert`.
 
@@ -70,6 +71,7 @@ def estimate(
     OptionError, SourceError, PackError, DestinationError, MissingDependencyError
         As `convert`.
     """
+    progress = shown_progress(progress, "estimate")
     require_count("jobs", jobs)
     require_seconds("seconds", seconds)
     request = requested(src, dst, options)
