@@ -248,7 +248,7 @@ def _head(place: Place) -> bytes | None:
     try:
         return place.head(_HEAD)
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise PackNotFoundError(f"{printable(place.given)}: {error.strerror}.{place.why_missing()}") from error
+        raise PackNotFoundError(f"{printable(place.given)}: {error.strerror}.{place.why_missing()}") from None
     except StrangeFileError as error:
         raise NotAPackError(str(error.strerror), place.given) from error
     except OSError as error:
