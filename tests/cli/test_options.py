@@ -249,4 +249,4 @@ def test_a_pattern_that_a_shell_wrote_out_is_to_be_quoted() -> None:
     }
     for line, result in zip(lines, packer_many([line.split() for line in lines]), strict=True):
         assert result.returncode == EXIT_STATUS["usage"]
-        assert f"Error: {lines[line]}. A pattern stands in quotes, such as 'shards/*.tar'" in result.stderr
+        assert f"packer: {lines[line]}. A pattern stands in quotes, such as 'shards/*.tar'" in result.stderr
