@@ -20,7 +20,9 @@ from packer._images.probe import inspect
 from packer._sample import UNLABELED
 from packer._sources import Source
 from packer._sources.base import ReadBuffer
+from packer._storage.opening import cause_of
 from packer._storage.paths import name_problem
+from packer._storage.stamps import ABOUT_THE_FILE
 from packer._table import Buffer
 from packer.errors import ImageError, SourceError, printable
 
@@ -169,6 +171,8 @@ def _encoded_image(value: Any, what: str) -> Buffer:
         try:
             return ReadBuffer(1 << 10).read(os.fspath(value))[0]
         except OSError as error:
+            if error.errno not in ABOUT_THE_FILE:
+                raise SourceError(f"{printable(os.fspath(value))}: reading failed: {cause_of(error)}") from error
             raise ImageError(f"{what!r}: {printable(os.fspath(value))} cannot be read: {error.strerror}") from error
     if isinstance(value, np.ndarray):
         value = _image_of(value, what)

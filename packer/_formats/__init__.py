@@ -233,7 +233,7 @@ def _what_it_is(place: Place) -> str:
     try:
         held = place.names()
     except OSError as error:
-        return f"cannot be read: {error.strerror}"
+        raise PackError(f"{printable(place.given)}: cannot be read: {error.strerror}") from error
     if name.endswith(FORMATS["pth"].suffixes) or any(file in held for row in _DIRECTORIES for file in row.files):
         missing = " or ".join(row.files[-1] for row in _DIRECTORIES)
         return f"a directory without {missing}: a pack that was copied in part, or damaged"

@@ -35,7 +35,7 @@ from packer._storage.packfile import PackFile
 from packer._storage.paths import folded, path_problem
 from packer._storage.place import LocalPlace, Place
 from packer._table import COLUMNS, Table, blocks
-from packer.errors import CorruptPackError, PackError, printable
+from packer.errors import CorruptPackError, PackNotFoundError, UnsupportedVersionError, printable
 
 __all__ = ["TABLE_FILE", "PartsReader", "append_part", "column_places", "join_parts", "write_table"]
 
@@ -264,7 +264,7 @@ class PartsReader(SpreadReader):
                 yield from (
                     f"{part}: {reason}" for reason in self._check_part(part, rows, begins.get(part, 0), identity)
                 )
-            except PackError as error:
+            except (CorruptPackError, PackNotFoundError, UnsupportedVersionError) as error:  # and none of the machine's
                 yield f"{part}: {getattr(error, 'reason', error)}"
             first += count
 

@@ -196,8 +196,8 @@ class PthReader(SpreadReader):
             try:
                 with self.place.open(name) as file:
                     compare_checksums(file, leave_out=samples.get(name, ""))
-            except PackError as error:
-                yield f"{name}: {getattr(error, 'reason', error)}"
+            except CorruptPackError as error:
+                yield f"{name}: {error.reason}"
 
 
 def _shard_name(number: int) -> str:

@@ -32,7 +32,9 @@ from packer._sources.readbuffer import ReadBuffer
 from packer._storage.ahead import in_order
 from packer._storage.files import PatchFile
 from packer._storage.limits import require_count
+from packer._storage.opening import cause_of
 from packer._storage.paths import name_problem
+from packer._storage.stamps import ABOUT_THE_FILE
 from packer._table import Buffer, value_checksum
 from packer.errors import (
     CorruptPackError,
@@ -175,7 +177,7 @@ def _fits(reader: Reader, damage: Damage) -> bool:
         return True
     try:
         return _matches(reader, damage, _stored(reader, damage))
-    except (PackError, IndexError):
+    except (CorruptPackError, IndexError):
         return False
 
 
@@ -266,6 +268,8 @@ class _Origin:
             data, _ = ReadBuffer().read(os.path.join(self._source.root, path))
             stored = files.stored(data)
         except OSError as error:
+            if error.errno not in ABOUT_THE_FILE:
+                raise SourceError(f"{printable(path)}: reading failed: {cause_of(error)}") from error
             raise ImageError(f"{printable(path)} cannot be read: {error.strerror}") from error
         except (ValueError, KeyError) as error:
             raise ImageError(f"{printable(field.file)}: {error}") from error

@@ -75,7 +75,8 @@ def verify(
     MissingDependencyError
         If `library` is not installed.
     PackError
-        If the pack is damaged so much that it cannot be opened.
+        If the pack is damaged so much that it cannot be opened, or the machine cannot read it, as where a disk fails or
+        too many files are open: that says nothing about the pack.
     """
     progress = shown_progress(progress, path)
     require_count("workers", workers)
@@ -178,7 +179,7 @@ def _check_samples(
         for index in indices:
             try:
                 reader.read(index)
-            except PackError as error:
+            except CorruptPackError as error:  # others are the machine's, such as too many open files
                 found.append((index, _damage(reader, error, index)))
         for index, field, problem in wrong_blobs(reader, indices):
             found.append((index, _damage(reader, problem, index, field.name)))

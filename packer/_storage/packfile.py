@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from packer._storage.locations import NOWHERE
-from packer._storage.opening import StrangeFileError, open_regular
+from packer._storage.opening import StrangeFileError, cause_of, open_regular
 from packer.errors import CorruptPackError, PackError, printable
 
 __all__ = ["LARGEST_READ", "Descriptor", "PackFile", "pread"]
@@ -71,7 +71,7 @@ class PackFile:
         except StrangeFileError as error:
             raise CorruptPackError(str(error.strerror), self.path) from error
         except OSError as error:
-            raise PackError(f"{printable(self.path)}: cannot be opened: {error.strerror}") from error
+            raise PackError(f"{printable(self.path)}: cannot be opened: {cause_of(error)}") from error
         self._close = weakref.finalize(self, os.close, self._fd)
         status = os.fstat(self._fd)
         self.size, self.modified, self.mode = status.st_size, status.st_mtime_ns, stat.S_IMODE(status.st_mode)
