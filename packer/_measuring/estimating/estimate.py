@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from packer._conversion.overhead import BESIDE_A_SAMPLE, note_on_overhead
 from packer._conversion.request import ConversionRequest
 from packer._conversion.required import require_parts
 from packer._conversion.workspace import check_place
@@ -212,10 +213,22 @@ def _estimate(
         room=shutil.disk_usage(Path(os.path.abspath(request.dst)).parent).free,
         alternatives=alternatives,
         not_tried=left,
-        notes=[*_in_the_way(request), *source.notes],
+        notes=[*_in_the_way(request), *source.notes, *_overhead(request, trials)],
         command=command_of(request),
         part_command=None if parts is None else command_of(parts, "--part", "K"),
     )
+
+
+def _overhead(request: ConversionRequest, trials: Trials) -> Iterator[str]:
+    """Yield what is to say of the bytes that the format will take beside the images."""
+    data, stored = sum(trial.data for trial in trials.each), sum(float(trial.stored.sum()) for trial in trials.each)
+    if not data:
+        return
+    images, size = len(trials.population), trials.size().value
+    beside = (size - images * BESIDE_A_SAMPLE) * (1 - data / stored) + images * BESIDE_A_SAMPLE
+    note = note_on_overhead(request.format_row.name, images, size - beside, size)
+    if note is not None:
+        yield note
 
 
 def _in_the_way(request: ConversionRequest) -> Iterator[str]:
