@@ -163,7 +163,9 @@ def open_dataset(  # noqa: PLR0917
     keys: Sequence[str] | Mapping[str, str] = (),
     progress: Callable[[int, int], None] | bool | None = None,
 ) -> ImageDataset | ConcatImageDataset:
-    """Open a pack of any format as a dataset, or several packs as one; the content, not the name, tells the format.
+    """Open a pack of any format as a dataset, or packs as one; without a transform, images are tensors, not PIL images.
+
+    The content, not the name, tells the format.
 
     Several packs, as ``open_dataset(["a.lmdb", "b.h5"])``, are a `ConcatImageDataset`, with the samples of one pack
     after the other.

@@ -35,7 +35,10 @@ _MADE_AGAIN |= {"_stored_labels", "_stored_names"}
 
 
 class ImageDataset(Batched):
-    """A pack as a map-style dataset of ``(image, label)``, with the interface of torchvision's ImageFolder.
+    """A drop-in for torchvision's ImageFolder; without a transform, an image is a uint8 tensor, not a PIL image.
+
+    A map-style dataset of ``(image, label)``. A wrapper with transforms of its own for ``dataset[i][0]`` gets PIL
+    images, as ImageFolder gives them, by ``output="pil"``.
 
     Parameters
     ----------

@@ -12,6 +12,8 @@ import copy
 import os
 import pathlib
 import pickle
+import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -270,3 +272,17 @@ def test_a_random_transform_draws_after_its_images_crop(pack: Path, tree: Path) 
     torch.manual_seed(4)
     found = LMDBImageDataset(pack, transform=transform, fuse=True).__getitems__(range(7))
     assert all((image - other).abs().max() <= 1.01 / 255 for (image, _), other in zip(found, expected, strict=True))
+
+
+@pytest.mark.skipif(sys.flags.optimize > 1, reason="has no docstrings")
+def test_the_one_difference_of_an_item_stands_where_a_person_looks_first() -> None:
+    """Without a transform an image is a tensor, where ImageFolder's is a PIL image."""
+    for named in (packer.LMDBImageDataset, packer.HDF5ImageDataset, packer.PthImageDataset, packer.open_dataset):
+        first = (named.__doc__ or "").splitlines()[0]
+        assert "without a transform" in first
+        assert "tensor" in first
+        assert "PIL" in first
+    readme = Path(packer.__file__).parents[1] / "README.md"
+    if readme.exists():  # not beside what is installed
+        (line,) = re.findall(r"^dataset = LMDBImageDataset\(.*$", readme.read_text("utf-8"), re.MULTILINE)[:1]
+        assert "without transform=, images are tensors" in line
