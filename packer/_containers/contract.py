@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from packer._account import Account
 from packer._containers.unpacking import Packed, Piece
 from packer._fields import Field, Stored
 from packer._sample import IMAGE_SUFFIXES
@@ -182,6 +183,8 @@ class Container(abc.ABC):
         The manifest's `about`.
     doubts : dict of str to str
         By the name of a file of which samples may be missing: why. `entries` adds what it finds.
+    account : Account
+        What became of members, columns, keys and samples. `open` and `entries` fill it.
     """
 
     kind: ClassVar[str]
@@ -205,6 +208,7 @@ class Container(abc.ABC):
     notes: list[str] = field(default_factory=list)
     about: tuple[Mapping[str, Any], ...] = ()
     doubts: dict[str, str] = field(default_factory=dict)
+    account: Account = field(default_factory=Account)
 
     @classmethod
     @abc.abstractmethod

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from packer._account import Account
 from packer._fields import Field, Stored
 from packer._manifest import Manifest
 from packer._sample import LABEL_TYPES
@@ -90,6 +91,8 @@ class Source:
         What annotations say of no image, as JSON values: the manifest's `about`.
     doubts : tuple of dict
         Files that may lack images, as the manifest's `skipped` has them.
+    account : Account, optional
+        What became of everything that was seen while the images were listed; None where an older packer listed them.
     """
 
     kind: str
@@ -106,6 +109,7 @@ class Source:
     lines: Ints | None = None
     about: tuple[Mapping[str, Any], ...] = ()
     doubts: tuple[Mapping[str, str], ...] = ()
+    account: Account | None = field(default_factory=Account)
 
     def __len__(self) -> int:
         return len(self.names)
@@ -139,6 +143,10 @@ class Source:
                 f"two fields have one name: {', '.join(sorted(set(repeated)))}. Give each a name of its own."
             )
         return replace(self, fields=tuple(fields), columns=(*self.columns, *columns))
+
+    def remarks(self) -> list[str]:
+        """Return what commands show of the source: the lines of its account, and its notes."""
+        return [*([] if self.account is None else self.account.lines()), *self.notes]
 
     def limited(self, count: int) -> Source:
         """Return a source of the first `count` images; the classes stay."""

@@ -254,6 +254,7 @@ def listed_container(
         columns=tuple(columns),
         about=container.about,
         doubts=tuple({"name": name, "reason": why} for name, why in container.doubts.items()),
+        account=container.account,
         files=files,
         images=listing.images,
         shapes=listing.shapes,
