@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -207,7 +208,8 @@ def convert(
             manifest = _complete(row.name, source, made_of, ledger, writer)
         check_readable(unfinished.pack, manifest)
         if report is not None:
-            ledger.write_report(Path(report), source.others.report())
+            doubts = ({"name": doubt["name"], "skipped": doubt["reason"]} for doubt in source.doubts)
+            ledger.write_report(Path(report), chain(doubts, source.others.report()))
         ledger.close()  # before the directory goes: a file that is open in it keeps it, on some network disks
         bytes_out = disk_size(unfinished.pack)  # which others may rename away when it has its name
         unfinished.commit(overwrite=overwrite)

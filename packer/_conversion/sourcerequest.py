@@ -9,6 +9,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar
 
+from packer._account import BadSamples
 from packer._containers import find_container, keys_said, named_paths
 from packer._conversion.annotated import AnnotationRequest
 from packer._conversion.objectrequest import is_table, source_of_objects
@@ -201,6 +202,10 @@ class SourceRequest(AnnotationRequest):
             said = "--any-image" if self.any_image else "--extensions"
             raise OptionError(f"{said} is for directories: the file of --labels names the images")
 
+    def bad_samples(self) -> BadSamples:
+        """Return what takes the samples that cannot be used: a list has them, for the conversion to decide."""
+        return BadSamples(skip=True)
+
     def open(self, destination: Path, classes: list[str] | None, *, is_split: bool = False) -> Source:
         """List the images.
 
@@ -266,7 +271,9 @@ class SourceRequest(AnnotationRequest):
     def _of_container(self, said: Sequence[str], classes: list[str] | None) -> Source | None:
         """List the samples of a container; None where `src` is none, or options say what is a directory's."""
         paths, keys = named_paths(self.src), self.container_keys
-        source = container_source(paths, keys, classes, in_place=self.in_place) if paths and not said else None
+        source = None
+        if paths and not said:
+            source = container_source(paths, keys, classes, in_place=self.in_place, bad=self.bad_samples())
         if source is None and keys:
             raise OptionError(f"--key is for containers, and {printable(self.src)} is none that packer reads")
         return source

@@ -90,7 +90,7 @@ class Source:
     about : tuple of dict
         What annotations say of no image, as JSON values: the manifest's `about`.
     doubts : tuple of dict
-        Files that may lack images, as the manifest's `skipped` has them.
+        Files that may lack images, and samples that cannot be used, as the manifest's `skipped` has them.
     account : Account, optional
         What became of everything that was seen while the images were listed; None where an older packer listed them.
     """
@@ -120,7 +120,12 @@ class Source:
         stamps = None if self.stamps is None else self.stamps[start:stop]
         columns = tuple(column.taken(slice(start, stop)) for column in self.columns)
         lines = None if self.lines is None else self.lines[start:stop]
-        return replace(self, names=names, labels=labels, stamps=stamps, columns=columns, lines=lines)
+        doubts = self.doubts_between(start, stop)
+        return replace(self, names=names, labels=labels, stamps=stamps, columns=columns, lines=lines, doubts=doubts)
+
+    def doubts_between(self, start: int, stop: int) -> tuple[Mapping[str, str], ...]:
+        """Return the doubts that go with images `start` to `stop` - 1: all go with the first image, and so one part."""
+        return self.doubts if start == 0 < stop else ()
 
     def taken(self, indices: Ints) -> Source:
         """Return a source of the images of some indices; the classes stay."""

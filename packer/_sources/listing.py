@@ -82,7 +82,8 @@ class ListedSource(Source):
         names, labels = self.names.between(start, stop), self.labels[start:stop]
         stamps = None if self.stamps is None else self.stamps[start:stop]
         columns = tuple(column.taken(slice(start, stop)) for column in self.columns)
-        return replace(self, names=names, labels=labels, stamps=stamps, columns=columns, first=self.first + start)
+        doubts, first = self.doubts_between(start, stop), self.first + start
+        return replace(self, names=names, labels=labels, stamps=stamps, columns=columns, doubts=doubts, first=first)
 
     def taken(self, indices: Ints) -> Source:
         self.require_undamaged()
@@ -178,6 +179,8 @@ def write_listing(source: Source, path: Path) -> None:
         header["fields"] = described_columns(source.columns)
     if source.about:
         header["about"] = source.about
+    if source.doubts:
+        header["doubts"] = source.doubts
     with replacing(path) as file:
         file.append(*packed_header(header))
         for start in range(0, len(stamps), _BLOCK):
@@ -243,6 +246,7 @@ def listed_source(path: str | os.PathLike[str]) -> ListedSource:
         tuple(column.field for column in columns),
         columns,
         about=tuple(header.get("about", ())),
+        doubts=tuple(header.get("doubts", ())),
         listing=listing,
     )
 
