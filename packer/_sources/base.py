@@ -120,12 +120,7 @@ class Source:
         stamps = None if self.stamps is None else self.stamps[start:stop]
         columns = tuple(column.taken(slice(start, stop)) for column in self.columns)
         lines = None if self.lines is None else self.lines[start:stop]
-        doubts = self.doubts_between(start, stop)
-        return replace(self, names=names, labels=labels, stamps=stamps, columns=columns, lines=lines, doubts=doubts)
-
-    def doubts_between(self, start: int, stop: int) -> tuple[Mapping[str, str], ...]:
-        """Return the doubts that go with images `start` to `stop` - 1: all go with the first image, and so one part."""
-        return self.doubts if start == 0 < stop else ()
+        return replace(self, names=names, labels=labels, stamps=stamps, columns=columns, lines=lines)
 
     def taken(self, indices: Ints) -> Source:
         """Return a source of the images of some indices; the classes stay."""
@@ -152,6 +147,27 @@ class Source:
     def remarks(self) -> list[str]:
         """Return what commands show of the source: the lines of its account, and its notes."""
         return [*([] if self.account is None else self.account.lines()), *self.notes]
+
+    def report(self) -> Iterator[Mapping[str, Any]]:
+        """Yield what a report says of the source: bad samples, its account, and the files that were not looked at."""
+        yield from ({"name": doubt["name"], "skipped": doubt["reason"]} for doubt in self.doubts)
+        if self.account is not None:
+            yield from self.account.report()
+        yield from self.others.report()
+
+    def complete_account(self) -> Account | None:
+        """Return the account with the files that were not looked at, as a manifest keeps it."""
+        if self.account is None:
+            return None
+        complete = Account.united([self.account])
+        assert complete is not None
+        for suffix, count in self.others.counts.items():
+            complete.not_looked_at("file", f"its suffix is {suffix}", count=count)
+        return complete
+
+    def without_account(self) -> Source:
+        """Return the source with an empty account: of parts of a conversion, the first has the account of all."""
+        return replace(self, account=None if self.account is None else Account(), doubts=())
 
     def limited(self, count: int) -> Source:
         """Return a source of the first `count` images; the classes stay."""
