@@ -144,8 +144,9 @@ def _made(
 
 def _warn_of_losses(source: Source) -> None:
     """Say what was left out or has no label, before anybody trains without it. Files of other types are no loss."""
-    if said := [remark for remark in source.remarks() if remark != source.others.note()]:
-        warn("\n  ".join([f"{printable(source.root)} is read as it lies there, but for this:", *said]))
+    losses = [] if source.account is None else [item.line() for item in source.account.losses()]
+    if said := [*losses, *(note for note in source.notes if note != source.others.note())]:
+        warn("\n  ".join([f"What is read of {printable(source.root)}:", *said]))
 
 
 def _build(source: Source, directory: Path, place: Path, wanted: Wanted, progress: ProgressCallback | None) -> None:
