@@ -6,6 +6,7 @@ it lost. Files of other types, which may be millions, are counted by `packer._so
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,6 +26,7 @@ __all__ = [
     "Item",
     "LabelCandidate",
     "counted",
+    "has_label_name",
     "is_label_name",
 ]
 
@@ -44,6 +46,12 @@ _LABEL_NAMES = frozenset({"class", "cls", "label", "labels", "target", "targets"
 def is_label_name(name: str) -> bool:
     """Tell whether a key, column, member or dataset has a name of labels, in any case; of a path, by its last part."""
     return name.rpartition("/")[2].lower() in _LABEL_NAMES
+
+
+def has_label_name(name: str) -> bool:
+    """Tell whether a name is one of labels, or has such a word in it: ``train_labels``, ``class_id``, ``LabelName``."""
+    words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|y", name.rpartition("/")[2])
+    return is_label_name(name) or any(is_label_name(word) for word in words)
 
 
 def counted(number: int, what: str) -> str:

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from packer._account import has_label_name
 from packer._containers.arrays.hdf5columns import (
     Column,
     column_of,
     described,
-    has_label_name,
     is_elsewhere,
     is_from_matlab,
     label_among,

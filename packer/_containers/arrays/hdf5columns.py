@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from packer._account import is_label_name
+from packer._account import has_label_name, is_label_name
 from packer._containers.arrays.hdf5places import Heaps, is_text, rows_of
 from packer._containers.contract import Piece
 from packer._containers.numericlabels import are_one_hot, are_whole
@@ -25,7 +25,7 @@ from packer._fields import DTYPES
 if TYPE_CHECKING:
     import h5py
 
-__all__ = ["Column", "column_of", "described", "has_label_name", "is_elsewhere", "is_from_matlab", "label_among"]
+__all__ = ["Column", "column_of", "described", "is_elsewhere", "is_from_matlab", "label_among"]
 
 _BLOCK = 1 << 12  # rows
 _MOST_OF_A_BLOCK = 1 << 26  # bytes
@@ -110,11 +110,6 @@ def label_among(columns: Mapping[str, Column]) -> str | None:
         if found := [name for name in able if is_name(name)]:
             return found[0] if len(found) == 1 else None
     return None
-
-
-def has_label_name(name: str) -> bool:
-    """Tell whether a dataset has a name of labels, or such a word in its name: ``train_labels``, ``class_id``."""
-    return any(is_label_name(word) for word in name.rpartition("/")[2].split("_"))
 
 
 def is_elsewhere(dataset: h5py.Dataset) -> bool:
