@@ -252,7 +252,11 @@ class Account:
         images = "its only image" if count == 1 else f"all {count:,} images"
         look = "looks" if len(self.candidates) == 1 else "look"
         options = [one.option for one in self.candidates if one.option]
-        way = f"Say which has the labels, such as {printable(options[0])}" if options else "Packer cannot take these"
+        way = (
+            f"Say which has the labels, such as {printable(options[0])}"
+            if options
+            else "That cannot be taken as it is: mend it"
+        )
         raise SourceError(
             f"{printable(source)}: {images} would be unlabeled, and {names} {look} like labels. {way}; "
             "or say --unlabeled for images without labels"
