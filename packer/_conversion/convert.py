@@ -31,6 +31,7 @@ from packer._fields import Field
 from packer._formats import Format, Writer, check_readable, format_for
 from packer._formats.contract import Contents
 from packer._manifest import Manifest, schema_for
+from packer._sample import UNLABELED
 from packer._sources import Source, require_whole
 from packer._sources.base import listing_digest
 from packer._sources.objects import AT_ONCE
@@ -79,7 +80,7 @@ class Summary:
     kept : int
         How many samples are the very bytes of their files.
     notes : list of str
-        What a person should know about the source.
+        What a person should know about the source: first the images and labels that were lost.
     not_looked_at : dict of str to int
         How many files have suffixes that are none of an image, by suffix.
     """
@@ -208,7 +209,7 @@ def convert(
             manifest, data = _complete(row.name, source, made_of, ledger, writer)
         check_readable(unfinished.pack, manifest)
         if report is not None:
-            ledger.write_report(Path(report), source.others.report())
+            ledger.write_report(Path(report), source.report())
         ledger.close()  # before the directory goes: a file that is open in it keeps it, on some network disks
         bytes_out = disk_size(unfinished.pack)  # which others may rename away when it has its name
         unfinished.commit(overwrite=overwrite)
@@ -220,7 +221,7 @@ def convert(
         seconds=time.monotonic() - started,
         continued=continued,
         kept=ledger.kept,
-        notes=[*source.notes, *filter(None, [note_on_overhead(row.name, manifest.count, data, bytes_out)])],
+        notes=[*source.remarks(), *filter(None, [note_on_overhead(row.name, manifest.count, data, bytes_out)])],
         not_looked_at=dict(source.others.counts),
     )
 
@@ -322,10 +323,12 @@ def _append(batch: Batch, writer: Writer, ledger: Ledger, fields: Sequence[Field
 def _complete(format: str, source: Source, made_of: Provenance, ledger: Ledger, writer: Writer) -> tuple[Manifest, int]:
     """Make a complete pack of what was written; return its manifest, and the bytes of its samples."""
     table = ledger.rows.build()
-    described = dict(made_of.source)
+    described, account = dict(made_of.source), made_of.account
     if described.get("sha256") == "":  # of samples that came one after the other
         names = table.sample_names()
         described["sha256"] = listing_digest(source.classes, names, table.label, source.label_type)
+        if account is not None and source.label_type == "class":
+            account.unlabeled("they were given without a label", count=int((table.label == UNLABELED).sum()))
     manifest = Manifest(
         format=format,
         count=len(table),
@@ -342,6 +345,7 @@ def _complete(format: str, source: Source, made_of: Provenance, ledger: Ledger, 
         columns=column_checksums(table),
         layout=writer.layout(),
         schema=schema_for(source.label_type, table.label, source.fields),
+        account=None if account is None else account.to_json(),
     )
     writer.commit(manifest, table)
     return manifest, int(table.extent().sum())

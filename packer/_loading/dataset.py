@@ -86,6 +86,7 @@ def open_dataset(
     max_bad: float = ...,
     index: str | os.PathLike[str] | None = ...,
     keys: Sequence[str] | Mapping[str, str] = ...,
+    unlabeled: bool = ...,
     progress: Callable[[int, int], None] | bool | None = ...,
 ) -> ImageDataset: ...
 @overload
@@ -124,6 +125,7 @@ def open_dataset(
     max_bad: float = ...,
     index: str | os.PathLike[str] | None = ...,
     keys: Sequence[str] | Mapping[str, str] = ...,
+    unlabeled: bool = ...,
     progress: Callable[[int, int], None] | bool | None = ...,
 ) -> ConcatImageDataset: ...
 def open_dataset(  # noqa: PLR0917
@@ -161,6 +163,7 @@ def open_dataset(  # noqa: PLR0917
     max_bad: float = 0.01,
     index: str | os.PathLike[str] | None = None,
     keys: Sequence[str] | Mapping[str, str] = (),
+    unlabeled: bool = False,
     progress: Callable[[int, int], None] | bool | None = None,
 ) -> ImageDataset | ConcatImageDataset:
     """Open a pack of any format as a dataset, or packs as one; without a transform, images are tensors, not PIL images.
@@ -185,6 +188,9 @@ def open_dataset(  # noqa: PLR0917
         `packer.index` makes one that has.
     keys : sequence of str, or mapping of str to str
         What in a container is the image, the label, the name or a field: ``"NAME[:KIND]=KEY"``, or keys by names.
+    unlabeled : bool
+        Whether samples of a container that have no label are wanted, with the label -1. Where none has one, and
+        something in the container looks like the labels, that is an error otherwise.
     progress : bool or callable, optional
         True shows a bar. A callable is called with how many images an index has, and will have.
     """
@@ -220,7 +226,7 @@ def open_dataset(  # noqa: PLR0917
         "max_bad": max_bad,
     }
     choose_reading(root if isinstance(root, list | tuple) else [root], cache_dir, cache_size, timeout)
-    wanted = Wanted(dict(keys) if isinstance(keys, Mapping) else keys_said(keys), on_error == "replace")
+    wanted = Wanted(dict(keys) if isinstance(keys, Mapping) else keys_said(keys), on_error == "replace", unlabeled)
     if not isinstance(root, list | tuple):
         return _opened(_pack_of(root, index, wanted, progress), settings)
     if index is not None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from packer._account import Account
 from packer._fields import Field, Stored
 from packer._manifest import Manifest
 from packer._sample import LABEL_TYPES
@@ -91,7 +92,9 @@ class Source:
     about : tuple of dict
         What annotations say of no image, as JSON values: the manifest's `about`.
     doubts : tuple of dict
-        Files that may lack images, as the manifest's `skipped` has them.
+        Files that may lack images, and samples that cannot be used, as the manifest's `skipped` has them.
+    account : Account, optional
+        What became of everything that was seen while the images were listed; None where an older packer listed them.
     """
 
     kind: str
@@ -108,6 +111,7 @@ class Source:
     lines: Ints | None = None
     about: tuple[Mapping[str, Any], ...] = ()
     doubts: tuple[Mapping[str, str], ...] = ()
+    account: Account | None = field(default_factory=Account)
 
     def __len__(self) -> int:
         return len(self.names)
@@ -141,6 +145,31 @@ class Source:
                 f"two fields have one name: {', '.join(sorted(set(repeated)))}. Give each a name of its own."
             )
         return replace(self, fields=tuple(fields), columns=(*self.columns, *columns))
+
+    def remarks(self) -> list[str]:
+        """Return what commands show of the source: the lines of its account, and its notes."""
+        return [*([] if self.account is None else self.account.lines()), *self.notes]
+
+    def report(self) -> Iterator[Mapping[str, Any]]:
+        """Yield what a report says of the source: bad samples, its account, and the files that were not looked at."""
+        yield from ({"name": doubt["name"], "skipped": doubt["reason"]} for doubt in self.doubts)
+        if self.account is not None:
+            yield from self.account.report()
+        yield from self.others.report()
+
+    def complete_account(self) -> Account | None:
+        """Return the account with the files that were not looked at, as a manifest keeps it."""
+        if self.account is None:
+            return None
+        complete = Account.united([self.account])
+        assert complete is not None
+        for suffix, count in self.others.counts.items():
+            complete.not_looked_at("file", f"its suffix is {suffix}", count=count)
+        return complete
+
+    def without_account(self) -> Source:
+        """Return the source with an empty account: of parts of a conversion, the first has the account of all."""
+        return replace(self, account=None if self.account is None else Account(), doubts=())
 
     def limited(self, count: int) -> Source:
         """Return a source of the first `count` images; the classes stay."""

@@ -10,11 +10,13 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from packer._account import BadSamples
 from packer._containers import Container, ForeignFiles, PixelLayout, Ranges, Seals, list_samples, open_container
 from packer._fields import Stored
 from packer._images.encode import encode_png
 from packer._sources.base import Source
 from packer._sources.fieldvalues import Column, Files, InContainer, Numbers, read_range
+from packer._sources.labels import account_for_labels
 from packer._sources.readbuffer import ReadBuffer
 from packer._storage.stamps import NO_STAMP, Stamp, Stamps, stamp_at, stamp_in
 from packer._table import Buffer, Ints
@@ -181,10 +183,18 @@ class ContainerSource(Source):
 
 
 def require_whole(source: Source) -> None:
-    """Raise SourceError where files of a source may lack images; the message says how to take what is there."""
+    """Raise SourceError where files of a source may lack images, or a list lacks some that could not be used.
+
+    The message says how to take what is there.
+    """
     for doubt in source.doubts:
-        where = f"{printable(source.root / doubt['name'])}: {doubt['reason']}"
-        raise SourceError(f"{where}. Fetch it again; or take what is there, and have it listed: --on-error skip")
+        if isinstance(source, ContainerSource):
+            where = f"{printable(source.root / doubt['name'])}: {doubt['reason']}"
+            raise SourceError(f"{where}. Fetch it again; or take what is there, and have it listed: --on-error skip")
+        more = f" ({len(source.doubts):,} such samples)" if len(source.doubts) > 1 else ""
+        raise SourceError(
+            f"{printable(doubt['reason']).rstrip('.')}{more}. To leave out such samples and list them: --on-error skip"
+        )
 
 
 def container_source(
@@ -194,6 +204,8 @@ def container_source(
     progress: Callable[[int, int], None] | None = None,
     *,
     in_place: bool = False,
+    unlabeled: bool = False,
+    bad: BadSamples | None = None,
 ) -> ContainerSource | None:
     """List the samples of a container; None where the paths are none.
 
@@ -205,16 +217,20 @@ def container_source(
         See `Container.open`.
     classes : sequence of str, optional
         Class names in the order of their ids.
-    progress, in_place : optional
+    progress, in_place, bad : optional
         As `list_samples` takes them.
+    unlabeled : bool
+        Whether a person said that there are samples without labels.
 
     Raises
     ------
     SourceError
-        If the files are damaged, or not of one kind.
+        If the files are damaged, or not of one kind; or no sample has a label, and something looks like one.
     """
     container = open_container(paths, keys)
-    return None if container is None else listed_container(container, classes, progress, in_place=in_place)
+    if container is None:
+        return None
+    return listed_container(container, classes, progress, in_place=in_place, unlabeled=unlabeled, bad=bad)
 
 
 def listed_container(
@@ -223,6 +239,8 @@ def listed_container(
     progress: Callable[[int, int], None] | None = None,
     *,
     in_place: bool = False,
+    unlabeled: bool = False,
+    bad: BadSamples | None = None,
 ) -> ContainerSource:
     """List the samples of an open container, none of them compressed where they stay in place.
 
@@ -232,8 +250,9 @@ def listed_container(
         raise SourceError(
             f"{printable(container.root)}: no file in it has data: {container.kind} that was copied in part?"
         )
+    bad = bad or BadSamples()
     before = ForeignFiles(container.root, container.files)  # the listing, so that a later change is seen
-    listing = list_samples(container, classes, progress, in_place=in_place)
+    listing = list_samples(container, classes, progress, in_place=in_place, bad=bad)
     files = ForeignFiles(container.root, container.files, before.stamps, listing.packed)
     columns: list[Column] = []
     for field in container.fields:
@@ -241,7 +260,7 @@ def listed_container(
             columns.append(InContainer(field, files, listing.ranges[field.name], listing.copied))
         else:
             columns.append(Numbers(field, *listing.numbers[field.name]))
-    return ContainerSource(
+    source = ContainerSource(
         container.kind,
         container.root,
         listing.names,
@@ -253,7 +272,8 @@ def listed_container(
         fields=container.fields,
         columns=tuple(columns),
         about=container.about,
-        doubts=tuple({"name": name, "reason": why} for name, why in container.doubts.items()),
+        doubts=(*({"name": name, "reason": why} for name, why in container.doubts.items()), *bad.found),
+        account=container.account,
         files=files,
         images=listing.images,
         shapes=listing.shapes,
@@ -261,6 +281,8 @@ def listed_container(
         copied=listing.copied,
         seals=listing.seals,
     )
+    account_for_labels(source, container.why_unlabeled, chosen=unlabeled)
+    return source
 
 
 def _stamps(files: ForeignFiles, images: Ranges, stamps: Stamps) -> Stamps:

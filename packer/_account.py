@@ -1,0 +1,347 @@
+"""The account of a source: what became of every file, row, member, key and column that was seen while it was listed.
+
+Whoever lists images fills one. Commands show its lines, the manifest keeps it, and ``--strict`` makes an error of what
+it lost. Files of other types, which may be millions, are counted by `packer._sources.others.OtherFiles` instead.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from packer._table import encode_name
+from packer.errors import SourceError, printable
+
+__all__ = [
+    "LEFT_OUT",
+    "NOT_LOOKED_AT",
+    "RENUMBERED",
+    "REPORTED",
+    "TAKEN",
+    "UNLABELED",
+    "Account",
+    "BadSamples",
+    "Item",
+    "LabelCandidate",
+    "counted",
+    "has_label_name",
+    "is_label_name",
+]
+
+LEFT_OUT, UNLABELED, RENUMBERED = "left out", "unlabeled", "renumbered"
+TAKEN, NOT_LOOKED_AT = "taken", "not looked at"
+
+_LOSSES = (LEFT_OUT, UNLABELED, RENUMBERED)
+_FATES = (*_LOSSES, TAKEN, NOT_LOOKED_AT)
+_SAMPLES = ("image", "sample", "row", "label")  # losing one of these costs an image or its label
+REPORTED = 2000
+"""So many names of one item are remembered, for a report."""
+
+_SHOWN = 3  # and a line shows these
+_LABEL_NAMES = frozenset({"class", "cls", "label", "labels", "target", "targets", "y", "category"})
+
+
+def is_label_name(name: str) -> bool:
+    """Tell whether a key, column, member or dataset has a name of labels, in any case; of a path, by its last part."""
+    return name.rpartition("/")[2].lower() in _LABEL_NAMES
+
+
+def has_label_name(name: str) -> bool:
+    """Tell whether a name is one of labels, or has such a word in it: ``train_labels``, ``class_id``, ``LabelName``."""
+    words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|y", name.rpartition("/")[2])
+    return is_label_name(name) or any(is_label_name(word) for word in words)
+
+
+def counted(number: int, what: str) -> str:
+    """Return how many of something there are: ``1 image``, ``2 images``, ``2 classes``, ``2 keys``, ``2 entries``."""
+    if number == 1:
+        return f"1 {what}"
+    if what.endswith("s"):
+        return f"{number:,} {what}es"
+    return f"{number:,} {what[:-1]}ies" if what.endswith("y") and what[-2] not in "aeiou" else f"{number:,} {what}s"
+
+
+@dataclass
+class Item:
+    """Things of one kind that met one fate for one reason.
+
+    Attributes
+    ----------
+    fate : str
+        `LEFT_OUT`, `UNLABELED`, `RENUMBERED`, `TAKEN` or `NOT_LOOKED_AT`.
+    what : str
+        The kind of thing, in the singular: ``image``, ``row``, ``column``, ``member``, ``key``, ``dataset``, ``class``.
+    why : str
+        The reason, as the end of a line: ``the table does not name them``.
+    count : int
+    names : list of str
+        The first of them, by name.
+    chosen : bool
+        Whether an option asked for it, so that it is no loss.
+    """
+
+    fate: str
+    what: str
+    why: str
+    count: int = 0
+    names: list[str] = field(default_factory=list)
+    chosen: bool = False
+
+    @property
+    def is_loss(self) -> bool:
+        """Whether ``--strict`` makes an error of it."""
+        return self.fate in _LOSSES and not self.chosen
+
+    def line(self) -> str:
+        """Return the line that commands show."""
+        shown = ", ".join(printable(name) for name in self.names[:_SHOWN])
+        more = ", …" if self.count > _SHOWN and shown else ""
+        names = f" ({shown}{more})" if shown else ""
+        return f"{self.fate}: {counted(self.count, self.what)}{names}: {self.why}"
+
+    def to_json(self, names: int) -> dict[str, Any]:
+        """Return the item as JSON values, with its first `names` names."""
+        document = {"fate": self.fate, "what": self.what, "why": self.why, "count": self.count}
+        return {**document, "names": self.names[:names], **({"chosen": True} if self.chosen else {})}
+
+
+@dataclass(frozen=True)
+class LabelCandidate:
+    """Something in a source that looks like its labels, and was not taken for them.
+
+    Attributes
+    ----------
+    what, name : str
+        Its kind and name: ``column``, ``target``.
+    option : str
+        The option that takes it: ``--key label=target``; empty where none does.
+    why : str
+        Why it was not taken, such as ``is uint8 3, 3 rows for 4 images``.
+    """
+
+    what: str
+    name: str
+    option: str
+    why: str = ""
+
+
+class Account:
+    """What became of everything that was seen.
+
+    Attributes
+    ----------
+    candidates : list of LabelCandidate
+        What looks like labels where none were found. `require_labels` makes an error of it; a manifest has it not.
+    """
+
+    def __init__(self, items: Iterable[Item] = ()) -> None:
+        self._items: dict[tuple[str, str, str, bool], Item] = {}
+        self.candidates: list[LabelCandidate] = []
+        for item in items:
+            self.add(item.fate, item.what, item.why, item.names, count=item.count, chosen=item.chosen)
+
+    def __bool__(self) -> bool:
+        return bool(self._items)
+
+    def __iter__(self) -> Iterator[Item]:
+        """Yield the items: first what costs images and labels, last what was not looked at."""
+        order = {fate: place for place, fate in enumerate(_FATES)}
+        return iter(
+            sorted(
+                self._items.values(),
+                key=lambda item: (
+                    not (item.is_loss and item.what in _SAMPLES),
+                    not item.is_loss,
+                    order[item.fate],
+                ),
+            )
+        )
+
+    def add(
+        self,
+        fate: str,
+        what: str,
+        why: str,
+        names: Iterable[str] = (),
+        *,
+        count: int | None = None,
+        chosen: bool = False,
+    ) -> None:
+        """Add things of one kind that met one fate for one reason.
+
+        Parameters
+        ----------
+        fate, what, why : str
+            As in `Item`.
+        names : iterable of str
+            Their names, or the first of them.
+        count : int, optional
+            How many they are; by default as many as have names. Nothing is added of none.
+        chosen : bool
+            Whether an option asked for it.
+        """
+        listed = list(names)
+        number = len(listed) if count is None else count
+        if number < 1:
+            return
+        item = self._items.setdefault((fate, what, why, chosen), Item(fate, what, why, chosen=chosen))
+        item.count += number
+        item.names += listed[: max(0, REPORTED - len(item.names))]
+
+    def left_out(self, what: str, why: str, names: Iterable[str] = (), **more: Any) -> None:
+        """Add things that are not in the pack; see `add`."""
+        self.add(LEFT_OUT, what, why, names, **more)
+
+    def unlabeled(self, why: str, names: Iterable[str] = (), **more: Any) -> None:
+        """Add images whose label is -1; see `add`."""
+        self.add(UNLABELED, "image", why, names, **more)
+
+    def renumbered(self, what: str, why: str, names: Iterable[str] = (), **more: Any) -> None:
+        """Add classes or labels that have other numbers than in the source; see `add`."""
+        self.add(RENUMBERED, what, why, names, **more)
+
+    def taken(self, what: str, why: str, names: Iterable[str] = (), **more: Any) -> None:
+        """Add columns, keys or members by what they became; see `add`."""
+        self.add(TAKEN, what, why, names, **more)
+
+    def not_looked_at(self, what: str, why: str, names: Iterable[str] = (), **more: Any) -> None:
+        """Add things that may be anything: no loss; see `add`."""
+        self.add(NOT_LOOKED_AT, what, why, names, **more)
+
+    def looks_like_labels(self, what: str, name: str, option: str, why: str = "") -> None:
+        """Add something that may be the labels, and was not taken for them; see `LabelCandidate`."""
+        self.candidates.append(LabelCandidate(what, name, option, why))
+
+    def update(self, other: Account) -> None:
+        """Add all that another account has."""
+        for item in other._items.values():
+            self.add(item.fate, item.what, item.why, item.names, count=item.count, chosen=item.chosen)
+        self.candidates += other.candidates
+
+    def lines(self) -> list[str]:
+        """Return the lines that commands show, the losses first."""
+        return [item.line() for item in self]
+
+    def count(self, fate: str) -> int:
+        """Return how many things met a fate."""
+        return sum(item.count for item in self._items.values() if item.fate == fate)
+
+    def losses(self) -> list[Item]:
+        """Return what was left out, unlabeled or renumbered, and that no option asked for."""
+        return [item for item in self if item.is_loss]
+
+    def require_no_losses(self, source: str) -> None:
+        """Raise SourceError where anything was lost, as ``--strict`` wants it; `source` says of what."""
+        if losses := self.losses():
+            lost = "\n".join(f"  {item.line()}" for item in losses)
+            raise SourceError(
+                f"{printable(source)}: --strict, and not everything would be in the pack:\n{lost}\n"
+                "Mend these, say by an option that they are meant, or leave --strict out."
+            )
+
+    def require_labels(self, source: str, count: int) -> None:
+        """Raise SourceError where something looks like labels; for callers all of whose `count` images have none."""
+        if not self.candidates:
+            return
+        names = ", ".join(
+            f"{one.what} {printable(one.name)!r}{f' ({printable(one.why)})' if one.why else ''}"
+            for one in self.candidates[:5]
+        )
+        images = "its only image" if count == 1 else f"all {count:,} images"
+        look = "looks" if len(self.candidates) == 1 else "look"
+        options = [one.option for one in self.candidates if one.option]
+        way = (
+            f"Say which has the labels, such as {printable(options[0])}"
+            if options
+            else "That cannot be taken as it is: mend it"
+        )
+        raise SourceError(
+            f"{printable(source)}: {images} would be unlabeled, and {names} {look} like labels. {way}; "
+            "or say --unlabeled for images without labels"
+        )
+
+    def report(self) -> Iterator[Mapping[str, Any]]:
+        """Yield what a report says: a line for each name, and one for those beyond the names."""
+        for item in self:
+            if item.fate == NOT_LOOKED_AT:
+                continue  # the report has the files that were not looked at already
+            said = {"account": item.fate, "what": item.what, "why": item.why}
+            for name in item.names:
+                yield {"name": name, **said}
+            if item.count > len(item.names):
+                yield {"count": item.count - len(item.names), **said}
+
+    def to_json(self, names: int = 10) -> list[dict[str, Any]]:
+        """Return the account as JSON values, with the first `names` names of each item."""
+        return [item.to_json(names) for item in self]
+
+    @classmethod
+    def from_json(cls, document: Any) -> Account:
+        """Read an account; ValueError where it is none."""
+        if not isinstance(document, list):
+            raise ValueError("the account is no list")
+        account = cls()
+        for entry in document:
+            account._add_json(entry)
+        return account
+
+    @classmethod
+    def united(cls, accounts: Sequence[Account | None]) -> Account | None:
+        """Return what several accounts say together; None where one of them was not recorded."""
+        united = cls()
+        for account in accounts:
+            if account is None:
+                return None
+            united.update(account)
+        return united
+
+    def _add_json(self, entry: Any) -> None:
+        texts = [entry["fate"], entry["what"], entry["why"], *entry["names"]]
+        if not all(type(text) is str for text in texts) or type(entry["names"]) is not list:
+            raise ValueError("the account has elements of the wrong type")
+        for text in texts:
+            encode_name(text)  # UnicodeEncodeError is a ValueError
+        fate, count = entry["fate"], entry["count"]
+        if fate not in _FATES or type(count) is not int or not max(1, len(entry["names"])) <= count < 1 << 62:
+            raise ValueError(f"the account has {count!r} {fate!r}")
+        self.add(fate, texts[1], texts[2], entry["names"], count=count, chosen=entry.get("chosen") is True)
+
+
+class BadSamples:
+    """The samples that cannot be used, met while a source or a container is listed: ``--on-error`` decides.
+
+    Whoever meets one calls `add`, and goes on with the next sample. What was found becomes the source's `doubts`, and
+    so the manifest's `skipped`; the account does not have it a second time.
+
+    Parameters
+    ----------
+    skip : bool
+        Whether such samples are left out and listed; else the first of them is an error.
+
+    Attributes
+    ----------
+    found : list of dict
+        ``{"name", "reason"}`` of each that was left out, as a manifest has it.
+    """
+
+    def __init__(self, *, skip: bool = False) -> None:
+        self.skip = skip
+        self.found: list[dict[str, str]] = []
+
+    def add(self, name: str, error: SourceError, *, remedy: bool = True) -> None:
+        """Leave a sample out, or raise `error`, whose message gets the option that leaves such samples out.
+
+        Parameters
+        ----------
+        name : str
+            What a list of such samples calls it: its path in the source, or else the row that it stands in.
+        error : SourceError
+        remedy : bool
+            Whether the option is a remedy; it is none where the message names a better one.
+        """
+        if not self.skip:
+            advice = f"{str(error).rstrip('.')}. To leave out such samples and list them: --on-error skip"
+            raise type(error)(advice if remedy else str(error)) from error.__cause__
+        self.found.append({"name": name, "reason": str(error)})
