@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from packer._cli import EXIT_STATUS
+from packer._cli.example import example
+from packer._manifest import Manifest
 from tests.making import SUFFIXES, packer, packer_many
 from tests.sourcekinds import SOURCES
 
@@ -97,3 +99,10 @@ def test_other_commands_print_it_too(kind: str, tmp_path: Path) -> None:
     for name, result in zip(lines, packer_many(lines.values()), strict=True):
         assert result.returncode == EXIT_STATUS["ok"], (name, result.stderr)
         check(kind, result.stdout)
+
+
+def test_a_url_stands_in_the_example_as_it_is() -> None:
+    manifest = Manifest("lmdb", 1, ["cat"])
+    imported, opened = example("s3://bucket/train.lmdb", manifest)
+    assert imported.strip() == "from packer import LMDBImageDataset"
+    assert "LMDBImageDataset('s3://bucket/train.lmdb')" in opened

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 import packer
+from packer._sources import imagefolder_source
+from packer._sources.readbuffer import ReadBuffer
 from packer.errors import CorruptPackError, ImageError, PackerError
 from tests.sourcekinds import SOURCES
 
@@ -186,3 +188,12 @@ def test_files_that_may_not_be_read_are_no_damage(name: str, root: Path, tmp_pat
     with pytest.raises(PackerError, match="Permission denied") as caught:
         WORK[name](root)
     assert not isinstance(caught.value, CorruptPackError)
+
+
+def test_no_memory_for_a_small_file_leaves_out_nothing(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(self: ReadBuffer, path: str) -> Any:
+        raise MemoryError
+
+    monkeypatch.setattr(ReadBuffer, "read", fails)
+    with pytest.raises(packer.SourceError, match=r"0\.png: .* bytes do not fit into what memory is free"):
+        imagefolder_source(root / "tree").read(0, ReadBuffer())
