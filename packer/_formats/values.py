@@ -25,7 +25,8 @@ class ValueAccess(PackAccess):
     """An open pack whose fields are read."""
 
     check: str
-    _checked_columns: dict[str, tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]]
+    _checked_columns: dict[str, npt.NDArray[np.bool_]]
+    """Which values there are, of the fields that were compared with their checksums."""
 
     @property
     @abc.abstractmethod
@@ -67,7 +68,7 @@ class ValueAccess(PackAccess):
     def column(self, name: str) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
         """Return all values of a scalar or a class, and which of them are there, both (N,) arrays.
 
-        They are views of the pack, compared with their checksums when they are first asked for. What stands in the
+        They are compared with their checksums when they are first asked for. What stands in the
         place of a value that is not there means nothing. A bool is a uint8.
 
         Raises
@@ -83,8 +84,8 @@ class ValueAccess(PackAccess):
                 self.require_column(column)
             values = self.table.more[f"field.{name}"]
             missing = self.table.more.get(f"field.{name}.null")
-            self._checked_columns[name] = values, values != NO_VALUE if missing is None else missing == 0
-        return self._checked_columns[name]
+            self._checked_columns[name] = values != NO_VALUE if missing is None else missing == 0
+        return self.table.more[f"field.{name}"], self._checked_columns[name]
 
     def blobs(self, positions: Ints, name: str) -> list[Buffer | None]:
         """Return what the pack holds of a field of several samples; None where there is no value.

@@ -115,7 +115,7 @@ class Locating:
         Parameters
         ----------
         positions : (N,) int64 array
-            As `Reader.positions` gives. They are believed, as is the table to be whole: see `Reader.require_table`.
+            As `Reader.positions` gives. They are believed.
         crops : (N, V) array of CROP
             With operations or without; see `packer._images.operations.with_operations`.
         batch, step : int

@@ -142,11 +142,10 @@ def _stored(pack: Path) -> npt.NDArray[np.float64]:
     That is what a format puts around a sample: the rest of a page, a record's header.
     """
     with open_pack(pack) as reader:
-        columns = reader.table.columns()
         sizes = reader.table.size.astype(np.float64)
         for field in reader.fields.values():
             if field.is_blob:
-                sizes += columns[f"field.{field.name}.size"].clip(0)
+                sizes += reader.table.more[f"field.{field.name}.size"].clip(0)
         places, held = reader.locate(np.arange(len(reader)))
         order = np.lexsort((places["position"], places["file"]))
         around = np.diff(places["position"][order]) - sizes[order[:-1]]
