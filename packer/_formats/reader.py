@@ -129,7 +129,27 @@ class Reader(ValueAccess):
         named = (start >= 0) & (start <= end) & (end <= len(names)) & (end - start <= LONGEST_NAME)
         found["name"], found["name_size"] = np.where(named, (names.ctypes.data + start, end - start), 0)
         found["file"], found["position"] = np.where(named, MEMORY, NOWHERE), table.offset[positions]
-        return found, (names, self._locate_in_files(found))
+        return found, (self._hold_names(found), self._locate_in_files(found))
+
+    def _hold_names(self, records: npt.NDArray[Any]) -> object:
+        """Let records of samples, `LOCATION` or `TASK`, have their names where these stay while C reads them.
+
+        Returns
+        -------
+        object
+            To be kept for as long.
+        """
+        names = self.table.stored("names")
+        if not isinstance(names, Vector):
+            return names
+        begins = records["name"] - self.table.names.ctypes.data  # a very large table is mapped, and may be cut short
+        pieces = [
+            names[begin : begin + size].tobytes() if size else b""
+            for begin, size in zip(begins.tolist(), records["name_size"].tolist(), strict=True)
+        ]
+        held = np.frombuffer(b"".join(pieces) or b"\0", np.uint8)
+        records["name"] = held.ctypes.data + np.cumsum([0, *map(len, pieces)])[:-1]
+        return held
 
     def _locate_in_files(self, found: npt.NDArray[Any]) -> object:
         """Let records of what the table says tell in which files the bytes lie: those whose file is not `NOWHERE`.

@@ -61,15 +61,15 @@ class ValueAccess(PackAccess):
         """
         position = self.position(index)
         if not self.fields[name].is_blob:
-            values, present = self.column(name)
-            return values[position].item() if present[position] else None
+            values, present = self._values_of(np.array([position]), name)
+            return values[0].item() if present[0] else None
         return self.blobs(np.array([position]), name)[0]
 
     def column(self, name: str) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
         """Return all values of a scalar or a class, and which of them are there, both (N,) arrays.
 
-        They are compared with their checksums when they are first asked for. What stands in the
-        place of a value that is not there means nothing. A bool is a uint8.
+        They are compared with their checksums when they are first asked for. What stands in the place of a value that
+        is not there means nothing. A bool is a uint8.
 
         Raises
         ------
@@ -78,6 +78,16 @@ class ValueAccess(PackAccess):
         CorruptPackError
             If a column is damaged.
         """
+        present = self._present(name)
+        return self.table.kept(f"field.{name}"), present
+
+    def _values_of(self, positions: Ints, name: str) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+        """Return the values of some samples, and which of them are there; the rest as of `column`."""
+        present = self._present(name)
+        return self.table.more[f"field.{name}"][positions], present[positions]
+
+    def _present(self, name: str) -> npt.NDArray[np.bool_]:
+        """Return which values of a scalar or a class are there, (N,)."""
         self.require_table()
         if name not in self._checked_columns:
             for column in self.fields[name].columns():
@@ -85,7 +95,7 @@ class ValueAccess(PackAccess):
             values = self.table.more[f"field.{name}"]
             missing = self.table.more.get(f"field.{name}.null")
             self._checked_columns[name] = values != NO_VALUE if missing is None else missing == 0
-        return self.table.more[f"field.{name}"], self._checked_columns[name]
+        return self._checked_columns[name]
 
     def blobs(self, positions: Ints, name: str) -> list[Buffer | None]:
         """Return what the pack holds of a field of several samples; None where there is no value.

@@ -61,6 +61,7 @@ class Offer:
         self._reader, self._held = reader, found
         file = (-1, 0, 0) if found is None else (found[0].number, *found[1:])
         located = locating.tasks(rows, crops, batch, step, file)
+        self._names = reader._hold_names(located.tasks.reshape(-1))
         self._located, self._crops = located, crops
         self.places, self._sums = located.places, located.sums.tolist()
         (_, self._views, self._each), size = located.operations.shape, located.tasks.dtype.itemsize

@@ -97,7 +97,7 @@ class Selection(Dataset[tuple[Any, Any]]):
     @functools.cached_property
     def _stored_labels(self) -> Labels:
         self.reader.require_column("label")
-        return self._numbered(self.reader.table.label)
+        return self._numbered(self.reader.table.kept("label"))
 
     @functools.cached_property
     def _stored_names(self) -> Names:

@@ -27,8 +27,8 @@ LARGEST_READ = 2 << 30
 
 _CHECKED = 1 << 20  # bytes that are read at a time, where only their checksum is wanted
 _BEGINNING = 1 << 16  # bytes that are there when a file was opened, wherever it lies
-MOST_HELD = 512 << 20
-"""Bytes of a table that are read into memory, which is one of some 7 million samples; larger ones are mapped."""
+MOST_HELD = 256 << 20
+"""Bytes of a table that are read into memory, such as those of 3 million samples; larger tables are mapped."""
 
 _seek_lock = threading.Lock()
 
@@ -212,8 +212,9 @@ class PackFile:
         return {name: Vector(opened, *place, held=held) for name, place in places.items()}
 
     def array(self, offset: int, count: int, dtype: str) -> npt.NDArray[Any]:
-        """Return a read-only vector of `count` elements that begins at byte `offset`."""
-        return self.vectors({"": (offset, count, dtype)})[""].copy()
+        """Return a read-only vector of `count` elements that begins at byte `offset`, as `Vector.array`."""
+        vector = self.vectors({"": (offset, count, dtype)})[""]
+        return vector.array() if isinstance(vector, Vector) else vector
 
     def mapping(self) -> mmap.mmap:
         """Map the file, which has bytes, for the system: touching what was cut off since would kill the process."""

@@ -13,7 +13,7 @@ from packer.errors import PackError
 __all__ = ["Vector"]
 
 _SHARED_FROM = 1 << 16  # bytes; a smaller vector costs less than a page of address space for itself
-_STEP = 1 << 20  # bytes that are read at a time: they are copied while the processor's caches hold them
+_STEP = 1 << 16  # bytes that are read at a time, and copied while the caches of the processor hold them
 _READ = b"\1"
 
 
