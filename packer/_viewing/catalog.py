@@ -81,7 +81,7 @@ class Catalog:
         self._ends = np.cumsum([len(reader) for reader in self.readers])
         self.classes: list[str] = self.datasets[0].classes
         self.label_type = self.readers[0].manifest.label_type
-        self._labels: Labels = dataset.targets
+        self._labels: Labels = np.asarray(dataset.targets)
         self._columns: dict[str, npt.NDArray[Any]] = {}
 
     def __len__(self) -> int:
