@@ -271,6 +271,9 @@ class Reader(ValueAccess):
 
 def table_from(columns: Mapping[str, npt.NDArray[Any] | Vector], manifest: Manifest, path: str) -> Table:
     """Build a table from what a format found; CorruptPackError where the columns do not fit together."""
+    for name, column in columns.items():
+        if isinstance(column, Vector):
+            column.checksum = manifest.columns.get(name)
     try:
         return Table.of(columns, manifest.column_types)
     except ValueError as error:

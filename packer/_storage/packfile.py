@@ -98,6 +98,15 @@ class FileBytes:
         if os.fstat(self.number).st_size < self._size:
             raise CorruptPackError("the file became shorter after it was opened", self._path)
 
+    def stamp(self) -> tuple[int, int]:
+        """Return the size of the file, and when it was changed last, in nanoseconds."""
+        status = os.fstat(self.number)
+        return status.st_size, status.st_mtime_ns
+
+    def overwritten(self) -> CorruptPackError:
+        """Return the error of a file that has become another."""
+        return CorruptPackError("the file was overwritten after it was opened", self._path)
+
 
 class PackFile:
     """A file of a pack, open for reading.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 from typing import Any, Protocol
 
+import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
@@ -23,6 +24,8 @@ class _Bytes(Protocol):
     def read(self, offset: int, size: int) -> bytes: ...
     def mapping(self, start: int, size: int) -> mmap.mmap: ...
     def require_whole(self) -> None: ...
+    def stamp(self) -> tuple[int, int]: ...
+    def overwritten(self) -> PackError: ...
 
 
 class Vector:
@@ -46,6 +49,12 @@ class Vector:
     held : bool
         Whether it may be held in memory.
 
+    Attributes
+    ----------
+    checksum : int, optional
+        The CRC-32C of the vector. It is compared where the file changed since it was opened: `cp` may have written
+        another pack into the file, whose rows would be taken for those of this one.
+
     Raises
     ------
     PackError
@@ -55,7 +64,9 @@ class Vector:
     def __init__(self, file: _Bytes, offset: int, count: int, dtype: str, *, held: bool = True) -> None:
         self._file, self._offset, self._count, self.dtype = file, offset, count, np.dtype(dtype)
         self._size, self.held = count * self.dtype.itemsize, held
+        self.checksum: int | None = None
         self._memory: Any = None
+        self._fits = file.stamp()  # of which the elements are those that the vector was made of
         if self._size < _SHARED_FROM:
             self.held, self._memory = True, file.read(offset, self._size)
         elif held:
@@ -78,6 +89,7 @@ class Vector:
         """Return the whole vector, read-only: memory, or where it is not held a mapping, to be used at once."""
         if not self.held:
             self._file.require_whole()
+            self._require_same()
             return self._mapped()
         if len(self._memory) > self._size:
             self._fill()
@@ -97,8 +109,21 @@ class Vector:
         return _read_only(found)
 
     def _part(self, start: int, stop: int) -> npt.NDArray[Any]:
+        self._require_same()
         size, count = self.dtype.itemsize, max(0, stop - start)
         return np.frombuffer(self._file.read(self._offset + size * start, size * count), self.dtype)
+
+    def _require_same(self) -> None:
+        """Raise CorruptPackError where somebody wrote something else into the file since it was opened."""
+        if self.checksum is None or (stamp := self._file.stamp()) == self._fits:
+            return
+        checksum = 0
+        for start in range(0, self._size, _STEP):
+            data = self._file.read(self._offset + start, min(_STEP, self._size - start))
+            checksum = google_crc32c.extend(checksum, data)
+        if checksum != self.checksum:
+            raise self._file.overwritten()
+        self._fits = stamp
 
     def _mapped(self) -> npt.NDArray[Any]:
         start = self._offset - self._offset % mmap.ALLOCATIONGRANULARITY
@@ -118,6 +143,7 @@ class Vector:
             if self._memory[-1:] == _READ:  # others use it, and the file may have changed meanwhile
                 return
             self._memory[start : start + len(data)] = data
+        self._require_same()
         self._memory[-1:] = _READ
 
 

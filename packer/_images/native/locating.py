@@ -124,6 +124,8 @@ class Locating:
             The file in which all bytes lie, if they lie in one: a descriptor, at which byte offsets begin to count, and
             how many bytes there are from there on. A descriptor of -1 without such a file.
         """
+        for name in (*_COLUMNS, "names"):
+            self._table.column(name)  # which looks at the file of a table that is mapped
         positions, crops = np.ascontiguousarray(positions, np.int64), np.ascontiguousarray(crops)
         each, (count, views) = crops.dtype.itemsize // 8, crops.shape
         made = Located(count, views, (each - _OF_CROP) // _OF_OPERATION)

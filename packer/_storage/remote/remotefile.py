@@ -81,7 +81,7 @@ class RemoteFile(PackFile):
         self._together: tuple[FileBytes | mmap.mmap, int] | None = None  # a part of the object, and where it begins
         self.size, self.modified, self.mode, self.links = version.size, version.modified, 0o644, 1
         self.inode = (-1, zlib.crc32(self._blocks.identity.encode()))
-        self._bytes = FileBytes(Descriptor(-1), self.path, self.size)  # which nobody reads: they come from the blocks
+        self._bytes = FileBytes(Descriptor(-1), self.path, self.size)  # of no file: the blocks are read
 
     def read(self, offset: int, size: int) -> bytes:
         """Return `size` bytes from `offset`; CorruptPackError where they do not lie inside the object."""
