@@ -83,7 +83,7 @@ class Kept:
         if pack is not None:
             for name in [name for name, size in pack.sizes.items() if size]:  # what is empty cannot be mapped
                 with pack.open(name) as file:
-                    self._mappings.append(file.mapping(0, file.size))
+                    self._mappings.append(file.mapping())
                 _lock(self._mappings[-1])
         self.size = sum(map(len, self._mappings))
 

@@ -105,7 +105,7 @@ def export_and_say(
     require_count("workers", workers)
     root = Path(os.path.abspath(os.path.expanduser(directory)))
     with open_pack(path) as reader:
-        for column in reader.table.columns():
+        for column in reader.table.column_names():
             reader.require_column(column)
         labels_follow = _labels_follow(reader)
         _refuse_bad_rows(reader)

@@ -120,7 +120,7 @@ def repair(
         broken = [item for item in wanted.values() if not _fits(reader, item)]
         left = [item for item in damage if item not in broken]
         try:
-            for column in reader.table.columns():
+            for column in reader.table.column_names():
                 reader.require_column(column)
             reader.require_distinct_files()
         except CorruptPackError:  # where the samples lie, and what they were, is not known

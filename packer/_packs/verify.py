@@ -96,7 +96,7 @@ def verify(
 def _check_table(reader: Reader) -> Iterator[Damage]:
     """Compare the columns with their checksums, and look for wrong rows in those that fit: in others all may be."""
     damaged = set()
-    for column in reader.table.columns():
+    for column in reader.table.column_names():
         try:
             reader.require_column(column)
         except CorruptPackError as error:
@@ -125,20 +125,20 @@ def _first(found: Iterator[Damage]) -> Iterator[Damage]:
 
 
 def _wrong_labels(reader: Reader) -> Iterator[Damage]:
-    label, manifest = reader.table.label, reader.manifest
+    label, manifest = reader.table.stored("label"), reader.manifest
     for index in _where(len(label), lambda part: ~manifest.fits(label[part])):
         yield Damage(manifest.misfit(label[index].item()), index, reader._name_in_error(index))
 
 
 def _wrong_sizes(reader: Reader) -> Iterator[Damage]:
-    height, width = reader.table.height, reader.table.width
+    height, width = reader.table.stored("height"), reader.table.stored("width")
     for index in _where(len(height), lambda part: (height[part] < 1) | (width[part] < 1)):
         reason = f"its row in the table says {width[index]} x {height[index]} pixels"
         yield Damage(reason, index, reader._name_in_error(index))
 
 
 def _wrong_pixels(reader: Reader) -> Iterator[Damage]:
-    height, width, size = reader.table.height, reader.table.width, reader.table.size
+    height, width, size = map(reader.table.stored, ("height", "width", "size"))
     if reader.manifest.codec != "raw":
         return
     for index in _where(len(size), lambda part: ~are_pixels(size[part], height[part], width[part])):

@@ -147,11 +147,10 @@ def _stored(pack: Path) -> tuple[npt.NDArray[np.float64], int]:
     the bytes of all samples without it.
     """
     with open_pack(pack) as reader:
-        columns = reader.table.columns()
         sizes = reader.table.size.astype(np.float64)
         for field in reader.fields.values():
             if field.is_blob:
-                sizes += columns[f"field.{field.name}.size"].clip(0)
+                sizes += reader.table.more[f"field.{field.name}.size"].clip(0)
         data = int(sizes.sum())
         places, held = reader.locate(np.arange(len(reader)))
         order = np.lexsort((places["position"], places["file"]))
