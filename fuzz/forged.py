@@ -109,8 +109,9 @@ class _Worker:
 
     def run(self, numbers: Sequence[int], uses: Sequence[str], each: int, send: Any, log: Any) -> None:
         """Make the forgeries and use each in so many ways; `send` gets a message before and after each use."""
+        from fuzz.forgeries import REFERENCES
         from fuzz.guard import Guard, limit_memory
-        from fuzz.uses import Place
+        from fuzz.uses import CONTAINER_USES, Place
 
         warnings.simplefilter("error", RuntimeWarning)  # numbers that are too large for numpy
         warnings.filterwarnings("ignore", module="PIL")  # remarks about odd images
@@ -131,6 +132,8 @@ class _Worker:
                 place = Place(
                     forgery.path, self._rooms.work, self._intact, self._rooms.tree, self._rooms.given / "splits"
                 )
+                if forgery.kind == REFERENCES and use not in CONTAINER_USES:
+                    use = forging.choice(CONTAINER_USES)
                 about = number, use, forgery.format, forgery.kind
                 send(about)
                 faulthandler.dump_traceback_later(_SECONDS, exit=True, file=log)
@@ -178,6 +181,7 @@ def campaign(
     keep : Path, optional
         Where the last forgery is copied to.
     """
+    os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"  # mimalloc reserves as much as a process may take
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(dir=memory, prefix="packer-forged-") as directory:
         rooms = _Rooms(Path(directory))
