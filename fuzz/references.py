@@ -186,7 +186,7 @@ def _arrow(path: Path, image: bytes, chance: Random) -> None:
 
 
 def _parquet(path: Path, image: bytes, chance: Random) -> None:
-    rows = chance.choice([3, 30, 300])
+    rows = chance.choice([3, 10, 100])
     text = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), pa.array(["x" * chance.choice(_LONG)]))
     lists = pa.array([[1] * chance.choice(_WIDE)] * rows)
     table = pa.table({**_images(image, rows), "text": text, "lists": lists})
@@ -275,9 +275,9 @@ def _own_pages(data: bytes) -> Iterable[tuple[int, int]]:
 
 def _messages(path: Path, image: bytes, chance: Random) -> None:
     value = b"\xd9\x40" + b"x" * 64
-    for _ in range(chance.choice([1, 5, 31, 33, 1000])):
+    for _ in range(chance.choice([1, 5, 31, 33, 300])):
         width = chance.choice([1, 1, 2, 3, 200])
-        value = (b"\xdc" + struct.pack(">H", width) + value * width)[: 1 << 16]
+        value = b"\xdc" + struct.pack(">H", width) + value * min(width, 1 + (1 << 14) // len(value))
         value = b"\xdd" + struct.pack(">I", chance.choice([1, 1, 1, 1 << 16, 1 << 31])) + value
     pair = b"\xa5image\xc6" + struct.pack(">I", len(image)) + image
     path.write_bytes((b"\x83" + pair + b"\xa5label\x01" + b"\xa1v" + value) * chance.randrange(1, 4))

@@ -164,7 +164,3 @@ def test_appended_samples_are_there_once(drawn: Path, tmp_path: Path, monkeypatc
     assert [code for code, _ in results] == [0] * 8
     assert [said for _, said in results[3:6]] == ["out.lmdb: done already\n"] * 3
     assert "18" in results[6][1]
-    noise(tmp_path / "at" / "b" / "class_0" / "b-0.png", 7, (30, 30))
-    changed = run(tmp_path / "at", monkeypatch, "append out.lmdb b")  # other images of the same names
-    assert changed[0][0] == 1
-    assert "has a sample class_0/b-0.png already" in changed[0][1]
