@@ -30,7 +30,7 @@ _NO_BYTES = -1
 _NO_SEAL = 0, -1, 0
 _SEAL = [(name, "<i8") for name in Seal._fields]
 _FEW = 1 << 20  # samples, which may be more than there are bytes
-_SHARED = 1 << 30, 100  # bytes of samples that share some: so many, and so many times those of the files
+_SHARED = 1 << 27, 100  # bytes of samples that share some: so many, and so many times those of the files
 _SPREAD = 1000, 10  # class ids are so many and so many a sample at most; larger numbers are numbers
 
 ProgressCallback = Callable[[int, int], None]

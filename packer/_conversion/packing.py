@@ -13,6 +13,7 @@ from packer._conversion.spoken import speaking_of_arguments
 from packer._conversion.streaming import stream_source
 from packer._conversion.workspace import check_destination
 from packer._fields import Field
+from packer._storage.urlpath import local_path
 
 __all__ = ["pack"]
 
@@ -109,7 +110,7 @@ def pack(
     ...         yield {"image": path, "caption": path.with_suffix(".txt").read_text(), "age": 3.5}
     >>> packer.pack(samples(), "photos.lmdb", fields={"caption": "text", "age": "float32"})  # doctest: +SKIP
     """
-    destination = Path(os.path.expanduser(dst))
+    destination = local_path(dst)
     request = ConversionRequest(
         src=destination,
         dst=destination,
