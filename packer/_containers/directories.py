@@ -90,11 +90,11 @@ def _has_images(directory: Path) -> bool:
 def _files(directory: Path) -> list[str]:
     try:
         with os.scandir(directory) as entries:
-            return sorted(entry.name for entry in entries if not entry.is_dir())
+            return sorted(entry.name for entry in entries if not os.path.isdir(entry.path))
     except OSError:  # whoever lists the images says so
         return []
 
 
 def _directories(directory: Path) -> list[str]:
     with os.scandir(directory) as entries:
-        return sorted(entry.name for entry in entries if entry.is_dir())
+        return sorted(entry.name for entry in entries if os.path.isdir(entry.path))
