@@ -164,3 +164,25 @@ def test_appended_samples_are_there_once(drawn: Path, tmp_path: Path, monkeypatc
     assert [code for code, _ in results] == [0] * 8
     assert [said for _, said in results[3:6]] == ["out.lmdb: done already\n"] * 3
     assert "18" in results[6][1]
+
+
+REPLACED = {
+    "append out.lmdb b": ("b", "has a sample class_0/b-0.png already"),
+    "convert a out.lmdb --parts 2": ("a", _EXISTS),
+    "convert splits new.lmdb --split val": ("splits/val", _EXISTS),
+}
+
+
+@pytest.mark.parametrize("first", REPLACED)
+def test_an_image_that_was_replaced_is_not_done(
+    drawn: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str
+) -> None:
+    """Who mends an image and says the command again must not be told that all is done."""
+    where, problem = REPLACED[first]
+    shutil.copytree(drawn, tmp_path / "at")
+    root = tmp_path / "at"
+    made = run(root, monkeypatch, "convert a out.lmdb --parts 2", first, first)
+    assert (made[2][0], "done already" in made[2][1]) == (0, True), made
+    noise(next((root / where).rglob("*-0.png")), 7, (30, 30))
+    ((status, said),) = run(root, monkeypatch, first)
+    assert (status, problem in said) == (1, True), said
