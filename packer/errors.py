@@ -186,9 +186,10 @@ class CorruptPackError(PackError):
     def __init__(
         self, reason: str, path: str | os.PathLike[str] = "", index: int | None = None, name: str = ""
     ) -> None:
+        path = path if isinstance(path, str) else str(path)  # of a URL, what may be shown
         super().__init__(reason, path, index, name)
         self.reason = reason
-        self.path = os.fspath(path)
+        self.path = path
         self.index = index
         self.name = name
 

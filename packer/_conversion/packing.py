@@ -14,6 +14,7 @@ from packer._conversion.streaming import stream_source
 from packer._conversion.workspace import check_destination
 from packer._fields import Field
 from packer._storage.progress import shown_progress
+from packer._storage.urlpath import local_path
 
 __all__ = ["pack"]
 
@@ -113,7 +114,7 @@ def pack(
     >>> packer.pack(samples(), "photos.lmdb", fields={"caption": "text", "age": "float32"})  # doctest: +SKIP
     """
     progress = shown_progress(progress, dst)
-    destination = Path(os.path.expanduser(dst))
+    destination = local_path(dst)
     request = ConversionRequest(
         src=destination,
         dst=destination,

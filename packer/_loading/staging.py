@@ -22,6 +22,7 @@ from packer._storage.limits import available_memory, in_units
 from packer._storage.locks import held
 from packer._storage.place import place_of
 from packer._storage.progress import shown_progress
+from packer._storage.urlpath import user_path
 from packer.errors import PackerError, PackError, PackLockedError, printable, warn
 
 __all__ = ["Kept", "keep", "stage", "unstage", "warm"]
@@ -130,7 +131,7 @@ def keep(path: str | os.PathLike[str], *, progress: ProgressCallback | None = No
     size = pack.size
     if memory is not None and size > _MOST_OF_MEMORY * memory:
         raise PackError(
-            f"{printable(os.fspath(path))}: {in_units(size)} cannot be kept in {in_units(memory)} of memory. "
+            f"{printable(user_path(path))}: {in_units(size)} cannot be kept in {in_units(memory)} of memory. "
             "Read it from the disk, in the order of a BlockShuffleSampler, or resize it."
         )
     _read(pack, progress)
@@ -138,7 +139,7 @@ def keep(path: str | os.PathLike[str], *, progress: ProgressCallback | None = No
         return Kept(pack)
     except OSError as error:
         warn(
-            f"{printable(os.fspath(path))}: was read into the page cache and is not locked there, so the system may "
+            f"{printable(user_path(path))}: was read into the page cache and is not locked there, so the system may "
             f"drop it when memory gets scarce: {error.strerror}. Raise the limit on locked memory (ulimit -l) to "
             f"{-(-size // 1024)} kB, or stage the pack in /dev/shm.",
             RuntimeWarning,

@@ -35,6 +35,7 @@ from packer._storage.limits import require_count
 from packer._storage.opening import cause_of
 from packer._storage.paths import name_problem
 from packer._storage.stamps import ABOUT_THE_FILE
+from packer._storage.urlpath import local_path
 from packer._table import Buffer, value_checksum
 from packer.errors import (
     CorruptPackError,
@@ -128,7 +129,7 @@ def repair(
         if any(True for _ in reader.stored().overlapping()):  # what is written for one sample would change another
             return Repaired([], damage)
         with (
-            contextlib.closing(_Origin(reader, Path(os.path.expanduser(root)), broken)) as origin,
+            contextlib.closing(_Origin(reader, local_path(root), broken)) as origin,
             contextlib.closing(_Patches(reader)) as patches,
         ):
             left += [item for item in broken if not patches.are_inside(item)]

@@ -67,7 +67,11 @@ class Names(Sequence[str]):
     @classmethod
     def joined(cls, parts: Sequence[Names]) -> Names:
         """Return the names of all `parts`, one part after the other; a name that a part has not is none here either."""
-        blobs = [part.blob[: max(0, int(part.ends[-1]))] if len(part) else part.blob[:0] for part in parts]
+        blobs = []
+        for part in parts:  # where its last name ends, the first one of the next part begins
+            last = int(part.ends[-1]) if len(part) else 0
+            is_end = 0 <= last <= len(part.blob)
+            blobs.append(part.blob[: last if is_end else _furthest(part.ends, len(part.blob))])
         starts = np.cumsum([0, *map(len, blobs)])
         ends = [
             np.where((part.ends < 0) | (part.ends > len(blob)), -1, part.ends + start)
@@ -100,7 +104,7 @@ class Names(Sequence[str]):
     def between(self, start: int, stop: int) -> Names:
         """Return names `start` to `stop` - 1, of which none is another one than here, whatever the ends are."""
         ends = self._ends[start:stop]
-        first, last = int(self._ends[start - 1]) if start else 0, int(ends[-1]) if len(ends) else 0
+        first, last = int(self._ends[start - 1]) if start else 0, _furthest(ends, len(self._blob))
         first = first if 0 <= first <= len(self._blob) else 0
         return Names(self._blob[first : max(first, last)], ends - first, self.path)
 
@@ -136,6 +140,11 @@ class Names(Sequence[str]):
 
     def _missing(self, index: int) -> CorruptPackError:
         return CorruptPackError(f"name {index} lies outside of the names, or is too long", self.path, index)
+
+
+def _furthest(ends: npt.NDArray[np.int64], size: int) -> int:
+    """Return the largest of the ends that lie inside of so many bytes: the last one may be damaged."""
+    return int(ends.max(initial=0, where=(ends >= 0) & (ends <= size)))
 
 
 def cut_name(blob: npt.NDArray[np.uint8] | Vector, start: int, end: int) -> bytes | None:

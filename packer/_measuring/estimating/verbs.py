@@ -17,6 +17,7 @@ from packer._conversion.verbs import convert
 from packer._measuring.estimating.estimate import Estimate, estimate_request
 from packer._storage.limits import require_count, require_seconds
 from packer._storage.progress import shown_progress
+from packer._storage.urlpath import local_path
 
 __all__ = ["estimate"]
 
@@ -86,9 +87,9 @@ def requested(
     for name in options:
         if name not in known:
             raise TypeError(f"estimate takes no {name!r}: packer.convert has no such argument")
-    paths = {name: _path(options[name]) for name in _PATHS if options.get(name) is not None}
-    place = default_destination(_path(src), options.get("format")) if dst is None else _path(dst)
-    return ConversionRequest(src=_path(src), dst=place, **{**options, **paths})
+    paths = {name: local_path(options[name]) for name in _PATHS if options.get(name) is not None}
+    place = default_destination(local_path(src), options.get("format")) if dst is None else local_path(dst)
+    return ConversionRequest(src=local_path(src), dst=place, **{**options, **paths})
 
 
 def default_destination(src: Path, format: str | None) -> Path:
@@ -102,7 +103,3 @@ def default_destination(src: Path, format: str | None) -> Path:
         number += 1
         place = folder / f"{name}-{number}{suffix}"
     return place
-
-
-def _path(path: str | os.PathLike[str]) -> Path:
-    return Path(os.path.expanduser(path))
