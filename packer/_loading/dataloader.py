@@ -1,4 +1,4 @@
-"""torch's DataLoader over packer's datasets: batches are made by threads where nothing else is to be done to an image."""
+"""torch's DataLoader, of which threads make the batches where nothing is left to do to each image by itself."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ __all__ = ["DataLoader"]
 _VERSION = 1  # of the states
 _CHUNK = 1 << 16
 
-Batch = TypeVar("Batch", covariant=True)
+Item_co = TypeVar("Item_co", covariant=True)
 
 
-class DataLoader(torch.utils.data.DataLoader[Batch]):
+class DataLoader(torch.utils.data.DataLoader[Item_co]):
     """torch's DataLoader, of which packer's threads make the batches: in a script two names are changed.
 
     It has torch's arguments, attributes, order and batches: ``[images, labels]``, images (N, 3, height, width) and
@@ -205,14 +205,14 @@ class DataLoader(torch.utils.data.DataLoader[Batch]):
         handed_out = number_in(state, "batches", 0)
         require_same(state, "pack", self._pack, f"Here is {self.dataset!r}: open the samples of that run.")
         said, order = state.get("sampler"), self._order
-        if (said is None) != (order is None):
+        if (order is None) != (said is None):
             kind = "a sampler that is not packer's" if said is None else "one of packer's samplers"
             raise ValueError(
                 f"the state is of {kind}, and here the order is that of {self.sampler!r}: make the DataLoader with the "
                 "sampler of that run"
             )
         began, before = None, list[Ints]()
-        if order is not None:
+        if order is not None and said is not None:
             order.load_state_dict(said)
             began = number_in(state, "began", 0) if "began" in state else None
             before = [] if began is None else [_before(order, began)]
@@ -261,4 +261,3 @@ class _Epochs:
             return restored
         self._count += 1
         return base_seed if images.seed is None else images.seed, first + self._count - 1
-

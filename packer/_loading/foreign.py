@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import operator
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -142,7 +142,7 @@ class Turns:
     def __init__(self, length: int) -> None:
         self._length, self._times = length, np.zeros(length, np.int64)
 
-    def of(self, indices: Ints) -> Ints:
+    def of(self, indices: Sequence[int] | Ints) -> Ints:
         """Return the next indices, plus `length` for each time that a sample came before.
 
         Raises

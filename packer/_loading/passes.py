@@ -198,7 +198,7 @@ class OnThreads(Counted):
         self._images = images
         progress = self._progress
         progress.seeded, crops = images._seeded, progress.place.crops
-        progress.crops = loader._epochs.next(images, self._base_seed, crops)
+        progress.crops = loader._epochs.next(images, int(self._base_seed), crops)
         self._turns = Turns(len(images))
         for samples in (*progress.place.before, *self._left_out):
             self._turns.of(samples)
@@ -220,7 +220,7 @@ class OnThreads(Counted):
     def _put(self) -> None:
         """Begin with the next batch, if there is one."""
         try:
-            indices = self._next_index()
+            indices = next(self._sampler_iter)
         except StopIteration:
             return
         if self._workers is None:
@@ -275,7 +275,7 @@ class OnThreads(Counted):
             self._put_ahead()
             raise
         self._put_ahead()
-        return pin_memory(made, self._pin_memory_device) if self._pin_memory else made
+        return pin_memory(made, self._pin_memory_device) if self._pin_memory else made  # type: ignore[no-untyped-call]
 
     def _put_ahead(self) -> None:
         """Let another batch take the place of one that is handed out, where batches are made ahead."""
