@@ -185,7 +185,7 @@ if __name__ == "__main__":
     warnings.simplefilter("ignore")
     pack, kind, out = sys.argv[1:]
     dataset = packer.open_dataset(pack, crop=packer.CenterCrop(16))
-    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False}
+    quiet = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary", "enable_checkpointing"), False)
     trainer = pl.Trainer(max_epochs=2, accelerator="cpu", devices=2, strategy="ddp", **quiet)
     model, workers = Watching(), {"num_workers": 1} if kind == "DataLoader" else {}
     make = getattr(packer, kind)
