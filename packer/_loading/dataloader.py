@@ -90,12 +90,15 @@ class DataLoader(torch.utils.data.DataLoader[Item_co]):
         if not self.persistent_workers or self.num_workers == 0:
             return self._pass_over(source)
         kept = self._iterator
-        if source is None:
-            self._iterator = None if isinstance(kept, OnThreads) else kept
-            return super().__iter__()
-        unbegun = kept if isinstance(kept, OnThreads) else OnThreads(self)
-        self._iterator = unbegun
-        return unbegun.begun(self, source)
+        if source is not None:
+            unbegun = kept if isinstance(kept, OnThreads) else OnThreads(self)
+            self._iterator = unbegun
+            return unbegun.begun(self, source)
+        if kept is None or isinstance(kept, OnThreads):
+            kept = self._iterator = self._pass_over(None)
+        else:
+            kept._reset(self)
+        return kept
 
     def _get_iterator(self) -> _BaseDataLoaderIter:
         return self._pass_over(self._source())
@@ -129,6 +132,8 @@ class DataLoader(torch.utils.data.DataLoader[Item_co]):
             return readable(self.dataset)
         except UnreadableError as error:
             raise ItemsError(error.reason) from None
+        except (TypeError, ValueError, IndexError) as error:  # which torch may raise of a sample, or never
+            raise ItemsError(f"the datasets are not read as one: {error}") from None
 
     def _say(self, message: str) -> None:
         if message not in self._said:
@@ -227,7 +232,7 @@ class DataLoader(torch.utils.data.DataLoader[Item_co]):
         """A name of these very samples, as a Loader has it."""
         try:
             return readable(self.dataset)._identity()
-        except UnreadableError:
+        except (TypeError, ValueError, IndexError):  # of something that torch's own way reads
             return None
 
     def __getstate__(self) -> dict[str, Any]:

@@ -222,6 +222,7 @@ def unfit(pack: Path) -> dict[str, tuple[Callable[[], Any], str]]:
             lambda: DataLoader(open_dataset(pack, output="numpy", crop=packer.CenterCrop(8)), 4),
             "output='numpy'",
         ),
+        "a row of none": (lambda: DataLoader(Subset(opened(pack, fused), [0, 99]), 1), "out of range"),
         "mode": (lambda: DataLoader(open_dataset(pack, mode="L", crop=packer.CenterCrop(8)), 4), "mode='L'"),
         "kinds": (
             lambda: DataLoader(ConcatDataset([opened(pack, fused), opened(pack, whole)]), 4),
@@ -287,6 +288,19 @@ def test_a_transform_of_tensors_gives_plain_tensors(pack: Path, module: str) -> 
     for made, expected in zip(loader, Torch(dataset, 5), strict=True):
         assert type(made[0]) is type(expected[0]) is torch.Tensor
         assert torch.equal(made[0], expected[0])
+
+
+@pytest.mark.filterwarnings("ignore:packer's threads do not make these batches")
+def test_a_transform_of_another_kind_changes_who_makes_the_batches(pack: Path) -> None:
+    transforms = pytest.importorskip("torchvision.transforms")
+    dataset = opened(pack, training_transform())
+    loader = DataLoader(dataset, 4, num_workers=1, persistent_workers=True)
+    kinds = []
+    for last in (transforms.GaussianBlur(3), None, transforms.GaussianBlur(5)):
+        kinds.append(made_by_threads(loader))
+        dataset.transform = transforms.Compose([training_transform(), *([last] if last else [])])
+        assert len(labels_of(loader)) == 6
+    assert kinds == [True, False, True]
 
 
 def test_batches_that_are_held_stay_what_they_are(training: Any) -> None:
