@@ -13,6 +13,7 @@ import torch.utils.data
 from torch.utils.data import BatchSampler, IterableDataset, default_collate
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+from packer._loading.course import say_what_is_slow
 from packer._loading.foreign import order_of
 from packer._loading.joining import UnreadableError, readable
 from packer._loading.keeping import Kept
@@ -121,6 +122,7 @@ class DataLoader(torch.utils.data.DataLoader[Item_co]):
             return None
         if self.worker_init_fn is not None and self.num_workers:
             self._say("worker_init_fn is not called, as packer's threads make the batches, and not worker processes")
+        say_what_is_slow(images, getattr(self.batch_sampler, "sampler", None))
         return source
 
     def _images(self) -> Readable:
