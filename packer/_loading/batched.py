@@ -131,7 +131,7 @@ class Batched(Prepared):
         self._made(rows, keys, self._labels_of(np.array([index])), epoch, seed, plain)
 
     @property
-    def _makes_with(self) -> int:
+    def _threads(self) -> int:
         return self.threads
 
     @property
@@ -139,7 +139,7 @@ class Batched(Prepared):
         return self.seed is not None
 
     @property
-    def _said_epoch(self) -> tuple[int, int]:
+    def _crop_epoch(self) -> tuple[int, int]:
         return self._epochs.epoch, self._epochs.moves
 
     def _transforms_items(self, transform: Transform) -> bool:

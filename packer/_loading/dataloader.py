@@ -17,7 +17,7 @@ from packer._loading.course import say_what_is_slow
 from packer._loading.foreign import order_of
 from packer._loading.joining import UnreadableError, readable
 from packer._loading.keeping import Kept
-from packer._loading.passes import OnThreads, Place, Progress, Source, TorchPass, TorchPassWithWorkers
+from packer._loading.passes import Place, Progress, Source, ThreadsPass, TorchPass, TorchWorkersPass
 from packer._loading.readable import ItemsError, Readable
 from packer._table import Ints
 from packer.errors import warn
@@ -73,10 +73,10 @@ class DataLoader(torch.utils.data.DataLoader[Item_co]):
     """
 
     _progress: Progress | None = None
-    """Of the pass that began last."""
+    """That of the latest pass."""
     _loaded: tuple[dict[str, Any], Place] | None = None
-    """A state, and where it lets the next pass go on."""
-    _said: frozenset[str] = frozenset()
+    """A state that was loaded, and where the next pass begins by it."""
+    _warned: frozenset[str] = frozenset()
 
     @functools.cached_property
     def _kept(self) -> Kept:
@@ -92,10 +92,10 @@ class DataLoader(torch.utils.data.DataLoader[Item_co]):
             return self._pass_over(source)
         kept = self._iterator
         if source is not None:
-            unbegun = kept if isinstance(kept, OnThreads) else OnThreads(self)
-            self._iterator = unbegun
-            return unbegun.begun(self, source)
-        if kept is None or isinstance(kept, OnThreads):
+            template = kept if isinstance(kept, ThreadsPass) else ThreadsPass(self)
+            self._iterator = template
+            return template.start(self, source)
+        if kept is None or isinstance(kept, ThreadsPass):
             kept = self._iterator = self._pass_over(None)
         else:
             kept._reset(self)
@@ -106,22 +106,24 @@ class DataLoader(torch.utils.data.DataLoader[Item_co]):
 
     def _pass_over(self, source: Source | None) -> _BaseDataLoaderIter:
         if source is not None:
-            return OnThreads(self).begun(self, source)
+            return ThreadsPass(self).start(self, source)
         if self.num_workers == 0:
             return TorchPass(self)
         self.check_worker_number_rationality()
-        return TorchPassWithWorkers(self)
+        return TorchWorkersPass(self)
 
     def _source(self) -> Source | None:
-        """Return what threads make batches of; None where torch makes them."""
+        """Return the samples and the layout of batches that threads make; None where torch makes the batches."""
         try:
             images = self._images()
             source = Source(images, images._in_batches())
         except ItemsError as error:
-            self._say(f"packer's threads do not make these batches, but torch's DataLoader does, as {error}")
+            self._warn_once(f"packer's threads do not make these batches, but torch's DataLoader does, as {error}")
             return None
         if self.worker_init_fn is not None and self.num_workers:
-            self._say("worker_init_fn is not called, as packer's threads make the batches, and not worker processes")
+            self._warn_once(
+                "worker_init_fn is not called, as packer's threads make the batches, and not worker processes"
+            )
         say_what_is_slow(images, getattr(self.batch_sampler, "sampler", None))
         return source
 
@@ -137,9 +139,9 @@ class DataLoader(torch.utils.data.DataLoader[Item_co]):
         except (TypeError, ValueError, IndexError) as error:  # which torch may raise of a sample, or never
             raise ItemsError(f"the datasets are not read as one: {error}") from None
 
-    def _say(self, message: str) -> None:
-        if message not in self._said:
-            self._said |= {message}
+    def _warn_once(self, message: str) -> None:
+        if message not in self._warned:
+            self._warned |= {message}
             warn(message)
 
     @property
@@ -148,7 +150,7 @@ class DataLoader(torch.utils.data.DataLoader[Item_co]):
 
     @property
     def _order(self) -> OrderSampler | None:
-        """packer's sampler, if it says the order, and batches are cut of it one after the other."""
+        """packer's sampler, if it decides the order, and each batch is the next of its samples."""
         batches = self.batch_sampler
         sampler = self.sampler if batches is None else getattr(batches, "sampler", None)
         if (batches is not None and type(batches) is not BatchSampler) or not isinstance(sampler, OrderSampler):
@@ -156,7 +158,7 @@ class DataLoader(torch.utils.data.DataLoader[Item_co]):
         order = order_of(sampler)
         return order if isinstance(order, OrderSampler) else None
 
-    def _begun(self) -> Progress:
+    def _begin_pass(self) -> Progress:
         """Begin a pass; return where it begins."""
         place = Place() if self._loaded is None else self._loaded[1]
         order = copy.copy(self._order)
@@ -166,7 +168,7 @@ class DataLoader(torch.utils.data.DataLoader[Item_co]):
         return self._progress
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where the pass stands that began last: at the first batch that was not handed out yet.
+        """Return the position of the latest pass: the first batch that was not handed out yet.
 
         Of packer's samplers the state has the place in their order, so that other batch sizes and numbers of ranks go
         on there. Of other samplers it has the number of batches, and what torch's generator drew the order from.
@@ -222,12 +224,14 @@ class DataLoader(torch.utils.data.DataLoader[Item_co]):
         if order is not None and said is not None:
             order.load_state_dict(said)
             began = number_in(state, "began", 0) if "began" in state else None
-            before = [] if began is None else [_before(order, began)]
+            before = [] if began is None else [_given_before(order, began)]
         crops = state.get("crops")
         numbers = None if crops is None else (number_in(crops, "seed"), number_in(crops, "epoch"))
-        skipped = handed_out if order is None else 0
+        skipped, drawn_from = handed_out if order is None else 0, state.get("generator")
+        if drawn_from is not None:  # which a checkpoint may have been loaded to another device with
+            drawn_from = torch.as_tensor(drawn_from, dtype=torch.uint8, device="cpu")
         self._iterator = None
-        self._loaded = dict(state), Place(handed_out, skipped, state.get("generator"), numbers, began, before)
+        self._loaded = dict(state), Place(handed_out, skipped, drawn_from, numbers, began, before)
 
     @property
     def _pack(self) -> str | None:
@@ -241,7 +245,7 @@ class DataLoader(torch.utils.data.DataLoader[Item_co]):
         return {**self.__dict__, "_iterator": None}
 
 
-def _before(order: OrderSampler, began: int) -> Ints:
+def _given_before(order: OrderSampler, began: int) -> Ints:
     """Return the samples that a sampler gave this rank in an epoch that began at a place, up to where it stands."""
     earlier = copy.copy(order)
     earlier.start = began
@@ -259,7 +263,7 @@ class _Epochs:
 
     def next(self, images: Readable, base_seed: int, restored: tuple[int, int] | None) -> tuple[int, int]:
         """Return seed and epoch of the next pass, those of a state if there is one."""
-        first, said = images._said_epoch if images._seeded else (0, 0)
+        first, said = images._crop_epoch if images._seeded else (0, 0)
         of = (first, said) if images._seeded else (base_seed,)
         if of != self._of:
             self._of, self._count = of, 0

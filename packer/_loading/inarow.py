@@ -69,16 +69,16 @@ class InARow(abc.ABC):
         return layouts.pop()
 
     @property
-    def _makes_with(self) -> int:
-        return max(dataset._makes_with for dataset in self.datasets)
+    def _threads(self) -> int:
+        return max(dataset._threads for dataset in self.datasets)
 
     @property
     def _seeded(self) -> bool:
         return any(dataset._seeded for dataset in self.datasets)
 
     @property
-    def _said_epoch(self) -> tuple[int, int]:
-        return max(dataset._said_epoch for dataset in self.datasets)
+    def _crop_epoch(self) -> tuple[int, int]:
+        return max(dataset._crop_epoch for dataset in self.datasets)
 
     @property
     def _replaced(self) -> Replaced | None:

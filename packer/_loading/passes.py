@@ -1,4 +1,4 @@
-"""Passes over a DataLoader: torch's own iterators, which count what they hand out, and one of packer's threads.
+"""Passes over a DataLoader: torch's own iterators, which count the batches, and one whose batches threads make.
 
 torch draws a base seed when a pass begins, and the order when the first indices are wanted. All passes here are torch's
 iterators by inheritance, so they draw the same numbers at the same moments.
@@ -40,7 +40,7 @@ from packer.samplers import OrderSampler
 if TYPE_CHECKING:
     from packer._loading.dataloader import DataLoader
 
-__all__ = ["Counted", "OnThreads", "Place", "Progress", "Source", "TorchPass", "TorchPassWithWorkers"]
+__all__ = ["CountedPass", "Place", "Progress", "Source", "ThreadsPass", "TorchPass", "TorchWorkersPass"]
 
 
 class Place(NamedTuple):
@@ -101,35 +101,35 @@ class Progress:
     seeded: bool = False
 
 
-class Counted(_BaseDataLoaderIter):
+class CountedPass(_BaseDataLoaderIter):
     """A pass that counts its batches, and that may begin where another one was interrupted."""
 
     def __init__(self, loader: DataLoader[Any]) -> None:
         super().__init__(loader)
         if not self._num_workers:  # with workers it is reset before it begins
-            self._go_on(loader)
+            self._resume(loader)
 
     def _reset(self, loader: Any, first_iter: bool = False) -> None:
         super()._reset(loader, first_iter)
-        self._go_on(loader)
+        self._resume(loader)
 
-    def _go_on(self, loader: DataLoader[Any]) -> None:
+    def _resume(self, loader: DataLoader[Any]) -> None:
         """Begin at the place where the loader goes on."""
-        self._progress = progress = loader._begun()
+        self._progress = progress = loader._begin_pass()
         place, indices = progress.place, self._sampler_iter
         progress.handed_out = place.handed_out
-        self._not_asked_for = place.skipped if loader._is_iterable else 0  # such a dataset looks at no indices
-        self._left_out: list[Any] = []
+        self._to_discard = place.skipped if loader._is_iterable else 0  # such a dataset looks at no indices
+        self._skipped: list[Any] = []
         with _drawing_again(loader.generator, place.generator) as progress.generator:
-            if place.generator is not None and not loader._is_iterable:
-                self._left_out = [*itertools.islice(indices, place.skipped)]
+            if (place.skipped or place.generator is not None) and not loader._is_iterable:
+                self._skipped = [*itertools.islice(indices, place.skipped)]
                 # An order is drawn when the first of it is wanted: now, while the generator has its former state.
                 self._sampler_iter = itertools.chain([*itertools.islice(indices, 1)], indices)
 
     def __next__(self) -> Any:
         try:
-            while self._not_asked_for:
-                self._not_asked_for -= 1
+            while self._to_discard:
+                self._to_discard -= 1
                 super().__next__()
             batch = super().__next__()
         except StopIteration:
@@ -139,17 +139,17 @@ class Counted(_BaseDataLoaderIter):
         return batch
 
 
-class TorchPass(_SingleProcessDataLoaderIter, Counted):
+class TorchPass(_SingleProcessDataLoaderIter, CountedPass):
     """A pass as torch makes it without workers."""
 
 
-class TorchPassWithWorkers(_MultiProcessingDataLoaderIter, Counted):
+class TorchWorkersPass(_MultiProcessingDataLoaderIter, CountedPass):
     """A pass as torch makes it with workers."""
 
 
 @contextlib.contextmanager
 def _drawing_again(generator: torch.Generator | None, state: torch.Tensor | None) -> Iterator[torch.Tensor]:
-    """Give the state of a generator, by default of torch's own; with a state, let it draw from there meanwhile."""
+    """Yield the state of a generator, by default torch's own; it draws from the given state inside the block."""
     source = torch.default_generator if generator is None else generator
     before = source.get_state()
     if state is None:
@@ -170,11 +170,11 @@ class Source(NamedTuple):
     layout: Layout
 
 
-class OnThreads(Counted):
+class ThreadsPass(CountedPass):
     """A pass whose batches packer's threads make, or without workers the calling thread.
 
-    An instance that has not begun draws the base seed; `begun` returns a copy that begins. With persistent workers
-    torch draws one base seed for all passes, which are copies of one instance here, and independent of each other.
+    A new instance draws the base seed, and `start` returns a copy of it that has begun. torch draws one base seed for
+    all passes of persistent workers; here these passes are copies of one instance, and independent of each other.
     """
 
     def __init__(self, loader: DataLoader[Any]) -> None:
@@ -184,7 +184,7 @@ class OnThreads(Counted):
         if self._num_workers > 0 and loader.prefetch_factor == 0:
             raise AssertionError("prefetch_factor is 1 or more with workers")
 
-    def begun(self, loader: DataLoader[Any], source: Source) -> OnThreads:
+    def start(self, loader: DataLoader[Any], source: Source) -> ThreadsPass:
         """Return a pass that has begun."""
         begun = object.__new__(type(self))  # torch's iterators refuse to be copied
         begun.__dict__.update(self.__dict__)
@@ -200,9 +200,9 @@ class OnThreads(Counted):
         progress.seeded, crops = images._seeded, progress.place.crops
         progress.crops = loader._epochs.next(images, int(self._base_seed), crops)
         self._turns = Turns(len(images))
-        for samples in (*progress.place.before, *self._left_out):
+        for samples in (*progress.place.before, *self._skipped):
             self._turns.of(samples)
-        self._left_out.clear()
+        self._skipped.clear()
         pins = bool(self._pin_memory) and torch.cuda.is_available()
         normalizer = Normalizer(channels_last=False)
         self._finishing = Finishing(default_collate, None, normalizer, pins, elsewhere=False)
@@ -211,25 +211,25 @@ class OnThreads(Counted):
         self._workers: Workers | None = None
         self._pending = deque[Batch]()
         for _ in range(self._batches_ahead):
-            self._put()
+            self._submit_next()
 
     @property
     def _batches_ahead(self) -> int:
         return self._num_workers * (self._loader.prefetch_factor or 0)
 
-    def _put(self) -> None:
+    def _submit_next(self) -> None:
         """Begin with the next batch, if there is one."""
         try:
             indices = next(self._sampler_iter)
         except StopIteration:
             return
         if self._workers is None:
-            self._workers = self._opened(self._loader.batch_size or len(indices))
-        self._pending.append(self._submitted(indices, self._workers))
+            self._workers = self._open_workers(self._loader.batch_size or len(indices))
+        self._pending.append(self._submit(indices, self._workers))
 
-    def _opened(self, batch_size: int) -> Workers:
+    def _open_workers(self, batch_size: int) -> Workers:
         """Return workers for batches of about a size; they are given back when this pass is gone."""
-        each = self._images._makes_with
+        each = self._images._threads
         threads = self._num_workers * each if self._num_workers or each == 1 else each
         count = max(self._batches_ahead, 1)
         settings = Settings(0, threads, False, batch_size * count, count, self._finishing.pins, False)
@@ -240,8 +240,8 @@ class OnThreads(Counted):
         self._how = self._how._replace(step=workers.step)
         return workers
 
-    def _submitted(self, indices: Sequence[int], workers: Workers) -> Batch:
-        """Return a batch that workers have begun with. What keeps them from it is raised when its turn comes."""
+    def _submit(self, indices: Sequence[int], workers: Workers) -> Batch:
+        """Return a batch that workers have begun with; an error is raised when the turn of its batch comes."""
         rows = np.zeros(0, np.int64)
         try:
             rows = self._turns.of(indices)
@@ -259,7 +259,7 @@ class OnThreads(Counted):
     def _next_data(self) -> Any:
         require_same_process(self._process)
         if not self._num_workers:
-            self._put()
+            self._submit_next()
         if not self._pending or self._workers is None:
             if self._workers is not None:
                 self._close()
@@ -272,12 +272,12 @@ class OnThreads(Counted):
                 self._pending.popleft()
             for task in oldest.tasks:
                 task.exception()  # waits: other threads may be at work at this batch
-            self._put_ahead()
+            self._submit_ahead()
             raise
-        self._put_ahead()
+        self._submit_ahead()
         return pin_memory(made, self._pin_memory_device) if self._pin_memory else made  # type: ignore[no-untyped-call]
 
-    def _put_ahead(self) -> None:
+    def _submit_ahead(self) -> None:
         """Let another batch take the place of one that is handed out, where batches are made ahead."""
         if self._num_workers:
-            self._put()
+            self._submit_next()

@@ -91,7 +91,7 @@ class Readable(Protocol):
         """
 
     @property
-    def _makes_with(self) -> int:
+    def _threads(self) -> int:
         """How many threads make the items of a batch."""
 
     @property
@@ -99,7 +99,7 @@ class Readable(Protocol):
         """Whether a dataset has a seed of its own."""
 
     @property
-    def _said_epoch(self) -> tuple[int, int]:
+    def _crop_epoch(self) -> tuple[int, int]:
         """The epoch that `set_epoch` said last, and how often it was called."""
 
     def _transforms_items(self, transform: Transform) -> bool:

@@ -177,7 +177,7 @@ def test_iterators_are_independent(training: Any, workers: int, persistent: bool
 
 
 def made_by_threads(loader: Any) -> bool:
-    return type(iter(loader)).__name__ == "OnThreads"
+    return type(iter(loader)).__name__ == "ThreadsPass"
 
 
 def test_subsets_and_rows_of_packers_datasets_are_read_by_threads(training: Any, pack: Path) -> None:
