@@ -336,28 +336,32 @@ def test_so_many_batches_are_in_work(training: Any, workers: int, ahead: int | N
     assert asked[1][0] == expected
 
 
+def threads_of_loaders() -> int:
+    gc.collect()
+    return sum(thread.name.startswith("packer-loader") for thread in threading.enumerate())
+
+
 @pytest.mark.parametrize(("workers", "expected"), [(0, 0), (1, 1), (3, 3)])
 def test_each_worker_is_a_thread_that_ends_with_the_pass(training: Any, workers: int, expected: int) -> None:
-    before = threading.active_count()
+    before = threads_of_loaders()
     passing = iter(DataLoader(training, 2, num_workers=workers))
     next(passing)
-    assert threading.active_count() - before == expected
+    assert threads_of_loaders() - before == expected
     for _ in passing:
         pass
-    assert threading.active_count() == before
+    assert threads_of_loaders() == before
     left = iter(DataLoader(training, 2, num_workers=workers))
     next(left)
     del left
-    gc.collect()
-    assert threading.active_count() == before
+    assert threads_of_loaders() == before
 
 
 def test_threads_of_the_dataset_make_batches_where_there_are_no_workers(pack: Path) -> None:
     dataset = opened(pack, training_transform(), threads=2)
-    before = threading.active_count()
+    before = threads_of_loaders()
     passing = iter(DataLoader(dataset, 4))
     next(passing)
-    assert threading.active_count() - before == 2
+    assert threads_of_loaders() - before == 2
 
 
 def test_a_function_for_workers_is_not_called_and_that_is_said_once(training: Any) -> None:
