@@ -1,9 +1,10 @@
-"""Measures what changing one line brings: ImageFolder, a pack in its place, and the pack with `fuse=True`.
+"""Measures what changing one line brings, and a second one: a pack in ImageFolder's place, and packer's DataLoader.
 
 python benchmarks/fused.py TREE PACK [--rounds 5] [--workers 2] [--batch-size 64]
 
-All sides go through torch's DataLoader with the same transform, in turn. PACK is made of TREE. timm's transforms are
-measured where timm is installed. The ratios are medians of the rounds.
+The sides have the same transform, and come in turn: ImageFolder, the pack, and the pack with `fuse=True`, through
+torch's DataLoader; and the last one through `packer.DataLoader`. PACK is made of TREE. timm's transforms are measured
+where timm is installed. The ratios are medians of the rounds.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ import torch
 from report import table
 from torch.utils.data import DataLoader
 
+import packer
 from packer import open_dataset
 from packer.testing.reference import torchvision
 
@@ -48,9 +51,9 @@ def pipelines() -> dict[str, Any]:
     return found
 
 
-def rate(dataset: Any, batch_size: int, workers: int) -> float:
+def rate(kind: type[DataLoader[Any]], dataset: Any, batch_size: int, workers: int) -> float:
     """Return the images a second of an epoch, without the start of the workers."""
-    batches = iter(DataLoader(dataset, batch_size, shuffle=True, num_workers=workers))
+    batches = iter(kind(dataset, batch_size, shuffle=True, num_workers=workers))
     next(batches)
     begin, images = time.perf_counter(), 0
     for _, labels in batches:
@@ -66,18 +69,23 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--repeat", type=int, default=4, help="how often an epoch has each image")
+    parser.add_argument("--only", help="measure the transforms whose name has this text")
     options = parser.parse_args()
-    rows = []
-    for name, transform in pipelines().items():
+    warnings.filterwarnings("ignore", message="packer's threads do not make")  # of a transform that fuses in part
+    kinds, rows = (DataLoader, DataLoader, DataLoader, packer.DataLoader), []
+    chosen = {name: transform for name, transform in pipelines().items() if (options.only or "") in name}
+    for name, transform in chosen.items():
         folder = torchvision().datasets.ImageFolder(str(options.tree), transform)
-        sides = [folder, *(open_dataset(options.pack, transform, fuse=fuse) for fuse in (False, True))]
+        sides = [folder, *(open_dataset(options.pack, transform, fuse=fuse) for fuse in (False, True, True))]
         many = [torch.utils.data.Subset(side, list(range(len(side))) * options.repeat) for side in sides]
-        rates = [[rate(side, options.batch_size, options.workers) for side in many] for _ in range(options.rounds)]
-        ratios = [statistics.median(of[side] / of[0] for of in rates) for side in (1, 2)]
+        pairs = [*zip(kinds, many, strict=True)]
+        rates = [[rate(*pair, options.batch_size, options.workers) for pair in pairs] for _ in range(options.rounds)]
+        ratios = [statistics.median(of[side] / of[0] for of in rates) for side in (1, 2, 3)]
         medians = [statistics.median(column) for column in zip(*rates, strict=True)]
         rows.append([name, *(f"{value:,.0f}" for value in medians), *(f"{ratio:.2f}" for ratio in ratios)])
         print(*rows[-1], sep="  ", flush=True)
-    print(table(["images a second", "ImageFolder", "pack", "fused", "pack : folder", "fused : folder"], rows))
+    named = ["ImageFolder", "pack", "fused", "packer.DataLoader"]
+    print(table(["images a second", *named, *(f"{name} : folder" for name in named[1:])], rows))
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from packer._fields import Field
     from packer._formats import Reader, open_pack
     from packer._loading.concat import ConcatImageDataset
+    from packer._loading.dataloader import DataLoader
     from packer._loading.dataset import HDF5ImageDataset, ImageDataset, LMDBImageDataset, PthImageDataset, open_dataset
     from packer._loading.loader import Loader
     from packer._loading.prefetch import BackgroundPrefetcher, CUDAPrefetcher
@@ -82,6 +83,7 @@ __all__ = [
     "CorruptPackError",
     "Crop",
     "Damage",
+    "DataLoader",
     "DestinationError",
     "Diagnosis",
     "Estimate",
@@ -158,6 +160,7 @@ _HOMES = {
     "packer._fields": "Field",
     "packer._formats": "Reader open_pack",
     "packer._loading.concat": "ConcatImageDataset",
+    "packer._loading.dataloader": "DataLoader",
     "packer._loading.dataset": "HDF5ImageDataset ImageDataset LMDBImageDataset PthImageDataset open_dataset",
     "packer._loading.loader": "Loader",
     "packer._loading.prefetch": "BackgroundPrefetcher CUDAPrefetcher",

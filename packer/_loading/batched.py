@@ -18,6 +18,7 @@ from packer._loading.drawing import seeder
 from packer._loading.epochs import Epochs
 from packer._loading.fields import Values
 from packer._loading.items import item_maker, slice_of
+from packer._loading.lookup import Lookup
 from packer._loading.memory import images_in
 from packer._loading.pool import Pool
 from packer._loading.preparation import Preparation, Transform, followed
@@ -39,6 +40,7 @@ class Batched(Prepared):
     """Samples of a pack, many at a time."""
 
     threads: int
+    seed: int | None
     _epochs: Epochs
     _pool: Pool
     _replaced: Replaced | None
@@ -128,6 +130,18 @@ class Batched(Prepared):
         plain = self._preparation._replace(lookup=None, transform=None, target_transform=None, transforms=None)
         self._made(rows, keys, self._labels_of(np.array([index])), epoch, seed, plain)
 
+    @property
+    def _threads(self) -> int:
+        return self.threads
+
+    @property
+    def _seeded(self) -> bool:
+        return self.seed is not None
+
+    @property
+    def _crop_epoch(self) -> tuple[int, int]:
+        return self._epochs.epoch, self._epochs.moves
+
     def _transforms_items(self, transform: Transform) -> bool:
         """Tell whether something of other people's is applied to what packer made."""
         made = self._prepared_with(transform)
@@ -150,7 +164,7 @@ class Batched(Prepared):
         crops: Crops,
         memory: Mapping[str, torch.Tensor | list[torch.Tensor]],
         step: int,
-        numbers: Numbers | None = None,
+        numbers: Numbers | Lookup | None = None,
     ) -> Callable[[slice], list[Values]]:
         """Return what decodes slices of a batch into their places; as `BatchDecoder.begun`."""
         rows, images = self._rows_in_turns(indices), images_in(memory)
@@ -172,7 +186,7 @@ class Batched(Prepared):
         return make
 
     def _begun_ahead(
-        self, indices: Ints, crops: Crops, batch: int, step: int, numbers: Numbers | None = None
+        self, indices: Ints, crops: Crops, batch: int, step: int, numbers: Numbers | Lookup | None = None
     ) -> Begun | None:
         """Return what begins with batches, and decodes slices of them, as `BatchDecoder.begun`; None with fields."""
         if self._fields is not None:

@@ -20,7 +20,7 @@ from packer.samplers._ranks import agreed, rank_and_world
 from packer.samplers._states import number_in, require_same, require_same_seeds, require_version
 from packer.samplers._uniforms import seed_of
 
-__all__ = ["Course", "Progress"]
+__all__ = ["Course", "Progress", "say_what_is_slow"]
 
 _VERSION = 2  # of the states
 _said = set[str]()
@@ -98,20 +98,6 @@ class Course:
         """Whether the pass that has begun goes on at a state, so that it has not all of its epoch."""
         return isinstance(self.order, OrderSampler) and self.order.start > 0
 
-    def _say_what_is_slow(self) -> None:
-        """Say once in this process that a random order over a pack at a URL fetches its samples one by one."""
-        order = self.order.indices if isinstance(self.order, ForeignOrder) else self.order
-        if not self.images._remote or not isinstance(order, ShuffleSampler | RandomSampler):
-            return
-        if not _said:
-            _said.add("random order")
-            warn(
-                f"a random order over a pack at a URL fetches each of its {len(self.images):,} samples by a request of "
-                "its own until the cache has them. sampler=packer.BlockShuffleSampler(len(dataset)) shuffles blocks of "
-                "neighbours, of which one request fetches several",
-                RuntimeWarning,
-            )
-
     @property
     def block(self) -> int:
         """How many neighbours are all wanted soon when one of them is."""
@@ -119,7 +105,7 @@ class Course:
 
     def chunks(self, size: int) -> Iterator[Ints]:
         """Begin a pass, and return an iterator over its indices with their turns, as arrays of up to `size`."""
-        self._say_what_is_slow()
+        say_what_is_slow(self.images, self.sampler)
         if isinstance(self.order, ForeignOrder):
             return in_turns(self.order.chunks(size), len(self.images))
         return _with_turns(self.order.chunks_with_turns(size), len(self.images))
@@ -198,6 +184,19 @@ class Course:
         """Let the crops have the seed of a state, which all ranks load. The dataset's seed stays."""
         self._is_agreed = True
         self._restored = crop_seed
+
+
+def say_what_is_slow(images: Readable, sampler: object) -> None:
+    """Say once in this process that a random order over a pack at a URL fetches its samples one by one."""
+    if not images._remote or not isinstance(sampler, ShuffleSampler | RandomSampler) or _said:
+        return
+    _said.add("random order")
+    warn(
+        f"a random order over a pack at a URL fetches each of its {len(images):,} samples by a request of "
+        "its own until the cache has them. sampler=packer.BlockShuffleSampler(len(dataset)) shuffles blocks of "
+        "neighbours, of which one request fetches several",
+        RuntimeWarning,
+    )
 
 
 def _require_fitting(order: OrderSampler | ForeignOrder, images: Readable) -> None:

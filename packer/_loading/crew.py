@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
 from typing import Any
 
-__all__ = ["Crew", "Job", "Make", "Piece"]
+__all__ = ["Caller", "Crew", "Job", "Make", "Piece"]
 
 Piece = tuple["Job", int]
 """A job, and the place of one of its slices."""
@@ -179,6 +179,21 @@ class Crew:
         self.join()
 
 
+class Caller:
+    """Does pieces of jobs at once, in the thread that puts them; with the methods of a `Crew`."""
+
+    def put(self, pieces: Sequence[Piece]) -> None:
+        """Do pieces, and what follows them."""
+        for piece in pieces:
+            _do(piece)
+
+    def end(self) -> None:
+        """Do nothing: there is no thread to end."""
+
+    def join(self) -> None:
+        """Do nothing: all that was put is done."""
+
+
 def _leave_out(piece: Piece) -> None:
     """Let a job end without a piece: who waits for the job would wait for ever."""
     job, _ = piece
@@ -189,12 +204,18 @@ def _leave_out(piece: Piece) -> None:
 def _work(pieces: queue.SimpleQueue[Piece | None]) -> None:
     """Do pieces until there is None."""
     while (piece := pieces.get()) is not None:
-        while piece is not None:
-            job, place = piece
-            job.do(place)
-            piece = job.done()
-            del job  # it holds the memory of a batch
+        _do(piece)
+        del piece  # its job holds the memory of a batch
     pieces.put(None)  # for the next thread, however many there are
+
+
+def _do(piece: Piece | None) -> None:
+    """Do a piece, and those that the same thread goes on with."""
+    while piece is not None:
+        job, place = piece
+        job.do(place)
+        piece = job.done()
+        del job  # it holds the memory of a batch
 
 
 _AT_WORK: weakref.WeakSet[Crew] = weakref.WeakSet()

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from packer._images.numbers import Mixture, writer
+from packer._images.numbers import Mixture, Numbers, writer
 from packer._images.operations import Operations
 from packer._loading.drawing import drawing_from
 from packer._loading.memory import Layout
@@ -49,7 +49,7 @@ def numbering(
     layout: Layout, memory: Mapping[str, torch.Tensor], mixture: Mixture | None = None
 ) -> Callable[[slice], None]:
     """Return what lets some images of a batch, which are still levels, become numbers, on any thread."""
-    if layout.numbers is None:
+    if not isinstance(layout.numbers, Numbers):  # a table is used when an image is decoded
         return _nothing
     writers = [
         writer(layout.numbers, levels, numbers, mixture) for levels, numbers in layout.levels_and_numbers(memory)

@@ -16,7 +16,7 @@ __all__ = ["Epochs"]
 
 _WATCHED = 1 << 12  # samples, spread over the pack, whose reading is remembered
 _FEW = 16  # samples of which nobody can tell passes from single looks
-_EPOCH, _READ, _AGAIN, _WARNED, _NUMBERS = range(5)
+_EPOCH, _READ, _AGAIN, _WARNED, _MOVES, _NUMBERS = range(6)
 
 
 class Epochs:
@@ -54,11 +54,17 @@ class Epochs:
     def epoch(self) -> int:
         return int(self._numbers[_EPOCH])
 
+    @property
+    def moves(self) -> int:
+        """How often an epoch was said."""
+        return int(self._numbers[_MOVES])
+
     def move_on(self, epoch: int) -> None:
         """Let the crops be those of `epoch`."""
+        moves = self.moves + 1
         self._seen[:] = 0
         self._numbers[:] = 0
-        self._numbers[_EPOCH] = operator.index(epoch)
+        self._numbers[_EPOCH], self._numbers[_MOVES] = operator.index(epoch), moves
 
     def read(self, rows: Ints) -> None:
         """Remember that samples get the crops of this epoch; warn once where these are crops of a pass before.

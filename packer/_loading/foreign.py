@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import operator
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from packer.samplers import OrderSampler
 from packer.samplers._permutation import earlier
 from packer.samplers._ranks import agreed, gathered, rank_and_world
 
-__all__ = ["ForeignOrder", "in_turns", "order_of"]
+__all__ = ["ForeignOrder", "Turns", "in_turns", "order_of"]
 
 
 class ForeignOrder:
@@ -132,23 +132,34 @@ def order_of(sampler: Any) -> OrderSampler | ForeignOrder:
     return ForeignOrder(sampler)
 
 
-def in_turns(chunks: Iterable[Ints], length: int) -> Iterator[Ints]:
-    """Yield indices, plus `length` for each time that a sample came before in the epoch.
+class Turns:
+    """Counts how often each of `length` samples has come in an epoch.
 
-    A sampler may give a sample several times, as one with weights does. The number makes the sample's crop another one
-    each time.
-
-    Raises
-    ------
-    IndexError
-        If there is no such sample.
+    A sampler may give a sample several times, as one with weights does. The turn gives the sample another crop each
+    time.
     """
-    times = np.zeros(length, np.int64)
-    for indices in chunks:
-        places = places_in(indices, length)
-        turns = earlier(places) + times[places]
-        np.add.at(times, places, 1)
-        yield places + turns * length
+
+    def __init__(self, length: int) -> None:
+        self._length, self._times = length, np.zeros(length, np.int64)
+
+    def of(self, indices: Sequence[int] | Ints) -> Ints:
+        """Return the next indices, plus `length` for each time that a sample came before.
+
+        Raises
+        ------
+        IndexError
+            If there is no such sample.
+        """
+        places = places_in(indices, self._length)
+        turns = earlier(places) + self._times[places]
+        np.add.at(self._times, places, 1)
+        return places + turns * self._length
+
+
+def in_turns(chunks: Iterable[Ints], length: int) -> Iterator[Ints]:
+    """Yield the indices of an epoch with their turns, as `Turns.of` gives them."""
+    turns = Turns(length)
+    return (turns.of(indices) for indices in chunks)
 
 
 def _index(index: Any) -> int:

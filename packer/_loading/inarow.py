@@ -16,11 +16,14 @@ import torch
 from packer._images.geometry import Crops
 from packer._images.numbers import Numbers
 from packer._images.operations import gathered
+from packer._loading.decoding import Begun
 from packer._loading.fields import Values
 from packer._loading.imagedataset import ImageDataset
+from packer._loading.lookup import Lookup
 from packer._loading.memory import Layout
 from packer._loading.parts import Parts
 from packer._loading.preparation import Transform
+from packer._loading.readable import ItemsError
 from packer._loading.replacing import Replaced
 from packer._table import Ints, Labels
 
@@ -58,6 +61,24 @@ class InARow(abc.ABC):
     def _in_place(self, transform: Transform) -> Layout | None:
         layouts = {dataset._in_place(transform) for dataset in self.datasets}
         return layouts.pop() if len(layouts) == 1 else None
+
+    def _in_batches(self) -> Layout:
+        layouts = {dataset._in_batches() for dataset in self.datasets}
+        if len(layouts) > 1:
+            raise ItemsError("the datasets that are read in a row make images of different kinds")
+        return layouts.pop()
+
+    @property
+    def _threads(self) -> int:
+        return max(dataset._threads for dataset in self.datasets)
+
+    @property
+    def _seeded(self) -> bool:
+        return any(dataset._seeded for dataset in self.datasets)
+
+    @property
+    def _crop_epoch(self) -> tuple[int, int]:
+        return max(dataset._crop_epoch for dataset in self.datasets)
 
     @property
     def _replaced(self) -> Replaced | None:
@@ -111,7 +132,7 @@ class InARow(abc.ABC):
         crops: Crops,
         memory: Mapping[str, torch.Tensor],
         step: int,
-        numbers: Numbers | None = None,
+        numbers: Numbers | Lookup | None = None,
     ) -> Callable[[slice], list[Values]]:
         def make(some: slice) -> list[Values]:
             found: dict[int, Values] = {}
@@ -124,8 +145,14 @@ class InARow(abc.ABC):
 
         return make
 
-    def _begun_ahead(self, indices: Ints, crops: Crops, batch: int, step: int, numbers: Numbers | None = None) -> None:
-        """Leave each batch to `_begun`, as its samples are of several packs."""
+    def _begun_ahead(
+        self, indices: Ints, crops: Crops, batch: int, step: int, numbers: Numbers | Lookup | None = None
+    ) -> Begun | None:
+        """Return what does so where there is one dataset; samples of several are left to `_begun`, batch by batch."""
+        if len(self.datasets) > 1 or not len(indices):
+            return None
+        ((number, _, places),) = self._shares(indices)
+        return self.datasets[number]._begun_ahead(places, crops, batch, step, numbers)
 
     def _items(
         self, indices: Sequence[int] | Ints, epoch: int, seed: int, transform: Transform = None, seeding: bool = False

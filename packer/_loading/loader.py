@@ -120,6 +120,8 @@ class Loader:
     `batch_transform` by torch's functions, is a function of the crops' seed, the epoch and the batch's first sample.
     """
 
+    batch_sampler = None  # frameworks ask for it where there is a `sampler`
+
     def __init__(
         self,
         dataset: Any,

@@ -35,6 +35,10 @@ class Lookup:
     table : (3, 256) float32 array
     """
 
+    dtype = "float32"
+    """The type of the numbers in a batch, where they are written colour by colour; as those of `Numbers`."""
+    planes = True
+
     def __init__(
         self,
         table: npt.NDArray[np.float32],
@@ -47,6 +51,17 @@ class Lookup:
         self._planes = planes
         self._kind = kind
         self._conversions = conversions
+
+    def __eq__(self, other: object) -> bool:
+        """Tell whether another one makes the same of images."""
+        return isinstance(other, Lookup) and self._made == other._made
+
+    def __hash__(self) -> int:
+        return hash(self._made)
+
+    @property
+    def _made(self) -> tuple[object, ...]:
+        return self.table.tobytes(), self._kind, self._planes
 
     def __repr__(self) -> str:
         return ", ".join(" ".join(repr(convert).split()) for convert in self._conversions)

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import torch
 
 from packer._images.numbers import Numbers
+from packer._loading.lookup import Lookup
 
 __all__ = ["IMAGES", "Layout", "Part", "SharedMemory", "Slot", "fresh", "images_in", "page_lock", "pinned", "view_part"]
 
@@ -63,7 +64,7 @@ class Layout(NamedTuple):
     """Which pixels lie in the memory of a batch: part after part."""
 
     parts: tuple[Part, ...]
-    numbers: Numbers | None = None
+    numbers: Numbers | Lookup | None = None
     """What the images become, if anything: right when they are decoded, unless they are parts of their own first."""
 
     @property
@@ -85,7 +86,7 @@ class Layout(NamedTuple):
         """How many views of each image there are; 0 of images that are no views."""
         return sum(_is_view(part.name) for part in self.parts)
 
-    def with_numbers(self, numbers: Numbers, *, beside: bool) -> Layout:
+    def with_numbers(self, numbers: Numbers | Lookup, *, beside: bool) -> Layout:
         """Return a layout of the same pixels, of which the images become numbers.
 
         With `beside` the numbers have memory of their own, so that something may come between: the levels stay.
@@ -98,7 +99,7 @@ class Layout(NamedTuple):
         return Layout(tuple(named.get(part.name, part) for part in self.parts), numbers)
 
     @property
-    def decoded_numbers(self) -> Numbers | None:
+    def decoded_numbers(self) -> Numbers | Lookup | None:
         """What the images become when they are decoded; None where they are levels then."""
         beside = any(part.name.endswith(_AS_NUMBERS) for part in self.parts)
         return None if beside else self.numbers

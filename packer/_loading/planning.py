@@ -138,7 +138,9 @@ def _labels_of(dataset: Readable, indices: Ints, batches: Sequence[slice]) -> It
 
 
 def _as_batch(targets: Labels | list[Any]) -> Any:
-    return torch.from_numpy(targets.copy()) if isinstance(targets, np.ndarray) else default_collate(targets)
+    if isinstance(targets, np.ndarray):
+        return torch.from_numpy(targets.copy())
+    return default_collate(tuple(targets))  # type: ignore[arg-type]  # texts stay a tuple, as torch makes of items
 
 
 def submitted(workers: Workers, batch: Batch) -> Batch:

@@ -89,6 +89,16 @@ class Preparation(NamedTuple):
         ends = self.lookup is not None and self.transform is None and self.transforms is None and self.parts is None
         return self.crop.size if ends and self.crop is not None else None
 
+    @property
+    def left(self) -> str:
+        """What keeps images from being decoded into a batch as the item has them, as a clause."""
+        transform = self.transform if self.transforms is None else self.transforms
+        if transform is not None:
+            return f"this is done to each image by itself, after what packer does: {' '.join(repr(transform).split())}"
+        if self.lookup is None and self.output != "tensor":
+            return f"the images have output={self.output!r}"
+        return "the images have no fixed size: neither crop= nor a fused transform says one"
+
     def shown(self, pixels: npt.NDArray[Any]) -> Any:
         """Return (height, width, channels) pixels as the transforms take them."""
         return in_form(self.output, pixels) if self.lookup is None else self.lookup(pixels)

@@ -18,6 +18,7 @@ from packer._loading.forms import in_form, tensor_dtype
 from packer._loading.memory import IMAGES, Layout, Part, view_part
 from packer._loading.parts import Parts
 from packer._loading.preparation import Preparation, Transform, preparation_of, require_callable
+from packer._loading.readable import ItemsError
 from packer._loading.selection import Selection
 from packer.augment import Augmentation, View
 from packer.augment._augmentation import chain_of
@@ -258,6 +259,20 @@ class Prepared(Selection):
         images = (views if preparation.views else [Part(IMAGES, sizes[0], 3)]) if wanted else []
         parts = (*images, *(Part(name, sizes[0], 1, dtype) for name, dtype in self._mask_dtypes.items()))
         return Layout(parts) if parts else None
+
+    def _in_batches(self) -> Layout:
+        """Return the layout of batches of the items' images; ItemsError where each item is made by itself."""
+        preparation = self._preparation
+        if self._parts is not None:
+            raise ItemsError("the items have fields")
+        if preparation.lookup is not None and preparation.row_size is not None:
+            images = Layout((Part(IMAGES, preparation.row_size, 3),))
+            return images.with_numbers(preparation.lookup, beside=False)
+        layout = self._in_place(None)
+        if layout is None:
+            hint = "" if self._fuse or self._transform is None else "; fuse=True lets packer do what it begins with"
+            raise ItemsError(preparation.left + hint if self._mode == "RGB" else f"the images have mode={self._mode!r}")
+        return layout
 
     @functools.cached_property
     def _mask_dtypes(self) -> dict[str, str]:

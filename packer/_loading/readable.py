@@ -11,6 +11,7 @@ from packer._images.geometry import Crops
 from packer._images.numbers import Numbers
 from packer._loading.decoding import Begun
 from packer._loading.fields import Values
+from packer._loading.lookup import Lookup
 from packer._loading.memory import Layout
 from packer._loading.parts import Parts
 from packer._loading.preparation import Transform
@@ -19,7 +20,11 @@ from packer._table import Ints, Labels
 from packer.augment import Augmentation, View
 from packer.crops import Crop
 
-__all__ = ["Readable", "has_own"]
+__all__ = ["ItemsError", "Readable", "has_own"]
+
+
+class ItemsError(Exception):
+    """Why the items of a dataset are made one by one: its text is a clause."""
 
 
 class Readable(Protocol):
@@ -74,6 +79,29 @@ class Readable(Protocol):
         and in `_items`.
         """
 
+    def _in_batches(self) -> Layout:
+        """Return the layout of batches of the items' images, of which nothing is left to do for each by itself.
+
+        These are the images of `_in_place`, and those that a fused transform makes numbers of.
+
+        Raises
+        ------
+        ItemsError
+            If each item is to be made by itself.
+        """
+
+    @property
+    def _threads(self) -> int:
+        """How many threads make the items of a batch."""
+
+    @property
+    def _seeded(self) -> bool:
+        """Whether a dataset has a seed of its own."""
+
+    @property
+    def _crop_epoch(self) -> tuple[int, int]:
+        """The epoch that `set_epoch` said last, and how often it was called."""
+
     def _transforms_items(self, transform: Transform) -> bool:
         """Tell whether something of other people's is applied to what packer made."""
 
@@ -106,7 +134,7 @@ class Readable(Protocol):
         crops: Crops,
         memory: Mapping[str, torch.Tensor],
         step: int,
-        numbers: Numbers | None = None,
+        numbers: Numbers | Lookup | None = None,
     ) -> Callable[[slice], list[Values]]:
         """Return what decodes slices of some samples, each of `step`, into a layout's (N, C, height, width) tensors.
 
@@ -126,7 +154,7 @@ class Readable(Protocol):
         """
 
     def _begun_ahead(
-        self, indices: Ints, crops: Crops, batch: int, step: int, numbers: Numbers | None = None
+        self, indices: Ints, crops: Crops, batch: int, step: int, numbers: Numbers | Lookup | None = None
     ) -> Begun | None:
         """Return what does the same for several batches of `batch` samples, or None where `_begun` does it for each.
 

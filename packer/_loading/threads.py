@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from packer._images.geometry import Crops
-from packer._loading.crew import Crew, Job, Make, Piece
+from packer._loading.crew import Caller, Crew, Job, Make, Piece
 from packer._loading.drawing import generators
 from packer._loading.ending import BatchTransform, Ending, numbering, transformed
 from packer._loading.memory import IMAGES, Layout, Slot, fresh, images_in
@@ -139,11 +139,11 @@ class Threads(Workers):
     Parameters
     ----------
     threads : int
-        Number of threads.
+        Number of threads; 0 where the calling thread makes each batch when it is asked for.
     in_work : int
         Images that are in work at a time, of which tasks are cut.
-    slots : sequence of Slot
-        Memory for batches; new memory is allocated where no slot is free.
+    slots : list of Slot
+        Memory for batches. Where no free slot is large enough, new memory takes the place of one that is free.
     pinned : bool
         Whether batches are page-locked.
     alone : bool
@@ -169,9 +169,9 @@ class Threads(Workers):
         self._pinned = pinned
         self._in_work = in_work
         self._divide_among(threads)
-        self._resizing = threading.Lock()
+        self._resizing = threading.RLock()  # the calling thread may put pieces while it does some
         # The last one is in use. The others do what they were given, and end.
-        self._crews: list[Crew] = []
+        self._crews: list[Crew | Caller] = []
 
     @classmethod
     def with_memory(  # noqa: PLR0917
@@ -185,7 +185,7 @@ class Threads(Workers):
 
     def _divide_among(self, threads: int) -> None:
         self._threads = threads
-        self.step = min(max(self._in_work // (threads * _TASKS_A_THREAD), 1), _MOST_IN_A_TASK)
+        self.step = min(max(self._in_work // max(threads * _TASKS_A_THREAD, 1), 1), _MOST_IN_A_TASK)
 
     def begin(self, dataset: Readable, transform: Transform, batch_transform: BatchTransform = None) -> None:
         self._dataset, self._transform, self._batch_transform = dataset, transform, batch_transform
@@ -193,7 +193,7 @@ class Threads(Workers):
         self._seeding = transforms and self._alone and self._threads == 1 and not self._resizable
         self._watching = transforms and (self._threads > 1 or self._resizable) and not self.drew
         self.end()  # the threads of an epoch before, which are at rest
-        self._crews = [Crew(self._threads)]
+        self._crews = [Crew(self._threads) if self._threads else Caller()]
 
     def ahead(self, dataset: Readable, chunks: Iterator[Ints], block: int) -> Iterator[Ints]:
         if not dataset._remote:
@@ -237,8 +237,15 @@ class Threads(Workers):
         if self._pinned:
             return layout.page_locked(count)
         size = layout.bytes_for(count)
-        slot = next((slot for slot in self._slots if slot.free and slot.size >= size), None)
-        return (slot or Slot(fresh(size))).tensors(layout, count)
+        slot = next((slot for slot in self._slots if slot.free and slot.size >= size), None) or self._new_slot(size)
+        return slot.tensors(layout, count)
+
+    def _new_slot(self, size: int) -> Slot:
+        """Return new memory, in the place of a slot that is too small, if there is one."""
+        slot = Slot(fresh(size))
+        for place in [place for place, other in enumerate(self._slots) if other.free][:1]:
+            self._slots[place] = slot
+        return slot
 
     def fill(
         self, memory: Memory, layout: Layout, indices: Ints, crops: Crops, ending: Ending | None = None

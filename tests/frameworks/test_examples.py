@@ -18,7 +18,12 @@ import packer
 from packer.testing.photos import draw_imagefolder
 
 PAGE = Path(packer.__file__).parents[1] / "docs" / "frameworks.md"
-FRAMEWORKS = {"timm": "timm", "pytorch_lightning": "pytorch-lightning", "transformers": "transformers accelerate"}
+FRAMEWORKS = {
+    "timm": "timm",
+    "pytorch_lightning": "pytorch-lightning",
+    "transformers": "transformers accelerate",
+    "accelerate": "accelerate",
+}
 """Modules, and what pip installs them by."""
 
 SMALLER = {

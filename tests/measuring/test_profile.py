@@ -314,6 +314,16 @@ def test_a_loader_in_wrappers_is_found(drawn: Path) -> None:
     assert "this is a pack already" in str(report) or not report.stages
 
 
+def test_threads_of_packers_dataloader_hand_nothing_over(drawn: Path) -> None:
+    transform = transforms.Compose([transforms.RandomResizedCrop(32), transforms.ToTensor()])
+    pack = loaders.packed(drawn, "small", transform=transform, fuse=True)
+    seen = see(packer.DataLoader(pack, 8, num_workers=2))
+    assert (seen.kind, seen.workers, seen.burst, seen.threaded, seen.apart) == ("packer.DataLoader", 2, 1, True, False)
+    report = looped(packer.DataLoader(pack, 8, num_workers=2)).report()
+    assert set(report.stages) <= {"reading", "decoding"}
+    assert see(packer.DataLoader([(0, 1)] * 8, 4, num_workers=2)).kind == "DataLoader"
+
+
 def test_sleeping_is_waiting_and_neighbours_are_not() -> None:
     begin = moment()
     time.sleep(0.05)

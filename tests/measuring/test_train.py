@@ -103,6 +103,16 @@ def test_a_training_is_measured_and_ended_and_its_files_stay(training: Path) -> 
     assert content(training) == before
 
 
+def test_packers_dataloader_is_measured_as_torchs(training: Path) -> None:
+    script = training / "train.py"
+    own = "from packer import DataLoader\nfrom torch.utils.data import TensorDataset"
+    script.write_text(SCRIPT.replace("from torch.utils.data import DataLoader, TensorDataset", own))
+    line = ["doctor", "--train", train(training, 10**6), "--steps", 6, "--seconds", 60, "--json"]
+    result = packer(*line, env=environment(training))
+    assert result.returncode == EXIT_STATUS["ok"], result
+    assert json.loads(result.stdout)["cause"] == "collation"
+
+
 def test_a_training_that_ends_by_itself_has_a_report_and_its_status_is_told(training: Path) -> None:
     result = packer("doctor", "--train", train(training, 1, 3), env=environment(training))
     assert result.returncode == EXIT_STATUS["error"], result

@@ -22,6 +22,7 @@ from packer import Loader, RandomResizedCrop, open_dataset
 from packer._conversion.convert import convert
 from packer._formats import open_pack
 from packer._formats.index import move_index
+from packer._loading import course
 from packer._packs.digest import digest
 from packer._packs.verify import verify
 from packer._sources import imagefolder_source
@@ -112,6 +113,17 @@ def test_processes_and_workers_read(pack: Path, served: Served) -> None:
     for method in ("fork", "spawn", "forkserver"):
         loader = torch.utils.data.DataLoader(there, 16, num_workers=2, multiprocessing_context=method)
         assert_same([(images.numpy(), labels.tolist()) for images, labels in loader], expected)
+    for workers in (0, 2):
+        threads = packer.DataLoader(there, 16, num_workers=workers)
+        assert_same([(images.numpy().copy(), labels.tolist()) for images, labels in threads], expected)
+
+
+@pytest.mark.parametrize("pack", [".lmdb"], indirect=True)
+def test_a_random_order_is_warned_of(pack: Path, served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(course, "_said", set())
+    there = open_dataset(served.url(pack), crop=packer.CenterCrop(32))
+    with pytest.warns(RuntimeWarning, match="a random order over a pack at a URL"):
+        list(packer.DataLoader(there, 16, shuffle=True, num_workers=1))
 
 
 @pytest.mark.parametrize("pack", [".h5"], indirect=True)

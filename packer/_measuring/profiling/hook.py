@@ -2,7 +2,7 @@
 
 `packer._measuring.profiling.training` starts the program with a directory at the front of ``PYTHONPATH``, whose
 ``sitecustomize.py`` Python imports by itself, and which calls `install`. The program's own files stay as they are. When
-torch's DataLoader or packer's Loader are imported, their ``__iter__`` is replaced by one that measures. After enough
+torch's DataLoader or packer's loaders are imported, their ``__iter__`` is replaced by one that measures. After enough
 steps or seconds the report is written, and the program ends by SystemExit in its loop.
 """
 
@@ -26,7 +26,11 @@ __all__ = ["SETTINGS", "install"]
 SETTINGS = "PACKER_PROFILE"
 """The environment variable with the settings, as JSON: report and ended (paths), steps, seconds, finding, directory."""
 
-_LOADERS = {"torch.utils.data.dataloader": "DataLoader", "packer._loading.loader": "Loader"}
+_LOADERS = {
+    "torch.utils.data.dataloader": "DataLoader",
+    "packer._loading.dataloader": "DataLoader",
+    "packer._loading.loader": "Loader",
+}
 _ENOUGH = 3
 """Steps that a pass has, at least, where its end is the occasion to find out more."""
 

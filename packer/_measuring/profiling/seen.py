@@ -29,7 +29,8 @@ class Seen:
     loader : object
         The innermost one, which makes the batches.
     kind : str
-        ``"DataLoader"``, ``"Loader"`` (packer's), or the name of its class.
+        ``"DataLoader"``, ``"Loader"`` (packer's), ``"packer.DataLoader"`` where packer's threads make its batches, or
+        the name of its class.
     dataset : object, optional
         What items are taken of, where these can be asked for one by one.
     unseen : str
@@ -37,7 +38,7 @@ class Seen:
     batch_size : int
     collate : callable, optional
     workers : int
-        Processes that make batches; of packer's Loader without processes, threads. 0: the loop makes them itself.
+        Processes that make batches; of packer's loaders without processes, threads. 0: the loop makes them itself.
     burst : int
         How many batches are made at the same time: a DataLoader's workers make one each.
     threaded : bool
@@ -124,6 +125,9 @@ def see(loader: Any) -> Seen:
         said = "the DataLoader has no batches (batch_size=None)"
         return Seen(loader=loader, kind="DataLoader", unseen=said, **made)
     size = loader.batch_size or getattr(loader.batch_sampler, "batch_size", None) or 1
+    if _is(loader, "packer._loading.dataloader", "DataLoader") and loader._source() is not None:
+        made = {"workers": workers, "threaded": workers > 1, "collate": loader.collate_fn}
+        return Seen(loader=loader, kind="packer.DataLoader", dataset=dataset, batch_size=size, **made)
     return Seen(loader=loader, kind="DataLoader", dataset=dataset, batch_size=size, collate=loader.collate_fn, **made)
 
 

@@ -185,23 +185,27 @@ def _reading_pack(seen: Seen, indices: list[int]) -> Cost:
 
 
 def _in_place(seen: Seen) -> Callable[[list[int]], list[Any]] | None:
-    """Return what decodes samples into their places in a batch, as packer's Loader does; None where it makes items."""
-    if seen.kind != "Loader":
+    """Return what decodes samples into their places in a batch, as packer's loaders do; None where it makes items."""
+    if seen.kind not in ("Loader", "packer.DataLoader"):
         return None
     from torch.utils.data import default_collate
 
     from packer._loading.joining import readable
-    from packer._loading.memory import Slot
+    from packer._loading.memory import Layout, Slot
 
     images = readable(seen.dataset)
-    layout = images._in_place(seen.transform) if seen.collate is default_collate else None
+    if seen.kind == "packer.DataLoader":
+        layout: Layout | None = images._in_batches()
+    else:
+        layout = images._in_place(seen.transform) if seen.collate is default_collate else None
     if layout is None:
         return None
 
     def make(indices: list[int]) -> list[Any]:
         memory = Slot(np.empty(layout.bytes_for(len(indices)), np.uint8)).tensors(layout, len(indices))
         rows = np.array(indices)
-        images._begun(rows, images._choose_crops(rows, 0, 0), memory, len(rows))(slice(len(rows)))
+        crops = images._choose_crops(rows, 0, 0)
+        images._begun(rows, crops, memory, len(rows), layout.decoded_numbers)(slice(len(rows)))
         return []
 
     return make

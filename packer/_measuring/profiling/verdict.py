@@ -153,7 +153,7 @@ def _gains(found: Findings, cpus: int) -> None:
     """Note what each change would give, in times as fast."""
     seen, stages = found.seen, found.stages
     assert stages is not None
-    name = "num_workers" if seen.kind == "DataLoader" else "threads"
+    name = "threads" if seen.kind == "Loader" else "num_workers"
     if found.fewer is not None:
         found.gains[f"{name}={cpus}"] = found.fewer
     elif seen.workers < cpus:

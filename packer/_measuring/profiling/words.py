@@ -225,7 +225,7 @@ def _notes(found: Findings) -> Iterator[str]:
                 f"By its stages a batch would take {_ms(made)}. The rest is the way from a worker to the loop, or "
                 "other programs use the processors (`packer doctor` says their load)."
             )
-    if found.stages is not None and found.seen.kind == "DataLoader" and not found.seen.workers:
+    if found.stages is not None and found.seen.kind.endswith("DataLoader") and not found.seen.workers:
         yield "Without workers (num_workers=0) the training loop makes each batch itself, and waits for all of it."
 
 
