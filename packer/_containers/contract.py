@@ -22,10 +22,10 @@ from packer._account import Account
 from packer._containers.unpacking import Packed, Piece
 from packer._fields import Field, Stored
 from packer._sample import IMAGE_SUFFIXES
-from packer._storage.opening import open_regular
+from packer._storage.opening import PointerError, open_regular
 from packer._storage.packfile import PackFile
 from packer._table import Buffer
-from packer.errors import OptionError, PackError, SourceError
+from packer.errors import OptionError, PackError, SourceError, printable
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -50,10 +50,15 @@ HEAD = 4096
 
 
 def head_of(path: Path) -> bytes:
-    """Return the first bytes of a file, to recognise it by; none of what is no file, or cannot be read."""
+    """Return the first bytes of a file, to recognise it by; none of what is no file, or cannot be read.
+
+    SourceError where the file is a pointer of Git LFS: nobody could say what it is.
+    """
     try:
         with open(open_regular(path), "rb") as file:
             return file.read(HEAD)
+    except PointerError as error:
+        raise SourceError(f"{printable(path)}: {error.strerror}") from error
     except OSError:
         return b""
 
